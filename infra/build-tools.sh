@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what building needs besides Rust: a C compiler, and CMake for the cryptography library. Running it again changes
-# nothing and is quick. Needs root or sudo when something is missing.
+# Installs the tools that a build needs in addition to Rust: a C compiler, and CMake for the cryptography library. Does
+# nothing if they are installed. Needs root or sudo otherwise.
 set -eu
 
 missing=

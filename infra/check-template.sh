@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks template.yaml beside it with a pinned cfn-lint, which is installed on first use. `make lint` and .ci/run call it.
+# Checks template.yaml in this directory with a pinned cfn-lint, which is installed on first use. `make lint` and .ci/run call it.
 #
 #   check-template.sh DIRECTORY    where cfn-lint goes (DIRECTORY/cfn-lint-VERSION)
 set -eu

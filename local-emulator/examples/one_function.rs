@@ -1,6 +1,6 @@
 //! A function as small as can be, for the tests of the Runtime API: does what its event says.
-//! `{"do": "echo"}` answers the event, `fail` fails, `hang` never answers, `who` tells its process
-//! and what of its environment is not secret.
+//! `{"do": "echo"}` answers the event, `fail` fails, `hang` never answers, `who` returns its
+//! process and what of its environment is not secret.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     if std::env::var("REFUSE_TO_START").is_ok() {
-        return Err("told not to start".into());
+        return Err("requested not to start".into());
     }
     if let Ok(gate) = std::env::var("WAITS_AT") {
         wait_at(&gate)?;
@@ -30,7 +30,7 @@ fn wait_at(gate: &str) -> std::io::Result<()> {
 async fn answer(event: LambdaEvent<Value>) -> Result<Value, Error> {
     let LambdaEvent { payload, context } = event;
     match payload.get("do").and_then(Value::as_str) {
-        Some("fail") => Err("told to fail".into()),
+        Some("fail") => Err("requested to fail".into()),
         Some("hang") => {
             println!("hangs in {}", std::process::id());
             std::future::pending().await

@@ -3,13 +3,12 @@
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 
-/// Names a process for as long as anybody holds this: never another one that got its number.
+/// Identifies a process, never a later one with the same process id.
 #[derive(Debug)]
 pub struct Life(OwnedFd);
 
 impl Life {
-    /// Returns the life of a child that nobody has waited for yet; `None` is one that is known to
-    /// be gone.
+    /// Returns the identity of a child that was not waited for yet; `None` if it has ended.
     ///
     /// # Errors
     /// When it is gone, or the system cannot name processes this way (Linux before 5.3).

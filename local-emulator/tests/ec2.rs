@@ -5,8 +5,8 @@
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use sluice_cloud::{
-    CloudError, Driver, Ec2Driver, Ec2Settings, ImageFilter, Instance, LaunchSpec, LoginKey,
-    TagFilter, Target, ssh, tags, user_data,
+    CloudDriver, CloudError, CloudImageFilter, Ec2Driver, Ec2Settings, Instance, LaunchSpec,
+    LoginKey, SshEndpoint, TagFilter, ssh, tags, user_data,
 };
 use sluice_emulator::data::{Front, Options as FrontOptions, Principal, Secret, serve};
 use sluice_emulator::ec2::{Boot, Ec2, LaunchFault, Options, end_left};
@@ -168,8 +168,8 @@ async fn until_state(driver: &Ec2Driver, id: &InstanceId, state: InstanceState) 
 
 /// Returns where a machine's SSH server is; its tag tells a port that is not 22, as for anybody who
 /// may not listen there.
-fn target(instance: &Instance) -> Target {
-    Target {
+fn target(instance: &Instance) -> SshEndpoint {
+    SshEndpoint {
         address: instance.private_ip.clone().unwrap(),
         port: instance.fact().machine.ssh_port.unwrap_or(22),
     }
@@ -211,7 +211,7 @@ async fn a_machine_boots_shows_three_host_keys_lets_us_in_and_ends() {
     world.driver.terminate(std::slice::from_ref(&running.id)).await.unwrap();
     world.until(&running.id, InstanceState::Terminated).await;
     assert!(
-        ssh::scan(&target(&running), Duration::from_secs(5)).await.is_err(),
+        ssh::scan_host_keys(&target(&running), Duration::from_secs(5)).await.is_err(),
         "the server is gone"
     );
     world.driver.terminate(&[running.id.clone(), InstanceId("i-unknown".into())]).await.unwrap();
@@ -291,7 +291,10 @@ async fn refusals_are_told_apart() {
     let unknown = LaunchSpec { image_id: "ami-0".into(), ..world.spec("c") };
     assert!(matches!(world.driver.launch(&unknown).await, Err(CloudError::Permanent { .. })));
     let silent = world.until(&silent.id, InstanceState::Running).await;
-    assert!(ssh::scan(&target(&silent), Duration::from_secs(5)).await.is_err(), "it never boots");
+    assert!(
+        ssh::scan_host_keys(&target(&silent), Duration::from_secs(5)).await.is_err(),
+        "it never boots"
+    );
     world
         .driver
         .create_tags(
@@ -303,7 +306,7 @@ async fn refusals_are_told_apart() {
     assert_eq!(world.list().await[0].tags["more"], "<&>");
     let images = world
         .driver
-        .images(&ImageFilter { names: vec!["debian-*".into()], ..ImageFilter::default() })
+        .images(&CloudImageFilter { names: vec!["debian-*".into()], ..CloudImageFilter::default() })
         .await
         .unwrap();
     assert_eq!(images[0].id, "ami-debian12");
@@ -312,9 +315,9 @@ async fn refusals_are_told_apart() {
     let mute = LaunchSpec { image_id: "ami-silent".into(), ..world.spec("d") };
     let mute = world.driver.launch(&mute).await.unwrap();
     let mute = world.until(&mute.id, InstanceState::Running).await;
-    let target = Target { address: mute.private_ip.unwrap(), port: 22 };
+    let target = SshEndpoint { address: mute.private_ip.unwrap(), port: 22 };
     assert!(
-        ssh::scan(&target, Duration::from_secs(5)).await.is_err(),
+        ssh::scan_host_keys(&target, Duration::from_secs(5)).await.is_err(),
         "an image whose machines never answer"
     );
     world.end().await;
@@ -451,7 +454,7 @@ async fn machines_and_tokens_outlive_a_killed_emulator() {
     until_state(&again, &one.id, InstanceState::Terminated).await;
     until_state(&again, &two.id, InstanceState::Terminated).await;
     assert!(
-        ssh::scan(&target(&running), Duration::from_secs(5)).await.is_err(),
+        ssh::scan_host_keys(&target(&running), Duration::from_secs(5)).await.is_err(),
         "an adopted server is ended too"
     );
 }

@@ -1,4 +1,4 @@
-//! How long the forge was at work, for whoever measures something else beside it.
+//! Measures how long the forge was busy, so that benchmarks can subtract it.
 
 use axum::body::Body;
 use axum::extract::{Request, State};

@@ -1,5 +1,4 @@
-//! Faults to be switched on, one by one, for whoever wants to see what a gate does when its forge
-//! misbehaves.
+//! Faults of the forge that can be switched on one by one, to test a gate against them.
 
 use serde::Deserialize;
 use std::sync::{Mutex, PoisonError};
@@ -16,8 +15,8 @@ pub enum Fault {
     /// Another commit lands on the base just before the merge, so that more is merged than was
     /// tested.
     MergeSomethingElse,
-    /// Somebody else pushes to a branch just before a push by git is taken, which names where the
-    /// branch was and is refused for that.
+    /// Another commit is pushed to a branch just before a Git push, which is then rejected because
+    /// the branch has moved.
     PushBefore {
         /// The branch.
         branch: String,

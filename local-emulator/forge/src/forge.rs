@@ -7,7 +7,7 @@ use crate::faults::{Aim, Fault, Times};
 use crate::git::Edit;
 use crate::model::{CheckRun, Comment, Delivery, Outcome, Pull, Status};
 use crate::store::{Store, StoreError};
-use crate::views::{CheckRunView, CommentView, DeliveryView, PullView, StatusView, Verdict};
+use crate::views::{CheckRunView, CommentView, DeliveryView, PullView, ReviewVote, StatusView};
 use crate::{api, hooks};
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -43,7 +43,7 @@ impl Permission {
     }
 }
 
-/// Somebody who uses the forge.
+/// A user of the forge.
 #[derive(Clone)]
 pub struct Account {
     /// The login.
@@ -309,11 +309,11 @@ impl Forge {
         &self,
         repository: &str,
         number: u64,
-        verdict: Verdict,
+        vote: ReviewVote,
         body: &str,
         by: &str,
     ) -> Result<u64, ApiError> {
-        let event = verdict.event().to_owned();
+        let event = vote.event().to_owned();
         let new =
             NewReview { number, event, body: body.to_owned(), commit: None, lines: Vec::new() };
         Ok(self.engine.review(repository, new, by)?.id)
@@ -321,7 +321,7 @@ impl Forge {
 
     /// Approves a pull request.
     pub fn approve(&self, repository: &str, number: u64, by: &str) -> Result<u64, ApiError> {
-        self.review(repository, number, Verdict::Approve, "", by)
+        self.review(repository, number, ReviewVote::Approve, "", by)
     }
 
     /// Dismisses a review.
@@ -474,8 +474,8 @@ impl Drop for Forge {
     }
 }
 
-/// Carries a request out to its end, also when whoever asked is gone by then: a merge that has
-/// moved its branch is a merge.
+/// Completes a request even if the client has disconnected, so that a merge is never left half
+/// done.
 async fn to_its_end(request: Request, next: Next) -> Response {
     match tokio::spawn(next.run(request)).await {
         Ok(response) => response,

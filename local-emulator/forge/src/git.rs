@@ -196,9 +196,9 @@ impl Git {
         self.move_refs(&["update-ref", "-d", name], b"").await
     }
 
-    /// Returns a file that is locked for as long as anybody has it open: given to a command that
-    /// moves refs, it tells a later forge that the command goes on, though whoever began it was
-    /// killed.
+    /// Returns a locked file to pass to a command that moves refs. The lock lasts as long as a
+    /// process has the file open, so a restarted forge sees that the command of a killed one still
+    /// runs.
     pub fn moving(&self) -> std::io::Result<File> {
         let file =
             File::options().read(true).append(true).create(true).open(self.folder.join(MOVES))?;
@@ -473,7 +473,7 @@ pub(crate) fn base_command() -> Command {
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_TERMINAL_PROMPT", "0")
-        // The folder may belong to whoever prepared it.
+        // The folder may belong to another account.
         .env("GIT_CONFIG_COUNT", "1")
         .env("GIT_CONFIG_KEY_0", "safe.directory")
         .env("GIT_CONFIG_VALUE_0", "*");

@@ -77,9 +77,9 @@ pub(crate) async fn receive_pack(
     }
 }
 
-/// Why somebody may not push.
+/// Why a push is not allowed.
 enum NoPush {
-    /// Nobody we know: git asks for a password when it is told so.
+    /// The caller is unknown. This response makes Git ask for a password.
     Unknown,
     /// May read only.
     Reader,
@@ -160,7 +160,7 @@ async fn backend(
             command.env(variable, value);
         }
     }
-    // Nobody reads what it complains of; a push may move refs.
+    // Its error output is not read. A push may move refs.
     let complaints = match service {
         "git-receive-pack" => engine.git(full_name).moving()?.into(),
         _ => Stdio::null(),

@@ -109,7 +109,7 @@ impl Engine {
                 access.put("", &Due { id: again.id, repository: repository.to_owned() })?,
             )
         })?;
-        self.news.notify_one();
+        self.event_recorded.notify_one();
         Ok(())
     }
 }
@@ -136,7 +136,7 @@ pub(crate) async fn deliver(engine: Arc<Engine>) {
                 send(&engine, &client, delivery).await;
             });
         }
-        engine.news.notified().await;
+        engine.event_recorded.notified().await;
     }
 }
 
@@ -218,7 +218,7 @@ fn padded(delivery: &Delivery) -> String {
 }
 
 fn signature(secret: &str, body: &[u8]) -> String {
-    // HMAC takes keys of every length; an unsigned delivery would be refused by whoever gets it.
+    // HMAC accepts keys of any length. Receivers would reject an unsigned delivery.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else {
         return String::new();
     };

@@ -27,5 +27,5 @@ pub use forge::{Account, Forge, Options, Permission, Proposal, StartError};
 pub use git::{Edit, GitError};
 pub use store::StoreError;
 pub use views::{
-    CheckRunView, CommentView, DeliveryView, PullState, PullView, StatusView, Verdict,
+    CheckRunView, CommentView, DeliveryView, PullState, PullView, ReviewVote, StatusView,
 };

@@ -2,9 +2,9 @@
 
 use crate::model::{CheckRun, Comment, Delivery, Life, Outcome, Pull, Status};
 
-/// A reviewer's verdict.
+/// The vote of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ReviewVote {
     /// The change is good.
     Approve,
     /// The change is to be changed.
@@ -13,7 +13,7 @@ pub enum Verdict {
     Comment,
 }
 
-impl Verdict {
+impl ReviewVote {
     pub(crate) fn event(self) -> &'static str {
         match self {
             Self::Approve => "APPROVE",

@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::{Value, json};
 use sluice_local_forge::{Aim, Edit, Fault, Forge, PullState, Times};
-use support::{Ear, Http, REPOSITORY, git, options, start, start_heard};
+use support::{HookReceiver, Http, REPOSITORY, git, options, start, start_with_receiver};
 
 fn push_url(forge: &Forge, token: &str) -> String {
     forge.clone_url(REPOSITORY).replace("http://", &format!("http://x:{token}@"))
@@ -40,8 +40,8 @@ async fn git_clones_partially_and_fetches_pull_requests() {
 /// C5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_needs_a_token_and_becomes_events() {
-    let ear = Ear::open(&[]).await;
-    let (forge, folder) = start_heard(&ear).await;
+    let receiver = HookReceiver::open(&[]).await;
+    let (forge, folder) = start_with_receiver(&receiver).await;
     let work = folder.path().join("work");
     git(folder.path(), &["clone", "-q", &forge.clone_url(REPOSITORY), "work"]).await.unwrap();
     git(&work, &["checkout", "-q", "-b", "topic"]).await.unwrap();
@@ -63,9 +63,9 @@ async fn a_push_needs_a_token_and_becomes_events() {
     git(&work, &["push", "-q", &push_url(&forge, "ann-token"), "topic"]).await.unwrap();
     assert_eq!(forge.pull(REPOSITORY, number).unwrap().head, second);
     forge.deliveries_tried(REPOSITORY).await.unwrap();
-    let heard = ear.heard();
+    let received = receiver.received();
     let find = |event: &str, action: Option<&str>, after: &str| {
-        heard.iter().find(|h| {
+        received.iter().find(|h| {
             h.event == event && h.body["action"].as_str() == action && h.body["after"] == after
         })
     };
@@ -85,8 +85,8 @@ async fn a_push_needs_a_token_and_becomes_events() {
 #[tokio::test]
 async fn a_delivery_is_sent_once_and_again_on_request() {
     // The ping is taken, the next delivery is not.
-    let ear = Ear::open(&[202, 500]).await;
-    let (forge, _folder) = start_heard(&ear).await;
+    let receiver = HookReceiver::open(&[202, 500]).await;
+    let (forge, _folder) = start_with_receiver(&receiver).await;
     forge.deliveries_tried(REPOSITORY).await.unwrap();
     forge.commit(REPOSITORY, "topic", "Write", &[Edit::write("a.txt", "a")], "ann").await.unwrap();
     forge.deliveries_tried(REPOSITORY).await.unwrap();
@@ -99,7 +99,8 @@ async fn a_delivery_is_sent_once_and_again_on_request() {
         http.send("POST", &format!("{path}/{}/attempts", lost.number), json!({})).await;
     assert_eq!(status, 202);
     forge.deliveries_tried(REPOSITORY).await.unwrap();
-    let same: Vec<_> = ear.heard().into_iter().filter(|heard| heard.guid == lost.guid).collect();
+    let same: Vec<_> =
+        receiver.received().into_iter().filter(|received| received.guid == lost.guid).collect();
     assert_eq!(same.len(), 2);
     assert_eq!(same[0].body, same[1].body);
     let (_, _, listed) = http.get(&path).await;
@@ -110,8 +111,8 @@ async fn a_delivery_is_sent_once_and_again_on_request() {
 /// A body of 25 MB is signed like any other.
 #[tokio::test]
 async fn a_huge_body_is_sent_whole() {
-    let ear = Ear::open(&[]).await;
-    let (forge, _folder) = start_heard(&ear).await;
+    let receiver = HookReceiver::open(&[]).await;
+    let (forge, _folder) = start_with_receiver(&receiver).await;
     forge.deliveries_tried(REPOSITORY).await.unwrap();
     forge.fault(
         REPOSITORY,
@@ -121,8 +122,8 @@ async fn a_huge_body_is_sent_whole() {
     );
     forge.commit(REPOSITORY, "main", "Write", &[Edit::write("a.txt", "a")], "ann").await.unwrap();
     forge.deliveries_tried(REPOSITORY).await.unwrap();
-    let heard = ear.heard();
-    let huge = heard.last().unwrap();
+    let received = receiver.received();
+    let huge = received.last().unwrap();
     assert!(
         huge.size > 25_000_000 && huge.event == "push",
         "{} bytes of {}",
@@ -199,10 +200,10 @@ async fn the_api_answers_like_github() {
         assert!(links.contains(&format!("rel=\"{relation}\"")), "{links}");
     }
     assert!(links.contains("per_page=30&page=3"), "{links}");
-    let nobody = Http::of(&forge, "");
-    assert_eq!(nobody.get("/repos/org/one/pulls").await.0, 200);
+    let anonymous = Http::of(&forge, "");
+    assert_eq!(anonymous.get("/repos/org/one/pulls").await.0, 200);
     assert_eq!(
-        nobody.send("POST", "/repos/org/one/issues/1/comments", json!({"body": "x"})).await.0,
+        anonymous.send("POST", "/repos/org/one/issues/1/comments", json!({"body": "x"})).await.0,
         401
     );
     assert_eq!(
@@ -282,8 +283,8 @@ async fn a_repository_without_its_folder_counts_as_deleted() {
 /// What happened while the forge was not looking is seen at its start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_kill_left_half_done_is_finished_at_the_next_start() {
-    let ear = Ear::open(&[]).await;
-    let (forge, folder) = start_heard(&ear).await;
+    let receiver = HookReceiver::open(&[]).await;
+    let (forge, folder) = start_with_receiver(&receiver).await;
     let head = forge
         .commit(REPOSITORY, "topic", "Write", &[Edit::write("a.txt", "a")], "ann")
         .await
@@ -298,11 +299,13 @@ async fn what_a_kill_left_half_done_is_finished_at_the_next_start() {
     let state = forge.pull(REPOSITORY, number).unwrap().state;
     assert!(matches!(&state, PullState::Merged { commit, .. } if *commit == head), "{state:?}");
     forge.deliveries_tried(REPOSITORY).await.unwrap();
-    let heard = ear.heard();
+    let received = receiver.received();
     assert!(
-        heard.iter().any(|heard| heard.event == "push" && heard.body["after"] == head.as_str())
+        received
+            .iter()
+            .any(|received| received.event == "push" && received.body["after"] == head.as_str())
     );
-    let closed = heard.iter().find(|heard| heard.body["action"] == "closed").unwrap();
+    let closed = received.iter().find(|received| received.body["action"] == "closed").unwrap();
     assert_eq!(closed.body["pull_request"]["merged"], true);
 }
 
@@ -330,8 +333,8 @@ async fn a_slow_or_lost_answer_is_still_carried_out() {
 /// C4: a project of one's own can be tried; whoever listens to the forge hears of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_is_created_through_the_api_and_pushed_to() {
-    let ear = Ear::open(&[]).await;
-    let (forge, folder) = start_heard(&ear).await;
+    let receiver = HookReceiver::open(&[]).await;
+    let (forge, folder) = start_with_receiver(&receiver).await;
     let bob = Http::of(&forge, "bob-token");
     let (status, _, made) = bob.send("POST", "/orgs/mine/repos", json!({"name": "empty"})).await;
     assert_eq!(
@@ -347,10 +350,10 @@ async fn a_repository_is_created_through_the_api_and_pushed_to() {
     git(&work, &["push", "-q", &url, "main"]).await.unwrap();
     assert_eq!(forge.file("mine/empty", "main", "a.txt").await.unwrap().as_deref(), Some("a"));
     forge.deliveries_tried("mine/empty").await.unwrap();
-    let pushed = |heard: &support::Heard| {
-        heard.event == "push" && heard.body["repository"]["full_name"] == "mine/empty"
+    let pushed = |received: &support::ReceivedHook| {
+        received.event == "push" && received.body["repository"]["full_name"] == "mine/empty"
     };
-    assert!(ear.heard().iter().any(pushed));
+    assert!(receiver.received().iter().any(pushed));
 
     let (status, _, made) =
         bob.send("POST", "/user/repos", json!({"name": "begun", "auto_init": true})).await;
@@ -371,13 +374,16 @@ async fn a_repository_is_created_through_the_api_and_pushed_to() {
     );
 }
 
-/// C5: who listens at another address than before is heard of at once, and nobody else's hook is
+/// C5: who listens at another address than before is received of at once, and nobody else's hook is
 /// touched.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hooks_follow_a_listener_that_moved() {
-    let (before, after, others) =
-        (Ear::open(&[]).await, Ear::open(&[]).await, Ear::open(&[]).await);
-    let (forge, _folder) = start_heard(&before).await;
+    let (before, after, others) = (
+        HookReceiver::open(&[]).await,
+        HookReceiver::open(&[]).await,
+        HookReceiver::open(&[]).await,
+    );
+    let (forge, _folder) = start_with_receiver(&before).await;
     let other = format!("{}?other", others.url);
     forge.add_hook(REPOSITORY, &other, support::SECRET, "ann").unwrap();
     assert_eq!(forge.move_hooks("/hook", &after.url).unwrap(), 1);
@@ -388,8 +394,12 @@ async fn hooks_follow_a_listener_that_moved() {
     );
     forge.commit(REPOSITORY, "topic", "Write", &[Edit::write("a.txt", "a")], "ann").await.unwrap();
     forge.deliveries_tried(REPOSITORY).await.unwrap();
-    let pushes = |ear: &Ear| {
-        ear.heard().iter().filter(|heard| heard.body["ref"] == "refs/heads/topic").count()
+    let pushes = |receiver: &HookReceiver| {
+        receiver
+            .received()
+            .iter()
+            .filter(|received| received.body["ref"] == "refs/heads/topic")
+            .count()
     };
     assert_eq!((pushes(&before), pushes(&after), pushes(&others)), (0, 1, 1));
 }
@@ -397,7 +407,7 @@ async fn hooks_follow_a_listener_that_moved() {
 /// Z5.4: a page of a stranger whose name leads to this machine reads nothing of what anybody may
 /// read here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_by_a_name_of_somebody_else_is_refused() {
+async fn a_request_under_a_foreign_name_is_refused() {
     let (forge, _folder) = start().await;
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let asked = async |path: &str, host: &'static str| {

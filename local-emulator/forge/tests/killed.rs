@@ -74,7 +74,7 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
         let (mut child, url) = spawn(folder.path()).await;
         let (talking, begun) = (said.clone(), merged_before);
         let (talk_url, talk_head) = (url.clone(), head.clone());
-        let (heard, mut progress) = watch::channel(0);
+        let (received, mut progress) = watch::channel(0);
         let talk = tokio::spawn(async move {
             let http = Http::at(&talk_url, "bob-token");
             for n in 0.. {
@@ -94,7 +94,7 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
                     Ok((201, _, _)) => talking.lock().unwrap().statuses.push(text),
                     _ => return,
                 }
-                heard.send_modify(|count| *count += 1);
+                received.send_modify(|count| *count += 1);
             }
         });
         let http = Http::at(&url, "ann-token");
@@ -161,9 +161,9 @@ async fn a_branch_that_a_killed_forge_was_moving_is_waited_for() {
     let (mut child, url) = spawn(folder.path()).await;
     // Git stops in the middle of moving the branch, until it is told to go on.
     let hook = repository.join("hooks/reference-transaction");
-    let (told, waits) = (reached.display(), go.display());
+    let (reached_pipe, go_pipe) = (reached.display(), go.display());
     let script = format!(
-        "#!/bin/sh\n[ \"$1\" = prepared ] || exit 0\necho > '{told}'\nread line < '{waits}'\nexit 0\n"
+        "#!/bin/sh\n[ \"$1\" = prepared ] || exit 0\necho > '{reached_pipe}'\nread line < '{go_pipe}'\nexit 0\n"
     );
     std::fs::write(&hook, script).unwrap();
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -199,7 +199,7 @@ async fn a_branch_that_a_killed_forge_was_moving_is_waited_for() {
 /// C4: whoever asked for a merge may be killed while it is made; it is made whole all the same, and
 /// the next one is none the worse.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_merge_is_made_whole_when_whoever_asked_for_it_leaves() {
+async fn a_merge_is_completed_when_its_client_disconnects() {
     let (forge, _folder) = start().await;
     for n in 1..=PULLS {
         let branch = format!("topic-{n}");

@@ -1,8 +1,8 @@
 //! The one account and region of the emulator, and the ARNs of what lives in them.
 
-/// The account id when nobody chooses one.
+/// The default account id.
 pub const DEFAULT_ACCOUNT: &str = "000000000000";
-/// The region when nobody chooses one; the prices are this region's.
+/// The default region, whose prices are used.
 pub const DEFAULT_REGION: &str = "us-east-1";
 
 /// An account in a region. Every resource of the emulator lives in one.

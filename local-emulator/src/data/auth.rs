@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The name of whoever an access key belongs to: a function, the executor, a person at the command
-/// line.
+/// The name of an access key's owner: a function, the executor, or a person at the command line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(String);
 

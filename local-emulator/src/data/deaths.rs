@@ -58,7 +58,7 @@ pub enum Victim {
 pub enum Moment {
     /// Nothing of it is done.
     Before,
-    /// It is done, and its caller is not told.
+    /// After the call took effect; the caller gets no response.
     After,
 }
 
@@ -166,7 +166,7 @@ impl Death {
     }
 }
 
-/// Ends somebody's processes by SIGKILL. It is told whose: the function's id.
+/// Kills the processes of a function, given by its id, with SIGKILL.
 pub type Kill = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The sequence of one emulator, and how it kills.
@@ -186,7 +186,7 @@ impl Deaths {
         Self { waiting: Mutex::new(sequence.into()), ..Self::default() }
     }
 
-    /// Returns whether anybody like that is still to die.
+    /// Returns whether a kill of this kind is still planned.
     #[must_use]
     pub fn wait_for(&self, victim: Victim) -> bool {
         self.waiting
@@ -206,8 +206,8 @@ impl Deaths {
         *self.executor.write().unwrap_or_else(PoisonError::into_inner) = Some(kill);
     }
 
-    /// Looks whether somebody dies on this side of a call, kills, and returns whether the call ends
-    /// here unanswered. When the machine itself dies, it does not return.
+    /// Kills the processes whose death is planned at this moment of a call. Returns whether the
+    /// call must not be answered. Does not return if the machine itself is killed.
     #[must_use]
     pub fn strike(
         &self,
@@ -237,8 +237,7 @@ impl Deaths {
             Some(kill) => kill(principal.as_str()),
             None => tracing::error!(%death, "there is no process of its own to kill"),
         }
-        // The answer of a call whose caller is dead reaches nobody; an executor's death leaves
-        // other callers alone.
+        // A dead caller gets no response. The death of an executor does not affect other callers.
         death.victim == Victim::Caller
             || principal.as_str() == crate::template::ExecutorPlan::PRINCIPAL
     }
@@ -296,8 +295,8 @@ mod tests {
             ("machine after gate:PutItem 0", "number from 1"),
             ("machine after gate:PutItem 1 2", "word too many"),
         ] {
-            let told = line.parse::<Death>().unwrap_err().to_string();
-            assert!(told.contains(why) && told.contains("before|after"), "{line}: {told}");
+            let error = line.parse::<Death>().unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("before|after"), "{line}: {error}");
         }
     }
 
@@ -331,7 +330,7 @@ mod tests {
         assert!(killed.lock().unwrap().is_empty() && deaths.wait_for(Victim::Caller));
         assert!(deaths.strike(Moment::After, &gate, "PutItem", &fits));
         assert!(deaths.strike(Moment::Before, &gate, "GetItem", &call("")));
-        assert!(!deaths.strike(Moment::Before, &gate, "GetItem", &call("")), "nobody is left");
+        assert!(!deaths.strike(Moment::Before, &gate, "GetItem", &call("")), "no kill is left");
         assert_eq!(*killed.lock().unwrap(), ["gate", "gate"]);
         assert!(!deaths.wait_for(Victim::Caller));
     }

@@ -186,7 +186,7 @@ impl Faults {
 }
 
 impl Rule {
-    /// Returns a rule for one operation of one service, whoever calls.
+    /// Returns a rule for one operation of one service, for all callers.
     #[must_use]
     pub fn on(service: Service, operation: &str, when: When, fault: Fault) -> Self {
         Self {

@@ -36,8 +36,8 @@ pub struct Options {
     pub deaths: Vec<Death>,
 }
 
-/// A service that somebody else adds, reached through the same door: signatures are verified,
-/// faults applied and calls counted before and after it.
+/// An additional service behind the same front, which verifies signatures, applies faults and
+/// counts calls for it.
 #[async_trait]
 pub trait Extra: Send + Sync + 'static {
     /// Answers one call of a verified caller; the service asks [`Caller::check`] itself.
@@ -47,7 +47,7 @@ pub trait Extra: Send + Sync + 'static {
     fn operation(&self, request: &Request<Bytes>) -> String;
 }
 
-/// Marks a response that must not arrive: whoever carries it breaks the connection instead.
+/// Marks a response that must not arrive: the server closes the connection instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLost;
 
@@ -66,9 +66,9 @@ pub struct Front {
 }
 
 impl Front {
-    /// Opens or creates the services' data in `directory`. Everything is allowed until
-    /// [`set_authorizer`](Self::set_authorizer), and nobody has a key until [`keys`](Self::keys)
-    /// gets one.
+    /// Opens or creates the services' data in `directory`. All calls are allowed until
+    /// [`set_authorizer`](Self::set_authorizer). There is no access key until one is added to
+    /// [`keys`](Self::keys).
     ///
     /// # Errors
     /// [`StoreError`] when the directory cannot be used.
@@ -240,8 +240,8 @@ impl Front {
         self.extras.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Answers a call; without a usage when the caller did not prove who it is, so that nobody is
-    /// charged.
+    /// Answers a call. Returns no usage for an unauthenticated caller, because no one is charged
+    /// for it.
     async fn answer(
         &self,
         service: &Service,

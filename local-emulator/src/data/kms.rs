@@ -271,7 +271,7 @@ fn not_found(arn: &str) -> Problem {
 }
 
 fn invalid_ciphertext() -> Problem {
-    // AWS says nothing more, and neither must this: why it failed would help whoever guesses.
+    // Like AWS, gives no reason, because the reason would help an attacker.
     refused("InvalidCiphertextException", String::new())
 }
 

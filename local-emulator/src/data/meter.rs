@@ -29,8 +29,7 @@ pub enum Purpose {
     /// The event source of the function put off or brought forward when messages come again. AWS's
     /// make no such calls.
     EventSourceHiding,
-    /// Somebody, an event source or the principal's own code, looked for messages and there were
-    /// none.
+    /// A receive call of an event source or of the principal's code that returned no messages.
     Poll,
 }
 
@@ -125,7 +124,7 @@ impl Meter {
         report(&self.rows.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns what was counted so far and starts anew.
+    /// Returns the counts and resets them.
     pub fn reset(&self) -> Report {
         report(&std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner)))
     }

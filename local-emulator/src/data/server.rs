@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::front::{ConnectionLost, Front};
 
-/// Largest request body: an S3 part in one piece is the largest that anybody here sends.
+/// The maximum size of a request body, that of the largest S3 part that Sluice sends.
 const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// A connection that was broken on purpose.

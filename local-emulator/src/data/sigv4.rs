@@ -22,7 +22,7 @@ pub enum SignatureError {
         "Authorization header requires Credential, SignedHeaders, Signature and a signed X-Amz-Date and Host"
     )]
     Incomplete,
-    /// Nobody has that access key.
+    /// The access key does not exist.
     #[error("The security token included in the request is invalid.")]
     UnknownKey,
     /// The signature is not the one of this request under that key.

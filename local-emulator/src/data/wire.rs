@@ -21,7 +21,7 @@ pub enum Service {
     Sqs,
     /// KMS.
     Kms,
-    /// A service that somebody else adds to the front, by its name in signatures (`ec2`).
+    /// An additional service of the front, by its name in signatures (`ec2`).
     Other(String),
 }
 

@@ -35,8 +35,7 @@ async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     let id = record.id.clone();
     let (host, check) = (ec2.inner.host.clone(), ec2.clone());
     let started = tokio::task::spawn_blocking(move || {
-        // Asked while the machine's own lock is held: one that is ending by now must not start
-        // again.
+        // Checked under the machine's lock: a terminating machine must not start again.
         host.start(&record, || {
             check
                 .store()

@@ -2,9 +2,9 @@
 //! (bubblewrap).
 //!
 //! It sees this machine's files read-only and its own `/home`, `/root`, `/tmp`, `/var/tmp`, `/run`,
-//! processes and logins. The server leads a process group and its own process namespace, so its end
-//! is the end of everything that was started in it. It outlives a killed emulator: a note of the
-//! process, written before it begins, tells the next emulator which one is still that machine.
+//! processes and logins. The server leads a process group and its own process namespace, so
+//! everything started in it ends with it. It survives a killed emulator: a note written before the
+//! process starts identifies it for the next emulator.
 
 use super::parameters::Refusal;
 use super::process::{self, NOTE, living, write_whole};
@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 /// The first user id of a machine's own logins.
 const FIRST_UID: u32 = 2_000;
-/// Addresses that are tried with one port. A few are enough: whoever holds a port on so many holds
-/// it on all.
+/// The number of addresses that are tried with one port. If it is in use on all of these, it is
+/// probably in use everywhere.
 const ADDRESSES_MAX: usize = 300;
 /// SSH ports that are tried after the one that was asked for: any user may listen there.
 const OTHER_PORTS: std::ops::Range<u16> = 2_200..2_210;
@@ -66,8 +66,8 @@ impl Host {
         Self { directory, closed: Arc::default(), machines: Arc::default() }
     }
 
-    /// Returns an address of 127/8 and a port on it where nobody listens; the place to look from
-    /// follows from the data directory.
+    /// Returns an address of 127/8 and a free port on it. The search starts at an address derived
+    /// from the data directory.
     ///
     /// The port is `first` where that can be had. It is another one when a server of this machine
     /// holds it on every address, as an sshd on `0.0.0.0:22` does, or when it takes rights that
@@ -112,8 +112,8 @@ impl Host {
             return Ok(());
         }
         if !is_installed {
-            // Its user data's script, if an earlier emulator died in it: it works on the files that
-            // are made anew.
+            // The user data script, if an earlier emulator died while it ran: it would change the
+            // files that are created again.
             end_processes(&directory, None)?;
             install(&directory, record)?;
         }
@@ -323,8 +323,7 @@ fn host_keys(instance: &Path) -> io::Result<()> {
 /// Writes password files with the machine's logins, and their homes.
 fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
     let instance = directory.join("instance");
-    // Whoever is not root cannot become it: there `root` is one more name of the emulator's own
-    // user.
+    // Without root rights, `root` is another name of the emulator's own user.
     let names: Vec<&String> =
         setup.keys.keys().filter(|name| *name != "root" || !is_root()).collect();
     let keep = |file: &str| -> io::Result<String> {
@@ -381,7 +380,7 @@ fn sshd_config(record: &Record) -> String {
 /// Ends the machine's processes: those of `started`, or those that are noted. While they are still
 /// there, their note stays too.
 fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
-    // A child that nobody has waited for keeps its number, whatever became of its note.
+    // A child keeps its process id until it is waited for, even if its note is gone.
     let leader = started.as_ref().map(Child::id).or_else(|| living(directory));
     if let Some(pid) = leader.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
         // The whole group: the wrapper outside, and inside the first process of the namespace, with
@@ -461,7 +460,7 @@ mod tests {
 
     /// C4
     #[test]
-    fn a_machine_whose_note_is_gone_is_ended_by_whoever_started_it() {
+    fn a_machine_whose_note_is_gone_is_ended_by_the_emulator_that_started_it() {
         let directory = tempfile::tempdir().unwrap();
         let host = Host::new(directory.path().to_owned());
         let started = server(directory.path());

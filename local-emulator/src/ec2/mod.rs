@@ -41,8 +41,8 @@ pub struct Options {
     pub subnets: BTreeMap<String, String>,
     /// Machines that may exist at once.
     pub instance_limit: u32,
-    /// The machines' SSH port on addresses of their own, if it can be had; another than 22 is told
-    /// by the tag `sluice:ssh-port`.
+    /// The preferred SSH port of the machines, each on its own address. The tag `sluice:ssh-port`
+    /// shows a port other than 22.
     pub ssh_port: u16,
 }
 
@@ -61,7 +61,7 @@ impl Options {
                     created: "2026-01-01T00:00:00.000Z".to_owned(),
                     boot: Boot::Normal,
                 },
-                // For whoever wants to see what becomes of nodes that nobody can log in to.
+                // A fault for tests: nodes that accept no login.
                 Image {
                     id: "ami-silent".to_owned(),
                     name: "silent".to_owned(),
@@ -94,7 +94,7 @@ pub struct Image {
 pub enum Boot {
     /// At once.
     Normal,
-    /// It runs, and nobody ever answers.
+    /// The machine runs but never answers.
     Never,
     /// Its SSH server starts after so many milliseconds.
     Slow {

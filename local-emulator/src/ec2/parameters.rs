@@ -101,7 +101,7 @@ impl Parameters {
         (1..).map_while(pair).collect()
     }
 
-    /// Returns what tells two calls with one token apart.
+    /// Returns the parameters that must be equal in two calls with the same token.
     pub(super) fn fingerprint(&self) -> String {
         let text: Vec<String> =
             self.0.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect();

@@ -1,9 +1,9 @@
-//! The first process of a machine's server, or of its user data's script: it does nothing before it
-//! is noted in the machine's directory, so that whoever comes next finds it.
+//! Starts the first process of a machine's server or user data script. It waits until it is noted
+//! in the machine's directory, so that a restarted emulator finds it.
 //!
-//! It leads a process group of its own, and no signal to the emulator's reaches it. Were it to
-//! begin before it is noted, an emulator that is killed in between would leave a machine that
-//! nobody knows: whoever ends what is left goes by the notes.
+//! It leads its own process group, so signals to the emulator's group do not reach it. If it ran
+//! before it was noted, an emulator killed in between would leave an unknown machine, because
+//! remaining machines are found by their notes.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -14,8 +14,8 @@ use std::process::{Child, Command, Stdio};
 /// The file that says which process it is: number and start time.
 pub(super) const NOTE: &str = "pid";
 
-/// Becomes the program that follows it once a line comes on standard input. When whoever holds the
-/// other end dies, none comes, and it ends. It stays the same process, with the same start time.
+/// A shell script that waits for a line on standard input and then executes the following program,
+/// keeping its process id and start time. It ends if the other end is closed first.
 const ONCE_NOTED: &str = "read -r noted && exec \"$@\" </dev/null";
 
 /// Starts a program as the first process of the machine in this directory.
@@ -61,10 +61,10 @@ fn note(child: &Child, directory: &Path) -> io::Result<()> {
 
 /// Lets the process begin.
 fn let_go(child: &mut Child) -> io::Result<()> {
-    let told = child.stdin.take();
-    let mut told =
-        told.ok_or_else(|| io::Error::other("the machine's process cannot be told to begin"))?;
-    told.write_all(b"noted\n")
+    let stdin = child.stdin.take();
+    let mut stdin =
+        stdin.ok_or_else(|| io::Error::other("the machine's process has no standard input"))?;
+    stdin.write_all(b"noted\n")
 }
 
 /// Returns the process of the machine in this directory, if it is still that process.
@@ -140,10 +140,7 @@ mod tests {
     /// waits to begin.
     #[test]
     #[ignore = "run as a child process by the test that looks at what it leaves"]
-    #[expect(
-        clippy::zombie_processes,
-        reason = "whoever starts it is killed, which is what is looked at"
-    )]
+    #[expect(clippy::zombie_processes, reason = "the test kills the process that starts it")]
     fn dies_before_its_process_begins() {
         let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
             return;
@@ -155,8 +152,7 @@ mod tests {
         kill_process(getpid(), Signal::KILL).unwrap();
     }
 
-    /// C4: the process of a machine whose emulator was killed before it was noted ran on, and
-    /// nobody knew of it.
+    /// C4: a machine's process must not run if the emulator is killed before it is noted.
     #[test]
     fn a_process_ends_when_its_emulator_is_killed_before_it_begins() {
         let directory = tempfile::tempdir().unwrap();

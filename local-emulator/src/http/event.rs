@@ -1,6 +1,6 @@
 //! Requests as events: payload format 2.0 of API Gateway's HTTP APIs.
 
-use super::route::Found;
+use super::route::RouteMatch;
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_TYPE, COOKIE, HOST, USER_AGENT};
 use axum::http::request::Parts;
@@ -27,7 +27,12 @@ impl Front {
 }
 
 /// Returns the event of a request.
-pub(super) fn of_request(front: &Front, found: &Found<'_>, parts: &Parts, body: &Bytes) -> Bytes {
+pub(super) fn of_request(
+    front: &Front,
+    found: &RouteMatch<'_>,
+    parts: &Parts,
+    body: &Bytes,
+) -> Bytes {
     let now = jiff::Timestamp::now();
     let number = front.requests.fetch_add(1, Ordering::Relaxed);
     let host = text(&parts.headers, HOST.as_str()).unwrap_or("localhost");

@@ -1,8 +1,8 @@
 //! By which names this machine answers.
 //!
-//! Whoever owns a name may have it lead to 127.0.0.1 once a browser has a page of his open (DNS
-//! rebinding), so only names are answered that no stranger owns ([`HostName`]), and those that were
-//! told at the start.
+//! The owner of a domain name can make it resolve to 127.0.0.1 while a browser shows his page (DNS
+//! rebinding). So requests are only answered under names that mean this machine ([`HostName`]), and
+//! under those given at the start.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -26,7 +26,7 @@ impl HostNames {
     /// Adds a name of the machine's own: a tunnel's or a proxy's.
     #[must_use]
     pub fn with(mut self, name: &str) -> Self {
-        self.names.insert(HostName::compared(name));
+        self.names.insert(HostName::normalize(name));
         self
     }
 
@@ -57,10 +57,10 @@ impl HostNames {
     /// Returns whether a name, with its port if it has one, is this machine's. What is no name at
     /// all is not.
     fn has(&self, said: &str) -> bool {
-        match HostName::read(said) {
+        match HostName::parse(said) {
             HostName::Machine => true,
             HostName::Named(name) => self.names.contains(&name),
-            HostName::Nobody => false,
+            HostName::Invalid => false,
         }
     }
 }
@@ -73,12 +73,12 @@ pub(crate) async fn of_this_machine(request: Request, next: Next) -> Response<Bo
     }
 }
 
-/// Returns the answer to a request that came by a name of somebody else: 421, for it says that this
-/// is not where the name's owner answers, and no browser takes it for the owner's word.
+/// Returns the response to a request under a foreign host name: 421, which browsers do not accept
+/// as content of that name.
 pub(super) fn misdirected(name: &str) -> Response<Body> {
     tracing::info!(by = name, "refused a request by a name that is not this machine's");
     let text = format!(
-        "This machine does not answer by the name {name:?}: a page of somebody else may stand behind it. Ask by an address, as in http://127.0.0.1:9000/, or by localhost; a tunnel or proxy of your own is named at the start: sluice up --web-root https://NAME/"
+        "This machine does not answer by the name {name:?}: it may belong to a foreign web page. Use an IP address, as in http://127.0.0.1:9000/, or by localhost; a tunnel or proxy of your own is named at the start: sluice up --web-root https://NAME/"
     );
     let mut response =
         Response::new(Body::from(serde_json::json!({ "message": text }).to_string()));
@@ -99,7 +99,7 @@ mod tests {
         names.stranger(&headers, &uri.parse().unwrap()).is_none()
     }
 
-    /// Z5.4: nobody owns an address, so no page of a stranger comes from one.
+    /// Z5.4: an IP address belongs to no domain, so no foreign page can use it.
     #[test]
     fn addresses_and_localhost_are_answered_and_no_other_name() {
         let names = HostNames::default();
@@ -146,7 +146,7 @@ mod tests {
 
     /// Z5.4: who puts a tunnel before it names it.
     #[test]
-    fn a_name_that_was_told_at_the_start_is_answered() {
+    fn a_name_given_at_the_start_is_answered() {
         let names = HostNames::default().with("CI.example.org");
         assert!(
             answers(&names, &["ci.example.org"], "/")

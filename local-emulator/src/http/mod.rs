@@ -12,7 +12,7 @@ mod tests;
 pub use event::Front;
 pub use host::HostNames;
 pub(crate) use host::of_this_machine;
-pub use route::{Found, Routes};
+pub use route::{RouteMatch, Routes};
 
 use crate::lambda::{Invoke, InvokeError, SYNCHRONOUS_BYTES_MAX};
 use axum::Router;
@@ -66,7 +66,7 @@ impl HttpFront {
     /// 421.
     ///
     /// # Errors
-    /// When the listener's address cannot be told.
+    /// Returns an error if the listener's address cannot be determined.
     pub fn start(
         listener: TcpListener,
         front: Front,
@@ -108,9 +108,8 @@ impl HttpFront {
     }
 }
 
-/// Reads a body of at most [`BODY_BYTES_MAX`]. What is larger is read to its end all the same and
-/// dropped, up to
-/// [`DRAINED_BYTES_MAX`]: whoever is still sending when the connection closes may lose the answer that tells why.
+/// Reads a body of at most [`BODY_BYTES_MAX`]. A larger body is read and dropped, up to
+/// [`DRAINED_BYTES_MAX`], because a client that is still sending may not read the error response.
 async fn read(mut body: Body) -> Option<Bytes> {
     let (mut kept, mut bytes) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {

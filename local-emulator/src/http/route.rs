@@ -31,7 +31,7 @@ enum Segment {
 
 /// The route that a request takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found<'a> {
+pub struct RouteMatch<'a> {
     /// Id of the function.
     pub function: &'a str,
     /// The route's key: `POST /a/{name}`.
@@ -51,7 +51,7 @@ impl Routes {
 
     /// Returns the most specific route for a method and a path as it came, percent signs and all.
     #[must_use]
-    pub fn find(&self, method: &Method, path: &str) -> Option<Found<'_>> {
+    pub fn find(&self, method: &Method, path: &str) -> Option<RouteMatch<'_>> {
         let parts = parts(path);
         self.routes.iter().find_map(|route| {
             let fits = match &route.method {
@@ -63,7 +63,7 @@ impl Routes {
             } else {
                 return None;
             };
-            Some(Found { function: &route.function, key: &route.key, parameters })
+            Some(RouteMatch { function: &route.function, key: &route.key, parameters })
         })
     }
 }

@@ -35,7 +35,7 @@ async fn answer(payload: Bytes) -> Result<Bytes, HandlerError> {
         Some("nonsense") => return Ok(Bytes::from_static(b"no json")),
         Some("status") => json!({"statusCode": 7}),
         Some("fail") => {
-            return Err(HandlerError { kind: "Told".into(), message: "to fail".into() });
+            return Err(HandlerError { kind: "Requested".into(), message: "to fail".into() });
         }
         _ => event,
     };
@@ -157,7 +157,7 @@ async fn a_body_that_is_too_large_is_answered_413() {
         request.header("Content-Type", kind).body(vec![b'x'; bytes]).send()
     };
     const MB: usize = 1024 * 1024;
-    // Whoever is still sending reads the answer every time, so the rest is read before it.
+    // The rest of the body is read first, so a client that is still sending gets the response.
     for _ in 0..20 {
         assert_eq!(post(25 * MB, "application/json").await.unwrap().status().as_u16(), 413);
     }
@@ -185,7 +185,7 @@ async fn a_body_that_is_too_large_is_answered_413() {
 /// Z5.4: a page of a stranger whose name leads to this machine gets no answer of a function; a
 /// webhook does, for it is signed.
 #[tokio::test]
-async fn a_request_by_a_name_of_somebody_else_is_answered_421() {
+async fn a_request_under_a_foreign_name_is_answered_421() {
     let (front, url) = front().await;
     let client = reqwest::Client::new();
     let get =
@@ -196,8 +196,8 @@ async fn a_request_by_a_name_of_somebody_else_is_answered_421() {
     let refused = get("evil.example:9000").await.unwrap();
     assert_eq!(refused.status().as_u16(), 421);
     assert!(!refused.headers().contains_key("access-control-allow-origin"));
-    let told = refused.json::<Value>().await.unwrap()["message"].as_str().unwrap().to_owned();
-    assert!(told.contains("evil.example:9000") && told.contains("--web-root"), "{told}");
+    let message = refused.json::<Value>().await.unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("evil.example:9000") && message.contains("--web-root"), "{message}");
     let webhook = client
         .post(format!("{url}/api/connection/github/payload"))
         .header("Host", "tunnel.example");

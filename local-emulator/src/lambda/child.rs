@@ -2,7 +2,7 @@
 //! at a time, killed when it does not answer.
 
 use super::processes::ProcessSettings;
-use super::runtime_api::{Answer, Call, RuntimeApi, Told, lock};
+use super::runtime_api::{Answer, Call, CallContext, RuntimeApi, lock};
 use super::{InvokeError, Limits};
 use crate::data::auth::Secret;
 use crate::life::Life;
@@ -58,8 +58,8 @@ pub fn to_stderr() -> Print {
     Arc::new(|function, line| eprintln!("[{function}] {line}"))
 }
 
-/// How long a process may take to start. One that is slow is not begun anew for each call: where
-/// all are slow, none would ever be ready.
+/// The time limit for a process to start. A slow process is not replaced at each call; otherwise
+/// none would ever be ready on a slow machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// How long one call waits for it.
@@ -95,8 +95,9 @@ impl Worker {
     ) -> Result<Self, InvokeError> {
         let function = settings.id.clone();
         let failed = |why: String| InvokeError::NotStarted { function: function.clone(), why };
-        let told = Told { function_arn: settings.arn.clone(), timeout: settings.limits.timeout };
-        let api = RuntimeApi::start(told).await.map_err(|error| failed(error.to_string()))?;
+        let context =
+            CallContext { function_arn: settings.arn.clone(), timeout: settings.limits.timeout };
+        let api = RuntimeApi::start(context).await.map_err(|error| failed(error.to_string()))?;
         let mut command = Command::new(&settings.binary);
         command
             .env_clear()
@@ -196,12 +197,12 @@ impl Worker {
         }
     }
 
-    /// Waits until the process has asked for work for the first time, as long as a call waits for
-    /// that. It has no call yet, so that whoever gives up takes none back.
+    /// Waits until the process requests work for the first time, at most as long as a call waits.
+    /// The process has no call yet, so giving up loses none.
     async fn wait_for_start(&mut self) -> Result<(), InvokeError> {
         let limit = self.patience.call;
         tokio::select! {
-            // Whoever asked has started, however late this is looked at.
+            // A process that requested work has started, even if this is checked late.
             biased;
             has = has_asked(&mut self.api.asked) => {
                 return if has { Ok(()) } else { Err(self.died("its Runtime API ended")) };

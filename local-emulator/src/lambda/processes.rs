@@ -22,7 +22,7 @@ const PROCESSES_MAX: u32 = 8;
 pub struct ProcessSettings {
     /// What the machine calls it.
     pub id: String,
-    /// Physical name and ARN, which it is told.
+    /// The physical name and ARN, passed to the function.
     pub name: String,
     /// See `name`.
     pub arn: String,
@@ -36,7 +36,7 @@ pub struct ProcessSettings {
     pub region: String,
     /// `AWS_ENDPOINT_URL`.
     pub endpoint: String,
-    /// Memory that it is told.
+    /// The memory size passed to the function; not enforced.
     pub memory_mb: u32,
     /// Time limit and reserved concurrency.
     pub limits: Limits,

@@ -55,14 +55,14 @@ impl Drop for RuntimeApi {
     }
 }
 
-/// What every call of one process is told.
-pub(super) struct Told {
+/// Data that every call of one process receives.
+pub(super) struct CallContext {
     pub(super) function_arn: String,
     pub(super) timeout: Duration,
 }
 
 struct Shared {
-    told: Told,
+    context: CallContext,
     asks: watch::Sender<bool>,
     waiting: AsyncMutex<mpsc::Receiver<Call>>,
     running: Mutex<Option<(String, oneshot::Sender<Answer>)>>,
@@ -71,7 +71,7 @@ struct Shared {
 
 impl RuntimeApi {
     /// Starts a server on a free loopback port.
-    pub(super) async fn start(told: Told) -> std::io::Result<Self> {
+    pub(super) async fn start(context: CallContext) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
@@ -79,7 +79,7 @@ impl RuntimeApi {
         let (asks, asked) = watch::channel(false);
         let start_failure = Arc::new(Mutex::new(None));
         let shared = Arc::new(Shared {
-            told,
+            context,
             asks,
             waiting: AsyncMutex::new(waiting),
             running: Mutex::new(None),
@@ -108,14 +108,14 @@ async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
         return plain(StatusCode::GONE, "the machine stops");
     };
     let deadline =
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + shared.told.timeout;
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + shared.context.timeout;
     lock(&shared.running).replace((call.request_id.clone(), call.answer));
     let _ = call.taken.send(());
     Response::builder()
         .header("content-type", "application/json")
         .header("lambda-runtime-aws-request-id", &call.request_id)
         .header("lambda-runtime-deadline-ms", deadline.as_millis().to_string())
-        .header("lambda-runtime-invoked-function-arn", &shared.told.function_arn)
+        .header("lambda-runtime-invoked-function-arn", &shared.context.function_arn)
         .header("lambda-runtime-trace-id", format!("Root={}", call.request_id))
         .body(Body::from(call.payload))
         .unwrap_or_else(|_| {
@@ -166,7 +166,7 @@ fn settle(shared: &Shared, id: &str, answer: Answer) -> Response<Body> {
     let running = lock(&shared.running).take_if(|(running, _)| running == id);
     match running {
         Some((_, sender)) => {
-            // The caller may have given up: then the answer is of no use to anybody.
+            // The caller may have given up; then the response is dropped.
             let _ = sender.send(answer);
             plain(StatusCode::ACCEPTED, "")
         }

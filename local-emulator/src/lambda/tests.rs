@@ -155,7 +155,7 @@ async fn an_error_of_the_function_fails_the_call_and_keeps_the_process() {
     let machine = machine(long(), &[]);
     let process = machine.process().await;
     match machine.ask(json!({"do": "fail"})).await {
-        Err(InvokeError::Failed { message, .. }) => assert_eq!(message, "told to fail"),
+        Err(InvokeError::Failed { message, .. }) => assert_eq!(message, "requested to fail"),
         other => panic!("{other:?}"),
     }
     assert_eq!(machine.process().await, process);
@@ -329,16 +329,18 @@ async fn functions_in_this_program_answer_fail_panic_and_run_out_of_time_alike()
         InProcess::new()
             .with("echo", long(), |payload| async move { Ok(payload) })
             .with("fail", long(), |_| async {
-                Err(HandlerError { kind: "Told".into(), message: "to fail".into() })
+                Err(HandlerError { kind: "Requested".into(), message: "to fail".into() })
             })
-            .with("panic", long(), |_| async { panic!("told to panic") })
+            .with("panic", long(), |_| async { panic!("requested to panic") })
             .with("hang", limits(Duration::from_millis(20), None), |_| std::future::pending())
             .with("full", limits(Duration::from_secs(60), Some(0)), |payload| async move {
                 Ok(payload)
             });
     let call = |id: &'static str| functions.invoke(id, Bytes::from_static(b"{}"));
     assert_eq!(call("echo").await.unwrap(), Bytes::from_static(b"{}"));
-    assert!(matches!(call("fail").await, Err(InvokeError::Failed { kind, .. }) if kind == "Told"));
+    assert!(
+        matches!(call("fail").await, Err(InvokeError::Failed { kind, .. }) if kind == "Requested")
+    );
     assert!(matches!(call("panic").await, Err(InvokeError::Died { .. })));
     assert!(matches!(call("hang").await, Err(InvokeError::TimedOut { .. })));
     assert!(matches!(call("full").await, Err(InvokeError::Throttled { limit: 0, .. })));

@@ -68,8 +68,7 @@ impl Keys {
     }
 }
 
-/// Writes the file anew beside itself and puts it in place, so that a kill leaves the old one or
-/// the new one.
+/// Writes a new file and renames it into place, so that a kill leaves the old or the new one.
 fn write(path: &Path, stored: &BTreeMap<String, Stored>) -> std::io::Result<()> {
     let fresh = path.with_extension("new");
     let mut file =

@@ -18,9 +18,9 @@ use crate::http::{Front as HttpEvents, HostNames, HttpFront, Routes};
 use crate::lambda::{
     Credentials, Handler, InProcess, Invoke, Limits, Print, ProcessSettings, Processes,
 };
-use crate::policy::{Context, OPERATOR, Policies, Verdict};
+use crate::policy::{Context, OPERATOR, Policies, PolicyDecision};
 use crate::sources::{Origin, QueuePort, SourceOptions, Sources};
-use crate::template::{ExecutorPlan, Place, Plan, TemplateError};
+use crate::template::{DeploymentTarget, ExecutorPlan, Plan, TemplateError};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use futures::future::BoxFuture;
 use keys::Keys;
@@ -41,7 +41,7 @@ pub struct MachineOptions {
     pub data_directory: PathBuf,
     /// The template.
     pub template: PathBuf,
-    /// Values of the template's parameters, over [`Place::machine`]'s.
+    /// Values of the template's parameters, over [`DeploymentTarget::machine`]'s.
     pub parameters: BTreeMap<String, String>,
     /// Port of the data services; 0 takes a free one. A machine whose executor outlives it needs
     /// the same port again.
@@ -85,7 +85,7 @@ pub struct Equipment {
     pub id: String,
     /// Its environment from the template.
     pub environment: BTreeMap<String, String>,
-    /// Its own keys; its policy binds whoever signs with them.
+    /// Its access keys; its policy applies to all calls signed with them.
     pub credentials: Credentials,
     /// `AWS_REGION`.
     pub region: String,
@@ -186,7 +186,7 @@ impl Machine {
             serve(data.clone(), options.data_port).await.map_err(|source| {
                 io(&format!("listen on port {} for data services", options.data_port), source)
             })?;
-        let mut place = Place::machine(&format!("http://{data_address}"));
+        let mut place = DeploymentTarget::machine(&format!("http://{data_address}"));
         place.account.clone_from(&origin.account);
         place.region.clone_from(&origin.region);
         place.parameters.extend(options.parameters);
@@ -275,8 +275,8 @@ impl Machine {
         &self.functions
     }
 
-    /// Returns what a function, the `executor` or the [`OPERATOR`] is given; `None` for anybody
-    /// else. The operator's environment is that of the executor.
+    /// Returns the environment of a function, the `executor` or the [`OPERATOR`]; `None` for any
+    /// other name. The operator has the executor's environment.
     #[must_use]
     pub fn equipment(&self, id: &str) -> Option<Equipment> {
         equipment(&self.plan, &self.keys, &self.data, self.data_address, &self.region, id)
@@ -301,9 +301,9 @@ fn io(action: &str, source: std::io::Error) -> MachineError {
 fn check_sources(plan: &Plan, policies: &Policies) -> Result<(), MachineError> {
     for source in &plan.sources {
         for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
-            let verdict =
+            let decision =
                 policies.decide(&source.function, action, &source.queue_arn, &Context::none());
-            if verdict != Verdict::Allowed {
+            if decision != PolicyDecision::Allowed {
                 let (function, queue_arn) = (source.function.clone(), source.queue_arn.clone());
                 return Err(MachineError::SourceRefused { function, action, queue_arn });
             }

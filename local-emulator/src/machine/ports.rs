@@ -69,9 +69,9 @@ impl EmulatedQueues {
         purpose: Purpose,
         bytes: usize,
     ) {
-        let nobody = Principal::new("unknown");
+        let unknown = Principal::new("unknown");
         self.data.meter().record(&Call {
-            principal: self.functions.get(queue_arn).unwrap_or(&nobody),
+            principal: self.functions.get(queue_arn).unwrap_or(&unknown),
             service: &Service::Sqs,
             operation: operation.name,
             status,
@@ -161,8 +161,7 @@ fn received(batch: &[Delivered]) -> (Purpose, usize) {
     }
 }
 
-/// A message that is gone, visible again or with somebody else needs nothing more from us: it comes
-/// again or is done.
+/// Ignores that a message is gone, visible again or received elsewhere: it is redelivered or done.
 fn settled(outcome: Result<(), SqsError>) -> Result<(), SqsError> {
     match outcome {
         Err(SqsError::Refused(Refusal::NotInFlight { .. } | Refusal::InvalidParameter { .. })) => {

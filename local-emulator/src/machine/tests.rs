@@ -162,8 +162,7 @@ async fn a_request_goes_through_webhook_and_queue_to_the_next_function_each_with
     assert_eq!(of_source("gate", "ReceiveMessage"), 0, "its queue had nothing");
 }
 
-/// C2.2, C4: as AWS bills it, in the name of the function; looks that found nothing are told apart
-/// from work.
+/// C2.2, C4: polls are counted for the function, as AWS bills them; empty polls separately.
 #[tokio::test]
 async fn what_event_sources_call_is_counted_in_their_functions_name() {
     let folder = TempDir::new().unwrap();
@@ -225,7 +224,7 @@ async fn a_second_start_has_the_same_keys_and_what_was_not_done() {
         Box::pin(async {
             let handler: Handler = Arc::new(|_| {
                 Box::pin(async {
-                    Err(HandlerError { kind: "Told".into(), message: "to fail".into() })
+                    Err(HandlerError { kind: "Requested".into(), message: "to fail".into() })
                 })
             });
             Ok(handler)

@@ -1,9 +1,9 @@
 //! The template's policies as the judge that the data services ask.
 
-use super::{Context, Policies, Verdict};
+use super::{Context, Policies, PolicyDecision};
 use crate::data::auth::{Authorizer, Decision, Principal};
 
-/// Whoever runs the machine: bound by no policy, as an account's own root user is not.
+/// The person who runs the machine; like an account's root user, not restricted by a policy.
 pub const OPERATOR: &str = "operator";
 
 impl Authorizer for Policies {
@@ -25,11 +25,11 @@ impl Authorizer for Policies {
             .iter()
             .fold(Context::none(), |context, (key, value)| context.with(key, value));
         match self.decide(principal.as_str(), action, resource_arn, &context) {
-            Verdict::Allowed => Decision::Allow,
-            Verdict::Denied { statement } => Decision::Deny {
+            PolicyDecision::Allowed => Decision::Allow,
+            PolicyDecision::Denied { statement } => Decision::Deny {
                 why: format!("the statement {statement} of an identity-based policy denies it"),
             },
-            Verdict::NotAllowed => Decision::Deny {
+            PolicyDecision::NotAllowed => Decision::Deny {
                 why: format!("no identity-based policy allows the {action} action"),
             },
         }

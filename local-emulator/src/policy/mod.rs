@@ -2,8 +2,8 @@
 //! refused, and a statement that denies wins over all that allow.
 //!
 //! Only what identity policies of the template use is known: `Action`, `Resource`, and a closed
-//! list of condition operators. An unknown part is an error when the template is read: left out, it
-//! would allow more than AWS.
+//! list of condition operators. An unknown part is an error when the template is read: not applied,
+//! it would allow more than AWS.
 
 mod authorizer;
 mod condition;
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 /// What a policy says to one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PolicyDecision {
     /// A statement allows it and none denies it.
     Allowed,
     /// A statement denies it.
@@ -80,16 +80,16 @@ impl Policy {
     /// for a call that knows no resource), where the call's condition keys have the values of
     /// `context`. A key that is absent makes a condition on it not hold, as on AWS.
     #[must_use]
-    pub fn decide(&self, action: &str, resource: &str, context: &Context) -> Verdict {
+    pub fn decide(&self, action: &str, resource: &str, context: &Context) -> PolicyDecision {
         let speaking = |effect: Effect| {
             self.statements.iter().find(move |statement| {
                 statement.effect == effect && statement.speaks_of(action, resource, context)
             })
         };
         match (speaking(Effect::Deny), speaking(Effect::Allow)) {
-            (Some(statement), _) => Verdict::Denied { statement: statement.sid.clone() },
-            (None, Some(_)) => Verdict::Allowed,
-            (None, None) => Verdict::NotAllowed,
+            (Some(statement), _) => PolicyDecision::Denied { statement: statement.sid.clone() },
+            (None, Some(_)) => PolicyDecision::Allowed,
+            (None, None) => PolicyDecision::NotAllowed,
         }
     }
 }
@@ -117,7 +117,7 @@ impl Policies {
         Self { by_principal: owned.collect() }
     }
 
-    /// Returns what the policy of `principal` says; whoever has none may do nothing. See
+    /// Returns the decision of `principal`'s policy; without a policy nothing is allowed. See
     /// [`Policy::decide`].
     #[must_use]
     pub fn decide(
@@ -126,10 +126,10 @@ impl Policies {
         action: &str,
         resource: &str,
         context: &Context,
-    ) -> Verdict {
+    ) -> PolicyDecision {
         match self.by_principal.get(principal) {
             Some(policy) => policy.decide(action, resource, context),
-            None => Verdict::NotAllowed,
+            None => PolicyDecision::NotAllowed,
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Each principal of the template may make exactly the listed calls.
 
-use super::{Context, Document, Policies, Policy, PolicyError, Verdict};
-use crate::template::{Place, Plan};
+use super::{Context, Document, Policies, Policy, PolicyDecision, PolicyError};
+use crate::template::{DeploymentTarget, Plan};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
 fn our_plan() -> Plan {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml");
-    crate::template::read(&path, &Place::machine("http://127.0.0.1:9324")).unwrap()
+    crate::template::read(&path, &DeploymentTarget::machine("http://127.0.0.1:9324")).unwrap()
 }
 
 fn policy(statements: &str) -> Result<Policy, PolicyError> {
@@ -71,7 +71,7 @@ const PARTITIONS: &[&str] = &[
     "provided#1",
     "landing#1",
     "branch#1",
-    "landing-of#1",
+    "non-config-merge#1",
     "report#1",
     "buildset#1",
     "provider#1",
@@ -98,7 +98,7 @@ const OBJECTS: &[&str] = &[
     "jobs/1",
     "speculations/1",
     "git/1/1.joined",
-    "git/1/kept/1",
+    "git/1/deltas/1",
     "images/1",
     "logs/1",
     "returned/1",
@@ -165,7 +165,7 @@ fn table_of_allowed() -> String {
                         .with("kms:EncryptionContext:sluice", short)
                         .with("dynamodb:LeadingKeys", short);
                     policies.decide(principal, action, &arn(&plan, action, short), &context)
-                        == Verdict::Allowed
+                        == PolicyDecision::Allowed
                 })
                 .copied()
                 .collect();
@@ -185,15 +185,15 @@ fn each_principal_may_make_exactly_the_listed_calls() {
 
 /// C2.2
 #[test]
-fn whoever_has_no_policy_may_do_nothing() {
+fn a_principal_without_policy_may_do_nothing() {
     let plan = our_plan();
-    let verdict = Policies::of(&plan).decide(
+    let decision = Policies::of(&plan).decide(
         "stranger",
         "dynamodb:GetItem",
         &plan.tables[0].arn,
         &Context::none(),
     );
-    assert_eq!(verdict, Verdict::NotAllowed);
+    assert_eq!(decision, PolicyDecision::NotAllowed);
 }
 
 /// C2.2
@@ -207,8 +207,12 @@ fn every_principal_is_refused_without_tls() {
         let ask = |context: &Context| {
             policies.decide(principal, "dynamodb:GetItem", &plan.tables[0].arn, context)
         };
-        assert_eq!(ask(&bare), Verdict::Denied { statement: "OnlyOverTls".into() }, "{principal}");
-        assert_eq!(ask(&sealed), Verdict::Allowed, "{principal}");
+        assert_eq!(
+            ask(&bare),
+            PolicyDecision::Denied { statement: "OnlyOverTls".into() },
+            "{principal}"
+        );
+        assert_eq!(ask(&sealed), PolicyDecision::Allowed, "{principal}");
     }
 }
 
@@ -220,35 +224,38 @@ fn the_launcher_ends_and_marks_only_instances_that_a_launcher_made() {
     let instance = "arn:aws:ec2:us-east-1:000000000000:instance/i-1";
     let other = Context::none().with("aws:ResourceTag/owner", "another");
     for action in ["ec2:TerminateInstances", "ec2:CreateTags"] {
-        assert_eq!(policies.decide("launcher", action, instance, &other), Verdict::NotAllowed);
+        assert_eq!(
+            policies.decide("launcher", action, instance, &other),
+            PolicyDecision::NotAllowed
+        );
         assert_eq!(
             policies.decide("launcher", action, instance, &Context::none()),
-            Verdict::NotAllowed
+            PolicyDecision::NotAllowed
         );
     }
     assert_eq!(
         policies.decide("launcher", "ec2:RunInstances", instance, &Context::none()),
-        Verdict::NotAllowed
+        PolicyDecision::NotAllowed
     );
     let subnet = "arn:aws:ec2:us-east-1:000000000000:subnet/subnet-1";
     let inside = |vpc: &str| {
         Context::none().with("ec2:Vpc", &format!("arn:aws:ec2:us-east-1:000000000000:vpc/{vpc}"))
     };
     let run_in = |vpc: &str| policies.decide("launcher", "ec2:RunInstances", subnet, &inside(vpc));
-    assert_eq!(run_in("vpc-loopback"), Verdict::Allowed);
-    assert_eq!(run_in("vpc-other"), Verdict::NotAllowed);
+    assert_eq!(run_in("vpc-loopback"), PolicyDecision::Allowed);
+    assert_eq!(run_in("vpc-other"), PolicyDecision::NotAllowed);
 }
 
 /// C2.2, Z2.2: who runs or digests what strangers wrote cannot order a landing, whatever becomes of
 /// it.
 #[test]
-fn whoever_has_to_do_with_strangers_writes_his_own_records_alone() {
+fn functions_that_face_the_internet_write_only_their_own_records() {
     let plan = our_plan();
     let policies = Policies::of(&plan);
     let table = &plan.tables[0].arn;
     let may = |principal: &str, action: &str, partition: &str| {
         let context = Context::none().with("dynamodb:LeadingKeys", partition);
-        policies.decide(principal, action, table, &context) == Verdict::Allowed
+        policies.decide(principal, action, table, &context) == PolicyDecision::Allowed
     };
     for (principal, own, others) in [
         (
@@ -305,13 +312,13 @@ fn whoever_has_to_do_with_strangers_writes_his_own_records_alone() {
 
 /// C2.2: whatever a function has to write, the quarantine takes what it cannot read.
 #[test]
-fn whoever_writes_records_may_set_aside_what_it_cannot_read() {
+fn functions_that_write_records_may_quarantine_unreadable_ones() {
     let plan = our_plan();
     let policies = Policies::of(&plan);
     let table = &plan.tables[0].arn;
     let may = |principal: &str, partition: &str| {
         let context = Context::none().with("dynamodb:LeadingKeys", partition);
-        policies.decide(principal, "dynamodb:PutItem", table, &context) == Verdict::Allowed
+        policies.decide(principal, "dynamodb:PutItem", table, &context) == PolicyDecision::Allowed
     };
     for (principal, _) in plan.principals() {
         let writes = PARTITIONS.iter().any(|partition| may(principal, partition));
@@ -340,9 +347,12 @@ fn a_statement_that_denies_wins_over_one_that_allows() {
     let decide = |action: &str, key: &str| {
         policy.decide(action, &format!("arn:aws:s3:::b/{key}"), &Context::none())
     };
-    assert_eq!(decide("s3:DeleteObject", "logs/1"), Verdict::Denied { statement: "Keep".into() });
-    assert_eq!(decide("s3:DeleteObject", "git/1"), Verdict::Allowed);
-    assert_eq!(decide("sqs:SendMessage", "git/1"), Verdict::NotAllowed);
+    assert_eq!(
+        decide("s3:DeleteObject", "logs/1"),
+        PolicyDecision::Denied { statement: "Keep".into() }
+    );
+    assert_eq!(decide("s3:DeleteObject", "git/1"), PolicyDecision::Allowed);
+    assert_eq!(decide("sqs:SendMessage", "git/1"), PolicyDecision::NotAllowed);
 }
 
 /// C2.2
@@ -353,10 +363,10 @@ fn actions_know_no_case_and_resources_do() {
     )
     .unwrap();
     let decide = |resource: &str| policy.decide("s3:GetObject", resource, &Context::none());
-    assert_eq!(decide("arn:aws:s3:::b/abc/d"), Verdict::Allowed);
-    assert_eq!(decide("arn:aws:s3:::b/abc"), Verdict::Allowed);
-    assert_eq!(decide("arn:aws:s3:::b/ABC"), Verdict::NotAllowed);
-    assert_eq!(decide("arn:aws:s3:::b/ac"), Verdict::NotAllowed);
+    assert_eq!(decide("arn:aws:s3:::b/abc/d"), PolicyDecision::Allowed);
+    assert_eq!(decide("arn:aws:s3:::b/abc"), PolicyDecision::Allowed);
+    assert_eq!(decide("arn:aws:s3:::b/ABC"), PolicyDecision::NotAllowed);
+    assert_eq!(decide("arn:aws:s3:::b/ac"), PolicyDecision::NotAllowed);
 }
 
 /// C2.2

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// A batch after its call: each receipt is in exactly one of the lists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Settled {
+pub struct BatchResult {
     /// Done: to be deleted.
     pub delete: Vec<String>,
     /// The function named it as failed: hidden until its time-out, or as long as the function has
@@ -26,14 +26,14 @@ pub struct Settled {
 /// all is done. An answer that is no JSON, that names no message or one that is not in the batch
 /// makes the whole batch fail. Without it, every answer means that all is done.
 #[must_use]
-pub fn settle(
+pub fn evaluate_response(
     kind: QueueKind,
     partial_answers: bool,
     batch: &[Delivered],
     answer: &[u8],
-) -> Settled {
+) -> BatchResult {
     let failed = if partial_answers { failures(batch, answer) } else { Ok(BTreeSet::new()) };
-    let mut settled = Settled::default();
+    let mut result = BatchResult::default();
     match failed {
         Ok(failed) => {
             let mut broken_groups = BTreeSet::new();
@@ -42,20 +42,20 @@ pub fn settle(
                 let receipt = message.receipt.clone();
                 if failed.contains(message.message.id.as_str()) {
                     broken_groups.extend(group);
-                    settled.failed.push(receipt);
+                    result.failed.push(receipt);
                 } else if group.is_some_and(|group| broken_groups.contains(group)) {
-                    settled.behind.push(receipt);
+                    result.behind.push(receipt);
                 } else {
-                    settled.delete.push(receipt);
+                    result.delete.push(receipt);
                 }
             }
         }
         Err(why) => {
-            settled.failed = batch.iter().map(|message| message.receipt.clone()).collect();
-            settled.invalid = Some(why);
+            result.failed = batch.iter().map(|message| message.receipt.clone()).collect();
+            result.invalid = Some(why);
         }
     }
-    settled
+    result
 }
 
 fn failures(batch: &[Delivered], answer: &[u8]) -> Result<BTreeSet<String>, String> {

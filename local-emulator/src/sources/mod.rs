@@ -13,7 +13,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Settled, settle};
+pub use answer::{BatchResult, evaluate_response};
 pub use event::Origin;
 
 use crate::lambda::Invoke;
@@ -78,9 +78,9 @@ pub enum AfterFailure {
     /// When their visibility time-out ends, as on AWS: six times the function's time limit.
     #[default]
     VisibilityTimeout,
-    /// After this time, for a system that somebody watches and for tests that kill functions.
-    /// Messages are hidden for [`LEASE`] only, again and again while their call runs, so that they
-    /// come back as soon after a kill of the machine.
+    /// After this time, for interactive systems and for tests that kill functions. Messages are
+    /// hidden for [`LEASE`] only, which is renewed while their call runs. So they are soon visible
+    /// again after a kill of the machine.
     Within(Duration),
 }
 

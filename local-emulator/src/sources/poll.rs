@@ -1,6 +1,6 @@
 //! One queue that calls one function.
 
-use super::answer::{Settled, settle};
+use super::answer::{BatchResult, evaluate_response};
 use super::{AfterFailure, LEASE, Origin, QueueError, QueuePort, Run, event, stopped};
 use crate::lambda::{Invoke, InvokeError};
 use crate::template::{QueueKind, SourcePlan};
@@ -31,8 +31,8 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// Takes batches and calls the function with each, as many at once as allowed, until told to
-    /// stop. Returns when the last call has its answer.
+    /// Receives batches and calls the function with each, with limited concurrency, until the
+    /// shutdown. Returns when the last call has ended.
     pub(super) async fn run(self: Arc<Self>, mut running: watch::Receiver<Run>) {
         let slots = Arc::new(Semaphore::new(self.concurrency as usize));
         let mut pause = PAUSE_SHORTEST;
@@ -91,14 +91,14 @@ impl Poller {
             // Never ends by itself.
             () = self.keep_hidden(&all) => return,
         };
-        let settled = match outcome {
-            Ok(answer) => settle(self.kind, *partial_answers, &batch, &answer),
+        let result = match outcome {
+            Ok(answer) => evaluate_response(self.kind, *partial_answers, &batch, &answer),
             Err(error) => {
                 tracing::warn!(%function, queue = %queue_arn, messages = batch.len(), %error, "a call failed");
                 return self.come_again(&all).await;
             }
         };
-        let Settled { delete, failed, behind, invalid } = settled;
+        let BatchResult { delete, failed, behind, invalid } = result;
         if let Some(why) = invalid {
             tracing::error!(%function, queue = %queue_arn, %why, "an answer was invalid: its whole batch comes again");
             return self.come_again(&all).await;

@@ -17,9 +17,9 @@ pub(super) struct Clockwork {
 }
 
 impl Clockwork {
-    /// Fires at once and then at each period, until told to stop. A firing that is not over when
-    /// the next is due makes that one fall away: on AWS the period is longer than the function's
-    /// time limit.
+    /// Calls the function at once and then once per period, until the shutdown. A call that is due
+    /// while the one before still runs is skipped; on AWS the period exceeds the function's time
+    /// limit.
     pub(super) async fn run(self, mut running: watch::Receiver<Run>) {
         let mut ticks = interval(self.period.max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -2,7 +2,7 @@
 
 mod rig;
 
-use super::{AfterFailure, QueuePort, SourceOptions, Sources, Tick, settle};
+use super::{AfterFailure, QueuePort, SourceOptions, Sources, Tick, evaluate_response};
 use crate::lambda::{Invoke, InvokeError};
 use crate::template::{Plan, QueueKind, SchedulePlan};
 use rig::{ARN, Reply, Scripted, TestQueues, as_on_aws, origin, rig};
@@ -188,7 +188,7 @@ fn nothing_null_and_empty_answers_mean_that_all_is_done() {
     let poll = Poll { max: 10, visibility_seconds: None };
     let batch = queue.receive(poll, 0, &mut Oldest).unwrap().messages;
     let done = |answer: &str| {
-        settle(QueueKind::Standard, true, &batch, answer.as_bytes()).delete.len() == 1
+        evaluate_response(QueueKind::Standard, true, &batch, answer.as_bytes()).delete.len() == 1
     };
     for answer in
         ["", " ", "null", "{}", r#"{"batchItemFailures":null}"#, r#"{"batchItemFailures":[]}"#]
@@ -205,7 +205,7 @@ fn nothing_null_and_empty_answers_mean_that_all_is_done() {
         assert!(!done(answer), "{answer}");
     }
     assert_eq!(
-        settle(QueueKind::Standard, false, &batch, b"x").delete.len(),
+        evaluate_response(QueueKind::Standard, false, &batch, b"x").delete.len(),
         1,
         "without partial answers all is done"
     );

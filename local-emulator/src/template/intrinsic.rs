@@ -1,6 +1,6 @@
 //! Intrinsic functions: YAML with `!Ref`, `!Sub`, `!GetAtt`, `!Join` … becomes plain JSON.
 
-use super::{Place, TemplateError};
+use super::{DeploymentTarget, TemplateError};
 use serde_json::Value as Json;
 use serde_yaml::{Mapping, Value as Yaml};
 use sha2::{Digest, Sha256};
@@ -10,14 +10,18 @@ const DEPTH_MAX: usize = 24;
 
 /// A document and the place it is deployed to.
 pub(super) struct Scope<'a> {
-    place: &'a Place,
+    place: &'a DeploymentTarget,
     parameters: &'a Mapping,
     resources: &'a Mapping,
 }
 
 impl<'a> Scope<'a> {
     /// Returns the scope of a document. `nothing` stands for sections that are absent.
-    pub(super) fn new(document: &'a Yaml, place: &'a Place, nothing: &'a Mapping) -> Self {
+    pub(super) fn new(
+        document: &'a Yaml,
+        place: &'a DeploymentTarget,
+        nothing: &'a Mapping,
+    ) -> Self {
         let section = |name: &str| document.get(name).and_then(Yaml::as_mapping).unwrap_or(nothing);
         Self { place, parameters: section("Parameters"), resources: section("Resources") }
     }
@@ -202,7 +206,7 @@ impl<'a> Scope<'a> {
     /// Returns the ARN of a resource of type `kind` (`AWS::Service::Thing`) with the physical name
     /// `name`.
     pub(super) fn arn(&self, kind: &str, name: &str) -> String {
-        let Place { region, account, .. } = self.place;
+        let DeploymentTarget { region, account, .. } = self.place;
         match kind {
             "AWS::DynamoDB::Table" => format!("arn:aws:dynamodb:{region}:{account}:table/{name}"),
             "AWS::S3::Bucket" => format!("arn:aws:s3:::{name}"),

@@ -1,9 +1,8 @@
 //! The closed list: every resource type and property that this machine has an answer to.
 //!
-//! A property is read by `resolve.rs`, or provided otherwise, and then the list says how, or done
-//! nowhere on one machine, and then the list says what that is, for people to be told. What is in
-//! none of these places is ignored, and therefore printed: a template must not ask for something
-//! that local runs never have.
+//! A property is read by `resolve.rs`, provided in another way that the list names, or not
+//! available on one machine, which the list describes for users. Any other property is ignored and
+//! therefore printed: a template must not request something that local runs never have.
 
 use super::intrinsic::long_form;
 use serde_yaml::{Mapping, Value as Yaml};
@@ -32,9 +31,8 @@ const LOOPBACK: Answer = Otherwise("everything is bound to loopback");
 
 const THROTTLING: Answer = Absent("throttling (nothing is refused for coming too fast)");
 const ENCRYPTION: Answer = Absent("encryption of the disk (what Sluice seals is sealed)");
-const ALARMS: Answer = Absent(
-    "alarms (`sluice status` names what nobody sees to, the queues' own attributes count messages)",
-);
+const ALARMS: Answer =
+    Absent("alarms (`sluice status` lists stuck work, the queues' attributes count messages)");
 const SCALING: Answer = Absent("scaling (there is one executor)");
 
 const TABLE: Properties = &[

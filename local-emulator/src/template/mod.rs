@@ -26,7 +26,7 @@ use std::path::Path;
 
 /// Where a template is deployed: what pseudo parameters, parameters and queue URLs come to.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct DeploymentTarget {
     /// `AWS::StackName`; every physical name starts with it.
     pub stack: String,
     /// `AWS::AccountId`, twelve digits.
@@ -39,7 +39,7 @@ pub struct Place {
     pub parameters: BTreeMap<String, String>,
 }
 
-impl Place {
+impl DeploymentTarget {
     /// Returns the place of a machine whose data services answer at `endpoint`.
     ///
     /// The network and the executor's image have no default in the template; here they get names of
@@ -109,7 +109,7 @@ impl TemplateError {
 /// [`TemplateError`] when the file is not there, is no YAML, or asks in a provided part for
 /// something the machine cannot do (an unknown intrinsic function, condition operator or schedule):
 /// running without it would differ from AWS.
-pub fn read(path: &Path, place: &Place) -> Result<Plan, TemplateError> {
+pub fn read(path: &Path, place: &DeploymentTarget) -> Result<Plan, TemplateError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| TemplateError::Read { path: path.display().to_string(), source })?;
     parse(&text, place)
@@ -119,7 +119,7 @@ pub fn read(path: &Path, place: &Place) -> Result<Plan, TemplateError> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn parse(text: &str, place: &Place) -> Result<Plan, TemplateError> {
+pub fn parse(text: &str, place: &DeploymentTarget) -> Result<Plan, TemplateError> {
     let document: serde_yaml::Value = serde_yaml::from_str(text)?;
     resolve::plan(&document, place)
 }

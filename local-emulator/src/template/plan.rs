@@ -153,7 +153,7 @@ pub struct QueuePlan {
     pub visibility_timeout_seconds: u32,
     /// How long a message lives.
     pub retention_seconds: u32,
-    /// Where messages go that nobody could handle.
+    /// The dead-letter queue.
     pub redrive: Option<Redrive>,
 }
 
@@ -196,7 +196,7 @@ pub struct FunctionPlan {
     pub arn: String,
     /// How long one invocation may take.
     pub timeout: Duration,
-    /// Memory; only told to the function, not enforced.
+    /// The memory size, passed to the function but not enforced.
     pub memory_mb: u32,
     /// Invocations at once at most, where the template reserves a number.
     pub reserved_concurrency: Option<u32>,

@@ -124,8 +124,8 @@ pub(super) struct EventInvoke {
     pub(super) maximum_retry_attempts: Option<u32>,
 }
 
-/// What calls a function. Another type is an error: a function nobody calls would look like one
-/// that idles.
+/// What triggers a function. An unknown type is an error, because a function that is never called
+/// would look idle.
 #[derive(Deserialize)]
 #[serde(tag = "Type", content = "Properties")]
 pub(super) enum Event {

@@ -3,8 +3,8 @@
 
 use super::intrinsic::Scope;
 use super::{
-    BucketPlan, ExecutorPlan, FunctionPlan, KeyPlan, Place, Plan, RouteMethod, RoutePlan,
-    SchedulePlan, SourcePlan, TemplateError, known, raw, store,
+    BucketPlan, DeploymentTarget, ExecutorPlan, FunctionPlan, KeyPlan, Plan, RouteMethod,
+    RoutePlan, SchedulePlan, SourcePlan, TemplateError, known, raw, store,
 };
 use crate::policy::{Document, Policy};
 use serde::de::DeserializeOwned;
@@ -21,7 +21,7 @@ mod default {
 }
 
 /// Resolves a whole document.
-pub(super) fn plan(document: &Yaml, place: &Place) -> Result<Plan, TemplateError> {
+pub(super) fn plan(document: &Yaml, place: &DeploymentTarget) -> Result<Plan, TemplateError> {
     let nothing = Mapping::new();
     let section = |name: &str| document.get(name).and_then(Yaml::as_mapping);
     let resources = section("Resources")

@@ -1,11 +1,11 @@
 //! Our own template in full, and what happens with one that asks for something unknown.
 
-use super::{AttributeType, Place, Plan, QueueKind, RouteMethod, TemplateError, parse};
+use super::{AttributeType, DeploymentTarget, Plan, QueueKind, RouteMethod, TemplateError, parse};
 use std::path::Path;
 use std::time::Duration;
 
-fn place() -> Place {
-    Place::machine("http://127.0.0.1:9324/")
+fn place() -> DeploymentTarget {
+    DeploymentTarget::machine("http://127.0.0.1:9324/")
 }
 
 fn our_plan() -> Plan {

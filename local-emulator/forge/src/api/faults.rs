@@ -1,4 +1,5 @@
-//! Faults over HTTP, for whoever runs the forge as a program: none of GitHub's paths.
+//! HTTP routes that switch faults on and off when the forge runs as a program. GitHub has none of
+//! these paths.
 
 use super::answer::Answer;
 use super::guard::Caller;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 /// A fault to switch on: `{"fault": {"kind": "huge-bodies", "bytes": 25000000}, "times": 2}`.
 #[derive(Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct FaultRequest {
     fault: Fault,
     /// Only requests whose path contains this; without it all of them.
     path: Option<String>,
@@ -25,12 +26,12 @@ pub(super) async fn set(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
     Path((owner, name)): Path<(String, String)>,
-    Json(wanted): Json<Wanted>,
+    Json(request): Json<FaultRequest>,
 ) -> Answer {
     caller.writer()?;
-    let aim = wanted.path.map_or(Aim::Everything, Aim::Path);
-    let times = wanted.times.map_or(Times::UntilCleared, Times::Next);
-    engine.faults.set(&format!("{owner}/{name}"), wanted.fault, aim, times);
+    let aim = request.path.map_or(Aim::Everything, Aim::Path);
+    let times = request.times.map_or(Times::UntilCleared, Times::Next);
+    engine.faults.set(&format!("{owner}/{name}"), request.fault, aim, times);
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

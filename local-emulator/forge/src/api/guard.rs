@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const REQUESTS_PER_HOUR: u64 = 1_000_000;
 
-/// Who asks: an account, or nobody in particular, who may only read.
+/// The caller of a request: an account, or an anonymous caller, who may only read.
 #[derive(Clone)]
 pub(crate) struct Caller(Option<Account>);
 
@@ -34,7 +34,7 @@ impl Caller {
     }
 
     /// Returns the login of a caller who has an account.
-    pub fn someone(&self) -> Result<&str, ApiError> {
+    pub fn required_login(&self) -> Result<&str, ApiError> {
         let account =
             self.0.as_ref().ok_or_else(|| ApiError::refused(401, "Requires authentication"))?;
         Ok(&account.login)
@@ -86,8 +86,8 @@ pub(super) async fn authenticate(
     response
 }
 
-/// Refuses what came by a name that is not this machine's: whoever owns one may have it lead here
-/// once a browser has a page of his open, which would then read every repository.
+/// Rejects requests under a host name that does not mean this machine. Otherwise a web page could
+/// read every repository through a visitor's browser (DNS rebinding).
 pub(super) async fn by_own_name(request: Request, next: Next) -> Response {
     if is_for_us(&request) {
         next.run(request).await

@@ -53,8 +53,8 @@ pub(super) async fn list(
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
-/// The pull requests at a commit. GitHub lists those that hold it anywhere; whoever asks looks at
-/// their heads.
+/// Returns the pull requests whose head is a commit. GitHub also lists those that contain it
+/// elsewhere; callers compare the heads.
 pub(super) async fn of_commit(
     State(engine): Forge,
     Path((owner, name, sha)): Path<(String, String, String)>,
@@ -89,7 +89,7 @@ pub(super) async fn create(
     let full_name = format!("{owner}/{name}");
     let Proposal { title, body, head, base, draft } = new;
     let new = NewPull { title, body: body.unwrap_or_default(), head, base, draft };
-    let pull = engine.open_pull(&full_name, new, caller.someone()?).await?;
+    let pull = engine.open_pull(&full_name, new, caller.required_login()?).await?;
     created(shapes::pull(&engine.web, &engine.repository(&full_name)?, &pull))
 }
 
@@ -155,7 +155,7 @@ pub(super) async fn edit(
     let full_name = format!("{owner}/{name}");
     let Changes { title, body, base, state } = changes;
     let pull = engine
-        .edit_pull(&full_name, number, Edits { title, body, base, state }, caller.someone()?)
+        .edit_pull(&full_name, number, Edits { title, body, base, state }, caller.required_login()?)
         .await?;
     ok(shapes::pull(&engine.web, &engine.repository(&full_name)?, &pull))
 }
@@ -266,7 +266,7 @@ pub(super) async fn line_comments(
 }
 
 #[derive(Deserialize)]
-pub(super) struct Verdict {
+pub(super) struct ReviewBody {
     event: String,
     #[serde(default)]
     body: Option<String>,
@@ -279,17 +279,17 @@ pub(super) async fn review(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
     Path((owner, name, number)): Numbered,
-    Json(verdict): Json<Verdict>,
+    Json(review_body): Json<ReviewBody>,
 ) -> Answer {
     let full_name = format!("{owner}/{name}");
-    let by = caller.someone()?;
+    let by = caller.required_login()?;
     let (pull, base) = compared(&engine, &full_name, number).await?;
-    let commit = verdict.commit_id.unwrap_or(pull.head_sha);
+    let commit = review_body.commit_id.unwrap_or(pull.head_sha);
     let files = engine.git(&full_name).files_between(&base, &commit).await?;
-    if verdict.comments.iter().any(|line| !files.iter().any(|file| file.path == line.path)) {
+    if review_body.comments.iter().any(|line| !files.iter().any(|file| file.path == line.path)) {
         return Err(ApiError::invalid("Unprocessable Entity: Path could not be resolved"));
     }
-    if verdict
+    if review_body
         .comments
         .iter()
         .any(|comment| comment.start_line.is_some_and(|start| start >= comment.line))
@@ -300,10 +300,10 @@ pub(super) async fn review(
     }
     let review = crate::engine::NewReview {
         number,
-        event: verdict.event,
-        body: verdict.body.unwrap_or_default(),
+        event: review_body.event,
+        body: review_body.body.unwrap_or_default(),
         commit: Some(commit),
-        lines: verdict.comments,
+        lines: review_body.comments,
     };
     ok(shapes::review(&engine.web, &full_name, &engine.review(&full_name, review, by)?))
 }

@@ -222,7 +222,7 @@ pub(super) async fn comment(
     Json(text): Json<Text>,
 ) -> Answer {
     let full_name = format!("{owner}/{name}");
-    let comment = engine.comment(&full_name, number, &text.checked()?, caller.someone()?)?;
+    let comment = engine.comment(&full_name, number, &text.checked()?, caller.required_login()?)?;
     created(shapes::comment(&engine.web, &full_name, &comment))
 }
 
@@ -239,6 +239,7 @@ pub(super) async fn edit_comment(
     Json(text): Json<Text>,
 ) -> Answer {
     let full_name = format!("{owner}/{name}");
-    let comment = engine.edit_comment(&full_name, id, &text.checked()?, caller.someone()?)?;
+    let comment =
+        engine.edit_comment(&full_name, id, &text.checked()?, caller.required_login()?)?;
     ok(shapes::comment(&engine.web, &full_name, &comment))
 }

@@ -183,8 +183,7 @@ pub(super) async fn commit(
     ok(shapes::repository_commit(&find_commit(&engine, &format!("{owner}/{name}"), &sha).await?))
 }
 
-/// Tells how a branch or commit stands to another one (`base...head`), without listing what is
-/// between them.
+/// Compares two branches or commits (`base...head`), without listing the commits between them.
 pub(super) async fn compare(
     State(engine): Forge,
     Path((owner, name, range)): Path<(String, String, String)>,
@@ -323,7 +322,7 @@ pub(super) async fn permission(
 }
 
 pub(super) async fn own_user(State(engine): Forge, Extension(caller): Extension<Caller>) -> Answer {
-    let login = caller.someone()?;
+    let login = caller.required_login()?;
     if shapes::is_application(login) {
         return Err(ApiError::refused(403, "Resource not accessible by integration"));
     }

@@ -43,7 +43,7 @@ impl Engine {
         }
         self.misbehave(&held, &pull).await?;
         let base = format!("refs/heads/{}", pull.base);
-        // Nobody else moves refs while the repository is held, and every move was observed.
+        // No other task moves refs while the repository is locked, and every move was observed.
         let tip = self
             .repository(full_name)?
             .refs
@@ -99,7 +99,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Has somebody be faster than a push, where that was asked for.
+    /// Pushes another commit before the client's push, if that fault is switched on.
     pub async fn overtake(&self, held: &Held) -> Result<(), ApiError> {
         let wanted = |fault: &Fault| matches!(fault, Fault::PushBefore { .. });
         for fault in self.faults.take(&held.full_name, "POST", "/git-receive-pack", wanted) {
@@ -110,10 +110,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts a file on a branch that nobody proposed.
+    /// Commits a file directly to a branch, without a pull request.
     async fn stow_away(&self, held: &Held, branch: &str, path: &str) -> Result<(), ApiError> {
         let tip = held.git.resolve(&format!("refs/heads/{branch}")).await?;
-        let edit = [Edit::write(path, "nobody tested this\n")];
+        let edit = [Edit::write(path, "this was not tested\n")];
         held.git
             .write(branch, tip.as_deref(), &edit, "Land unseen", &Person::of("stowaway"))
             .await?;

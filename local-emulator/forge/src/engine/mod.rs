@@ -1,5 +1,4 @@
-//! What the forge does, whoever asks: the REST API, git pushes and the Rust interface all come
-//! here.
+//! The operations of the forge, used by the REST API, Git pushes and the Rust interface.
 
 mod merges;
 mod observe;
@@ -34,9 +33,9 @@ pub(crate) struct Engine {
     /// A hook that every new repository gets: its address and secret.
     pub first_hook: Option<(String, String)>,
     pub faults: Faults,
-    /// Tells the sender that a delivery waits.
-    pub news: Notify,
-    /// Tells whoever waits that a delivery was tried.
+    /// Wakes the sender when a delivery is due.
+    pub event_recorded: Notify,
+    /// Notifies waiting callers that a delivery was attempted.
     pub settled: Notify,
     pub requests: RequestCount,
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -47,7 +46,7 @@ pub(crate) struct Engine {
 pub(crate) struct RequestCount(Mutex<(u64, u64)>);
 
 impl RequestCount {
-    /// Counts one request; returns the count and the second at which it starts anew.
+    /// Counts one request. Returns the count and the second at which it is reset.
     pub fn count(&self) -> (u64, u64) {
         let hour = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0) / 3_600;
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +58,7 @@ impl RequestCount {
     }
 }
 
-/// Proof that nobody else moves this repository's refs.
+/// Proof that the repository is locked: no other task moves its refs.
 pub(crate) struct Held {
     pub full_name: String,
     pub git: Git,
@@ -87,7 +86,7 @@ impl Engine {
             accounts,
             first_hook,
             faults: Faults::default(),
-            news: Notify::new(),
+            event_recorded: Notify::new(),
             settled: Notify::new(),
             requests: RequestCount::default(),
             locks: Mutex::default(),
@@ -164,7 +163,7 @@ impl Engine {
         }
         let folder = self.git_root().join(format!("{full_name}.git"));
         let failed = |source| crate::git::GitError::Run { command: "init".to_owned(), source };
-        // A kill before the record was written leaves a folder that nobody knows of.
+        // A kill before the record was written leaves a folder without a record.
         if folder.exists() {
             std::fs::remove_dir_all(&folder).map_err(failed)?;
         }
@@ -213,7 +212,7 @@ impl Engine {
             self.record(access, &repository, by, &Event::new("ping", None, payload), &hook)?;
             Ok::<_, ApiError>(hook)
         })?;
-        self.news.notify_one();
+        self.event_recorded.notify_one();
         Ok(hook)
     }
 

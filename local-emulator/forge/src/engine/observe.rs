@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const PUSHED_MAX: usize = 20;
 
 /// What happened to one open pull request.
-enum Turn {
+enum PullTransition {
     /// Its head moved from one commit to another.
     Synchronised { before: String, after: String },
     /// Its head branch is gone.
@@ -60,7 +60,7 @@ impl Engine {
             }
             Ok::<_, ApiError>(())
         })?;
-        self.news.notify_one();
+        self.event_recorded.notify_one();
         Ok(())
     }
 
@@ -69,22 +69,22 @@ impl Engine {
         access: &Access,
         repository: &Repository,
         mut pull: Pull,
-        turn: Turn,
+        transition: PullTransition,
         by: &str,
     ) -> Result<(), ApiError> {
         pull.updated_at = now();
         let mut extra = json!({});
-        let action = match turn {
-            Turn::Synchronised { before, after } => {
+        let action = match transition {
+            PullTransition::Synchronised { before, after } => {
                 extra = json!({"before": before, "after": after});
                 pull.head_sha = after;
                 "synchronize"
             }
-            Turn::Abandoned => {
+            PullTransition::Abandoned => {
                 pull.life = Life::Closed { at: now() };
                 "closed"
             }
-            Turn::Landed { by, commit, base_before } => {
+            PullTransition::Landed { by, commit, base_before } => {
                 pull.life = Life::Merged { at: now(), by, commit, base_before };
                 pull.landing = None;
                 "closed"
@@ -120,7 +120,7 @@ struct Move {
 }
 
 impl Move {
-    /// Reads what is new, with one command where that tells everything.
+    /// Reads the changed refs, with a single command if that is enough.
     async fn read(git: &Git, name: &str, before: &str, after: &str) -> Result<Self, ApiError> {
         let commits = match (before, after) {
             (_, ZEROS) => Vec::new(),
@@ -210,22 +210,31 @@ async fn turn(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
     by: &str,
-) -> Result<Option<Turn>, ApiError> {
+) -> Result<Option<PullTransition>, ApiError> {
     let tip = after.get(&branch(&pull.base));
     if let (Some(landing), Some(tip)) = (&pull.landing, tip)
         && (landing.commit == *tip || git.is_ancestor(&landing.commit, tip).await?)
     {
         let (by, commit, base_before) =
             (landing.by.clone(), landing.commit.clone(), landing.base_before.clone());
-        return Ok(Some(Turn::Landed { by, commit, base_before }));
+        return Ok(Some(PullTransition::Landed { by, commit, base_before }));
     }
-    let Some(head) = after.get(&branch(&pull.head)) else { return Ok(Some(Turn::Abandoned)) };
+    let Some(head) = after.get(&branch(&pull.head)) else {
+        return Ok(Some(PullTransition::Abandoned));
+    };
     if let Some(tip) = tip.filter(|_| is_landed) {
         let base_before = before.get(&branch(&pull.base)).cloned().unwrap_or_default();
-        return Ok(Some(Turn::Landed { by: by.to_owned(), commit: tip.clone(), base_before }));
+        return Ok(Some(PullTransition::Landed {
+            by: by.to_owned(),
+            commit: tip.clone(),
+            base_before,
+        }));
     }
     if *head != pull.head_sha {
-        return Ok(Some(Turn::Synchronised { before: pull.head_sha.clone(), after: head.clone() }));
+        return Ok(Some(PullTransition::Synchronised {
+            before: pull.head_sha.clone(),
+            after: head.clone(),
+        }));
     }
     Ok(None)
 }

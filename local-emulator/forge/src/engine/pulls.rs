@@ -56,7 +56,7 @@ impl Engine {
             }
             Ok(access.next(&format!("pull {full_name}"))?)
         })?;
-        // Whoever hears of the pull request fetches this ref: it is there first.
+        // Created first, because receivers of the webhook fetch this ref.
         held.git.update_ref(&format!("refs/pull/{number}/head"), &head_sha, None).await?;
         let pull = self.store.within(|access| {
             let pull = Pull {
@@ -80,7 +80,7 @@ impl Engine {
             self.emit_pull(access, &repository, &pull, "opened", json!({}), by)?;
             Ok::<_, ApiError>(pull)
         })?;
-        self.news.notify_one();
+        self.event_recorded.notify_one();
         Ok(pull)
     }
 
@@ -129,7 +129,7 @@ impl Engine {
         if pull.is_open() {
             held.git.update_ref(&format!("refs/pull/{number}/head"), &pull.head_sha, None).await?;
         }
-        self.news.notify_one();
+        self.event_recorded.notify_one();
         Ok(pull)
     }
 
@@ -167,7 +167,7 @@ impl Engine {
             }
             Ok::<_, ApiError>(pull.labels)
         })?;
-        self.news.notify_one();
+        self.event_recorded.notify_one();
         Ok(labels)
     }
 

@@ -57,7 +57,7 @@ impl Engine {
         body: &str,
         by: &str,
     ) -> Result<Comment, ApiError> {
-        self.told(|access| {
+        self.transact_and_wake(|access| {
             let repository = find_repository(access, full_name)?;
             let pull = find_pull(access, full_name, number)?;
             let comment = Comment {
@@ -85,7 +85,7 @@ impl Engine {
         body: &str,
         by: &str,
     ) -> Result<Comment, ApiError> {
-        self.told(|access| {
+        self.transact_and_wake(|access| {
             let repository = find_repository(access, full_name)?;
             let mut comment: Comment =
                 access.get(full_name, id)?.ok_or_else(ApiError::not_found)?;
@@ -118,7 +118,7 @@ impl Engine {
                 ));
             }
         };
-        self.told(|access| {
+        self.transact_and_wake(|access| {
             let repository = find_repository(access, full_name)?;
             let pull = find_pull(access, full_name, number)?;
             if pull.author == by && state != "COMMENTED" {
@@ -150,7 +150,7 @@ impl Engine {
         id: u64,
         by: &str,
     ) -> Result<Review, ApiError> {
-        self.told(|access| {
+        self.transact_and_wake(|access| {
             let repository = find_repository(access, full_name)?;
             let review: Option<Review> = access.get(full_name, id)?;
             let mut review =
@@ -201,7 +201,7 @@ impl Engine {
         let commit = self.git(full_name).commit(&sha).await?;
         let commit =
             commit.ok_or_else(|| ApiError::invalid(format!("No commit found for SHA: {sha}")))?;
-        self.told(|access| {
+        self.transact_and_wake(|access| {
             let repository = find_repository(access, full_name)?;
             let status = Status {
                 id: access.next("status")?,
@@ -244,7 +244,7 @@ impl Engine {
         let commit = self.git(full_name).resolve(sha).await?;
         let sha =
             commit.ok_or_else(|| ApiError::invalid(format!("No commit found for SHA: {sha}")))?;
-        self.told(|access| {
+        self.transact_and_wake(|access| {
             let run = CheckRun {
                 id: access.next("check-run")?,
                 sha,
@@ -270,7 +270,7 @@ impl Engine {
         fields: CheckRunFields,
         by: &str,
     ) -> Result<CheckRun, ApiError> {
-        self.told(|access| {
+        self.transact_and_wake(|access| {
             let run: CheckRun = access.get(full_name, id)?.ok_or_else(ApiError::not_found)?;
             if run.app != by {
                 return Err(ApiError::refused(
@@ -329,7 +329,7 @@ impl Engine {
         Ok(run)
     }
 
-    /// Tells that all check runs of an application on a commit are over, if they are.
+    /// Records a check suite event if all check runs of an application on a commit have ended.
     fn emit_suite(
         &self,
         access: &Access,
@@ -356,10 +356,13 @@ impl Engine {
         )?)
     }
 
-    /// Runs a transaction that may have recorded events, and tells the sender.
-    fn told<T>(&self, work: impl FnOnce(&Access) -> Result<T, ApiError>) -> Result<T, ApiError> {
+    /// Runs a transaction and wakes the sender of the events that it may have recorded.
+    fn transact_and_wake<T>(
+        &self,
+        work: impl FnOnce(&Access) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
         let result = self.store.within(work)?;
-        self.news.notify_one();
+        self.event_recorded.notify_one();
         Ok(result)
     }
 }

@@ -28,8 +28,8 @@ pub async fn start() -> (Forge, TempDir) {
     start_with(None).await
 }
 
-pub async fn start_heard(ear: &Ear) -> (Forge, TempDir) {
-    start_with(Some((ear.url.clone(), SECRET.into()))).await
+pub async fn start_with_receiver(receiver: &HookReceiver) -> (Forge, TempDir) {
+    start_with(Some((receiver.url.clone(), SECRET.into()))).await
 }
 
 async fn start_with(first_hook: Option<(String, String)>) -> (Forge, TempDir) {
@@ -108,9 +108,9 @@ impl Http {
     }
 }
 
-/// One webhook, heard. Its signature was right.
+/// One webhook, received. Its signature was right.
 #[derive(Debug, Clone)]
-pub struct Heard {
+pub struct ReceivedHook {
     pub event: String,
     pub guid: String,
     pub size: usize,
@@ -118,18 +118,18 @@ pub struct Heard {
 }
 
 /// Somebody who listens to webhooks.
-pub struct Ear {
+pub struct HookReceiver {
     pub url: String,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    received: Arc<Mutex<Vec<ReceivedHook>>>,
 }
 
-impl Ear {
+impl HookReceiver {
     /// Listens; answers with `statuses` in turn, then with 202.
     pub async fn open(statuses: &[u16]) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let (all, statuses) = (heard.clone(), statuses.to_vec());
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let (all, statuses) = (received.clone(), statuses.to_vec());
         let receive = move |headers: HeaderMap, body: Bytes| async move {
             let header = |name: &str| headers.get(name).unwrap().to_str().unwrap().to_owned();
             let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
@@ -138,23 +138,23 @@ impl Ear {
                 header("x-hub-signature-256"),
                 format!("sha256={}", hex::encode(mac.finalize().into_bytes()))
             );
-            let heard = Heard {
+            let received = ReceivedHook {
                 event: header("x-github-event"),
                 guid: header("x-github-delivery"),
                 size: body.len(),
                 body: serde_json::from_slice(&body).unwrap(),
             };
             let mut all = all.lock().unwrap();
-            all.push(heard);
+            all.push(received);
             StatusCode::from_u16(statuses.get(all.len() - 1).copied().unwrap_or(202)).unwrap()
         };
         let unlimited = axum::extract::DefaultBodyLimit::disable();
         let app = axum::Router::new().route("/hook", axum::routing::post(receive)).layer(unlimited);
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { url, heard }
+        Self { url, received }
     }
 
-    pub fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+    pub fn received(&self) -> Vec<ReceivedHook> {
+        self.received.lock().unwrap().clone()
     }
 }

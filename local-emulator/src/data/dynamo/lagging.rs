@@ -71,8 +71,7 @@ impl Lagging {
     ) -> Result<T, Problem> {
         if lag.is_zero() {
             let result = write();
-            // Without a lag the copy would fall behind unseen: it is made anew when it is next
-            // needed.
+            // Without a lag the copy is not maintained; it is rebuilt when it is needed again.
             if !touched.is_empty() {
                 *self.copy.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }

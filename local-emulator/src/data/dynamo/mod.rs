@@ -76,8 +76,8 @@ impl Dynamo {
     /// a `CreateTable` request; `ttl_attribute` holds the epoch seconds after which an item may go.
     ///
     /// # Errors
-    /// The [`Problem`] that DynamoDB would answer. A table that differs is left as it is: its
-    /// description tells.
+    /// Returns the [`Problem`] that DynamoDB would return. A table that differs is not changed; its
+    /// description shows the difference.
     pub fn ensure_table(
         &self,
         definition: &Value,

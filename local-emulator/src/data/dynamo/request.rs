@@ -62,7 +62,7 @@ impl Request<'_> {
             "ListTagsOfResource" => {
                 vec![("dynamodb:ListTagsOfResource", self.text("ResourceArn").to_owned())]
             }
-            // Refused as unknown by whoever runs it.
+            // The operation itself is rejected as unknown later.
             _ => Vec::new(),
         }
     }
@@ -103,8 +103,8 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the action of each item that the request puts, updates or deletes, on its table,
-    /// with the item's partition. What it only checks is written by nobody.
+    /// Returns the write action, table and partition of each item that the request puts, updates or
+    /// deletes. Condition checks are not writes.
     pub fn written(&self, account: &Account) -> Vec<(&'static str, String, String)> {
         let of = |action, holder: &Value, member: &str| {
             let partition = holder.get(member)?.get(PARTITION_KEY)?.get("S")?.as_str()?.to_owned();

@@ -1,9 +1,9 @@
 //! S3: the protocol of `s3s` over a durable store of our own.
 //!
-//! `s3s` reads requests, verifies signatures (headers, chunked bodies, signed URLs) against the
-//! emulator's keys and writes answers; [`access`] asks the policies, [`operations`] does what is
-//! asked, [`store`] keeps it. As on AWS, who may not list a bucket is told 403, not 404, of an
-//! object that does not exist.
+//! `s3s` parses requests, verifies signatures (headers, chunked bodies, signed URLs) against the
+//! emulator's keys and writes responses. [`access`] checks the policies, [`operations`] executes
+//! requests, [`store`] stores objects. Like AWS, a caller that may not list a bucket gets 403, not
+//! 404, for an object that does not exist.
 
 mod access;
 mod classify;

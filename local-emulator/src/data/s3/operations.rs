@@ -40,7 +40,7 @@ impl Buckets {
             .map_err(|error| s3_error!(error, InternalError))
     }
 
-    /// Returns the error for an object that is not there: who may not list the bucket is not told.
+    /// Returns the error for a missing object: 404 only for a caller that may list the bucket.
     fn no_such_key(
         &self,
         credentials: Option<&s3s::auth::Credentials>,

@@ -173,6 +173,6 @@ pub(super) fn listed(object: Object) -> s3s::dto::Object {
 }
 
 pub(super) fn timestamp(milliseconds: u64) -> Timestamp {
-    // S3 tells whole seconds in headers; the listing would show the milliseconds.
+    // S3 has whole seconds in headers; the listing would show milliseconds.
     Timestamp::from(UNIX_EPOCH + Duration::from_millis(milliseconds))
 }

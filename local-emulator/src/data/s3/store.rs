@@ -401,9 +401,9 @@ fn has_bucket(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
     connection.prepare_cached("SELECT 1 FROM buckets WHERE name = ?1")?.exists([name])
 }
 
-type Found = (Object, Option<Vec<u8>>, Option<String>);
+type FoundObject = (Object, Option<Vec<u8>>, Option<String>);
 
-fn find(connection: &Connection, bucket: &str, key: &str) -> rusqlite::Result<Option<Found>> {
+fn find(connection: &Connection, bucket: &str, key: &str) -> rusqlite::Result<Option<FoundObject>> {
     connection
         .prepare_cached(
             "SELECT key, etag, size, modified_ms, about, body, blob FROM objects WHERE bucket = ?1 AND key = ?2",

@@ -14,7 +14,7 @@ use super::super::wire::{Problem, Usage};
 use super::problem::{
     NO_QUEUE, batch_problem, denied, injected, missing, mistake, refused, unknown_operation,
 };
-use super::request::{Asked, Request, message, needed, number, sequence};
+use super::request::{ReceiveParameters, Request, message, needed, number, sequence};
 use super::{Sqs, attributes, digest};
 
 /// What SQS bills as one request, in bytes.
@@ -277,7 +277,7 @@ impl Sqs {
             let received = received.map_err(|_| injected(&Failure::Internal))??;
             let left = deadline.saturating_duration_since(Instant::now());
             if !received.is_empty() || left.is_zero() {
-                let asked = Asked {
+                let parameters = ReceiveParameters {
                     system: [
                         request.list("AttributeNames"),
                         request.list("MessageSystemAttributeNames"),
@@ -285,8 +285,10 @@ impl Sqs {
                     .concat(),
                     own: request.list("MessageAttributeNames"),
                 };
-                let messages: Vec<Value> =
-                    received.iter().map(|d| asked.describe(d, &self.account.id, &name)).collect();
+                let messages: Vec<Value> = received
+                    .iter()
+                    .map(|d| parameters.describe(d, &self.account.id, &name))
+                    .collect();
                 return Ok(if messages.is_empty() {
                     json!({})
                 } else {

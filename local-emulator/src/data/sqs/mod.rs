@@ -1,8 +1,8 @@
 //! SQS: the rules of `sluice_memory::sqs` over rows in SQLite, as a JSON service and as a Rust API
 //! for event sources.
 //!
-//! Every change is written before it is answered: what a sender was told is taken is there after a
-//! `kill -9`, and so are visibility time-outs, receive counts and remembered deduplication ids.
+//! Every change is stored before the response, so acknowledged messages survive a `kill -9`, as do
+//! visibility timeouts, receive counts and deduplication ids.
 
 mod api;
 mod attributes;
@@ -279,8 +279,8 @@ impl Sqs {
         Ok(self.lock().entry(name)?.queue.counts(now_ms()))
     }
 
-    /// Waits until a receive may give something, at most `timeout`. Whoever receives may still find
-    /// another was faster.
+    /// Waits until a receive may return messages, at most `timeout`. Another receiver may be
+    /// faster.
     ///
     /// # Errors
     /// [`SqsError::NoQueue`] when there is none, or it is deleted meanwhile.

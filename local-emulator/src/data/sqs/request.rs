@@ -85,13 +85,15 @@ impl Request {
     }
 }
 
-/// Which attributes a receive asked for.
-pub(super) struct Asked {
+/// The attributes that a receive call requests.
+pub(super) struct ReceiveParameters {
+    /// The names of system attributes.
     pub system: Vec<String>,
+    /// The names of message attributes.
     pub own: Vec<String>,
 }
 
-impl Asked {
+impl ReceiveParameters {
     pub fn describe(&self, delivered: &Delivered, sender: &str, queue: &str) -> Value {
         let message = &delivered.message;
         let mut answer = json!({

@@ -1,5 +1,4 @@
-//! `kill -9` of the serving process at moments nobody chose: what was acknowledged is there
-//! afterwards.
+//! Kills the serving process with `kill -9` at random moments: acknowledged writes survive.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -46,21 +45,26 @@ fn spawn(directory: &std::path::Path) -> (Child, String) {
 }
 
 /// A permit for each acknowledged write.
-struct Told {
+struct AcknowledgedWrites {
     items: Semaphore,
     objects: Semaphore,
     messages: Semaphore,
 }
 
-impl Default for Told {
+impl Default for AcknowledgedWrites {
     fn default() -> Self {
         Self { items: Semaphore::new(0), objects: Semaphore::new(0), messages: Semaphore::new(0) }
     }
 }
 
-/// Writes to all three services until the server is gone; returns how many of each were
-/// acknowledged. Each acknowledged write is told on `told`.
-async fn write_until_killed(clients: &Clients, url: &str, round: usize, told: &Told) -> [usize; 3] {
+/// Writes to all three services until the server is killed. Returns how many writes of each were
+/// acknowledged, and adds a permit to `acks` for each of them.
+async fn write_until_killed(
+    clients: &Clients,
+    url: &str,
+    round: usize,
+    acks: &AcknowledgedWrites,
+) -> [usize; 3] {
     let items = async {
         let mut count = 0;
         loop {
@@ -75,7 +79,7 @@ async fn write_until_killed(clients: &Clients, url: &str, round: usize, told: &T
                 return count;
             }
             count += 1;
-            told.items.add_permits(1);
+            acks.items.add_permits(1);
         }
     };
     let objects = async {
@@ -93,7 +97,7 @@ async fn write_until_killed(clients: &Clients, url: &str, round: usize, told: &T
                 return count;
             }
             count += 1;
-            told.objects.add_permits(1);
+            acks.objects.add_permits(1);
         }
     };
     let messages = async {
@@ -106,7 +110,7 @@ async fn write_until_killed(clients: &Clients, url: &str, round: usize, told: &T
                 return count;
             }
             count += 1;
-            told.messages.add_permits(1);
+            acks.messages.add_permits(1);
         }
     };
     let (items, objects, messages) = futures::join!(items, objects, messages);
@@ -128,18 +132,18 @@ async fn what_was_acknowledged_outlives_kill_9() {
         let (mut child, endpoint) = spawn(directory.path());
         let clients = Clients::new(KEY, SECRET, &endpoint, None);
         let url = format!("{endpoint}/{DEFAULT_ACCOUNT}/q.fifo");
-        let told = Told::default();
+        let acks = AcknowledgedWrites::default();
         let killed = async {
-            // Another number each time: then others are on their way, nobody chose which.
+            // A different number each time, so that different writes are in progress at the kill.
             let each = u32::try_from(5 + 7 * round).unwrap();
-            for service in [&told.items, &told.objects, &told.messages] {
+            for service in [&acks.items, &acks.objects, &acks.messages] {
                 let _ = service.acquire_many(each).await.unwrap();
             }
             child.kill().unwrap();
             child.wait().unwrap();
         };
         let (written, ()) =
-            futures::join!(write_until_killed(&clients, &url, round, &told), killed);
+            futures::join!(write_until_killed(&clients, &url, round, &acks), killed);
         assert!(written.iter().all(|count| *count > 0), "round {round}: {written:?}");
         acknowledged.push(written);
     }

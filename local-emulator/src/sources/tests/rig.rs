@@ -30,7 +30,7 @@ impl TestQueues {
         Arc::new(Self { state: Mutex::new((queue.unwrap(), 1_000_000)), changed: Notify::new() })
     }
 
-    /// Sends messages before anybody looks, so that they make one batch.
+    /// Sends messages before polling starts, so that they form one batch.
     pub(super) fn send(&self, messages: &[(&str, &str)]) {
         let (queue, now) = &mut *self.state.lock().unwrap();
         for (group, body) in messages {
