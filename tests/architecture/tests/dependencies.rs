@@ -164,3 +164,31 @@ fn every_package_bears_the_prefix() {
     let workspace = workspace();
     none(workspace.crates.keys().filter(|name| !name.starts_with("sluice-")).cloned().collect());
 }
+
+/// Dependencies that no source names: crate, package, reason.
+const UNNAMED: &[(&str, &str, &str)] = &[];
+
+#[test]
+fn every_dependency_is_used() {
+    let files = sluice_architecture_tests::files().unwrap_or_else(|error| panic!("{error}"));
+    let mut found = Vec::new();
+    for one in workspace().crates.values() {
+        let inside = format!("{}/", one.directory);
+        let sources: Vec<&str> = files
+            .iter()
+            .filter(|(path, _)| path.starts_with(&inside) && path.ends_with(".rs"))
+            .map(|(_, text)| text.as_str())
+            .collect();
+        for dependency in &one.dependencies {
+            // The workspace renames one package: serde_yaml_ng is serde_yaml in sources.
+            let name = dependency.package.replace('-', "_").replace("serde_yaml_ng", "serde_yaml");
+            let is_listed = UNNAMED
+                .iter()
+                .any(|(user, package, _)| *user == one.name && *package == dependency.package);
+            if !is_listed && !sources.iter().any(|text| text.contains(&name)) {
+                found.push(format!("{} does not use {}", one.name, dependency.package));
+            }
+        }
+    }
+    none(found);
+}
