@@ -12,39 +12,39 @@
 mod admit;
 mod advance;
 mod align;
+mod artifacts;
+mod branch_locks;
 mod bundles;
+mod commands;
 mod finish;
 mod forward;
-mod job_graph;
 mod hosting;
+mod job_graph;
 mod limits;
 mod observe;
-mod commands;
-mod artifacts;
+mod pending_messages;
 mod reporter_jobs;
 mod semaphores;
 mod shared_builds;
 #[cfg(test)]
 mod tests;
-mod branch_locks;
-mod pending_messages;
 
 pub use bundles::BUNDLE_MAX;
-pub use hosting::{Residency, release_request, mentioned_changes};
+pub use hosting::{Residency, mentioned_changes, release_request};
 pub use limits::ChangesLimit;
 pub use shared_builds::may_share_build;
 
-use crate::inbox::InboxMessage;
+use crate::branch_lock::{BranchLock, BranchLockView};
 use crate::health::Health;
-use crate::item::{MergeStatus, Item};
+use crate::inbox::InboxMessage;
+use crate::item::{Item, MergeStatus};
 use crate::items::Items;
 use crate::landing::Landing;
 use crate::merge::MergeOutcome;
 use crate::provided::ProvidedArtifacts;
 use crate::queue::{Head, Slot, SlotStatus};
 use crate::report::{Report, ReportState};
-use crate::semaphore::{WaitingSince, Semaphore, SemaphoreKey};
-use crate::branch_lock::{BranchLock, BranchLockView};
+use crate::semaphore::{Semaphore, SemaphoreKey, WaitingSince};
 use observe::DecidedBy;
 use semaphores::WaitingJob;
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, MergeMode, Oid};
 use sluice_model::{
-    InboxMessageId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey,
+    BuildId, InboxMessageId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey,
     QueueName, Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -568,7 +568,9 @@ impl<'a> Planner<'a> {
     fn refreeze_outdated_items(&mut self) {
         for at in 0..self.head.slots.len() {
             let slot = &self.head.slots[at];
-            let is_older = |item: &Item| item.merge_status != MergeStatus::NotRequested && !self.has_current_layout(item);
+            let is_older = |item: &Item| {
+                item.merge_status != MergeStatus::NotRequested && !self.has_current_layout(item)
+            };
             if slot.status.is_decided() || !self.items.get(&slot.id).is_some_and(is_older) {
                 continue;
             }
@@ -601,12 +603,12 @@ impl<'a> Planner<'a> {
         let read = &self.snapshot.semaphores;
         plan.semaphores = (self.semaphores.into_values())
             .filter(|semaphore| {
-                read
-                    .get(&semaphore.key)
+                read.get(&semaphore.key)
                     .map_or(!semaphore.is_unused(), |before| before != semaphore)
             })
             .collect();
-        let before = |lock: &BranchLock| self.snapshot.branch_locks.get(&lock.branch).map(|seen| &seen.lock);
+        let before =
+            |lock: &BranchLock| self.snapshot.branch_locks.get(&lock.branch).map(|seen| &seen.lock);
         plan.branch_locks = (self.branch_locks.into_values())
             .filter(|lock| before(lock).map_or(!lock.is_unused(), |before| before != lock))
             .collect();

@@ -65,7 +65,7 @@ impl SharedBuild {
             (Some(build.clone()), attempt, status, None);
         (job.request, job.alternative, job.semaphores_first) =
             (request, alternative, semaphores_first);
-        (job.feedback, job.is_shared_build) = (feedback.within(room), true);
+        (job.feedback, job.is_shared_build) = (feedback.truncated_to(room), true);
         let name = job.summary.name.clone();
         if let Some(chosen) = &chosen {
             // The other member may lack dependents that this one has.

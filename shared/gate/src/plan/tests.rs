@@ -2,21 +2,21 @@
 //! compares what the plans decided.
 
 mod bench;
-mod plan_size;
+mod branch_locks;
 mod bundle_changes;
 mod bundles;
+mod commands;
+mod dependencies;
 mod entry;
 mod forward;
-mod job_graph;
 mod hosting;
-mod tenant_hold;
+mod job_graph;
 mod jobs;
 mod landing;
-mod semaphore_lines;
-mod dependencies;
-mod commands;
+mod plan_size;
+mod random_runs;
 mod reporter_jobs;
+mod semaphore_lines;
 mod semaphores;
 mod speculation;
-mod random_runs;
-mod branch_locks;
+mod tenant_hold;

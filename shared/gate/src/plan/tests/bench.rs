@@ -1,65 +1,66 @@
-//! A bench for [`plan`]: a queue whose plans are carried out in memory, and whose questions are
-//! answered by the test.
+//! A test bench for [`plan`]: carries out plans in memory, and lets the test answer for merger,
+//! executors and forge.
 //!
-//! Trees are words: a branch starts as `0`, and with A and B landed it is `0AB`.
+//! Trees are strings: a branch starts as `0`; after A and B are merged it is `0AB`.
 
 mod ends;
 
-use crate::inbox::{InboxMessage, InboxMessageKind, Candidate};
-use crate::item::{MergeStatus, Item};
+use crate::branch_lock::BranchLockView;
+use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
+use crate::item::{Item, MergeStatus};
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
 use crate::plan::{
-    ChangesLimit, Residency, TenantHold, LayoutNumbers, OrderDraft, QueuePlan, ObservedBuild, QueueSnapshot, plan,
+    ChangesLimit, LayoutNumbers, ObservedBuild, OrderDraft, QueuePlan, QueueSnapshot, Residency,
+    TenantHold, plan,
 };
 use crate::provided::ProvidedArtifacts;
 use crate::queue::Head;
-use crate::report::{ReportAction, Report, ReportState};
+use crate::report::{Report, ReportAction, ReportState};
 use crate::semaphore::{Semaphore, SemaphoreKey};
-use crate::branch_lock::BranchLockView;
 use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, ReporterKind};
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, Commit, MergeMode};
-use sluice_model::job::{JobDependency, JobSummary, BuildSharing};
+use sluice_model::job::{BuildSharing, JobDependency, JobSummary};
 use sluice_model::{
-    InboxMessageId, BuildId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp,
+    BuildId, InboxMessageId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 type Trees = BTreeMap<String, String>;
 
-/// A queue with everything around it.
+/// A queue and its surroundings.
 pub struct Bench {
     pub head: Head,
     pub items: BTreeMap<ItemId, Item>,
-    pub arrivals: Vec<InboxMessage>,
+    pub inbox: Vec<InboxMessage>,
     pub outcomes: BTreeMap<ItemId, MergeOutcome>,
     pub runs: BTreeMap<BuildId, ObservedBuild>,
     pub landings: BTreeMap<ItemId, Landing>,
-    /// How far reports are that last jobs wait for.
-    pub told: BTreeMap<ItemId, ReportState>,
-    /// What changes of other queues provide.
+    /// The states of reports that reporter jobs wait for.
+    pub report_states: BTreeMap<ItemId, ReportState>,
+    /// The artifacts that changes of other queues provide.
     pub provided: BTreeMap<ChangeRef, ProvidedArtifacts>,
-    pub doors: BTreeMap<ChangeKey, Residency>,
+    pub residencies: BTreeMap<ChangeKey, Residency>,
     pub pipeline: Pipeline,
-    /// Whether the live layout no longer has it.
+    /// Whether the live layout lacks the pipeline.
     pub is_pipeline_gone: bool,
-    /// Whether tested commits are kept, so that branches can be moved to them.
-    pub kept: bool,
+    /// Whether the merger keeps tested commits, so that branches can be moved to them.
+    pub keeps_tested_commits: bool,
     pub layout: LayoutNumbers,
-    /// How many changes the pipeline may hold.
+    /// The limit on changes in the pipeline.
     pub changes: Option<ChangesLimit>,
-    /// What operators hold back.
+    /// What operators pause or discard.
     pub hold: TenantHold,
     pub now: Timestamp,
-    /// Where the branches are.
+    /// The tips of the branches, by project.
     pub tips: Trees,
-    /// Jobs of every item.
+    /// The jobs of every item.
     pub jobs: Vec<JobSummary>,
-    /// Pairs of changes that do not merge together.
+    /// Pairs of changes that conflict with each other.
     pub conflicts: Vec<(char, char)>,
     /// Changes that touch configuration.
     pub configuring: BTreeSet<char>,
@@ -68,24 +69,24 @@ pub struct Bench {
     pub has_provider: bool,
     /// Labels that no provider offers.
     pub unoffered: BTreeSet<LabelName>,
-    /// Whether the projects ask to fail fast.
+    /// Whether the projects have `fail-fast`.
     pub fail_fast: bool,
-    /// What a merge that does not work says.
+    /// The text of merge conflicts.
     pub conflict_detail: String,
-    /// Bytes of the largest item that left.
+    /// The size in bytes of the largest item that left.
     pub removed_bytes_max: usize,
-    /// What stood with items that left.
+    /// The reasons of items that left.
     pub removed_reasons: Vec<String>,
-    /// Semaphores that were ever used, and how many may hold each.
+    /// The records of semaphores; [`Self::semaphore_max`] is the number of holders allowed.
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     pub semaphore_max: u32,
-    /// Queues in line that cannot come.
-    pub gone: BTreeSet<QueueKey>,
-    /// Builds that hold a semaphore and are not at work, each since when.
-    pub idle: BTreeMap<BuildId, Timestamp>,
-    /// Branches on which anything ever landed.
-    pub turns: BTreeMap<BranchKey, BranchLockView>,
-    /// Queues that plans wanted looked at.
+    /// Queues that wait for a semaphore but cannot take it.
+    pub absent_queues: BTreeSet<QueueKey>,
+    /// Idle semaphore holders, with the time since when.
+    pub idle_holders: BTreeMap<BuildId, Timestamp>,
+    /// The records of branch locks.
+    pub branch_locks: BTreeMap<BranchKey, BranchLockView>,
+    /// Queues that plans have woken.
     pub woken: Vec<QueueKey>,
     pub orders: Vec<OrderDraft>,
     pub reports: Vec<Report>,
@@ -93,14 +94,14 @@ pub struct Bench {
     pub landed: Vec<String>,
     pub most_records: usize,
     pub plans: usize,
-    /// What of that which happens starts other changes, and what was told of it.
-    pub tells: Vec<ZuulEvent>,
-    pub happened: Vec<String>,
-    /// What other queues were told.
+    /// Events that some pipeline triggers on.
+    pub triggering_events: Vec<ZuulEvent>,
+    pub emitted_events: Vec<String>,
+    /// Messages that plans forwarded to other queues.
     pub forwards: Vec<(QueueKey, InboxMessage)>,
-    /// Queues of changes that belong to another one.
+    /// The queue names of changes that belong to another queue.
     pub queues: BTreeMap<char, String>,
-    /// Jobs of changes that have others.
+    /// The jobs of changes that have other jobs than [`Self::jobs`].
     pub own_jobs: BTreeMap<char, Vec<JobSummary>>,
     projects: BTreeMap<char, String>,
     revisions: BTreeMap<char, u32>,
@@ -129,7 +130,7 @@ pub fn job(name: &str) -> JobSummary {
     }
 }
 
-/// Returns a job that comes after others.
+/// Returns a job that depends on others.
 pub fn after(name: &str, others: &[&str]) -> JobSummary {
     let dependencies =
         others.iter().map(|other| JobDependency { name: (*other).into(), soft: false }).collect();
@@ -137,7 +138,7 @@ pub fn after(name: &str, others: &[&str]) -> JobSummary {
 }
 
 impl Bench {
-    /// Makes an empty gate whose changes run these jobs.
+    /// Returns an empty dependent queue whose changes run these jobs.
     pub fn gate(jobs: &[&str]) -> Self {
         Self::new(Manager::Dependent, jobs)
     }
@@ -159,16 +160,16 @@ impl Bench {
         Self {
             head: Head::new(key, manager, pipeline.window.initial, 1),
             items: BTreeMap::new(),
-            arrivals: Vec::new(),
+            inbox: Vec::new(),
             outcomes: BTreeMap::new(),
             runs: BTreeMap::new(),
             landings: BTreeMap::new(),
-            told: BTreeMap::new(),
+            report_states: BTreeMap::new(),
             provided: BTreeMap::new(),
-            doors: BTreeMap::new(),
+            residencies: BTreeMap::new(),
             pipeline,
             is_pipeline_gone: false,
-            kept: false,
+            keeps_tested_commits: false,
             layout: LayoutNumbers { wanted: 1, live: 1 },
             changes: None,
             hold: TenantHold::default(),
@@ -186,9 +187,9 @@ impl Bench {
             removed_reasons: Vec::new(),
             semaphores: BTreeMap::new(),
             semaphore_max: 1,
-            gone: BTreeSet::new(),
-            idle: BTreeMap::new(),
-            turns: BTreeMap::new(),
+            absent_queues: BTreeSet::new(),
+            idle_holders: BTreeMap::new(),
+            branch_locks: BTreeMap::new(),
             woken: Vec::new(),
             orders: Vec::new(),
             reports: Vec::new(),
@@ -196,8 +197,8 @@ impl Bench {
             landed: Vec::new(),
             most_records: 0,
             plans: 0,
-            tells: Vec::new(),
-            happened: Vec::new(),
+            triggering_events: Vec::new(),
+            emitted_events: Vec::new(),
             forwards: Vec::new(),
             queues: BTreeMap::new(),
             own_jobs: BTreeMap::new(),
@@ -207,7 +208,7 @@ impl Bench {
         }
     }
 
-    /// Puts a change into a project of its own.
+    /// Puts a change into another project.
     pub fn in_project(&mut self, change: char, project: &str) {
         self.projects.insert(change, project.to_owned());
     }
@@ -229,12 +230,12 @@ impl Bench {
         ChangeRef { key, branch, head: head.as_str().into(), patchset: head }
     }
 
-    /// Uploads a new patchset of a change; nobody is told.
+    /// Uploads a new patch set of a change, without an event.
     pub fn revise(&mut self, change: char) {
         *self.revisions.entry(change).or_insert(1) += 1;
     }
 
-    /// Has a change be for another branch; nobody is told.
+    /// Changes the target branch of a change, without an event.
     pub fn retarget(&mut self, change: char, branch: &str) {
         self.branches.insert(change, branch.to_owned());
     }
@@ -247,8 +248,8 @@ impl Bench {
         }
     }
 
-    /// Returns changes that need each other, in the order they land, and that need others besides.
-    pub fn cycle(&self, changes: &str, needs: &str) -> Vec<Candidate> {
+    /// Returns the candidates of a bundle in merge order, with dependencies `needs` outside of it.
+    pub fn bundle(&self, changes: &str, needs: &str) -> Vec<Candidate> {
         let cycle: Vec<ChangeKey> = changes.chars().map(|change| self.change(change).key).collect();
         let of = |change: char| {
             let others: String =
@@ -258,17 +259,17 @@ impl Bench {
         changes.chars().map(of).collect()
     }
 
-    /// Approves changes that need each other: one event brings all of them.
-    pub fn approve_cycle(&mut self, changes: &str, needs: &str) {
-        let candidates = self.cycle(changes, needs);
-        self.arrive(InboxMessageKind::Enqueue { candidates });
+    /// Enqueues a bundle with one message.
+    pub fn approve_bundle(&mut self, changes: &str, needs: &str) {
+        let candidates = self.bundle(changes, needs);
+        self.deliver(InboxMessageKind::Enqueue { candidates });
     }
 
-    pub fn arrive(&mut self, kind: InboxMessageKind) {
+    pub fn deliver(&mut self, kind: InboxMessageKind) {
         self.now = self.now.plus_millis(1);
-        let id = InboxMessageId(format!("arrival-{:06}", self.now.0));
+        let id = InboxMessageId(format!("message-{:06}", self.now.0));
         let (event_id, by_operator, taken_up) = ("event".to_owned(), false, false);
-        self.arrivals.push(InboxMessage {
+        self.inbox.push(InboxMessage {
             id,
             at: self.now,
             event_id,
@@ -279,10 +280,10 @@ impl Bench {
         });
     }
 
-    /// An operator takes a change out, whatever revision of it is there.
+    /// Sends an operator's command to dequeue a change, in any revision.
     pub fn dequeue(&mut self, change: char) {
         let key = self.change(change).key;
-        self.arrive(InboxMessageKind::Dequeue {
+        self.deliver(InboxMessageKind::Dequeue {
             key,
             head: None,
             by: "jo".to_owned(),
@@ -290,12 +291,12 @@ impl Bench {
         });
     }
 
-    /// An operator lets a frozen queue go on.
-    pub fn thaw(&mut self) {
-        self.arrive(InboxMessageKind::Resume { by: "jo".to_owned(), reason: "looked".to_owned() });
+    /// Sends an operator's command to resume a halted queue.
+    pub fn resume(&mut self) {
+        self.deliver(InboxMessageKind::Resume { by: "jo".to_owned(), reason: "looked".to_owned() });
     }
 
-    /// Approves changes, one after the other.
+    /// Enqueues changes, one after the other.
     pub fn approve(&mut self, changes: &str) {
         for change in changes.chars() {
             self.approve_needing(change, "");
@@ -304,11 +305,11 @@ impl Bench {
 
     pub fn approve_needing(&mut self, change: char, needs: &str) {
         let candidates = vec![self.candidate(change, needs)];
-        self.arrive(InboxMessageKind::Enqueue { candidates });
+        self.deliver(InboxMessageKind::Enqueue { candidates });
     }
 
-    /// Tells of a change as it is now.
-    pub fn seen(&mut self, change: char, gone: Option<&str>) {
+    /// Sends an update of a change with its current revision; `gone` says why it was closed.
+    pub fn update(&mut self, change: char, gone: Option<&str>) {
         let kind = InboxMessageKind::ChangeUpdated {
             change: self.change(change),
             gone: gone.map(str::to_owned),
@@ -316,14 +317,14 @@ impl Bench {
             needs: None,
             as_of: Timestamp(0),
         };
-        self.arrive(kind);
+        self.deliver(kind);
     }
 
-    /// Tells of a change that depends on these by now.
-    pub fn seen_needing(&mut self, change: char, needs: &str) {
+    /// Sends an update of a change with new dependencies.
+    pub fn update_needing(&mut self, change: char, needs: &str) {
         let needs = Some(needs.chars().map(|need| self.change(need)).collect());
         let change = self.change(change);
-        self.arrive(InboxMessageKind::ChangeUpdated {
+        self.deliver(InboxMessageKind::ChangeUpdated {
             change,
             gone: None,
             merged: false,
@@ -332,9 +333,9 @@ impl Bench {
         });
     }
 
-    /// Makes one plan and carries it out. Returns what it decided, a line each, and whether it
-    /// wants to be asked again at once.
-    pub fn look(&mut self) -> (Vec<String>, bool) {
+    /// Makes one plan and carries it out. Returns its decisions, a line each, and whether the queue
+    /// is to be reconciled again at once.
+    pub fn plan_once(&mut self) -> (Vec<String>, bool) {
         let provider = |labels: &[LabelName]| {
             let is_offered =
                 self.has_provider && !labels.iter().any(|label| self.unoffered.contains(label));
@@ -343,17 +344,17 @@ impl Bench {
         let snapshot = QueueSnapshot {
             head: self.head.clone(),
             items: self.items.values().cloned().map(Arc::new).collect(),
-            inbox: self.arrivals.clone(),
+            inbox: self.inbox.clone(),
             merge_outcomes: self.outcomes.clone(),
             observed_builds: self.runs.clone(),
             landings: self.landings.clone(),
-            reports: self.told.clone(),
+            reports: self.report_states.clone(),
             provided: self.provided.clone(),
-            residencies: self.doors.clone(),
+            residencies: self.residencies.clone(),
             semaphores: self.semaphores.clone(),
-            branch_locks: self.turns.clone(),
-            absent_queues: self.gone.clone(),
-            idle_holders: self.idle.clone(),
+            branch_locks: self.branch_locks.clone(),
+            absent_queues: self.absent_queues.clone(),
+            idle_holders: self.idle_holders.clone(),
             resolve_semaphore: &|name| {
                 let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
                 (key, self.semaphore_max)
@@ -371,7 +372,7 @@ impl Bench {
             changes_limit: self.changes,
             health: None,
             hold: self.hold,
-            triggering_events: self.tells.clone(),
+            triggering_events: self.triggering_events.clone(),
             layout: self.layout,
             item_url_prefix: "https://sluice.test/".to_owned(),
         };
@@ -381,30 +382,30 @@ impl Bench {
         (self.carry_out(plan), more)
     }
 
-    /// Looks and answers the merger's questions until nothing more is decided.
+    /// Plans and answers merge requests until no decision follows.
     pub fn run(&mut self) -> String {
-        let mut told = Vec::new();
+        let mut decisions = Vec::new();
         for _ in 0..400 {
-            let (lines, more) = self.look();
-            let asked = self.answer();
+            let (lines, more) = self.plan_once();
+            let asked = self.answer_merges();
             if lines.is_empty() && !asked {
-                return told.join("\n");
+                return decisions.join("\n");
             }
-            told.extend(lines.into_iter().filter(|line| !line.is_empty()));
+            decisions.extend(lines.into_iter().filter(|line| !line.is_empty()));
             if !more && !asked {
                 assert_eq!(
-                    self.look().0,
+                    self.plan_once().0,
                     Vec::<String>::new(),
-                    "the plan after a plan decides nothing without news"
+                    "the plan after a plan decides nothing without new input"
                 );
-                return told.join("\n");
+                return decisions.join("\n");
             }
         }
-        panic!("the queue does not come to rest: {told:?}");
+        panic!("the queue does not come to rest: {decisions:?}");
     }
 
     fn carry_out(&mut self, plan: QueuePlan) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut decisions = Vec::new();
         let of_stop = if self.head.manager == Manager::Dependent { 1 } else { 2 };
         let records = plan.items.len()
             + 4 * plan.removed.len()
@@ -422,42 +423,42 @@ impl Bench {
             + plan.semaphores.len()
             + 2 * plan.residencies.len()
             + plan.branch_locks.len()
-            + self.passed_by(&plan)
+            + self.lock_takeovers(&plan)
             + usize::from(plan.requests_layout);
         self.most_records = self.most_records.max(records);
-        // A stop is one write, and so is what leaves, its buildset, and what it provided; the head
-        // and the listing come to it.
+        // A stop is one write, and so are an item that leaves, its buildset and its artifacts. The
+        // head and the list of open queues are two more.
         let writes = records - plan.removed.len() - (of_stop - 1) * plan.stops.len() + 2;
         assert!(writes <= 100, "{writes} writes in one plan");
         for (what, item, _) in &plan.events {
             let title = plan.removed.iter().find(|removed| removed.item.id == *item);
             let title = title
                 .map_or_else(|| "?".to_owned(), |removed| removed.item.candidate.title.clone());
-            self.happened.push(format!("{title} {}", what.as_str()));
+            self.emitted_events.push(format!("{title} {}", what.as_str()));
         }
         if !plan.is_empty() {
-            told.push(String::new());
+            decisions.push(String::new());
         }
         for stop in &plan.stops {
-            // Nobody had begun it, unless the test says so.
+            // No executor has claimed it, unless the test says so.
             self.runs.entry(stop.build.clone()).or_insert(ObservedBuild::NeverClaimed);
-            told.push(format!("stop {}", self.named(&stop.build)));
+            decisions.push(format!("stop {}", self.named(&stop.build)));
         }
         for (build, _) in &plan.sends {
-            told.push(format!("send {}", self.named(build)));
+            decisions.push(format!("send {}", self.named(build)));
         }
         for build in &plan.resends {
-            told.push(format!("send {} again", self.named(build)));
+            decisions.push(format!("send {} again", self.named(build)));
         }
         for build in &plan.resumes {
-            told.push(format!("resume {}", self.named(build)));
+            decisions.push(format!("resume {}", self.named(build)));
         }
         for reported in &plan.succeeded {
-            told.push(format!("{} stays: {}", reported.item.candidate.title, reported.result));
+            decisions.push(format!("{} stays: {}", reported.item.candidate.title, reported.result));
         }
         for removed in &plan.removed {
             let name = &removed.item.candidate.title;
-            told.push(format!("{name} leaves: {}", removed.result));
+            decisions.push(format!("{name} leaves: {}", removed.result));
             self.left.push(format!("{name} {}", removed.result));
             let bytes = serde_json::to_string(&removed.item).unwrap().len() + removed.why.len();
             self.removed_bytes_max = self.removed_bytes_max.max(bytes);
@@ -468,39 +469,44 @@ impl Bench {
         if let Some(head) = plan.head {
             self.head = head;
         }
-        self.arrivals.retain(|arrival| !plan.consumed.contains(&arrival.id));
-        self.take_up(&plan.in_progress);
+        self.inbox.retain(|message| !plan.consumed.contains(&message.id));
+        self.mark_in_progress(&plan.in_progress);
         for landing in plan.withdrawn_landings {
             self.landings.insert(landing.item.clone(), landing);
         }
         for landing in plan.landings {
-            told.push(format!("land {} as {}", self.item_name(&landing.item), landing.tested.tree));
+            decisions.push(format!(
+                "land {} as {}",
+                self.item_name(&landing.item),
+                landing.tested.tree
+            ));
             self.landings.insert(landing.item.clone(), landing);
         }
         for order in plan.orders {
             self.orders.push(order.clone());
             let tree =
                 self.items[&order.item].merged().map(|merged| merged.tested.tree.clone()).unwrap();
-            told.push(format!("run {} on {tree}", self.named(&order.build)));
+            decisions.push(format!("run {} on {tree}", self.named(&order.build)));
         }
         if plan.requests_layout {
             self.layout.wanted += 1;
-            told.push("want a layout".to_owned());
+            decisions.push("want a layout".to_owned());
         }
         self.reports.extend(plan.reports);
         self.forwards.extend(plan.forwards);
         self.woken.extend(plan.wake);
-        self.stand(plan.residencies);
+        self.apply_residencies(plan.residencies);
         for turn in plan.branch_locks {
-            self.turns.insert(turn.branch.clone(), BranchLockView { lock: turn, is_abandoned: false });
+            self.branch_locks
+                .insert(turn.branch.clone(), BranchLockView { lock: turn, is_abandoned: false });
         }
         for semaphore in plan.semaphores {
             let holders = semaphore.holders.iter().filter(|holder| holder.queue == self.head.key);
             let holders: Vec<String> = holders.map(|holder| self.named(&holder.build)).collect();
-            told.push(format!("{} held by [{}]", semaphore.key.name, holders.join(", ")));
+            decisions.push(format!("{} held by [{}]", semaphore.key.name, holders.join(", ")));
             self.semaphores.insert(semaphore.key.clone(), semaphore);
         }
-        told
+        decisions
     }
 
     fn item_name(&self, id: &ItemId) -> String {
@@ -519,8 +525,8 @@ impl Bench {
         format!("{name} {}{attempt}", order.job)
     }
 
-    /// Answers every open question. Returns whether there was one without an answer.
-    pub fn answer(&mut self) -> bool {
+    /// Answers all merge requests. Returns whether one was unanswered.
+    pub fn answer_merges(&mut self) -> bool {
         let mut any = false;
         for item in self.items.values() {
             let MergeStatus::Requested { onto, .. } = &item.merge_status else { continue };
@@ -557,8 +563,11 @@ impl Bench {
         let mut trees: Trees =
             onto.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
         let own = self.project(name);
-        let landed =
-            if let MergeStatus::Requested { landed, .. } = &item.merge_status { landed.as_slice() } else { &[] };
+        let landed = if let MergeStatus::Requested { landed, .. } = &item.merge_status {
+            landed.as_slice()
+        } else {
+            &[]
+        };
         let below = item
             .candidate
             .needs
@@ -568,8 +577,8 @@ impl Bench {
         let below = below.filter_map(|need| need.title.chars().next());
         let letter = |key: &ChangeKey| char::from_u32(key.number()? as u32);
         let cycle: Vec<char> = item.candidate.bundle.iter().filter_map(letter).collect();
-        let mates = if cycle.is_empty() { vec![name] } else { cycle };
-        for change in below.chain(mates) {
+        let members = if cycle.is_empty() { vec![name] } else { cycle };
+        for change in below.chain(members) {
             let project = self.project(change);
             let tree = trees.entry(project.clone()).or_insert_with(|| self.tip(&project));
             if tree.contains(change) {
@@ -586,7 +595,7 @@ impl Bench {
             }
             tree.push(change);
         }
-        // In its own branch, as far as itself.
+        // The tree of its own project up to this change.
         let (base, _) = trees[&own].split_once(name).unwrap();
         let tested = format!("{base}{name}");
         let commit =
@@ -597,7 +606,7 @@ impl Bench {
             jobs: self.jobs_of(name),
             base: commit(base),
             tested: commit(&tested),
-            can_fast_forward: self.kept,
+            can_fast_forward: self.keeps_tested_commits,
             touches_configuration: self.configuring.contains(&name),
             fail_fast: self.fail_fast,
             debug: Vec::new(),
@@ -608,7 +617,7 @@ impl Bench {
         self.own_jobs.get(&change).unwrap_or(&self.jobs).clone()
     }
 
-    /// Returns builds under way as (change, job, build), in the order of the queue.
+    /// Returns the builds under way as (change, job, build), in queue order.
     pub fn under_way(&self) -> Vec<(char, String, BuildId)> {
         let items = self.head.slots.iter().filter_map(|slot| self.items.get(&slot.id));
         items
@@ -625,7 +634,7 @@ impl Bench {
             .collect()
     }
 
-    /// Ends a build.
+    /// Ends a build without returned data.
     pub fn end(&mut self, change: char, job: &str, result: BuildResult) {
         self.end_returning(change, job, result, serde_json::Map::new());
     }
@@ -642,7 +651,7 @@ impl Bench {
         self.show(change, job, ObservedBuild::Ended(ended));
     }
 
-    /// Ends the run of a build, whoever still knows it.
+    /// Ends a build even if no job names it.
     pub fn run_ended(&mut self, build: &BuildId, result: BuildResult) {
         let ended = self.ended(result, serde_json::Map::new());
         self.runs.insert(build.clone(), ObservedBuild::Ended(ended));
@@ -664,7 +673,7 @@ impl Bench {
         }
     }
 
-    /// Shows a build's run.
+    /// Sets the observed state of a build.
     pub fn show(&mut self, change: char, job: &str, seen: ObservedBuild) {
         let builds = self.under_way();
         let (_, _, build) = builds
@@ -674,7 +683,7 @@ impl Bench {
         self.runs.insert(build.clone(), seen);
     }
 
-    /// Ends every build of these changes well.
+    /// Ends every build of these changes with success.
     pub fn pass(&mut self, changes: &str) {
         for (change, job, _) in self.under_way() {
             if changes.contains(change) {

@@ -1,5 +1,5 @@
-//! Changes that need each other, in the rarer turns of a bundle's life: builds that only one of
-//! them sees the end of, needs that change, branches that move while jobs are frozen again (Z6.5).
+//! Rare cases in the life of a bundle: shared builds whose end only one member sees, changing
+//! dependencies, and branches that move while jobs are frozen again (Z6.5).
 
 use super::bench::{Bench, after, job};
 use crate::plan::{LayoutNumbers, ObservedBuild};
@@ -8,7 +8,7 @@ use insta::assert_snapshot;
 use sluice_model::LabelName;
 use sluice_model::build::BuildResult::{Failure, Retry, Success};
 use sluice_model::event::ZuulEvent;
-use sluice_model::job::{JobSummary, BuildSharing};
+use sluice_model::job::{BuildSharing, JobSummary};
 
 fn gate() -> Bench {
     let mut bench = Bench::gate(&["unit"]);
@@ -21,7 +21,7 @@ fn order(bench: &Bench) -> String {
     slots.filter_map(|slot| char::from_u32(slot.change.key.number()? as u32)).collect()
 }
 
-/// Gives A and B this many jobs that both run alike, with these nodesets.
+/// Gives A and B this many shared jobs with these nodesets.
 fn sharing(jobs: usize, labels: &[&str]) -> Bench {
     let labels: Vec<Vec<LabelName>> =
         labels.iter().map(|label| vec![LabelName::from(*label)]).collect();
@@ -32,23 +32,22 @@ fn sharing(jobs: usize, labels: &[&str]) -> Bench {
     };
     let mut bench = gate();
     bench.jobs = (0..jobs).map(shared).collect();
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
     bench
 }
 
-/// Has no provider give nodes to any build, and lets so much happen in one plan that B does not see
-/// it; who reads a request that nobody wants any more finds none.
+/// Lets no build get nodes, in one plan, so that B does not see it: a request that was withdrawn
+/// can no longer be read.
 fn without_nodes(bench: &mut Bench) {
     for (_, _, build) in bench.under_way() {
         bench.runs.insert(build, ObservedBuild::NoNodes("the cloud is full".to_owned()));
     }
-    bench.look();
+    bench.plan_once();
     bench.runs.retain(|_, seen| !matches!(seen, ObservedBuild::NoNodes(_)));
 }
 
-/// D15, N02: B's jobs end with those of A that they share, though only A read what became of their
-/// nodes.
+/// D15, N02: B's shared jobs end with A's, although only A read the node failure.
 #[test]
 fn a_shared_build_without_nodes_ends_for_all_that_share_it() {
     let mut bench = sharing(88, &["small"]);
@@ -61,7 +60,7 @@ fn a_shared_build_without_nodes_ends_for_all_that_share_it() {
     );
 }
 
-/// D15, N14: so do they follow it to the next nodeset.
+/// D15, N14: B's shared jobs follow A's to the next nodeset.
 #[test]
 fn a_shared_build_that_asks_for_its_next_nodeset_is_followed() {
     let mut bench = sharing(44, &["small", "large"]);
@@ -73,7 +72,7 @@ fn a_shared_build_that_asks_for_its_next_nodeset_is_followed() {
     );
 }
 
-/// D15: who takes over a build that the other one no longer wants sees to it from there.
+/// D15: a member that keeps a shared build after the other left manages it from then on.
 #[test]
 fn a_shared_build_is_seen_to_by_the_one_that_is_left() {
     let mut bench = sharing(1, &["small"]);
@@ -88,12 +87,12 @@ fn a_shared_build_is_seen_to_by_the_one_that_is_left() {
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
 }
 
-/// Returns which jobs of which changes are under way.
-fn at_work(bench: &Bench) -> Vec<(char, String)> {
+/// Returns the jobs under way, with their changes.
+fn jobs_under_way(bench: &Bench) -> Vec<(char, String)> {
     bench.under_way().into_iter().map(|(change, job, _)| (change, job)).collect()
 }
 
-/// D15, J12: what A's own jobs came to says nothing of B's, whenever B takes A's build over.
+/// D15, J12: the results of A's own jobs do not affect B, whenever B takes over A's build.
 #[test]
 fn a_job_that_is_skipped_for_a_job_of_its_own_change_runs_for_the_other() {
     let mut bench = gate();
@@ -102,7 +101,7 @@ fn a_job_that_is_skipped_for_a_job_of_its_own_change_runs_for_the_other() {
         JobSummary { voting: false, ..job("lint") },
         after("deploy", &["build", "lint"]),
     ];
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
     bench.end('A', "lint", Failure);
     bench.end('B', "lint", Success);
@@ -111,17 +110,18 @@ fn a_job_that_is_skipped_for_a_job_of_its_own_change_runs_for_the_other() {
     assert_snapshot!(bench.run(), @"run A build (attempt 2) on 0A");
     bench.end('A', "build", Success);
     bench.run();
-    assert_eq!(at_work(&bench), [('B', "deploy".to_owned())]);
+    assert_eq!(jobs_under_way(&bench), [('B', "deploy".to_owned())]);
     bench.end('B', "deploy", Failure);
     bench.run();
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
 }
 
-/// D15, Z4.3: what A's build left out is left out for B as well, which did not see its end.
+/// D15, Z4.3: jobs that A's build did not choose are skipped for B too, which did not see its end.
 #[test]
 fn a_job_that_a_shared_build_left_out_is_left_out_for_all_that_share_it() {
     let jobs = |hash: &str| {
-        let build = JobSummary { sharing: BuildSharing::InBundle, hash: hash.to_owned(), ..job("build") };
+        let build =
+            JobSummary { sharing: BuildSharing::InBundle, hash: hash.to_owned(), ..job("build") };
         vec![
             build,
             after("deploy", &["build"]),
@@ -132,12 +132,12 @@ fn a_job_that_a_shared_build_left_out_is_left_out_for_all_that_share_it() {
     let mut bench = gate();
     bench.own_jobs.insert('A', jobs("one"));
     bench.own_jobs.insert('B', jobs("two"));
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
     let chosen = serde_json::json!({ "zuul": { "child_jobs": ["notes", "mail"] } });
     bench.end_returning('A', "build", Success, chosen.as_object().cloned().unwrap());
     bench.run();
-    // By now B's job is A's, and nothing of `mail` needs what was left out.
+    // B's job shares A's build now, and `mail` depends on no skipped job.
     let mut others = jobs("one");
     others[3] = after("mail", &["build"]);
     others[3].hash = "mail-2".to_owned();
@@ -146,20 +146,22 @@ fn a_job_that_a_shared_build_left_out_is_left_out_for_all_that_share_it() {
     bench.run();
     let expected = [('A', "notes"), ('B', "notes"), ('B', "mail")]
         .map(|(change, job)| (change, job.to_owned()));
-    assert_eq!(at_work(&bench), expected);
+    assert_eq!(jobs_under_way(&bench), expected);
 }
 
-/// D15, Z4.3: so is a job that only the change has behind it which takes the build over after its
-/// end.
+/// D15, Z4.3: so is a dependent that only the member has which takes the build over after its end.
 #[test]
-fn a_shared_build_that_ended_leaves_out_what_the_other_change_alone_has_behind_it() {
-    let build =
-        |hash: &str| JobSummary { sharing: BuildSharing::InBundle, hash: hash.to_owned(), ..job("build") };
+fn an_ended_shared_build_skips_dependents_that_only_the_other_member_has() {
+    let build = |hash: &str| JobSummary {
+        sharing: BuildSharing::InBundle,
+        hash: hash.to_owned(),
+        ..job("build")
+    };
     for chosen in [serde_json::json!(["mail", 7]), serde_json::json!([]), serde_json::Value::Null] {
         let mut bench = gate();
         bench.own_jobs.insert('A', vec![build("one"), after("deploy", &["build"])]);
         bench.own_jobs.insert('B', vec![build("two")]);
-        bench.approve_cycle("AB", "");
+        bench.approve_bundle("AB", "");
         bench.run();
         let returned = serde_json::json!({ "zuul": { "child_jobs": chosen } });
         bench.end_returning('A', "build", Success, returned.as_object().cloned().unwrap());
@@ -176,58 +178,60 @@ fn a_shared_build_that_ended_leaves_out_what_the_other_change_alone_has_behind_i
         };
         let expected: Vec<_> =
             expected.iter().map(|(change, job)| (*change, (*job).to_owned())).collect();
-        assert_eq!(at_work(&bench), expected, "{chosen}");
+        assert_eq!(jobs_under_way(&bench), expected, "{chosen}");
         bench.finish();
         assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"], "{chosen}");
     }
 }
 
-/// Returns what a build says of a file and to people.
-fn saying() -> serde_json::Map<String, serde_json::Value> {
-    let told = serde_json::json!({ "zuul": {
+/// Returns data of a build with a file comment and a warning.
+fn feedback_data() -> serde_json::Map<String, serde_json::Value> {
+    let data = serde_json::json!({ "zuul": {
         "warnings": ["the mirror was slow"],
         "file_comments": { "a.py": [{ "line": 3, "message": "unused" }] },
     } });
-    told.as_object().cloned().unwrap()
+    data.as_object().cloned().unwrap()
 }
 
-/// Returns what is told beside lines: of which change, how much its own builds say, and how much
-/// those that it took over.
+/// Returns for each change: how many file comments its own builds have, and how many the shared
+/// ones.
 fn lines(bench: &Bench) -> Vec<(char, usize, usize)> {
     let actions = bench
         .reports
         .iter()
         .flat_map(|report| report.actions.iter().map(move |action| (report, action)));
-    let told = actions.filter_map(|(report, action)| match action {
+    let comments = actions.filter_map(|(report, action)| match action {
         ReportAction::Lines { notes, shared_build_notes: of_mates, .. } => {
             Some((char::from_u32(report.change.key.number()? as u32)?, notes.len(), of_mates.len()))
         }
         _ => None,
     });
-    let mut told: Vec<_> = told.collect();
-    told.sort_unstable();
-    told
+    let mut comments: Vec<_> = comments.collect();
+    comments.sort_unstable();
+    comments
 }
 
-/// D15, Z7.4: each change is told what a build says that runs for both, whenever it took the build
-/// over.
+/// D15, Z7.4: each member reports what a shared build returned, whenever it took the build over.
 #[test]
-fn what_a_shared_build_says_is_told_to_all_that_share_it() {
-    let build =
-        |hash: &str| JobSummary { sharing: BuildSharing::InBundle, hash: hash.to_owned(), ..job("build") };
+fn feedback_of_a_shared_build_is_reported_by_all_members() {
+    let build = |hash: &str| JobSummary {
+        sharing: BuildSharing::InBundle,
+        hash: hash.to_owned(),
+        ..job("build")
+    };
     for is_over in [false, true] {
         let mut bench = gate();
         bench.own_jobs.insert('A', vec![build("one")]);
         bench.own_jobs.insert('B', vec![build(if is_over { "two" } else { "one" })]);
-        bench.approve_cycle("AB", "");
+        bench.approve_bundle("AB", "");
         bench.run();
-        bench.end_returning('A', "build", Success, saying());
+        bench.end_returning('A', "build", Success, feedback_data());
         bench.run();
         if is_over {
             bench.own_jobs.insert('B', vec![build("one")]);
             bench.layout = LayoutNumbers { wanted: 2, live: 2 };
             bench.run();
-            assert!(at_work(&bench).is_empty(), "B's is A's, which has ended");
+            assert!(jobs_under_way(&bench).is_empty(), "B's is A's, which has ended");
         }
         bench.finish();
         assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
@@ -244,9 +248,9 @@ fn what_a_shared_build_says_is_told_to_all_that_share_it() {
     }
 }
 
-/// D15, Z7.4: what a build says that a change ordered itself, after one that it shared, is its own.
+/// D15, Z7.4: the feedback of a build that a member orders after a shared one is its own.
 #[test]
-fn what_a_further_attempt_says_is_told_of_the_change_that_ordered_it() {
+fn feedback_of_a_further_attempt_belongs_to_the_member_that_ordered_it() {
     let mut bench = sharing(1, &["small"]);
     let mut other = bench.jobs.clone();
     other[0].hash = "another".to_owned();
@@ -254,50 +258,50 @@ fn what_a_further_attempt_says_is_told_of_the_change_that_ordered_it() {
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
     bench.end('B', "job-00", Retry);
-    assert!(bench.run().contains("run B job-00 (attempt 2)"), "nobody shares it any more");
-    bench.end_returning('B', "job-00", Success, saying());
+    assert!(bench.run().contains("run B job-00 (attempt 2)"), "no other job shares it");
+    bench.end_returning('B', "job-00", Success, feedback_data());
     bench.finish();
     assert_eq!((lines(&bench), bench.left.len()), (vec![('B', 1, 0)], 2));
 }
 
-/// Z6.5: what one of them needs by now stands ahead of both, so that nothing has to begin again.
+/// Z6.5: a new dependency ahead of the bundle does not restart it.
 #[test]
-fn a_bundle_stays_where_what_it_needs_by_now_stands_ahead() {
+fn a_bundle_stays_if_its_new_dependency_is_ahead() {
     let mut bench = gate();
     bench.approve("N");
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
-    bench.seen_needing('A', "BN");
+    bench.update_needing('A', "BN");
     assert_snapshot!(bench.run(), @"");
-    // B's own news says the same of it, for the two need the same.
-    bench.seen_needing('B', "AN");
+    // The update of B says the same, since both share their dependencies.
+    bench.update_needing('B', "AN");
     assert_snapshot!(bench.run(), @"");
     bench.end('N', "unit", Failure);
     bench.finish();
     assert_eq!(bench.left, ["N FAILURE", "A FAILURE", "B FAILURE"]);
 }
 
-/// Z6.5: what stands behind them comes first by then.
+/// Z6.5: a dependency behind the bundle is put before it.
 #[test]
-fn a_bundle_moves_behind_what_it_needs_by_now() {
+fn a_bundle_moves_behind_its_new_dependency() {
     let mut bench = gate();
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.approve("N");
     bench.run();
-    bench.seen_needing('B', "AN");
+    bench.update_needing('B', "AN");
     bench.run();
     assert_eq!(order(&bench), "NAB");
     bench.finish();
     assert_eq!(bench.landed, ["0N", "0NA", "0B"]);
 }
 
-/// Z6.5, D01: and what is nowhere is not waited for.
+/// Z6.5, D01: a dependency that is not queued is not waited for.
 #[test]
-fn a_bundle_leaves_when_it_needs_what_is_not_in_the_queue() {
+fn a_bundle_whose_new_dependency_is_not_queued_is_dequeued() {
     let mut bench = gate();
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
-    bench.seen_needing('A', "BN");
+    bench.update_needing('A', "BN");
     bench.run();
     assert_eq!(
         (bench.left.as_slice(), bench.landed.len()),
@@ -305,12 +309,12 @@ fn a_bundle_leaves_when_it_needs_what_is_not_in_the_queue() {
     );
 }
 
-/// Z6.4: B has no build of its own, and A's ran beside what B's branch was.
+/// Z6.4: B has no build of its own, and A's was tested on the previous state of B's branch.
 #[test]
 fn a_bundle_is_tested_again_when_the_branch_of_one_without_jobs_moved() {
     let mut bench = gate();
     bench.own_jobs.insert('B', Vec::new());
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     assert_snapshot!(bench.run(), @"run A unit on 0A");
     bench.tips.insert("two".to_owned(), "0x".to_owned());
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
@@ -322,9 +326,9 @@ fn a_bundle_is_tested_again_when_the_branch_of_one_without_jobs_moved() {
     assert_eq!(bench.landed, ["0A", "0xB"]);
 }
 
-/// Z6.4: so is what stands on a change that has no build of its own.
+/// Z6.4: the same for an entry behind a change without builds of its own.
 #[test]
-fn what_is_tested_on_a_change_without_jobs_is_tested_again_when_the_branch_moved() {
+fn an_entry_behind_a_change_without_jobs_is_retested_when_the_branch_moved() {
     let mut bench = Bench::gate(&["unit"]);
     bench.own_jobs.insert('A', vec![job("slow")]);
     bench.own_jobs.insert('B', vec![job("noop")]);
@@ -344,43 +348,41 @@ fn what_is_tested_on_a_change_without_jobs_is_tested_again_when_the_branch_moved
     assert_eq!(bench.landed, ["0A", "0xB", "0xBC"]);
 }
 
-/// Z6.5: what the last of a cycle needs besides is offered between its changes, and stands before
-/// all of them.
+/// Z6.5: a dependency of the last member, offered between the members, is put before all of them.
 #[test]
 fn a_cycle_enters_where_the_last_of_its_changes_is_offered() {
     let mut bench = gate();
-    let mut candidates = bench.cycle("AB", "N");
+    let mut candidates = bench.bundle("AB", "N");
     candidates.insert(1, bench.candidate('N', ""));
-    bench.arrive(crate::inbox::InboxMessageKind::Enqueue { candidates });
+    bench.deliver(crate::inbox::InboxMessageKind::Enqueue { candidates });
     bench.run();
     assert_eq!(order(&bench), "NAB");
 }
 
-/// Z6.5, Z6.4: so it is when one of them is promoted.
+/// Z6.5, Z6.4: so it is when a member is promoted.
 #[test]
-fn a_promoted_bundle_brings_what_any_of_it_needs() {
+fn a_promoted_bundle_brings_the_dependencies_of_all_members() {
     let mut bench = gate();
     bench.approve("XN");
-    bench.approve_cycle("AB", "N");
+    bench.approve_bundle("AB", "N");
     bench.approve("C");
     bench.run();
     let b = bench.change('B').key;
-    // B's list has A before N.
+    // B lists A before N.
     let id = bench.head.slots.iter().find(|slot| slot.change.key == b).unwrap().id.clone();
     bench.items.get_mut(&id).unwrap().candidate.needs.reverse();
-    bench.arrive(crate::inbox::InboxMessageKind::Promote { keys: vec![b], by: "jo".to_owned() });
+    bench.deliver(crate::inbox::InboxMessageKind::Promote { keys: vec![b], by: "jo".to_owned() });
     bench.run();
     assert_eq!(order(&bench), "NABXC");
 }
 
-/// G20, Z6.5: of a bundle every job is run to its end, for a build may be that of the other one as
-/// well.
+/// G20, Z6.5: in a bundle all jobs run to their end, since other members may share the builds.
 #[test]
 fn a_bundle_is_not_cut_short_where_its_project_asks_to_fail_fast() {
     let mut bench = gate();
     bench.jobs.push(job("long"));
     bench.fail_fast = true;
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
     bench.end('A', "unit", Failure);
     assert_snapshot!(bench.run(), @"");
@@ -389,12 +391,11 @@ fn a_bundle_is_not_cut_short_where_its_project_asks_to_fail_fast() {
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
 }
 
-/// Returns a gate in which the first of two changes that need each other has landed, and what was
-/// told of it.
-fn half_landed() -> Bench {
+/// Returns a gate in which the first of two members is merged, and its events.
+fn partly_merged() -> Bench {
     let mut bench = gate();
-    bench.tells = vec![ZuulEvent::ProjectChangeMerged];
-    bench.approve_cycle("AB", "");
+    bench.triggering_events = vec![ZuulEvent::ProjectChangeMerged];
+    bench.approve_bundle("AB", "");
     bench.run();
     bench.pass("AB");
     bench.run();
@@ -403,27 +404,26 @@ fn half_landed() -> Bench {
     bench
 }
 
-/// Z5: each change of a bundle that landed starts what waits for it to be merged, and none does
-/// before all have.
+/// Z5: each merged member emits its event, but only once all are merged.
 #[test]
-fn a_bundle_that_landed_is_told_to_those_that_wait_for_merged_changes() {
-    let mut bench = half_landed();
-    assert_eq!(bench.happened, Vec::<String>::new());
+fn members_of_a_merged_bundle_emit_their_events_when_all_are_merged() {
+    let mut bench = partly_merged();
+    assert_eq!(bench.emitted_events, Vec::<String>::new());
     bench.land();
     bench.run();
-    assert_eq!(bench.happened, ["A project-change-merged", "B project-change-merged"]);
+    assert_eq!(bench.emitted_events, ["A project-change-merged", "B project-change-merged"]);
 }
 
-/// Z5: half a bundle that an operator lets go is in its branch all the same.
+/// Z5: a partly merged bundle emits events when an operator resumes the queue.
 #[test]
-fn half_a_bundle_is_told_as_merged_when_an_operator_has_looked() {
-    let mut bench = half_landed();
+fn a_partly_merged_bundle_emits_its_events_when_the_queue_is_resumed() {
+    let mut bench = partly_merged();
     bench.end_landing(crate::landing::LandingEnd::Refused { why: "no".to_owned() });
     bench.run();
-    bench.thaw();
+    bench.resume();
     bench.run();
     assert_eq!(
-        (bench.left.as_slice(), bench.happened.as_slice()),
+        (bench.left.as_slice(), bench.emitted_events.as_slice()),
         (
             &["A SUCCESS".to_owned(), "B MERGE_FAILURE".to_owned()][..],
             &["A project-change-merged".to_owned()][..],

@@ -1,4 +1,4 @@
-//! Changes that need each other: one bundle, from its entry to its landing (Z6.5).
+//! Bundles from enqueueing to merging (Z6.5).
 
 use super::bench::{Bench, after, job};
 use crate::landing::LandingEnd;
@@ -7,7 +7,7 @@ use crate::queue::SlotStatus;
 use insta::assert_snapshot;
 use sluice_model::build::BuildResult::{Failure, Retry, Success};
 use sluice_model::git::Commit;
-use sluice_model::job::{JobSummary, BuildSharing};
+use sluice_model::job::{BuildSharing, JobSummary};
 
 fn gate() -> Bench {
     let mut bench = Bench::gate(&["unit"]);
@@ -17,7 +17,7 @@ fn gate() -> Bench {
 
 fn passed() -> Bench {
     let mut bench = gate();
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.approve("C");
     bench.run();
     bench.pass("ABC");
@@ -29,12 +29,12 @@ fn refused(why: &str) -> LandingEnd {
     LandingEnd::Refused { why: why.to_owned() }
 }
 
-/// D10, Z6.5: both are tested on one state, land one after the other, and leave together.
+/// D10, Z6.5: the members are tested on one state, merged one after the other, and leave together.
 #[test]
-fn changes_that_need_each_other_are_tested_on_one_state_and_land_in_order() {
+fn a_bundle_is_tested_on_one_state_and_merged_in_order() {
     let mut bench = gate();
     bench.approve("X");
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.approve("C");
     assert_snapshot!(bench.run(), @r"
     run X unit on 0X
@@ -50,7 +50,7 @@ fn changes_that_need_each_other_are_tested_on_one_state_and_land_in_order() {
     assert_eq!(bench.orders.len(), 4, "what is behind was tested on what landed");
 }
 
-/// D10: nothing is told of the first while the second has not landed.
+/// D10: the first member is not reported before the second is merged.
 #[test]
 fn nothing_is_reported_before_all_of_a_bundle_have_landed() {
     let mut bench = passed();
@@ -68,20 +68,20 @@ fn nothing_is_reported_before_all_of_a_bundle_have_landed() {
     assert_eq!(bench.comments().len(), said + 2);
 }
 
-/// Z6.5: on one branch each lands on top of the one before it.
+/// Z6.5: members of one branch are merged on top of each other.
 #[test]
-fn changes_of_one_branch_that_need_each_other_land_one_on_the_other() {
+fn members_of_one_branch_are_merged_on_top_of_each_other() {
     let mut bench = Bench::gate(&["unit"]);
-    bench.approve_cycle("ABC", "");
+    bench.approve_bundle("ABC", "");
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB", "0ABC"]);
 }
 
-/// D13: one that fails fails all; what is behind goes on without them.
+/// D13: a failing member fails all; entries behind go on without them.
 #[test]
 fn a_failure_in_a_bundle_is_reported_for_all_of_it_and_none_lands() {
     let mut bench = gate();
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.approve("C");
     bench.run();
     bench.end('A', "unit", Failure);
@@ -92,53 +92,53 @@ fn a_failure_in_a_bundle_is_reported_for_all_of_it_and_none_lands() {
     bench.finish();
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE", "C SUCCESS"]);
     assert_eq!(bench.landed, ["0C"]);
-    let told = bench
+    let reported = bench
         .comments()
         .iter()
         .filter(|text| text.contains("dependency cycle that failed"))
         .count();
-    assert_eq!(told, 2);
+    assert_eq!(reported, 2);
 }
 
-/// D13: one that does not merge is told why, the others that they cannot without it.
+/// D13: a member that does not merge gets the reason; the others get that the bundle failed.
 #[test]
 fn a_conflict_in_a_bundle_takes_all_of_it_out() {
     let mut bench = Bench::gate(&["unit"]);
     bench.conflicts = vec![('A', 'B')];
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.finish();
     assert_eq!(bench.left, ["A MERGE_CONFLICT", "B FAILURE"]);
     assert_eq!(bench.landed, Vec::<String>::new());
 }
 
-/// D11: a cycle enters as a whole or not at all.
+/// D11: a bundle is enqueued as a whole or not at all.
 #[test]
 fn a_cycle_of_which_one_may_not_enter_stays_out() {
     let mut bench = gate();
-    let mut some = bench.cycle("AB", "");
+    let mut some = bench.bundle("AB", "");
     some.pop();
-    bench.arrive(crate::inbox::InboxMessageKind::Enqueue { candidates: some });
+    bench.deliver(crate::inbox::InboxMessageKind::Enqueue { candidates: some });
     assert_snapshot!(bench.run(), @"");
-    bench.approve_cycle("AB", "N");
+    bench.approve_bundle("AB", "N");
     assert_snapshot!(bench.run(), @"");
     assert!(
         bench.head.slots.is_empty() && bench.comments().is_empty(),
-        "what they need besides is not there"
+        "their outside dependency is missing"
     );
     bench.approve("N");
-    bench.approve_cycle("AB", "N");
-    bench.approve_cycle("AB", "N");
+    bench.approve_bundle("AB", "N");
+    bench.approve_bundle("AB", "N");
     bench.finish();
     assert_eq!(bench.landed, ["0N", "0NA", "0B"]);
 }
 
-/// Z6.1: a window never cuts a bundle, which counts as one.
+/// Z6.1: a bundle counts as one in the window, and is never split by it.
 #[test]
 fn a_bundle_is_tested_as_a_whole_in_a_window_of_one() {
     let mut bench = gate();
     (bench.head.window, bench.pipeline.window.floor) = (1, 1);
-    bench.approve_cycle("AB", "");
-    bench.approve_cycle("CD", "");
+    bench.approve_bundle("AB", "");
+    bench.approve_bundle("CD", "");
     assert_snapshot!(bench.run(), @r"
     run A unit on 0A
     run B unit on 0B
@@ -148,14 +148,14 @@ fn a_bundle_is_tested_as_a_whole_in_a_window_of_one() {
     assert_eq!(bench.head.window, 3, "each bundle opened it by one");
 }
 
-/// D15: a job that both run alike runs once, and both wait for it.
+/// D15: a job that both members have runs once, and both wait for it.
 #[test]
 fn a_job_of_both_runs_once_for_the_bundle() {
     let shared = |name: &str| JobSummary { sharing: BuildSharing::InBundle, ..job(name) };
     let mut bench = gate();
     bench.own_jobs.insert('A', vec![shared("common"), job("one")]);
     bench.own_jobs.insert('B', vec![shared("common"), job("two")]);
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     assert_snapshot!(bench.run(), @r"
     run A common on 0A
     run A one on 0A
@@ -168,14 +168,14 @@ fn a_job_of_both_runs_once_for_the_bundle() {
     assert_eq!(bench.orders.len(), 4);
 }
 
-/// D15: what fails for one fails for both; nothing of it is stopped twice.
+/// D15: a failure counts for both members; the build is stopped once.
 #[test]
 fn a_shared_job_that_fails_fails_both() {
     let shared = || vec![JobSummary { sharing: BuildSharing::InBundle, ..job("common") }];
     let mut bench = gate();
     bench.own_jobs.insert('A', shared());
     bench.own_jobs.insert('B', shared());
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
     bench.end('A', "common", Failure);
     bench.run();
@@ -185,7 +185,8 @@ fn a_shared_job_that_fails_fails_both() {
     );
 }
 
-/// D15: of other projects only what says so, and only what came after the same.
+/// D15: members of different projects share a build only if the job allows it and its dependencies
+/// are shared.
 #[test]
 fn a_job_is_not_shared_across_projects_or_behind_other_builds() {
     let of_project = |name: &str| JobSummary { sharing: BuildSharing::InProject, ..job(name) };
@@ -194,7 +195,7 @@ fn a_job_is_not_shared_across_projects_or_behind_other_builds() {
         let behind = JobSummary { sharing: BuildSharing::InBundle, ..after("deploy", &["build"]) };
         bench.own_jobs.insert(change, vec![of_project("build"), behind]);
     }
-    bench.approve_cycle("ABC", "");
+    bench.approve_bundle("ABC", "");
     assert_snapshot!(bench.run(), @r"
     run A build on 0A
     run B build on 0B
@@ -209,24 +210,25 @@ fn a_job_is_not_shared_across_projects_or_behind_other_builds() {
     assert_eq!(bench.landed, ["0A", "0B", "0AC"]);
 }
 
-/// D15, Z6.4: a build for one branch of a project says nothing of another branch.
+/// D15, Z6.4: members of different branches of one project share no builds.
 #[test]
 fn a_job_is_shared_within_a_project_only_where_the_branch_is_the_same() {
     for (branch, builds) in [("main", 1), ("stable", 2)] {
         let mut bench = gate();
         for change in ['A', 'C'] {
-            bench
-                .own_jobs
-                .insert(change, vec![JobSummary { sharing: BuildSharing::InProject, ..job("build") }]);
+            bench.own_jobs.insert(
+                change,
+                vec![JobSummary { sharing: BuildSharing::InProject, ..job("build") }],
+            );
         }
         bench.retarget('C', branch);
-        bench.approve_cycle("AC", "");
+        bench.approve_bundle("AC", "");
         bench.run();
         assert_eq!(bench.orders.len(), builds, "{branch}");
     }
 }
 
-/// Z6.5: nothing landed yet, so nothing is lost: the forge refuses the first.
+/// Z6.5: if the forge refuses the first member, nothing was merged and all leave.
 #[test]
 fn a_bundle_whose_first_is_refused_leaves_without_anything_in_its_branches() {
     let mut bench = passed();
@@ -241,7 +243,7 @@ fn a_bundle_whose_first_is_refused_leaves_without_anything_in_its_branches() {
     );
 }
 
-/// Z6.5: a branch that moved before anything landed has all of them tested again.
+/// Z6.5: if a branch moved before any member was merged, all are tested again.
 #[test]
 fn a_bundle_is_tested_again_when_a_branch_moved_before_the_first_landed() {
     let mut bench = passed();
@@ -256,10 +258,10 @@ fn a_bundle_is_tested_again_when_a_branch_moved_before_the_first_landed() {
     assert_eq!(bench.landed, ["0xA", "0B", "0xAC"]);
 }
 
-/// Z6.4, Z6.5: a bundle of which somebody else merged the first leaves before anything of it lands;
-/// what needed that one needs it no more.
+/// Z6.4, Z6.5: if another party merged the first member, the bundle leaves unmerged; changes that
+/// depend on that member stay.
 #[test]
-fn a_bundle_of_which_somebody_else_merged_the_first_leaves() {
+fn a_bundle_whose_first_member_someone_else_merged_leaves() {
     let mut bench = passed();
     bench.tips.insert("one".to_owned(), "0A".to_owned());
     bench.end_landing(LandingEnd::MergedElsewhere {
@@ -275,8 +277,7 @@ fn a_bundle_of_which_somebody_else_merged_the_first_leaves() {
     assert_eq!(bench.landed, ["0AC"], "nothing of it lands without the other");
 }
 
-/// Z6.5: half a bundle in its branch is not what anybody tested: nothing moves until a person has
-/// looked.
+/// Z6.5: a partly merged bundle halts the queue until an operator resumes it.
 #[test]
 fn a_bundle_of_which_only_the_first_landed_freezes_the_queue_until_an_operator_has_looked() {
     let strange =
@@ -299,10 +300,10 @@ fn a_bundle_of_which_only_the_first_landed_freezes_the_queue_until_an_operator_h
             "{result}"
         );
         bench.dequeue('B');
-        bench.seen('A', Some("the change was merged"));
+        bench.update('A', Some("the change was merged"));
         bench.run();
         assert_eq!(bench.left, Vec::<String>::new(), "nothing leaves meanwhile");
-        bench.thaw();
+        bench.resume();
         bench.run();
         assert_eq!(bench.left[..2], ["A SUCCESS".to_owned(), format!("B {result}")]);
         assert_eq!(bench.head.halted, None);
@@ -310,13 +311,12 @@ fn a_bundle_of_which_only_the_first_landed_freezes_the_queue_until_an_operator_h
     }
 }
 
-/// C01, Z6.5: a bundle that brings configuration is landed whole although a layout is waited for by
-/// then.
+/// C01, Z6.5: a bundle with configuration is merged completely, although a layout is pending.
 #[test]
 fn a_bundle_that_edits_configuration_lands_whole_before_the_layout_is_live() {
     let mut bench = gate();
     bench.configuring.insert('A');
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
     bench.pass("AB");
     assert_snapshot!(bench.run(), @r"
@@ -330,7 +330,7 @@ fn a_bundle_that_edits_configuration_lands_whole_before_the_layout_is_live() {
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
 }
 
-/// R01: a layout that becomes live between two landings of a bundle changes nothing about it.
+/// R01: a layout that becomes live between two landings of a bundle does not affect it.
 #[test]
 fn a_new_layout_in_the_middle_of_a_landing_bundle_is_not_followed_by_it() {
     let mut bench = passed();
@@ -346,34 +346,34 @@ fn a_new_layout_in_the_middle_of_a_landing_bundle_is_not_followed_by_it() {
     );
 }
 
-/// G14, Z6.5: who leaves takes those along that need it.
+/// G14, Z6.5: a member that is dequeued takes the other members along.
 #[test]
 fn a_new_revision_of_one_takes_the_bundle_out_until_it_comes_again() {
     let mut bench = gate();
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
     bench.revise('B');
-    bench.seen('B', None);
+    bench.update('B', None);
     assert_snapshot!(bench.run(), @r"
     stop A unit
     stop B unit
     A leaves: DEQUEUED
     B leaves: DEQUEUED
     ");
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0B"]);
 }
 
-/// Z6.5: a change that another one no longer needs is no cycle any more.
+/// Z6.5: a dependency that was removed ends the bundle.
 #[test]
-fn a_cycle_that_somebody_cut_leaves_and_what_is_left_of_it_may_come_again() {
+fn a_bundle_whose_cycle_was_cut_leaves_and_its_rest_may_be_enqueued_again() {
     let mut bench = gate();
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
-    bench.seen_needing('A', "B");
+    bench.update_needing('A', "B");
     assert_snapshot!(bench.run(), @"");
-    bench.seen_needing('A', "");
+    bench.update_needing('A', "");
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED"]);
     bench.approve_needing('B', "A");
@@ -381,43 +381,43 @@ fn a_cycle_that_somebody_cut_leaves_and_what_is_left_of_it_may_come_again() {
     assert_eq!(bench.landed, ["0A", "0B"]);
 }
 
-/// Z6.7: the largest cycle fits into one transaction, with many jobs each.
+/// Z6.7: the largest bundle fits into one transaction, with many jobs in each member.
 #[test]
-fn ten_changes_that_need_each_other_leave_in_plans_that_fit() {
+fn a_bundle_of_ten_leaves_in_plans_that_fit() {
     let names: Vec<String> = (0..20).map(|number| format!("job-{number:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut bench = Bench::gate(&names);
-    bench.approve_cycle("ABCDEFGHIJ", "");
+    bench.approve_bundle("ABCDEFGHIJ", "");
     bench.run();
     assert_eq!(bench.under_way().len(), 200);
     bench.dequeue('E');
     bench.run();
     assert_eq!((bench.left.len(), bench.head.slots.len()), (10, 0));
-    bench.approve_cycle("ABCDEFGHIJ", "");
+    bench.approve_bundle("ABCDEFGHIJ", "");
     bench.finish();
     assert_eq!(bench.landed.last().map(String::as_str), Some("0ABCDEFGHIJ"));
-    bench.approve_cycle("abcdefghijk", "");
+    bench.approve_bundle("abcdefghijk", "");
     bench.run();
     assert!(bench.head.slots.is_empty(), "eleven are too many");
 }
 
-/// Returns a gate with reporters of `dequeue`, which the others leave alone.
-fn telling() -> Bench {
+/// Returns a gate with reporters only for `dequeue`.
+fn gate_with_dequeue_reports() -> Bench {
     let mut bench = Bench::gate(&["unit"]);
     bench.pipeline.reporters.dequeue = std::mem::take(&mut bench.pipeline.reporters.failure);
     bench
 }
 
-/// Z6.5, D11: nothing of them failed, and so they are told by the reporters of `dequeue`, once
-/// each. In Zuul an item leaves, as dequeued, whose cycle is another one than it entered in.
+/// Z6.5, D11: when queued changes form a new dependency cycle, each gets one dequeue report, as in
+/// Zuul.
 #[test]
-fn changes_that_come_to_need_each_other_in_the_queue_are_taken_out_and_have_not_failed() {
-    let mut bench = telling();
+fn queued_changes_with_a_new_cycle_are_dequeued_without_a_failure() {
+    let mut bench = gate_with_dequeue_reports();
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.approve("C");
     bench.run();
-    bench.seen_needing('A', "B");
+    bench.update_needing('A', "B");
     assert_snapshot!(bench.run(), @r"
     stop A unit
     stop B unit
@@ -426,29 +426,31 @@ fn changes_that_come_to_need_each_other_in_the_queue_are_taken_out_and_have_not_
     B leaves: DEQUEUED
     run C unit on 0C
     ");
-    let told = bench.comments();
+    let comments = bench.comments();
     let said = |text: &&String| {
-        text.contains("org/one#65, org/one#66 form a dependency cycle now and were enqueued separately")
+        text.contains(
+            "org/one#65, org/one#66 form a dependency cycle now and were enqueued separately",
+        )
     };
-    assert_eq!((told.len(), told.iter().filter(said).count()), (2, 2), "{told:?}");
-    // The news of the other one come later, or again.
-    bench.seen_needing('B', "A");
-    bench.seen_needing('A', "B");
+    assert_eq!((comments.len(), comments.iter().filter(said).count()), (2, 2), "{comments:?}");
+    // The update of the other change comes later, or again.
+    bench.update_needing('B', "A");
+    bench.update_needing('A', "B");
     assert_snapshot!(bench.run(), @"");
     bench.finish();
     assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C SUCCESS"]);
 }
 
-/// D04, D11: where the queue forbids cycles the news say so of one of them; the other one did not
-/// fail either.
+/// D04, D11: if the queue forbids cycles, an update refuses one change; the other one is dequeued
+/// too.
 #[test]
 fn a_cycle_that_is_forbidden_takes_out_both_as_dequeued() {
-    let mut bench = telling();
+    let mut bench = gate_with_dequeue_reports();
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.run();
     let why = "Dependency cycle detected and project org/one doesn't allow circular dependencies";
-    bench.arrive(crate::inbox::InboxMessageKind::ChangeUpdated {
+    bench.deliver(crate::inbox::InboxMessageKind::ChangeUpdated {
         change: bench.change('A'),
         gone: Some(why.to_owned()),
         merged: false,
@@ -460,32 +462,32 @@ fn a_cycle_that_is_forbidden_takes_out_both_as_dequeued() {
     assert!(bench.comments().len() == 2 && bench.comments().iter().all(|text| text.contains(why)));
 }
 
-/// Z6.5: who needs a bundle and is needed by it now cannot stand behind it, nor it behind him;
-/// whoever needs one of them loses it.
+/// Z6.5: a change that depends on a bundle and becomes its dependency is dequeued with it; so are
+/// its dependents.
 #[test]
-fn a_bundle_that_comes_to_need_what_needs_it_leaves_with_that_and_comes_again_as_one() {
+fn a_bundle_with_a_new_cycle_leaves_and_is_enqueued_again_as_one() {
     let mut bench = gate();
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.approve_needing('C', "AB");
     bench.approve_needing('D', "C");
     bench.run();
-    bench.seen_needing('A', "BC");
+    bench.update_needing('A', "BC");
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C DEQUEUED", "D FAILURE"]);
-    bench.approve_cycle("ABC", "");
+    bench.approve_bundle("ABC", "");
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0B", "0AC"]);
 }
 
-/// Z6.5: what enters as one at once needs no leaving first: nobody is told of any.
+/// Z6.5: a bundle enqueued by one message needs no dequeueing first.
 #[test]
-fn changes_that_come_to_need_each_other_and_enter_as_one_by_then_are_a_bundle() {
-    let mut bench = telling();
+fn changes_with_a_new_cycle_that_are_enqueued_as_one_are_a_bundle() {
+    let mut bench = gate_with_dequeue_reports();
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.run();
-    bench.seen_needing('A', "B");
-    bench.approve_cycle("AB", "");
+    bench.update_needing('A', "B");
+    bench.approve_bundle("AB", "");
     bench.run();
     assert_eq!(
         (bench.left.as_slice(), bench.comments().len()),
@@ -495,21 +497,21 @@ fn changes_that_come_to_need_each_other_and_enter_as_one_by_then_are_a_bundle() 
     assert_eq!(bench.landed, ["0A", "0AB"]);
 }
 
-/// Z6.5: so it is where one of them alone comes again, its needs being others once more.
+/// Z6.5: so it is if one of them is enqueued again with other dependencies.
 #[test]
-fn a_change_that_was_let_go_and_is_approved_in_the_same_moment_enters_anew() {
-    let mut bench = telling();
+fn a_change_marked_for_dequeueing_and_approved_at_once_is_enqueued_again() {
+    let mut bench = gate_with_dequeue_reports();
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.run();
-    bench.seen_needing('A', "B");
+    bench.update_needing('A', "B");
     bench.approve("A");
     bench.finish();
     assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "A SUCCESS"]);
 }
 
-/// Z6.5, Z6.7: a ring with more builds than one transaction stops leaves in plans that fit, none of
-/// it as failed.
+/// Z6.5, Z6.7: a new dependency cycle with more builds than fit into a transaction leaves in
+/// several plans, without a failure.
 #[test]
 fn a_long_ring_of_changes_leaves_in_plans_that_fit_and_none_of_it_failed() {
     let names: Vec<String> = (0..6).map(|number| format!("job-{number}")).collect();
@@ -521,16 +523,16 @@ fn a_long_ring_of_changes_leaves_in_plans_that_fit_and_none_of_it_failed() {
     }
     bench.run();
     assert_eq!(bench.under_way().len(), 6 * ring.len());
-    bench.seen_needing('A', "R");
+    bench.update_needing('A', "R");
     bench.run();
     let all: Vec<String> = ring.iter().map(|change| format!("{change} DEQUEUED")).collect();
     assert_eq!(bench.left, all);
     assert!(bench.head.slots.is_empty() && bench.plans > 4, "it took {} plans", bench.plans);
 }
 
-/// Z6.5, D09: what depends on a change that left is no ring, and is told what it lacks.
+/// Z6.5, D09: a change that depends on one that left is an orphan, not part of a cycle.
 #[test]
-fn a_change_that_needs_one_which_was_dequeued_is_told_so_as_before() {
+fn a_dependent_of_a_dequeued_change_is_an_orphan() {
     let mut bench = gate();
     bench.approve("A");
     bench.approve_needing('B', "A");

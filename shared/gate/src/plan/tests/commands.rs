@@ -1,4 +1,4 @@
-//! What operators ask: a change leaves, a frozen queue goes on.
+//! Operators' commands: dequeue, promote, resume.
 
 use super::bench::Bench;
 use crate::inbox::InboxMessageKind;
@@ -18,11 +18,11 @@ fn passed(changes: &str) -> Bench {
     bench
 }
 
-fn thaw(reason: &str) -> InboxMessageKind {
+fn resume(reason: &str) -> InboxMessageKind {
     InboxMessageKind::Resume { by: "jo".to_owned(), reason: reason.to_owned() }
 }
 
-/// Makes what lands for A another tree than the tested one.
+/// Makes A's landing result in another tree than the tested one.
 fn mismatch(bench: &mut Bench) {
     bench.tips.insert("one".to_owned(), "0xA".to_owned());
     bench.end_landing(LandingEnd::Mismatch {
@@ -31,7 +31,7 @@ fn mismatch(bench: &mut Bench) {
     bench.run();
 }
 
-/// R06: the report says why, and the item's record says besides who wanted it.
+/// R06: the report gives the reason, and the item's record also names the operator.
 #[test]
 fn a_change_that_an_operator_takes_out_is_reported_as_canceled() {
     let mut bench = Bench::gate(&["unit"]);
@@ -48,18 +48,18 @@ fn a_change_that_an_operator_takes_out_is_reported_as_canceled() {
     assert_snapshot!(bench.comments().last().unwrap().lines().take(3).collect::<Vec<_>>().join("\n"), @r"
     Build canceled.
 
-    an operator took it out: it hangs
+    an operator dequeued it: it hangs
     ");
-    assert!(!bench.comments().join("").contains("jo"), "who it was is nobody else's business");
+    assert!(!bench.comments().join("").contains("jo"), "the report does not name the operator");
     let reasons = &bench.removed_reasons;
-    assert!(reasons.iter().any(|reason| reason == "jo took it out: it hangs"), "{reasons:?}");
+    assert!(reasons.iter().any(|reason| reason == "jo dequeued it: it hangs"), "{reasons:?}");
     bench.finish();
     assert_eq!(bench.left, ["A DEQUEUED", "B SUCCESS"]);
 }
 
-/// R06, D08: what needs the change cannot pass without it.
+/// R06, D08: a change cannot pass without a dependency that was dequeued.
 #[test]
-fn what_needs_a_change_that_an_operator_takes_out_leaves_too() {
+fn dependents_of_a_change_dequeued_by_an_operator_are_dequeued() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.approve_needing('B', "A");
@@ -69,23 +69,23 @@ fn what_needs_a_change_that_an_operator_takes_out_leaves_too() {
     assert_eq!(bench.left, ["A DEQUEUED", "B FAILURE"]);
 }
 
-/// R06: neither a layout that settles nor news that waits for a landing holds an operator up.
+/// R06: neither a pending layout nor a waiting message delays an operator.
 #[test]
-fn an_operators_word_overtakes_what_waits() {
+fn a_command_overtakes_waiting_messages() {
     let mut bench = passed("ABC");
     bench.revise('A');
-    bench.seen('A', None);
+    bench.update('A', None);
     bench.layout.wanted += 1;
     bench.run();
-    assert_eq!(bench.arrivals.len(), 1, "news of A waits for the end of its landing");
+    assert_eq!(bench.inbox.len(), 1, "the update of A waits for the end of its landing");
     bench.dequeue('B');
     bench.run();
-    assert_eq!((bench.left.as_slice(), bench.arrivals.len()), (&["B DEQUEUED".to_owned()][..], 1));
+    assert_eq!((bench.left.as_slice(), bench.inbox.len()), (&["B DEQUEUED".to_owned()][..], 1));
 }
 
-/// R06: who saw one revision does not take out the next one, which took its place meanwhile.
+/// R06: a command about one revision does not dequeue a newer one.
 #[test]
-fn an_operator_who_named_a_revision_takes_out_no_other() {
+fn a_command_about_a_revision_dequeues_no_other_revision() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();
@@ -101,74 +101,74 @@ fn an_operator_who_named_a_revision_takes_out_no_other() {
         by: by.clone(),
         reason: reason.clone(),
     };
-    bench.arrive(word(Some(seen.head.clone())));
+    bench.deliver(word(Some(seen.head.clone())));
     bench.run();
-    assert_eq!((bench.left.len(), bench.head.slots.len(), bench.arrivals.len()), (left, 1, 0));
-    bench.arrive(word(Some(bench.change('A').head)));
+    assert_eq!((bench.left.len(), bench.head.slots.len(), bench.inbox.len()), (left, 1, 0));
+    bench.deliver(word(Some(bench.change('A').head)));
     bench.run();
     assert_eq!((bench.left.len(), bench.head.slots.len()), (left + 1, 0));
 }
 
-/// Z6.4: once an operator has looked, the queue goes on from what the branch became; what needs the
-/// change may stay.
+/// Z6.4: after an operator resumes the queue, it goes on from the branch's actual state; dependents
+/// of the change may stay.
 #[test]
-fn a_thawed_queue_tests_again_on_what_the_branch_became() {
+fn a_resumed_queue_tests_again_on_the_current_branch() {
     let mut bench = passed("A");
     bench.approve_needing('B', "A");
     bench.run();
     mismatch(&mut bench);
-    // News of the change waits for the landing that froze the queue; the operator's word does not
+    // The update of the change waits for the landing that halted the queue; the command does not
     // wait behind it.
     bench.revise('A');
-    bench.seen('A', None);
+    bench.update('A', None);
     bench.run();
-    bench.arrive(thaw("the merge driver was switched off"));
+    bench.deliver(resume("the merge driver was switched off"));
     bench.run();
     assert_eq!(
         (bench.head.halted.as_deref(), bench.left.as_slice()),
         (None, &["A MERGE_FAILURE".to_owned()][..])
     );
-    let told = bench.comments().join("");
+    let comments = bench.comments().join("");
     assert!(
-        told.contains("tree 0xA") && told.contains("the merge driver was switched off"),
-        "{told}"
+        comments.contains("tree 0xA") && comments.contains("the merge driver was switched off"),
+        "{comments}"
     );
     bench.finish();
     assert_eq!(bench.left, ["A MERGE_FAILURE", "B SUCCESS"]);
-    assert!(bench.arrivals.is_empty());
+    assert!(bench.inbox.is_empty());
 }
 
-/// An operator's word about a queue that moves changes nothing, and is not kept for later.
+/// A resume command has no effect on a queue that is not halted, and is not kept for later.
 #[test]
-fn a_queue_that_is_not_frozen_is_not_changed_by_thawing_it() {
+fn resuming_a_queue_that_is_not_halted_changes_nothing() {
     let mut bench = passed("A");
     let head = bench.head.clone();
-    bench.arrive(thaw("to be sure"));
+    bench.deliver(resume("to be sure"));
     bench.run();
-    assert_eq!((bench.head.clone(), bench.arrivals.len()), (head, 0));
+    assert_eq!((bench.head.clone(), bench.inbox.len()), (head, 0));
 }
 
-/// R03, Z6.4: a tenant that is gone leaves no frozen queue behind that nobody can thaw.
+/// R03, Z6.4: removing a tenant leaves no halted queue that no one can resume.
 #[test]
-fn a_frozen_queue_whose_pipeline_is_gone_can_be_thawed() {
+fn a_halted_queue_of_a_removed_pipeline_can_be_resumed() {
     let mut bench = passed("AB");
     mismatch(&mut bench);
     bench.is_pipeline_gone = true;
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
     assert_eq!(bench.left, ["B DEQUEUED"]);
-    bench.arrive(thaw("the tenant is gone"));
+    bench.deliver(resume("the tenant is gone"));
     bench.run();
     assert_eq!((bench.head.slots.len(), bench.head.halted.as_deref()), (0, None));
 }
 
-/// R06, Z6.5: where the connection of a bundle is gone of which a part has landed, an operator's
-/// word is the end of all of it, and each is told as what it is: landed, not known, or not begun.
+/// R06, Z6.5: if the connection of a partly merged bundle is removed, an operator's command ends
+/// all of it. Each member is reported as what it is: merged, unknown or not started.
 #[test]
 fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_gone() {
     for (has_begun, named) in [(true, 'C'), (true, 'A'), (false, 'B')] {
         let mut bench = Bench::gate(&["unit"]);
-        bench.approve_cycle("ABC", "");
+        bench.approve_bundle("ABC", "");
         bench.approve("D");
         bench.run();
         bench.pass("ABC");
@@ -182,10 +182,13 @@ fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_
         }
         bench.dequeue(named);
         bench.run();
-        assert_eq!((bench.left.len(), bench.arrivals.len()), (0, 1), "its end may still be known");
+        assert_eq!((bench.left.len(), bench.inbox.len()), (0, 1), "its end may still be known");
         let landing = bench.landings.get_mut(&id).unwrap();
-        landing.trouble =
-            Some(LandingTrouble { since: Timestamp(1), why: "nobody to ask".to_owned(), is_connection_removed: true });
+        landing.trouble = Some(LandingTrouble {
+            since: Timestamp(1),
+            why: "the connection is gone".to_owned(),
+            is_connection_removed: true,
+        });
         bench.run();
         assert_eq!(bench.left, ["A SUCCESS", "B DEQUEUED", "C DEQUEUED"]);
         let why = match &bench.landings[&id].state {
@@ -194,17 +197,15 @@ fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_
             other => panic!("{other:?}"),
         };
         assert!(
-            why.starts_with("an operator took it out: it hangs; ")
+            why.starts_with("an operator dequeued it: it hangs; ")
                 && why.contains("the connection github"),
             "{why}"
         );
-        assert_eq!(why.contains("is in its branch nobody can tell"), has_begun, "{why}");
-        let reasons = bench
-            .removed_reasons
-            .iter()
-            .filter(|reason| reason.contains("is in its branch nobody can tell"));
+        assert_eq!(why.contains("it is unknown whether"), has_begun, "{why}");
+        let reasons =
+            bench.removed_reasons.iter().filter(|reason| reason.contains("it is unknown whether"));
         assert_eq!(reasons.count() > 0, has_begun);
-        // What is behind goes on from what landed.
+        // Entries behind go on from what was merged.
         bench.finish();
         assert_eq!(
             (bench.landed.last().map(String::as_str), bench.head.slots.len()),
@@ -215,7 +216,7 @@ fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_
 
 fn promote(bench: &mut Bench, changes: &str) {
     let keys = changes.chars().map(|change| bench.change(change).key).collect();
-    bench.arrive(InboxMessageKind::Promote { keys, by: "jo".to_owned() });
+    bench.deliver(InboxMessageKind::Promote { keys, by: "jo".to_owned() });
 }
 
 fn order(bench: &Bench) -> String {
@@ -225,9 +226,9 @@ fn order(bench: &Bench) -> String {
     bench.head.slots.iter().map(|slot| letter(&slot.change.key)).collect()
 }
 
-/// Z6.4: who comes first is tested first; what is behind is tested on it.
+/// Z6.4: a promoted change is tested first; the others are tested on top of it.
 #[test]
-fn a_promoted_change_stands_first_and_all_others_keep_their_order() {
+fn a_promoted_change_is_first_and_the_others_keep_their_order() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("ABC");
     bench.run();
@@ -245,10 +246,10 @@ fn a_promoted_change_stands_first_and_all_others_keep_their_order() {
     assert_eq!(bench.left, ["C SUCCESS", "A SUCCESS", "B SUCCESS"]);
 }
 
-/// Z6.4, Z6.5: promoting cannot put a change before what it needs, nor before one that is being put
-/// into its branch.
+/// Z6.4, Z6.5: a change cannot be promoted before its dependencies, nor before one that is being
+/// merged.
 #[test]
-fn a_promoted_change_brings_what_it_needs_and_lets_a_landing_end() {
+fn a_promoted_change_brings_its_dependencies_and_stays_behind_a_landing() {
     let mut bench = passed("A");
     bench.approve("B");
     bench.approve("C");
@@ -257,17 +258,17 @@ fn a_promoted_change_brings_what_it_needs_and_lets_a_landing_end() {
     promote(&mut bench, "DB");
     bench.run();
     assert_eq!(order(&bench), "ACDB");
-    // Somebody who is not there changes nothing.
+    // A change that is not queued changes nothing.
     promote(&mut bench, "X");
     bench.run();
-    assert_eq!((order(&bench).as_str(), bench.arrivals.len()), ("ACDB", 0));
+    assert_eq!((order(&bench).as_str(), bench.inbox.len()), ("ACDB", 0));
     bench.finish();
     assert_eq!(bench.left, ["A SUCCESS", "C SUCCESS", "D SUCCESS", "B SUCCESS"]);
 }
 
-/// Z6.1: where one is worked on after the other, what has begun goes on.
+/// Z6.1: in a serial queue an item that has started keeps its place.
 #[test]
-fn in_a_serial_queue_what_has_begun_stays_first() {
+fn in_a_serial_queue_a_started_item_stays_first() {
     let mut bench = Bench::new(Manager::Serial, &["unit"]);
     bench.approve("ABC");
     bench.run();
@@ -276,14 +277,14 @@ fn in_a_serial_queue_what_has_begun_stays_first() {
     assert_eq!(order(&bench), "ACB");
 }
 
-/// Z6.1: so does what was asked for, whose answer would have it worked on behind another one.
+/// Z6.1: so does one whose merge was requested.
 #[test]
-fn in_a_serial_queue_what_was_asked_for_stays_first() {
+fn in_a_serial_queue_an_item_with_a_requested_merge_stays_first() {
     let mut bench = Bench::new(Manager::Serial, &["unit"]);
     bench.approve("ABC");
-    bench.look();
+    bench.plan_once();
     promote(&mut bench, "C");
-    bench.look();
+    bench.plan_once();
     assert_eq!(order(&bench), "ACB");
     bench.run();
     bench.finish();

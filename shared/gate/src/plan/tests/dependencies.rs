@@ -1,4 +1,4 @@
-//! What changes need that landed, or that somebody else merged: nobody loses by that.
+//! Dependencies that were merged here or elsewhere: their dependents stay.
 
 use super::bench::Bench;
 use crate::landing::LandingEnd;
@@ -10,10 +10,9 @@ fn refused() -> LandingEnd {
     LandingEnd::Refused { why: "it is not open any more".to_owned() }
 }
 
-/// Z6.4, D08: a landing that is refused, since somebody has just merged the change, takes nothing
-/// from what needs that.
+/// Z6.4, D08: if a landing is refused because someone else merged the change, its dependents stay.
 #[test]
-fn what_needs_a_change_that_somebody_merged_stays_though_its_landing_is_refused() {
+fn dependents_of_a_change_merged_by_someone_else_stay_although_its_landing_is_refused() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.approve_needing('B', "A");
@@ -21,17 +20,17 @@ fn what_needs_a_change_that_somebody_merged_stays_though_its_landing_is_refused(
     bench.pass("AB");
     bench.run();
     bench.tips.insert("one".to_owned(), "0xA".to_owned());
-    bench.merged_outside('A');
+    bench.merge_by_other('A');
     assert_snapshot!(bench.run(), @"");
     bench.end_landing(refused());
     bench.finish();
     assert_eq!(bench.left, ["A MERGE_FAILURE", "B SUCCESS"]);
-    assert_eq!((bench.landed.as_slice(), bench.arrivals.len()), (&["0xAB".to_owned()][..], 0));
+    assert_eq!((bench.landed.as_slice(), bench.inbox.len()), (&["0xAB".to_owned()][..], 0));
 }
 
-/// D08: nobody said that it is merged, so that what needs it may not land.
+/// D08: no message says that it is merged, so its dependents cannot be merged.
 #[test]
-fn what_needs_a_change_whose_landing_is_refused_leaves() {
+fn dependents_of_a_change_whose_landing_is_refused_leave() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.approve_needing('B', "A");
@@ -43,14 +42,14 @@ fn what_needs_a_change_whose_landing_is_refused_leaves() {
     assert_eq!(bench.left, ["A MERGE_FAILURE", "B FAILURE"]);
 }
 
-/// Z6.5, D08: of changes that need each other, and that somebody merged by hand, the news come
-/// together, and all leave by the first of them; what needs them has all of them in its branch.
+/// Z6.5, D08: if all members of a bundle were merged by hand, they leave with the first update;
+/// their dependents stay.
 #[test]
-fn what_needs_changes_that_need_each_other_stays_when_somebody_merges_all_of_them() {
+fn dependents_of_a_bundle_stay_when_someone_else_merges_all_members() {
     for (is_landing, result) in [(false, "DEQUEUED"), (true, "MERGE_FAILURE")] {
         let mut bench = Bench::gate(&["unit"]);
         bench.in_project('B', "two");
-        bench.approve_cycle("AB", "");
+        bench.approve_bundle("AB", "");
         bench.approve_needing('C', "AB");
         bench.run();
         if is_landing {
@@ -59,8 +58,8 @@ fn what_needs_changes_that_need_each_other_stays_when_somebody_merges_all_of_the
         }
         bench.tips.insert("one".to_owned(), "0xA".to_owned());
         bench.tips.insert("two".to_owned(), "0xB".to_owned());
-        bench.merged_outside('A');
-        bench.merged_outside('B');
+        bench.merge_by_other('A');
+        bench.merge_by_other('B');
         bench.run();
         if is_landing {
             bench.end_landing(refused());
@@ -74,17 +73,17 @@ fn what_needs_changes_that_need_each_other_stays_when_somebody_merges_all_of_the
     }
 }
 
-/// Z6.5, D08: of two that need each other the first landed and somebody else merged the second,
-/// which stops the queue. Once an operator has looked, what needs both has both in its branch;
-/// where the second was not merged, that is so of the first alone.
+/// Z6.5, D08: the first member was merged, the second was merged by someone else, which halts the
+/// queue. After resuming, dependents of both find both merged. If the second was not merged, only
+/// the first counts.
 #[test]
-fn what_needs_the_second_of_two_that_somebody_merged_stays_when_an_operator_has_looked() {
+fn dependents_of_a_second_member_merged_by_someone_else_stay_after_resuming() {
     let elsewhere =
         LandingEnd::MergedElsewhere { tip: Commit { id: "abc".into(), tree: "0x".into() } };
-    for (end, is_told, result) in [(elsewhere, true, "SUCCESS"), (refused(), false, "FAILURE")] {
+    for (end, is_merged, result) in [(elsewhere, true, "SUCCESS"), (refused(), false, "FAILURE")] {
         let mut bench = Bench::gate(&["unit"]);
         bench.in_project('B', "two");
-        bench.approve_cycle("AB", "");
+        bench.approve_bundle("AB", "");
         bench.approve_needing('C', "AB");
         bench.run();
         bench.pass("AB");
@@ -94,9 +93,9 @@ fn what_needs_the_second_of_two_that_somebody_merged_stays_when_an_operator_has_
         bench.end_landing(end);
         bench.run();
         let frozen = bench.head.halted.clone().unwrap_or_default();
-        assert!(frozen.contains("until an operator has looked"), "{frozen}");
-        assert_eq!(frozen.contains("merged by somebody else"), is_told, "{frozen}");
-        bench.thaw();
+        assert!(frozen.contains("until an operator resumes it"), "{frozen}");
+        assert_eq!(frozen.contains("merged outside this queue"), is_merged, "{frozen}");
+        bench.resume();
         bench.finish();
         assert_eq!(
             bench.left,
@@ -105,14 +104,14 @@ fn what_needs_the_second_of_two_that_somebody_merged_stays_when_an_operator_has_
     }
 }
 
-/// Z6.5: what a push landed is one revision. Elsewhere than in a dependent pipeline another one of
-/// it counts as landed only once its forge says so.
+/// Z6.5: a push merges one revision. In other pipelines another revision counts as merged only once
+/// the forge says so.
 #[test]
 fn another_revision_than_the_one_that_a_push_landed_does_not_count_as_landed() {
     for is_revised in [false, true] {
         let mut bench = Bench::new(Manager::Serial, &["unit"]);
         bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
-        bench.kept = true;
+        bench.keeps_tested_commits = true;
         bench.in_project('A', "two");
         bench.approve("B");
         bench.finish();
@@ -128,16 +127,15 @@ fn another_revision_than_the_one_that_a_push_landed_does_not_count_as_landed() {
     }
 }
 
-/// C01, Z6.6: what is asked for when a change has landed, and what that brings is not live yet, is
-/// asked for by what was live before: that it runs nothing by that, or that its jobs are not to be
-/// found, says nothing.
+/// C01, Z6.6: while a merged layout is not live yet, missing jobs or configuration errors are not
+/// final.
 #[test]
 fn a_change_does_not_leave_by_a_configuration_that_is_about_to_go() {
-    for has_mistakes in [false, true] {
+    for has_errors in [false, true] {
         let mut bench = Bench::gate(&["unit"]);
         (bench.head.window, bench.pipeline.window.floor) = (1, 1);
         bench.configuring.insert('A');
-        if has_mistakes {
+        if has_errors {
             bench.misconfigured.insert('B');
         } else {
             bench.own_jobs.insert('B', Vec::new());
@@ -145,16 +143,16 @@ fn a_change_does_not_leave_by_a_configuration_that_is_about_to_go() {
         bench.approve("A");
         bench.approve_needing('B', "A");
         bench.finish();
-        assert_eq!(bench.left, ["A SUCCESS"], "mistakes: {has_mistakes}");
+        assert_eq!(bench.left, ["A SUCCESS"], "errors: {has_errors}");
         bench.layout.live = bench.layout.wanted;
         bench.misconfigured.clear();
         bench.own_jobs.clear();
         bench.finish();
-        assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"], "mistakes: {has_mistakes}");
+        assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"], "errors: {has_errors}");
     }
 }
 
-/// C01: what is still so by the configuration that is live then is told.
+/// C01: what the live configuration then still shows is reported.
 #[test]
 fn a_change_that_runs_nothing_by_the_new_configuration_either_leaves() {
     let mut bench = Bench::gate(&["unit"]);

@@ -1,7 +1,7 @@
-//! Who enters a queue, and who leaves it before its end.
+//! Which changes are enqueued, and which are dequeued before their end.
 
 use super::bench::{Bench, job};
-use crate::inbox::{InboxMessageKind, Candidate};
+use crate::inbox::{Candidate, InboxMessageKind};
 use crate::report::ReportAction;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
@@ -11,7 +11,7 @@ use sluice_model::job::JobSummary;
 
 /// D01
 #[test]
-fn a_change_enters_only_behind_what_it_needs() {
+fn a_change_is_enqueued_only_behind_its_dependencies() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve_needing('A', "B");
     assert_snapshot!(bench.run(), @"");
@@ -24,18 +24,18 @@ fn a_change_enters_only_behind_what_it_needs() {
     ");
 }
 
-/// Z6.5, D01: whoever takes a dependency on after it entered waits for it like any other.
+/// Z6.5, D01: a change that gets a new dependency while queued waits for it.
 #[test]
 fn a_change_that_depends_on_something_new_leaves_and_comes_back_behind_it() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();
-    bench.seen_needing('A', "B");
+    bench.update_needing('A', "B");
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED"], "B is nowhere");
     bench.approve("BA");
     bench.run();
-    bench.seen_needing('A', "B");
+    bench.update_needing('A', "B");
     assert_snapshot!(bench.run(), @r"
     stop A unit
     A leaves: DEQUEUED
@@ -50,26 +50,26 @@ fn a_change_that_depends_on_something_new_leaves_and_comes_back_behind_it() {
     );
 }
 
-/// Z6.5: news that changes nothing throws nothing away.
+/// Z6.5: an update without changes keeps all results.
 #[test]
 fn a_change_whose_needs_are_the_same_or_have_landed_stays() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("B");
     bench.approve_needing('A', "B");
     bench.run();
-    bench.seen_needing('A', "B");
+    bench.update_needing('A', "B");
     assert_snapshot!(bench.run(), @"");
     bench.pass("B");
     bench.run();
     bench.land();
     bench.run();
-    bench.seen_needing('A', "");
-    bench.seen_needing('A', "B");
+    bench.update_needing('A', "");
+    bench.update_needing('A', "B");
     assert_snapshot!(bench.run(), @"");
     assert_eq!(bench.left, ["B SUCCESS"]);
 }
 
-/// Z6.5: its forge calls a change merged before its queue has heard so.
+/// Z6.5: the forge shows a change as merged before its queue knows.
 #[test]
 fn a_change_stays_whose_need_is_being_put_into_its_branch() {
     let mut bench = Bench::gate(&["unit"]);
@@ -78,16 +78,16 @@ fn a_change_stays_whose_need_is_being_put_into_its_branch() {
     bench.run();
     bench.pass("B");
     bench.run();
-    bench.seen_needing('A', "");
+    bench.update_needing('A', "");
     assert_snapshot!(bench.run(), @"");
     bench.finish();
     assert_eq!(bench.left, ["B SUCCESS", "A SUCCESS"]);
 }
 
-/// Z6.3: what intakes tell is in the order of their clocks; of one change its forge's clock says
-/// what came first.
+/// Z6.3: messages are ordered by the clocks of the functions that wrote them; for one change the
+/// forge's clock decides.
 #[test]
-fn news_of_a_change_are_taken_in_by_the_clock_of_its_forge() {
+fn messages_about_a_change_are_ordered_by_the_clock_of_its_forge() {
     let mut bench = Bench::gate(&["unit"]);
     let gone = |bench: &Bench, at: u64| InboxMessageKind::ChangeUpdated {
         change: bench.change('A'),
@@ -103,8 +103,8 @@ fn news_of_a_change_are_taken_in_by_the_clock_of_its_forge() {
         (gone(&bench, 2_001), enqueue(&bench, 2_000)),
         (enqueue(&bench, 2_000), gone(&bench, 2_001)),
     ] {
-        bench.arrive(first);
-        bench.arrive(second);
+        bench.deliver(first);
+        bench.deliver(second);
         bench.run();
         assert!(bench.head.slots.is_empty(), "what took it out is the newer of both");
     }
@@ -112,27 +112,27 @@ fn news_of_a_change_are_taken_in_by_the_clock_of_its_forge() {
         (gone(&bench, 1_000), enqueue(&bench, 3_000)),
         (enqueue(&bench, 3_001), gone(&bench, 2_500)),
     ] {
-        bench.arrive(first);
-        bench.arrive(second);
+        bench.deliver(first);
+        bench.deliver(second);
         bench.run();
         assert_eq!(bench.head.slots.len(), 1, "what let it in is");
     }
     let again = enqueue(&bench, 5_000);
-    bench.arrive(again);
+    bench.deliver(again);
     bench.run();
     let late = gone(&bench, 4_000);
-    bench.arrive(late);
+    bench.deliver(late);
     bench.run();
     assert_eq!(bench.head.slots.len(), 1, "it was approved again since");
     let last = gone(&bench, 5_001);
-    bench.arrive(last);
+    bench.deliver(last);
     bench.run();
     assert!(bench.head.slots.is_empty());
 }
 
-/// D01: what landed a moment ago is not refused by older news.
+/// D01: an outdated update does not refuse a change whose dependency was just merged.
 #[test]
-fn a_change_enters_after_what_it_needs_landed_here() {
+fn a_change_is_enqueued_after_its_dependency_was_merged_here() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("B");
     bench.finish();
@@ -140,9 +140,9 @@ fn a_change_enters_after_what_it_needs_landed_here() {
     assert_snapshot!(bench.run(), @"run A unit on 0BA");
 }
 
-/// D08: what is needed is not forgotten, however many land meanwhile.
+/// D08: a merged dependency is remembered, however many changes are merged meanwhile.
 #[test]
-fn a_landed_need_is_remembered_as_long_as_somebody_here_needs_it() {
+fn a_merged_dependency_is_remembered_while_a_queued_change_depends_on_it() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     let others: String = ('b'..='z').chain('F'..='Z').collect();
@@ -155,13 +155,13 @@ fn a_landed_need_is_remembered_as_long_as_somebody_here_needs_it() {
 
 /// C03, G14
 #[test]
-fn a_new_patchset_takes_the_place_of_the_older_one() {
+fn a_new_patchset_replaces_the_older_one() {
     let mut bench = Bench::gate(&["unit"]);
     bench.pipeline.reporters.dequeue = bench.pipeline.reporters.failure.clone();
     bench.approve("AB");
     bench.run();
     bench.revise('A');
-    bench.seen('A', None);
+    bench.update('A', None);
     assert_snapshot!(bench.run(), @r"
     stop A unit
     stop B unit
@@ -170,14 +170,17 @@ fn a_new_patchset_takes_the_place_of_the_older_one() {
     ");
     bench.approve("A");
     assert_snapshot!(bench.run(), @"run A unit on 0BA");
-    let told = bench.comments();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("Build canceled.\n\na new revision was uploaded\n"), "{told:?}");
+    let comments = bench.comments();
+    assert_eq!(comments.len(), 1, "{comments:?}");
+    assert!(
+        comments[0].starts_with("Build canceled.\n\na new revision was uploaded\n"),
+        "{comments:?}"
+    );
 }
 
-/// R06: what nobody was told to be under way is taken out without a word.
+/// R06: a change whose start was not reported gets no dequeue report.
 #[test]
-fn a_change_leaves_silently_before_its_start_could_be_told() {
+fn a_change_dequeued_before_its_start_report_leaves_silently() {
     let mut bench = Bench::gate(&["unit"]);
     bench.pipeline.reporters.dequeue = bench.pipeline.reporters.failure.clone();
     bench.head.window = 1;
@@ -191,11 +194,10 @@ fn a_change_leaves_silently_before_its_start_could_be_told() {
     assert_eq!(bench.comments().len(), 1);
 }
 
-/// R06, G02: it is told to begin when its jobs are known, though one ahead still keeps them from
-/// starting, and it is told so once; taken out before any of them was ordered, it leaves with a
-/// word.
+/// R06, G02: the start is reported once, when the jobs are known, even if a change ahead holds them
+/// back. Dequeued after that, the change gets a dequeue report.
 #[test]
-fn a_change_whose_jobs_are_known_is_told_to_begin_before_any_of_them_is_ordered() {
+fn the_start_is_reported_before_the_first_job_is_ordered() {
     let mut bench = Bench::gate(&[]);
     bench.jobs = vec![JobSummary { hold_following_changes: true, ..job("merge") }];
     bench.pipeline.reporters.start = bench.pipeline.reporters.failure.clone();
@@ -212,48 +214,47 @@ fn a_change_whose_jobs_are_known_is_told_to_begin_before_any_of_them_is_ordered(
     assert_eq!(begun.len(), 2, "C has no jobs: {begun:?}");
     bench.dequeue('B');
     bench.run();
-    let told = bench.comments();
+    let comments = bench.comments();
     assert_eq!(bench.left, ["B DEQUEUED"]);
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert!(told[2].starts_with("Build canceled.\n\nan operator took it out"), "{told:?}");
+    assert_eq!(comments.len(), 3, "{comments:?}");
+    assert!(comments[2].starts_with("Build canceled.\n\nan operator dequeued it"), "{comments:?}");
 }
 
-/// Returns the revisions of changes that stand in a queue, in its order.
+/// Returns the queued revisions, in queue order.
 fn heads(bench: &Bench) -> Vec<&str> {
     bench.head.slots.iter().map(|slot| slot.change.head.as_str()).collect()
 }
 
-/// Returns a queue that tests one change, in two revisions of which neither makes the other leave.
+/// Returns a queue that tests two revisions of one change.
 fn two_revisions() -> Bench {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
     bench.pipeline.dequeue_on_new_patchset = false;
     bench.approve("A");
     bench.run();
     bench.revise('A');
-    bench.seen('A', None);
+    bench.update('A', None);
     bench.approve("A");
     bench.run();
     bench
 }
 
-/// Z6.4: where a pipeline lets older patchsets go on, the one that enters is tested beside them.
+/// Z6.4: with `dequeue-on-new-patchset: false` the new revision is tested next to the old one.
 #[test]
 fn an_older_patchset_goes_on_beside_the_new_one_where_the_pipeline_says_so() {
     let mut bench = two_revisions();
     assert_eq!((heads(&bench), bench.under_way().len()), (vec!["A1", "A2"], 2));
     bench.approve("A");
     bench.run();
-    assert_eq!(heads(&bench), ["A1", "A2"], "each stands there once");
+    assert_eq!(heads(&bench), ["A1", "A2"], "each is queued once");
     bench.finish();
     assert_eq!(bench.left, ["A SUCCESS", "A SUCCESS"]);
 }
 
-/// Z6.4, R06: what is over for a change is over for each of its revisions, and so is what an
-/// operator says of it.
+/// Z6.4, R06: closing or dequeueing a change affects all its revisions.
 #[test]
 fn each_revision_of_a_change_leaves_with_it() {
     let mut bench = two_revisions();
-    bench.seen('A', Some("the change was closed"));
+    bench.update('A', Some("the change was closed"));
     bench.run();
     assert_eq!((heads(&bench), bench.under_way().len()), (Vec::new(), 0));
     let mut bench = two_revisions();
@@ -268,9 +269,9 @@ fn each_revision_of_a_change_leaves_with_it() {
     assert_eq!(bench.head.slots[0].change.branch.as_str(), "release");
 }
 
-/// Z6.4: two revisions of one change never land, whatever the pipeline says of new patchsets.
+/// Z6.4: a pipeline that merges never holds two revisions of one change.
 #[test]
-fn a_new_patchset_takes_the_place_of_the_older_one_wherever_changes_land() {
+fn a_new_patchset_replaces_the_older_one_in_every_merging_pipeline() {
     for manager in [Manager::Dependent, Manager::Independent] {
         let mut bench = Bench::new(manager, &["unit"]);
         bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
@@ -287,10 +288,10 @@ fn a_new_patchset_takes_the_place_of_the_older_one_wherever_changes_land() {
     }
 }
 
-/// Z6.5, D10: in check a change that comes again is tested anew where it needs a newer revision
-/// than it is tested on, or something more.
+/// Z6.5, D10: in check a change is retested if it is enqueued again with a new dependency, or with
+/// a newer revision of one.
 #[test]
-fn a_change_that_is_tested_for_itself_comes_again_on_more_than_it_stands_on() {
+fn a_separately_tested_change_is_retested_with_a_new_dependency() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
     bench.approve_needing('A', "B");
     assert_snapshot!(bench.run(), @"run A unit on 0BA");
@@ -321,10 +322,10 @@ fn a_change_that_is_tested_for_itself_comes_again_on_more_than_it_stands_on() {
     assert_eq!(bench.left, ["A DEQUEUED", "A DEQUEUED", "A SUCCESS"]);
 }
 
-/// Z6.3, Z6.5: what was read of a need before the revision that is tested below throws nothing
-/// away, and the moment that the change itself is known as of has no say in it.
+/// Z6.3, Z6.5: an outdated dependency does not cause a retest, whatever the time of the change
+/// itself.
 #[test]
-fn a_change_stays_that_comes_again_on_an_older_revision_of_what_it_needs() {
+fn a_change_offered_with_an_outdated_dependency_stays() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
     let on = |bench: &Bench, own: u64, needed: u64| {
         let needs = vec![Candidate { as_of: Timestamp(needed), ..bench.candidate('B', "") }];
@@ -334,18 +335,18 @@ fn a_change_stays_that_comes_again_on_an_older_revision_of_what_it_needs() {
     let older = on(&bench, 5_000, 1_000);
     bench.revise('B');
     let newer = on(&bench, 4_000, 2_000);
-    bench.arrive(older.clone());
+    bench.deliver(older.clone());
     bench.run();
-    bench.arrive(newer);
+    bench.deliver(newer);
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED"]);
-    bench.arrive(older);
+    bench.deliver(older);
     assert_snapshot!(bench.run(), @"");
     bench.finish();
     assert_eq!(bench.left, ["A DEQUEUED", "A SUCCESS"]);
 }
 
-/// Z6.1, C2: where changes land nothing that stands there is thrown away for what it is tested on.
+/// Z6.1, C2: a pipeline that merges does not retest for other dependencies.
 #[test]
 fn a_change_that_lands_by_itself_stays_though_it_comes_again_on_more() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
@@ -358,7 +359,7 @@ fn a_change_that_lands_by_itself_stays_though_it_comes_again_on_more() {
     assert_eq!(bench.left, Vec::<String>::new());
 }
 
-/// Z6.4: another branch is another revision, in check as in the gate.
+/// Z6.4: another target branch counts as another revision, in check as in the gate.
 #[test]
 fn a_change_that_is_for_another_branch_now_leaves_whatever_the_pipeline_says_of_new_patchsets() {
     for manager in [Manager::Dependent, Manager::Independent] {
@@ -367,7 +368,7 @@ fn a_change_that_is_for_another_branch_now_leaves_whatever_the_pipeline_says_of_
         bench.approve("A");
         bench.run();
         bench.retarget('A', "release");
-        bench.seen('A', None);
+        bench.update('A', None);
         bench.run();
         assert_eq!(bench.left, ["A DEQUEUED"]);
         bench.approve("A");
@@ -376,9 +377,9 @@ fn a_change_that_is_for_another_branch_now_leaves_whatever_the_pipeline_says_of_
     }
 }
 
-/// Z6.4: the same where nobody told that it is for another branch before it is approved again.
+/// Z6.4: so it does if only a new approval shows the new branch.
 #[test]
-fn a_change_enqueued_for_another_branch_takes_the_place_of_itself() {
+fn a_change_enqueued_for_another_branch_replaces_itself() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();
@@ -390,15 +391,15 @@ fn a_change_enqueued_for_another_branch_takes_the_place_of_itself() {
     assert_eq!(bench.head.slots[0].change.branch.as_str(), "release");
 }
 
-/// G14: what needs the older patchset cannot stay.
+/// G14: a change that depends on the older patch set is dequeued with it.
 #[test]
-fn what_needs_a_replaced_patchset_leaves_too() {
+fn dependents_of_a_replaced_patchset_are_dequeued() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.run();
     bench.revise('A');
-    bench.seen('A', None);
+    bench.update('A', None);
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED", "B FAILURE"]);
 }
@@ -409,28 +410,28 @@ fn a_change_that_may_no_longer_be_here_leaves_and_its_builds_stop() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("ABC");
     bench.run();
-    bench.seen(
+    bench.update(
         'A',
         Some("This change is unable to merge due to a missing merge requirement: a review."),
     );
-    bench.seen('B', Some("the change was closed"));
+    bench.update('B', Some("the change was closed"));
     bench.dequeue('C');
     bench.run();
     assert_eq!(bench.left, ["C DEQUEUED", "A DEQUEUED", "B DEQUEUED"]);
     assert!(bench.under_way().is_empty() && bench.head.slots.is_empty());
 }
 
-/// Z6.5, D08: what somebody merged by hand is merged, so what needs it stays and is tested on what
-/// the branch is now.
+/// Z6.5, D08: a change merged by hand counts as merged: its dependents stay and are tested on the
+/// branch's current state.
 #[test]
-fn a_change_stays_whose_need_was_merged_by_somebody_else() {
+fn a_change_stays_if_its_dependency_was_merged_by_someone_else() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.run();
-    let of_nobody = bench.tips.insert("one".to_owned(), "0A".to_owned());
-    assert_eq!(of_nobody, None);
-    bench.merged_outside('A');
+    let previous = bench.tips.insert("one".to_owned(), "0A".to_owned());
+    assert_eq!(previous, None);
+    bench.merge_by_other('A');
     assert_snapshot!(bench.run(), @r"
     stop A unit
     stop B unit
@@ -443,22 +444,22 @@ fn a_change_stays_whose_need_was_merged_by_somebody_else() {
     assert!(bench.comments().iter().all(|comment| !comment.contains("failed to merge")));
 }
 
-/// Z6.5: so does what comes later and needs it, told by somebody who has not heard yet.
+/// Z6.5: so do dependents that are enqueued later by an outdated message.
 #[test]
-fn a_change_enters_after_what_it_needs_was_merged_by_somebody_else() {
+fn a_change_is_enqueued_after_its_dependency_was_merged_by_someone_else() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();
-    bench.merged_outside('A');
+    bench.merge_by_other('A');
     bench.tips.insert("one".to_owned(), "0A".to_owned());
     bench.approve_needing('B', "A");
     bench.finish();
     assert_eq!(bench.landed, ["0AB"]);
 }
 
-/// Z6.1: the same revision is in a queue once.
+/// Z6.1: one revision is queued once.
 #[test]
-fn an_approval_told_twice_enqueues_once() {
+fn a_repeated_approval_enqueues_once() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("AA");
     bench.run();
@@ -468,13 +469,13 @@ fn an_approval_told_twice_enqueues_once() {
     assert_eq!(bench.orders.len(), 1);
 }
 
-/// D04: what cannot be tested at all is told why.
+/// D04: a change that cannot be tested gets a report with the reason.
 #[test]
 fn a_candidate_that_was_refused_is_reported_and_not_enqueued() {
     let mut bench = Bench::gate(&["unit"]);
     let mut candidate = bench.candidate('A', "");
     candidate.refused = Some("it depends on org/one#66, which depends on it again".to_owned());
-    bench.arrive(InboxMessageKind::Enqueue { candidates: vec![candidate] });
+    bench.deliver(InboxMessageKind::Enqueue { candidates: vec![candidate] });
     bench.run();
     assert!(bench.head.slots.is_empty());
     assert_snapshot!(bench.comments().join("\n"), @r"
@@ -486,7 +487,7 @@ fn a_candidate_that_was_refused_is_reported_and_not_enqueued() {
 
 /// C05
 #[test]
-fn a_change_with_wrong_configuration_is_told_its_errors() {
+fn a_change_with_wrong_configuration_reports_its_errors() {
     let mut bench = Bench::gate(&["unit"]);
     bench.misconfigured.insert('A');
     bench.approve("AB");
@@ -497,15 +498,15 @@ fn a_change_with_wrong_configuration_is_told_its_errors() {
     assert!(bench.comments()[0].contains("the job nosuch is not defined"));
 }
 
-/// C02: what is wrong with a line of the change's own files is said beside it, besides the comment,
-/// and only once.
+/// C02: an error in the change's own files is reported once, as a comment on its line.
 #[test]
-fn what_is_wrong_with_a_line_is_said_beside_it() {
+fn an_error_is_reported_on_its_line() {
     let mut bench = Bench::gate(&["unit"]);
     bench.misconfigured.insert('A');
     bench.approve("A");
     bench.run();
-    let actions: Vec<&ReportAction> = bench.reports.iter().flat_map(|report| &report.actions).collect();
+    let actions: Vec<&ReportAction> =
+        bench.reports.iter().flat_map(|report| &report.actions).collect();
     let lines: Vec<_> = actions
         .iter()
         .filter_map(|action| match action {
@@ -533,7 +534,7 @@ fn a_change_without_jobs_leaves_and_does_not_land() {
     assert!(bench.landings.is_empty());
 }
 
-/// D09: an orphan found late is still found.
+/// D09: an orphan is dequeued even if a later plan finds it.
 #[test]
 fn orphans_are_found_although_they_did_not_fit_into_the_plan_that_lost_their_need() {
     let mut bench = Bench::gate(&["one", "two", "three"]);

@@ -1,5 +1,4 @@
-//! What other queues of the tenant are told: changes that entered a superseding pipeline, and
-//! changes that belong there now.
+//! Messages to other queues of the tenant: supersessions, and changes that belong there.
 
 use super::bench::Bench;
 use crate::inbox::InboxMessageKind;
@@ -10,7 +9,7 @@ use sluice_config::pipeline::{GitHubReporter, Manager, Reporter, ReporterKind};
 use sluice_model::change::ChangeRef;
 use sluice_model::git::Commit;
 
-fn told(bench: &Bench) -> Vec<String> {
+fn forwarded(bench: &Bench) -> Vec<String> {
     let changes = |kind: &InboxMessageKind| match kind {
         InboxMessageKind::Enqueue { candidates } => {
             candidates.iter().map(|one| one.title.clone()).collect::<String>()
@@ -21,7 +20,7 @@ fn told(bench: &Bench) -> Vec<String> {
     bench
         .forwards
         .iter()
-        .map(|(queue, arrival)| format!("{} {}", queue.queue, changes(&arrival.kind)))
+        .map(|(queue, message)| format!("{} {}", queue.queue, changes(&message.kind)))
         .collect()
 }
 
@@ -29,28 +28,26 @@ fn superseded_by(pipeline: &str, change: ChangeRef) -> InboxMessageKind {
     InboxMessageKind::Superseded { change, by: pipeline.into(), more: Vec::new() }
 }
 
-/// G19, Z6.1: whoever enters is told to the pipelines that this one supersedes; who may not enter
-/// is not.
+/// G19, Z6.1: superseded pipelines are notified of an enqueued change, but not of a refused one.
 #[test]
-fn a_change_that_enters_is_told_to_the_pipelines_that_are_superseded() {
+fn superseded_pipelines_are_notified_of_an_enqueued_change() {
     let mut bench = Bench::gate(&["unit"]);
     bench.pipeline.supersedes = vec!["check".into()];
     bench.approve("A");
     bench.approve_needing('B', "X");
-    bench.approve_cycle("CD", "");
+    bench.approve_bundle("CD", "");
     bench.run();
     let queues: Vec<String> =
         bench.forwards.iter().map(|(queue, _)| queue.pipeline.to_string()).collect();
     assert_eq!(
-        (queues, told(&bench)),
+        (queues, forwarded(&bench)),
         (vec!["check".to_owned(); 3], vec!["another superseded by gate".to_owned(); 3])
     );
     bench.finish();
     assert_eq!(bench.landed.last().map(String::as_str), Some("0ACD"));
 }
 
-/// G19: it leaves the superseded pipeline in the revision that entered the other one, with the
-/// report of that.
+/// G19: the superseded pipeline dequeues the same revision, with a report.
 #[test]
 fn a_superseded_change_leaves_with_its_builds_stopped() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
@@ -62,11 +59,11 @@ fn a_superseded_change_leaves_with_its_builds_stopped() {
     let superseded = |bench: &Bench| superseded_by("gate", bench.change('A'));
     bench.revise('A');
     let other = superseded(&bench);
-    bench.arrive(other);
+    bench.deliver(other);
     assert_snapshot!(bench.run(), @"");
     let mut before = bench.change('A');
     (before.head, before.patchset) = ("A1".into(), "A1".to_owned());
-    bench.arrive(superseded_by("gate", before));
+    bench.deliver(superseded_by("gate", before));
     assert_snapshot!(bench.run(), @r"
     stop A unit
     A leaves: DEQUEUED
@@ -78,8 +75,8 @@ fn a_superseded_change_leaves_with_its_builds_stopped() {
     );
 }
 
-/// G19: more pipelines than one plan tells tell each other, each once; the one that was entered
-/// keeps what it has.
+/// G19: if there are more pipelines than one plan notifies, they notify each other, each once; the
+/// pipeline that was entered is left alone.
 #[test]
 fn a_change_leaves_any_number_of_superseded_pipelines() {
     let others: Vec<String> = (10..22).map(|number| format!("p{number}")).collect();
@@ -90,25 +87,22 @@ fn a_change_leaves_any_number_of_superseded_pipelines() {
     bench.run();
     let mut ahead = std::mem::take(&mut bench.forwards);
     assert_eq!(ahead.len(), 4);
-    let mut told = Vec::new();
-    while let Some((queue, arrival)) = ahead.pop() {
-        told.push(queue.pipeline.to_string());
+    let mut notified = Vec::new();
+    while let Some((queue, message)) = ahead.pop() {
+        notified.push(queue.pipeline.to_string());
         let mut other = Bench::new(Manager::Independent, &["unit"]);
         other.approve("A");
         other.run();
-        other.arrive(arrival.kind);
+        other.deliver(message.kind);
         other.run();
-        assert_eq!(
-            (other.left.as_slice(), other.arrivals.len()),
-            (&["A DEQUEUED".to_owned()][..], 0)
-        );
+        assert_eq!((other.left.as_slice(), other.inbox.len()), (&["A DEQUEUED".to_owned()][..], 0));
         ahead.append(&mut other.forwards);
     }
-    told.sort();
-    assert_eq!(told, others);
+    notified.sort();
+    assert_eq!(notified, others);
 }
 
-/// G19: what is being put into its branch is not taken out of it.
+/// G19: a change that is being merged is not dequeued.
 #[test]
 fn a_change_that_lands_is_not_superseded() {
     let mut bench = Bench::gate(&["unit"]);
@@ -117,20 +111,19 @@ fn a_change_that_lands_is_not_superseded() {
     bench.pass("A");
     bench.run();
     let change = bench.change('A');
-    bench.arrive(superseded_by("other", change));
+    bench.deliver(superseded_by("other", change));
     bench.run();
     bench.land();
     bench.run();
-    assert_eq!((bench.left.as_slice(), bench.arrivals.len()), (&["A SUCCESS".to_owned()][..], 0));
+    assert_eq!((bench.left.as_slice(), bench.inbox.len()), (&["A SUCCESS".to_owned()][..], 0));
 }
 
-/// G18: what belongs to another queue by the new layout goes there, in its order, and what is
-/// landing ends here.
+/// G18: changes of another queue move there in order under the new layout; landings end here.
 #[test]
 fn changes_move_to_the_queue_that_they_belong_to_by_a_new_layout() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("XA");
-    bench.approve_cycle("BC", "");
+    bench.approve_bundle("BC", "");
     bench.approve("D");
     bench.run();
     bench.pass("X");
@@ -140,51 +133,50 @@ fn changes_move_to_the_queue_that_they_belong_to_by_a_new_layout() {
     }
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
-    assert_eq!(told(&bench), ["other A", "other BC"]);
+    assert_eq!(forwarded(&bench), ["other A", "other BC"]);
     assert!(bench.forwards[0].1.at < bench.forwards[1].1.at && bench.forwards[0].1.layout == 2);
     assert!(bench.comments().is_empty(), "they go on elsewhere: {:?}", bench.comments());
-    // What was on its way meanwhile follows.
+    // Messages that arrived meanwhile follow.
     bench.queues.insert('E', "other".to_owned());
     bench.approve("E");
     bench.finish();
-    assert_eq!(told(&bench), ["other A", "other BC", "other E"]);
+    assert_eq!(forwarded(&bench), ["other A", "other BC", "other E"]);
     assert_eq!(bench.landed, ["0X", "0XD"]);
 }
 
-/// G18, D11: where changes that need each other are no longer one, each goes to its own queue,
-/// where news of it arrive.
+/// G18, D11: members of a former bundle move to their own queues, where their updates arrive.
 #[test]
-fn changes_that_need_each_other_move_to_queues_of_their_own_where_each_is_tested_for_itself() {
+fn members_of_a_former_bundle_move_to_their_own_queues() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
-    bench.approve_cycle("BC", "");
+    bench.approve_bundle("BC", "");
     bench.run();
     bench.queues = "ABC".chars().map(|change| (change, format!("own {change}"))).collect();
     bench.pipeline.manager = Manager::Independent;
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
-    assert_eq!(told(&bench), ["own A A", "own B B", "own C C"]);
+    assert_eq!(forwarded(&bench), ["own A A", "own B B", "own C C"]);
     assert!(
-        bench.forwards.is_sorted_by_key(|(_, arrival)| arrival.at) && bench.head.slots.is_empty()
+        bench.forwards.is_sorted_by_key(|(_, message)| message.at) && bench.head.slots.is_empty()
     );
-    for (at, mate) in [(1, 'C'), (2, 'B')] {
+    for (at, member) in [(1, 'C'), (2, 'B')] {
         let InboxMessageKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
         let needs: Vec<_> =
             candidates[0].needs.iter().map(|need| need.change.key.clone()).collect();
         assert_eq!((candidates[0].bundle.len(), &candidates[0].cycle_needs), (0, &needs));
-        assert_eq!(needs, [bench.change(mate).key]);
+        assert_eq!(needs, [bench.change(member).key]);
         let mut own = Bench::new(Manager::Independent, &["unit"]);
         (own.layout, own.head.layout) = (bench.layout, 2);
-        own.arrivals = vec![bench.forwards[at].1.clone()];
+        own.inbox = vec![bench.forwards[at].1.clone()];
         own.run();
-        assert_eq!((own.head.slots.len(), own.left.len(), own.arrivals.len()), (1, 0, 0));
+        assert_eq!((own.head.slots.len(), own.left.len(), own.inbox.len()), (1, 0, 0));
     }
 }
 
-/// G18: of changes that arrive together each goes to the queue that it belongs to by now, or enters
-/// here; what needs one of another queue may enter neither here nor there.
+/// G18: of changes enqueued together each goes to its queue by the live layout. A change whose
+/// dependency is in another queue is enqueued in neither.
 #[test]
-fn what_arrives_for_several_queues_is_parted() {
+fn a_message_for_several_queues_is_split() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("W");
     bench.finish();
@@ -195,23 +187,23 @@ fn what_arrives_for_several_queues_is_parted() {
         .into();
     let needs = [('B', "W"), ('C', ""), ('D', ""), ('E', "B"), ('F', "C")];
     let candidates = needs.map(|(change, needs)| bench.candidate(change, needs)).into();
-    bench.arrive(InboxMessageKind::Enqueue { candidates });
+    bench.deliver(InboxMessageKind::Enqueue { candidates });
     assert_snapshot!(bench.run(), @"run D unit on 0WAD");
-    assert_eq!(told(&bench), ["other BE", "third C"]);
-    assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.left.len()), (2, 0, 1));
+    assert_eq!(forwarded(&bench), ["other BE", "third C"]);
+    assert_eq!((bench.head.slots.len(), bench.inbox.len(), bench.left.len()), (2, 0, 1));
     assert_ne!(bench.forwards[0].1.id, bench.forwards[1].1.id);
     let InboxMessageKind::Enqueue { candidates } = &bench.forwards[0].1.kind else { panic!() };
     let needs: Vec<_> =
         candidates.iter().flat_map(|one| &one.needs).map(|need| need.title.as_str()).collect();
-    assert_eq!(needs, ["B"], "what landed here is merged, which nobody knows there");
-    // Of those that need each other none enters without the others.
+    assert_eq!(needs, ["B"], "the other queue cannot know what was merged here");
+    // No member of a bundle is enqueued without the others.
     bench.queues.insert('G', "other".to_owned());
-    bench.approve_cycle("GH", "");
+    bench.approve_bundle("GH", "");
     assert_snapshot!(bench.run(), @"");
     let mut other = Bench::gate(&["unit"]);
     other.head.key.queue = "other".into();
     other.queues = "BEG".chars().map(|change| (change, "other".to_owned())).collect();
-    other.arrivals = bench
+    other.inbox = bench
         .forwards
         .iter()
         .filter(|(queue, _)| queue.queue == other.head.key.queue)
@@ -224,74 +216,73 @@ fn what_arrives_for_several_queues_is_parted() {
         .iter()
         .filter_map(|slot| char::from_u32(slot.change.key.number()? as u32))
         .collect();
-    assert_eq!((titles.as_str(), other.arrivals.len(), bench.head.slots.len()), ("BE", 0, 2));
+    assert_eq!((titles.as_str(), other.inbox.len(), bench.head.slots.len()), ("BE", 0, 2));
 }
 
-/// G18: so it is where changes that shared a queue have one each by now.
+/// G18: so it is when a shared queue is split.
 #[test]
-fn what_arrives_as_one_is_parted_where_each_is_tested_for_itself() {
+fn a_message_for_a_former_shared_queue_is_split() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();
     bench.queues = "ABC".chars().map(|change| (change, format!("own {change}"))).collect();
     bench.pipeline.manager = Manager::Independent;
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
-    bench.approve_cycle("BC", "");
+    bench.approve_bundle("BC", "");
     bench.run();
-    assert_eq!(told(&bench), ["own A A", "own B B", "own C C"]);
-    assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
-    for (at, mate) in [(1, 'C'), (2, 'B')] {
+    assert_eq!(forwarded(&bench), ["own A A", "own B B", "own C C"]);
+    assert!(bench.head.slots.is_empty() && bench.inbox.is_empty());
+    for (at, member) in [(1, 'C'), (2, 'B')] {
         let InboxMessageKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
         assert!(candidates[0].bundle.is_empty());
-        assert_eq!(candidates[0].cycle_needs, [bench.change(mate).key]);
-        assert_eq!(candidates[0].moved_from, None, "it stood nowhere");
+        assert_eq!(candidates[0].cycle_needs, [bench.change(member).key]);
+        assert_eq!(candidates[0].moved_from, None, "it was not queued before");
     }
 }
 
-/// G18, C03: what is told of a change while the layout is awaited that has it move is heard where
-/// it moved to.
+/// G18, C03: an update that arrives while a layout is pending reaches the queue that its change
+/// moved to.
 #[test]
-fn news_of_a_change_that_moved_follow_it() {
+fn updates_follow_a_change_that_moved() {
     for is_superseded in [false, true] {
         let mut bench = Bench::gate(&["unit"]);
         bench.approve("A");
         bench.run();
         bench.layout.wanted = 2;
         match is_superseded {
-            true => bench.arrive(superseded_by("other", bench.change('A'))),
-            false => bench.seen('A', Some("the change was closed")),
+            true => bench.deliver(superseded_by("other", bench.change('A'))),
+            false => bench.update('A', Some("the change was closed")),
         }
         bench.run();
         bench.queues.insert('A', "other".to_owned());
         bench.layout.live = 2;
         bench.run();
         assert_eq!(
-            (bench.forwards.len(), bench.arrivals.len(), bench.left.as_slice()),
+            (bench.forwards.len(), bench.inbox.len(), bench.left.as_slice()),
             (2, 0, &["A DEQUEUED".to_owned()][..])
         );
         assert!(bench.forwards[0].1.at < bench.forwards[1].1.at && bench.forwards[1].1.layout == 2);
         let mut other = Bench::gate(&["unit"]);
         other.layout = bench.layout;
         other.head.layout = 2;
-        other.arrivals = bench.forwards.iter().map(|(_, arrival)| arrival.clone()).collect();
+        other.inbox = bench.forwards.iter().map(|(_, message)| message.clone()).collect();
         other.run();
         assert_eq!(
             (other.left.as_slice(), other.head.slots.len()),
             (&["A DEQUEUED".to_owned()][..], 0)
         );
-        // What this layout had told here is meant for here: for a queue that the change was in
-        // formerly.
-        bench.seen('A', None);
-        bench.arrivals[0].layout = 2;
+        // A message routed by this layout is meant for this queue, even if the change moved away.
+        bench.update('A', None);
+        bench.inbox[0].layout = 2;
         bench.run();
-        assert_eq!((bench.forwards.len(), bench.arrivals.len()), (2, 0));
+        assert_eq!((bench.forwards.len(), bench.inbox.len()), (2, 0));
     }
 }
 
-/// G18: what needs a change that is landing here ends here; what needs one that has landed needs it
-/// no more.
+/// G18: dependents of a change that is being merged stay until its end; dependents of a merged one
+/// drop the dependency.
 #[test]
-fn what_needs_a_change_that_is_landing_stays_with_it() {
+fn dependents_of_a_change_being_merged_stay_with_it() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("W");
     bench.finish();
@@ -304,13 +295,13 @@ fn what_needs_a_change_that_is_landing_stays_with_it() {
     bench.queues = "XAB".chars().map(|change| (change, "other".to_owned())).collect();
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.finish();
-    assert_eq!(told(&bench), ["other B"]);
+    assert_eq!(forwarded(&bench), ["other B"]);
     let InboxMessageKind::Enqueue { candidates } = &bench.forwards[0].1.kind else { panic!() };
     assert!(candidates[0].needs.is_empty());
     assert_eq!(bench.landed, ["0W", "0WX", "0WXA"]);
 }
 
-/// Returns what moves of a queue of these changes to another one, as that one finds it.
+/// Returns another queue with the messages of changes that moved there.
 fn moved(changes: &[(char, &str)]) -> Bench {
     let mut other = Bench::gate(&["unit"]);
     let github = GitHubReporter { comment: Some(true), ..GitHubReporter::default() };
@@ -331,14 +322,14 @@ fn moved(changes: &[(char, &str)]) -> Bench {
     bench.run();
     other.layout = bench.layout;
     other.head.layout = 2;
-    other.arrivals = bench.forwards.iter().map(|(_, arrival)| arrival.clone()).collect();
+    other.inbox = bench.forwards.iter().map(|(_, message)| message.clone()).collect();
     other
 }
 
-/// G18: a change that the configuration took out of its queue, and that may not enter the other
-/// one, leaves as one that is taken out: it is reported, and its buildset says why.
+/// G18: a change that moves and is refused there is dequeued with a report and a buildset with the
+/// reason.
 #[test]
-fn a_change_that_moved_and_is_refused_there_is_told_of() {
+fn a_moved_change_that_is_refused_is_reported() {
     let mut other = moved(&[('X', ""), ('A', "X"), ('B', "")]);
     assert_snapshot!(other.run(), @r"
     A leaves: DEQUEUED
@@ -351,16 +342,16 @@ fn a_change_that_moved_and_is_refused_there_is_told_of() {
         "{:?}",
         other.removed_reasons
     );
-    assert_eq!((other.arrivals.len(), other.left.as_slice()), (0, &["A DEQUEUED".to_owned()][..]));
-    // What never stood in a queue is refused as ever, by a line in the log.
+    assert_eq!((other.inbox.len(), other.left.as_slice()), (0, &["A DEQUEUED".to_owned()][..]));
+    // A change that was never queued is refused as usual, with a line in the log.
     other.approve_needing('C', "X");
     other.run();
     assert_eq!((other.left.len(), other.comments().len()), (1, 1));
 }
 
-/// G18: the same of one for which a pipeline is too full, and of changes that need each other.
+/// G18: so are changes beyond the pipeline's limit, and members of bundles.
 #[test]
-fn whatever_keeps_a_moved_change_out_is_told_once() {
+fn each_refusal_of_a_moved_change_is_reported_once() {
     let mut other = moved(&[('X', ""), ('A', ""), ('B', "")]);
     other.changes = Some(crate::plan::ChangesLimit { max: 1, in_other_queues: 0 });
     other.run();
@@ -373,11 +364,11 @@ fn whatever_keeps_a_moved_change_out_is_told_once() {
     let mut other = moved(&[('X', ""), ('A', "")]);
     let from = Some("older".into());
     let pair = other
-        .cycle("BC", "X")
+        .bundle("BC", "X")
         .into_iter()
         .map(|one| crate::Candidate { moved_from: from.clone(), ..one });
     let candidates = pair.collect();
-    other.arrive(InboxMessageKind::Enqueue { candidates });
+    other.deliver(InboxMessageKind::Enqueue { candidates });
     other.run();
     let mut left = other.left.clone();
     left.sort();
@@ -385,18 +376,19 @@ fn whatever_keeps_a_moved_change_out_is_told_once() {
     assert_eq!(other.head.slots.len(), 1, "A is there");
 }
 
-/// G18: an operator who has what would enter dropped means news, not what stood in a queue.
+/// G18: `discard-events` drops new events, not changes that move.
 #[test]
-fn a_moved_change_is_not_dropped_with_what_would_enter() {
+fn a_moved_change_is_not_discarded() {
     let mut other = moved(&[('X', ""), ('A', "")]);
-    other.hold = crate::plan::TenantHold { discard_triggers: true, ..crate::plan::TenantHold::default() };
+    other.hold =
+        crate::plan::TenantHold { discard_triggers: true, ..crate::plan::TenantHold::default() };
     other.approve("B");
     assert_snapshot!(other.run(), @"run A unit on 0A");
 }
 
-/// G18, Z6.4: nothing gets around a freeze by moving.
+/// G18, Z6.4: a halted queue moves no changes.
 #[test]
-fn a_frozen_queue_keeps_its_changes_until_an_operator_has_looked() {
+fn a_halted_queue_keeps_its_changes_until_it_is_resumed() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("AB");
     bench.run();
@@ -409,15 +401,15 @@ fn a_frozen_queue_keeps_its_changes_until_an_operator_has_looked() {
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
     assert_eq!((bench.head.slots.len(), bench.forwards.len()), (2, 0));
-    bench.thaw();
+    bench.resume();
     bench.run();
     assert_eq!(
-        (bench.left.as_slice(), told(&bench)),
+        (bench.left.as_slice(), forwarded(&bench)),
         (&["A MERGE_FAILURE".to_owned(), "B DEQUEUED".to_owned()][..], vec!["other B".to_owned()],)
     );
 }
 
-/// G18, Z6.7: however many they are.
+/// G18, Z6.7: any number of changes can move.
 #[test]
 fn very_many_changes_move_in_plans_that_fit() {
     let mut bench = Bench::gate(&["unit", "other"]);
@@ -432,7 +424,7 @@ fn very_many_changes_move_in_plans_that_fit() {
     let sent: String = bench
         .forwards
         .iter()
-        .map(|(_, arrival)| match &arrival.kind {
+        .map(|(_, message)| match &message.kind {
             InboxMessageKind::Enqueue { candidates } => candidates[0].title.clone(),
             other => panic!("{other:?}"),
         })

@@ -1,17 +1,17 @@
-//! The job graph over time: builds that pause for those behind them, nodesets that follow each
-//! other, changes that wait for what is ahead of them, and what is given on from there.
+//! The job graph over time: paused builds, nodesets in turn, jobs that wait for changes ahead, and
+//! artifacts.
 
 use super::bench::{Bench, after, job};
-use crate::inbox::{InboxMessageKind, Candidate};
+use crate::inbox::{Candidate, InboxMessageKind};
 use crate::item::JobStatus;
-use crate::plan::{OrderDraft, ObservedBuild};
-use crate::provided::{ProvidingJob, ProvidingJobState, ProvidedArtifacts};
+use crate::plan::{ObservedBuild, OrderDraft};
+use crate::provided::{ProvidedArtifacts, ProvidingJob, ProvidingJobState};
 use insta::assert_snapshot;
 use serde_json::{Map, Value, json};
 use sluice_config::pipeline::Manager;
 use sluice_model::LabelName;
 use sluice_model::build::BuildResult::{self, Failure, Retry, RetryLimit, Skipped, Success};
-use sluice_model::job::{JobDependency, JobSummary, BuildSharing};
+use sluice_model::job::{BuildSharing, JobDependency, JobSummary};
 
 fn map(value: Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap()
@@ -31,7 +31,7 @@ fn result(bench: &Bench, name: &str) -> (Option<BuildResult>, String) {
     (job.result(), detail)
 }
 
-fn waits(bench: &Bench, name: &str) -> String {
+fn waiting_jobs(bench: &Bench, name: &str) -> String {
     let jobs = bench.items.values().flat_map(|item| &item.jobs);
     let waiting = jobs
         .filter(|job| job.summary.name.as_str() == name)
@@ -47,8 +47,8 @@ fn order<'a>(bench: &'a Bench, change: char, name: &str) -> &'a OrderDraft {
     bench.orders.iter().rfind(is_it).unwrap()
 }
 
-/// Z4.3: a paused job's followers run beside it; it goes on when the last of them is over, near and
-/// far ones.
+/// Z4.3: dependents of a paused job run while it is paused; it is resumed when the last of them is
+/// over.
 #[test]
 fn a_paused_build_goes_on_when_everything_behind_it_is_over() {
     let mut bench = Bench::gate(&[]);
@@ -72,7 +72,7 @@ fn a_paused_build_goes_on_when_everything_behind_it_is_over() {
     assert_snapshot!(bench.run(), @"A leaves: FAILURE");
 }
 
-/// Z4.3: what a job says of its children counts from its pause on; where none is left it goes on at
+/// Z4.3: `child_jobs` counts from the pause on; if no dependent is left, the build is resumed at
 /// once.
 #[test]
 fn a_paused_build_chooses_its_children_and_without_any_goes_on_at_once() {
@@ -90,7 +90,7 @@ fn a_paused_build_chooses_its_children_and_without_any_goes_on_at_once() {
     assert_snapshot!(bench.run(), @"resume B pick");
 }
 
-/// Z4.3: two paused builds, one behind the other, go on from the inside out.
+/// Z4.3: two paused builds, one dependent on the other, are resumed from the inside out.
 #[test]
 fn a_paused_build_behind_a_paused_build_goes_on_first() {
     let mut bench = Bench::gate(&[]);
@@ -109,8 +109,8 @@ fn a_paused_build_behind_a_paused_build_goes_on_first() {
     assert_snapshot!(bench.run(), @"land A as 0A");
 }
 
-/// Z7.3, Z4.3: what ran beside a paused build that is lost has lost what it was given: all of it
-/// runs again, and what was thrown away is no attempt.
+/// Z7.3, Z4.3: if a paused build is lost, all its dependents run again, and their lost attempts do
+/// not count.
 #[test]
 fn children_of_a_paused_build_that_is_lost_run_again_with_its_next_attempt() {
     let mut bench = Bench::gate(&[]);
@@ -143,10 +143,9 @@ fn children_of_a_paused_build_that_is_lost_run_again_with_its_next_attempt() {
     assert_eq!(bench.left, ["A FAILURE"]);
 }
 
-/// Z4.3, J18: what another job left out stays so when a paused build is lost that it would have run
-/// beside: that job is not asked again.
+/// Z4.3, J18: a job that another job did not choose stays skipped when a paused build is lost.
 #[test]
-fn what_another_job_left_out_stays_left_out_when_a_paused_build_is_lost() {
+fn unchosen_jobs_stay_skipped_when_a_paused_build_is_lost() {
     let mut bench = Bench::gate(&[]);
     bench.jobs = vec![
         job("registry"),
@@ -171,8 +170,8 @@ fn what_another_job_left_out_stays_left_out_when_a_paused_build_is_lost() {
     assert_eq!([result(&bench, "both").0, result(&bench, "last").0], [Some(Skipped); 2]);
 }
 
-/// Z4.3, R01: a paused build whose job changes is stopped, and what ran beside it begins again
-/// after its new one.
+/// Z4.3, R01: if the job of a paused build changes, the build is stopped, and its dependents run
+/// again after the new one.
 #[test]
 fn children_of_a_paused_build_whose_job_changes_begin_again() {
     let mut bench = Bench::gate(&[]);
@@ -191,7 +190,7 @@ fn children_of_a_paused_build_whose_job_changes_begin_again() {
     ");
 }
 
-/// Z4.3: a change that leaves takes its paused builds with it.
+/// Z4.3: a dequeued change stops its paused builds.
 #[test]
 fn a_paused_build_is_stopped_when_its_change_leaves() {
     let mut bench = Bench::gate(&[]);
@@ -208,7 +207,7 @@ fn a_paused_build_is_stopped_when_its_change_leaves() {
     ");
 }
 
-/// J12: why a job was skipped names the one that failed, however far behind it stands.
+/// J12: the reason of a skipped job names the job that failed, at any distance.
 #[test]
 fn a_skipped_job_names_the_job_that_failed() {
     let mut bench = Bench::gate(&[]);
@@ -229,8 +228,8 @@ fn on(name: &str, alternatives: &[&str]) -> JobSummary {
     }
 }
 
-/// N14: four nodesets, in their order: the next one is asked for when one cannot be had, as the
-/// same attempt, and nothing is told as NODE_FAILURE while one is left.
+/// N14: nodesets are tried in order within one attempt, and NODE_FAILURE is reported only after the
+/// last.
 #[test]
 fn nodesets_are_tried_in_order_and_the_last_one_fails_the_job() {
     let mut bench = Bench::gate(&[]);
@@ -248,9 +247,13 @@ fn nodesets_are_tried_in_order_and_the_last_one_fails_the_job() {
     bench.end('A', "unit", Success);
     bench.end('A', "other", Success);
     assert_snapshot!(bench.run(), @"land A as 0A");
-    // B finds none of them.
+    // No node is available to B.
     for label in ["two", "three", "four"] {
-        bench.show('B', "unit", ObservedBuild::NoNodes("no machine of it ever answered".to_owned()));
+        bench.show(
+            'B',
+            "unit",
+            ObservedBuild::NoNodes("no machine of it ever answered".to_owned()),
+        );
         bench.run();
         assert_eq!(order(&bench, 'B', "unit").labels, [LabelName::from(label)]);
     }
@@ -261,10 +264,10 @@ fn nodesets_are_tried_in_order_and_the_last_one_fails_the_job() {
     assert_eq!((unit.result(), unit.attempt), (Some(BuildResult::NodeFailure), 1));
 }
 
-/// N14: a nodeset that nobody offers is passed over; a further attempt begins where the last one
-/// came to.
+/// N14: a nodeset that no provider offers is skipped; a further attempt continues with the current
+/// nodeset.
 #[test]
-fn a_nodeset_that_nobody_offers_is_passed_over() {
+fn a_nodeset_that_no_provider_offers_is_skipped() {
     let mut bench = Bench::gate(&[]);
     bench.jobs = vec![on("unit", &["one", "two", "three"])];
     bench.unoffered = ["one".into()].into();
@@ -275,7 +278,11 @@ fn a_nodeset_that_nobody_offers_is_passed_over() {
     bench.run();
     assert_eq!((order(&bench, 'A', "unit").nodeset, order(&bench, 'A', "unit").attempt), (1, 2));
     bench.unoffered = ["one".into(), "two".into(), "three".into()].into();
-    bench.show('A', "unit", ObservedBuild::NoNodes("the provider is full of broken machines".to_owned()));
+    bench.show(
+        'A',
+        "unit",
+        ObservedBuild::NoNodes("the provider is full of broken machines".to_owned()),
+    );
     assert_snapshot!(bench.run(), @r"
     stop A unit (attempt 2)
     A leaves: FAILURE
@@ -287,8 +294,8 @@ fn a_nodeset_that_nobody_offers_is_passed_over() {
     );
 }
 
-/// G02, Z4.3: the jobs of what is behind start only when the holding job of each change ahead has
-/// succeeded.
+/// G02, Z4.3: with `hold-following-changes`, jobs behind start only after the holding job of each
+/// change ahead succeeded.
 #[test]
 fn a_job_that_holds_following_changes_keeps_their_jobs_from_starting() {
     let mut bench = Bench::gate(&[]);
@@ -299,7 +306,7 @@ fn a_job_that_holds_following_changes_keeps_their_jobs_from_starting() {
     bench.approve("ABC");
     assert_snapshot!(bench.run(), @"run A merge on 0A");
     assert_eq!(
-        waits(&bench, "merge"),
+        waiting_jobs(&bench, "merge"),
         "job of a change ahead: merge; job of a change ahead: merge"
     );
     bench.end('A', "merge", Success);
@@ -312,14 +319,14 @@ fn a_job_that_holds_following_changes_keeps_their_jobs_from_starting() {
     run B test on 0AB
     run C merge on 0ABC
     ");
-    // A holding job that fails is out of the way with its change.
+    // A failed holding job leaves with its change.
     bench.end('A', "test", Success);
     bench.end('C', "merge", Failure);
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB"]);
 }
 
-/// D08: of a chain whose first change fails its holding job, nothing else is ever built.
+/// D08: if the first of a chain fails its holding job, nothing else is built.
 #[test]
 fn nothing_behind_a_failed_holding_job_is_built() {
     let mut bench = Bench::gate(&[]);
@@ -335,9 +342,10 @@ fn nothing_behind_a_failed_holding_job_is_built() {
     bench.finish();
     assert_eq!(bench.orders.len(), 1);
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE", "C FAILURE"]);
-    let told = bench.comments();
+    let comments = bench.comments();
     assert_eq!(
-        told.iter()
+        comments
+            .iter()
             .filter(|text| text.contains("depends on a change that failed to merge"))
             .count(),
         2
@@ -357,10 +365,10 @@ fn image_jobs(bench: &mut Bench) {
     ];
 }
 
-/// Z4.3: a job that requires what a change ahead provides waits for it and is given it, the nearest
-/// first; it is enough that the provider is paused. Its own change's jobs are no providers of it.
+/// Z4.3: a job that requires artifacts of changes ahead waits for them and gets the nearest first.
+/// A paused provider is enough. Jobs of its own change do not count.
 #[test]
-fn a_job_waits_for_what_a_change_ahead_provides_and_is_given_it() {
+fn a_job_waits_for_artifacts_of_a_change_ahead_and_gets_them() {
     let mut bench = Bench::gate(&[]);
     image_jobs(&mut bench);
     bench.approve("ABC");
@@ -371,7 +379,7 @@ fn a_job_waits_for_what_a_change_ahead_provides_and_is_given_it() {
     ");
     bench.end('C', "build", Success);
     assert_snapshot!(bench.run(), @"");
-    assert_eq!(waits(&bench, "user"), "requirements: image");
+    assert_eq!(waiting_jobs(&bench, "user"), "requirements: image");
     bench.end('A', "build", Success);
     assert_snapshot!(bench.run(), @"run A user on 0A");
     pause(&mut bench, 'B', "build", json!({}));
@@ -385,23 +393,26 @@ fn a_job_waits_for_what_a_change_ahead_provides_and_is_given_it() {
     assert_eq!(order(&bench, 'C', "user").artifact_builds, [build('B'), build('A')]);
 }
 
-/// Z4.3, D15: what a build provides that two changes ahead share is given once.
+/// Z4.3, D15: artifacts of a build that two changes ahead share are listed once.
 #[test]
-fn what_a_shared_build_provides_is_given_once() {
+fn artifacts_of_a_shared_build_are_given_once() {
     let mut bench = Bench::gate(&[]);
     image_jobs(&mut bench);
     bench.jobs[0].sharing = BuildSharing::InBundle;
     bench.in_project('B', "two");
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.approve("C");
     bench.run();
     bench.end('A', "build", Success);
     bench.end('C', "build", Success);
     bench.run();
-    assert_eq!(order(&bench, 'C', "user").artifact_builds, [order(&bench, 'A', "build").build.clone()]);
+    assert_eq!(
+        order(&bench, 'C', "user").artifact_builds,
+        [order(&bench, 'A', "build").build.clone()]
+    );
 }
 
-/// S07: of a change that is merged nothing is given.
+/// S07: a merged change provides no artifacts.
 #[test]
 fn a_provider_that_is_merged_gives_nothing() {
     let mut bench = Bench::gate(&[]);
@@ -415,9 +426,9 @@ fn a_provider_that_is_merged_gives_nothing() {
     assert_eq!(order(&bench, 'B', "user").artifact_builds, []);
 }
 
-/// Z4.3: where a provider that keeps nobody out failed, what requires it fails and says so.
+/// Z4.3: if a non-voting provider failed, the requiring job fails with that reason.
 #[test]
-fn a_job_whose_provider_failed_fails_and_says_what_it_requires() {
+fn a_job_whose_artifact_provider_failed_fails_with_the_reason() {
     let mut bench = Bench::gate(&[]);
     image_jobs(&mut bench);
     bench.jobs[0].voting = false;
@@ -437,7 +448,7 @@ fn a_job_whose_provider_failed_fails_and_says_what_it_requires() {
     );
 }
 
-/// Z4.3: in a check the changes that it needs and that are tested in the same queue count.
+/// Z4.3: in check, dependencies tested in the same queue provide artifacts.
 #[test]
 fn in_an_independent_pipeline_a_dependency_provides() {
     let mut bench = Bench::new(Manager::Independent, &[]);
@@ -454,12 +465,15 @@ fn in_an_independent_pipeline_a_dependency_provides() {
     run A user on 0A
     run B user on 0AB
     ");
-    assert_eq!(order(&bench, 'B', "user").artifact_builds, [order(&bench, 'A', "build").build.clone()]);
+    assert_eq!(
+        order(&bench, 'B', "user").artifact_builds,
+        [order(&bench, 'A', "build").build.clone()]
+    );
     assert_eq!(order(&bench, 'C', "user").artifact_builds, []);
 }
 
-/// Z4.3: a dependency that is checked in a queue of its own provides too, as far as it is; one that
-/// is unknown gives nothing.
+/// Z4.3: so do dependencies tested in their own queues, as far as known; unknown ones provide
+/// nothing.
 #[test]
 fn a_dependency_in_another_queue_provides() {
     let mut bench = Bench::new(Manager::Independent, &[]);
@@ -475,7 +489,7 @@ fn a_dependency_in_another_queue_provides() {
     bench.approve_needing('B', "A");
     bench.approve_needing('C', "X");
     assert_snapshot!(bench.run(), @"run C user on 0XC");
-    assert_eq!(waits(&bench, "user"), "requirements: image");
+    assert_eq!(waiting_jobs(&bench, "user"), "requirements: image");
     let there = provided(&bench, ProvidingJobState::Available(Some("image-of-a".into())));
     bench.provided.insert(bench.change('A'), there);
     assert_snapshot!(bench.run(), @"run B user on 0AB");
@@ -491,10 +505,10 @@ fn a_dependency_in_another_queue_provides() {
     );
 }
 
-/// Z4.3, Z6.5: of changes that need each other, each tested for itself, none waits for what another
-/// one of them provides.
+/// Z4.3, Z6.5: members of a dependency cycle that are tested separately do not wait for each
+/// other's artifacts.
 #[test]
-fn nobody_waits_for_what_a_change_provides_that_needs_him_in_turn() {
+fn members_of_a_cycle_do_not_wait_for_each_others_artifacts() {
     for is_tied in [false, true] {
         let mut bench = Bench::new(Manager::Independent, &[]);
         image_jobs(&mut bench);
@@ -506,12 +520,14 @@ fn nobody_waits_for_what_a_change_provides_that_needs_him_in_turn() {
             state: ProvidingJobState::Pending,
         };
         let a = bench.change('A');
-        bench.provided.insert(a.clone(), ProvidedArtifacts { change: a.clone(), jobs: vec![offer] });
+        bench
+            .provided
+            .insert(a.clone(), ProvidedArtifacts { change: a.clone(), jobs: vec![offer] });
         let cycle_needs = if is_tied { vec![a.key] } else { Vec::new() };
         let candidates = vec![Candidate { cycle_needs, ..bench.candidate('B', "A") }];
-        bench.arrive(InboxMessageKind::Enqueue { candidates });
+        bench.deliver(InboxMessageKind::Enqueue { candidates });
         let done = bench.run();
         assert_eq!(done.trim(), if is_tied { "run B user on 0AB" } else { "" });
-        assert_eq!(waits(&bench, "user"), if is_tied { "" } else { "requirements: image" });
+        assert_eq!(waiting_jobs(&bench, "user"), if is_tied { "" } else { "requirements: image" });
     }
 }

@@ -67,7 +67,7 @@ fn a_soft_dependency_is_waited_for_only_where_it_runs() {
 
 /// J14
 #[test]
-fn a_job_without_a_vote_keeps_nobody_out() {
+fn a_failed_non_voting_job_does_not_fail_the_change() {
     let mut bench = Bench::gate(&["unit"]);
     bench.jobs.push(JobSummary { voting: false, ..job("lint") });
     bench.approve("A");
@@ -147,9 +147,9 @@ fn a_job_without_nodes_is_ordered_without_a_request() {
     assert_eq!(bench.orders[0].request, None);
 }
 
-/// C2: who waits, looks: a message about a build may be lost like any other.
+/// C2: the queue sends an unclaimed build again by itself, since its message may be lost.
 #[test]
-fn a_build_without_nodes_that_nobody_claims_is_sent_again_each_quarter_of_an_hour() {
+fn an_unclaimed_build_without_nodes_is_sent_again_every_quarter_of_an_hour() {
     let mut bench = Bench::gate(&["unit"]);
     bench.jobs[0].labels = vec![Vec::new()];
     bench.approve("A");
@@ -162,8 +162,7 @@ fn a_build_without_nodes_that_nobody_claims_is_sent_again_each_quarter_of_an_hou
     assert_snapshot!(bench.run(), @"");
     bench.now = bench.now.plus_seconds(1);
     assert_snapshot!(bench.run(), @"send A unit again");
-    // Each of these messages is young; that it is sent the third time is news to whoever counts
-    // what nobody sees to.
+    // Each message is young; the head lists the build after the third send.
     assert!(bench.head.unclaimed.is_empty());
     bench.now = bench.now.plus_seconds(900);
     assert_snapshot!(bench.run(), @"send A unit again");
@@ -175,7 +174,7 @@ fn a_build_without_nodes_that_nobody_claims_is_sent_again_each_quarter_of_an_hou
     assert_snapshot!(bench.run(), @"");
 }
 
-/// G20: the first failure ends the rest where the project asks for it, with one report.
+/// G20: with `fail-fast` the first failure ends the other jobs, with one report.
 #[test]
 fn a_project_that_fails_fast_stops_the_other_jobs_of_the_change() {
     let mut bench = Bench::gate(&[]);
@@ -191,9 +190,9 @@ fn a_project_that_fails_fast_stops_the_other_jobs_of_the_change() {
     assert_eq!(bench.reports.len(), 1);
 }
 
-/// G05: what is behind does not wait for a build to end that is known to fail.
+/// G05: entries behind do not wait for the end of a build that is known to fail.
 #[test]
-fn a_build_known_to_fail_resets_what_is_behind_before_it_ends() {
+fn a_build_known_to_fail_resets_the_entries_behind_before_it_ends() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("AB");
     bench.run();
@@ -206,7 +205,7 @@ fn a_build_known_to_fail_resets_what_is_behind_before_it_ends() {
     assert_snapshot!(bench.run(), @"A leaves: FAILURE");
 }
 
-/// Z4.3: a job's `zuul.child_jobs` says which of the jobs behind it run.
+/// Z4.3: `zuul.child_jobs` chooses which dependents run.
 #[test]
 fn a_job_chooses_which_jobs_follow_it() {
     let mut bench = Bench::gate(&[]);
@@ -227,7 +226,7 @@ fn a_job_chooses_which_jobs_follow_it() {
     assert_eq!(skipped, ["no", "later"]);
 }
 
-/// Z4.3: what jobs returned is given to those behind them; of two, the nearer one's word counts.
+/// Z4.3: returned data is passed to dependents; the nearer job overrides.
 #[test]
 fn a_job_is_given_the_builds_of_all_jobs_before_it_the_nearest_last() {
     let mut bench = Bench::gate(&[]);

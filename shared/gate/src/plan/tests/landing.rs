@@ -1,5 +1,5 @@
-//! Landings: tested is what lands, and what happens when it cannot be; layouts that change
-//! meanwhile.
+//! Landings: what is merged is what was tested, and what happens if it cannot be; layouts that
+//! change meanwhile.
 
 use super::bench::Bench;
 use crate::landing::{Landing, LandingEnd, LandingState, LandingTrouble};
@@ -22,7 +22,7 @@ fn passed(changes: &str) -> Bench {
 
 /// Z6.4
 #[test]
-fn a_branch_that_moved_has_everything_tested_again_on_what_it_is_now() {
+fn after_a_branch_moved_everything_is_tested_again() {
     let mut bench = passed("AB");
     bench.tips.insert("one".to_owned(), "0x".to_owned());
     bench.land();
@@ -54,12 +54,12 @@ fn a_landed_tree_that_was_not_tested_freezes_the_queue() {
     );
 }
 
-/// Z6.5: where nothing is pushed after all, what landed right before is known by the branch, though
-/// its forge may show it as open still.
+/// Z6.5: without a push, the branch proves that the previous change was merged, even if the forge
+/// still shows it as open.
 #[test]
-fn what_lands_behind_its_need_does_not_ask_the_forge_whether_that_is_merged() {
+fn a_landing_right_behind_its_dependency_does_not_ask_the_forge() {
     let mut bench = Bench::gate(&["unit"]);
-    bench.kept = true;
+    bench.keeps_tested_commits = true;
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.run();
@@ -77,10 +77,10 @@ fn what_lands_behind_its_need_does_not_ask_the_forge_whether_that_is_merged() {
     assert_eq!(bench.landings.len(), 2);
 }
 
-/// Z6.4: what is in its branch, and nobody can read, is proven by nothing; an operator's word
-/// counts it as landed.
+/// Z6.4: a merged tree that cannot be read proves nothing; an operator's command makes it count as
+/// merged.
 #[test]
-fn a_landed_tree_that_nobody_can_read_freezes_the_queue_until_an_operator_has_looked() {
+fn an_unreadable_merged_tree_halts_the_queue_until_it_is_resumed() {
     let mut bench = passed("AB");
     bench.tips.insert("one".to_owned(), "0A".to_owned());
     bench.end_landing(LandingEnd::Unproven {
@@ -90,11 +90,11 @@ fn a_landed_tree_that_nobody_can_read_freezes_the_queue_until_an_operator_has_lo
     let why = bench.head.halted.clone().unwrap_or_default();
     assert!(
         why.contains("could not read commit abc")
-            && why.contains("thaw the queue")
+            && why.contains("run `sluice queue resume`")
             && why.len() < 800,
         "{why}"
     );
-    bench.thaw();
+    bench.resume();
     bench.run();
     assert_eq!(
         (bench.left.as_slice(), bench.head.landed.len()),
@@ -104,8 +104,7 @@ fn a_landed_tree_that_nobody_can_read_freezes_the_queue_until_an_operator_has_lo
     assert_eq!(bench.landed, ["0AB"]);
 }
 
-/// R03: what is in a pipeline that the configuration no longer has leaves without a report; what is
-/// landing still lands.
+/// R03: when a pipeline is removed its changes leave without a report; landings are completed.
 #[test]
 fn a_queue_is_emptied_when_its_pipeline_is_gone() {
     let mut bench = passed("A");
@@ -128,7 +127,7 @@ fn a_queue_is_emptied_when_its_pipeline_is_gone() {
 
 /// G15
 #[test]
-fn a_refused_landing_is_told_and_those_behind_are_tested_without_it() {
+fn a_refused_landing_is_reported_and_entries_behind_are_tested_without_it() {
     let mut bench = passed("AB");
     bench.end_landing(LandingEnd::Refused { why: "a review by an owner is missing".to_owned() });
     assert_snapshot!(bench.run(), @r"
@@ -138,11 +137,11 @@ fn a_refused_landing_is_told_and_those_behind_are_tested_without_it() {
     assert!(bench.comments()[0].contains("a review by an owner is missing"));
 }
 
-/// Z6.4: only the landing's end tells what becomes of a change that is landing.
+/// Z6.4: only the end of a landing decides about its change.
 #[test]
 fn nothing_takes_a_change_out_while_it_lands() {
     let mut bench = passed("AB");
-    bench.seen('A', Some("the change was closed"));
+    bench.update('A', Some("the change was closed"));
     bench.revise('A');
     bench.approve("A");
     bench.dequeue('A');
@@ -150,43 +149,48 @@ fn nothing_takes_a_change_out_while_it_lands() {
     assert_eq!(bench.head.slots[0].status, SlotStatus::Landing);
     bench.land();
     bench.run();
-    assert_eq!((bench.left[0].as_str(), bench.arrivals.len()), ("A SUCCESS", 0));
+    assert_eq!((bench.left[0].as_str(), bench.inbox.len()), ("A SUCCESS", 0));
 }
 
 fn trouble() -> Option<LandingTrouble> {
-    Some(LandingTrouble { since: Timestamp(1), why: "the forge is silent".to_owned(), is_connection_removed: false })
+    Some(LandingTrouble {
+        since: Timestamp(1),
+        why: "the forge is silent".to_owned(),
+        is_connection_removed: false,
+    })
 }
 
-/// R06: what nobody can put into its branch an operator takes out, while nobody has begun to: its
-/// landing is over by that.
+/// R06: an operator may dequeue a change whose landing cannot be carried out and was not started.
 #[test]
-fn an_operator_takes_back_a_landing_that_nobody_can_carry_out() {
+fn an_operator_cancels_a_landing_that_cannot_be_carried_out() {
     let mut bench = passed("AB");
     let id = bench.head.slots[0].id.clone();
     bench.dequeue('A');
     assert_snapshot!(bench.run(), @"");
     assert_eq!(
-        (bench.head.slots[0].status, bench.arrivals.len()),
+        (bench.head.slots[0].status, bench.inbox.len()),
         (SlotStatus::Landing, 1),
         "it may land any moment"
     );
     bench.landings.get_mut(&id).unwrap().trouble = trouble();
     bench.run();
-    assert_eq!((bench.left.clone(), bench.arrivals.len()), (vec!["A DEQUEUED".to_owned()], 0));
+    assert_eq!((bench.left.clone(), bench.inbox.len()), (vec!["A DEQUEUED".to_owned()], 0));
     let LandingState::Ended { end: LandingEnd::Refused { why }, .. } = &bench.landings[&id].state
     else {
         panic!("{:?}", bench.landings[&id].state)
     };
-    assert_eq!(why, "an operator took it out: it hangs");
-    assert!(bench.turns.values().all(|seen| seen.lock.holder.is_none()), "its branch is free");
+    assert_eq!(why, "an operator dequeued it: it hangs");
+    assert!(
+        bench.branch_locks.values().all(|seen| seen.lock.holder.is_none()),
+        "its branch is free"
+    );
     bench.finish();
     assert_eq!(bench.landed, ["0B"]);
 }
 
-/// R06, Z6.4: what somebody has begun to land, or may have by a push without an answer, is not
-/// taken back: its end tells.
+/// R06, Z6.4: a landing that was started, or that may have pushed, cannot be cancelled.
 #[test]
-fn what_may_be_in_its_branch_is_not_taken_back() {
+fn a_landing_that_may_have_merged_is_not_cancelled() {
     let begun = |landing: &mut Landing| {
         landing.state = LandingState::Attempting { tip: landing.base.clone() }
     };
@@ -198,14 +202,14 @@ fn what_may_be_in_its_branch_is_not_taken_back() {
         may_land(landing);
         bench.dequeue('A');
         assert_eq!(bench.run(), "");
-        assert_eq!((bench.head.slots[0].status, bench.arrivals.len()), (SlotStatus::Landing, 1));
+        assert_eq!((bench.head.slots[0].status, bench.inbox.len()), (SlotStatus::Landing, 1));
     }
 }
 
-/// R06, Z6.4: where nobody can ask its forge any more an operator's word is the end of that, too;
-/// that it did not land is not said.
+/// R06, Z6.4: if the connection was removed, an operator ends that too; whether the change was
+/// merged stays unknown.
 #[test]
-fn what_may_be_in_its_branch_is_taken_back_where_its_connection_is_gone() {
+fn a_landing_without_a_connection_is_cancelled_although_it_may_have_merged() {
     let begun = |landing: &mut Landing| {
         landing.state = LandingState::Attempting { tip: landing.base.clone() }
     };
@@ -214,11 +218,12 @@ fn what_may_be_in_its_branch_is_taken_back_where_its_connection_is_gone() {
         let mut bench = passed("AB");
         let id = bench.head.slots[0].id.clone();
         let landing = bench.landings.get_mut(&id).unwrap();
-        landing.trouble = trouble().map(|trouble| LandingTrouble { is_connection_removed: true, ..trouble });
+        landing.trouble =
+            trouble().map(|trouble| LandingTrouble { is_connection_removed: true, ..trouble });
         may_land(landing);
         bench.dequeue('A');
         bench.run();
-        assert_eq!((bench.left.clone(), bench.arrivals.len()), (vec!["A DEQUEUED".to_owned()], 0));
+        assert_eq!((bench.left.clone(), bench.inbox.len()), (vec!["A DEQUEUED".to_owned()], 0));
         let LandingState::Ended { end: LandingEnd::Unproven { why }, .. } =
             &bench.landings[&id].state
         else {
@@ -226,7 +231,7 @@ fn what_may_be_in_its_branch_is_taken_back_where_its_connection_is_gone() {
         };
         assert!(
             why.starts_with(
-                "an operator took it out: it hangs; it is unknown whether it was merged"
+                "an operator dequeued it: it hangs; it is unknown whether it was merged"
             ),
             "{why}"
         );
@@ -234,13 +239,13 @@ fn what_may_be_in_its_branch_is_taken_back_where_its_connection_is_gone() {
     }
 }
 
-/// R06, Z6.5: of a bundle nothing lands where its first landing is taken back; where one has
-/// landed, the others are not given up.
+/// R06, Z6.5: cancelling the first landing of a bundle cancels all; after the first is merged, the
+/// others cannot be cancelled.
 #[test]
 fn a_bundle_is_taken_back_as_a_whole_or_not_at_all() {
     let cycle = || {
         let mut bench = Bench::gate(&["unit"]);
-        bench.approve_cycle("AB", "");
+        bench.approve_bundle("AB", "");
         bench.run();
         bench.pass("AB");
         bench.run();
@@ -265,70 +270,70 @@ fn a_bundle_is_taken_back_as_a_whole_or_not_at_all() {
     troubled(&mut half);
     half.dequeue('B');
     assert_snapshot!(half.run(), @"");
-    assert_eq!((half.left.len(), half.arrivals.len()), (0, 1));
+    assert_eq!((half.left.len(), half.inbox.len()), (0, 1));
 }
 
-/// G12, Z6.4: what took a change out while it was landing is heard where it does not land.
+/// G12, Z6.4: an update that arrives during a landing is applied if the landing fails.
 #[test]
 fn a_change_that_loses_its_approval_while_it_lands_leaves_if_its_branch_has_moved() {
     let mut bench = passed("AB");
-    bench.seen(
+    bench.update(
         'A',
         Some("This change is unable to merge due to a missing merge requirement: a review."),
     );
     assert_snapshot!(bench.run(), @"");
-    assert_eq!(bench.arrivals.len(), 1, "it waits for the landing's end");
+    assert_eq!(bench.inbox.len(), 1, "it waits for the landing's end");
     bench.tips.insert("one".to_owned(), "0x".to_owned());
     bench.finish();
     assert_eq!(bench.left, ["A DEQUEUED", "B SUCCESS"]);
     assert_eq!(bench.landed, ["0xB"], "nothing unapproved landed");
-    assert!(bench.arrivals.is_empty());
+    assert!(bench.inbox.is_empty());
 }
 
-/// G12, Z6.5: so does a bundle one of which lost its approval before any of it was in its branch.
+/// G12, Z6.5: so is one for a bundle of which no member was merged.
 #[test]
 fn a_bundle_leaves_that_loses_an_approval_while_it_lands_and_is_not_merged() {
     let mut bench = Bench::gate(&["unit"]);
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
     bench.pass("AB");
     bench.run();
-    bench.seen('B', Some("it is not approved"));
+    bench.update('B', Some("it is not approved"));
     bench.tips.insert("one".to_owned(), "0x".to_owned());
     bench.finish();
     assert_eq!((bench.left.len(), bench.landed.len()), (2, 0), "{:?}", bench.left);
-    assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
+    assert!(bench.head.slots.is_empty() && bench.inbox.is_empty());
 }
 
-/// G12, C03: what has to wait for a landing holds up no news of other changes, or they would land
-/// meanwhile.
+/// G12, C03: a message that waits for a landing does not delay updates of other changes, which
+/// would be merged meanwhile.
 #[test]
-fn a_change_that_loses_its_approval_does_not_land_because_news_of_another_one_waits() {
+fn a_waiting_message_does_not_delay_the_update_of_another_change() {
     let mut bench = passed("AB");
     bench.revise('A');
     bench.approve("A");
-    bench.seen('B', Some("it is not approved"));
+    bench.update('B', Some("it is not approved"));
     bench.land();
     bench.run();
     assert_eq!(bench.left, ["B DEQUEUED", "A SUCCESS"]);
-    assert_eq!((bench.landings.len(), bench.arrivals.len()), (1, 0));
+    assert_eq!((bench.landings.len(), bench.inbox.len()), (1, 0));
 }
 
-/// Z6.4: what enters keeps its order: nothing passes by what has to wait for a landing.
+/// Z6.4: enqueue messages keep their order: none overtakes one that waits for a landing.
 #[test]
-fn what_is_enqueued_behind_a_revision_that_waits_for_a_landing_waits_with_it() {
+fn enqueue_messages_do_not_overtake_one_that_waits_for_a_landing() {
     let mut bench = passed("A");
     bench.revise('A');
     bench.approve("AC");
     assert_snapshot!(bench.run(), @"");
-    assert_eq!((bench.head.slots.len(), bench.arrivals.len()), (1, 2));
+    assert_eq!((bench.head.slots.len(), bench.inbox.len()), (1, 2));
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AC"]);
-    assert!(bench.arrivals.is_empty());
+    assert!(bench.inbox.is_empty());
 }
 
-/// Z6.5: where changes do not stand behind what they need, whoever lands them has to see that it is
-/// merged; then they are tested on their branch alone.
+/// Z6.5: outside dependent pipelines the reporter checks that dependencies are merged; then the
+/// change is tested on its branch alone.
 #[test]
 fn outside_a_dependent_pipeline_nothing_that_a_change_needs_counts_as_landed() {
     for (manager, needs) in
@@ -351,8 +356,7 @@ fn outside_a_dependent_pipeline_nothing_that_a_change_needs_counts_as_landed() {
             bench.landings.values().find(|landing| landing.change == bench.change('A')).unwrap();
         assert_eq!(landing.needs.len(), needs, "{manager:?}");
         if needs == 0 {
-            // B was merged into something that was changed before, so that A's tests say nothing of
-            // it.
+            // B was merged onto another state, so A's tests say nothing about it.
             bench.tips.insert("one".to_owned(), "0yB".to_owned());
             bench.finish();
             assert_eq!(bench.landed, ["0yBA"], "{manager:?}");
@@ -360,9 +364,9 @@ fn outside_a_dependent_pipeline_nothing_that_a_change_needs_counts_as_landed() {
     }
 }
 
-/// Z6.5: a forge that is read a moment later need not show yet what landed here.
+/// Z6.5: the forge need not show at once what was just merged here.
 #[test]
-fn what_a_change_needs_and_what_landed_before_it_in_a_serial_pipeline_counts_as_landed() {
+fn a_dependency_merged_before_in_a_serial_pipeline_counts_as_merged() {
     let mut bench = Bench::new(Manager::Serial, &["unit"]);
     bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
     bench.approve("B");
@@ -374,21 +378,21 @@ fn what_a_change_needs_and_what_landed_before_it_in_a_serial_pipeline_counts_as_
     assert_eq!(bench.landed, ["0B", "0BA"]);
 }
 
-/// Z6.4: a forge tells of a change that its own landing merged as of one that somebody else merged.
+/// Z6.4: the forge reports a change merged by its own landing as merged by someone else.
 #[test]
-fn what_a_forge_tells_of_a_landing_itself_is_heard_in_vain() {
+fn a_forges_report_of_our_own_landing_changes_nothing() {
     let mut bench = passed("AB");
-    bench.seen('A', Some("the change was merged by somebody else"));
+    bench.update('A', Some("the change was merged outside this queue"));
     assert_snapshot!(bench.run(), @"");
     bench.finish();
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
-    assert!(bench.arrivals.is_empty());
+    assert!(bench.inbox.is_empty());
 }
 
-/// Z6.4, Z6.5: a landing that finds its change merged by somebody else is the first to tell its
-/// queue, whose news may be lost.
+/// Z6.4, Z6.5: a landing that finds its change merged by someone else reaches the queue first; the
+/// update may be lost.
 #[test]
-fn what_a_landing_finds_merged_by_somebody_else_leaves_and_what_needs_it_stays() {
+fn a_change_found_merged_by_someone_else_leaves_and_its_dependents_stay() {
     let elsewhere =
         || LandingEnd::MergedElsewhere { tip: Commit { id: "abc".into(), tree: "0x".into() } };
     let mut bench = Bench::gate(&["unit"]);
@@ -410,7 +414,7 @@ fn what_a_landing_finds_merged_by_somebody_else_leaves_and_what_needs_it_stays()
     assert_eq!(bench.landed, ["0xB", "0xBC"]);
 }
 
-/// C01: while a layout is settling nothing enters and nothing lands.
+/// C01: while a layout is pending nothing is enqueued and nothing is merged.
 #[test]
 fn a_landed_configuration_holds_everything_until_it_is_live() {
     let mut bench = Bench::gate(&["unit"]);
@@ -456,7 +460,7 @@ fn a_new_layout_keeps_builds_whose_job_is_the_same_and_stops_the_others() {
     assert_eq!(bench.orders.len(), 4);
 }
 
-/// R01, Z6.4: a build that tested another tree is not kept, whatever its job's hash.
+/// R01, Z6.4: a build that tested another tree is not kept, even if its job is unchanged.
 #[test]
 fn a_new_layout_on_a_moved_branch_tests_everything_again() {
     let mut bench = Bench::gate(&["unit"]);
@@ -474,26 +478,24 @@ fn a_new_layout_on_a_moved_branch_tests_everything_again() {
     assert_eq!(bench.landed, ["0xA", "0xAB"]);
 }
 
-/// Z6.4: what is told while a change lands is heard after it; by then there is nothing left to
-/// merge.
+/// Z6.4: an update that arrives during a landing is applied after it; the change has left by then.
 #[test]
 fn a_revision_uploaded_while_its_change_lands_is_not_enqueued_again() {
     let mut bench = passed("A");
     bench.revise('A');
-    bench.seen('A', None);
+    bench.update('A', None);
     bench.approve("A");
     bench.finish();
     assert_eq!(bench.landed, ["0A"]);
-    assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
+    assert!(bench.head.slots.is_empty() && bench.inbox.is_empty());
 }
 
-/// Z6.4, G14: a push merges the revision that it brings alone: another one that was uploaded
-/// meanwhile is open still, and is gated.
+/// Z6.4, G14: a push merges only its revision: a newer one is still open and is gated.
 #[test]
 fn a_revision_uploaded_while_a_push_lands_the_one_before_enters() {
     for (is_kept, is_revised) in [(true, true), (true, false), (false, true)] {
         let mut bench = Bench::gate(&["unit"]);
-        bench.kept = is_kept;
+        bench.keeps_tested_commits = is_kept;
         bench.approve("A");
         bench.run();
         bench.pass("A");
@@ -501,7 +503,7 @@ fn a_revision_uploaded_while_a_push_lands_the_one_before_enters() {
         if is_revised {
             bench.revise('A');
         }
-        bench.seen('A', None);
+        bench.update('A', None);
         bench.approve("A");
         bench.land();
         bench.run();
@@ -510,7 +512,7 @@ fn a_revision_uploaded_while_a_push_lands_the_one_before_enters() {
         assert_eq!(bench.left, ["A SUCCESS"]);
         let enters = usize::from(is_kept && is_revised);
         assert_eq!(
-            (bench.head.slots.len(), bench.arrivals.len()),
+            (bench.head.slots.len(), bench.inbox.len()),
             (enters, 0),
             "{is_kept} {is_revised}"
         );
@@ -519,12 +521,11 @@ fn a_revision_uploaded_while_a_push_lands_the_one_before_enters() {
     }
 }
 
-/// D08: what depends on the newer revision of a change that a push landed waits for that one, and
-/// leaves with it.
+/// D08: a change that depends on the newer revision waits for it, and leaves with it.
 #[test]
-fn what_needs_a_revision_that_fails_does_not_land_by_the_one_that_a_push_landed_before() {
+fn dependents_of_a_failing_newer_revision_are_not_satisfied_by_the_pushed_one() {
     let mut bench = Bench::gate(&["unit"]);
-    bench.kept = true;
+    bench.keeps_tested_commits = true;
     bench.approve("A");
     bench.run();
     bench.pass("A");
@@ -533,7 +534,7 @@ fn what_needs_a_revision_that_fails_does_not_land_by_the_one_that_a_push_landed_
     bench.land();
     bench.run();
     assert_eq!(bench.left, ["A SUCCESS"]);
-    // Without the newer revision there is nothing that it could stand behind.
+    // Without the newer revision the dependency is missing.
     bench.approve_needing('B', "A");
     bench.run();
     assert_eq!(bench.head.slots.len(), 0);
@@ -549,19 +550,20 @@ fn what_needs_a_revision_that_fails_does_not_land_by_the_one_that_a_push_landed_
     assert_eq!(bench.head.slots.len(), 0);
 }
 
-/// Changes that passed behind each other, and whose tested commits are kept.
+/// Returns changes that passed on top of each other, with kept commits.
 fn passed_and_kept(changes: &str) -> Bench {
     let mut bench = Bench::gate(&["unit"]);
-    bench.kept = true;
+    bench.keeps_tested_commits = true;
     bench.approve(changes);
     bench.run();
     bench.pass(changes);
     bench
 }
 
-/// Z6.4: one move of a branch lands a run of what passed; each is ordered, and leaves, by itself.
+/// Z6.4: one move of the branch merges a run of passed changes; each is ordered and leaves
+/// separately.
 #[test]
-fn what_passed_behind_a_landing_is_ordered_with_it_where_its_branch_can_be_moved() {
+fn passed_followers_are_ordered_with_a_landing_that_moves_the_branch() {
     let mut bench = passed_and_kept("ABC");
     assert_snapshot!(bench.run(), @r"
     land A as 0A
@@ -578,11 +580,11 @@ fn what_passed_behind_a_landing_is_ordered_with_it_where_its_branch_can_be_moved
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "C SUCCESS"]);
 }
 
-/// Z6.4: a run ends where something has not passed yet, and what passes later lands later.
+/// Z6.4: a run ends at an entry that has not passed, which is merged later.
 #[test]
 fn a_run_ends_where_something_has_not_passed() {
     let mut bench = Bench::gate(&["unit"]);
-    bench.kept = true;
+    bench.keeps_tested_commits = true;
     bench.approve("ABCD");
     bench.run();
     bench.pass("ABD");
@@ -594,12 +596,12 @@ fn a_run_ends_where_something_has_not_passed() {
     assert_eq!(bench.landed, ["0A", "0AB", "0ABC", "0ABCD"]);
 }
 
-/// C01, Z6.4: configuration lands by itself, for what is behind it is tested anew under what it
-/// brings.
+/// C01, Z6.4: a configuration change is merged alone, since changes behind are tested again under
+/// it.
 #[test]
 fn configuration_is_no_part_of_a_run() {
     let mut bench = Bench::gate(&["unit"]);
-    bench.kept = true;
+    bench.keeps_tested_commits = true;
     bench.configuring.insert('B');
     bench.approve("ABC");
     bench.run();
@@ -607,7 +609,7 @@ fn configuration_is_no_part_of_a_run() {
     assert_snapshot!(bench.run(), @"land A as 0A");
 }
 
-/// Z6.4: nothing of a run lands on a branch that moved, and all of it is tested again.
+/// Z6.4: if the branch moved, nothing of a run is merged, and all is tested again.
 #[test]
 fn a_branch_that_moved_has_a_whole_run_tested_again() {
     let mut bench = passed_and_kept("ABC");
@@ -618,10 +620,10 @@ fn a_branch_that_moved_has_a_whole_run_tested_again() {
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "C SUCCESS"]);
 }
 
-/// R06, Z6.4: whichever of a run an operator takes back, what is ahead of it lands as it was
-/// tested, and what is behind it is tested without.
+/// R06, Z6.4: if an operator cancels one of a run, those ahead are merged as tested, and those
+/// behind are tested without it.
 #[test]
-fn a_run_goes_on_without_what_is_taken_back() {
+fn a_run_goes_on_without_a_cancelled_change() {
     let rows = [
         ('A', ["0B", "0BC"], ["B", "C"]),
         ('B', ["0A", "0AC"], ["A", "C"]),
@@ -639,13 +641,16 @@ fn a_run_goes_on_without_what_is_taken_back() {
         bench.finish();
         assert_eq!(bench.landed, landed);
         assert_eq!(bench.left[1..], left.map(|change| format!("{change} SUCCESS")));
-        assert!(bench.turns.values().all(|seen| seen.lock.holder.is_none()), "the branch is free");
+        assert!(
+            bench.branch_locks.values().all(|seen| seen.lock.holder.is_none()),
+            "the branch is free"
+        );
     }
 }
 
-/// G15, Z6.4: what was to land behind a change that its forge refuses is tested without it.
+/// G15, Z6.4: a follower of a refused change is tested without it.
 #[test]
-fn a_run_goes_on_without_what_is_refused() {
+fn a_run_goes_on_without_a_refused_change() {
     let mut bench = passed_and_kept("ABC");
     bench.run();
     bench.end_landing(LandingEnd::Refused { why: "the change was closed".to_owned() });
@@ -654,9 +659,9 @@ fn a_run_goes_on_without_what_is_refused() {
     assert_eq!(bench.left, ["A MERGE_FAILURE", "B SUCCESS", "C SUCCESS"]);
 }
 
-/// Z6.4: a follower that its forge refuses leaves, though what is ahead of it has not landed yet.
+/// Z6.4: a refused follower leaves, although those ahead are not merged yet.
 #[test]
-fn what_is_refused_behind_a_landing_leaves_and_holds_up_nothing() {
+fn a_refused_follower_leaves_and_holds_up_nothing() {
     let mut bench = passed_and_kept("ABC");
     bench.run();
     let second = bench.head.slots[1].id.clone();

@@ -1,11 +1,11 @@
-//! A plan is one transaction, however long the queue.
+//! Each plan fits into one transaction, however long the queue is.
 
 use super::bench::{Bench, job};
+use crate::branch_lock::{BranchLock, BranchLockHolder, BranchLockView, branch_of};
 use crate::inbox::InboxMessageKind;
 use crate::landing::LandingEnd;
-use crate::plan::{BUNDLE_MAX, ChangesLimit, RECORDS_MAX, ObservedBuild};
+use crate::plan::{BUNDLE_MAX, ChangesLimit, ObservedBuild, RECORDS_MAX};
 use crate::queue::SlotStatus;
-use crate::branch_lock::{BranchLock, BranchLockHolder, BranchLockView, branch_of};
 use sluice_config::pipeline::Manager;
 use sluice_model::QueueKey;
 use sluice_model::build::BuildResult::{Failure, Success};
@@ -56,18 +56,18 @@ fn a_queue_longer_than_a_transaction_follows_a_new_layout_in_plans_that_fit() {
     assert_eq!(bench.under_way().len(), 120);
 }
 
-/// Z6.5, Z6.7: what stands before what it needs, since a plan had no room for its leaving, fails
-/// until the next takes it out.
+/// Z6.5, Z6.7: an entry whose dependency is behind it, for want of room to dequeue it, fails until
+/// the next plan dequeues it.
 #[test]
-fn what_lost_its_place_behind_what_it_needs_fails_until_a_plan_has_room_for_its_leaving() {
+fn an_entry_ahead_of_its_dependency_fails_until_a_plan_can_dequeue_it() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.approve("NC");
     bench.run();
-    bench.seen_needing('A', "N");
-    (0..90).for_each(|_| bench.seen('Z', None));
-    assert!(bench.look().1, "not all of it fits into one plan");
+    bench.update_needing('A', "N");
+    (0..90).for_each(|_| bench.update('Z', None));
+    assert!(bench.plan_once().1, "not all of it fits into one plan");
     let first = &bench.head.slots[0];
     assert_eq!((&first.change, first.status), (&bench.change('B'), SlotStatus::Failing));
     assert_eq!(bench.left, ["A DEQUEUED"]);
@@ -77,8 +77,7 @@ fn what_lost_its_place_behind_what_it_needs_fails_until_a_plan_has_room_for_its_
     assert_eq!(bench.landed, ["0N", "0NC", "0NCA"]);
 }
 
-/// Z6.5, Z6.7: each branch of a bundle that another queue did not let go is taken on one more
-/// condition, which counts as a record does.
+/// Z6.5, Z6.7: taking over a branch lock for a bundle adds a condition that counts as a record.
 #[test]
 fn a_bundle_that_passes_others_by_on_all_its_branches_takes_them_in_a_plan_that_fits() {
     let mut bench = Bench::gate(&["unit"]);
@@ -97,22 +96,24 @@ fn a_bundle_that_passes_others_by_on_all_its_branches_takes_them_in_a_plan_that_
             has_landed_members: false,
             since: bench.now,
         });
-        bench.turns.insert(turn.branch.clone(), BranchLockView { lock: turn, is_abandoned: false });
+        bench
+            .branch_locks
+            .insert(turn.branch.clone(), BranchLockView { lock: turn, is_abandoned: false });
     }
-    bench.approve_cycle(changes, "");
+    bench.approve_bundle(changes, "");
     bench.run();
     bench.pass(changes);
     bench.run();
     assert!(bench.landings.is_empty(), "its branches are others'");
-    bench.turns.values_mut().for_each(|seen| seen.is_abandoned = true);
-    (0..66).for_each(|_| bench.seen('Z', None));
+    bench.branch_locks.values_mut().for_each(|seen| seen.is_abandoned = true);
+    (0..66).for_each(|_| bench.update('Z', None));
     bench.run();
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
     let order = bench.landings.values().next().expect("it is to land");
-    assert_eq!((order.later_members.len(), bench.arrivals.len()), (BUNDLE_MAX - 1, 0));
+    assert_eq!((order.later_members.len(), bench.inbox.len()), (BUNDLE_MAX - 1, 0));
 }
 
-/// Z6.7: so does an item with more jobs than a transaction could stop.
+/// Z6.7: an item with more jobs than fit into a transaction is stopped in several plans.
 #[test]
 fn an_item_with_sixty_jobs_is_reset_in_plans_that_fit() {
     let names: Vec<String> = (0..60).map(|number| format!("job-{number:02}")).collect();
@@ -122,61 +123,61 @@ fn an_item_with_sixty_jobs_is_reset_in_plans_that_fit() {
     bench.end('a', "job-00", Failure);
     bench.run();
     assert_eq!(bench.under_way().len(), 119);
-    bench.seen('b', Some("the change was closed"));
+    bench.update('b', Some("the change was closed"));
     bench.run();
     assert_eq!(bench.under_way().len(), 59);
     assert_eq!(bench.left, ["b DEQUEUED"]);
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
 
-/// Z6.7: a thousand changes stand in one queue; what does not fit into the head waits, in its
-/// order, and is admitted when something leaves.
+/// Z6.7: a queue holds a thousand changes; those beyond the head's size wait in order until others
+/// leave.
 #[test]
 fn a_head_that_is_full_lets_arrivals_wait_until_something_leaves() {
     let (mut bench, _) = long(1_300, 3, &["unit"]);
     bench.run();
-    let (here, waiting) = (bench.head.slots.len(), bench.arrivals.len());
+    let (here, waiting) = (bench.head.slots.len(), bench.inbox.len());
     assert!(
         (1_000..1_300).contains(&here) && here + waiting == 1_300,
         "{here} are here and {waiting} wait"
     );
     assert!(serde_json::to_string(&bench.head.stored()).unwrap().len() < 32 << 10);
-    let next = bench.arrivals[0].clone();
+    let next = bench.inbox[0].clone();
     bench.land_rounds(4);
     assert_eq!(bench.landed.len(), 4);
-    let (here, still) = (bench.head.slots.len(), bench.arrivals.len());
+    let (here, still) = (bench.head.slots.len(), bench.inbox.len());
     assert!(
         still < waiting && here + still == 1_296,
         "{here} are here and {still} of {waiting} wait"
     );
-    assert!(bench.arrivals.iter().all(|arrival| arrival.id > next.id), "the oldest entered first");
+    assert!(bench.inbox.iter().all(|message| message.id > next.id), "the oldest entered first");
 }
 
-/// G12, Z6.7: news are heard while others wait for a place, even of a change that is to enter once
-/// more; its leaving makes place.
+/// G12, Z6.7: updates are applied while other messages wait for room, even for a change that is to
+/// be enqueued again.
 #[test]
 fn a_change_of_a_full_queue_that_loses_its_approval_leaves_and_does_not_land() {
     let (mut bench, changes) = long(1_300, 3, &["unit"]);
     bench.run();
-    let waiting = bench.arrivals.len();
+    let waiting = bench.inbox.len();
     let named: Vec<char> = changes.chars().take(2).collect();
     bench.approve(&named[0].to_string());
     bench.pass(&changes);
     for change in named {
-        bench.seen(change, Some("it is not approved"));
+        bench.update(change, Some("it is not approved"));
     }
     bench.run();
     assert_eq!(bench.left, ["a DEQUEUED", "b DEQUEUED"]);
     assert!(bench.landings.is_empty());
-    // The one that is to enter once more, and what takes it out again, wait behind the others.
-    assert_eq!(bench.arrivals.len(), waiting - 2 + 2);
+    // The enqueue message and its update wait behind the others.
+    assert_eq!(bench.inbox.len(), waiting - 2 + 2);
     bench.land_rounds(1);
     assert_eq!(bench.landed, ["0c"], "the queue goes on");
 }
 
-/// Z6.7: what nobody has asked about yet is not written when what is ahead of it changes.
+/// Z6.7: an item without results is not written when its predecessor changes.
 #[test]
-fn a_failure_ahead_of_hundreds_that_wait_writes_only_what_was_being_tested() {
+fn a_failure_ahead_of_hundreds_writes_only_tested_items() {
     let (mut bench, changes) = long(400, 3, &["unit"]);
     bench.run();
     let before: Vec<u64> = bench.head.slots.iter().map(|slot| slot.version).collect();
@@ -188,8 +189,8 @@ fn a_failure_ahead_of_hundreds_that_wait_writes_only_what_was_being_tested() {
     assert!(bench.head.slots[3..].iter().all(|slot| slot.generation == 1));
 }
 
-/// Z6.4, Z6.7: of many that are tested and move, each is written once with its reason, however many
-/// plans it takes.
+/// Z6.4, Z6.7: of many tested entries that move, each is written once with its reason, in any
+/// number of plans.
 #[test]
 fn a_failure_ahead_of_very_many_that_are_tested_writes_each_of_them_once() {
     let (mut bench, changes) = long(150, 0, &["unit"]);
@@ -198,7 +199,7 @@ fn a_failure_ahead_of_very_many_that_are_tested_writes_each_of_them_once() {
         bench.head.slots[1..].iter().map(|slot| (slot.id.clone(), slot.version)).collect();
     bench.end(changes.chars().next().unwrap(), "unit", Failure);
     let plans = bench.plans;
-    while bench.look().1 {
+    while bench.plan_once().1 {
         assert!(bench.plans - plans < 10, "they do not come to an end");
     }
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
@@ -213,10 +214,10 @@ fn a_failure_ahead_of_very_many_that_are_tested_writes_each_of_them_once() {
     }
 }
 
-/// G18, Z6.7: a queue freezes while more builds are to be stopped than one plan has room for; the
-/// word that lets it go on is heard.
+/// G18, Z6.7: a queue halts while more builds are to be stopped than one plan holds; the resume
+/// command is applied.
 #[test]
-fn a_frozen_queue_that_has_very_many_builds_to_stop_hears_an_operator() {
+fn a_halted_queue_with_many_builds_to_stop_applies_commands() {
     let (mut bench, changes) = long(150, 0, &["unit"]);
     bench.run();
     let named: Vec<char> = changes.chars().take(2).collect();
@@ -226,9 +227,9 @@ fn a_frozen_queue_that_has_very_many_builds_to_stop_hears_an_operator() {
         landed: Commit { id: "abc".into(), tree: "strange".into() },
     });
     bench.end(named[1], "unit", Failure);
-    assert!(!bench.look().1, "nothing moves in a frozen queue");
+    assert!(!bench.plan_once().1, "nothing moves in a frozen queue");
     assert!(bench.head.halted.is_some());
-    bench.thaw();
+    bench.resume();
     bench.run();
     assert_eq!(
         (bench.head.halted.as_ref(), bench.left.as_slice()),
@@ -237,7 +238,7 @@ fn a_frozen_queue_that_has_very_many_builds_to_stop_hears_an_operator() {
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
 
-/// Z6.4: what somebody else wrote is never too long for a record.
+/// Z6.4: a text from outside never exceeds a record.
 #[test]
 fn a_conflict_in_very_many_files_fits_into_the_records() {
     let mut bench = Bench::gate(&["unit"]);
@@ -251,7 +252,7 @@ fn a_conflict_in_very_many_files_fits_into_the_records() {
     assert!(bench.comments().iter().all(|comment| comment.len() < 16 << 10));
 }
 
-/// R01: a job that changes and changes back is a build of its own each time.
+/// R01: a job that changes and changes back gets a new build each time.
 #[test]
 fn a_job_whose_configuration_comes_back_is_given_another_build() {
     let mut bench = Bench::gate(&["unit"]);
@@ -267,33 +268,33 @@ fn a_job_whose_configuration_comes_back_is_given_another_build() {
     assert_eq!((bench.orders.len(), ids.len()), (3, 3));
 }
 
-/// Z6.1: a pipeline that is full says so in Zuul's words, to each that stays out; what leaves makes
-/// room for others.
+/// Z6.1: a full pipeline reports so in Zuul's words to each refused change; a change that leaves
+/// makes room.
 #[test]
-fn a_pipeline_with_a_limit_tells_what_it_has_no_place_for() {
+fn a_full_pipeline_reports_refused_changes() {
     let mut bench = Bench::gate(&["unit"]);
     bench.changes = Some(ChangesLimit { max: 4, in_other_queues: 1 });
     bench.approve("ABC");
-    bench.approve_cycle("DE", "");
+    bench.approve_bundle("DE", "");
     bench.approve("F");
     bench.run();
     assert_eq!(bench.head.slots.len(), 3);
-    let told = bench.comments();
-    let of_cycle = "Unable to enqueue change: 2 additional changes would exceed pipeline max of 4 under current conditions";
+    let comments = bench.comments();
+    let of_bundle = "Unable to enqueue change: 2 additional changes would exceed pipeline max of 4 under current conditions";
     let of_one = "Unable to enqueue change: 1 additional changes would exceed pipeline max of 4 under current conditions";
-    assert_eq!(told.iter().filter(|text| text.contains(of_cycle)).count(), 2);
-    assert_eq!(told.iter().filter(|text| text.contains(of_one)).count(), 1);
-    bench.approve_cycle("GHIJK", "");
+    assert_eq!(comments.iter().filter(|text| text.contains(of_bundle)).count(), 2);
+    assert_eq!(comments.iter().filter(|text| text.contains(of_one)).count(), 1);
+    bench.approve_bundle("GHIJK", "");
     bench.run();
     let text = "Unable to enqueue change: 5 changes to enqueue greater than pipeline max of 4";
-    assert_eq!(bench.comments().iter().filter(|told| told.contains(text)).count(), 5);
+    assert_eq!(bench.comments().iter().filter(|comment| comment.contains(text)).count(), 5);
     bench.finish();
     bench.approve("F");
     bench.finish();
     assert_eq!(bench.landed.last().map(String::as_str), Some("0ABCF"));
 }
 
-/// Z6.1: outside of dependent pipelines what a change is tested on counts too.
+/// Z6.1: outside dependent pipelines the dependencies of a change count too.
 #[test]
 fn a_limit_counts_the_changes_that_others_are_tested_on() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
@@ -307,10 +308,9 @@ fn a_limit_counts_the_changes_that_others_are_tested_on() {
     assert_eq!(here, [u64::from(u32::from('A')), u64::from(u32::from('E'))]);
 }
 
-/// Z1.1: what is first in a queue gets nodes before what is behind in another one, whoever asked
-/// first.
+/// Z1.1: nodes go first to entries near the front of their queue, whichever asked first.
 #[test]
-fn requests_for_nodes_go_by_the_place_in_the_queue() {
+fn node_requests_are_ordered_by_queue_position() {
     let (mut bench, _) = long(14, 20, &["unit"]);
     bench.run();
     let row = |at: usize| bench.orders[at].request.as_ref().unwrap().row.clone();
@@ -319,9 +319,9 @@ fn requests_for_nodes_go_by_the_place_in_the_queue() {
     assert_eq!(relative[9..], ["0009", "0010", "0010", "0010", "0010"]);
 }
 
-/// Z6.7: a hundred changes are told in plans that fit that another job ahead holds them back now.
+/// Z6.7: the wait reasons of a hundred changes fit into plans.
 #[test]
-fn very_many_that_wait_for_a_job_ahead_are_told_in_plans_that_fit() {
+fn many_changes_held_back_by_a_job_ahead_fit_into_plans() {
     let (mut bench, changes) = long(120, 0, &["unit"]);
     let holding = |name: &str| JobSummary { hold_following_changes: true, ..job(name) };
     let first = changes.chars().next().unwrap();
@@ -336,23 +336,25 @@ fn very_many_that_wait_for_a_job_ahead_are_told_in_plans_that_fit() {
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
 
-/// Z6.7: so many enter by one event that what is told of all of them does not fit into a
-/// transaction.
+/// Z6.7: the supersessions of many changes enqueued by one event do not fit into one transaction.
 #[test]
 fn very_many_changes_of_one_arrival_enter_in_plans_that_fit() {
     let mut bench = Bench::gate(&["unit"]);
     bench.pipeline.reporters.enqueue = bench.pipeline.reporters.failure.clone();
-    bench.tells = vec![ZuulEvent::ParentChangeEnqueued];
+    bench.triggering_events = vec![ZuulEvent::ParentChangeEnqueued];
     let changes: Vec<char> = ('\u{4e00}'..='\u{4e1e}').collect();
     let candidates = changes.iter().map(|change| bench.candidate(*change, "")).collect();
-    bench.arrive(InboxMessageKind::Enqueue { candidates });
+    bench.deliver(InboxMessageKind::Enqueue { candidates });
     bench.run();
-    assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.happened.len()), (31, 0, 31));
+    assert_eq!(
+        (bench.head.slots.len(), bench.inbox.len(), bench.emitted_events.len()),
+        (31, 0, 31)
+    );
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
 
-/// Z6.7, Z7.3: an executor dies with more builds of one item than half a transaction holds, and
-/// others have news as well.
+/// Z6.7, Z7.3: an executor is lost with more builds of one item than half a transaction holds,
+/// while other items have results too.
 #[test]
 fn an_executor_that_dies_with_very_many_builds_is_observed_in_plans_that_fit() {
     let names: Vec<String> = (0..60).map(|number| format!("job-{number:02}")).collect();

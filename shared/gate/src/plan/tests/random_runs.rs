@@ -1,4 +1,4 @@
-//! Properties over random stories: whatever happens in whatever order, these hold after every plan.
+//! Properties over random event sequences that hold after every plan.
 
 use super::bench::Bench;
 use super::semaphores::holding;
@@ -29,7 +29,7 @@ enum Event {
     Refuse,
     Push,
     Reconfigure,
-    Look,
+    Plan,
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -51,7 +51,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => Just(Event::Refuse),
         1 => Just(Event::Push),
         1 => Just(Event::Reconfigure),
-        8 => Just(Event::Look),
+        8 => Just(Event::Plan),
     ];
     prop::collection::vec(event, 1..60)
 }
@@ -60,7 +60,7 @@ fn happen(bench: &mut Bench, event: &Event) {
     let builds = bench.under_way();
     let build = |at: usize| (!builds.is_empty()).then(|| builds[at % builds.len()].clone());
     match event {
-        // What landed is merged; no forge tells of it any more.
+        // A merged change causes no further events.
         Event::Approve(change) | Event::ApproveNeeding(change, _)
             if bench.tip("one").contains(*change) => {}
         Event::Approve(change) => bench.approve(&change.to_string()),
@@ -71,16 +71,16 @@ fn happen(bench: &mut Bench, event: &Event) {
         Event::ApproveCycle(first, count) => {
             let changes: String = "ABCDEF".chars().skip(*first).take(*count).collect();
             if !changes.chars().any(|change| bench.tip("one").contains(change)) {
-                bench.approve_cycle(&changes, "");
+                bench.approve_bundle(&changes, "");
             }
         }
         Event::Revise(change) => {
             bench.revise(*change);
-            bench.seen(*change, None);
+            bench.update(*change, None);
         }
-        Event::Close(change) => bench.seen(*change, Some("the change was closed")),
+        Event::Close(change) => bench.update(*change, Some("the change was closed")),
         Event::Answer => {
-            bench.answer();
+            bench.answer_merges();
         }
         Event::Pass(at) => {
             if let Some((change, job, _)) = build(*at) {
@@ -107,7 +107,7 @@ fn happen(bench: &mut Bench, event: &Event) {
                 bench.show(change, &job, ObservedBuild::NoNodes("full".to_owned()));
             }
         }
-        // Besides those that it needs as it stands.
+        // In addition to its current dependencies.
         Event::Depend(change, need) if change != need => {
             let key = bench.change(*change).key;
             let own = bench.items.values().find(|item| item.candidate.change.key == key);
@@ -117,7 +117,7 @@ fn happen(bench: &mut Bench, event: &Event) {
             if !all.contains(*need) {
                 all.push(*need);
             }
-            bench.seen_needing(*change, &all);
+            bench.update_needing(*change, &all);
         }
         Event::Depend(..) => {}
         Event::Land => {
@@ -137,25 +137,28 @@ fn happen(bench: &mut Bench, event: &Event) {
             bench.layout.wanted += 1;
             bench.layout.live = bench.layout.wanted;
         }
-        Event::Look => {}
+        Event::Plan => {}
     }
 }
 
-/// Looks until the plan wants nothing more at once, then makes sure that it has nothing more to
-/// say.
+/// Plans until no further plan is due at once, then checks that nothing is left to decide.
 fn settle(bench: &mut Bench) {
     for _ in 0..50 {
-        let (_, more) = bench.look();
+        let (_, more) = bench.plan_once();
         if !more {
-            assert_eq!(bench.look().0, Vec::<String>::new(), "a plan without news decides nothing");
+            assert_eq!(
+                bench.plan_once().0,
+                Vec::<String>::new(),
+                "a plan without new input decides nothing"
+            );
             return;
         }
     }
     panic!("the queue does not settle");
 }
 
-/// Where a bundle that lands has to have it: first what landed, then what lands, then what is to
-/// land; anything else stands alike.
+/// The order of members while a bundle is being merged: merged ones first, then the one being
+/// merged, then the pledged ones. All other states are equal.
 fn rank(slot: &Slot) -> u8 {
     match slot.status {
         SlotStatus::Landed => 0,
@@ -238,10 +241,10 @@ fn check(
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Z6.4, N16: an item is behind exactly the nearest passing one, at most one lands, generations
-    /// never fall, a plan without news is empty, a bundle stands, falls and lands as one or freezes
-    /// the queue, each landed tree is what the branch was with the change on top, and no semaphore
-    /// has a holder too many.
+    /// Z6.4, N16: an entry is behind exactly the nearest passing one, at most one landing runs,
+    /// generations never decrease, a plan without new input is empty. A bundle passes, fails and is
+    /// merged as one or halts the queue. Each merged tree is the branch plus the change. No
+    /// semaphore has too many holders.
     #[test]
     fn the_rules_hold_in_every_story(events in events()) {
         let mut bench = Bench::gate(&["one"]);
@@ -263,8 +266,8 @@ proptest! {
         }
         bench.finish();
         if bench.head.halted.is_some() {
-            // Half of a bundle landed: a person has looked.
-            bench.thaw();
+            // A part of a bundle was merged: an operator resumes the queue.
+            bench.resume();
             bench.finish();
         }
         prop_assert!(bench.head.slots.is_empty(), "everything ends: {:?}", bench.head.slots);

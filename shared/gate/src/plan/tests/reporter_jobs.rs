@@ -1,4 +1,4 @@
-//! Jobs that run after the reports: when they run, what waits for them, and what they decide.
+//! Reporter jobs: when they run, what waits for them, and what they affect.
 
 use super::bench::{Bench, after, job};
 use super::semaphores::holding;
@@ -11,7 +11,7 @@ use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::{Failure, Success};
 use sluice_model::job::JobSummary;
 
-/// Returns a job that runs after the reports, on the executor alone.
+/// Returns a reporter job without nodes.
 fn reporter(name: &str) -> JobSummary {
     JobSummary { reporter: true, labels: Vec::new(), ..job(name) }
 }
@@ -22,7 +22,7 @@ fn bench(manager: Manager) -> Bench {
     bench
 }
 
-/// Returns a gate whose first change has landed and is to publish; the others have passed.
+/// Returns a gate whose first change was merged and has a reporter job; the others have passed.
 fn landed(changes: &str) -> Bench {
     let mut bench = bench(Manager::Dependent);
     bench.approve(changes);
@@ -34,8 +34,7 @@ fn landed(changes: &str) -> Bench {
     bench
 }
 
-/// Returns a gate whose first change has landed and is to publish, and the one behind it has these
-/// jobs.
+/// Returns the same gate, with these jobs for the second change.
 fn landed_before(jobs: Vec<JobSummary>) -> Bench {
     let mut bench = bench(Manager::Dependent);
     bench.own_jobs.insert('B', jobs);
@@ -48,10 +47,10 @@ fn landed_before(jobs: Vec<JobSummary>) -> Bench {
     bench
 }
 
-/// The same, its report made.
+/// Returns the same gate with its report delivered.
 fn publishing(changes: &str) -> Bench {
     let mut bench = landed(changes);
-    bench.make_reports();
+    bench.deliver_reports();
     assert_eq!(bench.run(), "run A publish on 0A");
     bench
 }
@@ -60,8 +59,8 @@ fn published(bench: &Bench) -> usize {
     bench.orders.iter().filter(|order| order.job.as_str() == "publish").count()
 }
 
-/// Z4.3: it runs when the change is in its branch and that was told, and knows by which commit; the
-/// queue waits for it.
+/// Z4.3: it runs after the change is merged and reported, and gets the merge commit; the queue
+/// waits for it.
 #[test]
 fn a_reporter_runs_after_the_landing_and_its_report_and_the_queue_waits_for_it() {
     let mut bench = publishing("AB");
@@ -83,20 +82,20 @@ fn a_reporter_runs_after_the_landing_and_its_report_and_the_queue_waits_for_it()
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB", "0ABC"]);
     assert_eq!((bench.left.len(), published(&bench)), (3, 3));
-    assert_eq!(bench.comments().len(), 3, "each is told of once");
+    assert_eq!(bench.comments().len(), 3, "each is reported once");
     assert!(
         !bench.comments().join("").contains("publish"),
         "what runs after the report is not in it"
     );
 }
 
-/// Z4.3: what is under way behind it comes to its end, and nothing is begun.
+/// Z4.3: builds under way behind it run to their end, and nothing new is started.
 #[test]
 fn nothing_is_ordered_behind_a_reporter() {
     let mut bench = landed_before(vec![job("build"), after("test", &["build"])]);
     bench.end('B', "build", Success);
     assert_snapshot!(bench.run(), @"");
-    bench.make_reports();
+    bench.deliver_reports();
     bench.run();
     bench.end('A', "publish", Success);
     assert_snapshot!(bench.run(), @r"
@@ -105,10 +104,10 @@ fn nothing_is_ordered_behind_a_reporter() {
     ");
 }
 
-/// Z4.3, Z7.6: a paused build holds nodes that the reporter may wait for, so what it waits for
-/// itself is run.
+/// Z4.3, Z7.6: a paused build holds nodes that the reporter job may need, so its dependents still
+/// run.
 #[test]
-fn what_a_paused_build_behind_a_reporter_waits_for_is_run() {
+fn dependents_of_a_paused_build_behind_a_reporter_job_run() {
     let mut bench = landed_before(vec![job("registry"), after("test", &["registry"])]);
     bench.show('B', "registry", ObservedBuild::Paused { started_at: None, data: Map::new() });
     assert_snapshot!(bench.run(), @"run B test on 0AB");
@@ -116,10 +115,10 @@ fn what_a_paused_build_behind_a_reporter_waits_for_is_run() {
     assert_snapshot!(bench.run(), @"resume B registry");
 }
 
-/// Z4.3, R01: nor does a new layout keep it from running, or what the paused build has in hand
-/// would be waited for without end.
+/// Z4.3, R01: the same under a new layout; otherwise the resources of the paused build would never
+/// be released.
 #[test]
-fn a_new_layout_keeps_nothing_from_what_a_paused_build_behind_a_reporter_waits_for() {
+fn under_a_new_layout_dependents_of_a_paused_build_behind_a_reporter_job_run() {
     let mut bench = landed_before(vec![job("registry"), after("test", &["registry"])]);
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
@@ -127,8 +126,8 @@ fn a_new_layout_keeps_nothing_from_what_a_paused_build_behind_a_reporter_waits_f
     assert_snapshot!(bench.run(), @"run B test on 0AB");
 }
 
-/// Z4.3: jobs that run after the reports decide nothing, so that a change without any other is not
-/// tested, and does not land.
+/// Z4.3: reporter jobs do not decide about a change: one without other jobs is not tested and not
+/// merged.
 #[test]
 fn a_change_with_nothing_but_a_reporter_has_no_jobs() {
     let mut bench = bench(Manager::Dependent);
@@ -139,8 +138,7 @@ fn a_change_with_nothing_but_a_reporter_has_no_jobs() {
     assert!(bench.landed.is_empty());
 }
 
-/// Z4.3: a paused job that a reporter comes after does not wait for it: it would wait for a landing
-/// that waits for the job.
+/// Z4.3: a paused job does not wait for its dependent reporter jobs, which wait for the landing.
 #[test]
 fn a_paused_job_goes_on_before_the_reporter_behind_it_has_run() {
     let mut bench = Bench::gate(&["registry"]);
@@ -155,10 +153,9 @@ fn a_paused_job_goes_on_before_the_reporter_behind_it_has_run() {
     assert_eq!((bench.left.as_slice(), published(&bench)), (&["A SUCCESS".to_owned()][..], 1));
 }
 
-/// Z4.3: what it was to make is not there, so everything behind is tested on what the repositories
-/// are.
+/// Z4.3: if it fails, everything behind is tested again on the current repositories.
 #[test]
-fn a_reporter_that_fails_resets_what_is_behind_and_takes_nothing_back() {
+fn a_failed_reporter_job_resets_the_entries_behind_only() {
     let mut bench = bench(Manager::Dependent);
     bench.approve("ABC");
     bench.run();
@@ -166,7 +163,7 @@ fn a_reporter_that_fails_resets_what_is_behind_and_takes_nothing_back() {
     bench.run();
     bench.land();
     bench.run();
-    bench.make_reports();
+    bench.deliver_reports();
     bench.run();
     bench.end('A', "publish", Failure);
     assert_snapshot!(bench.run(), @r"
@@ -180,7 +177,7 @@ fn a_reporter_that_fails_resets_what_is_behind_and_takes_nothing_back() {
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "C SUCCESS"]);
 }
 
-/// Z4.3: one that does not vote resets nothing.
+/// Z4.3: a non-voting one that fails resets nothing.
 #[test]
 fn a_reporter_that_does_not_vote_and_fails_resets_nothing() {
     let mut bench = Bench::gate(&["unit"]);
@@ -191,7 +188,7 @@ fn a_reporter_that_does_not_vote_and_fails_resets_nothing() {
     bench.run();
     bench.land();
     bench.run();
-    bench.make_reports();
+    bench.deliver_reports();
     bench.run();
     bench.end('A', "publish", Failure);
     assert_snapshot!(bench.run(), @r"
@@ -202,7 +199,7 @@ fn a_reporter_that_does_not_vote_and_fails_resets_nothing() {
 
 /// Z4.3
 #[test]
-fn a_reporter_is_not_run_for_what_fails() {
+fn no_reporter_job_runs_for_a_failed_change() {
     let mut bench = bench(Manager::Dependent);
     bench.approve("A");
     bench.run();
@@ -211,8 +208,7 @@ fn a_reporter_is_not_run_for_what_fails() {
     assert_eq!(published(&bench), 0);
 }
 
-/// Z4.3: nor where the report met an error, which one that cannot be made for long is; the queue
-/// goes on.
+/// Z4.3: it is skipped if the report failed or was not delivered for long; the queue goes on.
 #[test]
 fn a_reporter_is_not_run_where_the_report_could_not_be_made() {
     for is_refused in [true, false] {
@@ -223,9 +219,9 @@ fn a_reporter_is_not_run_where_the_report_could_not_be_made() {
                 why: "the conversation is locked".to_owned(),
                 at: bench.now,
             };
-            bench.told.insert(item, refused);
+            bench.report_states.insert(item, refused);
         } else {
-            bench.told.insert(item, ReportState::Pending);
+            bench.report_states.insert(item, ReportState::Pending);
             bench.now = bench.now.plus_seconds(599);
             assert_eq!(bench.run(), "");
             bench.now = bench.now.plus_seconds(1);
@@ -245,7 +241,7 @@ fn a_reporter_is_not_run_where_the_report_could_not_be_made() {
     }
 }
 
-/// Z7.6: a lost build of it is attempted again as any.
+/// Z7.6: a lost build of it is retried like any other.
 #[test]
 fn a_reporter_whose_executor_dies_is_attempted_again() {
     let mut bench = publishing("A");
@@ -258,9 +254,9 @@ fn a_reporter_whose_executor_dies_is_attempted_again() {
     assert_eq!(bench.left, ["A SUCCESS"]);
 }
 
-/// R06, Z4.3: an operator ends its last jobs; the change has landed all the same, as was told.
+/// R06, Z4.3: an operator ends its reporter jobs; the change stays merged and reported.
 #[test]
-fn an_operator_takes_out_what_runs_its_last_jobs_and_it_stays_merged() {
+fn an_operator_ends_reporter_jobs_and_the_change_stays_merged() {
     let mut bench = publishing("AB");
     bench.dequeue('A');
     assert_snapshot!(bench.run(), @r"
@@ -269,52 +265,51 @@ fn an_operator_takes_out_what_runs_its_last_jobs_and_it_stays_merged() {
     land B as 0AB
     ");
     assert_eq!(bench.comments().len(), 1);
-    assert!(bench.removed_reasons.iter().any(|reason| reason.contains("jo took it out")));
+    assert!(bench.removed_reasons.iter().any(|reason| reason.contains("jo dequeued it")));
 }
 
-/// Z4.3: forges tell of what landed as merged, and of what its author uploads to it; its last jobs
-/// are run to their end.
+/// Z4.3: updates that a change was merged, or has a new revision, do not end its reporter jobs.
 #[test]
-fn news_of_what_has_landed_do_not_end_its_last_jobs() {
+fn updates_of_a_merged_change_do_not_end_its_reporter_jobs() {
     let mut bench = publishing("A");
-    bench.merged_outside('A');
+    bench.merge_by_other('A');
     bench.revise('A');
-    bench.seen('A', None);
+    bench.update('A', None);
     bench.approve("A");
     assert_snapshot!(bench.run(), @"");
-    assert_eq!((bench.head.slots[0].status, bench.arrivals.len()), (SlotStatus::Reporting, 0));
+    assert_eq!((bench.head.slots[0].status, bench.inbox.len()), (SlotStatus::Reporting, 0));
     bench.finish();
     assert_eq!((bench.left.as_slice(), bench.landed.len()), (&["A SUCCESS".to_owned()][..], 1));
 }
 
-/// Z4.3, G14: a revision that a push did not bring is open still: it enters when the last jobs of
-/// the one before are over.
+/// Z4.3, G14: a revision that the push did not contain is enqueued after the reporter jobs of the
+/// previous one.
 #[test]
 fn a_revision_that_no_push_brought_waits_for_the_last_jobs_of_the_one_before() {
     let mut bench = bench(Manager::Dependent);
-    bench.kept = true;
+    bench.keeps_tested_commits = true;
     bench.approve("A");
     bench.run();
     bench.pass("A");
     bench.run();
     bench.land();
     bench.run();
-    bench.make_reports();
+    bench.deliver_reports();
     assert_snapshot!(bench.run(), @"run A publish on 0A");
     bench.revise('A');
-    bench.seen('A', None);
+    bench.update('A', None);
     bench.approve("AC");
     assert_snapshot!(bench.run(), @"");
-    assert_eq!((bench.head.slots.len(), bench.arrivals.len()), (1, 2), "nothing passes it by");
+    assert_eq!((bench.head.slots.len(), bench.inbox.len()), (1, 2), "nothing passes it by");
     bench.end('A', "publish", Success);
     bench.run();
     assert_eq!(bench.left, ["A SUCCESS"]);
     let here: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
-    assert_eq!((here, bench.arrivals.len()), (vec![bench.change('A'), bench.change('C')], 0));
+    assert_eq!((here, bench.inbox.len()), (vec![bench.change('A'), bench.change('C')], 0));
 }
 
-/// Z4.3: where nothing lands it runs after the report; a newer revision takes the place of what
-/// runs it.
+/// Z4.3: in a pipeline that does not merge it runs after the report; a newer revision replaces its
+/// change.
 #[test]
 fn in_an_independent_pipeline_a_reporter_runs_after_the_report() {
     let mut bench = bench(Manager::Independent);
@@ -322,21 +317,20 @@ fn in_an_independent_pipeline_a_reporter_runs_after_the_report() {
     bench.run();
     bench.pass("A");
     assert_snapshot!(bench.run(), @"A stays: SUCCESS");
-    bench.make_reports();
+    bench.deliver_reports();
     assert_snapshot!(bench.run(), @"run A publish on 0A");
     assert_eq!(bench.orders.last().unwrap().merge_commit, None);
-    bench.seen('A', Some("the change was closed"));
+    bench.update('A', Some("the change was closed"));
     assert_snapshot!(bench.run(), @"");
     bench.revise('A');
-    bench.seen('A', None);
+    bench.update('A', None);
     assert_snapshot!(bench.run(), @r"
     stop A publish
     A leaves: SUCCESS
     ");
 }
 
-/// Z4.3, Z6.4: where older revisions go on beside newer ones, the last jobs of one keep the others
-/// from nothing, and decide nothing about them.
+/// Z4.3, Z6.4: if older revisions stay queued, the reporter jobs of one do not affect the others.
 #[test]
 fn the_last_jobs_of_an_older_revision_keep_the_newer_one_from_nothing() {
     for result in [Success, Failure] {
@@ -346,19 +340,19 @@ fn the_last_jobs_of_an_older_revision_keep_the_newer_one_from_nothing() {
         bench.run();
         bench.pass("A");
         bench.run();
-        bench.make_reports();
+        bench.deliver_reports();
         assert_eq!(bench.run(), "run A publish on 0A");
         bench.revise('A');
-        bench.seen('A', None);
+        bench.update('A', None);
         bench.approve("A");
         assert_eq!(bench.run(), "run A unit on 0A", "the newer revision is tested meanwhile");
         bench.end('A', "unit", Success);
         assert_eq!(bench.run(), "A stays: SUCCESS");
-        bench.make_reports();
+        bench.deliver_reports();
         assert_eq!((bench.run().as_str(), published(&bench)), ("run A publish on 0A", 2));
-        let standing: Vec<SlotStatus> = bench.head.slots.iter().map(|slot| slot.status).collect();
-        assert_eq!(standing, [SlotStatus::Reporting; 2]);
-        // The first of the two that run, which is the older revision's.
+        let statuses: Vec<SlotStatus> = bench.head.slots.iter().map(|slot| slot.status).collect();
+        assert_eq!(statuses, [SlotStatus::Reporting; 2]);
+        // The first of two builds under way is the older revision's.
         bench.end('A', "publish", result);
         assert_eq!(bench.run(), "A leaves: SUCCESS");
         let heads: Vec<&str> =
@@ -370,8 +364,7 @@ fn the_last_jobs_of_an_older_revision_keep_the_newer_one_from_nothing() {
     }
 }
 
-/// Z4.3: an older revision that succeeds meanwhile is told of, and leaves, whatever a newer one
-/// still tests.
+/// Z4.3: an older revision that succeeds is reported and leaves, whatever a newer one still tests.
 #[test]
 fn a_revision_whose_tests_take_longer_keeps_no_other_ones_last_jobs() {
     let mut bench = bench(Manager::Independent);
@@ -379,12 +372,12 @@ fn a_revision_whose_tests_take_longer_keeps_no_other_ones_last_jobs() {
     bench.approve("A");
     bench.run();
     bench.revise('A');
-    bench.seen('A', None);
+    bench.update('A', None);
     bench.approve("A");
     bench.run();
     bench.end('A', "unit", Success);
     assert_eq!(bench.run(), "A stays: SUCCESS");
-    bench.make_reports();
+    bench.deliver_reports();
     assert_eq!(bench.run(), "run A publish on 0A");
     bench.end('A', "publish", Success);
     assert_eq!(bench.run(), "A leaves: SUCCESS");
@@ -392,9 +385,9 @@ fn a_revision_whose_tests_take_longer_keeps_no_other_ones_last_jobs() {
     assert_eq!(bench.left, ["A SUCCESS", "A SUCCESS"]);
 }
 
-/// Z4.3: a pipeline that tells nobody has no report to wait for.
+/// Z4.3: without reporters there is no report to wait for.
 #[test]
-fn a_reporter_of_a_pipeline_that_tells_nobody_runs_at_once() {
+fn a_reporter_job_in_a_pipeline_without_reporters_runs_at_once() {
     let mut bench = bench(Manager::Independent);
     bench.pipeline.reporters.success.clear();
     bench.approve("A");
@@ -408,8 +401,8 @@ fn a_reporter_of_a_pipeline_that_tells_nobody_runs_at_once() {
     assert_eq!(bench.left, ["A SUCCESS"]);
 }
 
-/// C01, Z4.3: configuration that landed may be live before its last jobs are over; those are as
-/// they were frozen.
+/// C01, Z4.3: a merged configuration may become live during its reporter jobs, which stay as they
+/// were frozen.
 #[test]
 fn last_jobs_outlive_a_new_layout() {
     let mut bench = bench(Manager::Dependent);
@@ -423,7 +416,7 @@ fn last_jobs_outlive_a_new_layout() {
     bench.jobs.pop();
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     assert_snapshot!(bench.run(), @"");
-    bench.make_reports();
+    bench.deliver_reports();
     assert_snapshot!(bench.run(), @"run A publish on 0A");
     bench.end('A', "publish", Success);
     assert_snapshot!(bench.run(), @r"
@@ -434,11 +427,11 @@ fn last_jobs_outlive_a_new_layout() {
     assert_eq!((bench.landed.len(), published(&bench)), (2, 1), "B has no such job any more");
 }
 
-/// Z6.5, Z4.3: changes that need each other leave together, when the last jobs of all are over.
+/// Z6.5, Z4.3: members of a bundle leave together, when the reporter jobs of all are over.
 #[test]
 fn a_bundle_stays_until_the_last_jobs_of_all_are_over() {
     let mut bench = bench(Manager::Dependent);
-    bench.approve_cycle("AB", "");
+    bench.approve_bundle("AB", "");
     bench.run();
     bench.pass("AB");
     bench.run();
@@ -449,7 +442,7 @@ fn a_bundle_stays_until_the_last_jobs_of_all_are_over() {
     A stays: SUCCESS
     B stays: SUCCESS
     ");
-    bench.make_reports();
+    bench.deliver_reports();
     assert_snapshot!(bench.run(), @r"
     run A publish on 0A
     run B publish on 0AB
@@ -463,7 +456,7 @@ fn a_bundle_stays_until_the_last_jobs_of_all_are_over() {
     ");
 }
 
-/// N16, Z4.3: it holds its semaphores as any job.
+/// N16, Z4.3: it holds semaphores like any job.
 #[test]
 fn a_reporter_holds_its_semaphores() {
     let mut bench = Bench::gate(&["unit"]);
@@ -478,7 +471,7 @@ fn a_reporter_holds_its_semaphores() {
         bench.semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>()
     };
     assert_eq!(held(&bench), 0, "not before its turn");
-    bench.make_reports();
+    bench.deliver_reports();
     bench.run();
     assert_eq!(held(&bench), 1);
     bench.end('A', "publish", Success);

@@ -1,16 +1,15 @@
-//! Lines for semaphores: who is told of a free place, and that nobody is passed by for ever,
-//! whether he comes with his nodes or without.
+//! Lines for semaphores: which queue is woken for a free place, and that no job is overtaken
+//! forever, with nodes or without.
 
 use super::bench::{Bench, after};
-use super::semaphores::{holding, look_after, of_queue, waits};
+use super::semaphores::{holding, of_queue, plan_with_records_of, waiting_jobs};
 use crate::plan::ObservedBuild;
 use crate::semaphore::{Semaphore, SemaphoreKey, SemaphoreWaiter};
 use sluice_model::build::BuildResult::Success;
 use sluice_model::job::JobSummary;
 use sluice_model::{QueueKey, Timestamp};
 
-/// Returns a queue of which one change holds the semaphore `lock`, and others that wait for it, in
-/// their order.
+/// Returns a queue whose change holds the semaphore `lock`, and queues that wait for it, in order.
 fn waiting(names: &[&str]) -> (Bench, Vec<Bench>) {
     let mut holder = of_queue("holder", &["lock"]);
     holder.approve("A");
@@ -21,7 +20,7 @@ fn waiting(names: &[&str]) -> (Bench, Vec<Bench>) {
         let before = all.last().unwrap_or(&holder);
         bench.now = before.now;
         bench.approve("B");
-        look_after(&mut bench, before);
+        plan_with_records_of(&mut bench, before);
         assert_eq!(bench.orders.len(), 0);
         all.push(bench);
     }
@@ -36,16 +35,16 @@ fn keys(benches: &[Bench]) -> Vec<QueueKey> {
     benches.iter().map(|bench| bench.head.key.clone()).collect()
 }
 
-/// Returns a gate whose change takes its semaphores with its nodes in hand.
+/// Returns a gate whose change acquires its semaphores after its nodes.
 fn laden(queue: &str, semaphores: &[&str]) -> Bench {
     let mut bench = of_queue(queue, semaphores);
     bench.jobs[0].semaphores[0].resources_first = true;
     bench
 }
 
-/// Z4.3: `max` may have been raised since they asked, and each that is told takes its place.
+/// Z4.3: after `max` was raised, as many queues are woken as there are places.
 #[test]
-fn whoever_gives_a_place_back_tells_as_many_as_may_go_by_now() {
+fn as_many_queues_are_woken_as_places_are_free() {
     let (mut holder, mut all) = waiting(&["first", "second", "third", "fourth"]);
     holder.semaphore_max = 3;
     holder.end('A', "deploy", Success);
@@ -54,17 +53,17 @@ fn whoever_gives_a_place_back_tells_as_many_as_may_go_by_now() {
     let mut before = holder;
     for mut bench in all.drain(..3) {
         bench.semaphore_max = 3;
-        assert!(look_after(&mut bench, &before).contains("run B deploy"));
+        assert!(plan_with_records_of(&mut bench, &before).contains("run B deploy"));
         before = bench;
     }
     let fourth = &mut all[0];
     fourth.semaphore_max = 3;
-    assert!(!look_after(fourth, &before).contains("run B deploy"));
+    assert!(!plan_with_records_of(fourth, &before).contains("run B deploy"));
 }
 
-/// Z4.3: `max` may have been lowered too: nobody is told in vain.
+/// Z4.3: after `max` was lowered, no queue is woken in vain.
 #[test]
-fn whoever_gives_a_place_back_that_is_none_any_more_tells_nobody() {
+fn no_queue_is_woken_if_no_place_is_left() {
     let (mut holder, _) = waiting(&["first"]);
     let semaphore = holder.semaphores.values_mut().next().unwrap();
     let mut other = semaphore.holders[0].clone();
@@ -77,32 +76,31 @@ fn whoever_gives_a_place_back_that_is_none_any_more_tells_nobody() {
     assert_eq!(holder.woken, Vec::<QueueKey>::new());
 }
 
-/// C2: a place is told to those who can come: who has vanished from the front of the line takes
-/// none, and hears of none.
+/// C2: queues that cannot come get no place and are not woken.
 #[test]
-fn a_place_is_not_told_to_who_has_vanished_but_to_who_is_behind_him() {
+fn a_queue_that_cannot_come_is_skipped_for_the_next() {
     let (mut holder, mut all) = waiting(&["first", "second", "third"]);
-    holder.gone.insert(all[0].head.key.clone());
+    holder.absent_queues.insert(all[0].head.key.clone());
     holder.end('A', "deploy", Success);
     holder.run();
     assert_eq!(holder.woken, [all[1].head.key.clone()]);
     let mut second = all.remove(1);
-    second.gone.insert(all[0].head.key.clone());
-    assert!(look_after(&mut second, &holder).contains("run B deploy"));
-    // Whoever comes back after all stands in line as before.
+    second.absent_queues.insert(all[0].head.key.clone());
+    assert!(plan_with_records_of(&mut second, &holder).contains("run B deploy"));
+    // A queue that comes back is in line as before.
     let first = &mut all[0];
-    look_after(first, &second);
-    assert_eq!(waits(first), ["B waits for semaphores: lock"]);
+    plan_with_records_of(first, &second);
+    assert_eq!(waiting_jobs(first), ["B waits for semaphores: lock"]);
     second.semaphores.clone_from(&first.semaphores);
     second.end('B', "deploy", Success);
     second.woken.clear();
-    second.gone.clear();
+    second.absent_queues.clear();
     second.run();
     assert_eq!(second.woken, std::slice::from_ref(&first.head.key));
 }
 
-/// Z4.3: what has no nodes and asked first gets the semaphore before those that come later with
-/// theirs: these ask for none until then. What had asked for nodes by then goes before it.
+/// Z4.3: a job without nodes that asked first comes before later ones with nodes, which may not
+/// request nodes until then. One that had requested nodes before goes first.
 #[test]
 fn a_job_without_nodes_is_not_passed_for_ever_by_those_that_come_with_theirs() {
     let mut holder = of_queue("holder", &["lock"]);
@@ -112,85 +110,85 @@ fn a_job_without_nodes_is_not_passed_for_ever_by_those_that_come_with_theirs() {
     early.now = holder.now;
     early.approve("C");
     assert!(
-        look_after(&mut early, &holder).contains("run C deploy"),
+        plan_with_records_of(&mut early, &holder).contains("run C deploy"),
         "its nodes are asked for at once"
     );
     let mut plain = of_queue("plain", &["lock"]);
     plain.now = early.now;
     plain.approve("B");
-    look_after(&mut plain, &holder);
+    plan_with_records_of(&mut plain, &holder);
     let mut late = laden("late", &["lock"]);
     late.now = plain.now;
     late.approve("D");
     assert_eq!(
-        look_after(&mut late, &plain).matches("run").count(),
+        plan_with_records_of(&mut late, &plain).matches("run").count(),
         0,
-        "somebody without nodes asked before it"
+        "a job without nodes asked before it"
     );
-    assert_eq!(waits(&late), ["D waits for semaphores: lock"]);
+    assert_eq!(waiting_jobs(&late), ["D waits for semaphores: lock"]);
     early.show('C', "deploy", ObservedBuild::NodesReady);
-    look_after(&mut early, &late);
-    assert_eq!(waits(&early), ["C waits for semaphores: lock"]);
+    plan_with_records_of(&mut early, &late);
+    assert_eq!(waiting_jobs(&early), ["C waits for semaphores: lock"]);
 
-    // The holder ends: who asked first for all that he needs has his nodes.
+    // The holder ends: the job that asked first has its nodes.
     holder.semaphores.clone_from(&early.semaphores);
     holder.now = early.now;
     holder.end('A', "deploy", Success);
     holder.run();
     assert_eq!(holder.woken, [early.head.key.clone()]);
     assert!(
-        !look_after(&mut plain, &holder).contains("run B"),
-        "the place is kept for who has his nodes"
+        !plan_with_records_of(&mut plain, &holder).contains("run B"),
+        "the place is reserved for the job with nodes"
     );
-    assert!(look_after(&mut early, &plain).contains("send C deploy"));
-    // It ends, and the next is who waits without.
-    look_after(&mut late, &early);
+    assert!(plan_with_records_of(&mut early, &plain).contains("send C deploy"));
+    // It ends, and the job without nodes is next.
+    plan_with_records_of(&mut late, &early);
     early.semaphores.clone_from(&late.semaphores);
     early.end('C', "deploy", Success);
     early.woken.clear();
     early.run();
     assert_eq!(early.woken, [plain.head.key.clone()]);
-    assert_eq!(look_after(&mut late, &early).matches("run").count(), 0);
-    assert!(look_after(&mut plain, &late).contains("run B deploy"));
-    // Now nobody without nodes is before the last one.
-    assert!(look_after(&mut late, &plain).contains("run D deploy"));
+    assert_eq!(plan_with_records_of(&mut late, &early).matches("run").count(), 0);
+    assert!(plan_with_records_of(&mut plain, &late).contains("run B deploy"));
+    // No job without nodes is before the last one any more.
+    assert!(plan_with_records_of(&mut late, &plain).contains("run D deploy"));
     late.show('D', "deploy", ObservedBuild::NodesReady);
-    look_after(&mut late, &plain);
-    assert_eq!(waits(&late), ["D waits for semaphores: lock"]);
+    plan_with_records_of(&mut late, &plain);
+    assert_eq!(waiting_jobs(&late), ["D waits for semaphores: lock"]);
     plain.semaphores.clone_from(&late.semaphores);
     plain.end('B', "deploy", Success);
     plain.run();
-    assert!(look_after(&mut late, &plain).contains("send D deploy"));
+    assert!(plan_with_records_of(&mut late, &plain).contains("send D deploy"));
 }
 
-/// Z4.3: nodes that are kept idle may be those that others wait for: whoever has his, having asked
-/// for them before he could know of the other, takes what is free.
+/// Z4.3: idle nodes may be what others wait for: a job that got its nodes before it could know of
+/// the other takes a free place.
 #[test]
-fn a_build_that_has_its_nodes_is_not_kept_waiting_by_who_has_none() {
+fn a_build_with_nodes_does_not_wait_for_jobs_without() {
     let mut holder = of_queue("holder", &["lock"]);
     holder.approve("A");
     holder.run();
     let mut plain = of_queue("plain", &["lock"]);
     plain.now = holder.now;
     plain.approve("B");
-    look_after(&mut plain, &holder);
+    plan_with_records_of(&mut plain, &holder);
     let mut racing = laden("racing", &["lock"]);
     racing.now = plain.now.plus_millis(5);
     racing.approve("C");
     assert!(
-        look_after(&mut racing, &holder).contains("run C deploy"),
-        "it read the line before the other stood in it"
+        plan_with_records_of(&mut racing, &holder).contains("run C deploy"),
+        "it read the line before the other joined it"
     );
     racing.show('C', "deploy", ObservedBuild::NodesReady);
     holder.semaphores.clone_from(&plain.semaphores);
     holder.now = racing.now;
     holder.end('A', "deploy", Success);
     holder.run();
-    assert!(look_after(&mut racing, &holder).contains("send C deploy"));
+    assert!(plan_with_records_of(&mut racing, &holder).contains("send C deploy"));
 }
 
-/// Z4.3: among those with nodes, too, who asked first goes first: one that needs several is not
-/// passed by for ever.
+/// Z4.3: among jobs with nodes the first comes first too: one that needs several semaphores is not
+/// overtaken forever.
 #[test]
 fn a_build_with_nodes_that_needs_several_semaphores_is_not_passed_by_those_that_need_one() {
     let mut right = of_queue("right", &["right"]);
@@ -199,90 +197,95 @@ fn a_build_with_nodes_that_needs_several_semaphores_is_not_passed_by_those_that_
     let mut both = laden("both", &["left", "right"]);
     both.now = right.now;
     both.approve("B");
-    look_after(&mut both, &right);
+    plan_with_records_of(&mut both, &right);
     both.show('B', "deploy", ObservedBuild::NodesReady);
-    look_after(&mut both, &right);
-    assert_eq!(waits(&both), ["B waits for semaphores: right"]);
+    plan_with_records_of(&mut both, &right);
+    assert_eq!(waiting_jobs(&both), ["B waits for semaphores: right"]);
     let mut left = laden("left", &["left"]);
     left.now = both.now;
     left.approve("C");
-    look_after(&mut left, &both);
+    plan_with_records_of(&mut left, &both);
     left.show('C', "deploy", ObservedBuild::NodesReady);
-    look_after(&mut left, &both);
+    plan_with_records_of(&mut left, &both);
     assert_eq!(
-        waits(&left),
+        waiting_jobs(&left),
         ["C waits for semaphores: left"],
-        "what is free is kept for who asked before"
+        "the free place is reserved for the earlier job"
     );
     right.semaphores.clone_from(&left.semaphores);
     right.end('A', "deploy", Success);
     right.run();
     assert_eq!(right.woken, [both.head.key.clone()]);
-    assert!(look_after(&mut both, &right).contains("send B deploy"));
-    look_after(&mut left, &both);
+    assert!(plan_with_records_of(&mut both, &right).contains("send B deploy"));
+    plan_with_records_of(&mut left, &both);
     both.semaphores.clone_from(&left.semaphores);
     both.end('B', "deploy", Success);
     both.woken.clear();
     both.run();
     assert_eq!(both.woken, [left.head.key.clone()]);
-    assert!(look_after(&mut left, &both).contains("send C deploy"));
+    assert!(plan_with_records_of(&mut left, &both).contains("send C deploy"));
 }
 
-/// Returns a semaphore for which another queue has waited since long ago, as an earlier version
-/// wrote it.
+/// Returns a semaphore with a waiter that says nothing about nodes.
 fn old_line(name: &str, other: &QueueKey) -> (SemaphoreKey, Semaphore) {
     let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
     let waiting = vec![SemaphoreWaiter::new(other, 200, Timestamp(1))];
     (key.clone(), Semaphore { waiting, ..Semaphore::new(key) })
 }
 
-/// Z4.3, C2: a line of an earlier version does not say who has nodes: nobody has, and he needs one
-/// place. Nodes are asked for where there is another one, and where whoever stands in line cannot
-/// come.
+/// Z4.3, C2: a waiter that says nothing about nodes counts as one without, for one place. Others
+/// request nodes if there is another place, or if that waiter cannot come.
 #[test]
-fn a_job_asks_for_its_nodes_where_those_before_it_leave_a_place() {
+fn a_job_requests_nodes_if_earlier_jobs_leave_a_place() {
     for (max, is_gone, is_asking) in [(1, false, false), (1, true, true), (2, false, true)] {
         let mut bench = laden("one", &["lock"]);
         bench.semaphore_max = max;
         let other = QueueKey { queue: "other".into(), ..bench.head.key.clone() };
         bench.semaphores.extend([old_line("lock", &other)]);
-        bench.gone.extend(is_gone.then_some(other));
+        bench.absent_queues.extend(is_gone.then_some(other));
         bench.approve("A");
         bench.run();
         let line = (!is_asking).then(|| "A waits for semaphores: lock".to_owned());
         let (orders, waiting) = (usize::from(is_asking), line.into_iter().collect::<Vec<_>>());
         assert_eq!(
-            (bench.orders.len(), waits(&bench)),
+            (bench.orders.len(), waiting_jobs(&bench)),
             (orders, waiting),
             "max {max}, gone: {is_gone}"
         );
     }
 }
 
-/// Z4.3, J19: what runs beside a paused build asks for its nodes at once: who is before it may wait
+/// Z4.3, J19: a job of an item with a paused build requests nodes at once: jobs before it may wait
 /// for what that build holds.
 #[test]
-fn a_job_beside_a_paused_build_asks_for_its_nodes_whoever_waits() {
+fn a_dependent_of_a_paused_build_requests_nodes_at_once() {
     let mut bench = Bench::gate(&[]);
     let registry = holding("registry", &["left"]);
     let needs = after("x", &["registry"]).dependencies;
-    let mut beside = JobSummary { dependencies: needs, ..holding("beside", &["right"]) };
-    beside.semaphores[0].resources_first = true;
-    bench.jobs = vec![registry, beside];
+    let mut dependent = JobSummary { dependencies: needs, ..holding("dependent", &["right"]) };
+    dependent.semaphores[0].resources_first = true;
+    bench.jobs = vec![registry, dependent];
     bench.approve("A");
     bench.run();
     let other = QueueKey { queue: "other".into(), ..bench.head.key.clone() };
     bench.semaphores.extend([old_line("right", &other)]);
-    bench.show('A', "registry", ObservedBuild::Paused { started_at: None, data: serde_json::Map::new() });
-    assert!(bench.run().contains("run A beside"));
+    bench.show(
+        'A',
+        "registry",
+        ObservedBuild::Paused { started_at: None, data: serde_json::Map::new() },
+    );
+    assert!(bench.run().contains("run A dependent"));
 }
 
-/// N16: a place in line keeps what an older reader knows of it, and what a newer one wants to know.
+/// N16: the stored form of a place in line.
 #[test]
-fn a_place_in_line_says_who_has_nodes() {
+fn a_waiter_records_whether_it_has_nodes() {
     let (mut holder, all) = waiting(&["first"]);
     let waiter = holder.semaphores.values().next().unwrap().waiting[0].clone();
-    assert_eq!((waiter.waiting_since.without_nodes, waiter.waiting_since.with_nodes), (Some(waiter.since), None));
+    assert_eq!(
+        (waiter.waiting_since.without_nodes, waiter.waiting_since.with_nodes),
+        (Some(waiter.since), None)
+    );
     let text = serde_json::to_string(&waiter).unwrap();
     assert!(text.contains("\"since\"") && !text.contains("with_nodes\":null"), "{text}");
     assert_eq!(serde_json::from_str::<SemaphoreWaiter>(&text).unwrap(), waiter);

@@ -1,4 +1,4 @@
-//! Semaphores: never more holders than allowed, all or none, given back when a build is known to be
+//! Semaphores: never more holders than allowed, all or none, released when a build is known to be
 //! over.
 
 use super::bench::{Bench, after, job};
@@ -19,14 +19,14 @@ fn bench(semaphores: &[&str]) -> Bench {
     bench
 }
 
-pub fn waits(bench: &Bench) -> Vec<String> {
+pub fn waiting_jobs(bench: &Bench) -> Vec<String> {
     let jobs = bench.items.values().flat_map(|item| item.jobs.iter().map(move |job| (item, job)));
     let waiting = jobs.filter_map(|(item, job)| Some((item, job.waits_for.clone()?)));
     waiting.map(|(item, name)| format!("{} waits for {name}", item.candidate.title)).collect()
 }
 
-/// N16: two changes never hold it at once; it is taken before the nodes are asked for, and the one
-/// that waits says for what.
+/// N16: two changes never hold it at once; it is acquired before nodes are requested, and the
+/// waiting one gives the reason.
 #[test]
 fn a_semaphore_of_one_is_held_by_one_build_at_a_time() {
     let mut bench = bench(&["lock"]);
@@ -36,7 +36,7 @@ fn a_semaphore_of_one_is_held_by_one_build_at_a_time() {
     lock held by [A deploy]
     lock held by [A deploy]
     ");
-    assert_eq!(waits(&bench), ["B waits for semaphores: lock"]);
+    assert_eq!(waiting_jobs(&bench), ["B waits for semaphores: lock"]);
     bench.end('A', "deploy", Success);
     assert_snapshot!(bench.run(), @r"
     land A as 0A
@@ -44,7 +44,7 @@ fn a_semaphore_of_one_is_held_by_one_build_at_a_time() {
     run B deploy on 0AB
     lock held by [B deploy]
     ");
-    assert_eq!(waits(&bench), Vec::<String>::new());
+    assert_eq!(waiting_jobs(&bench), Vec::<String>::new());
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB"]);
     assert!(
@@ -53,7 +53,7 @@ fn a_semaphore_of_one_is_held_by_one_build_at_a_time() {
     );
 }
 
-/// Z4.3: as many as its max hold it.
+/// Z4.3: as many builds as `max` hold it.
 #[test]
 fn a_semaphore_of_two_is_held_by_two() {
     let mut bench = bench(&["lock"]);
@@ -65,7 +65,7 @@ fn a_semaphore_of_two_is_held_by_two() {
     assert_eq!(bench.landed.len(), 3);
 }
 
-/// Z4.3: who needs two takes both or none, so that no two wait for each other.
+/// Z4.3: a job that needs two acquires both or none, so that no two jobs wait for each other.
 #[test]
 fn a_job_takes_all_its_semaphores_or_none() {
     let mut bench = Bench::gate(&[]);
@@ -80,7 +80,10 @@ fn a_job_takes_all_its_semaphores_or_none() {
     left held by [A one]
     right held by []
     ");
-    assert_eq!(waits(&bench), ["A waits for semaphores: left", "A waits for semaphores: right"]);
+    assert_eq!(
+        waiting_jobs(&bench),
+        ["A waits for semaphores: left", "A waits for semaphores: right"]
+    );
     bench.end('A', "one", Success);
     assert_snapshot!(bench.run(), @r"
     left held by []
@@ -110,14 +113,14 @@ pub fn of_queue(queue: &str, semaphores: &[&str]) -> Bench {
     bench
 }
 
-/// Lets one queue look at the semaphores as another one left them, a moment later.
-pub fn look_after(bench: &mut Bench, other: &Bench) -> String {
+/// Plans one queue with the semaphores that another one has written, a moment later.
+pub fn plan_with_records_of(bench: &mut Bench, other: &Bench) -> String {
     bench.semaphores.clone_from(&other.semaphores);
     bench.now = bench.now.max(other.now).plus_millis(1);
     bench.run()
 }
 
-/// Z4.3, N16: a queue with many jobs that want a semaphore gives it to one that asked before them.
+/// Z4.3, N16: a queue with many jobs lets a job of another queue go first that asked before.
 #[test]
 fn a_queue_that_asked_first_is_served_first() {
     let mut many = of_queue("many", &["lock"]);
@@ -126,7 +129,7 @@ fn a_queue_that_asked_first_is_served_first() {
     let mut one = of_queue("one", &["lock"]);
     one.now = many.now;
     one.approve("E");
-    look_after(&mut one, &many);
+    plan_with_records_of(&mut one, &many);
     many.semaphores.clone_from(&one.semaphores);
     many.now = one.now;
     many.approve("C");
@@ -134,24 +137,24 @@ fn a_queue_that_asked_first_is_served_first() {
     // A's build ends: B asked before E, E before C.
     many.end('A', "deploy", Success);
     assert!(many.run().contains("run B deploy"));
-    look_after(&mut one, &many);
+    plan_with_records_of(&mut one, &many);
     assert_eq!(one.orders.len(), 0);
     many.semaphores.clone_from(&one.semaphores);
     many.end('B', "deploy", Success);
     many.woken.clear();
     assert!(!many.run().contains("run C"), "the other queue's turn has come");
     assert_eq!(many.woken, [one.head.key.clone()]);
-    assert!(look_after(&mut one, &many).contains("run E deploy"));
-    look_after(&mut many, &one);
+    assert!(plan_with_records_of(&mut one, &many).contains("run E deploy"));
+    plan_with_records_of(&mut many, &one);
     one.semaphores.clone_from(&many.semaphores);
     one.end('E', "deploy", Success);
     one.woken.clear();
     one.run();
     assert_eq!(one.woken, [many.head.key.clone()]);
-    assert!(look_after(&mut many, &one).contains("run C deploy"));
+    assert!(plan_with_records_of(&mut many, &one).contains("run C deploy"));
 }
 
-/// Z4.3: what needs two semaphores gets them, however many come later that need one of them.
+/// Z4.3: a job that needs two semaphores gets them, however many later jobs need one.
 #[test]
 fn a_job_that_needs_several_semaphores_is_not_passed_by_for_ever() {
     let mut left = of_queue("left", &["left"]);
@@ -160,56 +163,55 @@ fn a_job_that_needs_several_semaphores_is_not_passed_by_for_ever() {
     let mut both = of_queue("both", &["left", "right"]);
     both.now = left.now;
     both.approve("E");
-    look_after(&mut both, &left);
+    plan_with_records_of(&mut both, &left);
     let mut right = of_queue("right", &["right"]);
     right.now = both.now;
     right.approve("B");
-    look_after(&mut right, &both);
-    assert_eq!(right.orders.len(), 0, "what is free is kept for who asked before");
+    plan_with_records_of(&mut right, &both);
+    assert_eq!(right.orders.len(), 0, "the free place is reserved for the earlier job");
     left.semaphores.clone_from(&right.semaphores);
     left.end('A', "deploy", Success);
     left.woken.clear();
     left.run();
     assert_eq!(left.woken, [both.head.key.clone()]);
-    assert!(look_after(&mut both, &left).contains("run E deploy"));
-    look_after(&mut right, &both);
+    assert!(plan_with_records_of(&mut both, &left).contains("run E deploy"));
+    plan_with_records_of(&mut right, &both);
     both.semaphores.clone_from(&right.semaphores);
     both.end('E', "deploy", Success);
     both.woken.clear();
     both.run();
     assert_eq!(both.woken, [right.head.key.clone()]);
-    assert!(look_after(&mut right, &both).contains("run B deploy"));
+    assert!(plan_with_records_of(&mut right, &both).contains("run B deploy"));
 }
 
-/// Z4.3: a place that is kept for a job which is not there any more is told to whoever is first by
-/// then.
+/// Z4.3: a place reserved for a job that is gone wakes the next in line.
 #[test]
-fn a_queue_that_steps_back_in_line_tells_who_is_before_it() {
+fn a_queue_that_steps_back_in_line_wakes_the_one_before_it() {
     let mut holder = of_queue("holder", &["lock"]);
     holder.approve("A");
     holder.run();
     let mut first = of_queue("first", &["lock"]);
     first.now = holder.now;
     first.approve("B");
-    look_after(&mut first, &holder);
+    plan_with_records_of(&mut first, &holder);
     let mut second = of_queue("second", &["lock"]);
     second.now = first.now;
     second.approve("C");
-    look_after(&mut second, &first);
+    plan_with_records_of(&mut second, &first);
     first.approve("D");
-    look_after(&mut first, &second);
+    plan_with_records_of(&mut first, &second);
     holder.semaphores.clone_from(&first.semaphores);
     holder.end('A', "deploy", Success);
     holder.run();
     assert_eq!(holder.woken, [first.head.key.clone()]);
-    first.seen('B', Some("the change was closed"));
+    first.update('B', Some("the change was closed"));
     first.woken.clear();
-    look_after(&mut first, &holder);
+    plan_with_records_of(&mut first, &holder);
     assert_eq!((first.woken.as_slice(), first.orders.len()), (&[second.head.key.clone()][..], 0));
-    assert!(look_after(&mut second, &first).contains("run C deploy"));
+    assert!(plan_with_records_of(&mut second, &first).contains("run C deploy"));
 }
 
-/// Z4.3: the more urgent pipeline first, whoever asked first.
+/// Z4.3: the pipeline with the higher precedence comes first, whichever asked first.
 #[test]
 fn a_more_urgent_queue_is_served_before_one_that_asked_earlier() {
     let mut holder = of_queue("holder", &["lock"]);
@@ -218,24 +220,24 @@ fn a_more_urgent_queue_is_served_before_one_that_asked_earlier() {
     let mut usual = of_queue("usual", &["lock"]);
     usual.now = holder.now;
     usual.approve("B");
-    look_after(&mut usual, &holder);
+    plan_with_records_of(&mut usual, &holder);
     let mut urgent = of_queue("urgent", &["lock"]);
     urgent.pipeline.precedence = sluice_model::wakeup::Precedence::High;
     urgent.now = usual.now;
     urgent.approve("C");
-    look_after(&mut urgent, &usual);
+    plan_with_records_of(&mut urgent, &usual);
     holder.semaphores.clone_from(&urgent.semaphores);
     holder.end('A', "deploy", Success);
     holder.run();
     assert_eq!(holder.woken, [urgent.head.key.clone()]);
-    look_after(&mut usual, &holder);
+    plan_with_records_of(&mut usual, &holder);
     assert_eq!(usual.orders.len(), 0);
-    assert!(look_after(&mut urgent, &usual).contains("run C deploy"));
+    assert!(plan_with_records_of(&mut urgent, &usual).contains("run C deploy"));
 }
 
-/// C2: nothing is kept for a queue that cannot come, by its own records.
+/// C2: no place is reserved for a queue that cannot come by its own records.
 #[test]
-fn a_queue_that_cannot_come_keeps_nobody_waiting() {
+fn a_queue_that_cannot_come_does_not_block_others() {
     let mut bench = of_queue("one", &["lock"]);
     let frozen = sluice_model::QueueKey { queue: "frozen".into(), ..bench.head.key.clone() };
     let key = SemaphoreKey { tenant: Some("t".into()), name: "lock".to_owned() };
@@ -243,36 +245,40 @@ fn a_queue_that_cannot_come_keeps_nobody_waiting() {
     bench.semaphores.insert(key.clone(), Semaphore { waiting, ..Semaphore::new(key) });
     bench.approve("A");
     bench.run();
-    assert_eq!(waits(&bench), ["A waits for semaphores: lock"]);
-    bench.gone.insert(frozen);
+    assert_eq!(waiting_jobs(&bench), ["A waits for semaphores: lock"]);
+    bench.absent_queues.insert(frozen);
     assert_snapshot!(bench.run(), @r"
     run A deploy on 0A
     lock held by [A deploy]
     ");
 }
 
-/// Z4.3: what a paused build waits for takes what is free: those in line may wait for what
-/// that build holds.
+/// Z4.3: dependents of a paused build take a free place, since those in line may wait for what it
+/// holds.
 #[test]
-fn a_job_beside_a_paused_build_is_not_kept_waiting_by_the_line() {
+fn a_dependent_of_a_paused_build_does_not_wait_in_line() {
     let mut bench = Bench::gate(&[]);
     let registry = holding("registry", &["left"]);
-    let beside = JobSummary {
+    let dependent = JobSummary {
         dependencies: after("x", &["registry"]).dependencies,
-        ..holding("beside", &["right"])
+        ..holding("dependent", &["right"])
     };
-    bench.jobs = vec![registry, holding("both", &["left", "right"]), beside];
+    bench.jobs = vec![registry, holding("both", &["left", "right"]), dependent];
     bench.approve("A");
     bench.run();
-    bench.show('A', "registry", ObservedBuild::Paused { started_at: None, data: serde_json::Map::new() });
-    assert!(bench.run().contains("run A beside"));
-    bench.end('A', "beside", Success);
+    bench.show(
+        'A',
+        "registry",
+        ObservedBuild::Paused { started_at: None, data: serde_json::Map::new() },
+    );
+    assert!(bench.run().contains("run A dependent"));
+    bench.end('A', "dependent", Success);
     bench.run();
     bench.end('A', "registry", Success);
     assert!(bench.run().contains("run A both"));
 }
 
-/// N16: records of an earlier version name queues alone.
+/// N16: a waiter may name its queue only.
 #[test]
 fn a_line_of_an_earlier_version_is_read() {
     let text = r#"{"key":{"tenant":"t","name":"lock"},"holders":[],"waiting":[{"tenant":"t","pipeline":"gate","queue":"q"}]}"#;
@@ -281,10 +287,9 @@ fn a_line_of_an_earlier_version_is_read() {
     assert!(serde_json::to_string(&read).unwrap().contains("\"queue\":\"q\""));
 }
 
-/// N17: a new revision gets it once the older one's build, which was told to stop, is known to be
-/// over.
+/// N17: a new revision gets it once the stopped build of the older one is known to be over.
 #[test]
-fn a_build_that_still_runs_holds_on_after_it_was_told_to_stop() {
+fn a_stopped_build_that_still_runs_keeps_its_semaphore() {
     let mut bench = bench(&["lock"]);
     bench.approve("A");
     bench.run();
@@ -299,7 +304,7 @@ fn a_build_that_still_runs_holds_on_after_it_was_told_to_stop() {
     lock held by [A deploy]
     lock held by [A deploy]
     ");
-    assert_eq!(waits(&bench), ["A waits for semaphores: lock"]);
+    assert_eq!(waiting_jobs(&bench), ["A waits for semaphores: lock"]);
     bench.run_ended(&older, Aborted);
     assert_snapshot!(bench.run(), @r"
     lock held by []
@@ -310,13 +315,13 @@ fn a_build_that_still_runs_holds_on_after_it_was_told_to_stop() {
     assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()));
 }
 
-/// N17: a build that nobody had begun gives it back at once.
+/// N17: a build that no executor had claimed releases it at once.
 #[test]
 fn a_build_that_was_stopped_before_it_began_holds_nothing() {
     let mut bench = bench(&["lock"]);
     bench.approve("A");
     bench.run();
-    bench.seen('A', Some("the change was closed"));
+    bench.update('A', Some("the change was closed"));
     bench.run();
     assert!(
         bench.semaphores.values().all(|semaphore| semaphore.is_unused())
@@ -324,7 +329,7 @@ fn a_build_that_was_stopped_before_it_began_holds_nothing() {
     );
 }
 
-/// N16: whoever waits elsewhere is told when a place is free.
+/// N16: a queue that waits is woken when a place becomes free.
 #[test]
 fn queues_that_wait_for_it_are_looked_at_when_it_is_given_back() {
     let mut bench = bench(&["lock"]);
@@ -339,8 +344,8 @@ fn queues_that_wait_for_it_are_looked_at_when_it_is_given_back() {
     assert_eq!(bench.woken, [other]);
 }
 
-/// Z4.3: with `resources-first` nodes are asked for at once, and the semaphore is taken when they
-/// are ready: who has his nodes first has it first.
+/// Z4.3: with `resources-first` nodes are requested at once, and the semaphore is acquired when
+/// they are ready, in that order.
 #[test]
 fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
     let mut bench = bench(&["lock", "other"]);
@@ -362,8 +367,8 @@ fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
     lock held by [B deploy]
     other held by [B deploy]
     ");
-    assert_eq!(waits(&bench), ["A waits for semaphores: lock"]);
-    // Nobody claims what was sent: it is sent again, and holds what it held.
+    assert_eq!(waiting_jobs(&bench), ["A waits for semaphores: lock"]);
+    // No executor claims the build: it is sent again, and keeps its semaphore.
     bench.now = bench.now.plus_seconds(1_000);
     assert_snapshot!(bench.run(), @"send B deploy");
     bench.show('B', "deploy", ObservedBuild::Running { started_at: None, pre_fail: false });
@@ -381,11 +386,10 @@ fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
     assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()));
 }
 
-/// Z4.3, Z1.8: a build that has its nodes and one that holds the semaphore and waits for nodes do
-/// not wait for each other for ever: the first gives back what it has, and comes again with the
-/// semaphore, in its turn.
+/// Z4.3, Z1.8: a build with nodes and a holder that waits for nodes do not wait for each other
+/// forever: the first releases its nodes, and continues with the semaphore in its turn.
 #[test]
-fn a_build_gives_its_nodes_back_where_whoever_holds_its_semaphore_waits_too() {
+fn a_build_releases_its_nodes_if_all_semaphore_holders_are_idle() {
     let mut plain = of_queue("plain", &["lock"]);
     plain.approve("A");
     plain.run();
@@ -393,15 +397,15 @@ fn a_build_gives_its_nodes_back_where_whoever_holds_its_semaphore_waits_too() {
     first.jobs[0].semaphores[0].resources_first = true;
     first.now = plain.now;
     first.approve("B");
-    look_after(&mut first, &plain);
+    plan_with_records_of(&mut first, &plain);
     first.show('B', "deploy", ObservedBuild::NodesReady);
     first.run();
-    assert_eq!(waits(&first), ["B waits for semaphores: lock"]);
-    // Who holds it may work for as long as it takes, and may wait for machines as long as they take
-    // to start.
+    assert_eq!(waiting_jobs(&first), ["B waits for semaphores: lock"]);
+    // A holder may run as long as it takes, and may wait for machines as long as they take to
+    // start.
     first.now = first.now.plus_seconds(3_600);
     assert_eq!(first.run(), "");
-    first.idle.insert(plain.orders[0].build.clone(), first.now);
+    first.idle_holders.insert(plain.orders[0].build.clone(), first.now);
     first.now = first.now.plus_seconds(299);
     assert_eq!(first.run(), "");
     first.now = first.now.plus_seconds(1);
@@ -414,22 +418,21 @@ fn a_build_gives_its_nodes_back_where_whoever_holds_its_semaphore_waits_too() {
         reasons.contains("deploy: it releases its nodes: the holder of the semaphore lock"),
         "{reasons}"
     );
-    assert_eq!(waits(&first), ["B waits for semaphores: lock"]);
+    assert_eq!(waiting_jobs(&first), ["B waits for semaphores: lock"]);
     plain.semaphores.clone_from(&first.semaphores);
     plain.now = first.now;
     plain.end('A', "deploy", Success);
     plain.woken.clear();
     plain.run();
     assert_eq!(plain.woken, [first.head.key.clone()]);
-    assert!(look_after(&mut first, &plain).contains("lock held by [B deploy]"));
+    assert!(plan_with_records_of(&mut first, &plain).contains("lock held by [B deploy]"));
     let order = first.orders.last().unwrap();
     assert_eq!((first.orders.len(), order.nodes_first, order.attempt), (2, false, 1));
 }
 
-/// Z4.3: of several holders one that works ends, and then there is a place: nodes are kept for
-/// that.
+/// Z4.3: if one of several holders is running, its place becomes free: the nodes are kept for that.
 #[test]
-fn a_build_keeps_its_nodes_while_anybody_who_holds_its_semaphore_is_at_work() {
+fn a_build_keeps_its_nodes_while_a_semaphore_holder_is_running() {
     let mut plain = of_queue("plain", &["lock"]);
     plain.semaphore_max = 2;
     plain.approve("AC");
@@ -438,19 +441,18 @@ fn a_build_keeps_its_nodes_while_anybody_who_holds_its_semaphore_is_at_work() {
     (first.semaphore_max, first.now) = (2, plain.now);
     first.jobs[0].semaphores[0].resources_first = true;
     first.approve("B");
-    look_after(&mut first, &plain);
+    plan_with_records_of(&mut first, &plain);
     first.show('B', "deploy", ObservedBuild::NodesReady);
     first.run();
-    first.idle.insert(plain.orders[0].build.clone(), first.now);
+    first.idle_holders.insert(plain.orders[0].build.clone(), first.now);
     first.now = first.now.plus_seconds(3_600);
     assert_eq!(first.run(), "");
-    first.idle.insert(plain.orders[1].build.clone(), first.now);
+    first.idle_holders.insert(plain.orders[1].build.clone(), first.now);
     first.now = first.now.plus_seconds(300);
     assert!(first.run().contains("stop B deploy"));
 }
 
-/// Z4.3, Z1.8: nodes that are kept for a build which nobody sends are kept from those that the
-/// first change waits for.
+/// Z4.3, Z1.8: nodes kept for a build that is not sent are missing for the first change.
 #[test]
 fn a_build_that_has_its_nodes_is_sent_though_the_window_closed_before_it() {
     let mut bench = bench(&["lock"]);
@@ -473,7 +475,7 @@ fn a_build_that_has_its_nodes_is_sent_though_the_window_closed_before_it() {
     ");
 }
 
-/// Z4.3: a job without nodes has nothing to wait for first.
+/// Z4.3: `resources-first` means nothing for a job without nodes.
 #[test]
 fn without_nodes_a_semaphore_is_taken_before_the_build_is_ordered() {
     let mut bench = bench(&["lock"]);

@@ -21,7 +21,7 @@ fn each_change_is_tested_on_all_that_are_ahead_of_it_at_once() {
 
 /// G02
 #[test]
-fn what_passed_lands_in_order_and_is_never_tested_twice() {
+fn passed_changes_are_merged_in_order_and_never_tested_twice() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("ABC");
     bench.run();
@@ -81,7 +81,7 @@ fn a_failure_ahead_retests_everything_behind_it_and_nothing_else() {
     assert_eq!(bench.orders.len(), 10);
 }
 
-/// Z6.4: what is ahead of the failing one is left alone.
+/// Z6.4: entries ahead of the failing one are not affected.
 #[test]
 fn a_failure_behind_changes_nothing_ahead_of_it() {
     let mut bench = Bench::gate(&["unit"]);
@@ -106,7 +106,7 @@ fn a_second_failing_job_resets_nothing_again() {
     assert_snapshot!(bench.run(), @"A leaves: FAILURE");
 }
 
-/// Z6.4: what failed on a state that will never be is tested again.
+/// Z6.4: an entry that failed on a state that was given up is tested again.
 #[test]
 fn a_failing_item_gets_another_chance_when_the_one_ahead_fails() {
     let mut bench = Bench::gate(&["unit", "slow"]);
@@ -126,7 +126,7 @@ fn a_failing_item_gets_another_chance_when_the_one_ahead_fails() {
 
 /// S02
 #[test]
-fn a_conflict_with_what_is_ahead_waits_for_its_end_and_is_left_out_by_those_behind() {
+fn a_conflict_with_an_entry_ahead_waits_and_is_left_out_by_those_behind() {
     let mut bench = Bench::gate(&["unit"]);
     bench.conflicts = vec![('A', 'B')];
     bench.approve("ABC");
@@ -140,7 +140,7 @@ fn a_conflict_with_what_is_ahead_waits_for_its_end_and_is_left_out_by_those_behi
     assert!(bench.comments().iter().any(|text| text.starts_with("Merge Failed.")));
 }
 
-/// S02: the conflict is gone when what it was with is gone.
+/// S02: a conflict ends when the other change leaves.
 #[test]
 fn a_conflict_is_forgotten_when_the_one_ahead_fails() {
     let mut bench = Bench::gate(&["unit"]);
@@ -182,8 +182,8 @@ fn a_window_shrinks_to_its_floor_and_grows_to_its_ceiling() {
     assert_eq!((bench.head.window, bench.landed), (2, vec!["0B".to_owned(), "0BC".to_owned()]));
 }
 
-/// G16: a window that doubles and loses one at a time; what leaves for another reason than a test
-/// leaves it alone.
+/// G16: a window that doubles and decreases by one; leaving without a test result does not change
+/// it.
 #[test]
 fn a_window_grows_and_shrinks_as_its_pipeline_says() {
     let mut bench = Bench::gate(&["unit"]);
@@ -206,13 +206,13 @@ fn a_window_grows_and_shrinks_as_its_pipeline_says() {
     bench.end('D', "unit", Failure);
     bench.run();
     assert_eq!((bench.head.window, bench.head.active_count()), (5, 5));
-    bench.seen('E', Some("the change was closed"));
+    bench.update('E', Some("the change was closed"));
     bench.run();
     assert_eq!(bench.head.window, 5);
 }
 
-/// G16: jobs that did not succeed shrink the window, and no jobs are no success; what passed and is
-/// refused by its forge, or is taken out, leaves it as it is.
+/// G16: failed jobs shrink the window, and so does NO_JOBS; a merge failure or a dequeue does not
+/// change it.
 #[test]
 fn a_window_moves_by_how_a_change_left() {
     type Ending = fn(&mut Bench);
@@ -265,9 +265,9 @@ fn is_refused(bench: &mut Bench) {
     bench.end_landing(LandingEnd::Refused { why: "a review by an owner is missing".to_owned() });
 }
 
-/// G14: a new revision in the middle of a chain takes what needs it along, and nothing else.
+/// G14: a new revision in a chain dequeues its dependents, and nothing else.
 #[test]
-fn a_new_revision_of_a_chain_dequeues_it_and_what_needs_it() {
+fn a_new_revision_in_a_chain_dequeues_the_old_one_and_its_dependents() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.approve_needing('B', "A");
@@ -275,7 +275,7 @@ fn a_new_revision_of_a_chain_dequeues_it_and_what_needs_it() {
     bench.approve("D");
     bench.run();
     bench.revise('B');
-    bench.seen('B', None);
+    bench.update('B', None);
     bench.finish();
     assert_eq!(bench.left, ["B DEQUEUED", "C FAILURE", "A SUCCESS", "D SUCCESS"]);
     assert_eq!(bench.landed, ["0A", "0AD"]);
@@ -289,7 +289,7 @@ fn a_new_revision_of_a_chain_dequeues_it_and_what_needs_it() {
 
 /// D08, D09
 #[test]
-fn what_needs_a_failing_change_is_taken_out_with_it_and_the_rest_goes_on() {
+fn dependents_of_a_failing_change_are_dequeued_and_the_rest_goes_on() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.approve_needing('B', "A");
@@ -308,8 +308,7 @@ fn what_needs_a_failing_change_is_taken_out_with_it_and_the_rest_goes_on() {
     assert_eq!(orphans, 2);
 }
 
-/// Has A pass and begin to land, a new revision of it offered meanwhile, and the landing of the one
-/// before end.
+/// Passes A and starts its landing, offers a new revision meanwhile, and completes the landing.
 fn lands_before_its_next_revision(bench: &mut Bench) {
     bench.pass("A");
     bench.run();
@@ -319,12 +318,12 @@ fn lands_before_its_next_revision(bench: &mut Bench) {
     bench.run();
 }
 
-/// Z6.5, D08: what was tested on the revision that a push landed has what it needs. A newer one
-/// behind it, which fails, leaves after it, and keeps none of its jobs waiting.
+/// Z6.5, D08: a change tested on the pushed revision has its dependency. A newer revision behind it
+/// that fails leaves later, and does not hold up its jobs.
 #[test]
-fn what_needs_the_revision_that_a_push_landed_goes_on_before_a_newer_one_that_fails() {
+fn dependents_of_a_pushed_revision_go_on_ahead_of_a_failing_newer_one() {
     let mut bench = Bench::gate(&["unit"]);
-    bench.kept = true;
+    bench.keeps_tested_commits = true;
     bench.jobs.push(after("late", &["unit"]));
     bench.approve("A");
     bench.approve_needing('B', "A");
@@ -332,8 +331,8 @@ fn what_needs_the_revision_that_a_push_landed_goes_on_before_a_newer_one_that_fa
     bench.pass("A");
     bench.run();
     lands_before_its_next_revision(&mut bench);
-    let stand: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
-    assert_eq!(stand, [bench.change('B'), bench.change('A')]);
+    let order: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
+    assert_eq!(order, [bench.change('B'), bench.change('A')]);
     bench.end('A', "unit", Failure);
     bench.run();
     bench.pass("B");
@@ -343,33 +342,35 @@ fn what_needs_the_revision_that_a_push_landed_goes_on_before_a_newer_one_that_fa
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "A FAILURE"]);
 }
 
-/// Z6.5, D08: likewise where an operator puts the newer revision before it, which is no more what
-/// it needs there.
+/// Z6.5, D08: so it is if an operator moves the newer revision before it.
 #[test]
-fn what_needs_the_revision_that_a_push_landed_goes_on_behind_a_newer_one_that_fails() {
+fn dependents_of_a_pushed_revision_go_on_behind_a_failing_newer_one() {
     let mut bench = Bench::gate(&["unit", "slow"]);
-    bench.kept = true;
+    bench.keeps_tested_commits = true;
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.run();
     lands_before_its_next_revision(&mut bench);
-    bench.arrive(InboxMessageKind::Promote { keys: vec![bench.change('A').key], by: "jo".to_owned() });
+    bench.deliver(InboxMessageKind::Promote {
+        keys: vec![bench.change('A').key],
+        by: "jo".to_owned(),
+    });
     bench.run();
-    let stand: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
-    assert_eq!(stand, [bench.change('A'), bench.change('B')]);
+    let order: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
+    assert_eq!(order, [bench.change('A'), bench.change('B')]);
     bench.end('A', "unit", Failure);
     bench.run();
-    let at_work: Vec<_> =
+    let jobs_under_way: Vec<_> =
         bench.under_way().into_iter().map(|(change, job, _)| (change, job)).collect();
     let expected =
         [('A', "slow"), ('B', "unit"), ('B', "slow")].map(|(change, job)| (change, job.to_owned()));
-    assert_eq!(at_work, expected);
+    assert_eq!(jobs_under_way, expected);
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB"]);
     assert_eq!(bench.left, ["A SUCCESS", "A FAILURE", "B SUCCESS"]);
 }
 
-/// Z6.1: in an independent pipeline nobody waits for anybody.
+/// Z6.1: in an independent pipeline no entry waits for another.
 #[test]
 fn changes_of_an_independent_pipeline_are_tested_on_the_branch_alone() {
     let mut bench = Bench::new(sluice_config::pipeline::Manager::Independent, &["unit"]);

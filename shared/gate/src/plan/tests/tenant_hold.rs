@@ -1,4 +1,4 @@
-//! What operators hold back.
+//! Tenant states: paused and discarded events.
 
 use super::bench::{Bench, job};
 use crate::plan::TenantHold;
@@ -7,8 +7,8 @@ use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::Success;
 
-/// Z6.1, G13: what arrives waits in its order, and what an operator says is heard all the same.
-/// What is there goes on, but for a landing of what is told to be closed.
+/// Z6.1, G13: while events are paused, messages wait in order and commands are applied. Queued
+/// changes go on, except the landing of a change that a message closes.
 #[test]
 fn while_trigger_events_are_paused_nothing_enters_and_nothing_leaves_but_by_an_operator() {
     let mut bench = Bench::gate(&["unit"]);
@@ -16,7 +16,7 @@ fn while_trigger_events_are_paused_nothing_enters_and_nothing_leaves_but_by_an_o
     bench.run();
     bench.hold = TenantHold { pause_triggers: true, ..TenantHold::default() };
     bench.approve("B");
-    bench.seen('A', Some("the change was closed"));
+    bench.update('A', Some("the change was closed"));
     assert_snapshot!(bench.run(), @"");
     bench.end('A', "unit", Success);
     bench.run();
@@ -41,8 +41,7 @@ fn while_trigger_events_are_paused_nothing_enters_and_nothing_leaves_but_by_an_o
     assert_snapshot!(bench.run(), @"run B unit on 0B");
 }
 
-/// Z6.1, C03: nor does a revision land that another one is told to take the place of; what nobody
-/// said anything about lands.
+/// Z6.1, C03: nor is a revision merged that a waiting message replaces; others are merged.
 #[test]
 fn while_trigger_events_are_paused_a_change_with_a_newer_revision_does_not_land() {
     for is_revised in [true, false] {
@@ -68,23 +67,23 @@ fn while_trigger_events_are_paused_a_change_with_a_newer_revision_does_not_land(
     }
 }
 
-/// Z6.1: what is discarded is gone; what stands in a queue is not forgotten.
+/// Z6.1: discarded enqueue messages are gone; updates of queued changes still apply.
 #[test]
-fn while_trigger_events_are_discarded_nothing_enters_and_what_is_taken_back_leaves() {
+fn while_events_are_discarded_nothing_is_enqueued_and_updates_still_apply() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();
     bench.hold = TenantHold { discard_triggers: true, ..TenantHold::default() };
     bench.approve("B");
-    bench.seen('A', Some("the change was closed"));
+    bench.update('A', Some("the change was closed"));
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED"]);
     bench.hold = TenantHold::default();
     assert_snapshot!(bench.run(), @"");
-    assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
+    assert!(bench.head.slots.is_empty() && bench.inbox.is_empty());
 }
 
-/// Z6.1: what is half done when an operator has events discarded is done.
+/// Z6.1: an enqueue message in progress is completed when an operator starts discarding events.
 #[test]
 fn an_offer_that_needs_several_plans_is_not_discarded_between_them() {
     let mut bench = Bench::new(Manager::Independent, &[]);
@@ -93,9 +92,9 @@ fn an_offer_that_needs_several_plans_is_not_discarded_between_them() {
     bench.run();
     bench.revise('A');
     bench.approve("A");
-    bench.look();
+    bench.plan_once();
     assert_eq!(
-        (bench.arrivals.len(), bench.left.len()),
+        (bench.inbox.len(), bench.left.len()),
         (1, 0),
         "one plan does not stop all that is under way"
     );
@@ -104,19 +103,20 @@ fn an_offer_that_needs_several_plans_is_not_discarded_between_them() {
     assert_eq!((bench.left.join(", "), bench.head.slots.len()), ("A DEQUEUED".to_owned(), 1));
 }
 
-/// Z6.1: what an operator has enqueued is no event, and waits for none.
+/// Z6.1: a change that an operator enqueues is not affected.
 #[test]
-fn what_an_operator_has_enqueued_enters_while_events_are_paused_or_discarded() {
-    for hold in
-        [TenantHold { pause_triggers: true, ..TenantHold::default() }, TenantHold { discard_triggers: true, ..TenantHold::default() }]
-    {
+fn an_operator_enqueues_while_events_are_paused_or_discarded() {
+    for hold in [
+        TenantHold { pause_triggers: true, ..TenantHold::default() },
+        TenantHold { discard_triggers: true, ..TenantHold::default() },
+    ] {
         let mut bench = Bench::gate(&["unit"]);
         bench.hold = hold;
         bench.approve("AB");
-        bench.arrivals[1].by_operator = true;
+        bench.inbox[1].by_operator = true;
         assert!(bench.run().contains("run B unit on 0B"), "{hold:?}");
         assert_eq!(
-            (bench.head.slots.len(), bench.arrivals.len()),
+            (bench.head.slots.len(), bench.inbox.len()),
             (1, usize::from(hold.pause_triggers)),
             "{hold:?}"
         );
@@ -132,7 +132,7 @@ fn what_an_operator_has_enqueued_enters_while_events_are_paused_or_discarded() {
 
 /// Z6.1
 #[test]
-fn while_results_are_paused_a_build_that_ended_is_not_heard_of() {
+fn while_results_are_paused_an_ended_build_is_not_processed() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();

@@ -1,15 +1,15 @@
-//! How what a queue does comes to its end on the bench: landings, whole runs, what people read of
-//! them.
+//! Completing work on the test bench: landings, whole runs, and the comments of reports.
 
 use super::*;
 use crate::branch_lock::BranchLock;
 
 impl Bench {
-    /// Returns how many branches a plan takes from holders of other queues, each on condition that
-    /// its landing is as it was read.
-    pub(super) fn passed_by(&self, plan: &QueuePlan) -> usize {
+    /// Returns how many branch locks a plan takes over from other queues. Each adds the condition
+    /// that the holder's landing is unchanged.
+    pub(super) fn lock_takeovers(&self, plan: &QueuePlan) -> usize {
         let is_taken = |turn: &&BranchLock| {
-            let before = self.turns.get(&turn.branch).and_then(|seen| seen.lock.holder.as_ref());
+            let before =
+                self.branch_locks.get(&turn.branch).and_then(|seen| seen.lock.holder.as_ref());
             before.is_some_and(|holder| {
                 holder.queue != self.head.key && turn.holder.as_ref() != Some(holder)
             })
@@ -17,26 +17,29 @@ impl Bench {
         plan.branch_locks.iter().filter(is_taken).count()
     }
 
-    /// Has the own queues of guests say where those stand.
-    pub(super) fn stand(&mut self, doors: BTreeMap<ChangeKey, Option<sluice_model::QueueName>>) {
-        for (change, stands_in) in doors {
-            let door = self.doors.get_mut(&change).expect("what is written was read");
+    /// Writes host queues to the heads of hosted changes' own queues.
+    pub(super) fn apply_residencies(
+        &mut self,
+        hosts: BTreeMap<ChangeKey, Option<sluice_model::QueueName>>,
+    ) {
+        for (change, host) in hosts {
+            let residency = self.residencies.get_mut(&change).expect("what is written was read");
             assert!(
-                door.revisions.is_empty() || stands_in.is_none(),
-                "{change} stands in its own queue"
+                residency.revisions.is_empty() || host.is_none(),
+                "{change} is queued in its own queue"
             );
-            door.hosted_in = stands_in;
+            residency.hosted_in = host;
         }
     }
 
-    /// Has offers say that they are taken up.
-    pub(super) fn take_up(&mut self, offers: &BTreeSet<InboxMessageId>) {
-        for offer in self.arrivals.iter_mut().filter(|arrival| offers.contains(&arrival.id)) {
+    /// Marks enqueue messages as in progress.
+    pub(super) fn mark_in_progress(&mut self, offers: &BTreeSet<InboxMessageId>) {
+        for offer in self.inbox.iter_mut().filter(|message| offers.contains(&message.id)) {
             offer.in_progress = true;
         }
     }
 
-    /// Carries out the landing that is wanted, as a forge would. Returns whether there was one.
+    /// Carries out the next landing, as the forge would. Returns whether there was one.
     pub fn land(&mut self) -> bool {
         let Some(id) = self.next_landing() else { return false };
         let landing = self.landings.get_mut(&id).expect("it was found there");
@@ -53,23 +56,23 @@ impl Bench {
         true
     }
 
-    /// Makes the reports that last jobs wait for. Returns whether there was one.
-    pub fn make_reports(&mut self) -> bool {
+    /// Delivers the reports that reporter jobs wait for. Returns whether there was one.
+    pub fn deliver_reports(&mut self) -> bool {
         let awaited = self
             .reports
             .iter()
-            .filter(|report| report.awaited && !self.told.contains_key(&report.item));
+            .filter(|report| report.awaited && !self.report_states.contains_key(&report.item));
         let items: Vec<ItemId> = awaited.map(|report| report.item.clone()).collect();
         let made = ReportState::Made { at: self.now };
-        self.told.extend(items.iter().map(|item| (item.clone(), made.clone())));
+        self.report_states.extend(items.iter().map(|item| (item.clone(), made.clone())));
         !items.is_empty()
     }
 
-    /// Tells of a change that somebody else merged.
-    pub fn merged_outside(&mut self, change: char) {
+    /// Sends an update that a change was merged by someone else.
+    pub fn merge_by_other(&mut self, change: char) {
         let (change, gone) =
-            (self.change(change), Some("the change was merged by somebody else".to_owned()));
-        self.arrive(InboxMessageKind::ChangeUpdated {
+            (self.change(change), Some("the change was merged outside this queue".to_owned()));
+        self.deliver(InboxMessageKind::ChangeUpdated {
             change,
             gone,
             merged: true,
@@ -78,15 +81,14 @@ impl Bench {
         });
     }
 
-    /// Ends the landing that is wanted in another way.
+    /// Ends the next landing in the given way.
     pub fn end_landing(&mut self, end: LandingEnd) {
         let id = self.next_landing().expect("one is to land");
         self.landings.get_mut(&id).expect("it was found there").state =
             LandingState::Ended { end, at: self.now };
     }
 
-    /// Returns the landing that is wanted; of several the first in the queue, for they share a
-    /// message group.
+    /// Returns the next landing: the first in queue order, since all share a message group.
     fn next_landing(&self) -> Option<ItemId> {
         let is_wanted = |id: &&ItemId| {
             self.landings.get(*id).is_some_and(|landing| landing.state == LandingState::Ordered)
@@ -95,28 +97,28 @@ impl Bench {
         in_line.chain(self.landings.keys()).find(is_wanted).cloned()
     }
 
-    /// Passes and lands whatever passes and lands, to the end.
+    /// Passes and merges everything that can pass, until the queue is at rest.
     pub fn finish(&mut self) -> String {
         self.finish_rounds(100)
     }
 
-    /// The same, for a queue that takes longer.
+    /// Does the same with more rounds, for a queue that takes longer.
     pub fn finish_rounds(&mut self, rounds: usize) -> String {
-        let mut told = Vec::new();
+        let mut outputs = Vec::new();
         for _ in 0..rounds {
-            told.push(self.run());
+            outputs.push(self.run());
             let builds = self.under_way();
             self.pass(&builds.iter().map(|(change, _, _)| *change).collect::<String>());
-            let has_told = self.make_reports();
-            if !self.land() && builds.is_empty() && !has_told {
+            let has_reports = self.deliver_reports();
+            if !self.land() && builds.is_empty() && !has_reports {
                 break;
             }
         }
-        told.retain(|text| !text.is_empty());
-        told.join("\n")
+        outputs.retain(|text| !text.is_empty());
+        outputs.join("\n")
     }
 
-    /// Passes and lands this often what is first.
+    /// Passes and merges the first entry this often.
     pub fn land_rounds(&mut self, rounds: usize) {
         for _ in 0..rounds {
             let first = self.head.slots[0].id.clone();
