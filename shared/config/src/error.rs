@@ -1,4 +1,4 @@
-//! Mistakes in a configuration: where, what, and what was probably meant.
+//! Diagnostics of the configuration: position, message and suggestion.
 
 mod plain;
 mod render;
@@ -13,80 +13,79 @@ use std::cell::Cell;
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// A mistake with everything a person needs to mend it.
+/// A diagnostic with the file it is in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ConfigError {
-    /// The connection of the project; empty for the tenants' own file.
+    /// The connection of the project; empty for the main configuration.
     pub connection: ConnectionName,
-    /// The project the file lies in; empty for the tenants' own file.
+    /// The project of the file; empty for the main configuration.
     pub project: ProjectName,
     /// The branch of the project.
     pub branch: BranchName,
     /// The file's path within the project.
     pub path: String,
-    /// The mistake itself.
-    pub problem: Problem,
+    /// The diagnostic.
+    pub diagnostic: Diagnostic,
 }
 
-/// A mistake within a file that need not know which file it is.
+/// An error or warning in a configuration file, without the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Problem {
-    /// What sort of mistake.
-    pub kind: ProblemKind,
-    /// How bad it is.
+pub struct Diagnostic {
+    /// The kind of error.
+    pub kind: DiagnosticKind,
+    /// Whether it is an error or a warning.
     pub severity: Severity,
-    /// Kind and name of the object (`job python27`); empty for a whole file.
+    /// The kind and name of the object (`job python27`); empty for a whole file.
     pub stanza: String,
-    /// The line on which that object begins; `None` where it is not known or no other than the
-    /// mistake's.
-    #[serde(default)]
+    /// The line where the object starts; `None` if it is unknown or the line of the diagnostic
+    /// itself.
     pub stanza_line: Option<NonZeroU32>,
-    /// The attribute, as a path (`secrets.name`).
+    /// The path of the attribute (`secrets.name`).
     pub attribute: Option<String>,
-    /// Where it begins.
+    /// Where it starts.
     pub start: Mark,
     /// Where it ends.
     pub end: Mark,
-    /// What is wrong, in Zuul's words where users know them.
+    /// What is wrong, in Zuul's wording where users know it.
     pub message: String,
-    /// What was probably meant.
+    /// A similar name that may have been meant.
     pub suggestion: Option<String>,
 }
 
-/// Sorts of mistakes.
+/// Kinds of configuration errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ProblemKind {
-    /// The file is no YAML, or a stanza is not shaped as it must be.
+pub enum DiagnosticKind {
+    /// The file is not valid YAML, or a stanza has the wrong structure.
     Syntax,
-    /// A name that nothing bears.
+    /// A name that is not defined.
     UnknownName,
-    /// Something that exists already.
+    /// An object that is already defined.
     Duplicate,
-    /// Something this repository, job or pipeline may not do.
+    /// Something that the repository, job or pipeline is not permitted to do.
     NotPermitted,
-    /// Definitions that contradict each other.
+    /// Contradictory definitions.
     Conflict,
-    /// Something that is understood and not carried out.
-    NotServed,
+    /// A valid attribute that is not supported.
+    Unsupported,
 }
 
-/// How bad a mistake is.
+/// How severe a diagnostic is.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It works, but is probably not meant.
+    /// The object works, but probably not as intended.
     Warning,
     /// The object is not loaded.
     #[default]
     Error,
 }
 
-impl Problem {
-    /// Returns an error of the given kind at a place.
-    pub fn new(kind: ProblemKind, start: Mark, end: Mark, message: impl Into<String>) -> Self {
+impl Diagnostic {
+    /// Returns an error of a kind at a position.
+    pub fn new(kind: DiagnosticKind, start: Mark, end: Mark, message: impl Into<String>) -> Self {
         Self {
             kind,
             severity: Severity::Error,
@@ -100,14 +99,14 @@ impl Problem {
         }
     }
 
-    /// Returns the same, within a stanza.
+    /// Sets the stanza.
     #[must_use]
     pub fn in_stanza(mut self, stanza: &str) -> Self {
         self.stanza = plain(stanza.to_owned());
         self
     }
 
-    /// Returns the same, in a stanza that begins at `start`.
+    /// Sets the line where the stanza starts.
     #[must_use]
     pub fn from_stanza_at(mut self, start: Mark) -> Self {
         self.stanza_line =
@@ -115,33 +114,33 @@ impl Problem {
         self
     }
 
-    /// Returns the same, about an attribute.
+    /// Sets the attribute.
     #[must_use]
     pub fn about(mut self, attribute: &str) -> Self {
         self.attribute = Some(plain(attribute.to_owned()));
         self
     }
 
-    /// Returns the same with the nearest of `known` as a suggestion.
+    /// Suggests the name in `known` that is most similar to `wrong`, if any is.
     #[must_use]
     pub fn suggesting<'a>(mut self, wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         self.suggestion = nearest(wrong, known).map(|name| plain(name.to_owned()));
         self
     }
 
-    /// Returns the same with the nearest of `known`, as far as hints are left.
+    /// Suggests the name in `known` that is most similar to `wrong`, within the budget.
     #[must_use]
-    pub(crate) fn hinting<'a>(
+    pub(crate) fn suggesting_within<'a>(
         mut self,
-        hints: &Hints,
+        budget: &SuggestionBudget,
         wrong: &str,
         known: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        self.suggestion = hints.nearest(wrong, known).map(|name| plain(name.to_owned()));
+        self.suggestion = budget.nearest(wrong, known).map(|name| plain(name.to_owned()));
         self
     }
 
-    /// Returns the same as a warning.
+    /// Makes it a warning.
     #[must_use]
     pub fn as_warning(mut self) -> Self {
         self.severity = Severity::Warning;
@@ -150,20 +149,21 @@ impl Problem {
 }
 
 impl ConfigError {
-    /// Returns the short text that is put on a change, in Zuul's wording.
+    /// Returns the short text for a change, in Zuul's wording.
     pub fn short_text(&self) -> String {
-        match self.problem.kind {
-            ProblemKind::Syntax => format!("syntax error: {}", self.sentence()),
+        match self.diagnostic.kind {
+            DiagnosticKind::Syntax => format!("syntax error: {}", self.sentence()),
             _ => self.sentence(),
         }
     }
 
+    /// Returns the message with its suggestion.
     pub(crate) fn sentence(&self) -> String {
-        match &self.problem.suggestion {
+        match &self.diagnostic.suggestion {
             Some(suggestion) => {
-                format!("{} (did you mean \"{suggestion}\"?)", self.problem.message)
+                format!("{} (did you mean \"{suggestion}\"?)", self.diagnostic.message)
             }
-            None => self.problem.message.clone(),
+            None => self.diagnostic.message.clone(),
         }
     }
 }
@@ -174,7 +174,7 @@ impl fmt::Display for ConfigError {
             f,
             "{}:{}: {}",
             plain(self.path.clone()),
-            self.problem.start.line(),
+            self.diagnostic.start.line(),
             self.short_text()
         )
     }
@@ -182,22 +182,24 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Names that are looked at for all the suggestions that are made together.
-const LOOKED_AT_MAX: usize = 2_000_000;
+/// Maximum number of names compared for all suggestions of a layout together.
+const COMPARED_MAX: usize = 2_000_000;
 
-/// What may still be looked at to suggest names: very many wrong names among very many right ones
-/// must not cost their product. Once it is spent mistakes are told without what was probably meant.
-pub(crate) struct Hints {
+/// The number of names that may still be compared for suggestions.
+///
+/// Very many wrong names and very many right ones would otherwise cost their product. Once the
+/// budget is spent, diagnostics have no suggestion.
+pub(crate) struct SuggestionBudget {
     left: Cell<usize>,
 }
 
-impl Hints {
-    /// Returns as much as one layout, or one overlay, may spend.
+impl SuggestionBudget {
+    /// Returns the budget of one layout or overlay.
     pub(crate) fn new() -> Self {
-        Self { left: Cell::new(LOOKED_AT_MAX) }
+        Self { left: Cell::new(COMPARED_MAX) }
     }
 
-    /// Returns as [`nearest`], of those that may still be looked at.
+    /// Returns the same as [`nearest`], comparing only as many names as the budget allows.
     pub(crate) fn nearest<'a>(
         &self,
         wrong: &str,
@@ -214,27 +216,27 @@ impl Hints {
     }
 }
 
-/// Characters of a name that one is suggested for, or that is suggested.
+/// Maximum length of names that are compared.
 const NAME_CHARS_MAX: usize = 200;
 
-/// Returns the name of `known` that is nearest to `wrong`, if one is near enough to be meant.
+/// Returns the name in `known` that is most similar to `wrong`; `None` if none is similar enough.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if wrong.len() > NAME_CHARS_MAX {
         return None;
     }
     let (length, letters) = letters(wrong);
-    // Of a long name more may be wrong: a word of several.
+    // A long name may have more errors: it consists of several words.
     let limit = (length / 3).clamp(1, 4).max((length / 4).min(6));
     let mut best: Option<(usize, &str)> = None;
     for name in known {
         if name.len() > NAME_CHARS_MAX {
             continue;
         }
-        // Whoever is no nearer than the best need not be measured; of equals the first by name is
-        // taken.
+        // A name must be nearer than the best so far; of equal ones the first by name wins.
         let limit = best.map_or(limit, |(distance, _)| distance);
         let (other_length, other) = self::letters(name);
-        // An edit adds at most one letter and takes one away; many names are out by that alone.
+        // An edit adds at most one letter and removes one. Comparing the sets of letters excludes
+        // most names.
         let may_be_near = length.abs_diff(other_length) <= limit
             && (letters ^ other).count_ones() as usize <= 2 * limit;
         if !may_be_near || name == wrong {
@@ -248,16 +250,17 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     best.map(|(_, name)| name)
 }
 
-/// Returns the number of characters and a set of them, a bit each; different ones may share a bit.
+/// Returns the length of a word in characters, and its letters as a bit set. Letters may share a
+/// bit.
 fn letters(word: &str) -> (usize, u64) {
     word.chars()
         .fold((0, 0), |(length, set), letter| (length + 1, set | 1 << (u32::from(letter) % 64)))
 }
 
-/// Returns the number of single edits between two words, of which one is that two letters changed
-/// places; more than `limit` may be reported as `limit + 1`.
+/// Returns the edit distance of two words; swapping neighboring letters counts as one edit. Returns
+/// some number above `limit` if the distance is larger.
 fn distance(one: &str, other: &str, limit: usize) -> usize {
-    let (one, other) = unlike(one, other);
+    let (one, other) = without_common_affixes(one, other);
     let one: Vec<char> = one.chars().collect();
     let other: Vec<char> = other.chars().collect();
     if one.is_empty() || other.is_empty() {
@@ -266,7 +269,7 @@ fn distance(one: &str, other: &str, limit: usize) -> usize {
     if one.len().abs_diff(other.len()) > limit {
         return limit + 1;
     }
-    // A row for each letter of the one: how far its beginning is from each beginning of the other.
+    // One row per letter of `one`: the distances of its prefix to each prefix of `other`.
     let (mut before, mut above) = (Vec::new(), (0..=other.len()).collect::<Vec<usize>>());
     let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(limit + 1);
     for (i, a) in one.iter().enumerate() {
@@ -287,9 +290,9 @@ fn distance(one: &str, other: &str, limit: usize) -> usize {
     at(&above, other.len())
 }
 
-/// Returns two words without the beginning and the end that they share: names of one family differ
-/// in a few letters only.
-fn unlike<'w>(one: &'w str, other: &'w str) -> (&'w str, &'w str) {
+/// Returns the two words without their common prefix and suffix. Similar names mostly differ in a
+/// few letters.
+fn without_common_affixes<'w>(one: &'w str, other: &'w str) -> (&'w str, &'w str) {
     let same = one.char_indices().zip(other.chars()).find(|((_, a), b)| a != b);
     let start = same.map_or(one.len().min(other.len()), |((start, _), _)| start);
     let (one, other) =
@@ -309,7 +312,7 @@ fn unlike<'w>(one: &'w str, other: &'w str) -> (&'w str, &'w str) {
 mod tests {
     use super::*;
 
-    /// E2: misprints are told with the nearest name.
+    /// E2: misspelled names are reported with a suggestion.
     #[test]
     fn the_nearest_name_is_suggested_only_when_near() {
         assert_eq!(
@@ -318,7 +321,7 @@ mod tests {
         );
         assert_eq!(nearest("timeuot", ["timeout", "attempts"]), Some("timeout"));
         assert_eq!(nearest("x", ["voting", "vars"]), None);
-        // Letters that changed places are one slip, also in words too short for two.
+        // Swapped letters are one edit, also in words too short for two.
         for (wrong, meant) in
             [("jbo", "job"), ("nmae", "name"), ("chekc", "check"), ("urn", "run"), ("ejbo", "jobe")]
         {
@@ -329,19 +332,19 @@ mod tests {
         assert_eq!(distance("kitten", "sitting", 6), 3);
     }
 
-    /// Z6.7: a file of a megabyte can hold a hundred thousand wrong names, and a tenant as many
+    /// Z6.7: a file of a megabyte can contain a hundred thousand wrong names, and a tenant as many
     /// right ones.
     #[test]
-    fn what_suggestions_cost_together_has_a_bound() {
+    fn the_total_cost_of_suggestions_is_bounded() {
         let known: Vec<String> = (0..1_000).map(|number| format!("name-{number:04}")).collect();
-        let (hints, mut looked_at) = (Hints::new(), 0);
+        let (budget, mut compared) = (SuggestionBudget::new(), 0);
         let mut suggested = Vec::new();
         for number in 0..5_000 {
-            let names = known.iter().map(String::as_str).inspect(|_| looked_at += 1);
-            suggested.push(hints.nearest(&format!("nam-{number:04}"), names).is_some());
+            let names = known.iter().map(String::as_str).inspect(|_| compared += 1);
+            suggested.push(budget.nearest(&format!("nam-{number:04}"), names).is_some());
         }
         assert!(suggested[0] && suggested[999], "there is enough for what people write");
-        assert!(!suggested[4_999] && looked_at <= LOOKED_AT_MAX, "{looked_at}");
+        assert!(!suggested[4_999] && compared <= COMPARED_MAX, "{compared}");
         let long = "x".repeat(NAME_CHARS_MAX + 1);
         assert_eq!(
             nearest(&long, [format!("{long}y").as_str()]),

@@ -1,8 +1,8 @@
 //! One configuration file, parsed once: its stanzas and its mistakes. Which files of a repository
 //! are configuration.
 
-use crate::error::{ConfigError, Problem, ProblemKind};
-use crate::objects::{self, Found, PragmaStanza, Stanza};
+use crate::error::{ConfigError, Diagnostic, DiagnosticKind};
+use crate::objects::{self, ParsedStanzas, PragmaStanza, Stanza};
 use crate::pack;
 use crate::tenant::TenantProject;
 use crate::yaml::{self, Mark};
@@ -49,13 +49,13 @@ pub struct Source {
 
 impl Source {
     /// Returns a mistake at its place in this file.
-    pub fn error(&self, problem: Problem) -> ConfigError {
+    pub fn error(&self, diagnostic: Diagnostic) -> ConfigError {
         ConfigError {
             connection: self.connection.clone(),
             project: self.project.clone(),
             branch: self.branch.clone(),
             path: self.path.clone(),
-            problem,
+            diagnostic,
         }
     }
 }
@@ -82,7 +82,7 @@ pub struct Fragment {
     /// How many of them, the first, are without mistakes.
     sound: usize,
     /// Its mistakes.
-    pub problems: Vec<Problem>,
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 /// The stanzas of a file in order; those with mistakes come last, as far as they could be read.
@@ -123,7 +123,7 @@ impl Fragment {
         source: Source,
         hash: String,
         pragma: PragmaStanza,
-        problems: Vec<Problem>,
+        diagnostics: Vec<Diagnostic>,
         packed: &Arc<Packed>,
         stanzas: Vec<Range<usize>>,
         sound: usize,
@@ -135,16 +135,16 @@ impl Fragment {
             pragma,
             stanzas: Stanzas::Packed(Arc::clone(packed), slots),
             sound,
-            problems,
+            diagnostics,
         }
     }
 
     /// Returns a fragment that says nothing and only tells of mistakes: of what is not there to be
     /// read.
-    pub(crate) fn telling(source: Source, problems: Vec<Problem>) -> Self {
-        let said = problems
+    pub(crate) fn telling(source: Source, diagnostics: Vec<Diagnostic>) -> Self {
+        let said = diagnostics
             .iter()
-            .map(|problem| format!("{:?} {}", problem.start, problem.message))
+            .map(|diagnostic| format!("{:?} {}", diagnostic.start, diagnostic.message))
             .collect::<Vec<_>>();
         // Its text says nothing: whatever is written there, it is not read.
         let hash = digest(&[
@@ -157,7 +157,7 @@ impl Fragment {
             pragma: PragmaStanza::default(),
             stanzas: Stanzas::Parsed(Vec::new()),
             sound: 0,
-            problems,
+            diagnostics,
         }
     }
 
@@ -205,7 +205,7 @@ impl Fragment {
 
     /// Returns its mistakes with their place.
     pub fn errors(&self) -> impl Iterator<Item = ConfigError> + '_ {
-        self.problems.iter().map(|problem| self.source.error(problem.clone()))
+        self.diagnostics.iter().map(|diagnostic| self.source.error(diagnostic.clone()))
     }
 }
 
@@ -254,9 +254,9 @@ pub fn parse(file: &SourceFile) -> Fragment {
     if !broken.is_empty() {
         // Nothing of a file counts that is not read as it is written; what else is wrong with it is
         // told all the same.
-        found = Found { problems: beside(broken, found.problems), ..Found::default() };
+        found = ParsedStanzas { diagnostics: beside(broken, found.diagnostics), ..ParsedStanzas::default() };
     }
-    let Found { sound: mut stanzas, faulty, problems } = found;
+    let ParsedStanzas { sound: mut stanzas, faulty, diagnostics } = found;
     let mut pragma = PragmaStanza::default();
     for stanza in &stanzas {
         if let Stanza::Pragma(found) = stanza {
@@ -268,20 +268,19 @@ pub fn parse(file: &SourceFile) -> Fragment {
     let sound = stanzas.len();
     stanzas.extend(faulty);
     let (source, hash) = (file.source.clone(), hash(file));
-    Fragment { source, hash, pragma, stanzas: Stanzas::Parsed(stanzas), sound, problems }
+    Fragment { source, hash, pragma, stanzas: Stanzas::Parsed(stanzas), sound, diagnostics }
 }
 
 /// Returns mistakes of YAML and of shape in the order in which they stand; of two at one place the
 /// one of YAML.
-fn beside(broken: Vec<yaml::YamlError>, mut problems: Vec<Problem>) -> Vec<Problem> {
-    problems.retain(|problem| !broken.iter().any(|cause| cause.mark == problem.start));
+fn beside(broken: Vec<yaml::YamlError>, mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    diagnostics.retain(|diagnostic| !broken.iter().any(|cause| cause.mark == diagnostic.start));
     let broken = broken.into_iter();
-    problems.extend(
-        broken
-            .map(|cause| Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)),
-    );
-    problems.sort_by_key(|problem| problem.start);
-    problems
+    diagnostics.extend(broken.map(|cause| {
+        Diagnostic::new(DiagnosticKind::Syntax, cause.mark, cause.mark, cause.message)
+    }));
+    diagnostics.sort_by_key(|diagnostic| diagnostic.start);
+    diagnostics
 }
 
 /// The places where a repository keeps configuration; the first that exists is read.
@@ -381,7 +380,7 @@ pub fn passed_over(
             ROOTS.get(first)?,
             ROOTS.join(", ")
         );
-        let problem = Problem::new(ProblemKind::Conflict, Mark(1, 1), Mark(1, 1), message).as_warning();
+        let diagnostic = Diagnostic::new(DiagnosticKind::Conflict, Mark(1, 1), Mark(1, 1), message).as_warning();
         let source = Source {
             connection: project.connection.clone(),
             project: project.name.clone(),
@@ -389,7 +388,7 @@ pub fn passed_over(
             path: path.to_owned(),
             trust: project.trust,
         };
-        Some(Arc::new(Fragment::telling(source, vec![problem])))
+        Some(Arc::new(Fragment::telling(source, vec![diagnostic])))
     });
     passed.collect()
 }
@@ -433,7 +432,7 @@ mod tests {
             found
                 .iter()
                 .flat_map(|one| one.errors())
-                .map(|error| (error.path, error.problem.message))
+                .map(|error| (error.path, error.diagnostic.message))
                 .collect::<Vec<_>>()
         };
         let found = told(

@@ -21,9 +21,11 @@ pub mod tenant;
 pub mod yaml;
 
 pub use connection::{Connection, Connections, Driver};
-pub use error::{ConfigError, Problem, ProblemKind, ReviewComment, Severity, plain, plain_json};
+pub use error::{
+    ConfigError, Diagnostic, DiagnosticKind, ReviewComment, Severity, plain, plain_json,
+};
 pub use fragment::{Fragment, Source, SourceFile, Trust, config_paths, text_of};
-pub use job::{Foreseen, FreezeInput, JobTrace, Known};
+pub use job::{Coverage, Forecast, FreezeInput, JobTrace};
 pub use layout::{
     BranchConfig, LabelConfig, Layout, LayoutSources, ProviderConfig, QueueSettings, Scope,
 };

@@ -23,7 +23,7 @@ pub struct Pattern {
 
 /// Where in a text a pattern is looked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Anchoring {
     Anywhere,
     AtStart,
     Whole,
@@ -49,7 +49,7 @@ impl Pattern {
     /// Returns the pattern that matches whatever `text` does not, when `negate` is set.
     pub fn with_negation(text: &str, negate: bool) -> Result<Self, PatternError> {
         if Simple::parse(text).is_none() {
-            compile(text, Place::Anywhere)?;
+            compile(text, Anchoring::Anywhere)?;
         }
         Ok(Self::unchecked(text, negate))
     }
@@ -75,47 +75,47 @@ impl Pattern {
 
     /// Returns whether the text matches from its start, as for branches, refs and files.
     pub fn matches(&self, text: &str) -> bool {
-        self.ask(text, Place::AtStart)
+        self.ask(text, Anchoring::AtStart)
     }
 
     /// Returns whether the pattern occurs anywhere in the text, as for comments, people and
     /// hashtags.
     pub fn finds(&self, text: &str) -> bool {
-        self.ask(text, Place::Anywhere)
+        self.ask(text, Anchoring::Anywhere)
     }
 
     /// Returns whether the pattern covers the whole text, as for commit statuses.
     pub fn matches_whole(&self, text: &str) -> bool {
-        self.ask(text, Place::Whole)
+        self.ask(text, Anchoring::Whole)
     }
 
     /// A text that does not compile (it can only come from a stored layout of another version)
     /// matches nothing.
-    fn ask(&self, text: &str, place: Place) -> bool {
+    fn ask(&self, text: &str, anchoring: Anchoring) -> bool {
         // A dot is no line's end, which the simple way does not look for.
         if let Some(simple) = Simple::parse(&self.text).filter(|_| !text.contains('\n')) {
-            return simple.matches(text, place) != self.negate;
+            return simple.matches(text, anchoring) != self.negate;
         }
         let [anywhere, at_start, whole] = &*self.compiled;
-        let slot = match place {
-            Place::Anywhere => anywhere,
-            Place::AtStart => at_start,
-            Place::Whole => whole,
+        let slot = match anchoring {
+            Anchoring::Anywhere => anywhere,
+            Anchoring::AtStart => at_start,
+            Anchoring::Whole => whole,
         };
-        match slot.get_or_init(|| compile(&self.text, place).ok()) {
+        match slot.get_or_init(|| compile(&self.text, anchoring).ok()) {
             Some(compiled) => compiled.is_match(text) != self.negate,
             None => false,
         }
     }
 }
 
-fn compile(text: &str, place: Place) -> Result<Regex, PatternError> {
+fn compile(text: &str, anchoring: Anchoring) -> Result<Regex, PatternError> {
     let error = |reason: String| PatternError { text: text.to_owned(), reason };
     let translated = translate(text).map_err(|reason| error(reason.to_owned()))?;
-    let source = match place {
-        Place::Anywhere => translated,
-        Place::AtStart => format!(r"\A(?:{translated})"),
-        Place::Whole => format!(r"\A(?:{translated})\z"),
+    let source = match anchoring {
+        Anchoring::Anywhere => translated,
+        Anchoring::AtStart => format!(r"\A(?:{translated})"),
+        Anchoring::Whole => format!(r"\A(?:{translated})\z"),
     };
     Regex::new(&source).map_err(|cause| {
         error(cause.to_string().lines().last().unwrap_or("it is malformed").replace("error: ", ""))
@@ -142,10 +142,10 @@ impl<'p> Simple<'p> {
         Some(Self { at_start, at_end, pieces })
     }
 
-    fn matches(&self, text: &str, place: Place) -> bool {
+    fn matches(&self, text: &str, anchoring: Anchoring) -> bool {
         let Some((first, others)) = self.pieces.split_first() else { return false };
-        let at_end = self.at_end || place == Place::Whole;
-        let found = if self.at_start || place != Place::Anywhere {
+        let at_end = self.at_end || anchoring == Anchoring::Whole;
+        let found = if self.at_start || anchoring != Anchoring::Anywhere {
             text.strip_prefix(&**first)
         } else if others.is_empty() && at_end {
             text.ends_with(&**first).then_some("")
@@ -315,11 +315,11 @@ mod tests {
         ];
         for pattern in patterns {
             let simple = Simple::parse(pattern).unwrap_or_else(|| panic!("{pattern} is simple"));
-            for place in [Place::Anywhere, Place::AtStart, Place::Whole] {
-                let compiled = compile(pattern, place).unwrap();
+            for anchoring in [Anchoring::Anywhere, Anchoring::AtStart, Anchoring::Whole] {
+                let compiled = compile(pattern, anchoring).unwrap();
                 for text in texts {
                     assert_eq!(
-                        simple.matches(text, place),
+                        simple.matches(text, anchoring),
                         compiled.is_match(text),
                         "{pattern:?} in {text:?}"
                     );

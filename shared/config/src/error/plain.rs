@@ -1,10 +1,8 @@
-//! Texts out of files, made fit to be shown: nothing in a name may steer a terminal or reorder a
-//! line.
+//! Escapes text from files for display, so that no name can control a terminal or reorder a line.
 
 use std::fmt::Write as _;
 
-/// Returns a text with every character escaped that is none to be seen (`\u{1b}`); line breaks and
-/// tabs stay.
+/// Returns the text with invisible characters escaped (`\u{1b}`), except line breaks and tabs.
 pub fn plain(text: String) -> String {
     if !text.contains(is_hidden) {
         return text;
@@ -20,12 +18,11 @@ pub fn plain(text: String) -> String {
     shown
 }
 
-/// Returns a JSON document with the same characters escaped as JSON does it: what it says stays the
-/// same.
+/// Returns a JSON document with invisible characters escaped. The document keeps its meaning.
 pub fn plain_json(document: &str) -> String {
     let mut shown = String::with_capacity(document.len());
     for c in document.chars() {
-        // None of them is longer in UTF-16, and none stands outside of a text.
+        // All of these are a single UTF-16 unit, and they only occur within strings.
         if is_hidden(c) {
             let _ = write!(shown, "\\u{:04x}", u32::from(c));
         } else {
@@ -35,11 +32,11 @@ pub fn plain_json(document: &str) -> String {
     shown
 }
 
-/// Returns a line with a sign for every character that is none to be seen, so that columns stay
-/// where they are.
+/// Returns a line with a visible symbol for each invisible character, so that columns stay the
+/// same.
 pub(super) fn line(text: &str) -> String {
     let sign = |c: char| match u32::from(c) {
-        // Each control character has a picture.
+        // Each control character has a symbol.
         code @ 0..=0x1f => char::from_u32(0x2400 + code).unwrap_or(char::REPLACEMENT_CHARACTER),
         0x7f => '\u{2421}',
         _ => char::REPLACEMENT_CHARACTER,
@@ -47,20 +44,22 @@ pub(super) fn line(text: &str) -> String {
     text.chars().map(|c| if is_hidden(c) { sign(c) } else { c }).collect()
 }
 
-/// Returns whether a character steers what is shown and is not shown itself: control characters,
-/// marks of direction, and what is no character.
+/// Returns whether a character affects the display without being visible: control characters,
+/// directional marks, and noncharacters.
 fn is_hidden(c: char) -> bool {
-    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}');
-    (c.is_control() && !matches!(c, '\n' | '\t')) || turns || matches!(c, '\u{fffe}' | '\u{ffff}')
+    let is_directional = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}');
+    (c.is_control() && !matches!(c, '\n' | '\t'))
+        || is_directional
+        || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Z6.6: what a file says is shown and steers nothing.
+    /// Z6.6: text from a file is displayed and controls nothing.
     #[test]
-    fn what_steers_a_terminal_is_shown_as_what_it_is() {
+    fn terminal_control_characters_are_shown_escaped() {
         assert_eq!(plain("a job ä\n\tx".to_owned()), "a job ä\n\tx");
         assert_eq!(
             plain("\u{1b}[31mred\r\u{9b}\u{202e}".to_owned()),

@@ -1,44 +1,44 @@
-//! How a mistake is shown: to a person at a terminal, and on a change beside the line that it is
-//! about.
+//! Renders diagnostics: for a terminal, and as comments on a change.
 
 use super::plain::{self, plain};
-use super::{ConfigError, Problem, Severity};
+use super::{ConfigError, Diagnostic, Severity};
 use crate::yaml::Mark;
 use serde::{Deserialize, Serialize};
 
-/// Characters of a line that are shown; lines of configuration can be as long as a ciphertext.
+/// Maximum number of characters shown of a line. A line of configuration can contain a whole
+/// ciphertext.
 const WIDTH_MAX: usize = 160;
 
-/// A comment on a line of a change, as forges take it.
+/// A comment on a line of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewComment {
     /// The file's path within the project.
     pub path: String,
-    /// The line it is shown at, from 1: the last one of the mistake.
+    /// The line of the comment, from 1: the last line of the diagnostic.
     pub line: u32,
-    /// Where the stanza begins that the mistake is in: its line, from 1.
+    /// The line where the stanza starts, from 1.
     pub start_line: u32,
-    /// The column of that place, from 0.
+    /// The column where the stanza starts, from 0.
     pub start_character: u32,
-    /// Where the mistake ends: its line, from 1.
+    /// The line where the diagnostic ends, from 1.
     pub end_line: u32,
-    /// The column behind that place, from 0.
+    /// The column after the end, from 0.
     pub end_character: u32,
-    /// How bad it is.
+    /// Whether it is an error or a warning.
     pub severity: Severity,
-    /// What is said.
+    /// The text of the comment.
     pub message: String,
 }
 
 impl ConfigError {
-    /// Returns the comment for a change that has the file.
+    /// Returns the comment for a change that contains the file.
     pub fn review_comment(&self) -> ReviewComment {
-        let problem = &self.problem;
-        let start = problem.stanza_line.map_or(problem.start, |line| Mark(line.get(), 1));
-        let end = last_place(problem);
+        let diagnostic = &self.diagnostic;
+        let start = diagnostic.stanza_line.map_or(diagnostic.start, |line| Mark(line.get(), 1));
+        let end = end_mark(diagnostic);
         let mut message = self.short_text();
-        if !problem.stanza.is_empty() {
-            message += &format!("\n\nThis is in {}.", place_words(problem));
+        if !diagnostic.stanza.is_empty() {
+            message += &format!("\n\nThis is in {}.", subject(diagnostic));
         }
         ReviewComment {
             path: self.path.clone(),
@@ -47,28 +47,29 @@ impl ConfigError {
             start_character: start.column().saturating_sub(1),
             end_line: end.line(),
             end_character: end.column().saturating_sub(1),
-            severity: problem.severity,
+            severity: diagnostic.severity,
             message,
         }
     }
 
-    /// Returns the text for a terminal, with the lines of `source` (the file's text) where it is at
-    /// hand.
+    /// Renders the diagnostic for a terminal, with an excerpt of `source` (the file's text) if
+    /// given.
     pub fn render(&self, source: Option<&str>) -> String {
-        let problem = &self.problem;
-        let mut text = format!("{}: {}\n", problem.severity.word(), problem.message);
+        let diagnostic = &self.diagnostic;
+        let mut text = format!("{}: {}\n", diagnostic.severity.word(), diagnostic.message);
         let file = if self.project.as_str().is_empty() {
             self.path.clone()
         } else {
             format!("{}@{}: {}", self.project, self.branch, self.path)
         };
         let file = plain(file);
-        text += &format!("  --> {file}:{}:{}\n", problem.start.line(), problem.start.column());
-        text += &source.map(|source| excerpt(source, problem)).unwrap_or_default();
-        if !problem.stanza.is_empty() {
-            text += &format!("  in {}\n", place_words(problem));
+        text +=
+            &format!("  --> {file}:{}:{}\n", diagnostic.start.line(), diagnostic.start.column());
+        text += &source.map(|source| excerpt(source, diagnostic)).unwrap_or_default();
+        if !diagnostic.stanza.is_empty() {
+            text += &format!("  in {}\n", subject(diagnostic));
         }
-        if let Some(suggestion) = &problem.suggestion {
+        if let Some(suggestion) = &diagnostic.suggestion {
             text += &format!("  did you mean \"{suggestion}\"?\n");
         }
         text
@@ -76,7 +77,7 @@ impl ConfigError {
 }
 
 impl Severity {
-    /// Returns the word for it.
+    /// Returns the severity as lowercase text.
     pub fn word(self) -> &'static str {
         match self {
             Self::Warning => "warning",
@@ -85,18 +86,18 @@ impl Severity {
     }
 }
 
-fn place_words(problem: &Problem) -> String {
-    let attribute = problem
+fn subject(diagnostic: &Diagnostic) -> String {
+    let attribute = diagnostic
         .attribute
         .as_ref()
         .map_or_else(String::new, |attribute| format!(", attribute \"{attribute}\""));
-    format!("{}{attribute}", problem.stanza)
+    format!("{}{attribute}", diagnostic.stanza)
 }
 
-/// Returns where a mistake ends; what ends before the first column of a line ends with the line
-/// before.
-fn last_place(problem: &Problem) -> Mark {
-    let (start, end) = (problem.start, problem.end);
+/// Returns where a diagnostic ends. An end before the first column of a line becomes the end of the
+/// line before.
+fn end_mark(diagnostic: &Diagnostic) -> Mark {
+    let (start, end) = (diagnostic.start, diagnostic.end);
     if end.column() <= 1 && end.line() > start.line() {
         Mark(end.line() - 1, 1)
     } else {
@@ -104,10 +105,10 @@ fn last_place(problem: &Problem) -> Mark {
     }
 }
 
-/// Returns the first line of a mistake with marks below it, and where it goes on to if that is
-/// further down.
-fn excerpt(source: &str, problem: &Problem) -> String {
-    let (start, end) = (problem.start, last_place(problem));
+/// Returns the first line of a diagnostic with its span marked, and the last line's number if it
+/// has several. Empty if the source has no such line.
+fn excerpt(source: &str, diagnostic: &Diagnostic) -> String {
+    let (start, end) = (diagnostic.start, end_mark(diagnostic));
     let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX).saturating_sub(1);
     let Some(line) = source.lines().nth(at(start.line())) else {
         return String::new();
@@ -119,7 +120,7 @@ fn excerpt(source: &str, problem: &Problem) -> String {
     let number = start.line().to_string();
     let margin = " ".repeat(number.len());
     let cut = if line.chars().count() > length { "…" } else { "" };
-    // A tab is as wide above as below.
+    // A tab must have the same width above and below.
     let indent: String =
         shown.chars().take(column).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let marks = "^".repeat(until.saturating_sub(column).max(1));
@@ -132,7 +133,7 @@ fn excerpt(source: &str, problem: &Problem) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ProblemKind, Severity};
+    use super::super::{DiagnosticKind, Severity};
     use super::*;
 
     /// Z6.6: an error on a change names file and line.
@@ -143,8 +144,8 @@ mod tests {
             project: "github.com/org/project".into(),
             branch: "master".into(),
             path: ".zuul.yaml".to_owned(),
-            problem: Problem::new(
-                ProblemKind::Syntax,
+            diagnostic: Diagnostic::new(
+                DiagnosticKind::Syntax,
                 Mark(3, 5),
                 Mark(3, 11),
                 "the attribute \"vottng\" is not known",
@@ -165,23 +166,24 @@ mod tests {
         );
     }
 
-    fn error(problem: Problem) -> ConfigError {
+    fn error(diagnostic: Diagnostic) -> ConfigError {
         ConfigError {
             connection: "github".into(),
             project: "github.com/org/project".into(),
             branch: "master".into(),
             path: ".zuul.yaml".to_owned(),
-            problem,
+            diagnostic,
         }
     }
 
-    /// Z6.6: a mistake of several lines shows its first and names its last; a long line is cut.
+    /// Z6.6: a diagnostic of several lines shows the first and names the last; a long line is cut.
     #[test]
-    fn long_mistakes_are_shown_short() {
-        let problem =
-            Problem::new(ProblemKind::Syntax, Mark(1, 3), Mark(4, 1), "too much").as_warning();
+    fn long_diagnostics_are_shortened() {
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::Syntax, Mark(1, 3), Mark(4, 1), "too much")
+                .as_warning();
         let source = format!("- {}\nb\nc\nd\n", "x".repeat(400));
-        let text = error(problem).render(Some(&source));
+        let text = error(diagnostic).render(Some(&source));
         assert!(
             text.starts_with("warning: too much\n") && text.ends_with("  | … to line 3\n"),
             "{text}"
@@ -192,11 +194,11 @@ mod tests {
         );
     }
 
-    /// C02: the comment stands at the mistake's last line and reaches from where its stanza begins.
+    /// C02: the comment is at the last line of the diagnostic and starts at its stanza.
     #[test]
-    fn a_comment_reaches_from_the_stanza_to_the_mistake() {
-        let problem = Problem::new(
-            ProblemKind::UnknownName,
+    fn a_comment_spans_from_the_stanza_to_the_end_of_the_diagnostic() {
+        let diagnostic = Diagnostic::new(
+            DiagnosticKind::UnknownName,
             Mark(9, 11),
             Mark(9, 15),
             "Job nope not defined",
@@ -204,7 +206,7 @@ mod tests {
         .in_stanza("project org/project")
         .from_stanza_at(Mark(5, 3))
         .about("check");
-        let comment = error(problem).review_comment();
+        let comment = error(diagnostic).review_comment();
         assert_eq!((comment.line, comment.start_line, comment.end_line), (9, 5, 9));
         assert_eq!(
             (comment.start_character, comment.end_character, comment.severity),

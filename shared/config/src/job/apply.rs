@@ -1,92 +1,111 @@
-//! Applying one definition after the other: what overrides, what merges, what is appended, and who
-//! may change what.
+//! Applies the definitions of a job one after the other: override, merge or append, and the rules
+//! about who may change what.
 
-use super::blank::{blank, controlled};
 use super::collect::Variant;
+use super::defaults::{empty_job, settable_final_attributes};
 use super::weight::{self, Budget};
 use crate::Pattern;
 use crate::fragment::Source;
 use crate::layout::Layout;
-use crate::layout::alternatives::in_line;
+use crate::layout::flatten_nodesets::flatten;
 use crate::objects::{Combine, Combined, JobStanza, NodesetRef, RoleSource};
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{
-    FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, Role, SecretUse,
+    FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, RoleRepository, SecretUse,
 };
 use sluice_model::{BranchName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A job while definitions are applied to it.
-pub(super) struct Building<'l> {
+pub(super) struct JobBuilder<'l> {
+    /// The layout.
     pub(super) layout: &'l Layout,
+    /// The remaining weight of all jobs of the change.
     pub(super) budget: &'l Budget,
+    /// The result so far.
     pub(super) job: FrozenJob,
+    /// The job runs only if a changed file matches one of these; always if there are none.
     pub(super) files: Vec<Pattern>,
+    /// The job does not run if all changed files match these.
     pub(super) irrelevant_files: Vec<Pattern>,
+    /// Whether the job cannot run itself.
     pub(super) is_abstract: bool,
+    /// Whether the job runs if the change modifies its definition, whatever files it touches.
     pub(super) match_on_config_updates: bool,
+    /// The projects that may run the job; `None` for all.
     pub(super) allowed_projects: Option<Vec<ProjectName>>,
+    /// Whether a definition or entry uses secrets.
     pub(super) uses_secrets: bool,
-    /// The job whose definitions are being applied, and what it forbids.
+    /// The job whose definitions are being applied.
     current: String,
+    /// Whether the current job forbids changes and children.
     is_final: bool,
+    /// Whether only abstract jobs may inherit from the current job.
     intermediate: bool,
-    /// The protected job that this is or inherits from, and the project that alone may change it or
-    /// inherit from it.
+    /// The protected job that this job is or inherits from, and the only project that may change it
+    /// or inherit from it.
     protected: Option<(String, ProjectName)>,
+    /// Whether children inherit the current job's credentials; `None` if unset.
     inherits_credentials: Option<bool>,
+    /// Attributes that later definitions may not set.
     final_attributes: BTreeSet<String>,
-    pub(super) roles: Vec<Role>,
-    /// Credentials that children have as well (Z4.4).
+    /// The roles of its playbooks, the child's before its parent's.
+    pub(super) roles: Vec<RoleRepository>,
+    /// The secrets that children inherit (Z4.4).
     pub(super) shared_secrets: BTreeMap<String, SecretUse>,
-    /// A playbook for each definition that could stand for a missing `run` (Z4.9), the most
-    /// specific first.
+    /// The implied playbook of each definition in case `run` is missing (Z4.9), the most specific
+    /// first.
     pub(super) implied_run: Vec<Playbook>,
 }
 
-/// Why a definition may not be applied, and the attribute by which; an empty one for all of it.
-pub(super) struct Refused {
+/// Why a definition cannot be applied.
+pub(super) struct Rejection {
+    /// The attribute that is wrong; empty for the whole definition.
     pub(super) attribute: &'static str,
+    /// The message of the diagnostic.
     pub(super) message: String,
-    /// Whether the checks of references tell it too, where the name stands.
-    pub(super) is_told: bool,
+    /// Whether the reference checks of the layout report it too.
+    pub(super) is_reported_elsewhere: bool,
 }
 
-impl Refused {
-    /// Returns what only shows when definitions are put together.
+impl Rejection {
+    /// Returns a rejection that only shows when definitions are combined.
     pub(super) fn of(attribute: &'static str, message: String) -> Self {
-        Self { attribute, message, is_told: false }
+        Self { attribute, message, is_reported_elsewhere: false }
     }
 }
 
-impl From<String> for Refused {
+impl From<String> for Rejection {
     fn from(message: String) -> Self {
         Self::of("", message)
     }
 }
 
-/// Where a definition comes from.
+/// The origin of a definition.
 pub(super) struct Origin<'a> {
+    /// The file.
     pub(super) source: &'a Source,
+    /// The nesting level of its playbooks: the number of ancestors.
     pub(super) depth: u32,
+    /// Whether it is a job stanza or an entry.
     pub(super) form: Form,
 }
 
-/// In which form something is said of a job.
+/// The form of a definition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As a `job` stanza.
+    /// A `job` stanza.
     Definition,
-    /// As an entry of a project's list.
+    /// An entry of a project's job list.
     Entry,
 }
 
-impl<'l> Building<'l> {
+impl<'l> JobBuilder<'l> {
     pub(super) fn new(layout: &'l Layout, budget: &'l Budget, name: &str) -> Self {
         Self {
             layout,
             budget,
-            job: blank(name),
+            job: empty_job(name),
             files: Vec::new(),
             irrelevant_files: Vec::new(),
             is_abstract: false,
@@ -105,26 +124,26 @@ impl<'l> Building<'l> {
         }
     }
 
-    /// Applies a definition of the job or of one it inherits from. Returns every reason why it may
-    /// not be.
-    pub(super) fn variant(&mut self, variant: &Variant<'_>) -> Vec<Refused> {
+    /// Applies a definition of the job or of an ancestor. Returns every reason why it cannot be
+    /// applied.
+    pub(super) fn apply_variant(&mut self, variant: &Variant<'_>) -> Vec<Rejection> {
         let origin = Origin {
             source: variant.defined.source(),
             depth: variant.depth,
             form: Form::Definition,
         };
-        let mut refused = Vec::new();
+        let mut rejections = Vec::new();
         if variant.job.name != self.current {
-            let why_not = self.descend(variant.job, &origin);
-            refused.extend(why_not.into_iter().map(|message| Refused::of("parent", message)));
+            let why_not = self.enter_child(variant.job, &origin);
+            rejections.extend(why_not.into_iter().map(|message| Rejection::of("parent", message)));
         }
-        // What else is wrong with it shows as well: the job does not run either way.
-        refused.extend(self.apply(variant.job, &origin));
-        refused
+        // Report further errors as well: the job cannot run in any case.
+        rejections.extend(self.apply(variant.job, &origin));
+        rejections
     }
 
-    /// Applies an entry of a project's job list. Returns every reason why it may not be.
-    pub(super) fn entry(&mut self, job: &JobStanza, source: &Source) -> Vec<Refused> {
+    /// Applies an entry of a project's job list. Returns every reason why it cannot be applied.
+    pub(super) fn apply_entry(&mut self, job: &JobStanza, source: &Source) -> Vec<Rejection> {
         let depth = self
             .job
             .run
@@ -136,66 +155,74 @@ impl<'l> Building<'l> {
         self.apply(job, &Origin { source, depth, form: Form::Entry })
     }
 
-    /// Goes from a parent to its child. What holds for the parent alone is left behind also where
-    /// that is refused, so that the child is not told that it is what its parent is.
-    fn descend(&mut self, child: &JobStanza, origin: &Origin<'_>) -> Vec<String> {
+    /// Moves from a parent to its child, and resets what applies to the parent only. Returns every
+    /// reason why the child may not inherit.
+    fn enter_child(&mut self, child: &JobStanza, origin: &Origin<'_>) -> Vec<String> {
         let parent = std::mem::replace(&mut self.current, child.name.clone());
-        let refused =
-            if parent.is_empty() { Vec::new() } else { self.why_no_child(&parent, child, origin) };
+        let rejections = if parent.is_empty() {
+            Vec::new()
+        } else {
+            self.inheritance_errors(&parent, child, origin)
+        };
         self.is_final = false;
         self.is_abstract = false;
         self.intermediate = false;
         self.inherits_credentials = None;
-        // What is protected stays so in all that inherits from it; whoever may not inherit is told
-        // that once.
-        if !refused.is_empty() {
+        // A protected job's children stay protected. Report a forbidden child only once.
+        if !rejections.is_empty() {
             self.protected = None;
         }
-        refused
+        rejections
     }
 
-    /// Returns every reason why the job as it is may not be the parent of a definition.
-    fn why_no_child(&self, parent: &str, child: &JobStanza, origin: &Origin<'_>) -> Vec<String> {
-        let mut refused = Vec::new();
+    /// Returns every reason why the current job may not be the parent of a definition.
+    fn inheritance_errors(
+        &self,
+        parent: &str,
+        child: &JobStanza,
+        origin: &Origin<'_>,
+    ) -> Vec<String> {
+        let mut rejections = Vec::new();
         if self.is_final {
-            refused.push(format!(
+            rejections.push(format!(
                 "Unable to inherit from final job {parent}: it is final and can not act as a parent"
             ));
         }
         if self.intermediate && child.is_abstract != Some(true) {
-            refused.push(format!(
+            rejections.push(format!(
                 "Job {} inherits from intermediate job {parent}, but is not abstract",
                 child.name
             ));
         }
-        if let Some(guarded) = self.guarded_from(origin.source) {
-            refused.push(format!(
+        if let Some(guarded) = self.protection_error(origin.source) {
+            rejections.push(format!(
                 "Job {} of {} can not inherit from {parent}: {guarded}",
                 child.name, origin.source.project
             ));
         }
         if self.inherits_credentials == Some(false) {
-            refused.push(format!(
-                "Job {parent} keeps its credentials to itself and can not act as a parent of {}",
+            rejections.push(format!(
+                "Job {parent} does not share its credentials with children and can not act as a parent of {}",
                 child.name
             ));
         }
-        refused
+        rejections
     }
 
-    /// Returns why a definition of `source` may change nothing of how the job runs, where it is or
-    /// comes from a protected one.
-    fn guarded_from(&self, source: &Source) -> Option<String> {
+    /// Returns why a definition in `source` may not change how the job runs because it is, or
+    /// inherits from, a protected job; `None` if it may.
+    fn protection_error(&self, source: &Source) -> Option<String> {
         let (job, project) =
             self.protected.as_ref().filter(|(_, project)| *project != source.project)?;
-        Some(format!("{job} of {project} is a protected job in a different project"))
+        Some(format!("{job} is a protected job of a different project, {project}"))
     }
 
-    /// Applies what may be applied as a whole, or nothing. Returns every reason why it may not be.
-    fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Refused> {
-        let mut refused = self.forbidden(from, origin);
-        if !refused.is_empty() {
-            return refused;
+    /// Applies a definition or entry as a whole, or nothing of it. Returns every reason why it
+    /// cannot be applied.
+    fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Rejection> {
+        let mut rejections = self.forbidden_attributes(from, origin);
+        if !rejections.is_empty() {
+            return rejections;
         }
         if let Err(message) = self.budget.take(weight::of_definition(from)) {
             return vec![message.into()];
@@ -208,24 +235,26 @@ impl<'l> Building<'l> {
         if let Some(nodeset) = &from.nodeset {
             match self.nodesets(nodeset) {
                 Ok(nodesets) => self.job.nodesets = nodesets,
-                Err(message) => {
-                    refused.push(Refused { attribute: "nodeset", message, is_told: true })
-                }
+                Err(message) => rejections.push(Rejection {
+                    attribute: "nodeset",
+                    message,
+                    is_reported_elsewhere: true,
+                }),
             }
         }
-        refused.extend(self.playbooks(from, origin).err());
+        rejections.extend(self.playbooks(from, origin).err());
         self.final_attributes.extend(from.final_attributes.iter().cloned());
-        refused
+        rejections
     }
 
-    /// Returns what a definition or an entry sets and may not, each attribute once: the job is
-    /// final, or another project's and protected, or the attribute is final by itself.
-    fn forbidden(&self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Refused> {
+    /// Returns the attributes that a definition or entry may not set, each once: the job is final,
+    /// protected by another project, or the attribute is final.
+    fn forbidden_attributes(&self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Rejection> {
         let name = &self.job.name;
-        let guarded = self.guarded_from(origin.source);
+        let guarded = self.protection_error(origin.source);
         let changed =
             if self.is_final || guarded.is_some() { from.changes_execution() } else { Vec::new() };
-        let mut refused: Vec<Refused> = changed
+        let mut rejections: Vec<Rejection> = changed
             .into_iter()
             .map(|attribute| {
                 let message = match &guarded {
@@ -234,31 +263,32 @@ impl<'l> Building<'l> {
                     }
                     _ => format!("Unable to modify final job {name} attribute {attribute}"),
                 };
-                Refused::of(attribute, message)
+                Rejection::of(attribute, message)
             })
             .collect();
         if from.protected == Some(false)
             && let Some((job, project)) = &self.protected
         {
             let message = format!(
-                "Unable to reset protected attribute of job {name}: {job} of {project} is protected and stays so"
+                "Unable to reset protected attribute of job {name}: {job} of {project} is protected, and that can not be undone"
             );
-            refused.push(Refused::of("protected", message));
+            rejections.push(Rejection::of("protected", message));
         }
-        for attribute in
-            controlled(from).into_iter().filter(|name| self.final_attributes.contains(*name))
+        for attribute in settable_final_attributes(from)
+            .into_iter()
+            .filter(|name| self.final_attributes.contains(*name))
         {
-            if !refused.iter().any(|told| told.attribute == attribute) {
+            if !rejections.iter().any(|rejection| rejection.attribute == attribute) {
                 let message = format!(
-                    "Unable to modify job {name} attribute {attribute}: it is final by attribute-control"
+                    "Unable to modify job {name} attribute {attribute}: attribute-control makes it final"
                 );
-                refused.push(Refused::of(attribute, message));
+                rejections.push(Rejection::of(attribute, message));
             }
         }
-        refused
+        rejections
     }
 
-    /// Returns nodes and groups in order of preference.
+    /// Returns the nodesets in order of preference.
     fn nodesets(&self, nodeset: &NodesetRef) -> Result<Vec<NodeSet>, String> {
         let named = |name: &str| self.layout.nodeset(name).map(|nodeset| &nodeset.object.body);
         let (name, body) = match nodeset {
@@ -267,14 +297,14 @@ impl<'l> Building<'l> {
         };
         let Some(body) = body else { return Ok(Vec::new()) };
         let which = || name.map_or_else(String::new, |name| format!(" {name}"));
-        let found = in_line(name, body, &mut |name| named(name))
+        let found = flatten(name, body, &mut |name| named(name))
             .map_err(|why| format!("The nodeset{} of job {} {why}", which(), self.job.name))?;
-        if let Some(circle) = found.circles.first() {
+        if let Some(cycle) = found.cycles.first() {
             return Err(format!(
-                "The nodeset{} of job {} comes back to itself: {}",
+                "The nodeset{} of job {} contains itself: {}",
                 which(),
                 self.job.name,
-                circle.join(" → ")
+                cycle.join(" → ")
             ));
         }
         self.budget.take(weight::of_members(
@@ -289,7 +319,7 @@ impl<'l> Building<'l> {
             Form::Definition => "job",
             Form::Entry => "entry",
         };
-        // No line: a definition that only moved is the same job, and its builds live on.
+        // No line number: a definition that only moved is the same job, and its builds are kept.
         self.job.inheritance.push(format!(
             "{kind} {} from {}@{branch} {path}",
             from.name,
@@ -297,8 +327,8 @@ impl<'l> Building<'l> {
         ));
         self.is_final |= from.is_final == Some(true);
         self.intermediate |= from.intermediate == Some(true);
-        // Only a child clears it: whoever may say `false` in a list would run what only serves as a
-        // parent.
+        // Only a child clears it: otherwise a job list entry with `abstract: false` could run a job
+        // that is only meant as a parent.
         self.is_abstract |= from.is_abstract == Some(true);
         if from.protected == Some(true) {
             self.protected.get_or_insert_with(|| (from.name.clone(), project.clone()));
@@ -321,7 +351,7 @@ impl<'l> Building<'l> {
         set(&mut job.ansible_version, from.ansible_version.clone());
         set(&mut job.image_build_name, from.image_build_name.clone());
         job.workspace_scheme = from.workspace_scheme.unwrap_or(job.workspace_scheme);
-        // Once review is needed, no child can do without.
+        // A child cannot remove the need for review.
         job.post_review |= from.post_review == Some(true);
     }
 
@@ -357,11 +387,11 @@ impl<'l> Building<'l> {
             });
             put_last(&mut self.job.required_projects, given, |required| required.project.clone());
         }
-        // What says who may run it besides where its secrets are its own project's says nothing
-        // (`playbooks`).
+        // If the definition has secrets of its own untrusted project, `allowed-projects` has no
+        // effect (see `playbooks`).
         let is_own_only =
             from.secrets.iter().flatten().next().is_some() && !origin.source.trust.is_trusted();
-        // An empty list names nobody, and keeps nobody out.
+        // An empty list restricts nothing.
         let is_list = |allowed: &&Vec<String>| !allowed.is_empty() && !is_own_only;
         if let Some(allowed) = from.allowed_projects.as_ref().filter(is_list) {
             let names = allowed
@@ -373,8 +403,8 @@ impl<'l> Building<'l> {
         self.roles(from, origin);
     }
 
-    /// Lets only these projects run the job, and of them only those that nothing said before keeps
-    /// out: a child narrows what its parents allow and never widens it.
+    /// Restricts the job to these projects, within earlier restrictions: a child narrows what its
+    /// parents allow and never widens it.
     pub(super) fn allow_only(&mut self, names: Vec<ProjectName>) {
         self.allowed_projects = Some(match self.allowed_projects.take() {
             None => names,
@@ -387,11 +417,11 @@ impl<'l> Building<'l> {
 
     fn roles(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let source = origin.source;
-        // As in Zuul: a job comes with its own repository's roles, and a list that has it run adds
-        // only those that it names.
+        // As in Zuul, a definition implies its own repository's roles, and an entry adds only the
+        // roles it names.
         let mut own = match origin.form {
             Form::Entry => Vec::new(),
-            Form::Definition => vec![Role {
+            Form::Definition => vec![RoleRepository {
                 connection: source.connection.clone(),
                 project: source.project.clone(),
                 target_name: source.project.role_name().to_owned(),
@@ -405,7 +435,7 @@ impl<'l> Building<'l> {
                     let Some(found) = self.layout.project(name) else {
                         continue;
                     };
-                    given.push(Role {
+                    given.push(RoleRepository {
                         connection: found.connection.clone(),
                         project: found.name.clone(),
                         target_name: role
@@ -422,7 +452,7 @@ impl<'l> Building<'l> {
                 }),
             }
         }
-        // As below: a child's come first, and each is there once.
+        // As below: the child's roles come first, and each appears once.
         of_galaxy.append(&mut self.job.run_time.galaxy_roles);
         for role in of_galaxy {
             if !self.job.run_time.galaxy_roles.contains(&role) {
@@ -430,7 +460,7 @@ impl<'l> Building<'l> {
             }
         }
         put_last(&mut own, given, |role| role.project.clone());
-        // A child's roles come first and its parent's stay (Z4.6).
+        // A child's roles come first, and its parent's stay (Z4.6).
         let known: BTreeSet<ProjectName> = own.iter().map(|role| role.project.clone()).collect();
         let inherited = std::mem::take(&mut self.roles);
         own.extend(inherited.into_iter().filter(|role| !known.contains(&role.project)));
@@ -464,12 +494,14 @@ impl<'l> Building<'l> {
     }
 }
 
+/// Sets `slot` if there is a value.
 pub(super) fn set<T>(slot: &mut Option<T>, value: Option<T>) {
     if value.is_some() {
         *slot = value;
     }
 }
 
+/// Adds the given values as a sorted set, or replaces the old ones if the attribute says so.
 fn union(into: &mut Vec<String>, given: &Option<Combined<Vec<String>>>) {
     let Some(given) = given else { return };
     if !given.adds(Combine::Inherit) {
@@ -480,6 +512,7 @@ fn union(into: &mut Vec<String>, given: &Option<Combined<Vec<String>>>) {
     into.dedup();
 }
 
+/// Replaces the old values, or appends to them if the attribute says so.
 fn replace<T: Clone>(into: &mut Vec<T>, given: &Option<Combined<Vec<T>>>) {
     let Some(given) = given else { return };
     if !given.adds(Combine::Override) {
@@ -488,7 +521,7 @@ fn replace<T: Clone>(into: &mut Vec<T>, given: &Option<Combined<Vec<T>>>) {
     into.extend(given.value.iter().cloned());
 }
 
-/// Puts `from` over `into`: mappings merge, all else is replaced.
+/// Merges `from` into `into`: mappings merge recursively, other values are replaced.
 pub(super) fn deep_merge(into: &mut Map<String, Json>, from: &Map<String, Json>) {
     for (name, value) in from {
         match (into.get_mut(name), value) {
@@ -500,7 +533,7 @@ pub(super) fn deep_merge(into: &mut Map<String, Json>, from: &Map<String, Json>)
     }
 }
 
-/// Puts new members behind the others; of those with one key the last stays.
+/// Appends new members. Of members with the same key, the last stays.
 fn put_last<T, K: Ord>(
     into: &mut Vec<T>,
     given: impl IntoIterator<Item = T>,

@@ -1,77 +1,82 @@
-//! Which definitions of a job, and of those it inherits from, apply to a branch, in order (Z4.1,
+//! Collects the definitions of a job and its ancestors that apply to a branch, in order (Z4.1,
 //! Z4.2).
 
 use super::trace::{Step, StepKind};
-use crate::layout::{Defined, Layout, On};
+use crate::layout::{BranchContext, Definition, Layout};
 use crate::objects::{JobStanza, Parent};
 use sluice_model::{BranchName, ProjectName};
 use std::collections::BTreeMap;
 
-/// Depth of jobs that inherit from jobs.
+/// Maximum depth of inheritance.
 const DEPTH_MAX: usize = 50;
-/// Greatest number of definitions of a job and of those it inherits from that apply together.
+/// Maximum number of definitions of a job and its ancestors that apply together.
 const VARIANTS_MAX: usize = 1_000;
 
-/// What a change is matched by.
+/// The branch or ref that definitions are matched against.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'a> {
-    /// Where it is.
-    pub(super) on: On<'a>,
+    /// The branch, or the branches that contain a tag.
+    pub(super) on: BranchContext<'a>,
     /// The whole ref.
     pub(super) git_ref: &'a str,
 }
 
 impl<'a> Target<'a> {
-    /// Returns its branch, or its ref where it is on none.
+    /// Returns the branch, or the ref if there is no branch.
     pub(super) fn name(self) -> &'a str {
         match self.on {
-            On::Branch(branch) => branch,
-            On::Within(_) | On::Unknown => self.git_ref,
+            BranchContext::Branch(branch) => branch,
+            BranchContext::Containing(_) | BranchContext::Unknown => self.git_ref,
         }
     }
 
-    /// Says why something counts for nothing here: `branches` are those that it names, if it names
-    /// some; `own` is the branch that it stands on, and `is_bound_here` whether that is meant.
-    pub(super) fn why_not(
+    /// Explains why a definition does not apply.
+    ///
+    /// `subject` is the definition's file or stanza, `branches` the attribute that names branches,
+    /// if any, `own` the branch that holds the definition, and `is_bound_here` whether that branch
+    /// matches.
+    pub(super) fn mismatch(
         self,
-        what: &str,
+        subject: &str,
         branches: Option<&str>,
         own: &BranchName,
         is_bound_here: bool,
     ) -> String {
         match (self.on, branches) {
-            (On::Within(_), Some(branches)) if is_bound_here => {
+            (BranchContext::Containing(_), Some(branches)) if is_bound_here => {
+                format!("{branches} match neither {} nor a branch that contains it", self.git_ref)
+            }
+            (BranchContext::Containing(_), _) => {
                 format!(
-                    "{branches} match neither {} nor a branch that has its commit",
+                    "{subject} applies to branch {own}, which does not contain {}",
                     self.git_ref
                 )
             }
-            (On::Within(_), _) => {
-                format!("{what} is for {own}, which does not have the commit of {}", self.git_ref)
-            }
-            (On::Branch(_) | On::Unknown, Some(branches)) => {
+            (BranchContext::Branch(_) | BranchContext::Unknown, Some(branches)) => {
                 format!("{branches} do not match {}", self.name())
             }
-            (On::Branch(_) | On::Unknown, None) => {
-                format!("{what} is of {own} and that is not {}", self.name())
+            (BranchContext::Branch(_) | BranchContext::Unknown, None) => {
+                format!("{subject} applies to branch {own}, not to {}", self.name())
             }
         }
     }
 }
 
-/// Which branches are checked out instead of the target's own: definitions are chosen by them too
-/// (Z4.3).
+/// The branches that are checked out instead of the target's branch. Definitions are selected by
+/// them too (Z4.3).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Checkouts<'l> {
-    of_all: Option<&'l str>,
+    /// The job's `override-checkout`.
+    of_job: Option<&'l str>,
+    /// The `override-checkout` of required projects.
     of_projects: BTreeMap<&'l ProjectName, &'l str>,
 }
 
 impl<'l> Checkouts<'l> {
-    /// Takes what a definition or an entry says of the whole job and of projects that it requires;
-    /// what was said before gives way.
+    /// Adds the `override-checkout` of a definition or entry and of its required projects. Later
+    /// values replace earlier ones.
     pub(super) fn take(&mut self, layout: &'l Layout, job: &'l JobStanza) {
-        self.of_all = job.override_checkout.as_deref().or(self.of_all);
+        self.of_job = job.override_checkout.as_deref().or(self.of_job);
         for required in job.required_projects.iter().flat_map(|list| &list.value) {
             if let Some(branch) = required.override_checkout.as_deref()
                 && let Some(project) = layout.project(&required.name)
@@ -81,50 +86,53 @@ impl<'l> Checkouts<'l> {
         }
     }
 
-    /// Returns the branch that definitions of a project are chosen by instead of the target's. What
-    /// is said of the project itself counts before what is said of the job, and each only where the
-    /// project has such a branch, as in the workspace: without any the target's own is meant.
+    /// Returns the branch that selects definitions of a project instead of the target's branch.
+    ///
+    /// The value for the project takes precedence over the job's. Each counts only if the project
+    /// has such a branch, as in the workspace; `None` if neither does.
     fn of(&self, layout: &Layout, project: &ProjectName) -> Option<&'l str> {
-        let said = [self.of_projects.get(project).copied(), self.of_all];
+        let said = [self.of_projects.get(project).copied(), self.of_job];
         said.into_iter().flatten().find(|branch| layout.has_branch(project, branch))
     }
 }
 
-/// Why no list of definitions came out.
+/// Why the definitions could not be collected.
 #[derive(Debug)]
 pub(super) enum Unmatched<'l> {
-    /// Nothing of the job, or of one it inherits from, applies here: the job does not run.
+    /// No definition of this job applies here, so the job does not run.
     NoVariant(String),
-    /// The configuration contradicts itself.
-    Broken(String),
-    /// A job is not there, or inherits from itself: why, and the definition that names it as its
-    /// parent, where one does.
-    Named(String, Option<Defined<'l, JobStanza>>),
+    /// There are too many definitions.
+    TooMany(String),
+    /// The job is undefined or inherits from itself: the message, and the definition that names it
+    /// as its parent, if any.
+    BadReference(String, Option<Definition<'l, JobStanza>>),
 }
 
 impl<'l> Unmatched<'l> {
-    /// Returns the same of a definition whose parent could not be followed: the mistake is its own,
-    /// unless it is one further up.
-    fn below(self, defined: Defined<'l, JobStanza>) -> Self {
+    /// Attaches the definition whose parent failed, unless the error has one from further up.
+    fn at_parent_of(self, defined: Definition<'l, JobStanza>) -> Self {
         match self {
-            Self::Named(message, None) => Self::Named(message, Some(defined)),
+            Self::BadReference(message, None) => Self::BadReference(message, Some(defined)),
             other => other,
         }
     }
 }
 
-/// One definition that applies.
+/// A definition that applies.
 #[derive(Clone, Copy)]
 pub(super) struct Variant<'l> {
-    pub(super) defined: Defined<'l, JobStanza>,
+    /// The definition with its file.
+    pub(super) defined: Definition<'l, JobStanza>,
+    /// The definition.
     pub(super) job: &'l JobStanza,
-    /// How deep it stands: 0 is the base job.
+    /// Its depth: 0 for the base job.
     pub(super) depth: u32,
 }
 
-/// Returns whether a definition applies to a target. One that names no branch in its list is for
-/// all of them, wherever it stands; a tag is named by its ref, or by a branch that has its commit,
-/// and only by what stands on such a branch or is bound to none.
+/// Returns whether a definition with these `branches` applies to a target.
+///
+/// An empty list matches every branch. A tag matches by its ref or by a branch that contains it,
+/// but only for definitions that are bound to such a branch or to none.
 pub(super) fn applies(
     defined_branches: Option<&[crate::Pattern]>,
     implied: bool,
@@ -134,16 +142,17 @@ pub(super) fn applies(
     let is_named = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
     match target.on {
         _ if patterns.is_empty() => true,
-        On::Branch(branch) => is_named(branch),
-        On::Within(_) => implied && (is_named(target.git_ref) || target.on.is_any(is_named)),
-        On::Unknown => is_named(target.git_ref),
+        BranchContext::Branch(branch) => is_named(branch),
+        BranchContext::Containing(_) => {
+            implied && (is_named(target.git_ref) || target.on.is_any(is_named))
+        }
+        BranchContext::Unknown => is_named(target.git_ref),
     }
 }
 
-/// Returns the definitions of `name` and its ancestors that apply, outermost ancestor first.
-/// `checkouts` are those that entries name.
+/// Returns the definitions of `name` and its ancestors that apply, the outermost ancestor first.
 ///
-/// What was looked at is put into `steps`, where somebody wants to know.
+/// `checkouts` are those of the entries. The examined definitions are added to `steps`, if given.
 pub(super) fn collect<'l>(
     layout: &'l Layout,
     name: &str,
@@ -151,9 +160,9 @@ pub(super) fn collect<'l>(
     checkouts: &Checkouts<'l>,
     steps: Option<&mut Vec<Step>>,
 ) -> Result<Vec<Variant<'l>>, Unmatched<'l>> {
-    let mut walk = Walk { layout, target, stack: Vec::new(), found: Vec::new(), steps };
-    walk.job(name, checkouts)?;
-    let mut found = walk.found;
+    let mut traversal = Traversal { layout, target, stack: Vec::new(), found: Vec::new(), steps };
+    traversal.job(name, checkouts)?;
+    let mut found = traversal.found;
     let depths: Vec<String> =
         found.iter().map(|variant: &Variant<'_>| variant.job.name.clone()).collect();
     let mut seen: Vec<&String> = Vec::new();
@@ -167,8 +176,8 @@ pub(super) fn collect<'l>(
     Ok(found)
 }
 
-/// The way from a job through those it inherits from.
-struct Walk<'l, 's> {
+/// The traversal from a job through its ancestors.
+struct Traversal<'l, 's> {
     layout: &'l Layout,
     target: Target<'s>,
     stack: Vec<String>,
@@ -176,25 +185,25 @@ struct Walk<'l, 's> {
     steps: Option<&'s mut Vec<Step>>,
 }
 
-impl<'l> Walk<'l, '_> {
+impl<'l> Traversal<'l, '_> {
     fn job(&mut self, name: &str, checkouts: &Checkouts<'l>) -> Result<(), Unmatched<'l>> {
         if self.stack.len() >= DEPTH_MAX || self.stack.iter().any(|above| above == name) {
             self.stack.push(name.to_owned());
-            let way = self.stack.join(" → ");
-            let message = format!("Dependency cycle detected in the parents of job {name}: {way}");
-            return Err(Unmatched::Named(message, None));
+            let path = self.stack.join(" → ");
+            let message = format!("Dependency cycle detected in the parents of job {name}: {path}");
+            return Err(Unmatched::BadReference(message, None));
         }
         self.stack.push(name.to_owned());
         let mut variants = self.layout.jobs(name).peekable();
         let Some(first) = variants.peek() else {
-            return Err(Unmatched::Named(format!("Job {name} not defined"), None));
+            return Err(Unmatched::BadReference(format!("Job {name} not defined"), None));
         };
-        // All definitions of a job are of one project.
+        // All definitions of a job belong to one project.
         let target = match checkouts.of(self.layout, &first.source().project) {
-            Some(branch) => Target { on: On::Branch(branch), ..self.target },
+            Some(branch) => Target { on: BranchContext::Branch(branch), ..self.target },
             None => self.target,
         };
-        // What a job checks out is also what its parents are chosen by, and no other job.
+        // A job's checkouts also select its ancestors' definitions, and no other job's.
         let mut of_parents = checkouts.clone();
         let mut matched = false;
         for defined in variants {
@@ -203,7 +212,7 @@ impl<'l> Walk<'l, '_> {
             if !applies(job.branches.as_deref(), is_bound_here, target) {
                 if let Some(steps) = self.steps.as_deref_mut() {
                     let branches = job.branches.as_ref().map(|_| "its branches");
-                    let reason = target.why_not(
+                    let reason = target.mismatch(
                         "its file",
                         branches,
                         &defined.source().branch,
@@ -222,23 +231,22 @@ impl<'l> Walk<'l, '_> {
             let parent = match &job.parent {
                 Parent::Base => None,
                 Parent::Named(parent) => Some(parent.as_str()),
-                // A base job that says nothing of its parent is the default parent itself: a
-                // further variant of it.
+                // A base job without `parent` is a further variant of the default parent.
                 Parent::Unset if !matched => Some(self.layout.tenant().default_parent.as_str())
                     .filter(|parent| *parent != name),
                 Parent::Unset => None,
             };
-            // Whoever names itself would run without a base job, or, where another definition came
-            // before, only seem to inherit.
+            // A job that names itself as its parent would run without a base job, or only seem to
+            // inherit if another definition came before.
             if let Some(parent) = parent
                 && (parent == name || !self.found.iter().any(|variant| variant.job.name == parent))
             {
-                self.job(parent, &of_parents).map_err(|why| why.below(defined))?;
+                self.job(parent, &of_parents).map_err(|why| why.at_parent_of(defined))?;
             }
             matched = true;
             if self.found.len() >= VARIANTS_MAX {
-                return Err(Unmatched::Broken(format!(
-                    "More than {VARIANTS_MAX} definitions of job {} and of those it inherits from apply",
+                return Err(Unmatched::TooMany(format!(
+                    "More than {VARIANTS_MAX} definitions of job {} and its ancestors apply",
                     self.stack.first().map_or(name, String::as_str)
                 )));
             }

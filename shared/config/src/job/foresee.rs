@@ -1,49 +1,53 @@
-//! What changes of a project would be told when their jobs are frozen, found before there is a
-//! change: every pipeline that the project lists jobs for, on every branch of it.
+//! Finds freeze errors before there is a change: freezes the jobs of every pipeline of a project on
+//! every branch.
 
-use super::blame::Blame;
+use super::errors::JobError;
 use super::freeze::{ALLOWED_PROJECTS, FreezeInput, Frozen};
-use crate::error::{ConfigError, Problem, ProblemKind, Severity};
+use crate::error::{ConfigError, Diagnostic, DiagnosticKind, Severity};
 use crate::layout::Layout;
 use sluice_model::job::FrozenJob;
 use sluice_model::{BranchName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pipelines and branches that are tried for all projects together.
+/// Maximum number of pipelines and branches that are tried for all projects together.
 const TRIES_MAX: usize = 2_000;
-/// Branches that are named with a mistake that not all of them have.
+/// Maximum number of branches named in an error that only some branches have.
 const BRANCHES_NAMED_MAX: usize = 3;
 
-/// How much of a tenant a layout is.
+/// How much of a tenant the layout contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum Coverage {
     /// All of it.
     Tenant,
-    /// One repository by itself: others may list jobs for its projects, and what its project is
-    /// called is a guess.
+    /// A single repository. Other repositories may list jobs for its project, and the project's
+    /// name is a guess.
     Repository,
 }
 
-/// What was found.
+/// The result of freezing jobs in advance.
 #[derive(Debug, Default)]
-pub struct Foreseen {
-    /// Every reason why jobs can not be frozen, and warnings of jobs that will not run, each once.
-    /// What the layout tells by itself ([`Layout::errors`]) is left out.
-    pub found: Vec<ConfigError>,
-    /// Jobs that would run the playbook of their name (Z4.9).
+pub struct Forecast {
+    /// Reasons why jobs cannot be frozen, and warnings about jobs that will not run, each once.
+    /// Without those in [`Layout::errors`].
+    pub diagnostics: Vec<ConfigError>,
+    /// Jobs that would run the playbook with their name (Z4.9).
     pub implied: Vec<FrozenJob>,
-    /// Pipelines and branches that were too many to be tried.
+    /// The number of pipelines and branches that were not tried because there were too many.
     pub untried: usize,
 }
 
 impl Layout {
-    /// Returns what changes of these projects would be told, on these branches of each.
+    /// Returns the errors that changes of these projects would get on the given branches of each.
     ///
-    /// Names that nothing bears stand for something that allows everything: whatever depends on
-    /// them is not told.
-    pub fn foresee(&self, projects: &[(ProjectName, Vec<BranchName>)], known: Known) -> Foreseen {
-        let layout = self.supposing();
-        let mut foreseen = Foreseen::default();
+    /// Undefined names are replaced by permissive placeholders, so errors that depend on them are
+    /// not reported.
+    pub fn foresee(
+        &self,
+        projects: &[(ProjectName, Vec<BranchName>)],
+        known: Coverage,
+    ) -> Forecast {
+        let layout = self.with_placeholders();
+        let mut foreseen = Forecast::default();
         let (mut tried, mut jobs) = (0, BTreeMap::new());
         for (project, branches) in projects {
             let mut places: BTreeMap<ConfigError, BTreeSet<&BranchName>> = BTreeMap::new();
@@ -55,7 +59,7 @@ impl Layout {
                         continue;
                     }
                     let input = FreezeInput::change(pipeline.as_str(), project, branch.as_str());
-                    let frozen = layout.freeze_as_far(&input, None);
+                    let frozen = layout.freeze_each(&input, None);
                     for error in told(&frozen, known) {
                         places.entry(error).or_default().insert(branch);
                     }
@@ -63,60 +67,68 @@ impl Layout {
                     jobs.extend(implied.map(|job| ((job.name.clone(), branch.clone()), job)));
                 }
             }
-            foreseen
-                .found
-                .extend(places.into_iter().map(|(error, on)| naming(error, &on, branches.len())));
+            foreseen.diagnostics.extend(
+                places.into_iter().map(|(error, on)| with_branches(error, &on, branches.len())),
+            );
         }
-        let told = self.errors().iter().filter(|error| error.problem.severity == Severity::Error);
+        let told =
+            self.errors().iter().filter(|error| error.diagnostic.severity == Severity::Error);
         let told: Vec<&ConfigError> = told.collect();
-        foreseen.found.retain(|error| !told.iter().any(|one| is_same(one, error)));
-        let place =
-            |error: &ConfigError| (error.project.clone(), error.path.clone(), error.problem.start);
-        foreseen.found.sort_by_cached_key(|error| (place(error), error.clone()));
-        foreseen.found.dedup();
+        foreseen.diagnostics.retain(|error| !told.iter().any(|one| is_same(one, error)));
+        let place = |error: &ConfigError| {
+            (error.project.clone(), error.path.clone(), error.diagnostic.start)
+        };
+        foreseen.diagnostics.sort_by_cached_key(|error| (place(error), error.clone()));
+        foreseen.diagnostics.dedup();
         foreseen.implied = jobs.into_values().collect();
         foreseen
     }
 }
 
-/// Returns what is told of one try.
-fn told(frozen: &Frozen, known: Known) -> Vec<ConfigError> {
-    let refused = frozen.refused.iter().filter(|blame| !blame.is_told);
-    let refused = refused.filter_map(|blame| match (known, blame.attribute) {
-        // Which projects are meant there, and whether this is one of them, its own name would tell.
-        (Known::Repository, ALLOWED_PROJECTS) => None,
-        (Known::Repository, "dependencies") => Some(warning(blame, ProblemKind::NotPermitted)),
-        _ => Some(blame.error.clone()),
+/// Returns the diagnostics of one attempt.
+fn told(frozen: &Frozen, known: Coverage) -> Vec<ConfigError> {
+    let rejections = frozen.rejections.iter().filter(|job_error| !job_error.is_reported_elsewhere);
+    let rejections = rejections.filter_map(|job_error| match (known, job_error.attribute) {
+        // The lists name projects by their real names, which are not known here.
+        (Coverage::Repository, ALLOWED_PROJECTS) => None,
+        (Coverage::Repository, "dependencies") => {
+            Some(warning(job_error, DiagnosticKind::NotPermitted))
+        }
+        _ => Some(job_error.error.clone()),
     });
-    refused
-        .chain(frozen.parentless.iter().map(|blame| warning(blame, ProblemKind::Conflict)))
+    rejections
+        .chain(
+            frozen.parentless.iter().map(|job_error| warning(job_error, DiagnosticKind::Conflict)),
+        )
         .collect()
 }
 
-fn warning(blame: &Blame, kind: ProblemKind) -> ConfigError {
-    let mut error = blame.error.clone();
-    error.problem = Problem { kind, ..error.problem.as_warning() };
+fn warning(job_error: &JobError, kind: DiagnosticKind) -> ConfigError {
+    let mut error = job_error.error.clone();
+    error.diagnostic = Diagnostic { kind, ..error.diagnostic.as_warning() };
     error
 }
 
-/// Names the branches that have a mistake, where others have not or it is one of branches.
-fn naming(mut error: ConfigError, on: &BTreeSet<&BranchName>, all: usize) -> ConfigError {
-    if on.len() < all || error.problem.kind == ProblemKind::Conflict {
+/// Adds the names of the affected branches to a diagnostic, if not all are affected or it is about
+/// branches.
+fn with_branches(mut error: ConfigError, on: &BTreeSet<&BranchName>, all: usize) -> ConfigError {
+    if on.len() < all || error.diagnostic.kind == DiagnosticKind::Conflict {
         let names: Vec<&str> =
             on.iter().take(BRANCHES_NAMED_MAX).map(|branch| branch.as_str()).collect();
         let more = match on.len() - names.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        error.problem.message += &format!(" (for {}{more})", names.join(", "));
+        error.diagnostic.message += &format!(" (for {}{more})", names.join(", "));
     }
     error
 }
 
-/// Returns whether two mistakes are one: they stand at one place, or say the same of one file.
+/// Returns whether two diagnostics are the same: at the same position, or with the same message in
+/// one file.
 fn is_same(told: &ConfigError, found: &ConfigError) -> bool {
     let file =
         |error: &ConfigError| (error.project.clone(), error.branch.clone(), error.path.clone());
-    let (one, other) = (&told.problem, &found.problem);
+    let (one, other) = (&told.diagnostic, &found.diagnostic);
     (one.start == other.start || one.message == other.message) && file(told) == file(found)
 }

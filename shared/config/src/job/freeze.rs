@@ -1,18 +1,18 @@
-//! The jobs of one change, decided: which run, with every definition merged (Z4.7).
+//! Freezes the jobs of one change: decides which run, with every definition merged (Z4.7).
 
-use super::apply::{Building, Refused, deep_merge};
-use super::blame::{Blame, blame_first, blame_last};
-use super::blank::blank;
-use super::circles::circles;
+use super::apply::{JobBuilder, Rejection, deep_merge};
 use super::collect::{Checkouts, Target, Unmatched, Variant, applies, collect};
-use super::kinds::{begin_with_initializers, may_report, not_reported_by};
+use super::defaults::empty_job;
+use super::dependency_cycles::dependency_cycles;
+use super::errors::{JobError, error_at_first, error_at_last};
+use super::job_lists::{ENTRIES_MAX, Entries, Entry, entries};
+use super::kinds::{depend_on_initializers, may_report, reporter_not_allowed};
 use super::limits;
-use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
-use super::skipped::{skipped_by_files, skipped_by_image};
+use super::skip::{skipped_by_files, skipped_by_image};
 use super::trace::{JobTrace, Step, StepKind};
 use super::weight::{self, Budget};
 use crate::error::ConfigError;
-use crate::layout::{Layout, NOOP, On, foreign_image, held_twice};
+use crate::layout::{BranchContext, Layout, NOOP, foreign_image_error, semaphore_used_twice};
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{FrozenJob, JobGraph, JobKind, NodeSet};
@@ -20,35 +20,35 @@ use sluice_model::{BranchName, JobName, ProjectName};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Mistakes that are told of one job.
-const BLAMES_MAX: usize = 20;
+/// Maximum number of errors reported for one job.
+const ERRORS_MAX: usize = 20;
 
-/// What jobs are frozen for.
+/// The change, or other ref, that jobs are frozen for.
 #[derive(Debug, Clone, Copy)]
 pub struct FreezeInput<'a> {
     /// The pipeline.
     pub pipeline: &'a str,
     /// The project of the change.
     pub project: &'a ProjectName,
-    /// The branch it is for; `None` for a tag.
+    /// Its branch; `None` for a tag.
     pub branch: Option<&'a str>,
-    /// Of a tag, the branches whose history has its commit; `None` where that is not known, and
-    /// then every branch may be meant.
+    /// For a tag, the branches that contain its commit. If unknown (`None`), definitions for any
+    /// branch may apply.
     pub containing: Option<&'a [BranchName]>,
-    /// The whole ref of a push (`refs/tags/1.0`); the branch's own for a change.
+    /// The full ref of a push (`refs/tags/1.0`); the branch for a change.
     pub git_ref: &'a str,
-    /// The paths it touches; `None` where they are not known, which runs everything.
+    /// The paths that it changes; `None` if unknown, and then file matchers exclude nothing.
     pub files: Option<&'a [String]>,
-    /// The layout without the change, when the change brings configuration: a job that it defines
-    /// differently runs whatever files say.
+    /// The layout without the change, if the change modifies configuration: a job that it defines
+    /// differently runs regardless of its file matchers.
     pub before: Option<&'a Layout>,
-    /// The images that an event asks for: only their jobs run. Where it asks for none all do
-    /// (L1.1).
+    /// The images that the event requests: only jobs that build them run. All jobs run if it
+    /// requests none (L1.1).
     pub image_names: &'a [String],
 }
 
 impl<'a> FreezeInput<'a> {
-    /// Returns the input for a change of a branch, its files unknown.
+    /// Returns the input for a change to a branch with unknown files.
     pub fn change(pipeline: &'a str, project: &'a ProjectName, branch: &'a str) -> Self {
         Self {
             pipeline,
@@ -62,60 +62,60 @@ impl<'a> FreezeInput<'a> {
         }
     }
 
-    /// Returns the same with the paths that the change touches.
+    /// Sets the paths that the change touches.
     #[must_use]
     pub fn touching(self, files: &'a [String]) -> Self {
         Self { files: Some(files), ..self }
     }
 
-    /// Returns what definitions are compared with.
+    /// Returns the branch or ref that definitions are matched against.
     pub(super) fn target(&self) -> Target<'a> {
         let on = match (self.branch, self.containing) {
-            (None, Some(branches)) => On::Within(branches),
-            (branch, _) => On::branch(branch),
+            (None, Some(branches)) => BranchContext::Containing(branches),
+            (branch, _) => BranchContext::branch(branch),
         };
         Target { on, git_ref: self.git_ref }
     }
 }
 
 impl Layout {
-    /// Returns the jobs that run for `input`, in the order of the configuration, or every reason
-    /// why there can be none.
+    /// Returns the jobs that run, in configuration order, or every reason why they cannot be
+    /// frozen.
     pub fn freeze(&self, input: &FreezeInput<'_>) -> Result<JobGraph, Vec<ConfigError>> {
-        self.freeze_noting(input, None)
+        self.freeze_traced(input, None)
     }
 
-    /// Returns as [`Layout::freeze`], and why each job is as it is; the latter also where there can
-    /// be none.
+    /// Does the same as [`Layout::freeze`], and also explains the result for each job. The
+    /// explanation is returned even if the jobs cannot be frozen.
     pub fn freeze_with_trace(
         &self,
         input: &FreezeInput<'_>,
     ) -> (Result<JobGraph, Vec<ConfigError>>, Vec<JobTrace>) {
         let mut trace = Vec::new();
-        let result = self.freeze_noting(input, Some(&mut trace));
+        let result = self.freeze_traced(input, Some(&mut trace));
         (result, trace)
     }
 
-    fn freeze_noting(
+    fn freeze_traced(
         &self,
         input: &FreezeInput<'_>,
         trace: Option<&mut Vec<JobTrace>>,
     ) -> Result<JobGraph, Vec<ConfigError>> {
-        let Frozen { jobs, refused, .. } = self.freeze_as_far(input, trace);
-        if refused.is_empty() {
+        let Frozen { jobs, rejections, .. } = self.freeze_each(input, trace);
+        if rejections.is_empty() {
             return Ok(JobGraph { jobs });
         }
-        Err(refused.into_iter().map(|blame| blame.error).collect())
+        Err(rejections.into_iter().map(|error| error.error).collect())
     }
 
-    /// Returns what comes of each job, whatever is wrong with others.
-    pub(super) fn freeze_as_far(
+    /// Freezes each job, regardless of errors in others.
+    pub(super) fn freeze_each(
         &self,
         input: &FreezeInput<'_>,
         trace: Option<&mut Vec<JobTrace>>,
     ) -> Frozen {
         let Some(pipeline) = self.pipeline(input.pipeline) else {
-            // A queue can outlive its pipeline by a moment; nothing is to be run then.
+            // A queue can briefly outlive its pipeline; nothing runs then.
             return Frozen::default();
         };
         let budgets = (Budget::whole(), Budget::whole());
@@ -135,15 +135,15 @@ impl Layout {
     }
 }
 
-/// What came of the jobs of one change.
+/// The result of freezing the jobs of one change.
 #[derive(Default)]
 pub(super) struct Frozen {
-    /// Those that run; meant only where nothing is refused.
+    /// The jobs that run; meaningful only if `refused` is empty.
     pub(super) jobs: Vec<FrozenJob>,
-    /// Why others can not be frozen.
-    pub(super) refused: Vec<Blame>,
-    /// Jobs that do not run since one that they inherit from has no definition for the branch.
-    pub(super) parentless: Vec<Blame>,
+    /// Why other jobs cannot be frozen.
+    pub(super) rejections: Vec<JobError>,
+    /// Jobs that do not run because an ancestor has no definition for the branch.
+    pub(super) parentless: Vec<JobError>,
 }
 
 struct Freezer<'l, 't> {
@@ -152,62 +152,66 @@ struct Freezer<'l, 't> {
     input: &'l FreezeInput<'l>,
     trace: Option<&'t mut Vec<JobTrace>>,
     found: Frozen,
-    /// Jobs that can not be frozen.
+    /// Jobs that cannot be frozen.
     broken: BTreeSet<JobName>,
     budget: &'l Budget,
-    /// For the jobs as they were without the change.
+    /// The remaining weight of the jobs without the change.
     budget_before: &'l Budget,
     before: OnceCell<Entries<'l>>,
 }
 
-/// What became of one job.
+/// The result for one job.
 enum Outcome {
     Runs(Box<FrozenJob>),
     Skipped(String),
-    Parentless(Box<Blame>),
-    Broken(Vec<Blame>),
+    Parentless(Box<JobError>),
+    TooMany(Vec<JobError>),
 }
 
 impl<'l> Freezer<'l, '_> {
     fn jobs(&mut self) -> Vec<FrozenJob> {
         let found = entries(self.layout, self.input);
-        // Nobody else wants to know.
-        let elsewhere = if self.trace.is_some() { found.left_out(self.input) } else { Vec::new() };
+        // Only the trace needs them.
+        let other_branches =
+            if self.trace.is_some() { found.left_out(self.input) } else { Vec::new() };
         let Entries { order, by_name: entries, variables, over, .. } = found;
         if let Some(entry) = over {
-            let message =
-                format!("More than {ENTRIES_MAX} jobs are listed for the project in the pipeline");
+            let message = format!("The project lists more than {ENTRIES_MAX} jobs in the pipeline");
             self.refuse(&[entry], message);
             return Vec::new();
         }
         let mut jobs = Vec::new();
         for name in order {
-            // Whatever follows would fail for the same reason.
+            // All remaining jobs would fail for the same reason.
             if self.budget.is_spent() {
                 return Vec::new();
             }
-            let Some(of_job) = entries.get(name) else {
+            let Some(job_entries) = entries.get(name) else {
                 continue;
             };
             let mut steps = self.trace.as_ref().map(|_| Vec::new());
-            let outcome = self.job(name, of_job, &variables, steps.as_mut());
-            steps.iter_mut().for_each(|steps| steps.extend(steps_elsewhere(&elsewhere, name)));
+            let outcome = self.job(name, job_entries, &variables, steps.as_mut());
+            steps
+                .iter_mut()
+                .for_each(|steps| steps.extend(other_branch_steps(&other_branches, name)));
             let (runs, reason) = match outcome {
                 Outcome::Runs(job) => {
                     jobs.push(*job);
                     (true, None)
                 }
                 Outcome::Skipped(reason) => (false, Some(reason)),
-                Outcome::Parentless(blame) => {
-                    let reason = blame.error.problem.message.clone();
-                    self.found.parentless.push(*blame);
+                Outcome::Parentless(error) => {
+                    let reason = error.error.diagnostic.message.clone();
+                    self.found.parentless.push(*error);
                     (false, Some(reason))
                 }
-                Outcome::Broken(blames) => {
-                    let messages: Vec<&str> =
-                        blames.iter().map(|blame| blame.error.problem.message.as_str()).collect();
+                Outcome::TooMany(errors) => {
+                    let messages: Vec<&str> = errors
+                        .iter()
+                        .map(|error| error.error.diagnostic.message.as_str())
+                        .collect();
                     let reason = messages.join("; ");
-                    self.found.refused.extend(blames);
+                    self.found.rejections.extend(errors);
                     self.broken.insert(JobName(name.to_owned()));
                     (false, Some(reason))
                 }
@@ -216,23 +220,23 @@ impl<'l> Freezer<'l, '_> {
                 trace.push(JobTrace { job: name.to_owned(), runs, reason, steps });
             }
         }
-        self.trace_elsewhere(&elsewhere, &entries);
+        self.trace_other_branches(&other_branches, &entries);
         self.dependencies(&mut jobs, &entries);
         jobs
     }
 
-    /// Tells of jobs that only stanzas for other branches list.
-    fn trace_elsewhere(
+    /// Adds jobs to the trace that are only listed in stanzas for other branches.
+    fn trace_other_branches(
         &mut self,
-        elsewhere: &[(Entry<'l>, String)],
+        other_branches: &[(Entry<'l>, String)],
         entries: &BTreeMap<&str, Vec<Entry<'l>>>,
     ) {
         let Some(trace) = self.trace.as_deref_mut() else { return };
         let mut told: BTreeSet<&str> = BTreeSet::new();
-        for (entry, why) in elsewhere {
+        for (entry, why) in other_branches {
             let name = entry.job.name.as_str();
             if !entries.contains_key(name) && told.insert(name) {
-                let steps = steps_elsewhere(elsewhere, name);
+                let steps = other_branch_steps(other_branches, name);
                 trace.push(JobTrace {
                     job: name.to_owned(),
                     runs: false,
@@ -245,7 +249,7 @@ impl<'l> Freezer<'l, '_> {
 
     fn refuse(&mut self, entries: &[Entry<'_>], message: String) {
         let Some(entry) = entries.first() else { return };
-        self.found.refused.push(Blame::of_entry(entry, self.input, message.into()));
+        self.found.rejections.push(JobError::of_entry(entry, self.input, message.into()));
     }
 
     fn job(
@@ -255,26 +259,27 @@ impl<'l> Freezer<'l, '_> {
         variables: &Map<String, Json>,
         steps: Option<&mut Vec<Step>>,
     ) -> Outcome {
-        let place = Place {
+        let context = BuildContext {
             layout: self.layout,
             pipeline: self.pipeline,
             input: self.input,
             budget: self.budget,
         };
-        let built = match build(place, name, entries, variables, steps) {
+        let built = match build(context, name, entries, variables, steps) {
             Ok(built) => built,
             Err(outcome) => return outcome,
         };
-        let Built { job, why_not, unmet } = built;
-        match why_not.filter(|_| !self.is_new(name, &job)) {
+        let Built { job, skip_reason, forbidden } = built;
+        match skip_reason.filter(|_| !self.is_redefined(name, &job)) {
             Some(reason) => Outcome::Skipped(reason),
-            None if unmet.is_empty() => Outcome::Runs(Box::new(job)),
-            None => Outcome::Broken(unmet),
+            None if forbidden.is_empty() => Outcome::Runs(Box::new(job)),
+            None => Outcome::TooMany(forbidden),
         }
     }
 
-    /// Returns whether the change defines the job otherwise than it was (match-on-config-updates).
-    fn is_new(&self, name: &str, job: &FrozenJob) -> bool {
+    /// Returns whether the change defines the job differently than before
+    /// (`match-on-config-updates`).
+    fn is_redefined(&self, name: &str, job: &FrozenJob) -> bool {
         let Some(before) = self.input.before else {
             return false;
         };
@@ -286,18 +291,22 @@ impl<'l> Freezer<'l, '_> {
         };
         let Entries { by_name, variables, .. } =
             self.before.get_or_init(|| entries(before, self.input));
-        let Some(of_job) = by_name.get(name) else {
+        let Some(job_entries) = by_name.get(name) else {
             return true;
         };
-        let place =
-            Place { layout: before, pipeline, input: self.input, budget: self.budget_before };
-        match build(place, name, of_job, variables, None) {
-            // The hash leaves out where a job was written: one that moved to another file is not
-            // changed.
+        let context = BuildContext {
+            layout: before,
+            pipeline,
+            input: self.input,
+            budget: self.budget_before,
+        };
+        match build(context, name, job_entries, variables, None) {
+            // The hash does not include where a job is defined, so a job that only moved to another
+            // file is unchanged.
             Ok(old) => old.job.hash() != job.hash(),
-            // Nobody knows what it was, and who mends it need not run it: its files say, as in
-            // Zuul.
-            Err(Outcome::Broken(_)) => false,
+            // The old job is unknown. A change that repairs it need not run it; as in Zuul, its
+            // file matchers decide.
+            Err(Outcome::TooMany(_)) => false,
             Err(_) => true,
         }
     }
@@ -308,7 +317,7 @@ impl<'l> Freezer<'l, '_> {
         let reporters: BTreeSet<JobName> =
             jobs.iter().filter(is_reporter).map(|job| job.name.clone()).collect();
         for job in jobs.iter_mut() {
-            // What runs after the reports is awaited by nobody that is reported.
+            // A reporter runs after the reports, so a reported job cannot wait for it.
             let reports = reporters.contains(&job.name);
             let is_awaited =
                 |name: &JobName| running.contains(name) && (reports || !reporters.contains(name));
@@ -321,67 +330,67 @@ impl<'l> Freezer<'l, '_> {
                     .iter()
                     .map(|dependency| (job.name.clone(), dependency.name.clone()))
             })
-            // What is wrong with the other one is told; that this one waits for it is not another
-            // mistake.
+            // If the dependency itself is broken, that is reported already; the dependent job has
+            // no error of its own.
             .filter(|(job, wanted)| {
                 let is_too_late = reporters.contains(wanted) && !reporters.contains(job);
                 (!running.contains(wanted) || is_too_late) && !self.broken.contains(wanted)
             })
             .collect();
         for (job, wanted) in missing {
-            let of_job = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
+            let job_entries = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
             let message = match reporters.contains(&wanted) {
                 true => format!(
-                    "Job {job} depends on {wanted}, a reporter, which runs after {job} was reported."
+                    "Job {job} depends on {wanted}, a reporter, which runs only after {job} was reported."
                 ),
                 false => format!("Job {job} depends on {wanted} which was not run."),
             };
-            let is_told = !self.layout.is_defined(wanted.as_str());
-            self.refuse_waiting(
-                of_job,
+            let is_reported_elsewhere = !self.layout.is_defined(wanted.as_str());
+            self.refuse_dependency(
+                job_entries,
                 &wanted,
-                Refused { attribute: "dependencies", message, is_told },
+                Rejection { attribute: "dependencies", message, is_reported_elsewhere },
             );
         }
-        begin_with_initializers(jobs);
-        for circle in circles(jobs) {
-            let Some(job) = circle.first() else { continue };
-            let of_job = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
-            let way: Vec<&str> = circle.iter().chain([job]).map(JobName::as_str).collect();
-            let message = format!("Dependency cycle detected in job {job}: {}", way.join(" → "));
-            self.refuse_waiting(of_job, circle.get(1).unwrap_or(job), message.into());
+        depend_on_initializers(jobs);
+        for cycle in dependency_cycles(jobs) {
+            let Some(job) = cycle.first() else { continue };
+            let job_entries = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
+            let names: Vec<&str> = cycle.iter().chain([job]).map(JobName::as_str).collect();
+            let message = format!("Dependency cycle detected in job {job}: {}", names.join(" → "));
+            self.refuse_dependency(job_entries, cycle.get(1).unwrap_or(job), message.into());
         }
     }
 
-    /// Refuses that a job waits for another one: at the entry that says so, where it is one and not
-    /// the job's definition.
-    fn refuse_waiting(&mut self, of_job: &[Entry<'_>], wanted: &JobName, why: Refused) {
-        let said = of_job.iter().find_map(|entry| {
+    /// Reports a wrong dependency at the entry that names it, or at the first entry if the job's
+    /// definition does.
+    fn refuse_dependency(&mut self, job_entries: &[Entry<'_>], wanted: &JobName, why: Rejection) {
+        let said = job_entries.iter().find_map(|entry| {
             let list = &entry.job.dependencies.as_ref()?.value;
             let number = list.iter().position(|dependency| dependency.name == *wanted)?;
-            let place = entry.job.places.of_member("dependencies", &number.to_string());
-            Some((entry, place.unwrap_or(entry.job.place)))
+            let span = entry.job.spans.of_member("dependencies", &number.to_string());
+            Some((entry, span.unwrap_or(entry.job.span)))
         });
-        let blame = match said {
-            Some((entry, place)) => Some(Blame::at(entry, self.input, place, why)),
-            None => of_job.first().map(|entry| Blame::of_entry(entry, self.input, why)),
+        let error = match said {
+            Some((entry, span)) => Some(JobError::at(entry, self.input, span, why)),
+            None => job_entries.first().map(|entry| JobError::of_entry(entry, self.input, why)),
         };
-        self.found.refused.extend(blame);
+        self.found.rejections.extend(error);
     }
 }
 
-/// Returns what stanzas for other branches say of a job.
-fn steps_elsewhere(elsewhere: &[(Entry<'_>, String)], name: &str) -> Vec<Step> {
-    let of_job = elsewhere.iter().filter(|(entry, _)| entry.job.name == name);
+/// Returns what stanzas for other branches say about a job.
+fn other_branch_steps(other_branches: &[(Entry<'_>, String)], name: &str) -> Vec<Step> {
+    let job_entries = other_branches.iter().filter(|(entry, _)| entry.job.name == name);
     let step = |(entry, why): &(Entry<'_>, String)| {
         Step::left_out(StepKind::Entry, entry.job, entry.source, Some(why.clone()))
     };
-    of_job.map(step).collect()
+    job_entries.map(step).collect()
 }
 
-/// Where a job is built: in which layout, for what, and how much it may come to.
+/// The context in which a job is built.
 #[derive(Clone, Copy)]
-struct Place<'l> {
+struct BuildContext<'l> {
     layout: &'l Layout,
     pipeline: &'l Pipeline,
     input: &'l FreezeInput<'l>,
@@ -391,54 +400,56 @@ struct Place<'l> {
 /// A job with every definition merged.
 struct Built {
     job: FrozenJob,
-    /// Why files or images say that it does not run.
-    why_not: Option<String>,
-    /// Why it may not run where it would run all the same.
-    unmet: Vec<Blame>,
+    /// Why file matchers or requested images exclude it; `None` if they do not.
+    skip_reason: Option<String>,
+    /// Why it may not run, in case it would run.
+    forbidden: Vec<JobError>,
 }
 
 /// Merges every definition of a job.
 fn build<'l>(
-    place: Place<'l>,
+    context: BuildContext<'l>,
     name: &str,
     entries: &[Entry<'l>],
     variables: &Map<String, Json>,
     mut steps: Option<&mut Vec<Step>>,
 ) -> Result<Built, Outcome> {
-    let Place { layout, pipeline, input, budget } = place;
+    let BuildContext { layout, pipeline, input, budget } = context;
     let target = input.target();
     let matching: Vec<&Entry<'_>> = entries
         .iter()
         .filter(|entry| applies(entry.job.branches.as_deref(), true, target))
         .collect();
-    // The one that has the job run at all: what is wrong with it that nobody else says is told
-    // there.
+    // The entry that makes the job run. Errors that no definition or entry causes are reported
+    // here.
     let Some(first) = matching.first().copied() else {
-        return Err(Outcome::Skipped("no entry of the project is for this branch".to_owned()));
+        return Err(Outcome::Skipped(
+            "no job list entry of the project matches this branch".to_owned(),
+        ));
     };
     if name == NOOP && layout.jobs(NOOP).next().is_none() {
-        let noop = blank(NOOP);
-        let why_not = skipped_by_image(&noop, input.image_names);
-        return Ok(Built { job: noop, why_not, unmet: Vec::new() });
+        let noop = empty_job(NOOP);
+        let skip_reason = skipped_by_image(&noop, input.image_names);
+        return Ok(Built { job: noop, skip_reason, forbidden: Vec::new() });
     }
-    let by_entry = |entry: &Entry<'_>, why: Refused| Blame::of_entry(entry, input, why);
-    let broken = |message: String| Outcome::Broken(vec![by_entry(first, message.into())]);
+    let by_entry = |entry: &Entry<'_>, why: Rejection| JobError::of_entry(entry, input, why);
+    let broken = |message: String| Outcome::TooMany(vec![by_entry(first, message.into())]);
     let mut checkouts = Checkouts::default();
     matching.iter().for_each(|entry| checkouts.take(layout, entry.job));
     let variants = collect(layout, name, target, &checkouts, steps.as_deref_mut()).map_err(|cause| match cause {
         Unmatched::NoVariant(missing) if missing == name => {
-            Outcome::Skipped(format!("no definition of {missing} is for this branch"))
+            Outcome::Skipped(format!("no definition of {missing} matches this branch"))
         }
         Unmatched::NoVariant(missing) => {
             let why = format!(
-                "Job {name} does not run: no definition of {missing}, which it inherits from, is for this branch"
+                "Job {name} does not run: no definition of {missing}, which it inherits from, matches this branch"
             );
-            Outcome::Parentless(Box::new(by_entry(first, Refused::of("parent", why))))
+            Outcome::Parentless(Box::new(by_entry(first, Rejection::of("parent", why))))
         }
-        Unmatched::Broken(message) | Unmatched::Named(message, None) => broken(message),
-        Unmatched::Named(message, Some(defined)) => {
+        Unmatched::TooMany(message) | Unmatched::BadReference(message, None) => broken(message),
+        Unmatched::BadReference(message, Some(defined)) => {
             let namer = Variant { defined, job: defined.object, depth: 0 };
-            Outcome::Broken(vec![Blame::of_definition(&namer, Refused::of("parent", message))])
+            Outcome::TooMany(vec![JobError::of_definition(&namer, Rejection::of("parent", message))])
         }
     })?;
     if let Some(steps) = steps {
@@ -447,78 +458,87 @@ fn build<'l>(
                 return Step::applied(StepKind::Entry, entry.job, entry.source);
             }
             let reason =
-                target.why_not("its stanza", Some("its branches"), &entry.source.branch, true);
+                target.mismatch("its stanza", Some("its branches"), &entry.source.branch, true);
             Step::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
         }));
     }
-    let mut building = Building::new(layout, budget, name);
-    let mut blames: Vec<Blame> = Vec::new();
-    for variant in &variants {
-        let refused = building.variant(variant);
-        blames.extend(refused.into_iter().map(|why| Blame::of_definition(variant, why)));
+    let mut builder = JobBuilder::new(layout, budget, name);
+    let mut errors: Vec<JobError> = Vec::new();
+    for apply_variant in &variants {
+        let rejections = builder.apply_variant(apply_variant);
+        errors
+            .extend(rejections.into_iter().map(|why| JobError::of_definition(apply_variant, why)));
     }
     for entry in &matching {
-        blames.extend(
-            building.entry(entry.job, entry.source).into_iter().map(|why| by_entry(entry, why)),
+        errors.extend(
+            builder
+                .apply_entry(entry.job, entry.source)
+                .into_iter()
+                .map(|why| by_entry(entry, why)),
         );
-        // Whatever files or images say, as in Zuul: the list as such is wrong.
-        let image = building.job.image_build_name.as_deref();
-        let foreign = image.and_then(|image| foreign_image(layout, name, image, entry.source));
-        blames
-            .extend(foreign.map(|message| by_entry(entry, Refused::of(IMAGE_BUILD_NAME, message))));
+        // As in Zuul, this does not depend on files or images: the job list itself is wrong.
+        let image = builder.job.image_build_name.as_deref();
+        let foreign =
+            image.and_then(|image| foreign_image_error(layout, name, image, entry.source));
+        errors.extend(
+            foreign.map(|message| by_entry(entry, Rejection::of(IMAGE_BUILD_NAME, message))),
+        );
     }
-    let blame_said = |why: Refused| blame_last(&matching, &variants, input, why);
+    let located = |why: Rejection| error_at_last(&matching, &variants, input, why);
     let version =
-        building.job.ansible_version.as_ref().or(layout.tenant().default_ansible_version.as_ref());
+        builder.job.ansible_version.as_ref().or(layout.tenant().default_ansible_version.as_ref());
     if let Some(version) = version.filter(|version| !is_ansible_version(version)) {
-        blames.extend(blame_said(Refused::of("ansible-version", unknown_ansible(name, version))));
+        errors.extend(located(Rejection::of("ansible-version", unknown_ansible(name, version))));
     }
-    let image = building.job.image_build_name.as_ref();
+    let image = builder.job.image_build_name.as_ref();
     if let Some(image) = image.filter(|image| !layout.has_image(image)) {
         let message = format!("Job {name} builds the image \"{image}\", which was not found");
-        blames.extend(blame_said(Refused::of(IMAGE_BUILD_NAME, message)));
+        errors.extend(located(Rejection::of(IMAGE_BUILD_NAME, message)));
     }
-    // Who may run it depends on which playbooks it comes to.
-    building.imply_run();
-    building.guard_secrets();
-    // A config project may add any job to any project's pipelines.
+    // Who may run the job depends on its playbooks.
+    builder.imply_run();
+    builder.require_review_for_secrets();
+    // A config project may add any job to the pipelines of any project.
     let is_added = matching.iter().any(|entry| entry.source.trust.is_trusted());
-    let refused = check(&building, pipeline, input, name);
-    let refused =
-        refused.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
-    let mut unmet: Vec<Blame> =
-        refused.filter_map(|why| blame_first(layout, &matching, &variants, input, why)).collect();
-    if building.job.run_time.kind == JobKind::Reporter {
+    let rejections = check(&builder, pipeline, input, name);
+    let rejections =
+        rejections.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
+    let mut forbidden: Vec<JobError> = rejections
+        .filter_map(|why| error_at_first(layout, &matching, &variants, input, why))
+        .collect();
+    if builder.job.run_time.kind == JobKind::Reporter {
         let listing = matching.iter().filter(|entry| !may_report(layout, entry.attached));
-        unmet.extend(
-            listing.map(|entry| by_entry(entry, not_reported_by(name, &entry.attached.project))),
+        forbidden.extend(
+            listing
+                .map(|entry| by_entry(entry, reporter_not_allowed(name, &entry.attached.project))),
         );
     }
-    unmet.truncate(BLAMES_MAX);
-    let why_not = skipped_by_files(&building, input.files)
-        .or_else(|| skipped_by_image(&building.job, input.image_names));
-    // Who is not run in any case may be what cannot be run: that keeps nobody else from being
-    // tested.
-    if why_not.is_none() {
-        blames.append(&mut unmet);
+    forbidden.truncate(ERRORS_MAX);
+    let skip_reason = skipped_by_files(&builder, input.files)
+        .or_else(|| skipped_by_image(&builder.job, input.image_names));
+    // A job that is skipped anyway must not prevent other jobs from running.
+    if skip_reason.is_none() {
+        errors.append(&mut forbidden);
     }
-    let exceeded = limits::exceeded(&building, layout.tenant(), name);
-    let said =
-        variants.iter().map(|variant| variant.job).chain(matching.iter().map(|entry| entry.job));
-    let contradicted = limits::contradicted(&building, name, said);
-    let of_limits = exceeded.into_iter().chain(contradicted);
-    blames.extend(of_limits.filter_map(blame_said));
-    if !blames.is_empty() {
-        // Of what is too much, once is enough.
-        blames.truncate(if budget.is_spent() { 1 } else { BLAMES_MAX });
-        return Err(Outcome::Broken(blames));
+    let tenant_limit_errors = limits::tenant_limit_errors(&builder, layout.tenant(), name);
+    let said = variants
+        .iter()
+        .map(|apply_variant| apply_variant.job)
+        .chain(matching.iter().map(|entry| entry.job));
+    let timeout_error = limits::timeout_error(&builder, name, said);
+    let of_limits = tenant_limit_errors.into_iter().chain(timeout_error);
+    errors.extend(of_limits.filter_map(located));
+    if !errors.is_empty() {
+        // If the budget is spent, one error is enough.
+        errors.truncate(if budget.is_spent() { 1 } else { ERRORS_MAX });
+        return Err(Outcome::TooMany(errors));
     }
-    let mut job = building.job;
+    let mut job = builder.job;
     if let Some(image) = &job.image_build_name {
         job.run_time.image_formats = layout.image_formats(image);
     }
-    job.match_on_config_updates = building.match_on_config_updates;
-    // A host of one's own asks nothing of the pool (Z8.1).
+    job.match_on_config_updates = builder.match_on_config_updates;
+    // A static host uses no nodes of the pool (Z8.1).
     if job.run_time.host.is_some() {
         job.nodesets = vec![NodeSet::default()];
     }
@@ -531,69 +551,71 @@ fn build<'l>(
     }
     if job.nodesets.is_empty() {
         let message = format!("The nodeset of job {name} was not found.");
-        let why = Refused { attribute: "nodeset", message, is_told: true };
-        return Err(Outcome::Broken(blame_said(why).into_iter().collect()));
+        let why = Rejection { attribute: "nodeset", message, is_reported_elsewhere: true };
+        return Err(Outcome::TooMany(located(why).into_iter().collect()));
     }
-    Ok(Built { job, why_not, unmet })
+    Ok(Built { job, skip_reason, forbidden })
 }
 
-/// Ansible's versions that a job may ask for, as Zuul counts them.
+/// The Ansible versions that a job may use, as in Zuul.
 pub(crate) const ANSIBLE_VERSIONS: [&str; 2] = ["9", "11"];
 
-/// Returns whether a job may ask for a version of Ansible.
+/// Returns whether a job may use a version of Ansible.
 pub(crate) fn is_ansible_version(version: &str) -> bool {
     ANSIBLE_VERSIONS.contains(&version)
 }
 
-/// Says that a job asks for a version that is not there.
+/// Returns the error for a job with an unsupported Ansible version.
 pub(crate) fn unknown_ansible(job: &str, version: &str) -> String {
     let known = ANSIBLE_VERSIONS.join(" and ");
     format!(
-        "Job {job} asks for Ansible version {version}, which is not supported; there are {known}"
+        "Job {job} uses Ansible version {version}, which is not supported; supported versions are {known}"
     )
 }
 
-/// The attribute that says which projects may run a job.
+/// The attribute with the projects that may run a job.
 pub(super) const ALLOWED_PROJECTS: &str = "allowed-projects";
-/// The attribute that says which image a job builds.
+/// The attribute with the image that a job builds.
 const IMAGE_BUILD_NAME: &str = "image-build-name";
 
 /// Returns every reason why a job may not run in a pipeline.
 fn check(
-    building: &Building<'_>,
+    builder: &JobBuilder<'_>,
     pipeline: &Pipeline,
     input: &FreezeInput<'_>,
     name: &str,
-) -> Vec<Refused> {
+) -> Vec<Rejection> {
     let project = input.project;
     let mut found = Vec::new();
-    if building.is_abstract {
-        found.push(Refused::of(
+    if builder.is_abstract {
+        found.push(Rejection::of(
             "abstract",
             format!("Job {name} is abstract and may not be directly run"),
         ));
     }
-    if building.allowed_projects.as_ref().is_some_and(|allowed| !allowed.contains(project)) {
+    if builder.allowed_projects.as_ref().is_some_and(|allowed| !allowed.contains(project)) {
         let message = format!("Project {} is not allowed to run job {name}", project.name());
-        found.push(Refused::of(ALLOWED_PROJECTS, message));
+        found.push(Rejection::of(ALLOWED_PROJECTS, message));
     }
-    if building.job.post_review && !pipeline.post_review {
+    if builder.job.post_review && !pipeline.post_review {
         let message =
             format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name);
-        found.push(Refused::of("post-review", message));
+        found.push(Rejection::of("post-review", message));
     }
-    let job = &building.job;
+    let job = &builder.job;
     let playbooks = job.pre_run.iter().chain(&job.run).chain(&job.post_run);
     let of_playbooks: BTreeSet<&String> =
         playbooks.flat_map(|playbook| &playbook.semaphores).collect();
     let twice = job.semaphores.iter().filter(|held| of_playbooks.contains(&held.name));
-    found.extend(twice.map(|held| Refused::of("semaphores", held_twice(name, &held.name))));
-    if building.uses_secrets && pipeline.allow_secrets == Some(false) {
+    found.extend(
+        twice.map(|held| Rejection::of("semaphores", semaphore_used_twice(name, &held.name))),
+    );
+    if builder.uses_secrets && pipeline.allow_secrets == Some(false) {
         let message = format!(
-            "Pipeline {} does not allow jobs with secrets, but {name} has some",
+            "Pipeline {} does not allow jobs with secrets, but {name} uses secrets",
             pipeline.name
         );
-        found.push(Refused::of("allow-secrets", message));
+        found.push(Rejection::of("allow-secrets", message));
     }
     found
 }

@@ -1,16 +1,16 @@
-//! When jobs of a kind run: initializers come before all others of their item, reporters after its
+//! Kinds of jobs: initializers run before all other jobs of their item, reporters after its
 //! reports.
 
-use super::apply::Refused;
+use super::apply::Rejection;
 use crate::fragment::Source;
 use crate::layout::Layout;
-use sluice_model::job::{Dependency, FrozenJob, JobKind};
+use sluice_model::job::{FrozenJob, JobDependency, JobKind};
 use sluice_model::{JobName, ProjectName};
 
-/// Has every other job wait for the initializers of its item, whatever it says itself: it runs once
-/// all of them have succeeded, and is given what they returned. An initializer that depends on
-/// another job closes a circle, which is told as any.
-pub(super) fn begin_with_initializers(jobs: &mut [FrozenJob]) {
+/// Adds dependencies on the initializers to every other job of the item. Such a job runs once all
+/// initializers have succeeded, and gets their returned data. An initializer that depends on
+/// another job thus creates a cycle, which is reported as usual.
+pub(super) fn depend_on_initializers(jobs: &mut [FrozenJob]) {
     let is_first = |job: &FrozenJob| job.run_time.kind == JobKind::Initializer;
     let first: Vec<JobName> =
         jobs.iter().filter(|job| is_first(job)).map(|job| job.name.clone()).collect();
@@ -18,24 +18,24 @@ pub(super) fn begin_with_initializers(jobs: &mut [FrozenJob]) {
         for name in &first {
             match job.dependencies.iter_mut().find(|dependency| dependency.name == *name) {
                 Some(known) => known.soft = false,
-                None => job.dependencies.push(Dependency { name: name.clone(), soft: false }),
+                None => job.dependencies.push(JobDependency { name: name.clone(), soft: false }),
             }
         }
     }
 }
 
-/// Returns whether a project may have reporters run: config projects, and those that the tenant
-/// lets (`allow-reporter-jobs`). Who lists the job for the project, itself or by naming a template,
-/// counts, wherever job and template are defined.
+/// Returns whether a project may run reporter jobs: config projects, and those with
+/// `allow-reporter-jobs`. The project that lists the job or names the template counts, wherever
+/// these are defined.
 pub(super) fn may_report(layout: &Layout, source: &Source) -> bool {
     let project = || layout.project(source.project.as_str());
     source.trust.is_trusted() || project().is_some_and(|project| project.allow_reporter_jobs)
 }
 
-/// Says that a project lists a reporter and may not.
-pub(super) fn not_reported_by(job: &str, project: &ProjectName) -> Refused {
+/// Returns the error for a project that lists a reporter job and may not.
+pub(super) fn reporter_not_allowed(job: &str, project: &ProjectName) -> Rejection {
     let message = format!(
-        "Job {job} is a reporter, and {project} lists it, itself or by a template: list it in a config project, or have the tenant say allow-reporter-jobs of {project}"
+        "Job {job} is a reporter, but {project} lists it, directly or through a template: list it in a config project, or set \"allow-reporter-jobs\" for {project} in the tenant configuration"
     );
-    Refused::of("type", message)
+    Rejection::of("type", message)
 }

@@ -1,18 +1,22 @@
-//! What a job asks for that its tenant does not let jobs have: it is not run, however long ago it
-//! was merged (Z2.2, X13); and times that contradict each other.
+//! Checks a merged job against the tenant's limits (Z2.2, X13) and for contradictory timeouts. A
+//! job that exceeds a limit does not run, even if it was merged before the limit existed.
 
-use super::apply::{Building, Refused};
+use super::apply::{JobBuilder, Rejection};
 use crate::objects::JobStanza;
 use crate::tenant::TenantConfig;
 use std::collections::BTreeSet;
 
-/// Returns every limit of the tenant that a job exceeds with all its definitions merged, each once.
+/// Returns every limit of the tenant that a merged job exceeds, each once.
 ///
-/// Who wrote it is told by the checks of references as well, where it stands.
-pub(super) fn exceeded(building: &Building<'_>, tenant: &TenantConfig, name: &str) -> Vec<Refused> {
+/// The reference checks of the layout also report these at the attribute.
+pub(super) fn tenant_limit_errors(
+    building: &JobBuilder<'_>,
+    tenant: &TenantConfig,
+    name: &str,
+) -> Vec<Rejection> {
     let job = &building.job;
     let mut found: BTreeSet<(&'static str, String)> = BTreeSet::new();
-    // A host of one's own asks nothing of the pool (Z8.1).
+    // A static host uses no nodes of the pool (Z8.1).
     for set in job.nodesets.iter().filter(|_| job.run_time.host.is_none()) {
         let labels = set.nodes.iter().filter_map(|node| tenant.refuses_label(node.label.as_str()));
         found.extend(labels.chain(tenant.refuses_nodes(set)).map(|message| ("nodeset", message)));
@@ -28,41 +32,39 @@ pub(super) fn exceeded(building: &Building<'_>, tenant: &TenantConfig, name: &st
     );
     found
         .into_iter()
-        .map(|(attribute, message)| Refused { attribute, message, is_told: true })
+        .map(|(attribute, message)| Rejection { attribute, message, is_reported_elsewhere: true })
         .collect()
 }
 
-/// Returns why a job with all its definitions merged contradicts itself by its times. `said` are
-/// those who speak, in order: blamed is what was said last.
-pub(super) fn contradicted<'j>(
-    building: &Building<'_>,
+/// Returns the error if the timeouts of a merged job contradict each other. `said` are the
+/// definitions and entries in order; the error is located at the last value.
+pub(super) fn timeout_error<'j>(
+    building: &JobBuilder<'_>,
     name: &str,
-    said: impl DoubleEndedIterator<Item = &'j JobStanza>,
-) -> Option<Refused> {
+    definitions: impl DoubleEndedIterator<Item = &'j JobStanza>,
+) -> Option<Rejection> {
     let job = &building.job;
-    let message = outlasts(name, job.pre_timeout_seconds, job.timeout_seconds)?;
-    let last = said
+    let message = pre_timeout_error(name, job.pre_timeout_seconds, job.timeout_seconds)?;
+    let last = definitions
         .rev()
-        .find_map(|stanza| ["pre-timeout", "timeout"].into_iter().find(|word| says(stanza, word)));
-    Some(Refused::of(last.unwrap_or("pre-timeout"), message))
+        .find_map(|stanza| ["pre-timeout", "timeout"].into_iter().find(|word| sets(stanza, word)));
+    Some(Rejection::of(last.unwrap_or("pre-timeout"), message))
 }
 
-/// Returns why a job may not let its pre-run take so long: the job as a whole would end sooner
-/// (Z4.3).
-pub(crate) fn outlasts(
+/// Returns the error if the pre-timeout is longer than the timeout (Z4.3).
+pub(crate) fn pre_timeout_error(
     job: &str,
     pre_seconds: Option<u64>,
     seconds: Option<u64>,
 ) -> Option<String> {
     let (pre, whole) = (pre_seconds?, seconds?);
     (pre > whole).then(|| {
-        format!("The job \"{job}\" has a pre-timeout of {pre} seconds, which may be at most its timeout of {whole}")
+        format!("The job \"{job}\" has a pre-timeout of {pre} seconds, which exceeds its timeout of {whole} seconds")
     })
 }
 
-/// Returns whether a definition or an entry says something of one of the attributes that are told
-/// of here.
-pub(super) fn says(job: &JobStanza, attribute: &str) -> bool {
+/// Returns whether a definition or entry sets one of the attributes that are checked here.
+pub(super) fn sets(job: &JobStanza, attribute: &str) -> bool {
     match attribute {
         "nodeset" => job.nodeset.is_some(),
         "timeout" => job.timeout_seconds.is_some(),

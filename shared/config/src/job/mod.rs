@@ -1,25 +1,25 @@
-//! From definitions to the jobs of one change: collecting variants, applying them, freezing the
-//! graph.
+//! From definitions to the jobs of one change: collect the definitions that apply, merge them, and
+//! freeze the job graph.
 
 mod apply;
-mod blame;
-mod blank;
-mod circles;
 mod collect;
+mod defaults;
+mod dependency_cycles;
+mod errors;
 mod foresee;
 pub mod freeze;
+mod job_lists;
 mod kinds;
 pub(crate) mod limits;
-mod listed;
-mod missing;
+mod missing_playbooks;
 mod parameters;
 mod playbooks;
 mod run_time;
-mod skipped;
+mod skip;
 pub mod trace;
 pub(crate) mod weight;
 
-pub use foresee::{Foreseen, Known};
+pub use foresee::{Coverage, Forecast};
 pub use freeze::FreezeInput;
-pub use missing::{NamedPlaybook, not_beside};
+pub use missing_playbooks::{NamedPlaybook, missing_included_playbooks};
 pub use trace::{JobTrace, Step, StepKind};

@@ -1,4 +1,4 @@
-//! What somebody gives to an enqueue by hand, held against what the project's stanzas let him give
+//! Checks the parameters of a manual enqueue against those that the project's stanzas define
 //! (`parameters`).
 
 use crate::error::nearest;
@@ -7,11 +7,11 @@ use serde_json::{Map, Value as Json};
 use sluice_model::ProjectName;
 
 impl Layout {
-    /// Returns the variables that an enqueue by hand comes to: what was given, and the defaults of
-    /// what was not.
+    /// Returns the variables of a manual enqueue: the given parameters and the defaults of the
+    /// others.
     ///
     /// # Errors
-    /// Everything that is wrong with what was given, a sentence each.
+    /// Every parameter error, one sentence each.
     pub fn accept_parameters(
         &self,
         project: &ProjectName,
@@ -19,21 +19,21 @@ impl Layout {
         branch: Option<&str>,
         given: &Map<String, Json>,
     ) -> Result<Map<String, Json>, Vec<String>> {
-        let takes_some = self.pipeline(pipeline).is_some_and(|pipeline| pipeline.allow_parameters);
-        if !takes_some && !given.is_empty() {
+        let allows_parameters =
+            self.pipeline(pipeline).is_some_and(|pipeline| pipeline.allow_parameters);
+        if !allows_parameters && !given.is_empty() {
             return Err(vec![format!(
-                "Pipeline {pipeline} takes no parameters: it has no \"allow-parameters\""
+                "Pipeline {pipeline} does not accept parameters: it does not set \"allow-parameters\""
             )]);
         }
         let known =
-            if takes_some { self.parameters(project, pipeline, branch) } else { Vec::new() };
-        let (mut accepted, mut wrong) = (Map::new(), Vec::new());
+            if allows_parameters { self.parameters(project, pipeline, branch) } else { Vec::new() };
+        let (mut accepted, mut errors) = (Map::new(), Vec::new());
         for name in given.keys().filter(|name| !known.iter().any(|known| known.name == **name)) {
-            let meant = nearest(name, known.iter().map(|known| known.name.as_str()));
-            let meant =
-                meant.map(|meant| format!(" (did you mean \"{meant}\"?)")).unwrap_or_default();
-            wrong.push(format!(
-                "{} has no parameter \"{name}\" in {pipeline}{meant}",
+            let hint = nearest(name, known.iter().map(|known| known.name.as_str()));
+            let hint = hint.map(|hint| format!(" (did you mean \"{hint}\"?)")).unwrap_or_default();
+            errors.push(format!(
+                "{} has no parameter \"{name}\" in {pipeline}{hint}",
                 project.name()
             ));
         }
@@ -41,16 +41,16 @@ impl Layout {
             let name = parameter.name.clone();
             match (given.get(&name), &parameter.default) {
                 (Some(value), _) => match parameter.refuses(value) {
-                    Some(why) => wrong.push(format!("Parameter \"{name}\" {why}")),
+                    Some(why) => errors.push(format!("Parameter \"{name}\" {why}")),
                     None => drop(accepted.insert(name, value.clone())),
                 },
                 (None, Some(default)) => drop(accepted.insert(name, default.clone())),
                 (None, None) if parameter.required => {
-                    wrong.push(format!("Parameter \"{name}\" must be given"))
+                    errors.push(format!("Parameter \"{name}\" is required"))
                 }
                 (None, None) => {}
             }
         }
-        if wrong.is_empty() { Ok(accepted) } else { Err(wrong) }
+        if errors.is_empty() { Ok(accepted) } else { Err(errors) }
     }
 }

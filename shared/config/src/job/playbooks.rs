@@ -1,7 +1,7 @@
-//! The playbooks of a job and who sees which secret (Z4.4, Z4.9, Z5.3): they nest, and each keeps
-//! what its own definition gave it.
+//! The playbooks of a job, and which playbook sees which secret (Z4.4, Z4.9, Z5.3). Playbooks nest,
+//! and each keeps the secrets of its own definition.
 
-use super::apply::{Building, Form, Origin, Refused};
+use super::apply::{Form, JobBuilder, Origin, Rejection};
 use super::weight;
 use crate::fragment::Source;
 use crate::objects::{JobStanza, PlaybookRef};
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 type Secrets = BTreeMap<String, SecretUse>;
 
-/// Returns what secrets weigh.
-fn of_secrets(secrets: &Secrets) -> usize {
+/// Returns the weight of secrets.
+fn weight_of_secrets(secrets: &Secrets) -> usize {
     let token =
         |secret: &SecretUse| secret.oidc.as_ref().map_or(0, |token| weight::of_map(&token.claims));
     secrets
@@ -21,29 +21,29 @@ fn of_secrets(secrets: &Secrets) -> usize {
         .sum()
 }
 
-impl Building<'_> {
+impl JobBuilder<'_> {
     pub(super) fn playbooks(
         &mut self,
         from: &JobStanza,
         origin: &Origin<'_>,
-    ) -> Result<(), Refused> {
-        let told = |message| Refused { attribute: "secrets", message, is_told: true };
-        let (own, passed) = self.secrets(from, origin.source).map_err(told)?;
+    ) -> Result<(), Rejection> {
+        let rejection =
+            |message| Rejection { attribute: "secrets", message, is_reported_elsewhere: true };
+        let (own, passed) = self.secrets(from, origin.source).map_err(rejection)?;
         if !own.is_empty() {
             self.uses_secrets = true;
             // Whoever can change an untrusted repository could otherwise print its secrets before
-            // anybody looks.
+            // review.
             self.job.post_review |= !origin.source.trust.is_trusted();
         }
-        // A playbook of a parent that anybody may change is given a secret: that needs review,
-        // whoever gives it.
+        // A parent's untrusted playbook gets a secret: that needs review, whoever passes it.
         self.job.post_review |=
-            !passed.is_empty() && self.settled_playbooks().any(|playbook| !playbook.trusted);
+            !passed.is_empty() && self.named_playbooks().any(|playbook| !playbook.trusted);
         let seen = self.job.pre_run.len()
             + self.job.run.len()
             + self.job.post_run.len()
             + self.implied_run.len();
-        self.budget.take(seen.saturating_mul(of_secrets(&passed)))?;
+        self.budget.take(seen.saturating_mul(weight_of_secrets(&passed)))?;
         for playbook in self
             .job
             .pre_run
@@ -57,8 +57,8 @@ impl Building<'_> {
             }
         }
         if !own.is_empty() && !origin.source.trust.is_trusted() {
-            // Playbooks see them now: nobody else's repository may steer those, whatever it says of
-            // `allowed-projects`.
+            // The playbooks see the secrets now, so no other repository may use the job, whatever
+            // its `allowed-projects` says.
             self.allow_only(vec![origin.source.project.clone()]);
         }
         let mut secrets = self.shared_secrets.clone();
@@ -66,10 +66,10 @@ impl Building<'_> {
         if from.auth_inherit == Some(true) {
             self.shared_secrets.extend(own);
         }
-        // Each playbook keeps what it sees.
+        // Each playbook stores the secrets it sees.
         let lists = [&from.pre_run, &from.run, &from.post_run];
         let count: usize = lists.into_iter().flatten().map(Vec::len).sum::<usize>() + 1;
-        let each = weight::of_members(1 + self.roles.len()) + of_secrets(&secrets);
+        let each = weight::of_members(1 + self.roles.len()) + weight_of_secrets(&secrets);
         self.budget.take(count.saturating_mul(each))?;
         let make = |playbook: &PlaybookRef| Playbook {
             connection: origin.source.connection.clone(),
@@ -106,19 +106,19 @@ impl Building<'_> {
         Ok(())
     }
 
-    /// Returns the secrets of a definition, and those of them that parents see too.
+    /// Returns the secrets of a definition, and those of them that it passes to its parents.
     fn secrets(&self, from: &JobStanza, source: &Source) -> Result<(Secrets, Secrets), String> {
         let mut own = Secrets::new();
         let mut passed = Secrets::new();
-        for wanted in from.secrets.iter().flatten() {
+        for requested in from.secrets.iter().flatten() {
             let found = self
                 .layout
-                .secret(&wanted.secret)
+                .secret(&requested.secret)
                 .filter(|found| found.source().project == source.project);
             let Some(found) = found else {
                 return Err(format!(
                     "The secret \"{}\" was not found in {}.",
-                    wanted.secret, source.project
+                    requested.secret, source.project
                 ));
             };
             let secret = found.object;
@@ -128,7 +128,7 @@ impl Building<'_> {
             {
                 return Err(why);
             }
-            // A token stands in the place of values.
+            // A token replaces the values.
             let data = if secret.oidc.is_some() { Map::new() } else { secret.data.clone() };
             let use_of = SecretUse {
                 secret: secret.name.clone(),
@@ -137,36 +137,34 @@ impl Building<'_> {
                 data: Json::Object(data),
                 oidc: secret.oidc.clone(),
             };
-            if wanted.pass_to_parent {
-                passed.insert(wanted.name.clone(), use_of.clone());
+            if requested.pass_to_parent {
+                passed.insert(requested.name.clone(), use_of.clone());
             }
-            own.insert(wanted.name.clone(), use_of);
+            own.insert(requested.name.clone(), use_of);
         }
         Ok((own, passed))
     }
 
-    /// Returns the playbooks that definitions named so far, in no order.
-    fn settled_playbooks(&self) -> impl Iterator<Item = &Playbook> {
+    /// Returns the playbooks that definitions named so far, without implied ones.
+    fn named_playbooks(&self) -> impl Iterator<Item = &Playbook> {
         self.job.pre_run.iter().chain(&self.job.run).chain(&self.job.post_run)
     }
 
-    /// Has a job be reviewed first of which an untrusted playbook sees a secret, in whatever way it
-    /// came to it (Z5.3): from its own definition, from a child that passes its secrets on, or from
-    /// a parent that lets its children have them (Z4.4).
+    /// Requires review if an untrusted playbook sees a secret (Z5.3): from its own definition, from
+    /// a child that passes its secrets, or from a parent that shares its secrets (Z4.4).
     ///
-    /// Call it when all definitions are applied and [`Building::imply_run`] has said which
-    /// playbooks there are.
-    pub(super) fn guard_secrets(&mut self) {
+    /// Call it after all definitions are applied and after [`JobBuilder::imply_run`].
+    pub(super) fn require_review_for_secrets(&mut self) {
         let is_open = self
-            .settled_playbooks()
+            .named_playbooks()
             .any(|playbook| !playbook.trusted && !playbook.secrets.is_empty());
         self.job.post_review |= is_open;
     }
 
-    /// Puts the playbook of the job's name where nothing is said of `run` (Z4.9).
+    /// Adds the playbook with the job's name if no definition has `run` (Z4.9).
     pub(super) fn imply_run(&mut self) {
         if self.job.run.is_empty() && !self.implied_run.is_empty() {
-            // Variants of one job mean one playbook, with what all of them let it see.
+            // The variants of a job imply the same playbook, which sees the secrets of all of them.
             let mut candidates: Vec<Playbook> = Vec::new();
             for playbook in std::mem::take(&mut self.implied_run) {
                 match candidates

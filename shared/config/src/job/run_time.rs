@@ -1,13 +1,12 @@
-//! Applying what acts at run time only: what overrides, what is added, and names resolved to
-//! projects.
+//! Applies attributes that only matter at run time, and resolves their project names.
 
-use super::apply::{Building, Origin, set};
+use super::apply::{JobBuilder, Origin, set};
 use crate::objects::{Combine, Combined, IncludeVarsRef, JobStanza, Selector};
-use sluice_model::job::{Checkout, IncludeVars, RequiredProject, VarsSource};
+use sluice_model::job::{IncludeVars, RequiredProject, VarsSource, WorkspaceCheckout};
 use sluice_model::{BranchName, ProjectName};
 use std::collections::BTreeSet;
 
-impl Building<'_> {
+impl JobBuilder<'_> {
     pub(super) fn run_time(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let from = &from.run_time;
         let job = &mut self.job.run_time;
@@ -19,7 +18,8 @@ impl Building<'_> {
         job.deduplicate = from.deduplicate.unwrap_or(job.deduplicate);
         job.secret_exposure = from.secret_exposure.unwrap_or(job.secret_exposure);
         set(&mut job.ansible_split_streams, from.ansible_split_streams);
-        job.workspace_checkout = from.workspace_checkout.map_or(job.workspace_checkout, Checkout);
+        job.workspace_checkout =
+            from.workspace_checkout.map_or(job.workspace_checkout, WorkspaceCheckout);
         set(&mut job.workspace, from.workspace.clone());
         set(&mut job.host, from.host.clone());
         // Credentials for storage are those of the nearest definition that asks for some.

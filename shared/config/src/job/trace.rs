@@ -1,4 +1,5 @@
-//! Why a job is as it is: each definition that was looked at, what it says, or why it was left out.
+//! Explains a frozen job: each definition that was examined, what it sets, or why it does not
+//! apply.
 
 use crate::error::plain;
 use crate::fragment::Source;
@@ -14,14 +15,14 @@ pub struct JobTrace {
     pub job: String,
     /// Whether it runs.
     pub runs: bool,
-    /// Why it does not run; what is wrong where it can not be frozen.
+    /// Why it does not run; the errors if it cannot be frozen.
     pub reason: Option<String>,
-    /// What was looked at, in the order of application: parents first, then the project's own
+    /// The examined definitions in the order of application: ancestors first, then the project's
     /// entries.
     pub steps: Vec<Step>,
 }
 
-/// One definition of a job or of one it inherits from, or one entry of a project's list.
+/// A definition of the job or an ancestor, or an entry of a project's job list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
     /// The job that it defines.
@@ -30,13 +31,13 @@ pub struct Step {
     pub kind: StepKind,
     /// Project, branch, path and line.
     pub place: String,
-    /// The attributes it says something about, as written there; empty where it was left out.
+    /// The attributes that it sets; empty if it does not apply.
     pub sets: Vec<String>,
-    /// Why it was left out; `None` where it was applied.
+    /// Why it does not apply; `None` if it was applied.
     pub left_out: Option<String>,
 }
 
-/// Sorts of definitions.
+/// Forms of definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepKind {
@@ -47,12 +48,12 @@ pub enum StepKind {
 }
 
 impl Step {
-    /// Returns a definition that was applied.
+    /// Returns a step for a definition that was applied.
     pub(super) fn applied(kind: StepKind, job: &JobStanza, source: &Source) -> Self {
-        Self { sets: said(job), ..Self::left_out(kind, job, source, None) }
+        Self { sets: set_attributes(job), ..Self::left_out(kind, job, source, None) }
     }
 
-    /// Returns a definition that was looked at, and why it was left out.
+    /// Returns a step for a definition that does not apply, with the reason.
     pub(super) fn left_out(
         kind: StepKind,
         job: &JobStanza,
@@ -60,43 +61,46 @@ impl Step {
         reason: Option<String>,
     ) -> Self {
         let Source { project, branch, path, .. } = source;
-        let place = format!("{}@{branch} {path}:{}", project.name(), job.place.start.line());
+        let place = format!("{}@{branch} {path}:{}", project.name(), job.span.start.line());
         Self { name: job.name.clone(), kind, place, sets: Vec::new(), left_out: reason }
     }
 }
 
-/// Returns which attributes a definition says something about.
-fn said(job: &JobStanza) -> Vec<String> {
+/// Returns the attributes that a definition sets.
+fn set_attributes(job: &JobStanza) -> Vec<String> {
     let Ok(Json::Object(all)) = serde_json::to_value(job) else { return Vec::new() };
-    let is_said = |value: &Json| match value {
+    let is_set = |value: &Json| match value {
         Json::Null => false,
         Json::Object(members) => !members.is_empty(),
         Json::Array(members) => !members.is_empty(),
-        // Whom it inherits from, where nothing is said.
+        // The parent, if the definition does not set one.
         Json::String(text) => text != "unset",
         _ => true,
     };
-    let word = |name: &str| match name {
+    let attribute = |name: &str| match name {
         "kind" => "type".to_owned(),
         _ => name.trim_end_matches("_seconds").replace('_', "-"),
     };
     let mut names: Vec<String> = Vec::new();
     for (name, value) in &all {
         match (name.as_str(), value) {
-            ("name" | "place" | "places", _) => {}
-            ("run_time", Json::Object(said)) => {
+            ("name" | "span" | "spans", _) => {}
+            ("run_time", Json::Object(set_attributes)) => {
                 names.extend(
-                    said.iter().filter(|(_, value)| is_said(value)).map(|(name, _)| word(name)),
+                    set_attributes
+                        .iter()
+                        .filter(|(_, value)| is_set(value))
+                        .map(|(name, _)| attribute(name)),
                 );
             }
-            _ if is_said(value) => names.push(word(name)),
+            _ if is_set(value) => names.push(attribute(name)),
             _ => {}
         }
     }
     names
 }
 
-/// Returns what a file says, fit to be shown in a line.
+/// Returns the text with invisible characters escaped.
 fn shown(text: &str) -> String {
     plain(text.to_owned())
 }
@@ -110,20 +114,20 @@ impl fmt::Display for JobTrace {
             (None, _) => writeln!(f, "job {} runs", shown(&self.job))?,
         }
         for step in &self.steps {
-            let word = match step.kind {
+            let attribute = match step.kind {
                 StepKind::Definition => "job",
                 StepKind::Entry => "entry",
             };
             write!(
                 f,
-                "  {} {word} {} from {}",
+                "  {} {attribute} {} from {}",
                 if step.left_out.is_some() { "-" } else { "+" },
                 shown(&step.name),
                 shown(&step.place)
             )?;
             match &step.left_out {
-                Some(reason) => writeln!(f, ": left out, {}", shown(reason))?,
-                None if step.sets.is_empty() => writeln!(f, ": says nothing more")?,
+                Some(reason) => writeln!(f, ": not applied, {}", shown(reason))?,
+                None if step.sets.is_empty() => writeln!(f, ": sets nothing")?,
                 None => writeln!(f, ": {}", step.sets.join(", "))?,
             }
         }

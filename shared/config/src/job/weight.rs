@@ -1,23 +1,21 @@
-//! How much the definitions of one item's jobs may come to, so that a short file cannot ask for
-//! endless work.
+//! Limits the total size of the merged definitions of an item's jobs.
 //!
-//! Whatever a definition says is said again for each job that inherits it: a file of moderate
-//! length with many jobs below one long parent would otherwise fill memory.
+//! Each definition is copied into every job that inherits it. Without a limit, a short file with
+//! many jobs below one long parent would fill memory.
 
 use crate::objects::JobStanza;
 use serde_json::{Map, Value as Json};
 use std::cell::Cell;
 
-/// What all applied definitions of one item's jobs may weigh together, in about bytes. The largest
+/// Maximum weight of all applied definitions of an item's jobs, in approximate bytes. The largest
 /// real projects need a hundredth of it.
 const WEIGHT_MAX: usize = 64 << 20;
-/// What a definition weighs that says nothing: the note of where it comes from, and a playbook of
-/// its name.
+/// The weight of an empty definition: the record of its origin, and an implied playbook.
 const DEFINITION: usize = 256;
-/// What a member of a list weighs.
+/// The weight of a list member.
 const MEMBER: usize = 64;
 
-/// What may still be applied.
+/// The weight that may still be used.
 pub(super) struct Budget(Cell<usize>);
 
 impl Budget {
@@ -26,15 +24,15 @@ impl Budget {
         Self(Cell::new(WEIGHT_MAX))
     }
 
-    /// Takes a part of it.
+    /// Uses up some weight.
     ///
     /// # Errors
-    /// When less than that is left: then nothing is left.
+    /// If less is left; then nothing is left.
     pub(super) fn take(&self, weight: usize) -> Result<(), String> {
         let left = self.0.get().checked_sub(weight);
         self.0.set(left.unwrap_or(0));
         left.map(|_| ()).ok_or_else(|| {
-            format!("The definitions of the jobs come to more than {} MiB for one change; list fewer jobs, or let them inherit less", WEIGHT_MAX >> 20)
+            format!("The merged job definitions exceed {} MiB for one change; list fewer jobs or let them inherit less", WEIGHT_MAX >> 20)
         })
     }
 
@@ -43,7 +41,7 @@ impl Budget {
     }
 }
 
-/// Returns what a definition weighs; what its playbooks see weighs besides.
+/// Returns the weight of a definition, without what its playbooks see.
 pub(super) fn of_definition(job: &JobStanza) -> usize {
     let run_time = &job.run_time;
     let members = [
@@ -78,12 +76,12 @@ pub(super) fn of_definition(job: &JobStanza) -> usize {
         + by_name.map(|map| MEMBER + of_map(map)).sum::<usize>()
 }
 
-/// Returns what a list of so many members weighs.
+/// Returns the weight of a list with `count` members.
 pub(super) fn of_members(count: usize) -> usize {
     MEMBER * count
 }
 
-/// Returns what variables weigh.
+/// Returns the weight of variables.
 pub(crate) fn of_map(map: &Map<String, Json>) -> usize {
     map.iter().map(|(name, value)| name.len() + of_value(value)).sum()
 }

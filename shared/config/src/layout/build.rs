@@ -1,11 +1,13 @@
-//! From fragments to a layout: every claim, who of each name stands, and what those that stand
-//! refer to.
+//! Builds a layout from fragments: collects the names that stanzas define, resolves conflicts, and
+//! checks references.
 
-use super::ground::{File, Ground};
-use super::settle::{self, Settled};
-use super::shelf::{Entry, Shelf, Shelves, Unit};
-use super::{Base, Files, Layout, LayoutSources, Spot, check, providers, shapes};
-use crate::error::{Hints, Problem};
+use super::inputs::{File, LayoutInputs};
+use super::resolve_names::{self, Resolution};
+use super::symbol_table::{StanzaId, Symbol, SymbolTable, Symbols};
+use super::{
+    BaseLayout, DiagnosticSite, Files, Layout, LayoutSources, check, providers, schema_version,
+};
+use crate::error::{Diagnostic, SuggestionBudget};
 use crate::objects::{ObjectKind, PipelineStanza, ProjectStanza, Stanza};
 use crate::pipeline::Pipeline;
 use crate::tenant::TenantProject;
@@ -14,30 +16,30 @@ use sluice_model::{BranchName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Mistakes by where they stand.
-pub(super) type Problems = BTreeMap<Spot, Vec<Problem>>;
+/// Diagnostics by the file or stanza they are about.
+pub(super) type SiteDiagnostics = BTreeMap<DiagnosticSite, Vec<Diagnostic>>;
 
 pub(super) fn build(sources: LayoutSources) -> Layout {
     let LayoutSources { tenant, connections, branches, fragments } = sources;
-    let mut ground = Ground::new(tenant, connections, branches);
-    let mut files = ground.in_order(fragments);
-    let (mut shelves, mut settled, mut faulty) = shelved(&ground, &files);
-    let said = said_defaults(&ground, &files, &shelves);
-    // The order is another one then, and so is who comes first. Once only: the words were looked
-    // for in the order without them.
-    if !said.is_empty() {
-        ground.said = said;
-        files = ground.in_order(files.into_iter().map(|file| file.fragment).collect());
-        (shelves, settled, faulty) = shelved(&ground, &files);
+    let mut inputs = LayoutInputs::new(tenant, connections, branches);
+    let mut files = inputs.in_order(fragments);
+    let (mut symbols, mut resolution, mut faulty) = resolve_all_names(&inputs, &files);
+    let declared_defaults = declared_default_branches(&inputs, &files, &symbols);
+    // The default branch changes the configuration order, and thus which definition wins. This is
+    // done once only: the declarations are looked up in the order without them.
+    if !declared_defaults.is_empty() {
+        inputs.declared_defaults = declared_defaults;
+        files = inputs.in_order(files.into_iter().map(|file| file.fragment).collect());
+        (symbols, resolution, faulty) = resolve_all_names(&inputs, &files);
     }
-    let base = Base {
-        id: content_id(&ground, files.iter()),
-        parsed_by: shapes::name(),
-        ground,
+    let base = BaseLayout {
+        id: content_id(&inputs, files.iter()),
+        parsed_by: schema_version::parser_version(),
+        inputs,
         files,
-        shelves,
-        settled,
-        checked: Problems::new(),
+        symbols,
+        resolution,
+        checked: SiteDiagnostics::new(),
         pipelines: Vec::new(),
         providers: Vec::new(),
         provider_errors: Vec::new(),
@@ -46,13 +48,13 @@ pub(super) fn build(sources: LayoutSources) -> Layout {
     let mut layout = Layout::of(Arc::new(base));
     let pipelines = pipelines(&layout);
     let (providers, provider_errors) = providers::resolve(&layout);
-    let (found, mut references) = check::all(&layout, faulty);
+    let (found, mut references) = check::check_all(&layout, faulty);
     references.sort_unstable();
     references.dedup();
-    // Nobody else has it yet.
+    // No other reference to it exists yet.
     if let Some(base) = Arc::get_mut(&mut layout.base) {
-        for (unit, problem) in found {
-            base.checked.entry(Spot::of(unit)).or_default().push(problem);
+        for (stanza_id, diagnostic) in found {
+            base.checked.entry(DiagnosticSite::of(stanza_id)).or_default().push(diagnostic);
         }
         (base.pipelines, base.providers, base.provider_errors) =
             (pipelines, providers, provider_errors);
@@ -61,126 +63,140 @@ pub(super) fn build(sources: LayoutSources) -> Layout {
     layout
 }
 
-/// Returns the name of what files say on this ground.
-pub(super) fn content_id<'f>(ground: &Ground, files: impl Iterator<Item = &'f File>) -> String {
-    // What a program makes of files is part of the content: another one's layout is not this one's.
-    let parsed_by = shapes::name().to_string();
-    let mut parts = vec!["layout-3", parsed_by.as_str(), ground.digest.as_str()];
+/// Returns the hash of the files and the inputs.
+pub(super) fn content_id<'f>(
+    inputs: &LayoutInputs,
+    files: impl Iterator<Item = &'f File>,
+) -> String {
+    // The parser version is part of the content: another version makes another layout of the same
+    // files.
+    let parsed_by = schema_version::parser_version().to_string();
+    let mut parts = vec!["layout-3", parsed_by.as_str(), inputs.digest.as_str()];
     parts.extend(files.map(|file| file.fragment.hash.as_str()));
     digest(&parts)
 }
 
-/// Returns the branches that stanzas call their projects' default, where these have them and
-/// another one counted first.
-fn said_defaults(
-    ground: &Ground,
+/// Returns the default branches that project stanzas declare, where the project has the branch and
+/// another one would be the default.
+fn declared_default_branches(
+    inputs: &LayoutInputs,
     files: &[File],
-    shelves: &Shelves,
+    symbols: &SymbolTable,
 ) -> BTreeMap<ProjectName, BranchName> {
-    let mut said = BTreeMap::new();
-    for (name, entry) in shelves.of(ObjectKind::Project) {
+    let mut declared_defaults = BTreeMap::new();
+    for (name, entry) in symbols.of(ObjectKind::Project) {
         let mut stanzas = entry
             .accepted
             .iter()
-            .filter_map(|unit| Files::of(files).object::<ProjectStanza>(*unit));
+            .filter_map(|stanza_id| Files::of(files).object::<ProjectStanza>(*stanza_id));
         let Some(word) = stanzas.find_map(|stanza| stanza.default_branch.as_deref()) else {
             continue;
         };
         let (name, branch) = (ProjectName(name.to_owned()), BranchName::from(word));
         let has_files =
             |file: &File| file.source().project == name && file.source().branch == branch;
-        let is_there = match ground.branches.get(&name) {
+        let is_there = match inputs.branches.get(&name) {
             Some(branches) => branches.contains(&branch),
             None => files.iter().any(has_files),
         };
         let is_another =
-            |(_, project): (usize, &TenantProject)| !ground.is_default(project, &branch);
-        if is_there && ground.project(&name).is_some_and(is_another) {
-            said.insert(name, branch);
+            |(_, project): (usize, &TenantProject)| !inputs.is_default(project, &branch);
+        if is_there && inputs.project(&name).is_some_and(is_another) {
+            declared_defaults.insert(name, branch);
         }
     }
-    said
+    declared_defaults
 }
 
-/// Settles every name, and returns what stands under each, what is wrong, and the stanzas with
-/// mistakes.
-fn shelved(ground: &Ground, files: &[File]) -> (Shelves, Problems, Vec<Unit>) {
-    let (mut settled, mut faulty) = (Problems::new(), Vec::new());
-    let mut claims: BTreeMap<ObjectKind, Vec<(&str, Unit)>> = BTreeMap::new();
-    let hints = Hints::new();
+/// Resolves every name. Returns the symbol table, the diagnostics, and the stanzas with errors.
+fn resolve_all_names(
+    inputs: &LayoutInputs,
+    files: &[File],
+) -> (SymbolTable, SiteDiagnostics, Vec<StanzaId>) {
+    let (mut resolution, mut faulty) = (SiteDiagnostics::new(), Vec::new());
+    let mut claims: BTreeMap<ObjectKind, Vec<(&str, StanzaId)>> = BTreeMap::new();
+    let hints = SuggestionBudget::new();
     for (number, file) in files.iter().enumerate() {
-        faulty.extend(claims_of(ground, file, number, &mut settled, &hints, |kind, name, unit| {
-            claims.entry(kind).or_default().push((name, unit))
-        }));
+        faulty.extend(claims_of(
+            inputs,
+            file,
+            number,
+            &mut resolution,
+            &hints,
+            |kind, name, stanza_id| claims.entry(kind).or_default().push((name, stanza_id)),
+        ));
     }
-    let mut shelves = Shelves::default();
+    let mut symbols = SymbolTable::default();
     for (kind, mut claims) in claims {
-        // Stable: those of one name stay in the order of configuration.
+        // The sort is stable, so the stanzas of one name stay in configuration order.
         claims.sort_by_key(|(name, _)| *name);
-        let mut shelf = Vec::with_capacity(claims.len());
+        let mut symbols_of_kind = Vec::with_capacity(claims.len());
         for claims in claims.chunk_by(|one, other| one.0 == other.0) {
             let Some((name, _)) = claims.first() else { continue };
-            let claimants: Vec<Unit> = claims.iter().map(|(_, unit)| *unit).collect();
+            let claimants: Vec<StanzaId> = claims.iter().map(|(_, stanza_id)| *stanza_id).collect();
             let entry = take(
-                settle::settle(ground, Files::of(files), kind, name, &claimants),
-                &mut settled,
+                resolve_names::resolve(inputs, Files::of(files), kind, name, &claimants),
+                &mut resolution,
             );
-            shelf.push(((*name).to_owned(), entry));
+            symbols_of_kind.push(((*name).to_owned(), entry));
         }
-        shelves.put_all(kind, shelf.into_iter().collect::<Shelf>());
+        symbols.put_all(kind, symbols_of_kind.into_iter().collect::<Symbols>());
     }
-    (shelves, settled, faulty)
+    (symbols, resolution, faulty)
 }
 
-/// Puts away what was found wrong, and returns the rest.
-pub(super) fn take(settled: Settled, problems: &mut Problems) -> Entry {
-    for (unit, problem) in settled.problems {
-        problems.entry(Spot::of(unit)).or_default().push(problem);
+/// Moves the diagnostics of a resolution to `problems` and returns the symbol.
+pub(super) fn take(resolution: Resolution, diagnostics: &mut SiteDiagnostics) -> Symbol {
+    for (stanza_id, diagnostic) in resolution.diagnostics {
+        diagnostics.entry(DiagnosticSite::of(stanza_id)).or_default().push(diagnostic);
     }
-    settled.entry
+    resolution.entry
 }
 
-/// Gathers what a file's stanzas lay claim to, and what is wrong with the file by itself. Returns
-/// the stanzas with mistakes that would lay claim to something: they stand nowhere, and what they
-/// name is followed all the same.
+/// Reports the names that a file's stanzas define to `claim`, and the errors of the file to
+/// `problems`.
+///
+/// Returns the stanzas with errors. They define nothing, but their references are checked.
 pub(super) fn claims_of<'f>(
-    ground: &'f Ground,
+    inputs: &'f LayoutInputs,
     file: &'f File,
     number: usize,
-    problems: &mut Problems,
-    hints: &Hints,
-    mut claim: impl FnMut(ObjectKind, &'f str, Unit),
-) -> Vec<Unit> {
+    diagnostics: &mut SiteDiagnostics,
+    hints: &SuggestionBudget,
+    mut claim: impl FnMut(ObjectKind, &'f str, StanzaId),
+) -> Vec<StanzaId> {
     let mut faulty = Vec::new();
-    let told: BTreeSet<&Problem> = file.fragment.problems.iter().collect();
-    let of_file = ground.told_of(file);
+    let reported: BTreeSet<&Diagnostic> = file.fragment.diagnostics.iter().collect();
+    let of_file = inputs.reported_diagnostics(file);
     if !of_file.is_empty() {
-        problems.insert(Spot::of_file(number), of_file);
+        diagnostics.insert(DiagnosticSite::of_file(number), of_file);
     }
     for (index, stanza) in file.fragment.read().enumerate() {
-        let unit = Unit::new(number, index);
-        match settle::claims(ground, file, stanza, hints) {
+        let stanza_id = StanzaId::new(number, index);
+        match resolve_names::claims(inputs, file, stanza, hints) {
             Ok(found) if file.fragment.is_sound(index) => {
-                found.into_iter().for_each(|(kind, name)| claim(kind, name, unit));
+                found.into_iter().for_each(|(kind, name)| claim(kind, name, stanza_id));
             }
-            // What the tenant does not read of a project is not looked at any further.
+            // Kinds that the tenant does not load from the project are not checked.
             Ok(found) if found.is_empty() => {}
             Ok(_) => {
-                faulty.push(unit);
+                faulty.push(stanza_id);
                 if let Stanza::Pipeline(pipeline) = stanza {
-                    let (_, mut found) = pipeline.resolve(&ground.connections);
-                    found.retain(|problem| !told.contains(problem));
-                    problems.entry(Spot::of(unit)).or_default().extend(found);
+                    let (_, mut found) = pipeline.resolve(&inputs.connections);
+                    found.retain(|diagnostic| !reported.contains(diagnostic));
+                    diagnostics.entry(DiagnosticSite::of(stanza_id)).or_default().extend(found);
                 }
             }
-            Err(refused) => problems.entry(Spot::of(unit)).or_default().extend(refused),
+            Err(rejected) => {
+                diagnostics.entry(DiagnosticSite::of(stanza_id)).or_default().extend(rejected)
+            }
         }
     }
     faulty
 }
 
-/// Returns the pipelines that stand, in the order of configuration.
+/// Returns the accepted pipelines in configuration order.
 pub(super) fn pipelines(layout: &Layout) -> Vec<Pipeline> {
-    let standing = layout.standing::<PipelineStanza>(ObjectKind::Pipeline);
-    standing.into_iter().filter_map(|found| found.object.resolve(layout.connections()).0).collect()
+    let accepted = layout.accepted::<PipelineStanza>(ObjectKind::Pipeline);
+    accepted.into_iter().filter_map(|found| found.object.resolve(layout.connections()).0).collect()
 }

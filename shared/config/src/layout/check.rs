@@ -1,113 +1,115 @@
-//! References between objects: what names something that is not there, or may not be used.
+//! Checks references between objects: names that are undefined, or that the object may not use.
 
 mod job;
 mod names;
 mod parents;
 
-pub(crate) use job::{foreign_image, held_twice};
+pub(crate) use job::{foreign_image_error, semaphore_used_twice};
 pub(super) use names::{Facts, facts};
 
 use super::Layout;
-use super::alternatives::in_line;
-use super::shelf::Unit;
-use crate::error::{Hints, Problem, ProblemKind};
+use super::flatten_nodesets::flatten;
+use super::symbol_table::StanzaId;
+use crate::error::{Diagnostic, DiagnosticKind, SuggestionBudget};
 use crate::fragment::Source;
 use crate::objects::read::members;
 use crate::objects::{
-    Alternative, JobStanza, NodesetBody, NodesetRef, ObjectKind, Parent, PipelineStanza, Place,
-    Places, ProjectStanza, RoleSource, SecretStanza, Stanza,
+    Alternative, AttributeSpans, JobStanza, NodesetBody, NodesetRef, ObjectKind, Parent,
+    PipelineStanza, ProjectStanza, RoleSource, SecretStanza, Span, Stanza,
 };
 use crate::yaml::Mark;
-use names::{Jobs, Names};
+use names::{JobCache, NameLookup};
 use sluice_model::ProjectName;
 use sluice_model::job::NodeSet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ways back to itself that are told of one nodeset.
-const CIRCLES_MAX: usize = 20;
-/// The job that is built in and does nothing.
+/// Maximum number of cycles reported for one nodeset.
+const CYCLES_MAX: usize = 20;
+/// The built-in job that does nothing.
 pub(crate) const NOOP: &str = "noop";
 
-/// What was found wrong with which stanza, and which stanza asked for which names.
-pub(super) type Found = (Vec<(Unit, Problem)>, Vec<(u32, Unit)>);
+/// The diagnostics by stanza, and the hashes of the names that each stanza references.
+pub(super) type Found = (Vec<(StanzaId, Diagnostic)>, Vec<(u32, StanzaId)>);
 
-/// Returns every broken reference of a layout; `faulty` are stanzas that stand nowhere, for their
-/// mistakes.
-pub(super) fn all(layout: &Layout, faulty: Vec<Unit>) -> Found {
-    let mut units: Vec<Unit> =
-        layout.base.shelves.standing().map(|(_, _, unit)| unit).chain(faulty).collect();
-    units.sort_unstable();
-    // A pattern of names puts one stanza on many projects.
-    units.dedup();
-    some(layout, units)
+/// Checks the references of a whole layout. `faulty` are stanzas with errors, which define nothing.
+pub(super) fn check_all(layout: &Layout, faulty: Vec<StanzaId>) -> Found {
+    let mut stanza_ids: Vec<StanzaId> =
+        layout.base.symbols.accepted().map(|(_, _, stanza_id)| stanza_id).chain(faulty).collect();
+    stanza_ids.sort_unstable();
+    // A project pattern attaches one stanza to many projects.
+    stanza_ids.dedup();
+    check(layout, stanza_ids)
 }
 
-/// Returns every broken reference of some stanzas.
-pub(super) fn some(layout: &Layout, units: impl IntoIterator<Item = Unit>) -> Found {
-    look(layout, units, None)
+/// Checks the references of some stanzas.
+pub(super) fn check(layout: &Layout, stanza_ids: impl IntoIterator<Item = StanzaId>) -> Found {
+    check_stanzas(layout, stanza_ids, None)
 }
 
-/// Returns every name that is asked for and that nothing bears, with the project that asks.
-pub(super) fn absent(layout: &Layout) -> BTreeSet<(ObjectKind, String, ProjectName)> {
+/// Returns every name that is referenced but undefined, with the project that references it.
+pub(super) fn undefined(layout: &Layout) -> BTreeSet<(ObjectKind, String, ProjectName)> {
     let mut by_project: BTreeMap<ProjectName, BTreeSet<(ObjectKind, String)>> = BTreeMap::new();
     let mut names = BTreeSet::new();
     for (number, file) in layout.files() {
         let project = file.source().project.clone();
-        let units =
-            file.fragment.stanzas().enumerate().map(|(index, _)| Unit::new(number as usize, index));
-        look(layout, units, Some(&mut names));
+        let stanza_ids = file
+            .fragment
+            .stanzas()
+            .enumerate()
+            .map(|(index, _)| StanzaId::new(number as usize, index));
+        check_stanzas(layout, stanza_ids, Some(&mut names));
         by_project.entry(project).or_default().append(&mut names);
     }
-    let all = by_project.into_iter().flat_map(|(project, names)| {
+    let undefined = by_project.into_iter().flat_map(|(project, names)| {
         names.into_iter().map(move |(kind, name)| (kind, name, project.clone()))
     });
-    all.collect()
+    undefined.collect()
 }
 
-/// Checks some stanzas; notes the names that nothing bears.
-fn look(
+/// Checks some stanzas, and collects the undefined names in `absent`.
+fn check_stanzas(
     layout: &Layout,
-    units: impl IntoIterator<Item = Unit>,
-    mut absent: Option<&mut BTreeSet<(ObjectKind, String)>>,
+    stanza_ids: impl IntoIterator<Item = StanzaId>,
+    mut undefined: Option<&mut BTreeSet<(ObjectKind, String)>>,
 ) -> Found {
-    let (mut errors, mut asked, mut jobs, hints) =
-        (Vec::new(), Vec::new(), Jobs::default(), Hints::new());
-    for unit in units {
-        let Some((file, stanza)) = layout.stanza(unit) else { continue };
-        let (name, place) = match stanza {
-            Stanza::Job(job) => (format!("job {}", job.name).trim_end().to_owned(), job.place),
-            Stanza::Nodeset(nodeset) => (format!("nodeset {}", nodeset.name), nodeset.place),
+    let (mut errors, mut references, mut jobs, hints) =
+        (Vec::new(), Vec::new(), JobCache::default(), SuggestionBudget::new());
+    for stanza_id in stanza_ids {
+        let Some((file, stanza)) = layout.stanza(stanza_id) else { continue };
+        let (name, span) = match stanza {
+            Stanza::Job(job) => (format!("job {}", job.name).trim_end().to_owned(), job.span),
+            Stanza::Nodeset(nodeset) => (format!("nodeset {}", nodeset.name), nodeset.span),
             Stanza::Project(project) | Stanza::ProjectTemplate(project) => {
                 let name = project.name.as_deref().unwrap_or_else(|| file.source().project.name());
-                (format!("project {name}"), project.place)
+                (format!("project {name}"), project.span)
             }
-            Stanza::Secret(secret) => (format!("secret {}", secret.name), secret.place),
-            Stanza::Pipeline(pipeline) => (format!("pipeline {}", pipeline.name), pipeline.place),
+            Stanza::Secret(secret) => (format!("secret {}", secret.name), secret.span),
+            Stanza::Pipeline(pipeline) => (format!("pipeline {}", pipeline.name), pipeline.span),
             _ => continue,
         };
-        let names = Names {
+        let names = NameLookup {
             layout,
-            unit,
-            asked: &mut asked,
+            stanza_id,
+            references: &mut references,
             jobs: &mut jobs,
             hints: &hints,
-            absent: absent.as_deref_mut(),
+            undefined: undefined.as_deref_mut(),
         };
         let mut check = Check {
             names,
             source: file.source(),
             stanza: name,
-            start: place.start,
+            start: span.start,
             found: BTreeSet::new(),
         };
         match stanza {
             Stanza::Job(job) => {
                 check.default_parent(job);
                 check.job(job);
-                check.parts(job, &BTreeSet::new());
+                check.details(job, &BTreeSet::new());
             }
             Stanza::Nodeset(nodeset) => {
-                let at = At { places: &nodeset.places, whole: nodeset.place };
+                let at = Spans { spans: &nodeset.spans, whole: nodeset.span };
                 check.nodeset(Some(&nodeset.name), &nodeset.body, at);
             }
             Stanza::Secret(secret) => check.secret(secret),
@@ -115,89 +117,98 @@ fn look(
             Stanza::Project(project) | Stanza::ProjectTemplate(project) => check.project(project),
             _ => {}
         }
-        errors.extend(check.found.into_iter().map(|problem| (unit, problem)));
+        errors.extend(check.found.into_iter().map(|diagnostic| (stanza_id, diagnostic)));
     }
-    (errors, asked)
+    (errors, references)
 }
 
-/// Where the parts of a stanza stand.
+/// The spans of a stanza's parts.
 #[derive(Clone, Copy)]
-struct At<'p> {
-    places: &'p Places,
-    whole: Place,
+struct Spans<'p> {
+    /// The spans of attributes.
+    spans: &'p AttributeSpans,
+    /// The span of the whole stanza.
+    whole: Span,
 }
 
-impl At<'_> {
-    fn attribute(self, name: &str) -> Place {
-        self.places.of(name).unwrap_or(self.whole)
+impl Spans<'_> {
+    fn attribute_span(self, name: &str) -> Span {
+        self.spans.of(name).unwrap_or(self.whole)
     }
 
-    fn member(self, attribute: &str, number: usize) -> Place {
-        self.places.of_member(attribute, &number.to_string()).unwrap_or(self.whole)
+    fn member_span(self, attribute: &str, number: usize) -> Span {
+        self.spans.of_member(attribute, &number.to_string()).unwrap_or(self.whole)
     }
 }
 
 struct Check<'c> {
-    names: Names<'c>,
+    names: NameLookup<'c>,
     source: &'c Source,
     stanza: String,
-    /// Where the stanza begins.
+    /// The start of the stanza.
     start: Mark,
-    /// In the order in which they stand, each once.
-    found: BTreeSet<Problem>,
+    /// The diagnostics in the order of their position, without duplicates.
+    found: BTreeSet<Diagnostic>,
 }
 
 impl Check<'_> {
     fn project(&mut self, project: &ProjectStanza) {
-        let at = At { places: &project.places, whole: project.place };
+        let at = Spans { spans: &project.spans, whole: project.span };
         for (number, template) in project.templates.iter().enumerate() {
             if !self.names.has(ObjectKind::ProjectTemplate, template) {
                 let message = format!("The project template \"{template}\" was not found.");
-                let known = self.names.known(ObjectKind::ProjectTemplate);
-                self.unknown(at.member("templates", number), "templates", message, template, known);
+                let known = self.names.defined_names(ObjectKind::ProjectTemplate);
+                self.unknown(
+                    at.member_span("templates", number),
+                    "templates",
+                    message,
+                    template,
+                    known,
+                );
             }
         }
         for (pipeline, jobs) in &project.pipelines {
             if !self.names.has(ObjectKind::Pipeline, pipeline) {
                 let message = format!("The pipeline \"{pipeline}\" was not found.");
-                let known = self.names.known(ObjectKind::Pipeline);
-                self.unknown(at.attribute(pipeline), pipeline, message, pipeline, known);
+                let known = self.names.defined_names(ObjectKind::Pipeline);
+                self.unknown(at.attribute_span(pipeline), pipeline, message, pipeline, known);
             }
             let listed: BTreeSet<&str> = jobs.jobs.iter().map(|job| job.name.as_str()).collect();
             for job in &jobs.jobs {
                 let definitions = self.names.under(ObjectKind::Job, &job.name);
                 if definitions.is_empty() && job.name != NOOP {
                     let message = format!("Job {} not defined", job.name);
-                    let known = self.names.known(ObjectKind::Job);
-                    self.unknown(job.place, pipeline, message, &job.name, known);
+                    let known = self.names.defined_names(ObjectKind::Job);
+                    self.unknown(job.span, pipeline, message, &job.name, known);
                 }
                 self.job(job);
-                self.parts(job, &listed);
+                self.details(job, &listed);
                 self.image_of(job, definitions);
             }
         }
     }
 
-    fn add(&mut self, problem: Problem) {
-        self.found.insert(problem.in_stanza(&self.stanza).from_stanza_at(self.start));
+    fn add(&mut self, diagnostic: Diagnostic) {
+        self.found.insert(diagnostic.in_stanza(&self.stanza).from_stanza_at(self.start));
     }
 
     fn unknown<'a>(
         &mut self,
-        place: Place,
+        span: Span,
         attribute: &str,
         message: String,
         wrong: &str,
         known: impl IntoIterator<Item = &'a str>,
     ) {
-        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message)
-            .about(attribute);
-        self.add(problem.hinting(self.names.hints, wrong, known));
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message)
+                .about(attribute);
+        self.add(diagnostic.suggesting_within(self.names.hints, wrong, known));
     }
 
-    fn refuse(&mut self, place: Place, attribute: &str, message: String) {
+    fn refuse(&mut self, span: Span, attribute: &str, message: String) {
         self.add(
-            Problem::new(ProblemKind::NotPermitted, place.start, place.end, message)
+            Diagnostic::new(DiagnosticKind::NotPermitted, span.start, span.end, message)
                 .about(attribute),
         );
     }
@@ -207,53 +218,54 @@ impl Check<'_> {
             for node in pipeline.node.get(word).map(members).unwrap_or_default() {
                 let Some(name) = node.as_text() else { continue };
                 if !self.names.has(ObjectKind::Pipeline, name) {
-                    let known = self.names.known(ObjectKind::Pipeline);
+                    let known = self.names.defined_names(ObjectKind::Pipeline);
                     let message = format!("The pipeline \"{name}\" was not found.");
-                    self.unknown(Place::of(node), word, message, name, known);
+                    self.unknown(Span::of(node), word, message, name, known);
                 }
             }
         }
     }
 
-    /// Holds a token that a secret asks for against what the tenant lets tokens say.
+    /// Checks a secret's token against the tenant's limits for tokens.
     fn secret(&mut self, secret: &SecretStanza) {
-        let at = At { places: &secret.places, whole: secret.place };
+        let at = Spans { spans: &secret.spans, whole: secret.span };
         let tenant = self.names.layout.tenant();
         let Some(token) = &secret.oidc else { return };
         if let Some(message) = tenant.refuses_lifetime(secret) {
-            self.refuse(at.attribute("oidc.ttl"), "oidc.ttl", message);
+            self.refuse(at.attribute_span("oidc.ttl"), "oidc.ttl", message);
         }
         if let (Some(issuer), Some(message)) = (&token.issuer, tenant.refuses_issuer(secret)) {
             let known = tenant.allowed_oidc_issuers.iter().map(String::as_str);
-            let place = at.attribute("oidc.iss");
-            let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message)
-                .about("oidc.iss");
-            self.add(problem.hinting(self.names.hints, issuer, known));
+            let span = at.attribute_span("oidc.iss");
+            let diagnostic =
+                Diagnostic::new(DiagnosticKind::NotPermitted, span.start, span.end, message)
+                    .about("oidc.iss");
+            self.add(diagnostic.suggesting_within(self.names.hints, issuer, known));
         }
     }
 
-    /// Tells of a job that names no parent where the tenant's default one does not exist.
+    /// Reports a job without a parent if the tenant's default parent does not exist.
     fn default_parent(&mut self, job: &JobStanza) {
         let parent = &self.names.layout.tenant().default_parent;
         if job.parent == Parent::Unset
             && job.name != *parent
             && !self.names.has(ObjectKind::Job, parent)
         {
-            // A further definition inherits from nothing.
+            // A further definition does not inherit.
             let first = self.names.layout.jobs(&job.name).next();
             if first.is_some_and(|first| std::ptr::eq(first.object, job)) {
-                let known = self.names.known(ObjectKind::Job);
+                let known = self.names.defined_names(ObjectKind::Job);
                 let message = format!("Job {parent} not defined");
-                self.unknown(job.place, "default-parent", message, parent, known);
+                self.unknown(job.span, "default-parent", message, parent, known);
             }
         }
     }
 
     fn job(&mut self, job: &JobStanza) {
-        let at = At { places: &job.places, whole: job.place };
+        let at = Spans { spans: &job.spans, whole: job.span };
         self.parent(job, at);
         match &job.nodeset {
-            Some(NodesetRef::Named(name)) => self.nodeset_name(name, at.attribute("nodeset")),
+            Some(NodesetRef::Named(name)) => self.nodeset_name(name, at.attribute_span("nodeset")),
             Some(NodesetRef::Inline(body)) => self.nodeset(None, body, at),
             None => {}
         }
@@ -265,13 +277,13 @@ impl Check<'_> {
                         "Unable to use secret {}. Secrets must be defined in the same project in which they are used",
                         secret.secret
                     );
-                    self.refuse(at.member("secrets", number), "secrets", message);
+                    self.refuse(at.member_span("secrets", number), "secrets", message);
                 }
                 _ => {
                     let message = format!("The secret \"{}\" was not found.", secret.secret);
-                    let known = self.names.known(ObjectKind::Secret);
+                    let known = self.names.defined_names(ObjectKind::Secret);
                     self.unknown(
-                        at.member("secrets", number),
+                        at.member_span("secrets", number),
                         "secrets",
                         message,
                         &secret.secret,
@@ -319,83 +331,85 @@ impl Check<'_> {
         let tenant = self.names.layout.tenant();
         for (attribute, seconds) in timeouts {
             if let Some(message) = tenant.refuses_timeout(&job.name, seconds) {
-                self.refuse(at.attribute(attribute), attribute, message);
+                self.refuse(at.attribute_span(attribute), attribute, message);
             }
         }
     }
 
-    fn parent(&mut self, job: &JobStanza, at: At<'_>) {
+    fn parent(&mut self, job: &JobStanza, at: Spans<'_>) {
         let Parent::Named(parent) = &job.parent else {
             return;
         };
-        let place = at.attribute("parent");
+        let span = at.attribute_span("parent");
         if *parent == job.name && !parent.is_empty() {
             let message = format!(
                 "Dependency cycle detected in the parents of job {parent}: {parent} → {parent}"
             );
-            return self.conflict(place, "parent", message);
+            return self.conflict(span, "parent", message);
         }
         let Facts::Job(barriers) = self.names.facts(ObjectKind::Job, parent) else {
             let message = format!("Job {parent} not defined");
-            let known = self.names.known(ObjectKind::Job);
-            return self.unknown(place, "parent", message, parent, known);
+            let known = self.names.defined_names(ObjectKind::Job);
+            return self.unknown(span, "parent", message, parent, known);
         };
         if barriers.is_final {
             let message = format!("The job \"{parent}\" is final and can not act as a parent");
-            self.refuse(place, "parent", message);
+            self.refuse(span, "parent", message);
         }
         if barriers.intermediate && job.is_abstract != Some(true) {
             let message = format!(
-                "The job \"{parent}\" is intermediate, and \"{}\" is not abstract",
+                "The job \"{parent}\" is intermediate and only abstract jobs can inherit from it, but \"{}\" is not abstract",
                 job.name
             );
-            self.refuse(place, "parent", message);
+            self.refuse(span, "parent", message);
         }
         if let Some(project) =
             barriers.protected_in.as_ref().filter(|project| **project != self.source.project)
         {
             let message = format!(
-                "The job \"{parent}\" of {project} is a protected job in a different project and can not act as a parent"
+                "The job \"{parent}\" is protected in project {project}, so jobs in other projects can not inherit from it"
             );
-            self.refuse(place, "parent", message);
+            self.refuse(span, "parent", message);
         }
-        if barriers.keeps_credentials {
+        if barriers.withholds_credentials {
             let message = format!(
-                "The job \"{parent}\" keeps its credentials to itself (no \"inherit\" in \"auth\") and can not act as a parent"
+                "The job \"{parent}\" does not share its credentials with children (no \"inherit\" in \"auth\") and can not act as a parent"
             );
-            self.refuse(place, "parent", message);
+            self.refuse(span, "parent", message);
         }
-        // A way back from a further definition, or from an entry, ends at the first definition,
-        // which may come to an end itself.
+        // A cycle through a further definition or a job list entry ends at the first definition,
+        // which may have a different parent.
         let layout = self.names.layout;
         let is_first =
             || layout.jobs(&job.name).next().is_none_or(|first| std::ptr::eq(first.object, job));
-        if let Some(circle) = self.way_back(&job.name, parent)
+        if let Some(cycle) = self.cycle_through(&job.name, parent)
             && is_first()
         {
             let message = format!(
                 "Dependency cycle detected in the parents of job {}: {}",
                 job.name,
-                circle.join(" → ")
+                cycle.join(" → ")
             );
-            self.conflict(place, "parent", message);
+            self.conflict(span, "parent", message);
         }
     }
 
-    fn project_name(&mut self, name: &str, attribute: &str, number: usize, at: At<'_>) {
-        let ground = &self.names.layout.base.ground;
-        if let Err(problem) = ground.find(name) {
+    fn project_name(&mut self, name: &str, attribute: &str, number: usize, at: Spans<'_>) {
+        let inputs = &self.names.layout.base.inputs;
+        if let Err(diagnostic) = inputs.find(name) {
             self.add(
-                problem.at(at.member(attribute, number), ground, self.names.hints).about(attribute),
+                diagnostic
+                    .at(at.member_span(attribute, number), inputs, self.names.hints)
+                    .about(attribute),
             );
         }
     }
 
-    fn nodeset_name(&mut self, name: &str, place: Place) {
+    fn nodeset_name(&mut self, name: &str, span: Span) {
         if !self.names.has(ObjectKind::Nodeset, name) {
-            let known = self.names.known(ObjectKind::Nodeset);
+            let known = self.names.defined_names(ObjectKind::Nodeset);
             self.unknown(
-                place,
+                span,
                 "nodeset",
                 format!("The nodeset \"{name}\" was not found."),
                 name,
@@ -404,8 +418,8 @@ impl Check<'_> {
         }
     }
 
-    fn nodeset(&mut self, name: Option<&str>, body: &NodesetBody, at: At<'_>) {
-        self.alternatives(name, body, at.attribute("alternatives"));
+    fn nodeset(&mut self, name: Option<&str>, body: &NodesetBody, at: Spans<'_>) {
+        self.alternatives(name, body, at.attribute_span("alternatives"));
         match body {
             NodesetBody::Nodes(set) => self.nodes(set, 0, at),
             NodesetBody::Alternatives(list) => {
@@ -413,7 +427,7 @@ impl Check<'_> {
                 for (number, alternative) in list.iter().enumerate() {
                     match alternative {
                         Alternative::Named(name) => {
-                            self.nodeset_name(name, at.member("alternatives", number))
+                            self.nodeset_name(name, at.member_span("alternatives", number))
                         }
                         Alternative::Inline(set) => {
                             self.nodes(set, labels, at);
@@ -425,41 +439,45 @@ impl Check<'_> {
         }
     }
 
-    /// Tells of a nodeset that comes to too much, or back to itself; of circles among those it
-    /// names, these are told of.
-    fn alternatives(&mut self, name: Option<&str>, body: &NodesetBody, place: Place) {
+    /// Reports a nodeset that has too many alternatives or contains itself. A cycle is reported
+    /// only at the nodesets that are part of it.
+    fn alternatives(&mut self, name: Option<&str>, body: &NodesetBody, span: Span) {
         let layout = self.names.layout;
-        let found = in_line(name, body, &mut |name| {
-            // What it comes to depends on all of them.
+        let found = flatten(name, body, &mut |name| {
+            // The result depends on every named nodeset.
             self.names.has(ObjectKind::Nodeset, name);
             layout.nodeset(name).map(|found| &found.object.body)
         });
         let which =
             name.map_or_else(|| "The nodeset".to_owned(), |name| format!("The nodeset \"{name}\""));
         match found {
-            Err(why) => self.conflict(place, "alternatives", format!("{which} {why}")),
+            Err(why) => self.conflict(span, "alternatives", format!("{which} {why}")),
             Ok(found) => {
-                let is_own = |circle: &&Vec<String>| {
-                    name.is_some() && circle.first().map(String::as_str) == name
+                let starts_here = |cycle: &&Vec<String>| {
+                    name.is_some() && cycle.first().map(String::as_str) == name
                 };
-                for circle in found.circles.iter().filter(is_own).take(CIRCLES_MAX) {
-                    let message = format!("{which} comes back to itself: {}", circle.join(" → "));
-                    self.conflict(place, "alternatives", message);
+                for cycle in found.cycles.iter().filter(starts_here).take(CYCLES_MAX) {
+                    let message = format!("{which} contains itself: {}", cycle.join(" → "));
+                    self.conflict(span, "alternatives", message);
                 }
             }
         }
     }
 
-    fn conflict(&mut self, place: Place, attribute: &str, message: String) {
+    fn conflict(&mut self, span: Span, attribute: &str, message: String) {
         self.add(
-            Problem::new(ProblemKind::Conflict, place.start, place.end, message).about(attribute),
+            Diagnostic::new(DiagnosticKind::Conflict, span.start, span.end, message)
+                .about(attribute),
         );
     }
 
-    /// Labels without an object are for the older way, which is not carried out (L4.1): a mistake
-    /// where the tenant does without it altogether, else told where others of the nodeset have
-    /// objects. `first` is the number of the first label among all of the nodeset's.
-    fn known_labels(&mut self, set: &NodeSet, first: usize, at: At<'_>) {
+    /// Checks that labels are defined. Sluice does not support the Nodepool protocol for labels
+    /// without a `label` object (L4.1).
+    ///
+    /// Such a label is an error if the tenant sets `use-nodepool: false`, and a warning if other
+    /// labels of the nodeset are defined. `first` is the index of the first label among all labels
+    /// of the nodeset.
+    fn check_labels(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         let mut labels: BTreeMap<&str, usize> = BTreeMap::new();
         for (number, node) in set.nodes.iter().enumerate() {
             labels.entry(node.label.as_str()).or_insert(first + number);
@@ -472,35 +490,40 @@ impl Check<'_> {
         }
         let known: Vec<&str> = known.into_iter().map(|(label, _)| label).collect();
         for (label, number) in unknown {
-            let (place, labels) = (at.member("label", number), self.names.known(ObjectKind::Label));
+            let (span, labels) =
+                (at.member_span("label", number), self.names.defined_names(ObjectKind::Label));
             if !is_older {
                 let message = format!("The label \"{label}\" was not found.");
-                self.unknown(place, "nodes.label", message, label, labels);
+                self.unknown(span, "nodes.label", message, label, labels);
                 continue;
             }
             let message = format!(
-                "There is no label object \"{label}\", and the older protocol that asked for labels without one is not carried out: \
-                 unless a provider's own nodes bear the label, jobs with this nodeset end as NODE_FAILURE, whoever offers {}",
+                "The label \"{label}\" was not found, and Nodepool labels without a \"label\" object are not supported: \
+                 jobs with this nodeset end with NODE_FAILURE unless a static node has the label. Definition labels of this nodeset: {}",
                 known.join(", ")
             );
-            let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
+            let diagnostic =
+                Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message);
             self.add(
-                problem.about("nodes.label").hinting(self.names.hints, label, labels).as_warning(),
+                diagnostic
+                    .about("nodes.label")
+                    .suggesting_within(self.names.hints, label, labels)
+                    .as_warning(),
             );
         }
     }
 
-    fn nodes(&mut self, set: &NodeSet, first: usize, at: At<'_>) {
-        self.known_labels(set, first, at);
+    fn nodes(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
+        self.check_labels(set, first, at);
         let tenant = self.names.layout.tenant();
         for (number, node) in set.nodes.iter().enumerate() {
             if let Some(message) = tenant.refuses_label(node.label.as_str()) {
-                self.refuse(at.member("label", first + number), "nodes.label", message);
+                self.refuse(at.member_span("label", first + number), "nodes.label", message);
             }
         }
         if let Some(message) = tenant.refuses_nodes(set) {
-            let place = at.places.of("nodeset").unwrap_or_else(|| at.attribute("nodes"));
-            self.refuse(place, "nodeset", message);
+            let span = at.spans.of("nodeset").unwrap_or_else(|| at.attribute_span("nodes"));
+            self.refuse(span, "nodeset", message);
         }
     }
 }

@@ -1,132 +1,142 @@
-//! A tenant's layout: all its configuration put together, ready to be asked (Z2.1).
+//! A tenant's layout: all its configuration combined, ready for queries (Z2.1).
 //!
-//! A layout is a function of its [`LayoutSources`]. [`ground`] puts files in order, [`settle`]
-//! decides which stanza stands where several claim a name, `check` follows references,
-//! [`providers`] resolves what nodes are made of; `build` does all of that for a whole tenant and
-//! [`overlay`] for an edit. Names are looked up in the overlay first and then in what lies below.
-//! What is not carried out yet is in `unserved`.
+//! A layout is a function of its [`LayoutSources`]. [`inputs`] orders the files, [`resolve_names`]
+//! decides which stanza wins where several define a name, `check` checks references, and
+//! [`providers`] resolves providers. `build` does this for a whole tenant, [`overlay`] for a
+//! proposed edit. Names are looked up in the overlay first and then in the layout below.
+//! `ignored_attributes` warns of what Sluice does not support yet.
 
-pub(crate) mod alternatives;
-mod ask;
-mod barriers;
 mod build;
+mod carry_over;
+mod changes;
 mod check;
-mod ground;
-mod kept;
-mod moved;
+pub(crate) mod flatten_nodesets;
+mod ignored_attributes;
+mod inheritance_rules;
+mod inputs;
+mod missing_definitions;
 mod overlay;
+mod placeholders;
 pub mod providers;
-mod settle;
-mod shapes;
-mod shelf;
+mod queries;
+mod resolve_names;
+mod schema_version;
 mod stored;
-mod suppose;
-mod unread;
-mod unserved;
+mod symbol_table;
 
-pub(crate) use check::{NOOP, foreign_image, held_twice};
-pub use moved::Moved;
+pub use changes::LayoutChanges;
+pub(crate) use check::{NOOP, foreign_image_error, semaphore_used_twice};
 pub use providers::{
     ImageConfig, ImageNode, LabelConfig, ProviderConfig, SectionQuota, StaticNode,
 };
 pub use stored::LayoutDecodeError;
 
 use crate::connection::Connections;
-use crate::error::{ConfigError, Problem, Severity};
+use crate::error::{ConfigError, Diagnostic, Severity};
 use crate::fragment::{Fragment, Source, Trust};
 use crate::objects::{ObjectKind, ProjectStanza, Stanza};
 use crate::pipeline::Pipeline;
 use crate::tenant::TenantConfig;
-use ground::{File, FilePlace, Ground, sameness};
-use overlay::Over;
+use inputs::{File, FileOrder, LayoutInputs, identity};
+use overlay::Overlay;
+use resolve_names::Object;
 use serde::{Deserialize, Serialize};
-use settle::Object;
-use shelf::{Entry, Shelves, Unit};
 use sluice_model::{BranchName, ProjectName, QueueName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
+use symbol_table::{StanzaId, Symbol, SymbolTable};
 
-/// What a layout is made from.
+/// The sources that a layout is built from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayoutSources {
     /// The tenant.
     pub tenant: TenantConfig,
     /// The system's connections.
     pub connections: Connections,
-    /// The branches of each project that the tenant does not leave out, its default branch first; a
-    /// project that is missing has those that its fragments come from.
+    /// The branches of each project that the tenant does not exclude, its default branch first. A
+    /// project that is missing here has the branches of its fragments.
     pub branches: BTreeMap<ProjectName, Vec<BranchName>>,
     /// Every configuration file of the tenant. Order counts within one project and branch only.
     pub fragments: Vec<Arc<Fragment>>,
 }
 
-/// A tenant's configuration with all names resolved. Objects with mistakes are left out; the
-/// mistakes are kept.
+/// A tenant's configuration with all names resolved. Invalid objects are left out, and
+/// [`Layout::errors`] reports them.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    base: Arc<Base>,
-    over: Option<Arc<Over>>,
-    /// Made when somebody asks: of an overlay few want them, and all of them cost as much as the
-    /// tenant is large.
+    /// The layout of the merged configuration.
+    base: Arc<BaseLayout>,
+    /// The proposed changes to it; `None` for merged configuration.
+    overlay: Option<Arc<Overlay>>,
+    /// Computed on first use: an overlay rarely needs it, and it costs time proportional to the
+    /// tenant.
     id: OnceLock<String>,
     errors: OnceLock<Vec<ConfigError>>,
     fragments: OnceLock<Vec<Arc<Fragment>>>,
 }
 
-/// A whole tenant as its repositories have it, with nothing laid over it.
+/// The layout of a tenant's merged configuration, without an overlay.
 #[derive(Debug)]
-struct Base {
+struct BaseLayout {
+    /// The content hash of the layout.
     id: String,
-    /// By what its files were parsed ([`shapes::name`]).
+    /// The version of the parser that parsed its files ([`schema_version::parser_version`]).
     parsed_by: u64,
-    ground: Ground,
-    /// In the order of configuration.
+    /// The inputs that no file changes.
+    inputs: LayoutInputs,
+    /// The files in configuration order.
     files: Vec<File>,
-    shelves: Shelves,
-    /// What is wrong with files, and why stanzas may not stand.
-    settled: build::Problems,
-    /// What is wrong with references.
-    checked: build::Problems,
+    /// The stanzas by kind and name.
+    symbols: SymbolTable,
+    /// Errors in files, and the reasons why stanzas were rejected.
+    resolution: build::SiteDiagnostics,
+    /// Errors in references.
+    checked: build::SiteDiagnostics,
+    /// The pipelines in configuration order.
     pipelines: Vec<Pipeline>,
+    /// The providers with all references resolved.
     providers: Vec<ProviderConfig>,
+    /// Errors found while providers were resolved.
     provider_errors: Vec<ConfigError>,
-    /// Which stanza asked for which name, by the name's short hash; sorted.
-    references: Vec<(u32, Unit)>,
+    /// Which stanza references which name, as the hash of the name; sorted.
+    references: Vec<(u32, StanzaId)>,
 }
 
-impl Base {
+impl BaseLayout {
     fn file(&self, number: u32) -> Option<&File> {
         self.files.get(number as usize)
     }
 
-    /// Returns the files of one project with their numbers; they stand together.
+    /// Returns the files of one project with their numbers. They are adjacent.
     fn files_of(&self, project: usize) -> impl Iterator<Item = (u32, &File)> + Clone {
-        let first = self.files.partition_point(|file| file.place.project < project);
+        let first = self.files.partition_point(|file| file.sort_key.project < project);
         let files = self
             .files
             .iter()
             .enumerate()
             .skip(first)
-            .take_while(move |(_, file)| file.place.project == project);
+            .take_while(move |(_, file)| file.sort_key.project == project);
         files.map(|(number, file)| (u32::try_from(number).unwrap_or(u32::MAX), file))
     }
 
-    /// Returns the stanzas that asked for a name of this short hash, and perhaps a few that did
-    /// not.
-    fn referring(&self, hash: u32) -> impl Iterator<Item = Unit> {
+    /// Returns the stanzas that reference a name with this hash, and possibly others whose names
+    /// collide.
+    fn referring(&self, hash: u32) -> impl Iterator<Item = StanzaId> {
         let first = self.references.partition_point(|(known, _)| *known < hash);
         self.references
             .iter()
             .skip(first)
             .take_while(move |(known, _)| *known == hash)
-            .map(|(_, unit)| *unit)
+            .map(|(_, stanza_id)| *stanza_id)
     }
 }
 
-/// All files that count, by their numbers.
+/// All files in effect, by number: those of the base layout, then those of the overlay.
 #[derive(Debug, Clone, Copy)]
 struct Files<'l> {
+    /// The files of the base layout.
     base: &'l [File],
+    /// The files of the overlay.
     more: &'l [File],
 }
 
@@ -140,97 +150,104 @@ impl<'l> Files<'l> {
         self.base.get(number).or_else(|| self.more.get(number.checked_sub(self.base.len())?))
     }
 
-    fn object<T: Object>(self, unit: Unit) -> Option<&'l T> {
-        T::of(self.get(unit.file)?.fragment.stanza(unit.stanza as usize)?)
+    fn object<T: Object>(self, stanza_id: StanzaId) -> Option<&'l T> {
+        T::of(self.get(stanza_id.file)?.fragment.stanza(stanza_id.stanza as usize)?)
     }
 
-    /// Returns what the order of configuration compares.
-    fn place(self, unit: Unit) -> (Option<&'l FilePlace>, Unit) {
-        (self.get(unit.file).map(|file| &file.place), unit)
+    /// Returns the key that sorts stanzas in configuration order.
+    fn sort_key(self, stanza_id: StanzaId) -> (Option<&'l FileOrder>, StanzaId) {
+        (self.get(stanza_id.file).map(|file| &file.sort_key), stanza_id)
     }
 }
 
-/// Where a mistake stands: a file, or a stanza of it.
+/// The subject of a diagnostic: a file, or one stanza of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Spot {
+struct DiagnosticSite {
+    /// The number of the file.
     file: u32,
+    /// The index of the stanza; `None` for the whole file.
     stanza: Option<u32>,
 }
 
-impl Spot {
-    fn of(unit: Unit) -> Self {
-        Self { file: unit.file, stanza: Some(unit.stanza) }
+impl DiagnosticSite {
+    fn of(stanza_id: StanzaId) -> Self {
+        Self { file: stanza_id.file, stanza: Some(stanza_id.stanza) }
     }
 
     fn of_file(number: usize) -> Self {
         Self { file: u32::try_from(number).unwrap_or(u32::MAX), stanza: None }
     }
 
-    fn unit(self) -> Option<Unit> {
-        self.stanza.map(|stanza| Unit { file: self.file, stanza })
+    fn stanza_id(self) -> Option<StanzaId> {
+        self.stanza.map(|stanza| StanzaId { file: self.file, stanza })
     }
 }
 
-/// Where something is that definitions are chosen for.
+/// The branches that definitions are selected for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum On<'a> {
-    /// On a branch.
+pub(crate) enum BranchContext<'a> {
+    /// A branch.
     Branch(&'a str),
-    /// On none, in the history of these: a tag. As in Zuul a definition is for it that is for one
-    /// of them.
-    Within(&'a [BranchName]),
-    /// Nobody knows on which: whatever is bound to some branch may be meant.
+    /// A tag that these branches contain. As in Zuul, a definition applies if it applies to one of
+    /// them.
+    Containing(&'a [BranchName]),
+    /// Unknown: a definition that is bound to any branch may apply.
     Unknown,
 }
 
-impl<'a> On<'a> {
-    /// Returns the place of what is on a branch; `None` where that is not known.
+impl<'a> BranchContext<'a> {
+    /// Returns the context of a branch; `Unknown` for `None`.
     pub(crate) fn branch(branch: Option<&'a str>) -> Self {
         branch.map_or(Self::Unknown, Self::Branch)
     }
 
-    /// Returns whether it is on a branch that is meant.
-    pub(crate) fn is_any(self, is_meant: impl Fn(&str) -> bool) -> bool {
+    /// Returns whether a branch of the context satisfies `is_meant`. Always true if the branches
+    /// are unknown.
+    pub(crate) fn is_any(self, matches_branch: impl Fn(&str) -> bool) -> bool {
         match self {
-            Self::Branch(branch) => is_meant(branch),
-            Self::Within(branches) => branches.iter().any(|branch| is_meant(branch.as_str())),
+            Self::Branch(branch) => matches_branch(branch),
+            Self::Containing(branches) => {
+                branches.iter().any(|branch| matches_branch(branch.as_str()))
+            }
             Self::Unknown => true,
         }
     }
 }
 
-/// An object with the file it comes from.
+/// An object with the file that defines it.
 #[derive(Debug)]
-pub(crate) struct Defined<'l, T> {
+pub(crate) struct Definition<'l, T> {
     file: &'l File,
     pub(crate) object: &'l T,
 }
 
-impl<T> Clone for Defined<'_, T> {
+impl<T> Clone for Definition<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Defined<'_, T> {}
+impl<T> Copy for Definition<'_, T> {}
 
-impl<'l, T> Defined<'l, T> {
+impl<'l, T> Definition<'l, T> {
     pub(crate) fn source(self) -> &'l Source {
         self.file.source()
     }
 
-    /// Returns whether it is bound to where something is, or to nowhere.
-    pub(crate) fn matches_implied(self, on: On<'_>) -> bool {
+    /// Returns whether the implied branches of the file include the given branches. Also true if
+    /// the file implies none.
+    pub(crate) fn matches_implied(self, on: BranchContext<'_>) -> bool {
         let Some(patterns) = &self.file.implied else { return true };
         on.is_any(|branch| patterns.iter().any(|pattern| pattern.matches(branch)))
     }
 }
 
-impl Defined<'_, ProjectStanza> {
-    /// Returns whether a stanza of a project, which names no branch, is for what is there: what an
-    /// untrusted repository says of its own project is for the branch that says it, whatever
-    /// pragmas and the tenant say of implied branches.
-    pub(crate) fn is_implied_for(self, project: &ProjectName, on: On<'_>) -> bool {
+impl Definition<'_, ProjectStanza> {
+    /// Returns whether a project stanza without `branches` applies.
+    ///
+    /// A stanza in an untrusted project about the project itself applies to the branch that holds
+    /// it, whatever pragmas and the tenant say about implied branches.
+    pub(crate) fn is_implied_for(self, project: &ProjectName, on: BranchContext<'_>) -> bool {
         let source = self.source();
         if source.project == *project && source.trust == Trust::Untrusted {
             return !self.file.branched || on.is_any(|branch| source.branch.as_str() == branch);
@@ -239,166 +256,166 @@ impl Defined<'_, ProjectStanza> {
     }
 }
 
-/// What the shared queue of a project allows.
+/// The settings of a project's shared queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSettings {
-    /// Its name; the project's canonical name where none is given.
+    /// Its name; the canonical name of the project by default.
     pub name: QueueName,
     /// Whether each branch has a queue of its own.
     pub per_branch: bool,
-    /// Whether changes may depend on each other in a circle.
+    /// Whether dependency cycles between changes are allowed.
     pub allow_circular_dependencies: bool,
-    /// Whether changes of one topic depend on each other.
+    /// Whether changes with the same topic depend on each other.
     pub dependencies_by_topic: bool,
 }
 
-/// The proposed configuration of one branch of a project, all its files.
+/// The proposed configuration of one branch: all its files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BranchConfig {
     /// The project.
     pub project: ProjectName,
     /// The branch.
     pub branch: BranchName,
-    /// Its configuration files as they would be.
+    /// Its configuration files as proposed.
     pub fragments: Vec<Arc<Fragment>>,
 }
 
-/// Which proposed configuration counts.
+/// Which proposed configuration takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// That of untrusted projects: what a change is tested with.
+    /// Only that of untrusted projects: a change is tested with it.
     UntrustedOnly,
-    /// All of it: only to find mistakes before they are merged (C06), never to run.
+    /// That of every project: only to validate it before it is merged (C06), never to run it.
     ToValidate,
 }
 
 impl Layout {
-    /// Puts fragments together. It never fails: what is wrong is left out and kept in
-    /// [`Layout::errors`].
+    /// Builds a layout from fragments. Never fails: invalid objects are left out, and
+    /// [`Layout::errors`] reports them.
     pub fn build(sources: LayoutSources) -> Self {
         build::build(sources)
     }
 
-    /// Returns the layout of a tenant for which there are neither connections nor files.
+    /// Returns the layout of a tenant without connections and files.
     pub fn empty(tenant: TenantConfig) -> Self {
         let (connections, branches) = (Connections::new(), BTreeMap::new());
         Self::build(LayoutSources { tenant, connections, branches, fragments: Vec::new() })
     }
 
-    fn of(base: Arc<Base>) -> Self {
+    fn of(base: Arc<BaseLayout>) -> Self {
         Self {
             base,
-            over: None,
+            overlay: None,
             id: OnceLock::new(),
             errors: OnceLock::new(),
             fragments: OnceLock::new(),
         }
     }
 
-    /// Returns the name of its content: equal sources have equal ids.
+    /// Returns the content hash. Equal sources have equal ids.
     pub fn id(&self) -> &str {
-        match &self.over {
+        match &self.overlay {
             None => &self.base.id,
             Some(_) => self.id.get_or_init(|| {
-                build::content_id(&self.base.ground, self.files().map(|(_, file)| file))
+                build::content_id(&self.base.inputs, self.files().map(|(_, file)| file))
             }),
         }
     }
 
-    /// Returns the layout as it would be with proposed configuration (Z6.6).
+    /// Returns the layout with proposed configuration applied (Z6.6).
     ///
-    /// Its cost is that of the edit: files that are as they were are not looked at. What nodes are
-    /// made of stays as it is merged unless the scope is [`Scope::ToValidate`] (L3.3).
+    /// Costs time proportional to the edit: unchanged files are not checked again. Provider
+    /// configuration stays as merged unless the scope is [`Scope::ToValidate`] (L3.3).
     #[must_use]
     pub fn overlay(&self, proposed: &[BranchConfig], scope: Scope) -> Self {
         overlay::overlay(self, proposed, scope)
     }
 
-    /// Returns the mistakes, in the order of configuration; those of providers last.
+    /// Returns the errors in configuration order; those of providers last.
     pub fn errors(&self) -> &[ConfigError] {
         self.errors.get_or_init(|| {
             let mut errors = self.found_errors();
-            if unread::concerns(&errors) {
+            if missing_definitions::may_need_rewording(&errors) {
                 let all = errors.clone();
-                unread::reword(&mut errors, &all);
+                missing_definitions::explain_missing(&mut errors, &all);
             }
             errors
         })
     }
 
-    /// Returns them as each was found, whatever others say of its cause.
+    /// Returns the errors as found, without explanations for missing definitions.
     fn found_errors(&self) -> Vec<ConfigError> {
         let files = self.numbered();
-        let mut found: Vec<(Spot, ConfigError)> = self.problems().collect();
-        if self.over.is_some() {
-            let place = |spot: Spot| files.get(spot.file).map(|file| &file.place);
+        let mut found: Vec<(DiagnosticSite, ConfigError)> = self.diagnostics().collect();
+        if self.overlay.is_some() {
+            let sort_key = |site: DiagnosticSite| files.get(site.file).map(|file| &file.sort_key);
             found.sort_by(|(one, _), (other, _)| {
-                (place(*one), one.stanza).cmp(&(place(*other), other.stanza))
+                (sort_key(*one), one.stanza).cmp(&(sort_key(*other), other.stanza))
             });
         }
         let found = found.into_iter().map(|(_, error)| error);
         found.chain(self.provider_errors().iter().cloned()).collect()
     }
 
-    /// Returns the mistakes that `before` did not have: those that a change brings in. Warnings are
+    /// Returns the errors that `before` did not have: those that a change introduces. Warnings are
     /// left out.
     ///
-    /// A mistake that only moved within its file is not new. Of an overlay and what it was laid
-    /// over, only what the edit touched is compared.
+    /// An error that only moved within its file is not new. For an overlay over `before`, only what
+    /// the edit touched is compared.
     pub fn errors_since(&self, before: &Layout) -> Vec<ConfigError> {
-        let (old, new) = match &self.over {
-            Some(over) if before.over.is_none() && Arc::ptr_eq(&self.base, &before.base) => {
-                self.touched_errors(over)
+        let (old, new) = match &self.overlay {
+            Some(overlay) if before.overlay.is_none() && Arc::ptr_eq(&self.base, &before.base) => {
+                self.touched_errors(overlay)
             }
-            // A name that was missing before is no other mistake for a definition that cannot be
-            // read.
+            // A name that was undefined before is the same error if its definition now does not
+            // parse.
             _ => (before.found_errors(), self.found_errors()),
         };
-        let known: BTreeSet<_> = old.iter().map(sameness).collect();
+        let known: BTreeSet<_> = old.iter().map(identity).collect();
         let is_new = |error: &&ConfigError| {
-            error.problem.severity == Severity::Error && !known.contains(&sameness(error))
+            error.diagnostic.severity == Severity::Error && !known.contains(&identity(error))
         };
         let mut found: Vec<ConfigError> = new.iter().filter(is_new).cloned().collect();
-        // Where the definition is, nothing may have changed: then its mistake is among all there
-        // are.
-        if unread::concerns(&found) {
-            unread::reword(&mut found, self.errors());
+        // The definition may be in an unchanged file, so the errors of the whole layout are needed.
+        if missing_definitions::may_need_rewording(&found) {
+            missing_definitions::explain_missing(&mut found, self.errors());
         }
         found
     }
 
-    /// Returns the mistakes of the files that an overlay touched, before and after.
-    fn touched_errors(&self, over: &Over) -> (Vec<ConfigError>, Vec<ConfigError>) {
-        let touched = over.resettled.iter().chain(&over.rechecked).map(|unit| unit.file);
-        let touched: BTreeSet<u32> = touched.chain(over.removed.iter().copied()).collect();
+    /// Returns the errors of the files that an overlay touches, before and after.
+    fn touched_errors(&self, overlay: &Overlay) -> (Vec<ConfigError>, Vec<ConfigError>) {
+        let touched =
+            overlay.reresolved.iter().chain(&overlay.rechecked).map(|stanza_id| stanza_id.file);
+        let touched: BTreeSet<u32> = touched.chain(overlay.removed.iter().copied()).collect();
         let base = &self.base;
         let of_file = |number: &u32| {
             let file = base.file(*number);
-            let spots = Spot { file: *number, stanza: None }..=Spot {
+            let sites = DiagnosticSite { file: *number, stanza: None }..=DiagnosticSite {
                 file: *number,
                 stanza: Some(u32::MAX),
             };
-            let problems = base
-                .settled
-                .range(spots.clone())
-                .chain(base.checked.range(spots))
+            let diagnostics = base
+                .resolution
+                .range(sites.clone())
+                .chain(base.checked.range(sites))
                 .flat_map(|(_, found)| found);
-            problems
-                .filter_map(move |problem| Some(file?.source().error(problem.clone())))
+            diagnostics
+                .filter_map(move |diagnostic| Some(file?.source().error(diagnostic.clone())))
                 .collect::<Vec<_>>()
         };
         let mut old: Vec<ConfigError> = touched.iter().flat_map(of_file).collect();
         let files = self.numbered();
-        let new = over
-            .problems
+        let new = overlay
+            .diagnostics
             .iter()
-            .flat_map(|(spot, found)| found.iter().map(move |problem| (spot, problem)));
+            .flat_map(|(site, found)| found.iter().map(move |diagnostic| (site, diagnostic)));
         let mut new: Vec<ConfigError> = new
-            .filter_map(|(spot, problem)| {
-                Some(files.get(spot.file)?.source().error(problem.clone()))
+            .filter_map(|(site, diagnostic)| {
+                Some(files.get(site.file)?.source().error(diagnostic.clone()))
             })
             .collect();
-        if let Some((_, errors)) = &over.providers {
+        if let Some((_, errors)) = &overlay.providers {
             old.extend(base.provider_errors.iter().cloned());
             new.extend(errors.iter().cloned());
         }
@@ -406,166 +423,173 @@ impl Layout {
     }
 
     /// Returns every mistake of files and stanzas.
-    fn problems(&self) -> impl Iterator<Item = (Spot, ConfigError)> {
+    fn diagnostics(&self) -> impl Iterator<Item = (DiagnosticSite, ConfigError)> {
         let files = self.numbered();
-        let over = self.over.as_deref();
-        let counts = move |spot: Spot, again: fn(&Over) -> &BTreeSet<Unit>| {
-            over.is_none_or(|over| {
-                !over.removed.contains(&spot.file)
-                    && spot.unit().is_none_or(|unit| !again(over).contains(&unit))
+        let overlay = self.overlay.as_deref();
+        let counts = move |site: DiagnosticSite, again: fn(&Overlay) -> &BTreeSet<StanzaId>| {
+            overlay.is_none_or(|overlay| {
+                !overlay.removed.contains(&site.file)
+                    && site.stanza_id().is_none_or(|stanza_id| !again(overlay).contains(&stanza_id))
             })
         };
         // Those of one stanza side by side.
-        let mut all: BTreeMap<Spot, Vec<&Problem>> = BTreeMap::new();
-        let settled = self
+        let mut all: BTreeMap<DiagnosticSite, Vec<&Diagnostic>> = BTreeMap::new();
+        let resolution = self
             .base
-            .settled
+            .resolution
             .iter()
-            .filter(move |(spot, _)| counts(**spot, |over| &over.resettled));
+            .filter(move |(site, _)| counts(**site, |overlay| &overlay.reresolved));
         let checked = self
             .base
             .checked
             .iter()
-            .filter(move |(spot, _)| counts(**spot, |over| &over.rechecked));
-        for (spot, found) in
-            settled.chain(checked).chain(over.iter().flat_map(|over| &over.problems))
+            .filter(move |(site, _)| counts(**site, |overlay| &overlay.rechecked));
+        for (site, found) in
+            resolution.chain(checked).chain(overlay.iter().flat_map(|overlay| &overlay.diagnostics))
         {
-            all.entry(*spot).or_default().extend(found);
+            all.entry(*site).or_default().extend(found);
         }
-        all.into_iter().flat_map(move |(spot, found)| {
-            let source = files.get(spot.file).map(File::source);
+        all.into_iter().flat_map(move |(site, found)| {
+            let source = files.get(site.file).map(File::source);
             found
                 .into_iter()
-                .filter_map(move |problem| Some((spot, source?.error(problem.clone()))))
+                .filter_map(move |diagnostic| Some((site, source?.error(diagnostic.clone()))))
         })
     }
 
     fn provider_errors(&self) -> &[ConfigError] {
-        let over = self.over.as_deref().and_then(|over| over.providers.as_ref());
-        over.map_or(&self.base.provider_errors, |(_, errors)| errors)
+        let overlay = self.overlay.as_deref().and_then(|overlay| overlay.providers.as_ref());
+        overlay.map_or(&self.base.provider_errors, |(_, errors)| errors)
     }
 
     fn numbered(&self) -> Files<'_> {
         Files {
             base: &self.base.files,
-            more: self.over.as_deref().map(|over| over.files.as_slice()).unwrap_or_default(),
+            more: self
+                .overlay
+                .as_deref()
+                .map(|overlay| overlay.files.as_slice())
+                .unwrap_or_default(),
         }
     }
 
-    /// Returns its files in the order of configuration, with their numbers.
+    /// Returns the files in configuration order, with their numbers.
     fn files(&self) -> impl Iterator<Item = (u32, &File)> {
-        let over = self.over.as_deref();
+        let overlay = self.overlay.as_deref();
         let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let base =
             self.base.files.iter().enumerate().map(move |(index, file)| (number(index), file));
-        let base =
-            base.filter(move |(number, _)| over.is_none_or(|over| !over.removed.contains(number)));
-        let more = over.into_iter().flat_map(|over| &over.files).enumerate();
+        let base = base.filter(move |(number, _)| {
+            overlay.is_none_or(|overlay| !overlay.removed.contains(number))
+        });
+        let more = overlay.into_iter().flat_map(|overlay| &overlay.files).enumerate();
         let more = more.map(move |(index, file)| (number(self.base.files.len() + index), file));
         let mut all: Vec<(u32, &File)> = base.chain(more).collect();
-        if over.is_some() {
-            all.sort_by(|(_, one), (_, other)| one.place.cmp(&other.place));
+        if overlay.is_some() {
+            all.sort_by(|(_, one), (_, other)| one.sort_key.cmp(&other.sort_key));
         }
         all.into_iter()
     }
 
-    /// Returns what lays claim to a name.
-    fn entry(&self, kind: ObjectKind, name: &str) -> Option<&Entry> {
-        let over = self.over.as_deref().and_then(|over| over.shelves.get(kind, name));
-        over.or_else(|| self.base.shelves.get(kind, name))
+    /// Returns the symbol of a name.
+    fn entry(&self, kind: ObjectKind, name: &str) -> Option<&Symbol> {
+        let overlay = self.overlay.as_deref().and_then(|overlay| overlay.symbols.get(kind, name));
+        overlay.or_else(|| self.base.symbols.get(kind, name))
     }
 
-    /// Returns the names of a kind that something stands under.
+    /// Returns the names of a kind that are defined.
     fn names(&self, kind: ObjectKind) -> impl Iterator<Item = &str> {
-        let over = self.over.as_deref();
-        let below = self.base.shelves.of(kind);
+        let overlay = self.overlay.as_deref();
+        let below = self.base.symbols.of(kind);
         let below = below.filter(move |(name, _)| {
-            over.is_none_or(|over| over.shelves.get(kind, name).is_none())
+            overlay.is_none_or(|overlay| overlay.symbols.get(kind, name).is_none())
         });
-        let above = over.into_iter().flat_map(move |over| over.shelves.of(kind));
+        let above = overlay.into_iter().flat_map(move |overlay| overlay.symbols.of(kind));
         below.chain(above).filter(|(_, entry)| !entry.accepted.is_empty()).map(|(name, _)| name)
     }
 
-    fn stanza(&self, unit: Unit) -> Option<(&File, &Stanza)> {
-        let file = self.numbered().get(unit.file)?;
-        Some((file, file.fragment.stanza(unit.stanza as usize)?))
+    fn stanza(&self, stanza_id: StanzaId) -> Option<(&File, &Stanza)> {
+        let file = self.numbered().get(stanza_id.file)?;
+        Some((file, file.fragment.stanza(stanza_id.stanza as usize)?))
     }
 
-    fn defined<T: Object>(&self, unit: Unit) -> Option<Defined<'_, T>> {
-        let (file, stanza) = self.stanza(unit)?;
-        Some(Defined { file, object: T::of(stanza)? })
+    fn defined<T: Object>(&self, stanza_id: StanzaId) -> Option<Definition<'_, T>> {
+        let (file, stanza) = self.stanza(stanza_id)?;
+        Some(Definition { file, object: T::of(stanza)? })
     }
 
-    /// Returns what stands under a name, in the order of configuration.
+    /// Returns the definitions of a name in configuration order.
     fn under<'l, T: Object>(
         &'l self,
         kind: ObjectKind,
         name: &str,
-    ) -> impl Iterator<Item = Defined<'l, T>> + use<'l, T> {
-        let units =
+    ) -> impl Iterator<Item = Definition<'l, T>> + use<'l, T> {
+        let stanza_ids =
             self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
-        units.iter().filter_map(|unit| self.defined(*unit))
+        stanza_ids.iter().filter_map(|stanza_id| self.defined(*stanza_id))
     }
 
-    /// Returns the object of which there is one by that name.
-    fn one<T: Object>(&self, kind: ObjectKind, name: &str) -> Option<Defined<'_, T>> {
+    /// Returns the definition of a name that can have only one.
+    fn one<T: Object>(&self, kind: ObjectKind, name: &str) -> Option<Definition<'_, T>> {
         self.under(kind, name).next()
     }
 
-    /// Returns everything of a kind that stands, in the order of configuration.
-    fn standing<T: Object>(&self, kind: ObjectKind) -> Vec<Defined<'_, T>> {
-        let mut units: Vec<Unit> = self
+    /// Returns every accepted object of a kind, in configuration order.
+    fn accepted<T: Object>(&self, kind: ObjectKind) -> Vec<Definition<'_, T>> {
+        let mut stanza_ids: Vec<StanzaId> = self
             .names(kind)
             .flat_map(|name| {
                 self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default()
             })
             .copied()
             .collect();
-        units.sort_by(|one, other| self.numbered().place(*one).cmp(&self.numbered().place(*other)));
-        units.into_iter().filter_map(|unit| self.defined(unit)).collect()
+        stanza_ids.sort_by(|one, other| {
+            self.numbered().sort_key(*one).cmp(&self.numbered().sort_key(*other))
+        });
+        stanza_ids.into_iter().filter_map(|stanza_id| self.defined(stanza_id)).collect()
     }
 
-    /// Returns what could be read of the stanzas of a kind that stand nowhere for their mistakes,
-    /// in the order of configuration.
-    fn faulty<T: Object>(&self, kind: ObjectKind) -> Vec<Defined<'_, T>> {
+    /// Returns the objects of a kind in stanzas with errors, as far as they could be parsed, in
+    /// configuration order.
+    fn faulty<T: Object>(&self, kind: ObjectKind) -> Vec<Definition<'_, T>> {
         let mut found = Vec::new();
         for (_, file) in self.files() {
-            // What the tenant does not read of a project is not looked at any further.
+            // Kinds that the tenant does not load from the project are not checked.
             let is_read = || {
                 self.base
-                    .ground
+                    .inputs
                     .project_of(file)
                     .is_some_and(|project| project.kinds.contains(&kind))
             };
             let stanzas =
                 file.fragment.faulty().filter(|stanza| stanza.kind() == Some(kind) && is_read());
             found.extend(
-                stanzas.filter_map(|stanza| Some(Defined { file, object: T::of(stanza)? })),
+                stanzas.filter_map(|stanza| Some(Definition { file, object: T::of(stanza)? })),
             );
         }
         found
     }
 
-    /// Returns the same layout with nothing laid over another.
+    /// Returns the layout with its overlay merged into a new base layout.
     fn flattened(&self) -> Self {
-        let ground = &self.base.ground;
+        let inputs = &self.base.inputs;
         Self::build(LayoutSources {
-            tenant: ground.tenant.clone(),
-            connections: ground.connections.clone(),
-            branches: ground.branches.clone(),
+            tenant: inputs.tenant.clone(),
+            connections: inputs.connections.clone(),
+            branches: inputs.branches.clone(),
             fragments: self.fragments().to_vec(),
         })
     }
 
-    /// Returns it as bytes.
+    /// Encodes the layout, with its overlay applied.
     pub fn to_bytes(&self) -> Vec<u8> {
         stored::to_bytes(self)
     }
 
-    /// Returns the layout of stored bytes. Stanzas are read when they are asked for.
+    /// Decodes a stored layout. Stanzas are decoded on first use.
     ///
     /// # Errors
-    /// When the bytes are damaged or of another version; then the layout is to be built again.
+    /// If the bytes are damaged or were written by another version. Build the layout again then.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, LayoutDecodeError> {
         stored::from_bytes(bytes)
     }

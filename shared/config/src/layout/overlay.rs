@@ -1,16 +1,17 @@
-//! A layout as proposed files would have it, laid over the layout it is compared with: it costs
-//! what the edit costs.
+//! Applies proposed files to a layout, at a cost proportional to the edit.
 //!
-//! Only names are settled again to which an edited file lays claim, before or after; and of all
-//! other stanzas only those are checked again that refer to a name of which something has changed
-//! that a check can see ([`check::Facts`]).
+//! Only names that an edited file defines, before or after the edit, are resolved again. Of all
+//! other stanzas, only those are checked again that reference a name whose checked facts changed
+//! ([`check::Facts`]).
 
-use super::build::{Problems, claims_of, pipelines, take};
+use super::build::{SiteDiagnostics, claims_of, pipelines, take};
 use super::check;
-use super::ground::File;
-use super::shelf::{Shelves, Unit, short_hash};
-use super::{Base, BranchConfig, Files, Layout, Scope, Spot, providers, settle};
-use crate::error::{ConfigError, Hints};
+use super::inputs::File;
+use super::symbol_table::{StanzaId, SymbolTable, short_hash};
+use super::{
+    BaseLayout, BranchConfig, DiagnosticSite, Files, Layout, Scope, providers, resolve_names,
+};
+use crate::error::{ConfigError, SuggestionBudget};
 use crate::fragment::{Fragment, Trust};
 use crate::layout::ProviderConfig;
 use crate::objects::{ObjectKind, Stanza};
@@ -19,44 +20,47 @@ use sluice_model::{BranchName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is otherwise than in the base.
+/// The difference between a layout with proposed configuration and its base.
 #[derive(Debug, Default)]
-pub(super) struct Over {
-    /// What was proposed, as far as it counts.
+pub(super) struct Overlay {
+    /// The proposed configuration that takes effect.
     proposed: Vec<(BranchConfig, Scope)>,
-    /// Files of the base that no longer count.
+    /// Files of the base that are removed or replaced.
     pub(super) removed: BTreeSet<u32>,
-    /// Files that count besides; their numbers follow those of the base.
+    /// New files. Their numbers follow those of the base.
     pub(super) files: Vec<File>,
-    /// Stanzas of these with mistakes: they stand nowhere.
-    faulty: Vec<Unit>,
-    /// Images that these define, each with the first project that does, whether or not any counts
-    /// before it is merged.
+    /// Stanzas of the new files with errors. They define nothing.
+    faulty: Vec<StanzaId>,
+    /// Images that the new files define, each with the first project that defines it, even if they
+    /// take effect only after the merge.
     pub(super) images: BTreeMap<String, ProjectName>,
-    /// Entries that take the place of the base's.
-    pub(super) shelves: Shelves,
-    /// Stanzas whose right to stand was decided again: what is wrong with that is in `problems`
-    /// now.
-    pub(super) resettled: BTreeSet<Unit>,
-    /// Stanzas whose references were checked again: what is wrong with those is in `problems` now.
-    pub(super) rechecked: BTreeSet<Unit>,
-    /// What is wrong with new files, and with what was decided or checked again.
-    pub(super) problems: Problems,
+    /// Symbols that replace those of the base.
+    pub(super) symbols: SymbolTable,
+    /// Stanzas whose names were resolved again. Their diagnostics are in `problems`, not in the
+    /// base.
+    pub(super) reresolved: BTreeSet<StanzaId>,
+    /// Stanzas whose references were checked again. Their diagnostics are in `problems`, not in the
+    /// base.
+    pub(super) rechecked: BTreeSet<StanzaId>,
+    /// Diagnostics of new files and of stanzas that were resolved or checked again.
+    pub(super) diagnostics: SiteDiagnostics,
+    /// The pipelines; `None` if they are those of the base.
     pub(super) pipelines: Option<Vec<Pipeline>>,
+    /// The providers and their errors; `None` if they are those of the base.
     pub(super) providers: Option<(Vec<ProviderConfig>, Vec<ConfigError>)>,
 }
 
-/// Returns `layout` with proposed configuration; what was proposed to it before stays, unless it is
-/// proposed anew.
+/// Returns `layout` with proposed configuration. Earlier proposals stay unless their branch is
+/// proposed again.
 pub(super) fn overlay(layout: &Layout, proposed: &[BranchConfig], scope: Scope) -> Layout {
     let base = &layout.base;
     let mut all: BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)> = BTreeMap::new();
     let before = layout
-        .over
+        .overlay
         .iter()
-        .flat_map(|over| over.proposed.iter().map(|(config, scope)| (config, *scope)));
+        .flat_map(|overlay| overlay.proposed.iter().map(|(config, scope)| (config, *scope)));
     for (config, scope) in before.chain(proposed.iter().map(|config| (config, scope))) {
-        let counts = match base.ground.project(&config.project) {
+        let counts = match base.inputs.project(&config.project) {
             Some((_, project)) => scope == Scope::ToValidate || project.trust == Trust::Untrusted,
             None => false,
         };
@@ -64,49 +68,48 @@ pub(super) fn overlay(layout: &Layout, proposed: &[BranchConfig], scope: Scope) 
             all.insert((&config.project, &config.branch), (config, scope));
         }
     }
-    let mut over = Over {
+    let mut overlay = Overlay {
         proposed: all.values().map(|(config, scope)| ((*config).clone(), *scope)).collect(),
-        ..Over::default()
+        ..Overlay::default()
     };
-    let keeps_nodes = all.values().all(|(_, scope)| *scope == Scope::UntrustedOnly);
-    replace_files(base, &all, &mut over);
-    if over.files.is_empty() && over.removed.is_empty() {
+    let keeps_providers = all.values().all(|(_, scope)| *scope == Scope::UntrustedOnly);
+    replace_files(base, &all, &mut overlay);
+    if overlay.files.is_empty() && overlay.removed.is_empty() {
         return Layout::of(Arc::clone(base));
     }
-    over.images = images(base, &over.files);
-    let claimed = claim(base, &mut over, keeps_nodes);
-    let touched = claimed.keys().cloned().collect();
-    settle_again(base, &mut over, claimed);
-    let has_faulty_objects = !keeps_nodes && has_faulty_objects(base, &over);
-    judge(
-        Layout { over: Some(Arc::new(over)), ..Layout::of(Arc::clone(base)) },
+    overlay.images = images(base, &overlay.files);
+    let changed = changed_names(base, &mut overlay, keeps_providers);
+    let touched = changed.keys().cloned().collect();
+    resolve_again(base, &mut overlay, changed);
+    let has_faulty_objects = !keeps_providers && has_faulty_objects(base, &overlay);
+    check_changes(
+        Layout { overlay: Some(Arc::new(overlay)), ..Layout::of(Arc::clone(base)) },
         &touched,
         has_faulty_objects,
     )
 }
 
-/// Returns whether a file that came or went has objects that nodes are made of and that have
-/// mistakes: nothing bears their names, and what they name is followed with what all others do.
-fn has_faulty_objects(base: &Base, over: &Over) -> bool {
-    let went = over.removed.iter().filter_map(|number| base.file(*number));
-    let mut stanzas = went.chain(&over.files).flat_map(|file| file.fragment.faulty());
+/// Returns whether an added or removed file has provider objects with errors. They define no name,
+/// but their references are checked with those of the other providers.
+fn has_faulty_objects(base: &BaseLayout, overlay: &Overlay) -> bool {
+    let went = overlay.removed.iter().filter_map(|number| base.file(*number));
+    let mut stanzas = went.chain(&overlay.files).flat_map(|file| file.fragment.faulty());
     stanzas.any(|stanza| stanza.kind().is_some_and(ObjectKind::is_provider_config))
 }
 
-/// Takes out the files that are no longer as they were and puts in the new ones; a file that is the
-/// same stays.
+/// Replaces the files that a proposal changes. Unchanged files stay.
 fn replace_files(
-    base: &Base,
+    base: &BaseLayout,
     all: &BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)>,
-    over: &mut Over,
+    overlay: &mut Overlay,
 ) {
     let mut by_project: BTreeMap<usize, Vec<&BranchConfig>> = BTreeMap::new();
     for (config, _) in all.values() {
-        let Some((rank, project)) = base.ground.project(&config.project) else { continue };
+        let Some((rank, project)) = base.inputs.project(&config.project) else { continue };
         if base
-            .ground
+            .inputs
             .tenant
-            .takes_proposals(project, &base.ground.facts(project, config.branch.as_str()))
+            .takes_proposals(project, &base.inputs.facts(project, config.branch.as_str()))
         {
             by_project.entry(rank).or_default().push(config);
         }
@@ -122,16 +125,16 @@ fn replace_files(
         }
         branches.retain(|_, fragments| !fragments.is_empty());
         let seen = branches.len();
-        // Also branches that nobody proposes anything for: what they are bound to depends on how
-        // many there are.
+        // This includes branches without proposals: their implied branches depend on the number of
+        // branches.
         let new: Vec<File> = branches
             .into_values()
-            .flat_map(|fragments| base.ground.group(rank, fragments, seen))
+            .flat_map(|fragments| base.inputs.group(rank, fragments, seen))
             .collect();
         let same = |one: &File, other: &File| {
             let bound = |file: &File| (file.implied.clone(), file.branched);
             one.fragment.hash == other.fragment.hash
-                && one.place == other.place
+                && one.sort_key == other.sort_key
                 && bound(one) == bound(other)
         };
         let mut stays: BTreeSet<u32> = BTreeSet::new();
@@ -141,18 +144,20 @@ fn replace_files(
                 Some((number, _)) => {
                     stays.insert(number);
                 }
-                None => over.files.push(file),
+                None => overlay.files.push(file),
             }
         }
-        over.removed.extend(old.map(|(number, _)| number).filter(|number| !stays.contains(number)));
+        overlay
+            .removed
+            .extend(old.map(|(number, _)| number).filter(|number| !stays.contains(number)));
     }
 }
 
-/// Returns the images that files define whose projects may, with those projects: each job that
-/// builds one asks for it.
-fn images(base: &Base, files: &[File]) -> BTreeMap<String, ProjectName> {
+/// Returns the images that the files may define, with their projects. Every job that builds an
+/// image references it.
+fn images(base: &BaseLayout, files: &[File]) -> BTreeMap<String, ProjectName> {
     let may_define = |file: &&File| {
-        base.ground
+        base.inputs
             .project_of(file)
             .is_some_and(|project| project.kinds.contains(&ObjectKind::Image))
     };
@@ -167,102 +172,103 @@ fn images(base: &Base, files: &[File]) -> BTreeMap<String, ProjectName> {
     found
 }
 
-/// New claimants by what they lay claim to; a name that is only given up has none.
-type Claimed = BTreeMap<(ObjectKind, String), Vec<Unit>>;
+/// The new definitions of each changed name; empty for a name that only lost definitions.
+type ChangedNames = BTreeMap<(ObjectKind, String), Vec<StanzaId>>;
 
-/// Returns every name to which a file that came or went lays claim; notes what is wrong with new
+/// Returns every name that an added or removed file defines, and records the diagnostics of the new
 /// files.
-fn claim(base: &Base, over: &mut Over, keeps_nodes: bool) -> Claimed {
-    let (mut claimed, hints) = (Claimed::new(), Hints::new());
-    // What nodes are made of takes effect when it is merged, not before (L3.3).
-    let counts = |kind: ObjectKind| !(keeps_nodes && kind.is_provider_config());
-    for number in &over.removed {
+fn changed_names(base: &BaseLayout, overlay: &mut Overlay, keeps_providers: bool) -> ChangedNames {
+    let (mut changed, hints) = (ChangedNames::new(), SuggestionBudget::new());
+    // Provider configuration takes effect when it is merged, not before (L3.3).
+    let counts = |kind: ObjectKind| !(keeps_providers && kind.is_provider_config());
+    for number in &overlay.removed {
         let Some(file) = base.file(*number) else { continue };
         claims_of(
-            &base.ground,
+            &base.inputs,
             file,
             *number as usize,
-            &mut Problems::new(),
+            &mut SiteDiagnostics::new(),
             &hints,
             |kind, name, _| {
                 if counts(kind) {
-                    claimed.entry((kind, name.to_owned())).or_default();
+                    changed.entry((kind, name.to_owned())).or_default();
                 }
             },
         );
     }
-    for (index, file) in over.files.iter().enumerate() {
+    for (index, file) in overlay.files.iter().enumerate() {
         let number = base.files.len() + index;
         let faulty = claims_of(
-            &base.ground,
+            &base.inputs,
             file,
             number,
-            &mut over.problems,
+            &mut overlay.diagnostics,
             &hints,
-            |kind, name, unit| {
+            |kind, name, stanza_id| {
                 if counts(kind) {
-                    claimed.entry((kind, name.to_owned())).or_default().push(unit);
+                    changed.entry((kind, name.to_owned())).or_default().push(stanza_id);
                 }
             },
         );
-        over.faulty.extend(faulty);
+        overlay.faulty.extend(faulty);
     }
-    claimed
+    changed
 }
 
-/// Decides again between those that lay claim to the names.
-fn settle_again(base: &Base, over: &mut Over, claimed: Claimed) {
-    let files = Files { base: &base.files, more: &over.files };
-    for ((kind, name), new) in claimed {
-        let old = base.shelves.get(kind, &name);
-        let mut claimants: Vec<Unit> = old.iter().flat_map(|entry| entry.claimants()).collect();
-        claimants.retain(|unit| !over.removed.contains(&unit.file));
+/// Resolves the changed names again.
+fn resolve_again(base: &BaseLayout, overlay: &mut Overlay, changed: ChangedNames) {
+    let files = Files { base: &base.files, more: &overlay.files };
+    for ((kind, name), new) in changed {
+        let old = base.symbols.get(kind, &name);
+        let mut claimants: Vec<StanzaId> = old.iter().flat_map(|entry| entry.claimants()).collect();
+        claimants.retain(|stanza_id| !overlay.removed.contains(&stanza_id.file));
         claimants.extend(new);
-        claimants.sort_by(|one, other| files.place(*one).cmp(&files.place(*other)));
-        let settled = settle::settle(&base.ground, files, kind, &name, &claimants);
-        over.shelves.put(kind, &name, take(settled, &mut over.problems));
+        claimants.sort_by(|one, other| files.sort_key(*one).cmp(&files.sort_key(*other)));
+        let resolution = resolve_names::resolve(&base.inputs, files, kind, &name, &claimants);
+        overlay.symbols.put(kind, &name, take(resolution, &mut overlay.diagnostics));
     }
 }
 
-/// Checks what stands anew and what refers to it, and makes pipelines and providers where their
-/// objects changed.
-fn judge(
+/// Checks the changed definitions and everything that references them. Rebuilds pipelines and
+/// providers if their objects changed.
+fn check_changes(
     mut layout: Layout,
     touched: &BTreeSet<(ObjectKind, String)>,
     has_faulty_objects: bool,
 ) -> Layout {
     let base = Arc::clone(&layout.base);
     let before = Layout::of(Arc::clone(&base));
-    let mut claimants: BTreeSet<Unit> = BTreeSet::new();
-    let mut standing: BTreeSet<Unit> = BTreeSet::new();
-    let mut referring: BTreeSet<Unit> = BTreeSet::new();
+    let mut claimants: BTreeSet<StanzaId> = BTreeSet::new();
+    let mut accepted: BTreeSet<StanzaId> = BTreeSet::new();
+    let mut referring: BTreeSet<StanzaId> = BTreeSet::new();
     for (kind, name) in touched {
         if let Some(entry) = layout.entry(*kind, name) {
             claimants.extend(entry.claimants());
-            standing.extend(&entry.accepted);
+            accepted.extend(&entry.accepted);
         }
         if check::facts(&before, *kind, name) != check::facts(&layout, *kind, name) {
             referring.extend(base.referring(short_hash(*kind, name)));
         }
     }
-    let is_gone =
-        |unit: &Unit| layout.over.as_ref().is_some_and(|over| over.removed.contains(&unit.file));
-    referring.retain(|unit| !claimants.contains(unit) && !is_gone(unit));
-    standing.extend(&referring);
-    standing.extend(layout.over.iter().flat_map(|over| &over.faulty));
-    let found = check::some(&layout, standing.iter().copied()).0;
-    let has = |wanted: fn(ObjectKind) -> bool| touched.iter().any(|(kind, _)| wanted(*kind));
+    let is_gone = |stanza_id: &StanzaId| {
+        layout.overlay.as_ref().is_some_and(|overlay| overlay.removed.contains(&stanza_id.file))
+    };
+    referring.retain(|stanza_id| !claimants.contains(stanza_id) && !is_gone(stanza_id));
+    accepted.extend(&referring);
+    accepted.extend(layout.overlay.iter().flat_map(|overlay| &overlay.faulty));
+    let found = check::check(&layout, accepted.iter().copied()).0;
+    let has = |is_kind: fn(ObjectKind) -> bool| touched.iter().any(|(kind, _)| is_kind(*kind));
     let pipelines = has(|kind| kind == ObjectKind::Pipeline).then(|| pipelines(&layout));
-    let are_nodes_touched = has_faulty_objects || has(ObjectKind::is_provider_config);
-    let providers = are_nodes_touched.then(|| providers::resolve(&layout));
-    // Nobody else has it yet.
-    if let Some(over) = layout.over.as_mut().and_then(Arc::get_mut) {
-        for (unit, problem) in found {
-            over.problems.entry(Spot::of(unit)).or_default().push(problem);
+    let are_providers_touched = has_faulty_objects || has(ObjectKind::is_provider_config);
+    let providers = are_providers_touched.then(|| providers::resolve(&layout));
+    // No other reference to it exists yet.
+    if let Some(overlay) = layout.overlay.as_mut().and_then(Arc::get_mut) {
+        for (stanza_id, diagnostic) in found {
+            overlay.diagnostics.entry(DiagnosticSite::of(stanza_id)).or_default().push(diagnostic);
         }
-        over.rechecked = claimants.union(&referring).copied().collect();
-        over.resettled = claimants;
-        (over.pipelines, over.providers) = (pipelines, providers);
+        overlay.rechecked = claimants.union(&referring).copied().collect();
+        overlay.reresolved = claimants;
+        (overlay.pipelines, overlay.providers) = (pipelines, providers);
     }
     layout
 }

@@ -56,14 +56,14 @@ fn tenant(projects: usize) -> Layout {
 /// Files that came and went, names that were settled again, stanzas that were settled and checked
 /// again, mistakes.
 fn work(layout: &Layout) -> [usize; 6] {
-    let over = layout.over.as_ref().unwrap();
-    let names = ObjectKind::WORDS.iter().map(|(_, kind)| over.shelves.of(*kind).count()).sum();
-    let problems = over.problems.values().map(Vec::len).sum();
+    let over = layout.overlay.as_ref().unwrap();
+    let names = ObjectKind::WORDS.iter().map(|(_, kind)| over.symbols.of(*kind).count()).sum();
+    let problems = over.diagnostics.values().map(Vec::len).sum();
     [
         over.files.len(),
         over.removed.len(),
         names,
-        over.resettled.len(),
+        over.reresolved.len(),
         over.rechecked.len(),
         problems,
     ]

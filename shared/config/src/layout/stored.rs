@@ -1,15 +1,15 @@
-//! Layouts as bytes, for object storage: everything that was decided, and each stanza by itself,
-//! read when somebody wants it.
+//! Encodes layouts as bytes for object storage. Everything that was resolved is stored, and stanzas
+//! are stored individually and decoded on first use.
 //!
-//! A cold function wants one project's stanzas and the jobs they name. To open a layout it reads
-//! the names, places and mistakes; of the stanzas only those that it asks for.
+//! A cold function needs one project's stanzas and the jobs they name. Opening a layout decodes the
+//! names, sort keys and diagnostics, and of the stanzas only those that are used.
 
-use super::build::Problems;
-use super::ground::Ground;
-use super::shelf::{Shelves, Unit};
-use super::{Base, Layout, ProviderConfig, Spot, shapes};
+use super::build::SiteDiagnostics;
+use super::inputs::LayoutInputs;
+use super::symbol_table::{StanzaId, SymbolTable};
+use super::{BaseLayout, DiagnosticSite, Layout, ProviderConfig, schema_version};
 use crate::connection::Connections;
-use crate::error::{ConfigError, Problem};
+use crate::error::{ConfigError, Diagnostic};
 use crate::fragment::{Fragment, Packed, Source};
 use crate::objects::PragmaStanza;
 use crate::pack::{self, PackError, Packer};
@@ -25,12 +25,12 @@ use std::io::{Read as _, Write as _};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What the bytes begin with; another form gets another number.
+/// The bytes that begin a stored layout. Another format gets another number.
 const MAGIC: &[u8] = b"sluice layout 3\n";
-/// Greatest size of an opened layout in bytes; 2,000 projects take a few million.
+/// Maximum size of a decoded layout in bytes. 2,000 projects take a few million.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Why stored bytes are no layout.
+/// Why stored bytes cannot be decoded as a layout.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read a stored layout because {0}; build it again from the repositories")]
 pub struct LayoutDecodeError(String);
@@ -43,23 +43,25 @@ impl From<PackError> for LayoutDecodeError {
 
 #[derive(Serialize, Deserialize)]
 struct Head {
-    shapes: u64,
+    /// The version of the parser that parsed the files.
+    parser_version: u64,
+    /// The content hash of the layout.
     id: String,
-    ground: String,
+    /// The digest of the inputs.
+    inputs: String,
     tenant: TenantConfig,
     connections: Connections,
     branches: BTreeMap<ProjectName, Vec<BranchName>>,
-    /// Branches that count first by their projects' own word.
-    #[serde(default)]
-    said: BTreeMap<ProjectName, BranchName>,
+    /// The default branches that project stanzas declare.
+    declared_defaults: BTreeMap<ProjectName, BranchName>,
     files: Vec<FileHead>,
-    shelves: Shelves,
-    settled: Problems,
-    checked: Problems,
+    symbols: SymbolTable,
+    resolution: SiteDiagnostics,
+    checked: SiteDiagnostics,
     pipelines: Vec<Pipeline>,
     providers: Vec<ProviderConfig>,
     provider_errors: Vec<ConfigError>,
-    references: Vec<(u32, Unit)>,
+    references: Vec<(u32, StanzaId)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -67,27 +69,25 @@ struct FileHead {
     source: Source,
     hash: String,
     pragma: PragmaStanza,
-    problems: Vec<Problem>,
-    /// Bytes of each stanza.
+    diagnostics: Vec<Diagnostic>,
+    /// The lengths of the encoded stanzas in bytes.
     stanzas: Vec<u32>,
-    /// Bytes of each stanza with mistakes. Those of all files stand behind the others, where an
-    /// older version looks for none.
-    #[serde(default)]
+    /// The lengths of the encoded stanzas with errors. Those of all files follow the other stanzas.
     faulty: Vec<u32>,
 }
 
-/// Returns a layout as bytes. An overlay is stored as what it comes to.
+/// Encodes a layout, with its overlay applied.
 pub(super) fn to_bytes(layout: &Layout) -> Vec<u8> {
-    let whole = match &layout.over {
+    let whole = match &layout.overlay {
         None => Arc::clone(&layout.base),
         Some(_) => layout.flattened().base,
     };
-    // Packing fails for lists that do not know their length, of which there are none here; writing
-    // to memory does not fail. Without bytes nothing opens, which is noticed at once.
+    // Encoding fails only for lists of unknown length, which do not occur, and writing to memory
+    // does not fail. An empty result cannot be decoded, so a failure would be noticed.
     pack(&whole).unwrap_or_default()
 }
 
-fn pack(base: &Base) -> Result<Vec<u8>, LayoutDecodeError> {
+fn pack(base: &BaseLayout) -> Result<Vec<u8>, LayoutDecodeError> {
     let mut packer = Packer::default();
     let mut files = Vec::with_capacity(base.files.len());
     for file in &base.files {
@@ -100,7 +100,7 @@ fn pack(base: &Base) -> Result<Vec<u8>, LayoutDecodeError> {
             source: fragment.source.clone(),
             hash: fragment.hash.clone(),
             pragma: fragment.pragma.clone(),
-            problems: fragment.problems.clone(),
+            diagnostics: fragment.diagnostics.clone(),
             stanzas: lengths.collect::<Result<_, _>>()?,
             faulty: Vec::new(),
         });
@@ -111,20 +111,20 @@ fn pack(base: &Base) -> Result<Vec<u8>, LayoutDecodeError> {
             lengths.map(|length| Ok::<_, PackError>(length? as u32)).collect::<Result<_, _>>()?;
     }
     let head = packer.pack(&Head {
-        shapes: base.parsed_by,
+        parser_version: base.parsed_by,
         id: base.id.clone(),
-        ground: base.ground.digest.clone(),
-        tenant: base.ground.tenant.clone(),
-        connections: base.ground.connections.clone(),
-        branches: base.ground.branches.clone(),
-        said: base.ground.said.clone(),
+        inputs: base.inputs.digest.clone(),
+        tenant: base.inputs.tenant.clone(),
+        connections: base.inputs.connections.clone(),
+        branches: base.inputs.branches.clone(),
+        declared_defaults: base.inputs.declared_defaults.clone(),
         files,
-        shelves: base.shelves.clone(),
-        settled: base
-            .settled
+        symbols: base.symbols.clone(),
+        resolution: base
+            .resolution
             .iter()
-            .filter(|(spot, _)| spot.stanza.is_some())
-            .map(|(spot, found)| (*spot, found.clone()))
+            .filter(|(site, _)| site.stanza.is_some())
+            .map(|(site, found)| (*site, found.clone()))
             .collect(),
         checked: base.checked.clone(),
         pipelines: base.pipelines.clone(),
@@ -148,12 +148,12 @@ fn pack(base: &Base) -> Result<Vec<u8>, LayoutDecodeError> {
     Ok(out)
 }
 
-/// Returns the layout of stored bytes.
+/// Decodes a layout.
 pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
-    let cut = || LayoutDecodeError("it ends too early".to_owned());
+    let cut = || LayoutDecodeError("it is truncated".to_owned());
     let packed = bytes
         .strip_prefix(MAGIC)
-        .ok_or_else(|| LayoutDecodeError("it is of another form".to_owned()))?;
+        .ok_or_else(|| LayoutDecodeError("it has another format".to_owned()))?;
     let mut plain = Vec::new();
     let unzipped = ZlibDecoder::new(packed).take(BYTES_MAX).read_to_end(&mut plain);
     unzipped.map_err(|cause| LayoutDecodeError(format!("it is damaged ({cause})")))?;
@@ -185,40 +185,43 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
     let faulty: Vec<_> = head.files.iter().map(|file| ranges(&file.faulty)).collect();
     let mut fragments = Vec::with_capacity(head.files.len());
     for ((file, mut ranges), faulty) in head.files.into_iter().zip(sound).zip(faulty) {
-        let FileHead { source, hash, pragma, problems, .. } = file;
+        let FileHead { source, hash, pragma, diagnostics, .. } = file;
         let sound = ranges.len();
         ranges.extend(faulty);
         let count = ranges.len();
-        let fragment = Fragment::packed(source, hash, pragma, problems, &stanzas, ranges, sound);
-        if head.shapes != shapes::name() && fragment.read().count() != count {
+        let fragment = Fragment::packed(source, hash, pragma, diagnostics, &stanzas, ranges, sound);
+        if head.parser_version != schema_version::parser_version()
+            && fragment.read().count() != count
+        {
             return Err(LayoutDecodeError(format!(
-                "another version stored stanzas of {}",
+                "another version stored the stanzas of {}",
                 fragment.source.path
             )));
         }
         fragments.push(Arc::new(fragment));
     }
-    let mut ground = Ground::known(head.tenant, head.connections, head.branches, head.ground);
-    ground.said = head.said;
+    let mut inputs =
+        LayoutInputs::with_digest(head.tenant, head.connections, head.branches, head.inputs);
+    inputs.declared_defaults = head.declared_defaults;
     let count = fragments.len();
-    let files = ground.in_order(fragments);
+    let files = inputs.in_order(fragments);
     if files.len() != count {
-        return Err(LayoutDecodeError("it has files that its tenant does not read".to_owned()));
+        return Err(LayoutDecodeError("it has files that its tenant does not load".to_owned()));
     }
-    let mut settled = head.settled;
+    let mut resolution = head.resolution;
     for (number, file) in files.iter().enumerate() {
-        let told = ground.told_of(file);
-        if !told.is_empty() {
-            settled.insert(Spot::of_file(number), told);
+        let reported = inputs.reported_diagnostics(file);
+        if !reported.is_empty() {
+            resolution.insert(DiagnosticSite::of_file(number), reported);
         }
     }
-    Ok(Layout::of(Arc::new(Base {
+    Ok(Layout::of(Arc::new(BaseLayout {
         id: head.id,
-        parsed_by: head.shapes,
-        ground,
+        parsed_by: head.parser_version,
+        inputs,
         files,
-        shelves: head.shelves,
-        settled,
+        symbols: head.symbols,
+        resolution,
         checked: head.checked,
         pipelines: head.pipelines,
         providers: head.providers,

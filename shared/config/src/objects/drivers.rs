@@ -1,6 +1,6 @@
 //! The words each driver has for triggers, requirements and reporters.
 
-use super::read::{Fields, Problems, members, texts};
+use super::read::{Diagnostics, Fields, members, texts};
 use crate::Pattern;
 use crate::connection::Driver;
 use crate::pipeline::{
@@ -45,7 +45,7 @@ const GERRIT_EVENTS: [&str; 24] = [
 pub(super) fn trigger(
     driver: Driver,
     node: &Node,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Option<(TriggerKind, bool)> {
     if matches!(driver, Driver::Pagure | Driver::Other) {
         return Some((TriggerKind::Other(node.to_json()), false));
@@ -107,7 +107,7 @@ pub(super) fn trigger(
 }
 
 /// Takes `event` (the seeds also write `events`), each a word of the driver.
-fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Problems) -> Vec<String> {
+fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Diagnostics) -> Vec<String> {
     let Some((_, node)) = f.one_of(&["event", "events"], p) else {
         p.syntax(f.node(), "trigger.event", "required key not provided: \"event\"");
         return Vec::new();
@@ -115,18 +115,18 @@ fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Problems) -> Vec<String> {
     let list = texts(node, "trigger.event", p);
     for one in members(node) {
         let Some(wrong) = one.as_text().filter(|event| !known.contains(event)) else { continue };
-        let problem = crate::error::Problem::new(
-            crate::error::ProblemKind::Syntax,
+        let diagnostic = crate::error::Diagnostic::new(
+            crate::error::DiagnosticKind::Syntax,
             one.start,
             one.end,
             format!("\"{wrong}\" is not one of {} for \"event\"", known.join(", ")),
         );
-        p.add(problem.about("trigger.event").suggesting(wrong, known.iter().copied()));
+        p.add(diagnostic.about("trigger.event").suggesting(wrong, known.iter().copied()));
     }
     list
 }
 
-fn github_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GitHubTrigger {
+fn github_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubTrigger {
     let require =
         f.take("require").and_then(|node| filter(Driver::GitHub, node, "trigger.require", p));
     let require_status = f.expressions("require-status", p);
@@ -157,7 +157,7 @@ fn github_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GitHubTrigger {
     }
 }
 
-fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GerritTrigger {
+fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritTrigger {
     let require =
         f.take("require").and_then(|node| filter(Driver::Gerrit, node, "trigger.require", p));
     let require_approval =
@@ -192,7 +192,11 @@ fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GerritTrigger {
 }
 
 /// Takes an attribute by its name, or by the older one, which takes texts only.
-fn either(f: &mut Fields<'_>, [name, older]: [&'static str; 2], p: &mut Problems) -> Vec<Pattern> {
+fn either(
+    f: &mut Fields<'_>,
+    [name, older]: [&'static str; 2],
+    p: &mut Diagnostics,
+) -> Vec<Pattern> {
     if f.has(name) && f.has(older) {
         f.one_of(&[name, older], p);
         return Vec::new();
@@ -218,7 +222,7 @@ pub(super) fn filter(
     driver: Driver,
     node: &Node,
     name: &str,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Option<FilterKind> {
     if !matches!(driver, Driver::GitHub | Driver::Gerrit | Driver::GitLab) {
         return Some(FilterKind::Other(node.to_json()));
@@ -259,7 +263,7 @@ pub(super) fn filter(
     Some(kind)
 }
 
-fn reviews(node: &Node, attribute: &str, p: &mut Problems) -> Vec<ReviewRequirement> {
+fn reviews(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<ReviewRequirement> {
     let mut list = Vec::new();
     for member in members(node) {
         let Some(mut f) = Fields::of(member, attribute, p) else {
@@ -279,7 +283,7 @@ fn reviews(node: &Node, attribute: &str, p: &mut Problems) -> Vec<ReviewRequirem
 }
 
 /// Reads votes: every key but those of a person or a time is a label.
-fn approvals(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Approval> {
+fn approvals(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Approval> {
     let mut list = Vec::new();
     for member in members(node) {
         let Some(mut f) = Fields::of(member, attribute, p) else {
@@ -315,7 +319,7 @@ pub(super) fn reporter(
     driver: Driver,
     node: &Node,
     name: &str,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Option<ReporterKind> {
     let empty = Node { value: Value::Map(Vec::new()), start: node.start, end: node.end };
     let node = if node.is_null() { &empty } else { node };
@@ -367,7 +371,7 @@ pub(super) fn reporter(
 }
 
 /// Reads when a timer fires: five fields as cron has them, and perhaps seconds and a jitter.
-fn time(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
+fn time(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
     match Cron::parse(&text) {
         Ok(_) => Some(text),
@@ -392,7 +396,7 @@ const TOPIC_FIELDS: [&str; 9] = [
 ];
 
 /// Reads a topic of MQTT with names in braces.
-fn topic(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
+fn topic(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
     let (mut rest, mut is_right) = (text.as_str(), true);
     while let Some((_, after)) = rest.split_once('{') {
@@ -403,13 +407,13 @@ fn topic(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
         if !TOPIC_FIELDS.contains(&field) {
             let message =
                 format!("\"{field}\" is not one of {} for \"topic\"", TOPIC_FIELDS.join(", "));
-            let problem = crate::error::Problem::new(
-                crate::error::ProblemKind::Syntax,
+            let diagnostic = crate::error::Diagnostic::new(
+                crate::error::DiagnosticKind::Syntax,
                 node.start,
                 node.end,
                 message,
             );
-            p.add(problem.about(attribute).suggesting(field, TOPIC_FIELDS));
+            p.add(diagnostic.about(attribute).suggesting(field, TOPIC_FIELDS));
             is_right = false;
         }
         rest = further;
@@ -418,7 +422,7 @@ fn topic(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
 }
 
 /// Takes a quality of service: 0, 1 or 2.
-fn qos(f: &mut Fields<'_>, p: &mut Problems) -> Option<u8> {
+fn qos(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<u8> {
     let node = f.take("qos")?;
     match node.value {
         Value::Int(number @ 0..=2) => u8::try_from(number).ok(),
@@ -429,7 +433,7 @@ fn qos(f: &mut Fields<'_>, p: &mut Problems) -> Option<u8> {
     }
 }
 
-fn github_reporter(f: &mut Fields<'_>, p: &mut Problems) -> GitHubReporter {
+fn github_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubReporter {
     use CheckConclusion as Check;
     let statuses = [
         ("pending", CommitStatus::Pending),
@@ -463,7 +467,7 @@ fn github_reporter(f: &mut Fields<'_>, p: &mut Problems) -> GitHubReporter {
     }
 }
 
-fn gerrit_reporter(f: &mut Fields<'_>, p: &mut Problems) -> GerritReporter {
+fn gerrit_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritReporter {
     let mut reporter = GerritReporter {
         submit: f.flag("submit", p).unwrap_or(false),
         comment: f.flag("comment", p),

@@ -1,126 +1,125 @@
-//! A job's definition, or a variant of one: what a `job` stanza or an entry of a project's job list
-//! says.
+//! The definition of a job, or of a variant of one: a `job` stanza or an entry of a project's job
+//! list.
 
 use super::combine::Combined;
 use super::nodeset::{self, NodesetBody};
-use super::places::{self, Places};
-use super::read::{Fields, Problems, members, patterns, texts, variables};
+use super::read::{Diagnostics, Fields, members, patterns, texts, variables};
 use super::run_time::RunTimeStanza;
-use super::{Place, job_parts};
+use super::spans::{self, AttributeSpans};
+use super::{Span, job_parts};
 use crate::Pattern;
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{Dependency, SemaphoreUse, WorkspaceScheme};
+use sluice_model::job::{JobDependency, SemaphoreUse, WorkspaceScheme};
 use std::collections::BTreeMap;
 
-/// One definition of a job. `None` says nothing about an attribute.
+/// A definition of a job. `None` leaves an attribute unset.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobStanza {
     /// The job's name; a project's entry may be a pattern of none.
     pub name: String,
-    /// Where it stands.
-    pub place: Place,
-    /// Where it names others.
-    #[serde(skip_serializing_if = "Places::is_empty")]
-    pub places: Places,
-    /// Whom it inherits from.
+    /// The span of the definition.
+    pub span: Span,
+    /// The spans of its attributes.
+    #[serde(skip_serializing_if = "AttributeSpans::is_empty")]
+    pub spans: AttributeSpans,
+    /// The job it inherits from.
     pub parent: Parent,
-    /// Whether it may be changed by nobody.
+    /// Whether no other definition may change it.
     #[serde(rename = "final")]
     pub is_final: Option<bool>,
-    /// Whether it only serves as a parent.
+    /// Whether it can only be a parent.
     #[serde(rename = "abstract")]
     pub is_abstract: Option<bool>,
-    /// Whether only its own project may inherit from it.
+    /// Whether only jobs of its own project may inherit from it.
     pub protected: Option<bool>,
     /// Whether only abstract jobs may inherit from it.
     pub intermediate: Option<bool>,
-    /// Kinds of artifacts it wants.
+    /// Artifact types it requires.
     pub requires: Option<Combined<Vec<String>>>,
-    /// Kinds of artifacts it makes.
+    /// Artifact types it provides.
     pub provides: Option<Combined<Vec<String>>>,
-    /// Tags for people.
+    /// Tags, for information.
     pub tags: Option<Combined<Vec<String>>>,
-    /// What a report says of its success.
+    /// The text that a report shows for success.
     pub success_message: Option<String>,
-    /// What a report says of its failure.
+    /// The text that a report shows for failure.
     pub failure_message: Option<String>,
     /// Whether its result counts.
     pub voting: Option<bool>,
-    /// Semaphores to hold.
+    /// Semaphores it holds.
     pub semaphores: Option<Vec<SemaphoreUse>>,
-    /// Branches of the change it applies to.
+    /// The branches it applies to.
     pub branches: Option<Vec<Pattern>>,
-    /// Files of which one must be touched.
+    /// File patterns, one of which must match a changed file.
     pub files: Option<Combined<Vec<Pattern>>>,
-    /// Files that alone do not make it run.
+    /// File patterns that do not make it run by themselves.
     pub irrelevant_files: Option<Combined<Vec<Pattern>>>,
     /// Secrets for its playbooks.
     pub secrets: Option<Vec<SecretRef>>,
-    /// Whether children may use its secrets: the seeds' `auth: inherit` (Z4.4); `None` for the
-    /// released form.
+    /// Whether children may use its secrets (`inherit` in `auth`, Z4.4); `None` if unset.
     pub auth_inherit: Option<bool>,
     /// Its nodes.
     pub nodeset: Option<NodesetRef>,
-    /// Time for pre-run in seconds.
+    /// Timeout of the pre-run playbooks in seconds.
     pub pre_timeout_seconds: Option<u64>,
-    /// Time for the run in seconds.
+    /// Timeout in seconds.
     pub timeout_seconds: Option<u64>,
-    /// Time for post-run in seconds.
+    /// Timeout of each post-run playbook in seconds.
     pub post_timeout_seconds: Option<u64>,
-    /// Attempts in all.
+    /// Maximum number of attempts.
     pub attempts: Option<u32>,
-    /// Playbooks before.
+    /// Playbooks to run before.
     pub pre_run: Option<Vec<PlaybookRef>>,
-    /// Playbooks after.
+    /// Playbooks to run after.
     pub post_run: Option<Vec<PlaybookRef>>,
     /// The main playbooks.
     pub run: Option<Vec<PlaybookRef>>,
-    /// Sources of roles.
+    /// Repositories with roles.
     pub roles: Option<Vec<RoleRef>>,
-    /// Repositories to put in place.
+    /// Repositories in the workspace.
     pub required_projects: Option<Combined<Vec<RequiredProjectRef>>>,
     /// Variables for all hosts.
     pub vars: Option<Combined<Map<String, Json>>>,
-    /// Variables that win.
+    /// Variables with precedence over all others.
     pub extra_vars: Option<Combined<Map<String, Json>>>,
     /// Variables by host.
     pub host_vars: Option<Combined<BTreeMap<String, Map<String, Json>>>>,
     /// Variables by group.
     pub group_vars: Option<Combined<BTreeMap<String, Map<String, Json>>>>,
-    /// Jobs that come first.
-    pub dependencies: Option<Combined<Vec<Dependency>>>,
-    /// Projects that alone may run it.
+    /// Jobs it depends on.
+    pub dependencies: Option<Combined<Vec<JobDependency>>>,
+    /// The only projects that may run it.
     pub allowed_projects: Option<Vec<String>>,
-    /// Branch to check out where it exists, and to match by.
+    /// The branch to check out, and to match definitions by, in projects that have it.
     pub override_checkout: Option<String>,
-    /// What it does, for people.
+    /// A description of the job.
     pub description: Option<String>,
-    /// What is special about this variant, for people.
+    /// A description of this variant.
     pub variant_description: Option<String>,
     /// Whether it may only run after review.
     pub post_review: Option<bool>,
-    /// Whether a change of its definition makes it run in spite of file matchers.
+    /// Whether it runs when a change modifies its definition, regardless of file matchers.
     pub match_on_config_updates: Option<bool>,
-    /// Where repositories lie.
+    /// The layout of the workspace.
     pub workspace_scheme: Option<WorkspaceScheme>,
-    /// Ansible's version.
+    /// The Ansible version.
     pub ansible_version: Option<String>,
     /// The image it builds.
     pub image_build_name: Option<String>,
-    /// Attributes that no later definition may change.
+    /// Attributes that no later definition may set.
     pub final_attributes: Vec<String>,
-    /// What acts at run time only.
+    /// Attributes that only matter at run time.
     pub run_time: RunTimeStanza,
 }
 
-/// Whom a job inherits from.
+/// The job that a job inherits from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Parent {
-    /// Nothing is said: the tenant's default parent, or none for a further variant.
+    /// Unset: the tenant's default parent, or none for a further variant.
     #[default]
     Unset,
     /// `null`: a base job.
@@ -129,19 +128,19 @@ pub enum Parent {
     Named(String),
 }
 
-/// A secret a job uses.
+/// A secret that a job uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRef {
-    /// The variable it is put in.
+    /// The variable that holds it.
     pub name: String,
     /// The secret's name.
     pub secret: String,
-    /// Whether playbooks of parents see it too.
+    /// Whether the parents' playbooks see it too.
     #[serde(default)]
     pub pass_to_parent: bool,
 }
 
-/// The nodes of a job: by name or in line.
+/// The nodes of a job: a nodeset's name, or an inline nodeset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodesetRef {
@@ -159,21 +158,21 @@ pub struct PlaybookRef {
     /// Semaphores held while it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub semaphores: Vec<String>,
-    /// Whether it runs even for an aborted build.
+    /// Whether it also runs for an aborted build.
     #[serde(default)]
     pub cleanup: bool,
 }
 
-/// A source of roles as a job names it.
+/// A role repository as a job names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleRef {
     /// The project, or the name on Ansible Galaxy.
     pub source: RoleSource,
-    /// The directory it is placed in.
+    /// The name of its directory.
     pub name: Option<String>,
 }
 
-/// Where roles come from (Z4.6).
+/// The source of roles (Z4.6).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RoleSource {
@@ -183,7 +182,7 @@ pub enum RoleSource {
     Galaxy(String),
 }
 
-/// A repository as a job names it.
+/// A required project as a job names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequiredProjectRef {
     /// The project's name, short or canonical.
@@ -194,17 +193,17 @@ pub struct RequiredProjectRef {
 
 impl Default for JobStanza {
     fn default() -> Self {
-        Self::named("", Place::default())
+        Self::named("", Span::default())
     }
 }
 
 impl JobStanza {
-    /// Returns a definition that says nothing but its name.
-    pub fn named(name: &str, place: Place) -> Self {
+    /// Returns a definition with only a name.
+    pub fn named(name: &str, span: Span) -> Self {
         Self {
             name: name.to_owned(),
-            place,
-            places: Places::default(),
+            span,
+            spans: AttributeSpans::default(),
             parent: Parent::Unset,
             is_final: None,
             is_abstract: None,
@@ -251,8 +250,8 @@ impl JobStanza {
         }
     }
 
-    /// Returns what it sets of all that decides how a job runs: such an entry may not change a
-    /// final job.
+    /// Returns the attributes it sets that affect how a job runs, which may not change in a final
+    /// job.
     pub fn changes_execution(&self) -> Vec<&'static str> {
         let set = [
             ("parent", self.parent != Parent::Unset),
@@ -284,16 +283,16 @@ impl JobStanza {
     }
 }
 
-/// Reads the attributes of a job; `fields` no longer holds what is not a job's own.
+/// Reads the attributes of a job. `fields` only holds attributes of jobs.
 pub(crate) fn read(
     name: &str,
-    place: Place,
+    span: Span,
     fields: &mut Fields<'_>,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> JobStanza {
     let f = fields;
-    let mut job = JobStanza::named(name, place);
-    job.places = places::of_job(f);
+    let mut job = JobStanza::named(name, span);
+    job.spans = spans::of_job(f);
     job.parent = match f.take("parent") {
         None => Parent::Unset,
         Some(node) if node.is_null() => Parent::Base,
@@ -305,7 +304,7 @@ pub(crate) fn read(
     job.protected = f.flag("protected", p);
     let intermediate = f.peek("intermediate");
     job.intermediate = f.flag("intermediate", p);
-    // Where it could not be read whether it is abstract, that is the mistake.
+    // If `abstract` could not be read, that error suffices.
     let is_concrete = job.is_abstract == Some(false) || !says_abstract;
     if let Some(node) = intermediate.filter(|_| job.intermediate == Some(true) && is_concrete) {
         p.syntax(node, "intermediate", "An intermediate job must also be abstract");
@@ -355,7 +354,7 @@ pub(crate) fn read(
     job.variant_description = f.text("variant-description", p);
     job.post_review = match (f.peek("post-review"), f.flag("post-review", p)) {
         (Some(node), Some(false)) => {
-            let message = "this takes nothing back: once set, the post-review attribute may not be unset; leave it out";
+            let message = "once set, the post-review attribute may not be unset; remove this line";
             p.warning(node, "post-review", message);
             Some(false)
         }
@@ -384,7 +383,7 @@ pub(crate) fn read(
     job
 }
 
-fn nodeset_ref(attribute: &str, node: &Node, p: &mut Problems) -> Option<NodesetRef> {
+fn nodeset_ref(attribute: &str, node: &Node, p: &mut Diagnostics) -> Option<NodesetRef> {
     match &node.value {
         Value::Text(name) => Some(NodesetRef::Named(name.clone())),
         // The seeds' `nodes` may be the list itself.

@@ -2,19 +2,19 @@
 
 use super::combine::Combined;
 use super::job::{JobStanza, PlaybookRef, RequiredProjectRef, RoleRef, RoleSource, SecretRef};
-use super::read::{Fields, Problems, members, text, untag, variable_name, variables};
+use super::read::{Diagnostics, Fields, members, text, untag, variable_name, variables};
 use crate::yaml::{Node, Value};
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{Dependency, SemaphoreUse};
+use sluice_model::job::{JobDependency, SemaphoreUse};
 use std::collections::BTreeMap;
 
 /// Reads a list whose members are a bare name or a mapping.
 pub(super) fn named<T>(
     node: &Node,
     attribute: &str,
-    p: &mut Problems,
+    p: &mut Diagnostics,
     bare: impl Fn(String) -> T,
-    full: impl Fn(&mut Fields<'_>, &mut Problems) -> Option<T>,
+    full: impl Fn(&mut Fields<'_>, &mut Diagnostics) -> Option<T>,
 ) -> Vec<T> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -34,7 +34,7 @@ pub(super) fn named<T>(
 }
 
 /// Reads `semaphores`, or the one `semaphore`.
-pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Problems) -> Vec<SemaphoreUse> {
+pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Diagnostics) -> Vec<SemaphoreUse> {
     if attribute == "semaphore" && node.as_list().is_some() {
         p.expected(node, attribute, "a name or a mapping");
         return Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Problems) -> Vec<
     )
 }
 
-pub(super) fn secrets(node: &Node, p: &mut Problems) -> Vec<SecretRef> {
+pub(super) fn secrets(node: &Node, p: &mut Diagnostics) -> Vec<SecretRef> {
     let list = named(
         node,
         "secrets",
@@ -77,7 +77,7 @@ pub(super) fn secrets(node: &Node, p: &mut Problems) -> Vec<SecretRef> {
     list
 }
 
-pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Problems) -> Vec<PlaybookRef> {
+pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<PlaybookRef> {
     named(
         node,
         attribute,
@@ -92,7 +92,7 @@ pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Problems) -> Vec<P
     )
 }
 
-pub(super) fn roles(node: &Node, p: &mut Problems) -> Vec<RoleRef> {
+pub(super) fn roles(node: &Node, p: &mut Diagnostics) -> Vec<RoleRef> {
     let mut list = Vec::new();
     for member in members(node) {
         let Some(mut fields) = Fields::of(member, "roles", p) else {
@@ -126,7 +126,7 @@ pub(super) fn combined<T>(node: &Node, read: impl FnOnce(&Node) -> T) -> Combine
 }
 
 /// Takes `override-checkout`, or the older `override-branch`.
-pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Problems) -> Option<String> {
+pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let (name, node) = f.one_of(&["override-checkout", "override-branch"], p)?;
     text(node, &f.path(name), p)
 }
@@ -134,7 +134,7 @@ pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Problems) -> Option<
 pub(super) fn required_projects(
     attribute: &str,
     node: &Node,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Vec<RequiredProjectRef> {
     named(
         node,
@@ -148,15 +148,15 @@ pub(super) fn required_projects(
     )
 }
 
-pub(super) fn dependencies(node: &Node, p: &mut Problems) -> Vec<Dependency> {
+pub(super) fn dependencies(node: &Node, p: &mut Diagnostics) -> Vec<JobDependency> {
     named(
         node,
         "dependencies",
         p,
-        |name| Dependency { name: name.into(), soft: false },
+        |name| JobDependency { name: name.into(), soft: false },
         |f, p| {
             let soft = f.flag("soft", p).unwrap_or(false);
-            Some(Dependency { name: f.required_name("name", p)?.into(), soft })
+            Some(JobDependency { name: f.required_name("name", p)?.into(), soft })
         },
     )
 }
@@ -164,7 +164,7 @@ pub(super) fn dependencies(node: &Node, p: &mut Problems) -> Vec<Dependency> {
 pub(super) fn variables_by_name(
     node: &Node,
     attribute: &str,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Option<BTreeMap<String, Map<String, Json>>> {
     let Some(map) = node.as_map() else {
         p.expected(node, attribute, "a mapping of names to variables");
@@ -203,7 +203,7 @@ const CONTROLLED: [&str; 19] = [
     "post-run",
 ];
 
-pub(super) fn attribute_control(node: &Node, p: &mut Problems) -> Vec<String> {
+pub(super) fn attribute_control(node: &Node, p: &mut Diagnostics) -> Vec<String> {
     let mut names = Vec::new();
     let Some(mut fields) = Fields::of(node, "attribute-control", p) else {
         return names;
@@ -227,7 +227,7 @@ pub(super) fn attribute_control(node: &Node, p: &mut Problems) -> Vec<String> {
 }
 
 /// The seeds' `auth`: secrets, whether children get them, and storage (Z4.4, Z4.8).
-pub(super) fn auth(node: &Node, job: &mut JobStanza, p: &mut Problems) {
+pub(super) fn auth(node: &Node, job: &mut JobStanza, p: &mut Diagnostics) {
     let Some(mut fields) = Fields::of(node, "auth", p) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Stanzas: what the language's objects say, each attribute typed and nothing resolved yet.
+//! The stanzas of the configuration language, with typed attributes and unresolved names.
 
 pub mod combine;
 mod drivers;
@@ -6,13 +6,13 @@ pub mod job;
 mod job_parts;
 pub mod nodeset;
 pub mod pipeline;
-pub mod places;
 pub mod project;
 pub mod provider;
 mod provider_words;
 pub(crate) mod read;
 pub mod run_time;
 pub mod small;
+pub mod spans;
 
 pub use combine::{Combine, Combined};
 pub use job::{
@@ -20,35 +20,35 @@ pub use job::{
 };
 pub use nodeset::{Alternative, NodesetBody, NodesetStanza};
 pub use pipeline::PipelineStanza;
-pub use places::Places;
 pub use project::{Parameter, ParameterType, PipelineJobs, ProjectStanza};
 pub use provider::ProviderObject;
 pub use run_time::{IncludeVarsRef, RunTimeStanza, Selector};
 pub use small::{PragmaStanza, QueueStanza, QueueType, SecretStanza, SemaphoreStanza};
+pub use spans::AttributeSpans;
 
-use crate::error::{Problem, ProblemKind};
+use crate::error::{Diagnostic, DiagnosticKind};
 use crate::yaml::{Mark, Node};
-use read::{Fields, Problems};
+use read::{Diagnostics, Fields};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Where a stanza stands in its file.
+/// The position of a node in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-pub struct Place {
-    /// Where it begins.
+pub struct Span {
+    /// Where it starts.
     pub start: Mark,
     /// Where it ends.
     pub end: Mark,
 }
 
-impl Place {
-    /// Returns the place of a node.
+impl Span {
+    /// Returns the span of a node.
     pub fn of(node: &Node) -> Self {
         Self { start: node.start, end: node.end }
     }
 }
 
-/// Kinds of objects, as `include` and `exclude` name them.
+/// The kinds of objects, as named in `include` and `exclude`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ObjectKind {
@@ -81,7 +81,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// Every kind with its word.
+    /// Every kind with its keyword.
     pub const WORDS: [(&'static str, Self); 13] = [
         ("pipeline", Self::Pipeline),
         ("job", Self::Job),
@@ -98,13 +98,13 @@ impl ObjectKind {
         ("provider", Self::Provider),
     ];
 
-    /// Returns whether it tells what nodes are made of.
+    /// Returns whether it configures providers and their nodes.
     pub fn is_provider_config(self) -> bool {
         matches!(self, Self::Image | Self::Flavor | Self::Label | Self::Section | Self::Provider)
     }
 }
 
-/// One stanza of a file.
+/// A stanza of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stanza {
@@ -114,17 +114,17 @@ pub enum Stanza {
     Job(Box<JobStanza>),
     /// A project.
     Project(ProjectStanza),
-    /// A template of projects.
+    /// A project template.
     ProjectTemplate(ProjectStanza),
     /// A nodeset.
     Nodeset(NodesetStanza),
-    /// What a shared queue allows.
+    /// A shared queue.
     Queue(QueueStanza),
     /// A secret.
     Secret(SecretStanza),
     /// A semaphore.
     Semaphore(SemaphoreStanza),
-    /// How the file is read.
+    /// Settings for the file.
     Pragma(PragmaStanza),
     /// An image.
     Image(ProviderObject),
@@ -139,7 +139,7 @@ pub enum Stanza {
 }
 
 impl Stanza {
-    /// Returns the kind of object that it defines; `None` for how the file is read.
+    /// Returns the kind of object that it defines; `None` for a pragma.
     pub fn kind(&self) -> Option<ObjectKind> {
         Some(match self {
             Self::Pragma(_) => return None,
@@ -160,27 +160,27 @@ impl Stanza {
     }
 }
 
-/// What was read of a file.
+/// The result of parsing a file.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// Stanzas without mistakes.
+pub(crate) struct ParsedStanzas {
+    /// The stanzas without errors.
     pub(crate) sound: Vec<Stanza>,
-    /// Those with mistakes, as far as they could be read: they stand nowhere, and what else is
-    /// wrong with them is looked for.
+    /// The stanzas with errors, as far as they could be parsed. They define nothing, but they are
+    /// checked for further errors.
     pub(crate) faulty: Vec<Stanza>,
-    /// The mistakes.
-    pub(crate) problems: Vec<Problem>,
+    /// The diagnostics.
+    pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
-/// Reads a file's list of stanzas.
-pub(crate) fn stanzas(root: &Node) -> Found {
-    let mut found = Found::default();
+/// Parses a file's list of stanzas.
+pub(crate) fn stanzas(root: &Node) -> ParsedStanzas {
+    let mut found = ParsedStanzas::default();
     if root.is_null() {
         return found;
     }
     let Some(list) = root.as_list() else {
-        found.problems.push(Problem::new(
-            ProblemKind::Syntax,
+        found.diagnostics.push(Diagnostic::new(
+            DiagnosticKind::Syntax,
             root.start,
             root.end,
             format!("a configuration file must be a list of stanzas, but this is {}", root.kind()),
@@ -188,42 +188,42 @@ pub(crate) fn stanzas(root: &Node) -> Found {
         return found;
     };
     for member in list {
-        let mut p = Problems { start: Some(member.start), ..Problems::default() };
+        let mut p = Diagnostics { start: Some(member.start), ..Diagnostics::default() };
         let read = stanza(member, &mut p);
-        // A stanza with a mistake is not half loaded.
+        // A stanza with an error is not loaded in part.
         if p.any_error() {
             found.faulty.extend(read.map(|stanza| without_members(stanza, &p.list)));
         } else {
             found.sound.extend(read);
         }
-        found.problems.extend(p.list);
+        found.diagnostics.extend(p.list);
     }
     found
 }
 
-/// Returns a stanza that no longer says where members stand of lists that have a mistake.
-fn without_members(mut stanza: Stanza, problems: &[Problem]) -> Stanza {
-    let attributes = problems.iter().filter_map(|problem| problem.attribute.as_deref());
-    let told: BTreeSet<String> =
+/// Returns the stanza without the spans of members of lists with errors.
+fn without_members(mut stanza: Stanza, diagnostics: &[Diagnostic]) -> Stanza {
+    let attributes = diagnostics.iter().filter_map(|diagnostic| diagnostic.attribute.as_deref());
+    let attributes: BTreeSet<String> =
         attributes.flat_map(|path| path.split('.')).map(str::to_owned).collect();
     match &mut stanza {
-        Stanza::Job(job) => job.places.forget_members(&told),
-        Stanza::Nodeset(nodeset) => nodeset.places.forget_members(&told),
+        Stanza::Job(job) => job.spans.forget_members(&attributes),
+        Stanza::Nodeset(nodeset) => nodeset.spans.forget_members(&attributes),
         Stanza::Project(project) | Stanza::ProjectTemplate(project) => {
-            project.places.forget_members(&told);
+            project.spans.forget_members(&attributes);
             let entries = project.pipelines.values_mut().flat_map(|jobs| &mut jobs.jobs);
-            entries.for_each(|job| job.places.forget_members(&told));
+            entries.for_each(|job| job.spans.forget_members(&attributes));
         }
         _ => {}
     }
     stanza
 }
 
-/// Splits a stanza into its word, its body and its place. The seeds also write name and data beside
-/// a bare word.
-pub(crate) fn split<'n>(member: &'n Node, p: &mut Problems) -> Option<(&'n str, Node, Place)> {
+/// Splits a stanza into its keyword, its body and its span. The name and attributes may also be
+/// next to a bare keyword.
+pub(crate) fn split<'n>(member: &'n Node, p: &mut Diagnostics) -> Option<(&'n str, Node, Span)> {
     let map = member.as_map().unwrap_or_default();
-    let place = Place::of(member);
+    let span = Span::of(member);
     let Some((key, value)) = map.first() else {
         p.syntax(
             member,
@@ -242,7 +242,7 @@ pub(crate) fn split<'n>(member: &'n Node, p: &mut Problems) -> Option<(&'n str, 
         } else {
             value.clone()
         };
-        return Some((word, body, place));
+        return Some((word, body, span));
     }
     if value.is_null() {
         let body = Node {
@@ -250,7 +250,7 @@ pub(crate) fn split<'n>(member: &'n Node, p: &mut Problems) -> Option<(&'n str, 
             start: key.start,
             end: member.end,
         };
-        return Some((word, body, place));
+        return Some((word, body, span));
     }
     let keys: Vec<&str> = map.iter().filter_map(|(key, _)| key.as_text()).collect();
     p.syntax(
@@ -265,19 +265,19 @@ pub(crate) fn split<'n>(member: &'n Node, p: &mut Problems) -> Option<(&'n str, 
     None
 }
 
-/// Reads one stanza.
-fn stanza(member: &Node, p: &mut Problems) -> Option<Stanza> {
-    let (word, body, place) = split(member, p)?;
+/// Parses one stanza.
+fn stanza(member: &Node, p: &mut Diagnostics) -> Option<Stanza> {
+    let (word, body, span) = split(member, p)?;
     let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);
     if kind.is_none() && word != "pragma" {
         let known = ObjectKind::WORDS.iter().map(|(name, _)| *name).chain(["pragma"]);
-        let problem = Problem::new(
-            ProblemKind::Syntax,
+        let diagnostic = Diagnostic::new(
+            DiagnosticKind::Syntax,
             member.start,
             member.end,
             format!("\"{word}\" is not a kind of configuration object"),
         );
-        p.add(problem.suggesting(word, known));
+        p.add(diagnostic.suggesting(word, known));
         return None;
     }
     let name = body.get("name").and_then(Node::as_text).unwrap_or_default();
@@ -285,25 +285,25 @@ fn stanza(member: &Node, p: &mut Problems) -> Option<Stanza> {
     let mut f = Fields::of(&body, "", p)?;
     let stanza = match kind {
         None => Some(Stanza::Pragma(small::pragma(&mut f, p))),
-        Some(ObjectKind::Pipeline) => Some(Stanza::Pipeline(pipeline::stanza(&mut f, place, p))),
+        Some(ObjectKind::Pipeline) => Some(Stanza::Pipeline(pipeline::stanza(&mut f, span, p))),
         Some(ObjectKind::Job) => {
-            // Without a name it is read all the same, for its other mistakes.
+            // A stanza without a name is still parsed, to find its other errors.
             let name = f.required_name("name", p).unwrap_or_default();
-            Some(Stanza::Job(Box::new(job::read(&name, place, &mut f, p))))
+            Some(Stanza::Job(Box::new(job::read(&name, span, &mut f, p))))
         }
-        Some(ObjectKind::Project) => Some(Stanza::Project(project::project(&mut f, place, p))),
+        Some(ObjectKind::Project) => Some(Stanza::Project(project::project(&mut f, span, p))),
         Some(ObjectKind::ProjectTemplate) => {
-            project::template(&mut f, place, p).map(Stanza::ProjectTemplate)
+            project::template(&mut f, span, p).map(Stanza::ProjectTemplate)
         }
-        Some(ObjectKind::Nodeset) => nodeset::stanza(&mut f, place, p).map(Stanza::Nodeset),
-        Some(ObjectKind::Queue) => small::queue(&mut f, place, p).map(Stanza::Queue),
-        Some(ObjectKind::Secret) => small::secret(&mut f, place, p).map(Stanza::Secret),
-        Some(ObjectKind::Semaphore) => small::semaphore(&mut f, place, p).map(Stanza::Semaphore),
-        Some(ObjectKind::Image) => provider::image(&mut f, place, p).map(Stanza::Image),
-        Some(ObjectKind::Flavor) => provider::flavor(&mut f, place, p).map(Stanza::Flavor),
-        Some(ObjectKind::Label) => provider::label(&mut f, place, p).map(Stanza::Label),
-        Some(ObjectKind::Section) => provider::section(&mut f, place, p).map(Stanza::Section),
-        Some(ObjectKind::Provider) => provider::provider(&mut f, place, p).map(Stanza::Provider),
+        Some(ObjectKind::Nodeset) => nodeset::stanza(&mut f, span, p).map(Stanza::Nodeset),
+        Some(ObjectKind::Queue) => small::queue(&mut f, span, p).map(Stanza::Queue),
+        Some(ObjectKind::Secret) => small::secret(&mut f, span, p).map(Stanza::Secret),
+        Some(ObjectKind::Semaphore) => small::semaphore(&mut f, span, p).map(Stanza::Semaphore),
+        Some(ObjectKind::Image) => provider::image(&mut f, span, p).map(Stanza::Image),
+        Some(ObjectKind::Flavor) => provider::flavor(&mut f, span, p).map(Stanza::Flavor),
+        Some(ObjectKind::Label) => provider::label(&mut f, span, p).map(Stanza::Label),
+        Some(ObjectKind::Section) => provider::section(&mut f, span, p).map(Stanza::Section),
+        Some(ObjectKind::Provider) => provider::provider(&mut f, span, p).map(Stanza::Provider),
     };
     f.finish(p);
     stanza

@@ -1,11 +1,11 @@
 //! Nodesets: nodes, groups and alternatives (Z3.1).
 
-use super::Place;
-use super::places::{self, Places};
-use super::read::{Fields, Problems, members};
+use super::Span;
+use super::read::{Diagnostics, Fields, members};
+use super::spans::{self, AttributeSpans};
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
-use sluice_model::job::{ALL_NODES, Group, NodeSet, NodeSpec, means_executor};
+use sluice_model::job::{ALL_NODES, NodeGroup, NodeSet, NodeSpec, names_executor};
 use std::collections::BTreeSet;
 
 /// Greatest number of nodesets that one may come to.
@@ -17,9 +17,9 @@ pub struct NodesetStanza {
     /// Its name.
     pub name: String,
     /// Where it stands.
-    pub place: Place,
+    pub span: Span,
     /// Where it names labels and other nodesets.
-    pub places: Places,
+    pub spans: AttributeSpans,
     /// What it holds.
     pub body: NodesetBody,
 }
@@ -46,24 +46,24 @@ pub enum Alternative {
 
 pub(super) fn stanza(
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<NodesetStanza> {
-    let places = places::of_nodeset(fields);
+    let spans = spans::of_nodeset(fields);
     let name = fields.required_name("name", p);
     let body = body_of(fields, name.as_deref().unwrap_or_default(), p);
-    Some(NodesetStanza { name: name?, place, places, body: body? })
+    Some(NodesetStanza { name: name?, span, spans, body: body? })
 }
 
 /// Reads the nodes of a job that are written in line.
-pub(super) fn body(node: &Node, p: &mut Problems) -> Option<NodesetBody> {
+pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
     let mut fields = Fields::of(node, "nodeset", p)?;
     let body = body_of(&mut fields, "", p);
     fields.finish(p);
     body
 }
 
-fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<NodesetBody> {
+fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodesetBody> {
     if fields.has("nodes") || !fields.has("alternatives") {
         if let Some(node) = fields.take("alternatives") {
             p.syntax(
@@ -95,7 +95,7 @@ fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<Node
     ))
 }
 
-fn alternative(node: &Node, p: &mut Problems) -> Option<Alternative> {
+fn alternative(node: &Node, p: &mut Diagnostics) -> Option<Alternative> {
     if let Value::Text(name) = &node.value {
         return Some(Alternative::Named(name.clone()));
     }
@@ -105,7 +105,7 @@ fn alternative(node: &Node, p: &mut Problems) -> Option<Alternative> {
     set.map(Alternative::Inline)
 }
 
-fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<NodeSet> {
+fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodeSet> {
     let Some(list) = fields.take("nodes") else {
         p.syntax(
             fields.node(),
@@ -132,13 +132,13 @@ fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Op
 }
 
 /// Reads a list of nodes without groups.
-pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
+pub(super) fn nodes_only(list: &[Node], p: &mut Diagnostics) -> NodeSet {
     nodes_and_names(list, p).0
 }
 
 /// Reads a list of nodes. Returns all names as well, also of nodes with a mistake: a group may mean
 /// them.
-fn nodes_and_names(list: &[Node], p: &mut Problems) -> (NodeSet, BTreeSet<String>) {
+fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<String>) {
     let mut set = NodeSet::default();
     let mut seen = BTreeSet::new();
     for member in list {
@@ -175,7 +175,7 @@ fn nodes_and_names(list: &[Node], p: &mut Problems) -> (NodeSet, BTreeSet<String
     (set, seen)
 }
 
-fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Group> {
+fn group(node: &Node, known: &BTreeSet<String>, p: &mut Diagnostics) -> Option<NodeGroup> {
     let mut fields = Fields::of(node, "groups", p)?;
     let name_node = fields.peek("name").unwrap_or(node);
     let name = fields.required_name("name", p);
@@ -200,13 +200,13 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Grou
             format!("In group \"{group}\", node \"{wrong}\" is not a node of the nodeset");
         p.syntax(member, "groups.nodes", message);
     }
-    Some(Group { name: name?, nodes: nodes? })
+    Some(NodeGroup { name: name?, nodes: nodes? })
 }
 
 /// Ansible expands the names of hosts and groups as templates wherever a playbook prints them, and
 /// trusted playbooks do; what these do on the executor must not be done on a node that has its name
 /// (Z7.5).
-fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Problems) {
+fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Diagnostics) {
     let plain = |c: char| c.is_alphanumeric() || "-_.:@+/ ".contains(c);
     if name.is_empty() || !name.chars().all(plain) {
         p.syntax(
@@ -214,7 +214,7 @@ fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Prob
             attribute,
             format!("\"{name}\" is not a valid name for an Ansible host or group"),
         );
-    } else if means_executor(name) {
+    } else if names_executor(name) {
         p.syntax(node, attribute, format!("{kind} named '{name}' are not allowed."));
     }
 }

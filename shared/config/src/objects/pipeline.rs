@@ -1,17 +1,17 @@
 //! A `pipeline` stanza: kept as a tree until the connections are known, since the keys of its
 //! triggers are connections.
 
-use super::Place;
+use super::Span;
 use super::drivers;
-use super::read::{Fields, Problems, members, text, texts};
+use super::read::{Diagnostics, Fields, members, text, texts};
 use crate::connection::{Connections, Driver};
-use crate::error::{Problem, ProblemKind};
+use crate::error::{Diagnostic, DiagnosticKind};
 use crate::pipeline::{
     Filter, Growth, GrowthKind, Manager, Messages, Pipeline, Reporter, Reporters, Trigger, Window,
 };
 use crate::yaml::Node;
 use serde::{Deserialize, Serialize};
-use sluice_model::poke::Precedence;
+use sluice_model::wakeup::Precedence;
 
 /// A `pipeline` stanza as written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,33 +19,33 @@ pub struct PipelineStanza {
     /// Its name.
     pub name: String,
     /// Where it stands.
-    pub place: Place,
+    pub span: Span,
     /// All its attributes.
     pub node: Node,
 }
 
-pub(super) fn stanza(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> PipelineStanza {
+pub(super) fn stanza(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -> PipelineStanza {
     // Without a name it is kept for its other mistakes.
     let name = fields.required_name("name", p).unwrap_or_default();
     // All else is read where the connections are known.
     fields.rest();
-    PipelineStanza { name, place, node: fields.node().clone() }
+    PipelineStanza { name, span, node: fields.node().clone() }
 }
 
 impl PipelineStanza {
     /// Returns the pipeline, its names resolved to connections, and every mistake in it.
-    pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Problem>) {
-        let none = || Problems {
+    pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Diagnostic>) {
+        let none = || Diagnostics {
             list: Vec::new(),
             stanza: format!("pipeline {}", self.name).trim_end().to_owned(),
-            start: Some(self.place.start),
+            start: Some(self.span.start),
         };
         let (mut p, mut spared) = (none(), none());
         let fields = Fields::of(&self.node, "", &mut p);
         let pipeline =
             fields.map(|fields| read(&self.name, fields, connections, &mut p, &mut spared));
         let broken = p.any_error();
-        spared.list.sort_by_key(|problem| problem.start);
+        spared.list.sort_by_key(|diagnostic| diagnostic.start);
         p.list.append(&mut spared.list);
         (pipeline.filter(|_| !broken), p.list)
     }
@@ -64,8 +64,8 @@ fn read(
     name: &str,
     mut f: Fields<'_>,
     connections: &Connections,
-    p: &mut Problems,
-    spared: &mut Problems,
+    p: &mut Diagnostics,
+    spared: &mut Diagnostics,
 ) -> Pipeline {
     f.take("name");
     // The seeds' image pipelines name no manager: each of their items stands for itself.
@@ -112,7 +112,7 @@ const OF_WINDOW: [&str; 7] = [
     "window-decrease-factor",
 ];
 
-fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
+fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> Window {
     let fixed = Window::of(manager);
     let without_effect = match manager {
         Manager::Dependent => None,
@@ -128,7 +128,7 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
     }
     let kinds = [("linear", GrowthKind::Linear), ("exponential", GrowthKind::Exponential)];
     let growth = |f: &mut Fields<'_>,
-                  p: &mut Problems,
+                  p: &mut Diagnostics,
                   kind: &'static str,
                   factor: &'static str,
                   before: Growth| Growth {
@@ -158,7 +158,7 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
     }
 }
 
-fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Problems) {
+fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Diagnostics) {
     let mut set = |names: &[&'static str], slot: &mut String| {
         let Some((name, node)) = f.one_of(names, p) else { return };
         if let Some(text) = text(node, name, p) {
@@ -182,8 +182,8 @@ fn by_connection<'n>(
     f: &mut Fields<'n>,
     name: &'static str,
     connections: &Connections,
-    p: &mut Problems,
-) -> (Vec<(&'n str, Driver, &'n Node)>, Vec<Problem>) {
+    p: &mut Diagnostics,
+) -> (Vec<(&'n str, Driver, &'n Node)>, Vec<Diagnostic>) {
     let (mut found, mut unknown) = (Vec::new(), Vec::new());
     let Some(node) = f.take(name) else { return (found, unknown) };
     let Some(mut fields) = Fields::of(node, name, p) else { return (found, unknown) };
@@ -193,20 +193,21 @@ fn by_connection<'n>(
             Some(driver) => found.push((connection, driver, node)),
             None => {
                 let message = format!("Unknown connection named \"{connection}\"");
-                let problem =
-                    Problem::new(ProblemKind::UnknownName, key.start, key.end, message).about(name);
+                let diagnostic =
+                    Diagnostic::new(DiagnosticKind::UnknownName, key.start, key.end, message)
+                        .about(name);
                 let known = connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"]);
-                unknown.push(problem.suggesting(connection, known));
+                unknown.push(diagnostic.suggesting(connection, known));
             }
         }
     }
     (found, unknown)
 }
 
-fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems) -> Vec<Trigger> {
+fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Diagnostics) -> Vec<Trigger> {
     let mut triggers = Vec::new();
     let (found, unknown) = by_connection(f, "trigger", connections, p);
-    unknown.into_iter().for_each(|problem| p.add(problem));
+    unknown.into_iter().for_each(|diagnostic| p.add(diagnostic));
     for (connection, driver, node) in found {
         for member in members(node) {
             if let Some((kind, debug)) = drivers::trigger(driver, member, p) {
@@ -221,10 +222,10 @@ fn filters(
     f: &mut Fields<'_>,
     name: &'static str,
     connections: &Connections,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Vec<Filter> {
     let (found, unknown) = by_connection(f, name, connections, p);
-    unknown.into_iter().for_each(|problem| p.add(problem));
+    unknown.into_iter().for_each(|diagnostic| p.add(diagnostic));
     found
         .into_iter()
         .filter_map(|(connection, driver, node)| {
@@ -237,14 +238,14 @@ fn filters(
 fn reporters(
     f: &mut Fields<'_>,
     connections: &Connections,
-    p: &mut Problems,
-    spared: &mut Problems,
+    p: &mut Diagnostics,
+    spared: &mut Diagnostics,
 ) -> Reporters {
     let by_old_name = f.peek("merge-failure");
     let mut given = |name: &'static str| -> Vec<Reporter> {
         let mut list = Vec::new();
         let (found, unknown) = by_connection(f, name, connections, p);
-        unknown.into_iter().for_each(|problem| spared.add(problem));
+        unknown.into_iter().for_each(|diagnostic| spared.add(diagnostic));
         for (connection, driver, node) in found {
             for member in members(node) {
                 if let Some(kind) = drivers::reporter(driver, member, name, p) {

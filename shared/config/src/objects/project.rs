@@ -1,15 +1,15 @@
 //! Projects and templates: which jobs run in which pipeline (Z6.2).
 
-use super::Place;
+use super::Span;
 use super::job::{self, JobStanza};
-use super::places::{self, Places};
-use super::read::{Fields, Problems, members};
+use super::read::{Diagnostics, Fields, members};
+use super::spans::{self, AttributeSpans};
 use crate::Pattern;
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use sluice_model::git::MergeMode;
-use sluice_model::job::Dependency;
+use sluice_model::job::JobDependency;
 use std::collections::BTreeMap;
 
 /// A `project` stanza, or a `project-template` (which has no branches, merge mode or templates).
@@ -19,9 +19,9 @@ pub struct ProjectStanza {
     /// template's name.
     pub name: Option<String>,
     /// Where it stands.
-    pub place: Place,
+    pub span: Span,
     /// Where it names others.
-    pub places: Places,
+    pub spans: AttributeSpans,
     /// What it is, for people.
     pub description: Option<String>,
     /// Branches it applies to.
@@ -131,8 +131,8 @@ const OF_PROJECTS_ONLY: [&str; 4] = ["branches", "templates", "merge-mode", "def
 /// Depth of nested job trees.
 const TREE_DEPTH_MAX: usize = 20;
 
-pub(super) fn project(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> ProjectStanza {
-    let places = places::of_project(fields);
+pub(super) fn project(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -> ProjectStanza {
+    let spans = spans::of_project(fields);
     let name = fields.text("name", p);
     let branches = fields.patterns("branches", p);
     let templates = fields.text_list("templates", p).unwrap_or_default();
@@ -143,17 +143,17 @@ pub(super) fn project(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -
         templates,
         merge_mode,
         default_branch,
-        places,
-        ..common(name, fields, place, p)
+        spans,
+        ..common(name, fields, span, p)
     }
 }
 
 pub(super) fn template(
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<ProjectStanza> {
-    let places = places::of_project(fields);
+    let spans = spans::of_project(fields);
     let name = fields.required_name("name", p);
     // Every other word is a pipeline's name, and so is one of these with what a pipeline has.
     let is_pipeline = |node: &Node| node.as_map().is_some() && node.get("regex").is_none();
@@ -167,15 +167,15 @@ pub(super) fn template(
             p.syntax(node, word, message);
         }
     }
-    let template = ProjectStanza { places, ..common(name, fields, place, p) };
+    let template = ProjectStanza { spans, ..common(name, fields, span, p) };
     template.name.is_some().then_some(template)
 }
 
 fn common(
     name: Option<String>,
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> ProjectStanza {
     let description = fields.text("description", p);
     let vars = fields.variables("vars", p).unwrap_or_default();
@@ -188,8 +188,8 @@ fn common(
     }
     ProjectStanza {
         name,
-        place,
-        places: Places::default(),
+        span,
+        spans: AttributeSpans::default(),
         description,
         branches: None,
         vars,
@@ -201,7 +201,7 @@ fn common(
     }
 }
 
-fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Problems) -> Option<PipelineJobs> {
+fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Diagnostics) -> Option<PipelineJobs> {
     let mut fields = Fields::of(node, pipeline, p)?;
     let mut found = PipelineJobs {
         debug: fields.flag("debug", p).unwrap_or(false),
@@ -226,7 +226,7 @@ fn job_list(
     after: Option<&str>,
     depth: usize,
     jobs: &mut Vec<JobStanza>,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) {
     if depth > TREE_DEPTH_MAX {
         p.syntax(node, "jobs", format!("the tree of jobs is deeper than {TREE_DEPTH_MAX}"));
@@ -238,7 +238,7 @@ fn job_list(
     };
     for member in list {
         let entry = match &member.value {
-            Value::Text(name) => Some((JobStanza::named(name, Place::of(member)), None)),
+            Value::Text(name) => Some((JobStanza::named(name, Span::of(member)), None)),
             Value::Map(pairs) => match pairs.as_slice() {
                 [(key, attributes)] => entry(key, attributes, p),
                 _ => {
@@ -263,7 +263,7 @@ fn job_list(
             let besides =
                 || super::Combined { value: Vec::new(), combine: Some(super::Combine::Inherit) };
             let waits = job.dependencies.get_or_insert_with(besides);
-            waits.value.push(Dependency { name: after.into(), soft: false });
+            waits.value.push(JobDependency { name: after.into(), soft: false });
         }
         let name = job.name.clone();
         jobs.push(job);
@@ -276,12 +276,12 @@ fn job_list(
 fn entry<'n>(
     key: &Node,
     attributes: &'n Node,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Option<(JobStanza, Option<&'n Node>)> {
     let name = super::read::text(key, "jobs", p)?;
-    let place = Place { start: key.start, end: attributes.end };
+    let span = Span { start: key.start, end: attributes.end };
     if attributes.is_null() {
-        return Some((JobStanza::named(&name, place), None));
+        return Some((JobStanza::named(&name, span), None));
     }
     let mut fields = Fields::of(attributes, "jobs", p)?;
     let tree = fields.take("jobs");
@@ -294,12 +294,12 @@ fn entry<'n>(
             format!("the job \"{name}\" cannot be given another name here"),
         );
     }
-    let job = job::read(&name, place, &mut fields, p);
+    let job = job::read(&name, span, &mut fields, p);
     fields.finish(p);
     Some((job, tree))
 }
 
-fn parameter(node: &Node, p: &mut Problems) -> Option<Parameter> {
+fn parameter(node: &Node, p: &mut Diagnostics) -> Option<Parameter> {
     let mut fields = Fields::of(node, "parameters", p)?;
     let name = fields
         .required("name", p)
@@ -355,10 +355,10 @@ fn parameter(node: &Node, p: &mut Problems) -> Option<Parameter> {
 }
 
 /// Reads a parameter's value.
-fn value(node: &Node, attribute: &str, p: &mut Problems) -> Option<Json> {
+fn value(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<Json> {
     match node.value {
         Value::Text(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Bool(_) => {
-            super::read::held(node, attribute, p);
+            super::read::check_integer_range(node, attribute, p);
             Some(node.to_json())
         }
         _ => {

@@ -1,13 +1,13 @@
 //! Image, flavor, label, section and provider: what nodes are made of (L3.1).
 
-use super::Place;
-use super::places::{self, Places};
+use super::Span;
 use super::provider_words::{
     FLAVOR, IMAGE, LABEL, LIMITS, NOT_BY_DEFAULT, Need, OF_A_PROVIDER, OF_A_SECTION, OF_BOTH,
     OF_ONE_ONLY, Part, Shape, Word,
 };
-use super::read::{Fields, Problems, members};
-use crate::error::{Problem, ProblemKind};
+use super::read::{Diagnostics, Fields, members};
+use super::spans::{self, AttributeSpans};
+use crate::error::{Diagnostic, DiagnosticKind};
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -18,9 +18,9 @@ pub struct ProviderObject {
     /// Its name.
     pub name: String,
     /// Where it stands.
-    pub place: Place,
+    pub span: Span,
     /// Where each of its attributes stands.
-    pub places: Places,
+    pub spans: AttributeSpans,
     /// Its attributes under their released names, checked for their type. `images`, `flavors`,
     /// `labels` and `nodes` are lists of mappings with a `name`.
     pub attributes: Map<String, Json>,
@@ -28,8 +28,8 @@ pub struct ProviderObject {
 
 pub(super) fn image(
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<ProviderObject> {
     if !fields.has("type") {
         p.syntax(
@@ -38,42 +38,42 @@ pub(super) fn image(
             "required key not provided: \"type\" must be \"zuul\" or \"cloud\"",
         );
     }
-    object(fields, &[IMAGE], place, p)
+    object(fields, &[IMAGE], span, p)
 }
 
 pub(super) fn flavor(
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<ProviderObject> {
-    object(fields, &[FLAVOR], place, p)
+    object(fields, &[FLAVOR], span, p)
 }
 
 pub(super) fn label(
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<ProviderObject> {
-    object(fields, &[LABEL], place, p)
+    object(fields, &[LABEL], span, p)
 }
 
 pub(super) fn section(
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<ProviderObject> {
-    of_many(fields, OF_A_SECTION, place, p)
+    of_many(fields, OF_A_SECTION, span, p)
 }
 
 pub(super) fn provider(
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<ProviderObject> {
     if !fields.has("section") {
         p.syntax(fields.node(), "section", "required key not provided: \"section\"");
     }
-    of_many(fields, OF_A_PROVIDER, place, p)
+    of_many(fields, OF_A_PROVIDER, span, p)
 }
 
 /// Reads a section or a provider: what it says of images, flavors and labels it says of all of them
@@ -81,29 +81,33 @@ pub(super) fn provider(
 fn of_many(
     fields: &mut Fields<'_>,
     own: &[Word],
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<ProviderObject> {
     let general = |words: &[Word]| -> Vec<Word> {
         words.iter().filter(|word| !OF_ONE_ONLY.contains(&word.name)).copied().collect()
     };
     let (label, image, flavor) = (general(LABEL), general(IMAGE), general(FLAVOR));
-    object(fields, &[own, OF_BOTH, &label, &image, &flavor], place, p)
+    object(fields, &[own, OF_BOTH, &label, &image, &flavor], span, p)
 }
 
 fn object(
     fields: &mut Fields<'_>,
     words: &[&[Word]],
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<ProviderObject> {
-    let places = places::of_provider_object(fields);
+    let spans = spans::of_provider_object(fields);
     let name = fields.required_name("name", p);
     let attributes = attributes(fields, words, p);
-    Some(ProviderObject { name: name?, place, places, attributes })
+    Some(ProviderObject { name: name?, span, spans, attributes })
 }
 
-fn attributes(fields: &mut Fields<'_>, words: &[&[Word]], p: &mut Problems) -> Map<String, Json> {
+fn attributes(
+    fields: &mut Fields<'_>,
+    words: &[&[Word]],
+    p: &mut Diagnostics,
+) -> Map<String, Json> {
     let mut found = Map::new();
     for word in words.iter().flat_map(|group| group.iter()) {
         let Some(node) = fields.take(word.name) else {
@@ -116,8 +120,8 @@ fn attributes(fields: &mut Fields<'_>, words: &[&[Word]], p: &mut Problems) -> M
     found
 }
 
-fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
-    let counted = |range: (u32, u32), p: &mut Problems| {
+fn value(node: &Node, word: &Word, p: &mut Diagnostics) -> Option<Json> {
+    let counted = |range: (u32, u32), p: &mut Diagnostics| {
         super::read::count(node, word.name, range, p).map(Json::from)
     };
     let fits = match (word.shape, &node.value) {
@@ -138,8 +142,9 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
                 };
                 let message =
                     format!("\"{wrong}\" is not one of {} for \"{}\"", words.join(", "), word.name);
-                let problem = Problem::new(ProblemKind::Syntax, one.start, one.end, message);
-                p.add(problem.about(word.name).suggesting(wrong, words.iter().copied()));
+                let diagnostic =
+                    Diagnostic::new(DiagnosticKind::Syntax, one.start, one.end, message);
+                p.add(diagnostic.about(word.name).suggesting(wrong, words.iter().copied()));
             }
             return Some(Json::from(found));
         }
@@ -163,7 +168,7 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
         _ => false,
     };
     if fits {
-        super::read::held(node, word.name, p);
+        super::read::check_integer_range(node, word.name, p);
         return Some(node.to_json());
     }
     let what = match word.shape {
@@ -179,7 +184,7 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
 }
 
 /// Reads what a section or provider says of all its images, flavors or labels.
-fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Problems) -> Option<Json> {
+fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -> Option<Json> {
     let mut fields = Fields::of(node, attribute, p)?;
     let is_of_one = |word: &&Word| NOT_BY_DEFAULT.contains(&word.name);
     let general: Vec<Word> = words.iter().filter(|word| !is_of_one(word)).copied().collect();
@@ -199,7 +204,7 @@ fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Problems) -> O
 }
 
 /// Reads a mapping whose keys are known.
-fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Problems) -> Json {
+fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Diagnostics) -> Json {
     let mut found = Map::new();
     let Some(mut fields) = Fields::of(node, attribute, p) else {
         return Json::Object(found);
@@ -218,7 +223,7 @@ fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Problems) -> J
 }
 
 /// Reads limits: counts by the names of what is counted.
-fn limits(node: &Node, attribute: &str, p: &mut Problems) -> Json {
+fn limits(node: &Node, attribute: &str, p: &mut Diagnostics) -> Json {
     let mut found = Map::new();
     for (key, limit) in node.as_map().unwrap_or_default() {
         let Some(name) = super::read::text(key, attribute, p) else { continue };
@@ -226,9 +231,9 @@ fn limits(node: &Node, attribute: &str, p: &mut Problems) -> Json {
         // Amazon names its quotas by codes.
         if !LIMITS.contains(&name.as_str()) && !name.starts_with("L-") {
             let message = format!("extra keys not allowed: \"{name}\" is not known here");
-            let problem =
-                Problem::new(ProblemKind::Syntax, key.start, key.end, message).about(&path);
-            p.add(problem.suggesting(&name, LIMITS));
+            let diagnostic =
+                Diagnostic::new(DiagnosticKind::Syntax, key.start, key.end, message).about(&path);
+            p.add(diagnostic.suggesting(&name, LIMITS));
         } else if let Value::Int(0..) = limit.value {
             found.insert(name, limit.to_json());
         } else {
@@ -239,7 +244,7 @@ fn limits(node: &Node, attribute: &str, p: &mut Problems) -> Json {
 }
 
 /// Reads a list of names or of mappings with a name.
-fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Problems) -> Json {
+fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Diagnostics) -> Json {
     let mut list = Vec::new();
     for member in members(node) {
         if let Value::Text(name) = &member.value {
@@ -262,7 +267,7 @@ fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Problems)
 }
 
 /// Takes the labels of a static node: a list, or in the released form the one `label`.
-fn static_labels(f: &mut Fields<'_>, p: &mut Problems) -> Vec<String> {
+fn static_labels(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
     match f.one_of(&["labels", "label"], p) {
         Some(("label", node)) => super::read::text(node, "nodes.label", p).into_iter().collect(),
         Some((_, node)) => super::read::texts(node, "nodes.labels", p),
@@ -277,7 +282,7 @@ fn static_labels(f: &mut Fields<'_>, p: &mut Problems) -> Vec<String> {
     }
 }
 
-fn static_nodes(node: &Node, p: &mut Problems) -> Json {
+fn static_nodes(node: &Node, p: &mut Diagnostics) -> Json {
     let mut list = Vec::new();
     for member in members(node) {
         let Some(mut f) = Fields::of(member, "nodes", p) else {

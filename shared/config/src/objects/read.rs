@@ -1,56 +1,56 @@
-//! Reading typed attributes out of a mapping, collecting every mistake on the way.
+//! Reads typed attributes from a mapping and collects the diagnostics.
 
 use super::combine::{Combine, Combined};
 use crate::Pattern;
-use crate::error::{Problem, ProblemKind, Severity};
+use crate::error::{Diagnostic, DiagnosticKind, Severity};
 use crate::yaml::{Mark, Node, Value};
 use serde_json::{Map, Value as Json};
 
-/// The mistakes of one stanza.
+/// The diagnostics of one stanza.
 #[derive(Debug, Default)]
-pub(crate) struct Problems {
-    pub(crate) list: Vec<Problem>,
+pub(crate) struct Diagnostics {
+    pub(crate) list: Vec<Diagnostic>,
     pub(crate) stanza: String,
-    /// Where the stanza begins.
+    /// Where the stanza starts.
     pub(crate) start: Option<Mark>,
 }
 
-impl Problems {
-    pub(crate) fn add(&mut self, problem: Problem) {
-        let problem = problem.in_stanza(&self.stanza);
+impl Diagnostics {
+    pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
+        let diagnostic = diagnostic.in_stanza(&self.stanza);
         self.list.push(match self.start {
-            Some(start) => problem.from_stanza_at(start),
-            None => problem,
+            Some(start) => diagnostic.from_stanza_at(start),
+            None => diagnostic,
         });
     }
 
     pub(crate) fn syntax(&mut self, node: &Node, attribute: &str, message: impl Into<String>) {
-        let problem = Problem::new(ProblemKind::Syntax, node.start, node.end, message);
-        self.add(if attribute.is_empty() { problem } else { problem.about(attribute) });
+        let diagnostic = Diagnostic::new(DiagnosticKind::Syntax, node.start, node.end, message);
+        self.add(if attribute.is_empty() { diagnostic } else { diagnostic.about(attribute) });
     }
 
-    /// Adds what works but is probably not meant.
+    /// Adds a warning: it works, but is probably not intended.
     pub(crate) fn warning(&mut self, node: &Node, attribute: &str, message: impl Into<String>) {
         self.add(
-            Problem::new(ProblemKind::Syntax, node.start, node.end, message)
+            Diagnostic::new(DiagnosticKind::Syntax, node.start, node.end, message)
                 .about(attribute)
                 .as_warning(),
         );
     }
 
-    /// Returns whether any of them is an error.
+    /// Returns whether there is an error.
     pub(crate) fn any_error(&self) -> bool {
-        self.list.iter().any(|problem| problem.severity == Severity::Error)
+        self.list.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// Adds what is a text only in quotes: plain words that YAML reads as something else.
+    /// Adds an error about a plain word that YAML reads as another type than text.
     pub(crate) fn unquoted(&mut self, node: &Node, message: String, attribute: &str) {
         let is_word = matches!(
             node.value,
             Value::Bool(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Date(_)
         );
         let advice =
-            if is_word { ": that is how YAML reads this word, so put it in quotes" } else { "" };
+            if is_word { "; YAML reads this word that way, so quote it" } else { "" };
         self.syntax(node, attribute, format!("{message}{advice}"));
     }
 
@@ -63,20 +63,20 @@ impl Problems {
     }
 }
 
-/// A mapping whose attributes are taken one after the other; [`Fields::finish`] complains of those
-/// nobody took.
+/// A mapping whose attributes are taken one by one. [`Fields::finish`] reports those that were not
+/// taken.
 pub(crate) struct Fields<'n> {
     node: &'n Node,
     left: Vec<(&'n str, &'n Node, &'n Node)>,
     asked: Vec<&'static str>,
     prefix: String,
-    /// Whether any attribute that was asked for was there.
+    /// Whether any requested attribute was present.
     given: bool,
 }
 
 impl<'n> Fields<'n> {
-    /// Returns the fields of a mapping; `None`, with a complaint, for anything else.
-    pub(crate) fn of(node: &'n Node, prefix: &str, p: &mut Problems) -> Option<Self> {
+    /// Returns the fields of a mapping; `None`, with an error, for other values.
+    pub(crate) fn of(node: &'n Node, prefix: &str, p: &mut Diagnostics) -> Option<Self> {
         let Some(map) = node.as_map() else {
             let name = if prefix.is_empty() { "the stanza" } else { prefix };
             p.syntax(
@@ -104,22 +104,22 @@ impl<'n> Fields<'n> {
         self.node
     }
 
-    /// Returns whether an attribute is there and not yet taken.
+    /// Returns whether an attribute is present and not yet taken.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.left.iter().any(|(key, ..)| *key == name)
     }
 
-    /// Returns an attribute that is there and not yet taken, and leaves it.
+    /// Returns an attribute that is present and not yet taken, without taking it.
     pub(crate) fn peek(&self, name: &str) -> Option<&'n Node> {
         self.left.iter().find(|(key, ..)| *key == name).map(|(.., value)| *value)
     }
 
-    /// Returns the keys of what is not yet taken.
+    /// Returns the keys that are not yet taken.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &'n Node> {
         self.left.iter().map(|(_, key, _)| *key)
     }
 
-    /// Returns what is not yet taken: its name, its key and its value.
+    /// Returns the attributes that are not yet taken, each with its name, key and value.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'n str, &'n Node, &'n Node)> {
         self.left.iter().copied()
     }
@@ -128,7 +128,7 @@ impl<'n> Fields<'n> {
         if self.prefix.is_empty() { name.to_owned() } else { format!("{}.{name}", self.prefix) }
     }
 
-    /// Takes an attribute as it is.
+    /// Takes an attribute.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<&'n Node> {
         self.asked.push(name);
         let at = self.left.iter().position(|(key, ..)| *key == name)?;
@@ -136,8 +136,8 @@ impl<'n> Fields<'n> {
         Some(self.left.remove(at).2)
     }
 
-    /// Takes an attribute that must be there.
-    pub(crate) fn required(&mut self, name: &'static str, p: &mut Problems) -> Option<&'n Node> {
+    /// Takes a required attribute.
+    pub(crate) fn required(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<&'n Node> {
         let node = self.take(name);
         if node.is_none() {
             p.syntax(self.node, &self.path(name), format!("required key not provided: \"{name}\""));
@@ -145,11 +145,11 @@ impl<'n> Fields<'n> {
         node
     }
 
-    /// Takes an attribute that has several names, of which one may be given.
+    /// Takes an attribute that has several names. Only one of them may be present.
     pub(crate) fn one_of(
         &mut self,
         names: &[&'static str],
-        p: &mut Problems,
+        p: &mut Diagnostics,
     ) -> Option<(&'static str, &'n Node)> {
         let mut found: Option<(&'static str, &'n Node)> = None;
         for name in names {
@@ -160,7 +160,7 @@ impl<'n> Fields<'n> {
                     p.syntax(
                         node,
                         &self.path(name),
-                        format!("\"{name}\" is another word for \"{first}\": give one of them"),
+                        format!("\"{name}\" is another name for \"{first}\"; use only one of them"),
                     );
                 }
             }
@@ -168,44 +168,52 @@ impl<'n> Fields<'n> {
         found
     }
 
-    /// Returns whether any attribute that was asked for was there.
+    /// Returns whether any requested attribute was present.
     pub(crate) fn has_been_given(&self) -> bool {
         self.given
     }
 
-    /// Takes all that is left.
+    /// Takes all remaining attributes.
     pub(crate) fn rest(&mut self) -> Vec<(&'n str, &'n Node)> {
         std::mem::take(&mut self.left).into_iter().map(|(name, _, value)| (name, value)).collect()
     }
 
-    /// Complains of what is left: attributes nobody knows.
-    pub(crate) fn finish(self, p: &mut Problems) {
+    /// Reports the remaining attributes as unknown.
+    pub(crate) fn finish(self, p: &mut Diagnostics) {
         for (name, key, _) in &self.left {
-            let problem = Problem::new(
-                ProblemKind::Syntax,
+            let diagnostic = Diagnostic::new(
+                DiagnosticKind::Syntax,
                 key.start,
                 key.end,
-                format!("extra keys not allowed: \"{name}\" is not known here"),
+                format!("extra keys not allowed: \"{name}\" is not an attribute here"),
             )
             .about(&self.path(name))
             .suggesting(name, self.asked.iter().copied());
-            p.add(problem);
+            p.add(diagnostic);
         }
     }
 
-    pub(crate) fn text(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
+    pub(crate) fn text(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         text(node, &self.path(name), p)
     }
 
-    /// Takes a text that must be there.
-    pub(crate) fn required_text(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
+    /// Takes a required text.
+    pub(crate) fn required_text(
+        &mut self,
+        name: &'static str,
+        p: &mut Diagnostics,
+    ) -> Option<String> {
         let node = self.required(name, p)?;
         text(node, &self.path(name), p)
     }
 
-    /// Takes the name of something, which must be there: an empty one is none.
-    pub(crate) fn required_name(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
+    /// Takes a required name, which must not be empty.
+    pub(crate) fn required_name(
+        &mut self,
+        name: &'static str,
+        p: &mut Diagnostics,
+    ) -> Option<String> {
         let node = self.required(name, p)?;
         let found = text(node, &self.path(name), p)?;
         if !found.trim().is_empty() {
@@ -214,12 +222,12 @@ impl<'n> Fields<'n> {
         p.syntax(
             node,
             &self.path(name),
-            format!("\"{}\" is empty: a name has at least a character", self.path(name)),
+            format!("\"{}\" must not be empty", self.path(name)),
         );
         None
     }
 
-    pub(crate) fn flag(&mut self, name: &'static str, p: &mut Problems) -> Option<bool> {
+    pub(crate) fn flag(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<bool> {
         let node = self.take(name)?;
         match node.value {
             Value::Bool(flag) => Some(flag),
@@ -230,25 +238,25 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a count of at least `least`.
+    /// Takes an integer of at least `least`.
     pub(crate) fn count(
         &mut self,
         name: &'static str,
         least: u32,
-        p: &mut Problems,
+        p: &mut Diagnostics,
     ) -> Option<u32> {
         let node = self.take(name)?;
         count(node, &self.path(name), (least, u32::MAX), p)
     }
 
-    /// Takes the number of a port to connect to.
-    pub(crate) fn port(&mut self, name: &'static str, p: &mut Problems) -> Option<u32> {
+    /// Takes a port number.
+    pub(crate) fn port(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u32> {
         let node = self.take(name)?;
         count(node, &self.path(name), (1, u16::MAX.into()), p)
     }
 
-    /// Takes a time: a number of seconds, or a text such as `30m`.
-    pub(crate) fn seconds(&mut self, name: &'static str, p: &mut Problems) -> Option<u64> {
+    /// Takes a duration: a number of seconds, or a text such as `30m`.
+    pub(crate) fn seconds(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u64> {
         let node = self.take(name)?;
         match seconds(node) {
             Some(seconds) => Some(seconds),
@@ -268,17 +276,17 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a list of texts; one text is a list of one.
-    pub(crate) fn texts(&mut self, name: &'static str, p: &mut Problems) -> Option<Vec<String>> {
+    /// Takes a list of texts. A single text is a list of one.
+    pub(crate) fn texts(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<Vec<String>> {
         let node = self.take(name)?;
         Some(texts(node, &self.path(name), p))
     }
 
-    /// Takes a list of texts; one text alone is none.
+    /// Takes a list of texts. A single text is an error.
     pub(crate) fn text_list(
         &mut self,
         name: &'static str,
-        p: &mut Problems,
+        p: &mut Diagnostics,
     ) -> Option<Vec<String>> {
         let node = self.take(name)?;
         match node.as_list() {
@@ -291,7 +299,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes a version: a text or a number.
-    pub(crate) fn version(&mut self, name: &'static str, p: &mut Problems) -> Option<String> {
+    pub(crate) fn version(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         match node.value {
             Value::Text(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) => node.scalar_text(),
@@ -302,8 +310,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes an age in seconds, a text of a number and perhaps one of `s m h d w`.
-    pub(crate) fn age(&mut self, name: &'static str, p: &mut Problems) -> Option<u64> {
+    /// Takes an age in seconds: a number with an optional unit `s m h d w`.
+    pub(crate) fn age(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u64> {
         let node = self.take(name)?;
         let found = node.as_text().and_then(|text| text.parse().ok().or_else(|| seconds(node)));
         if found.is_none() {
@@ -316,7 +324,7 @@ impl<'n> Fields<'n> {
     pub(crate) fn expressions(
         &mut self,
         name: &'static str,
-        p: &mut Problems,
+        p: &mut Diagnostics,
     ) -> Option<Vec<Pattern>> {
         let node = self.take(name)?;
         let path = self.path(name);
@@ -326,8 +334,12 @@ impl<'n> Fields<'n> {
         Some(found.collect())
     }
 
-    /// Takes one regular expression, written as a text.
-    pub(crate) fn expression(&mut self, name: &'static str, p: &mut Problems) -> Option<Pattern> {
+    /// Takes a regular expression, written as a text.
+    pub(crate) fn expression(
+        &mut self,
+        name: &'static str,
+        p: &mut Diagnostics,
+    ) -> Option<Pattern> {
         let node = self.take(name)?;
         let path = self.path(name);
         text(node, &path, p).and_then(|_| pattern(node, &path, p))
@@ -336,18 +348,18 @@ impl<'n> Fields<'n> {
     pub(crate) fn patterns(
         &mut self,
         name: &'static str,
-        p: &mut Problems,
+        p: &mut Diagnostics,
     ) -> Option<Vec<Pattern>> {
         let node = self.take(name)?;
         Some(patterns(node, &self.path(name), p))
     }
 
-    /// Takes one of several words.
+    /// Takes one of several keywords.
     pub(crate) fn word<T: Copy>(
         &mut self,
         name: &'static str,
         words: &[(&str, T)],
-        p: &mut Problems,
+        p: &mut Diagnostics,
     ) -> Option<T> {
         let node = self.take(name)?;
         let found = node.as_text().and_then(|text| words.iter().find(|(word, _)| *word == text));
@@ -360,7 +372,7 @@ impl<'n> Fields<'n> {
                 self.path(name)
             );
             p.add(
-                Problem::new(ProblemKind::Syntax, node.start, node.end, message)
+                Diagnostic::new(DiagnosticKind::Syntax, node.start, node.end, message)
                     .about(&self.path(name))
                     .suggesting(&wrong, known),
             );
@@ -368,22 +380,22 @@ impl<'n> Fields<'n> {
         found.map(|(_, value)| *value)
     }
 
-    /// Takes variables: a mapping whose names Ansible accepts.
+    /// Takes variables: a mapping with names that Ansible accepts.
     pub(crate) fn variables(
         &mut self,
         name: &'static str,
-        p: &mut Problems,
+        p: &mut Diagnostics,
     ) -> Option<Map<String, Json>> {
         let node = self.take(name)?;
         variables(node, &self.path(name), p)
     }
 
-    /// Takes a value that may say how it is combined with what was there before.
+    /// Takes a value that may have a control tag for combining it with inherited values.
     pub(crate) fn combined<T>(
         &mut self,
         name: &'static str,
-        p: &mut Problems,
-        read: impl FnOnce(&Node, &str, &mut Problems) -> Option<T>,
+        p: &mut Diagnostics,
+        read: impl FnOnce(&Node, &str, &mut Diagnostics) -> Option<T>,
     ) -> Option<Combined<T>> {
         let node = self.take(name)?;
         let (inner, combine) = untag(node);
@@ -394,14 +406,14 @@ impl<'n> Fields<'n> {
     pub(crate) fn mapping(
         &mut self,
         name: &'static str,
-        p: &mut Problems,
+        p: &mut Diagnostics,
     ) -> Option<Map<String, Json>> {
         let node = self.take(name)?;
         mapping(node, &self.path(name), p)
     }
 }
 
-/// Splits off `!override` or `!inherit`.
+/// Removes the tag `!override` or `!inherit`.
 pub(crate) fn untag(node: &Node) -> (&Node, Option<Combine>) {
     match &node.value {
         Value::Tagged(tag, inner) if tag == "!override" => (inner, Some(Combine::Override)),
@@ -410,7 +422,7 @@ pub(crate) fn untag(node: &Node) -> (&Node, Option<Combine>) {
     }
 }
 
-/// Returns the members of a list; anything else is a list of one.
+/// Returns the members of a list; any other value is a list of one.
 pub(crate) fn members(node: &Node) -> &[Node] {
     match &node.value {
         Value::List(list) => list,
@@ -418,7 +430,7 @@ pub(crate) fn members(node: &Node) -> &[Node] {
     }
 }
 
-pub(crate) fn text(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
+pub(crate) fn text(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     match node.as_text() {
         Some(text) => Some(text.to_owned()),
         None => {
@@ -432,15 +444,15 @@ pub(crate) fn text(node: &Node, attribute: &str, p: &mut Problems) -> Option<Str
     }
 }
 
-pub(crate) fn texts(node: &Node, attribute: &str, p: &mut Problems) -> Vec<String> {
+pub(crate) fn texts(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String> {
     members(node).iter().filter_map(|member| text(member, attribute, p)).collect()
 }
 
-pub(crate) fn patterns(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Pattern> {
+pub(crate) fn patterns(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Pattern> {
     members(node).iter().filter_map(|member| pattern(member, attribute, p)).collect()
 }
 
-fn pattern(node: &Node, attribute: &str, p: &mut Problems) -> Option<Pattern> {
+fn pattern(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<Pattern> {
     let (text_of, negate) = match &node.value {
         Value::Text(text) => (text.clone(), false),
         Value::Map(_) => {
@@ -464,12 +476,12 @@ fn pattern(node: &Node, attribute: &str, p: &mut Problems) -> Option<Pattern> {
     }
 }
 
-/// Reads a count from `least` to `most`.
+/// Reads an integer from `least` to `most`.
 pub(crate) fn count(
     node: &Node,
     attribute: &str,
     (least, most): (u32, u32),
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Option<u32> {
     let is_low = match &node.value {
         Value::Int(number) => match u32::try_from(*number) {
@@ -487,12 +499,11 @@ pub(crate) fn count(
     None
 }
 
-/// Tells of a whole number that would not arrive as it was written: values travel as JSON, whose
-/// integers here have 64 bits.
-pub(crate) fn held(node: &Node, attribute: &str, p: &mut Problems) {
+/// Reports an integer that JSON would not preserve: values are stored as JSON with 64-bit integers.
+pub(crate) fn check_integer_range(node: &Node, attribute: &str, p: &mut Diagnostics) {
     if let Some(long) = node.first_unheld() {
         let message = format!(
-            "an integer in \"{attribute}\" must be from {} to {}: put a longer one in quotes, and have the playbook make a number of it (the filter \"int\")",
+            "an integer in \"{attribute}\" must be from {} to {}: quote a larger one and convert it in the playbook (filter \"int\")",
             i64::MIN,
             u64::MAX
         );
@@ -500,8 +511,12 @@ pub(crate) fn held(node: &Node, attribute: &str, p: &mut Problems) {
     }
 }
 
-pub(crate) fn mapping(node: &Node, attribute: &str, p: &mut Problems) -> Option<Map<String, Json>> {
-    held(node, attribute, p);
+pub(crate) fn mapping(
+    node: &Node,
+    attribute: &str,
+    p: &mut Diagnostics,
+) -> Option<Map<String, Json>> {
+    check_integer_range(node, attribute, p);
     match node.to_json() {
         Json::Object(map) if node.as_map().is_some() => Some(map),
         _ => {
@@ -511,11 +526,11 @@ pub(crate) fn mapping(node: &Node, attribute: &str, p: &mut Problems) -> Option<
     }
 }
 
-/// Names that the system itself sets for every job (Z7.1).
+/// Variables that the executor sets for every job (Z7.1).
 const RESERVED: [&str; 5] = ["zuul", "nodepool", "zuul_node", "unsafe_vars", "zuul_user_dir"];
 
-/// Names that say where, and through what, a playbook runs: with one of them a change could have
-/// the executor run its own file with the rights of a trusted playbook (Z7.5).
+/// Variables that control where and how a playbook runs. With them a change could make the executor
+/// run its own file with the privileges of a trusted playbook (Z7.5).
 const LOGIN: [&str; 5] = [
     "ansible_connection",
     "ansible_host",
@@ -527,7 +542,7 @@ const LOGIN: [&str; 5] = [
 pub(crate) fn variables(
     node: &Node,
     attribute: &str,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Option<Map<String, Json>> {
     let map = mapping(node, attribute, p)?;
     for (name, value) in node.as_map().unwrap_or_default() {
@@ -547,7 +562,7 @@ pub(crate) fn variables(
             p.syntax(
                 value,
                 attribute,
-                format!("Variables named \"{text}\" are not allowed in \"{attribute}\": the executor sets it itself"),
+                format!("Variables named \"{text}\" are not allowed in \"{attribute}\": the executor sets this variable itself"),
             );
         } else if !is_variable_name(text) {
             p.syntax(
@@ -558,7 +573,7 @@ pub(crate) fn variables(
         }
         if let Some(tagged) = control_within(value) {
             let message = format!(
-                "a control tag can only stand before all of \"{attribute}\", and not within it"
+                "a control tag can only be applied to \"{attribute}\" as a whole, not to a value in it"
             );
             p.syntax(tagged, attribute, message);
         }
@@ -566,7 +581,7 @@ pub(crate) fn variables(
     Some(map)
 }
 
-/// Returns the first value within another that says how it is combined: nobody would do so.
+/// Returns the first control tag within a value, where it has no meaning.
 fn control_within(node: &Node) -> Option<&Node> {
     match &node.value {
         Value::Tagged(..) if untag(node).1.is_some() => Some(node),
@@ -578,7 +593,7 @@ fn control_within(node: &Node) -> Option<&Node> {
 }
 
 /// Reads the name of a variable.
-pub(crate) fn variable_name(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
+pub(crate) fn variable_name(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let name = text(node, attribute, p)?;
     if is_variable_name(&name) {
         return Some(name);
@@ -587,19 +602,19 @@ pub(crate) fn variable_name(node: &Node, attribute: &str, p: &mut Problems) -> O
     p.syntax(
         node,
         attribute,
-        format!("\"{name}\" is not a valid variable name for Ansible, as \"{last}\" must be"),
+        format!("\"{name}\" is not a valid variable name for Ansible, which \"{last}\" requires"),
     );
     None
 }
 
-/// Returns whether Ansible takes the text as a variable's name.
+/// Returns whether a text is a valid Ansible variable name.
 pub(crate) fn is_variable_name(text: &str) -> bool {
     let mut characters = text.chars();
     characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Returns a time in seconds: a whole number, or a text of a number and one of `s m h d w`.
+/// Returns a duration in seconds: an integer, or a number with one of the units `s m h d w`.
 pub(crate) fn seconds(node: &Node) -> Option<u64> {
     match &node.value {
         Value::Int(number) => u64::try_from(*number).ok(),

@@ -3,11 +3,11 @@
 
 use super::combine::Combined;
 use super::job_parts::named;
-use super::read::{Fields, Problems, members, text, texts};
+use super::read::{Diagnostics, Fields, members, text, texts};
 use crate::Pattern;
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
-use sluice_model::job::{Choice, Fingerprint, Host, JobKind, SecretExposure};
+use sluice_model::job::{ExternalHost, Fingerprint, JobKind, SecretExposure, Tristate};
 
 /// What one definition says of run time. `None` says nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct RunTimeStanza {
     /// Whether changes behind wait for it.
     pub hold_following_changes: Option<bool>,
     /// Whether a bundle shares one build.
-    pub deduplicate: Option<Choice>,
+    pub deduplicate: Option<Tristate>,
     /// Expressions that mean failure.
     pub failure_output: Option<Combined<Vec<String>>>,
     /// What is done when a secret shows.
@@ -36,13 +36,13 @@ pub struct RunTimeStanza {
     /// Whether standard output and error are kept apart.
     pub ansible_split_streams: Option<bool>,
     /// Whether repositories are checked out.
-    pub workspace_checkout: Option<Choice>,
+    pub workspace_checkout: Option<Tristate>,
     /// Paths of the home directory that this definition's playbooks keep.
     pub preserve_home_paths: Option<Vec<String>>,
     /// Where repositories are placed: the seeds' `workspace`.
     pub workspace: Option<String>,
     /// The host in the place of nodes.
-    pub host: Option<Host>,
+    pub host: Option<ExternalHost>,
     /// Containers of object storage: the seeds' `auth: swift`.
     pub containers: Option<Vec<String>>,
 }
@@ -91,7 +91,7 @@ impl RunTimeStanza {
 }
 
 /// Takes what acts at run time only.
-pub(super) fn read(f: &mut Fields<'_>, p: &mut Problems) -> RunTimeStanza {
+pub(super) fn read(f: &mut Fields<'_>, p: &mut Diagnostics) -> RunTimeStanza {
     let kinds = [
         ("regular", JobKind::Regular),
         ("initializer", JobKind::Initializer),
@@ -126,12 +126,12 @@ pub(super) fn read(f: &mut Fields<'_>, p: &mut Problems) -> RunTimeStanza {
 }
 
 /// Takes a truth value or `auto`.
-fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Problems) -> Option<Choice> {
+fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Diagnostics) -> Option<Tristate> {
     let node = f.take(name)?;
     match &node.value {
-        Value::Bool(true) => Some(Choice::Yes),
-        Value::Bool(false) => Some(Choice::No),
-        Value::Text(word) if word == "auto" => Some(Choice::Auto),
+        Value::Bool(true) => Some(Tristate::Yes),
+        Value::Bool(false) => Some(Tristate::No),
+        Value::Text(word) if word == "auto" => Some(Tristate::Auto),
         _ => {
             p.expected(node, &f.path(name), "a boolean or \"auto\"");
             None
@@ -140,7 +140,7 @@ fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Problems) -> Option<Ch
 }
 
 /// Reads texts that must be regular expressions.
-fn expressions(node: &Node, attribute: &str, p: &mut Problems) -> Vec<String> {
+fn expressions(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String> {
     for one in members(node) {
         if let Some(wrong) = one.as_text().and_then(|text| Pattern::new(text).err()) {
             p.syntax(one, attribute, wrong.to_string());
@@ -149,7 +149,7 @@ fn expressions(node: &Node, attribute: &str, p: &mut Problems) -> Vec<String> {
     texts(node, attribute, p)
 }
 
-fn selectors(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Selector> {
+fn selectors(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Selector> {
     named(
         node,
         attribute,
@@ -169,7 +169,7 @@ fn selectors(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Selector> {
     )
 }
 
-fn include_vars(node: &Node, p: &mut Problems) -> Vec<IncludeVarsRef> {
+fn include_vars(node: &Node, p: &mut Diagnostics) -> Vec<IncludeVarsRef> {
     let plain = |name| IncludeVarsRef {
         name,
         project: None,
@@ -198,7 +198,7 @@ fn include_vars(node: &Node, p: &mut Problems) -> Vec<IncludeVarsRef> {
 }
 
 /// Takes the seeds' `host` with its `fingerprint` (Z8.1).
-fn host(f: &mut Fields<'_>, p: &mut Problems) -> Option<Host> {
+fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
     let (name, fingerprint) = (f.take("host"), f.take("fingerprint"));
     let (name, fingerprint) = match (name, fingerprint) {
         (None, None) => return None,
@@ -229,11 +229,11 @@ fn host(f: &mut Fields<'_>, p: &mut Problems) -> Option<Host> {
         p.syntax(fingerprint, "fingerprint", message);
         return None;
     };
-    Some(Host { name: name?, fingerprint })
+    Some(ExternalHost { name: name?, fingerprint })
 }
 
 /// Reads the seeds' list of containers.
-pub(super) fn containers(node: &Node, p: &mut Problems) -> Vec<String> {
+pub(super) fn containers(node: &Node, p: &mut Diagnostics) -> Vec<String> {
     let mut found = Vec::new();
     for member in members(node) {
         let Some(mut inner) = Fields::of(member, "auth.swift", p) else {

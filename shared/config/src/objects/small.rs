@@ -1,8 +1,8 @@
 //! The small stanzas: queue, secret, semaphore and pragma.
 
-use super::Place;
-use super::places::{self, Places};
-use super::read::{Fields, Problems, members};
+use super::Span;
+use super::read::{Diagnostics, Fields, members};
+use super::spans::{self, AttributeSpans};
 use crate::Pattern;
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct QueueStanza {
     /// Its name.
     pub name: String,
     /// Where it stands.
-    pub place: Place,
+    pub span: Span,
     /// How branches share it.
     pub queue_type: QueueType,
     /// Whether changes may depend on each other in a circle.
@@ -42,9 +42,9 @@ pub struct SecretStanza {
     /// Its name.
     pub name: String,
     /// Where it stands.
-    pub place: Place,
+    pub span: Span,
     /// Where it asks for a token.
-    pub places: Places,
+    pub spans: AttributeSpans,
     /// Its values.
     pub data: Map<String, Json>,
     /// A token to issue in their place.
@@ -57,7 +57,7 @@ pub struct SemaphoreStanza {
     /// Its name.
     pub name: String,
     /// Where it stands.
-    pub place: Place,
+    pub span: Span,
     /// How many may hold it.
     pub max: u32,
 }
@@ -73,8 +73,8 @@ pub struct PragmaStanza {
 
 pub(super) fn queue(
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<QueueStanza> {
     let kinds = [
         ("all-branches", QueueType::AllBranches),
@@ -105,7 +105,7 @@ pub(super) fn queue(
         p.syntax(node, "dependencies-by-topic", message);
     }
     Some(QueueStanza {
-        place,
+        span,
         queue_type: kind.unwrap_or(older),
         allow_circular_dependencies,
         dependencies_by_topic,
@@ -115,10 +115,10 @@ pub(super) fn queue(
 
 pub(super) fn secret(
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<SecretStanza> {
-    let places = places::of_secret(fields);
+    let spans = spans::of_secret(fields);
     if let Some(data) = fields.peek("data") {
         ciphertexts(data, p);
     }
@@ -137,11 +137,11 @@ pub(super) fn secret(
         token(node, p)
     });
     let data = data.unwrap_or_default();
-    Some(SecretStanza { place, places, data, oidc, name: fields.required_name("name", p)? })
+    Some(SecretStanza { span, spans, data, oidc, name: fields.required_name("name", p)? })
 }
 
 /// Tells of encrypted values that no key can open, for they are no ciphertexts.
-fn ciphertexts(node: &Node, p: &mut Problems) {
+fn ciphertexts(node: &Node, p: &mut Diagnostics) {
     match &node.value {
         Value::Tagged(tag, inner) if tag.starts_with("!encrypted/") => {
             let texts = members(inner);
@@ -170,7 +170,7 @@ fn is_base64(text: &str) -> bool {
 }
 
 /// Reads what a token is to be; without a word it is the system's usual one.
-fn token(node: &Node, p: &mut Problems) -> OidcToken {
+fn token(node: &Node, p: &mut Diagnostics) -> OidcToken {
     if node.is_null() {
         return OidcToken::default();
     }
@@ -187,14 +187,14 @@ fn token(node: &Node, p: &mut Problems) -> OidcToken {
 
 pub(super) fn semaphore(
     fields: &mut Fields<'_>,
-    place: Place,
-    p: &mut Problems,
+    span: Span,
+    p: &mut Diagnostics,
 ) -> Option<SemaphoreStanza> {
     let max = fields.count("max", 1, p).unwrap_or(1);
-    Some(SemaphoreStanza { place, max, name: fields.required_name("name", p)? })
+    Some(SemaphoreStanza { span, max, name: fields.required_name("name", p)? })
 }
 
-pub(super) fn pragma(fields: &mut Fields<'_>, p: &mut Problems) -> PragmaStanza {
+pub(super) fn pragma(fields: &mut Fields<'_>, p: &mut Diagnostics) -> PragmaStanza {
     let implied_branch_matchers = fields.flag("implied-branch-matchers", p);
     // Expressions as a job's own `branches` are.
     let implied_branches = fields.patterns("implied-branches", p);

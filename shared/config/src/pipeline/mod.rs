@@ -23,7 +23,7 @@ pub use trigger::{
 };
 
 use serde::{Deserialize, Serialize};
-use sluice_model::{ConnectionName, PipelineName, poke::Precedence};
+use sluice_model::{ConnectionName, PipelineName, wakeup::Precedence};
 
 /// The pipelines that one may supersede.
 pub const SUPERSEDES_MAX: usize = 32;

@@ -1,8 +1,8 @@
 //! What tasks name: other tasks, stages, groups and roles; and that nothing waits for itself (G2).
 
 use super::{Name, Roles, STAGES, Task, TaskKind};
-use crate::error::{Hints, Problem, ProblemKind};
-use crate::objects::Place;
+use crate::error::{Diagnostic, DiagnosticKind, SuggestionBudget};
+use crate::objects::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns what is wrong with the names of a graph of tasks: ids that are there twice, names that
@@ -10,17 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// `roles` are those that nodes have, where that is known: a role that no node has is a mistake
 /// then.
-pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Problem> {
+pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Diagnostic> {
     let mut by_id: BTreeMap<&str, &Task> = BTreeMap::new();
     let mut found = Vec::new();
-    let hints = Hints::new();
+    let hints = SuggestionBudget::new();
     for task in tasks {
         if by_id.insert(&task.id, task).is_some() {
-            found.push(problem(
+            found.push(diagnostic(
                 task,
-                ProblemKind::Duplicate,
+                DiagnosticKind::Duplicate,
                 "id",
-                task.place,
+                task.span,
                 format!("Task {} is already defined", task.id),
             ));
         }
@@ -32,8 +32,8 @@ pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Problem> {
             |attribute: &str, what: &str, name: &Name, known: &mut dyn Iterator<Item = &str>| {
                 let message = format!("The {what} \"{}\" was not found.", name.text);
                 found.push(
-                    problem(task, ProblemKind::UnknownName, attribute, name.place, message)
-                        .hinting(&hints, &name.text, known),
+                    diagnostic(task, DiagnosticKind::UnknownName, attribute, name.span, message)
+                        .suggesting_within(&hints, &name.text, known),
                 );
             };
         let lists = [
@@ -50,7 +50,7 @@ pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Problem> {
             unknown(
                 "stage",
                 "stage",
-                &Name { text: stage.to_owned(), place: task.place },
+                &Name { text: stage.to_owned(), span: task.span },
                 &mut ids(),
             );
         }
@@ -72,7 +72,7 @@ pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Problem> {
 }
 
 /// Returns the first circle of tasks, each name in the order in which one waits for the next.
-fn circle(tasks: &[Task]) -> Option<Problem> {
+fn circle(tasks: &[Task]) -> Option<Diagnostic> {
     let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for task in tasks {
         waits
@@ -111,22 +111,28 @@ fn circle(tasks: &[Task]) -> Option<Problem> {
             let names: Vec<&str> = way.iter().skip(first).copied().chain([*next]).collect();
             let task = tasks.iter().find(|task| task.id == *next)?;
             let message = format!("Tasks wait for each other in a circle: {}", names.join(" → "));
-            return Some(problem(task, ProblemKind::Conflict, "requires", task.place, message));
+            return Some(diagnostic(
+                task,
+                DiagnosticKind::Conflict,
+                "requires",
+                task.span,
+                message,
+            ));
         }
         way.push(next);
     }
     None
 }
 
-fn problem(
+fn diagnostic(
     task: &Task,
-    kind: ProblemKind,
+    kind: DiagnosticKind,
     attribute: &str,
-    place: Place,
+    span: Span,
     message: String,
-) -> Problem {
-    Problem::new(kind, place.start, place.end, message)
+) -> Diagnostic {
+    Diagnostic::new(kind, span.start, span.end, message)
         .in_stanza(&format!("task {}", task.id))
-        .from_stanza_at(task.place.start)
+        .from_stanza_at(task.span.start)
         .about(attribute)
 }

@@ -8,9 +8,9 @@ mod check;
 
 pub use check::check;
 
-use crate::error::{Problem, ProblemKind};
-use crate::objects::Place;
-use crate::objects::read::{Fields, Problems, held, members, text};
+use crate::error::{Diagnostic, DiagnosticKind};
+use crate::objects::Span;
+use crate::objects::read::{Diagnostics, Fields, check_integer_range, members, text};
 use crate::yaml::{self, Node, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -24,7 +24,7 @@ pub struct Task {
     /// Its name, which others require it by.
     pub id: String,
     /// Where it stands.
-    pub place: Place,
+    pub span: Span,
     /// What it does.
     pub kind: TaskKind,
     /// The roles of the nodes it runs on; for a group the roles whose nodes it deploys.
@@ -53,7 +53,7 @@ pub struct Name {
     /// The name.
     pub text: String,
     /// Where it stands.
-    pub place: Place,
+    pub span: Span,
 }
 
 /// What a task does.
@@ -138,32 +138,37 @@ enum Need {
 
 /// Parses a file of tasks: a list, or one task alone. Mistakes are part of the result, all at once;
 /// a task with one is left out.
-pub fn parse(text: &str) -> (Vec<Task>, Vec<Problem>) {
+pub fn parse(text: &str) -> (Vec<Task>, Vec<Diagnostic>) {
     let root = match yaml::compose(text) {
         Ok(root) => root,
         Err(cause) => {
             return (
                 Vec::new(),
-                vec![Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)],
+                vec![Diagnostic::new(
+                    DiagnosticKind::Syntax,
+                    cause.mark,
+                    cause.mark,
+                    cause.message,
+                )],
             );
         }
     };
-    let (mut tasks, mut problems) = (Vec::new(), Vec::new());
+    let (mut tasks, mut diagnostics) = (Vec::new(), Vec::new());
     if root.is_null() {
-        return (tasks, problems);
+        return (tasks, diagnostics);
     }
     for member in members(&root) {
-        let mut p = Problems { start: Some(member.start), ..Problems::default() };
+        let mut p = Diagnostics { start: Some(member.start), ..Diagnostics::default() };
         let task = task(member, &mut p);
         if !p.any_error() {
             tasks.extend(task);
         }
-        problems.extend(p.list);
+        diagnostics.extend(p.list);
     }
-    (tasks, problems)
+    (tasks, diagnostics)
 }
 
-fn task(node: &Node, p: &mut Problems) -> Option<Task> {
+fn task(node: &Node, p: &mut Diagnostics) -> Option<Task> {
     let name = node.get("id").and_then(Node::as_text).unwrap_or_default();
     p.stanza = format!("task {name}").trim_end().to_owned();
     let mut f = Fields::of(node, "", p)?;
@@ -174,7 +179,7 @@ fn task(node: &Node, p: &mut Problems) -> Option<Task> {
         .map(|(word, node)| roles(word, node, p))
         .unwrap_or_default();
     let stage = f.text("stage", p);
-    let mut names = |word: &'static str, p: &mut Problems| {
+    let mut names = |word: &'static str, p: &mut Diagnostics| {
         f.take(word).map(|node| names(word, node, p)).unwrap_or_default()
     };
     let (requires, required_for, tasks) =
@@ -196,7 +201,7 @@ fn task(node: &Node, p: &mut Problems) -> Option<Task> {
             }
         }
         f.finish(p);
-        held(node, "parameters", p);
+        check_integer_range(node, "parameters", p);
         if let Json::Object(map) = node.to_json() {
             given = map;
         }
@@ -207,7 +212,7 @@ fn task(node: &Node, p: &mut Problems) -> Option<Task> {
     }
     Some(Task {
         id: id?,
-        place: Place::of(node),
+        span: Span::of(node),
         kind: kind?,
         roles,
         stage,
@@ -221,31 +226,31 @@ fn task(node: &Node, p: &mut Problems) -> Option<Task> {
     })
 }
 
-fn kind_of(node: &Node, p: &mut Problems) -> Option<TaskKind> {
+fn kind_of(node: &Node, p: &mut Diagnostics) -> Option<TaskKind> {
     let wrong = text(node, "type", p)?;
     let found = KINDS.iter().find(|(word, _)| *word == wrong);
     if found.is_none() {
         let known = KINDS.map(|(word, _)| word);
         let message = format!("\"{wrong}\" is not one of {} for \"type\"", known.join(", "));
-        let problem = Problem::new(ProblemKind::Syntax, node.start, node.end, message);
-        p.add(problem.about("type").suggesting(&wrong, known));
+        let diagnostic = Diagnostic::new(DiagnosticKind::Syntax, node.start, node.end, message);
+        p.add(diagnostic.about("type").suggesting(&wrong, known));
     }
     found.map(|(_, kind)| *kind)
 }
 
-fn roles(word: &str, node: &Node, p: &mut Problems) -> Roles {
+fn roles(word: &str, node: &Node, p: &mut Diagnostics) -> Roles {
     match node.as_text() {
         Some("*") => Roles::All,
         _ => Roles::Named(names(word, node, p)),
     }
 }
 
-fn names(word: &str, node: &Node, p: &mut Problems) -> Vec<Name> {
-    let name = |member| Some(Name { text: text(member, word, p)?, place: Place::of(member) });
+fn names(word: &str, node: &Node, p: &mut Diagnostics) -> Vec<Name> {
+    let name = |member| Some(Name { text: text(member, word, p)?, span: Span::of(member) });
     members(node).iter().filter_map(name).collect()
 }
 
-fn strategy(node: &Node, p: &mut Problems) -> Option<Strategy> {
+fn strategy(node: &Node, p: &mut Diagnostics) -> Option<Strategy> {
     let mut f = Fields::of(node, "strategy", p)?;
     let kind = f.word("type", &[("parallel", true), ("one_by_one", false)], p);
     if node.get("type").is_none_or(Node::is_null) {
@@ -263,7 +268,7 @@ fn strategy(node: &Node, p: &mut Problems) -> Option<Strategy> {
     kind.map(|parallel| if parallel { Strategy::Parallel(amount) } else { Strategy::OneByOne })
 }
 
-fn parameter(word: &str, node: &Node, need: Need, p: &mut Problems) {
+fn parameter(word: &str, node: &Node, need: Need, p: &mut Diagnostics) {
     let attribute = format!("parameters.{word}");
     let text = match &node.value {
         // What is written as a number is a text here: permissions, a command that is one.

@@ -3,7 +3,7 @@
 //!
 //! The words only; what a token is allowed is decided where requests come in.
 
-use crate::objects::read::{Fields, Problems, members, texts};
+use crate::objects::read::{Diagnostics, Fields, members, texts};
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -136,7 +136,7 @@ pub enum Grant {
 }
 
 /// Takes what a tenant and the API's root both may say.
-pub(super) fn access(f: &mut Fields<'_>, p: &mut Problems) -> Access {
+pub(super) fn access(f: &mut Fields<'_>, p: &mut Diagnostics) -> Access {
     Access {
         access_rules: f.texts("access-rules", p).unwrap_or_default(),
         admin_rules: Vec::new(),
@@ -149,7 +149,7 @@ pub(super) fn access(f: &mut Fields<'_>, p: &mut Problems) -> Access {
     }
 }
 
-fn role_mappings(node: &Node, p: &mut Problems) -> BTreeMap<String, Vec<String>> {
+fn role_mappings(node: &Node, p: &mut Diagnostics) -> BTreeMap<String, Vec<String>> {
     let Some(mut rules) = Fields::of(node, "role-mappings", p) else {
         return BTreeMap::new();
     };
@@ -160,7 +160,7 @@ fn role_mappings(node: &Node, p: &mut Problems) -> BTreeMap<String, Vec<String>>
     found
 }
 
-pub(super) fn rule(body: &Node, p: &mut Problems) -> Option<AuthorizationRule> {
+pub(super) fn rule(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRule> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
     let conditions = f.required("conditions", p).map(|node| {
@@ -174,7 +174,7 @@ pub(super) fn rule(body: &Node, p: &mut Problems) -> Option<AuthorizationRule> {
     Some(AuthorizationRule { name: name?, conditions: conditions? })
 }
 
-pub(super) fn role(body: &Node, p: &mut Problems) -> Option<AuthorizationRole> {
+pub(super) fn role(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRole> {
     let mut f = Fields::of(body, "", p)?;
     let name_node = f.peek("name");
     let name = f.required_name("name", p);
@@ -192,7 +192,7 @@ pub(super) fn role(body: &Node, p: &mut Problems) -> Option<AuthorizationRole> {
     Some(AuthorizationRole { name, permissions: permissions? })
 }
 
-fn permissions(node: &Node, p: &mut Problems) -> Option<BTreeMap<Permission, Grant>> {
+fn permissions(node: &Node, p: &mut Diagnostics) -> Option<BTreeMap<Permission, Grant>> {
     let mut f = Fields::of(node, "permissions", p)?;
     let mut found = BTreeMap::new();
     for (word, permission) in Permission::WORDS {
@@ -216,7 +216,7 @@ fn permissions(node: &Node, p: &mut Problems) -> Option<BTreeMap<Permission, Gra
     Some(found)
 }
 
-fn conditions(node: &Node, path: &str, p: &mut Problems) -> Option<Grant> {
+fn conditions(node: &Node, path: &str, p: &mut Diagnostics) -> Option<Grant> {
     let mut f = Fields::of(node, path, p)?;
     let inner_path = f.path("conditions");
     let node = f.take("conditions");

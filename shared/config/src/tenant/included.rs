@@ -6,12 +6,12 @@
 //! ([`TenantConfig::beside`]). The files are no part of it: a job without `run` looks for its
 //! playbook at a repository's root too, and `base.yaml`, which defines the job `base`, is none.
 
-use super::{SYSTEM, TenantConfig, place_of};
+use super::{SYSTEM, TenantConfig, span_of_text};
 use crate::ConfigError;
-use crate::error::{Problem, ProblemKind};
+use crate::error::{Diagnostic, DiagnosticKind};
 use crate::fragment::{Fragment, Source, SourceFile};
-use crate::objects::read::{Fields, Problems, members, text};
-use crate::objects::{Place, Stanza};
+use crate::objects::read::{Diagnostics, Fields, members, text};
+use crate::objects::{Span, Stanza};
 use crate::yaml::{self, Mark, Node};
 use sluice_model::ProjectName;
 use sluice_model::git::BranchKey;
@@ -70,20 +70,21 @@ impl TenantConfig {
     }
 
     /// Returns what is told of a file that is not there.
-    fn missing(&self, name: &str, main: &str) -> Problem {
+    fn missing(&self, name: &str, main: &str) -> Diagnostic {
         let message = format!(
             "The tenant includes \"{name}\", and there is no such file beside the main configuration: put it there and store both with `sluice tenant load`"
         );
-        let start = Place { start: Mark(1, 1), end: Mark(1, 1) };
+        let start = Span { start: Mark(1, 1), end: Mark(1, 1) };
         let stanza =
             yaml::compose(main).ok().and_then(|root| stanza_of(&root, self.name.as_str()).cloned());
-        let place = stanza.as_ref().map_or(start, |stanza| place_of(stanza, "include", name));
-        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message)
-            .about("include");
-        let problem = problem.in_stanza(&format!("tenant {}", self.name));
+        let span = stanza.as_ref().map_or(start, |stanza| span_of_text(stanza, "include", name));
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message)
+                .about("include");
+        let diagnostic = diagnostic.in_stanza(&format!("tenant {}", self.name));
         match stanza {
-            Some(stanza) => problem.from_stanza_at(stanza.start),
-            None => problem,
+            Some(stanza) => diagnostic.from_stanza_at(stanza.start),
+            None => diagnostic,
         }
     }
 }
@@ -112,16 +113,17 @@ pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
                     "The {kind} \"{}\" is also defined in {first}: files beside one main configuration are one project to all tenants, so give it another name",
                     object.name
                 );
-                let problem = Problem::new(
-                    ProblemKind::Duplicate,
-                    object.place.start,
-                    object.place.end,
+                let diagnostic = Diagnostic::new(
+                    DiagnosticKind::Duplicate,
+                    object.span.start,
+                    object.span.end,
                     message,
                 );
-                found
-                    .push(file.source.error(
-                        problem.in_stanza(&format!("{kind} {}", object.name)).about("name"),
-                    ));
+                found.push(
+                    file.source.error(
+                        diagnostic.in_stanza(&format!("{kind} {}", object.name)).about("name"),
+                    ),
+                );
             }
         }
     }
@@ -140,7 +142,7 @@ fn stanza_of<'n>(root: &'n Node, name: &str) -> Option<&'n Node> {
 
 /// Takes the names of the files that a tenant includes: paths from where the main configuration
 /// lies, and none out of there.
-pub(super) fn files(f: &mut Fields<'_>, p: &mut Problems) -> Vec<String> {
+pub(super) fn files(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for member in f.take("include").map(members).unwrap_or_default() {
         let Some(path) = text(member, "include", p) else { continue };
@@ -223,18 +225,18 @@ mod tests {
         let found = layout(&tenants[0], &[("global.yaml", "- job: {name: base, parent: null}\n")]);
         for layout in [&found, &Layout::from_bytes(&found.to_bytes()).unwrap()] {
             let [error] = layout.errors() else { panic!("{:?}", layout.errors()) };
-            assert_eq!((error.path.as_str(), error.problem.start), ("main.yaml", Mark(6, 9)));
+            assert_eq!((error.path.as_str(), error.diagnostic.start), ("main.yaml", Mark(6, 9)));
             assert!(
                 error
-                    .problem
+                    .diagnostic
                     .message
                     .starts_with("The tenant includes \"sub/one.yaml\", and there is no such file")
             );
-            assert_eq!(error.problem.stanza, "tenant one");
+            assert_eq!(error.diagnostic.stanza, "tenant one");
             assert_eq!(layout.job_names().collect::<Vec<_>>(), ["base"]);
         }
         let two = layout(&tenants[1], &[]);
-        assert_eq!(two.errors()[0].problem.start, Mark(9, 12));
+        assert_eq!(two.errors()[0].diagnostic.start, Mark(9, 12));
         let mended = layout(&tenants[1], &[("global.yaml", "")]);
         assert!(mended.errors().is_empty() && mended.id() != two.id(), "{:?}", mended.errors());
     }
@@ -254,7 +256,7 @@ mod tests {
         let (without, one, other) = (layout(&tenants[1], &files), with("1"), with("2"));
         assert!(without.id() != one.id() && one.id() != other.id());
         assert_eq!(with("1").id(), one.id());
-        assert!(other.moved_since(&one).is_main && !with("1").moved_since(&one).is_main);
+        assert!(other.changes_since(&one).main_config_changed && !with("1").changes_since(&one).main_config_changed);
         let opened = Layout::from_bytes(&one.to_bytes()).unwrap();
         assert_eq!(opened.tenant().beside, one.tenant().beside);
         assert!(Layout::from_bytes(&without.to_bytes()).unwrap().tenant().beside.is_none());
@@ -279,9 +281,9 @@ mod tests {
         );
         let found = included_collisions(&[one, other]);
         let [error] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((error.path.as_str(), error.problem.start.line()), ("b.yaml", 3));
+        assert_eq!((error.path.as_str(), error.diagnostic.start.line()), ("b.yaml", 3));
         assert!(
-            error.problem.message.starts_with("The label \"small\" is also defined in a.yaml"),
+            error.diagnostic.message.starts_with("The label \"small\" is also defined in a.yaml"),
             "{error}"
         );
     }

@@ -13,11 +13,11 @@ pub use included::{included_branch, included_collisions, included_project};
 
 use crate::Pattern;
 use crate::connection::Connections;
-use crate::error::{ConfigError, Problem, ProblemKind};
+use crate::error::{ConfigError, Diagnostic, DiagnosticKind};
 use crate::fragment::Trust;
 use crate::job::freeze::{ANSIBLE_VERSIONS, is_ansible_version};
-use crate::objects::read::{Fields, Problems, members};
-use crate::objects::{ObjectKind, Place, split};
+use crate::objects::read::{Diagnostics, Fields, members};
+use crate::objects::{ObjectKind, Span, split};
 use crate::yaml::{self, Node, Value};
 use serde::{Deserialize, Serialize};
 use sluice_model::git::BranchState;
@@ -284,15 +284,18 @@ pub fn parse_main(
     connections: &Connections,
 ) -> (MainConfig, Vec<ConfigError>) {
     let mut config = MainConfig::default();
-    let mut problems = Vec::new();
+    let mut diagnostics = Vec::new();
     match yaml::compose(text) {
-        Err(cause) => {
-            problems.push(Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message))
-        }
+        Err(cause) => diagnostics.push(Diagnostic::new(
+            DiagnosticKind::Syntax,
+            cause.mark,
+            cause.mark,
+            cause.message,
+        )),
         Ok(root) if root.is_null() => {}
         Ok(root) => match root.as_list() {
-            None => problems.push(Problem::new(
-                ProblemKind::Syntax,
+            None => diagnostics.push(Diagnostic::new(
+                DiagnosticKind::Syntax,
                 root.start,
                 root.end,
                 "the tenants' file must be a list of stanzas",
@@ -303,54 +306,60 @@ pub fn parse_main(
                     let is_api_root = member.get("api-root").is_some();
                     if is_api_root && root_stanza.is_some() {
                         let message = "api-root is already defined";
-                        let problem =
-                            Problem::new(ProblemKind::Duplicate, member.start, member.end, message);
-                        problems.push(problem.in_stanza("api-root"));
+                        let diagnostic = Diagnostic::new(
+                            DiagnosticKind::Duplicate,
+                            member.start,
+                            member.end,
+                            message,
+                        );
+                        diagnostics.push(diagnostic.in_stanza("api-root"));
                         continue;
                     }
                     if is_api_root {
                         root_stanza = Some(member);
                     }
                     let (mut p, before) = (
-                        Problems { start: Some(member.start), ..Problems::default() },
+                        Diagnostics { start: Some(member.start), ..Diagnostics::default() },
                         config.tenants.len(),
                     );
                     stanza(member, connections, &mut config, &mut p);
-                    problems.extend(p.list);
+                    diagnostics.extend(p.list);
                     stanzas.extend((config.tenants.len() > before).then_some(member));
                 }
-                problems.extend(names(&mut config, &stanzas));
-                problems.extend(
+                diagnostics.extend(names(&mut config, &stanzas));
+                diagnostics.extend(
                     root_stanza.map(|stanza| names_of_root(&config, stanza)).unwrap_or_default(),
                 );
             }
         },
     }
-    let place = |problem| ConfigError {
+    let locate = |diagnostic| ConfigError {
         connection: "".into(),
         project: "".into(),
         branch: "".into(),
         path: path.to_owned(),
-        problem,
+        diagnostic,
     };
-    (config, problems.into_iter().map(place).collect())
+    (config, diagnostics.into_iter().map(locate).collect())
 }
 
 /// Follows what tenants name of the rest of the file, wherever in it that stands.
-fn names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Problem> {
-    let mut problems = Vec::new();
+fn names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
     let MainConfig { tenants, authorization_rules, authorization_roles, global_semaphores, .. } =
         config;
     let roles = role_names(authorization_roles);
     for (tenant, stanza) in tenants.iter_mut().zip(stanzas) {
         let mut unknown = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
             let message = format!("The {what} \"{name}\" was not found.");
-            let place = place_of(stanza, attribute, name);
-            let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message)
-                .about(attribute);
-            let problem =
-                problem.in_stanza(&format!("tenant {}", tenant.name)).from_stanza_at(stanza.start);
-            problems.push(problem.suggesting(name, known));
+            let span = span_of_text(stanza, attribute, name);
+            let diagnostic =
+                Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message)
+                    .about(attribute);
+            let diagnostic = diagnostic
+                .in_stanza(&format!("tenant {}", tenant.name))
+                .from_stanza_at(stanza.start);
+            diagnostics.push(diagnostic.suggesting(name, known));
         };
         for name in &tenant.semaphores {
             match global_semaphores.get(name) {
@@ -377,7 +386,7 @@ fn names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Problem> {
             unknown("role-mappings", "authorization role", name, roles.clone());
         }
     }
-    problems
+    diagnostics
 }
 
 /// Returns the names of all roles: those that the file defines, and those that there are anyway.
@@ -386,29 +395,30 @@ fn role_names(defined: &BTreeMap<String, AuthorizationRole>) -> Vec<&str> {
 }
 
 /// Follows what `api-root` names of the rest of the file.
-fn names_of_root(config: &MainConfig, stanza: &Node) -> Vec<Problem> {
+fn names_of_root(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
     let (rules, roles) = (&config.authorization_rules, role_names(&config.authorization_roles));
-    let problem = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
+    let diagnostic = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
         let message = format!("The {what} \"{name}\" was not found.");
-        let place = place_of(stanza, attribute, name);
-        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message)
-            .about(attribute);
-        problem.in_stanza("api-root").from_stanza_at(stanza.start).suggesting(name, known)
+        let span = span_of_text(stanza, attribute, name);
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message)
+                .about(attribute);
+        diagnostic.in_stanza("api-root").from_stanza_at(stanza.start).suggesting(name, known)
     };
     let unknown_rules = config.api_root.rules().filter(|(_, name)| !rules.contains_key(*name));
     let known_rules = || rules.keys().map(String::as_str).collect();
     let unknown_roles = config.api_root.roles().filter(|name| !roles.contains(name));
     unknown_rules
-        .map(|(attribute, name)| problem(attribute, "authorization rule", name, known_rules()))
+        .map(|(attribute, name)| diagnostic(attribute, "authorization rule", name, known_rules()))
         .chain(
             unknown_roles
-                .map(|name| problem("role-mappings", "authorization role", name, roles.clone())),
+                .map(|name| diagnostic("role-mappings", "authorization role", name, roles.clone())),
         )
         .collect()
 }
 
 /// Returns where an attribute of a stanza says a text; the whole stanza where that is not known.
-fn place_of(stanza: &Node, attribute: &str, text: &str) -> Place {
+fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
     fn find<'n>(node: &'n Node, text: &str) -> Option<&'n Node> {
         match &node.value {
             Value::Text(found) => (found == text).then_some(node),
@@ -426,14 +436,14 @@ fn place_of(stanza: &Node, attribute: &str, text: &str) -> Place {
         .map(|(_, body)| body)
         .filter(|body| !body.is_null());
     let said = body.unwrap_or(stanza).get(attribute).and_then(|node| find(node, text));
-    Place::of(said.unwrap_or(stanza))
+    Span::of(said.unwrap_or(stanza))
 }
 
 fn stanza(
     member: &Node,
     connections: &Connections,
     config: &mut MainConfig,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Option<()> {
     let (word, body, _) = split(member, p)?;
     let name = body.get("name").and_then(Node::as_text).unwrap_or_default().to_owned();
@@ -443,7 +453,12 @@ fn stanza(
             let tenant = tenant(&body, connections, p)?;
             if config.tenants.iter().any(|other| other.name == tenant.name) {
                 let message = format!("Tenant \"{}\" is already defined", tenant.name);
-                p.add(Problem::new(ProblemKind::Duplicate, member.start, member.end, message));
+                p.add(Diagnostic::new(
+                    DiagnosticKind::Duplicate,
+                    member.start,
+                    member.end,
+                    message,
+                ));
                 return None;
             }
             config.tenants.push(tenant);
@@ -479,7 +494,7 @@ fn stanza(
             ];
             let message = format!("\"{other}\" is not a stanza of the tenants' file");
             p.add(
-                Problem::new(ProblemKind::Syntax, member.start, member.end, message)
+                Diagnostic::new(DiagnosticKind::Syntax, member.start, member.end, message)
                     .suggesting(other, known),
             );
         }
@@ -487,7 +502,7 @@ fn stanza(
     Some(())
 }
 
-fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<TenantConfig> {
+fn tenant(body: &Node, connections: &Connections, p: &mut Diagnostics) -> Option<TenantConfig> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
     let mut tenant = TenantConfig::new(name.as_deref().unwrap_or_default());
@@ -528,7 +543,7 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
 
 /// Takes the version of Ansible that jobs without one have: no job could run with one that there is
 /// none of.
-fn default_ansible_version(f: &mut Fields<'_>, p: &mut Problems) -> Option<String> {
+fn default_ansible_version(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let attribute = "default-ansible-version";
     let node = f.peek(attribute);
     let version = f.version(attribute, p)?;
@@ -538,7 +553,8 @@ fn default_ansible_version(f: &mut Fields<'_>, p: &mut Problems) -> Option<Strin
             ANSIBLE_VERSIONS.join(" and ")
         );
         p.add(
-            Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about(attribute),
+            Diagnostic::new(DiagnosticKind::UnknownName, node.start, node.end, message)
+                .about(attribute),
         );
     }
     Some(version)
@@ -550,7 +566,7 @@ fn allowed_connections(
     f: &mut Fields<'_>,
     attribute: &'static str,
     connections: &Connections,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) -> Option<Vec<String>> {
     let nodes = f.peek(attribute).map(members).unwrap_or_default();
     for node in nodes {
@@ -559,10 +575,11 @@ fn allowed_connections(
         };
         let message =
             format!("Unknown connection named \"{name}\", so \"{attribute}\" allows nothing by it");
-        let problem =
-            Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about(attribute);
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::UnknownName, node.start, node.end, message)
+                .about(attribute);
         let known = connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"]);
-        p.add(problem.suggesting(name, known).as_warning());
+        p.add(diagnostic.suggesting(name, known).as_warning());
     }
     f.texts(attribute, p)
 }
@@ -574,21 +591,21 @@ fn once<T>(
     value: T,
     word: &str,
     member: &Node,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) {
     match into.entry(name) {
-        Entry::Vacant(place) => {
-            place.insert(value);
+        Entry::Vacant(vacant) => {
+            vacant.insert(value);
         }
         Entry::Occupied(known) => {
             let message = format!("{word} \"{}\" is already defined", known.key());
-            p.add(Problem::new(ProblemKind::Duplicate, member.start, member.end, message));
+            p.add(Diagnostic::new(DiagnosticKind::Duplicate, member.start, member.end, message));
         }
     }
 }
 
 /// Takes a limit that there is also where nothing is said of it; -1 is Zuul's word for none.
-fn limit(f: &mut Fields<'_>, name: &'static str, usual: u32, p: &mut Problems) -> Option<u32> {
+fn limit(f: &mut Fields<'_>, name: &'static str, usual: u32, p: &mut Diagnostics) -> Option<u32> {
     if f.peek(name).is_some_and(|node| node.value == Value::Int(-1)) {
         f.take(name);
         return None;

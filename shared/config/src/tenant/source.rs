@@ -3,10 +3,10 @@
 
 use super::{SYSTEM, TenantConfig, TenantProject, included_project};
 use crate::connection::Connections;
-use crate::error::{Problem, ProblemKind};
+use crate::error::{Diagnostic, DiagnosticKind};
 use crate::fragment::{ROOTS, Trust};
 use crate::objects::ObjectKind;
-use crate::objects::read::{Fields, Problems, members};
+use crate::objects::read::{Diagnostics, Fields, members};
 use crate::yaml::{Node, Value};
 use sluice_model::ProjectName;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ pub(super) fn sources(
     sources: &Node,
     connections: &Connections,
     tenant: &mut TenantConfig,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) {
     let Some(mut all) = Fields::of(sources, "source", p) else {
         return;
@@ -28,8 +28,8 @@ pub(super) fn sources(
             let key =
                 keys.into_iter().find(|key| key.as_text() == Some(connection)).unwrap_or(node);
             p.add(
-                Problem::new(
-                    ProblemKind::UnknownName,
+                Diagnostic::new(
+                    DiagnosticKind::UnknownName,
                     key.start,
                     key.end,
                     format!("Unknown connection named \"{connection}\""),
@@ -57,7 +57,8 @@ pub(super) fn sources(
         if tenant.project(&project.name).is_some() {
             let message = format!("Project {} is already in the tenant", project.name);
             p.add(
-                Problem::new(ProblemKind::Duplicate, node.start, node.end, message).about("source"),
+                Diagnostic::new(DiagnosticKind::Duplicate, node.start, node.end, message)
+                    .about("source"),
             );
         } else {
             configuring.extend(
@@ -90,7 +91,7 @@ fn said<'n>(member: &'n Node, word: &str) -> &'n [Node] {
 
 /// Warns of expressions by which a project would configure config projects alone: no untrusted
 /// project has a say in those.
-fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Problems) {
+fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Diagnostics) {
     let Some(project) = tenant.project(name) else { return };
     let nodes = said(member, "configure-projects");
     // Of expressions with a mistake nobody knows whom they mean.
@@ -107,8 +108,9 @@ fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut P
             let message = format!(
                 "\"configure-projects\" allows nothing by this: it means {first}, and no untrusted project configures a config project"
             );
-            let problem = Problem::new(ProblemKind::NotPermitted, node.start, node.end, message);
-            p.add(problem.about("configure-projects").as_warning());
+            let diagnostic =
+                Diagnostic::new(DiagnosticKind::NotPermitted, node.start, node.end, message);
+            p.add(diagnostic.about("configure-projects").as_warning());
         }
     }
 }
@@ -120,14 +122,15 @@ fn shadow<'n>(
     member: &Node,
     known: &BTreeSet<&str>,
     short: impl Iterator<Item = &'n str> + Clone,
-    p: &mut Problems,
+    p: &mut Diagnostics,
 ) {
     for node in said(member, "shadow") {
         let Some(name) = node.as_text().filter(|name| !known.contains(name)) else { continue };
         let message = format!("The project \"{name}\" was not found.");
-        let problem =
-            Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about("shadow");
-        p.add(problem.suggesting(name, short.clone()));
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::UnknownName, node.start, node.end, message)
+                .about("shadow");
+        p.add(diagnostic.suggesting(name, short.clone()));
     }
 }
 
@@ -150,7 +153,7 @@ impl ListReader<'_> {
         node: &'n Node,
         trust: Trust,
         found: &mut Vec<(&'n Node, TenantProject)>,
-        p: &mut Problems,
+        p: &mut Diagnostics,
     ) {
         for member in members(node) {
             if member.get("projects").is_none() {
@@ -182,7 +185,7 @@ impl ListReader<'_> {
         trust: Trust,
         group: &GroupDefaults,
         found: &mut Vec<(&'n Node, TenantProject)>,
-        p: &mut Problems,
+        p: &mut Diagnostics,
     ) {
         let (name, attributes) = match &node.value {
             Value::Text(name) => (name.as_str(), None),
@@ -210,7 +213,7 @@ impl ListReader<'_> {
                 self.connection
             );
             p.add(
-                Problem::new(ProblemKind::NotPermitted, node.start, node.end, message)
+                Diagnostic::new(DiagnosticKind::NotPermitted, node.start, node.end, message)
                     .about("source"),
             );
             return;
@@ -250,7 +253,7 @@ impl ListReader<'_> {
     }
 }
 
-fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut Problems) {
+fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut Diagnostics) {
     project.shadow = f.texts("shadow", p).unwrap_or_default();
     for member in f.peek("extra-config-paths").map(members).unwrap_or_default() {
         if member.as_text().is_some_and(|path| ROOTS.contains(&path)) {
@@ -288,7 +291,7 @@ fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut P
     }
 }
 
-fn kinds(attribute: &str, node: &Node, p: &mut Problems) -> Vec<ObjectKind> {
+fn kinds(attribute: &str, node: &Node, p: &mut Diagnostics) -> Vec<ObjectKind> {
     let mut found = Vec::new();
     for member in members(node) {
         let text = member.as_text().unwrap_or_default();
@@ -302,7 +305,7 @@ fn kinds(attribute: &str, node: &Node, p: &mut Problems) -> Vec<ObjectKind> {
                 );
                 let known = ObjectKind::WORDS.iter().map(|(name, _)| *name);
                 p.add(
-                    Problem::new(ProblemKind::Syntax, member.start, member.end, message)
+                    Diagnostic::new(DiagnosticKind::Syntax, member.start, member.end, message)
                         .about(attribute)
                         .suggesting(text, known),
                 );

@@ -1,50 +1,51 @@
-//! What a check sees of the names that a stanza asks for.
+//! Name lookups of the reference checks. They record which names a stanza references.
 
 use super::super::Layout;
-use super::super::barriers::Barriers;
-use super::super::shelf::{Unit, short_hash};
+use super::super::inheritance_rules::InheritanceRules;
+use super::super::symbol_table::{StanzaId, short_hash};
 use super::NOOP;
-use super::parents::Above;
-use crate::error::Hints;
+use super::parents::Ancestor;
+use crate::error::SuggestionBudget;
 use crate::objects::{Alternative, NodesetBody, ObjectKind, ProviderObject, SecretStanza};
 use sluice_model::ProjectName;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// What a check can see of another object. Checks read names through [`Names`] only, so that an
-/// overlay knows what to check again: whatever asked for a name of which this changed.
+/// The facts that a check can see about a name.
+///
+/// Checks look up names through [`Names`] only. So an overlay can check exactly the stanzas again
+/// that reference a name whose facts changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::layout) enum Facts {
-    /// Nothing bears the name.
-    Absent,
-    /// A job, and what it is to others.
-    Job(Rc<Barriers>),
-    /// An image, and the project that it belongs to.
+    /// The name is undefined.
+    Undefined,
+    /// A job and its inheritance rules.
+    Job(Rc<InheritanceRules>),
+    /// An image and the project that defines it.
     Image(ProjectName),
-    /// A secret, and the project it belongs to.
+    /// A secret and the project that defines it.
     Secret(ProjectName),
-    /// A nodeset: the nodesets that it names, and how many it gives itself.
+    /// A nodeset: the nodesets it names, and the number of alternatives it defines itself.
     Nodeset(Vec<String>, usize),
-    /// Something of another kind.
+    /// An object of another kind.
     Present,
 }
 
-/// Returns what a check can see of a name.
+/// Returns the facts about a name.
 pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) -> Facts {
     match kind {
-        ObjectKind::Job => {
-            Barriers::of(layout, name).map_or(Facts::Absent, |job| Facts::Job(Rc::new(job)))
-        }
+        ObjectKind::Job => InheritanceRules::of(layout, name)
+            .map_or(Facts::Undefined, |job| Facts::Job(Rc::new(job))),
         ObjectKind::Secret => match layout.one::<SecretStanza>(kind, name) {
-            Some(found) => Facts::Secret(found.source().project.clone()),
-            None => Facts::Absent,
+            Some(rules) => Facts::Secret(rules.source().project.clone()),
+            None => Facts::Undefined,
         },
         ObjectKind::Image => match layout.one::<ProviderObject>(kind, name) {
-            Some(found) => Facts::Image(found.source().project.clone()),
-            None => Facts::Absent,
+            Some(rules) => Facts::Image(rules.source().project.clone()),
+            None => Facts::Undefined,
         },
-        ObjectKind::Nodeset => match layout.nodeset(name).map(|found| &found.object.body) {
-            None => Facts::Absent,
+        ObjectKind::Nodeset => match layout.nodeset(name).map(|rules| &rules.object.body) {
+            None => Facts::Undefined,
             Some(NodesetBody::Nodes(_)) => Facts::Nodeset(Vec::new(), 1),
             Some(NodesetBody::Alternatives(list)) => {
                 let mut named = Vec::new();
@@ -57,82 +58,93 @@ pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) ->
                 Facts::Nodeset(named, own)
             }
         },
-        _ if stands(layout, kind, name) => Facts::Present,
-        _ => Facts::Absent,
+        _ if is_defined(layout, kind, name) => Facts::Present,
+        _ => Facts::Undefined,
     }
 }
 
-/// Returns whether something stands under a name.
-fn stands(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
+/// Returns whether a name is defined.
+fn is_defined(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
     layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
 }
 
-/// What was found of jobs while stanzas are checked, by name: each is asked for by many, and has
-/// perhaps many definitions.
+/// Cached lookups of jobs by name. Many stanzas reference the same job, which may have many
+/// definitions.
 #[derive(Default)]
-pub(super) struct Jobs {
-    /// What each is to others.
-    found: HashMap<String, Option<Rc<Barriers>>>,
-    /// Parents with those above them.
-    pub(super) above: HashMap<String, Rc<[Above]>>,
+pub(super) struct JobCache {
+    /// The inheritance rules; `None` for undefined jobs.
+    rules: HashMap<String, Option<Rc<InheritanceRules>>>,
+    /// Jobs with their ancestors.
+    pub(super) ancestors: HashMap<String, Rc<[Ancestor]>>,
 }
 
-/// The names of a layout, for one stanza that is checked; remembers what was asked for.
-pub(super) struct Names<'c> {
+/// Looks up names for one stanza and records the references.
+pub(super) struct NameLookup<'c> {
+    /// The layout.
     pub(super) layout: &'c Layout,
-    pub(super) unit: Unit,
-    pub(super) asked: &'c mut Vec<(u32, Unit)>,
-    pub(super) jobs: &'c mut Jobs,
-    pub(super) hints: &'c Hints,
-    /// What nothing bears, where somebody wants to know.
-    pub(super) absent: Option<&'c mut BTreeSet<(ObjectKind, String)>>,
+    /// The stanza that is checked.
+    pub(super) stanza_id: StanzaId,
+    /// The recorded references: hashes of names with the stanza.
+    pub(super) references: &'c mut Vec<(u32, StanzaId)>,
+    /// The cache of job lookups.
+    pub(super) jobs: &'c mut JobCache,
+    /// The budget for suggestions.
+    pub(super) hints: &'c SuggestionBudget,
+    /// Collects undefined names, if given.
+    pub(super) undefined: Option<&'c mut BTreeSet<(ObjectKind, String)>>,
 }
 
-impl<'c> Names<'c> {
+impl<'c> NameLookup<'c> {
     pub(super) fn facts(&mut self, kind: ObjectKind, name: &str) -> Facts {
         let facts = match kind {
-            ObjectKind::Job => self.job(name).map_or(Facts::Absent, Facts::Job),
+            ObjectKind::Job => self.job(name).map_or(Facts::Undefined, Facts::Job),
             _ => facts(self.layout, kind, name),
         };
-        self.ask(kind, name, facts != Facts::Absent);
+        self.record(kind, name, facts != Facts::Undefined);
         facts
     }
 
-    /// Returns what a job is to others, of a name that the stanza asks for besides.
-    pub(super) fn job(&mut self, name: &str) -> Option<Rc<Barriers>> {
-        if let Some(known) = self.jobs.found.get(name) {
-            return known.clone();
+    /// Returns the inheritance rules of a job without recording a reference; `None` if it is
+    /// undefined.
+    pub(super) fn job(&mut self, name: &str) -> Option<Rc<InheritanceRules>> {
+        if let Some(names) = self.jobs.rules.get(name) {
+            return names.clone();
         }
-        let found = Barriers::of(self.layout, name).map(Rc::new);
-        self.jobs.found.insert(name.to_owned(), found.clone());
-        found
+        let rules = InheritanceRules::of(self.layout, name).map(Rc::new);
+        self.jobs.rules.insert(name.to_owned(), rules.clone());
+        rules
     }
 
     pub(super) fn has(&mut self, kind: ObjectKind, name: &str) -> bool {
         !self.under(kind, name).is_empty()
     }
 
-    /// Returns what stands under a name.
-    pub(super) fn under(&mut self, kind: ObjectKind, name: &str) -> &'c [Unit] {
+    /// Returns the definitions of a name and records the reference.
+    pub(super) fn under(&mut self, kind: ObjectKind, name: &str) -> &'c [StanzaId] {
         let layout = self.layout;
-        let units =
+        let stanza_ids =
             layout.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
-        self.ask(kind, name, !units.is_empty());
-        units
+        self.record(kind, name, !stanza_ids.is_empty());
+        stanza_ids
     }
 
-    /// Remembers that the stanza asked for a name, under which something stands or does not.
-    pub(super) fn ask(&mut self, kind: ObjectKind, name: &str, stands: bool) {
-        self.asked.push((short_hash(kind, name), self.unit));
-        // What is built in is borne by nothing else.
+    /// Records that the stanza references a name, and whether that name is defined.
+    pub(super) fn record(&mut self, kind: ObjectKind, name: &str, is_defined: bool) {
+        self.references.push((short_hash(kind, name), self.stanza_id));
+        // The built-in job needs no definition.
         let is_built_in = kind == ObjectKind::Job && name == NOOP;
-        if let Some(absent) = self.absent.as_deref_mut().filter(|_| !stands && !is_built_in) {
-            absent.insert((kind, name.to_owned()));
+        if let Some(undefined) =
+            self.undefined.as_deref_mut().filter(|_| !is_defined && !is_built_in)
+        {
+            undefined.insert((kind, name.to_owned()));
         }
     }
 
-    /// Returns all names of a kind, to suggest one of them.
-    pub(super) fn known(&self, kind: ObjectKind) -> impl Iterator<Item = &'c str> + use<'c> {
+    /// Returns all defined names of a kind, for suggestions.
+    pub(super) fn defined_names(
+        &self,
+        kind: ObjectKind,
+    ) -> impl Iterator<Item = &'c str> + use<'c> {
         self.layout.names(kind)
     }
 }

@@ -1,77 +1,81 @@
-//! Jobs that inherit from themselves, through others.
+//! Finds jobs that inherit from themselves through other jobs.
 
-use super::super::barriers::Barriers;
+use super::super::inheritance_rules::InheritanceRules;
 use super::Check;
-use super::names::Names;
+use super::names::NameLookup;
 use crate::objects::ObjectKind;
 use std::iter::successors;
 use std::rc::Rc;
 
-/// Jobs that are looked at above one. Whoever has more of them above is told when the job is
-/// frozen.
-const ABOVE_MAX: usize = 50;
-/// Parents of which those above are kept, since many jobs have the same. Of others they are looked
-/// for again.
-const KEPT_MAX: usize = 1_000;
+/// Maximum number of ancestors searched. A deeper cycle is reported when the job is frozen.
+const ANCESTORS_MAX: usize = 50;
+/// Maximum number of jobs whose ancestors are cached. The ancestors of other jobs are searched
+/// again.
+const CACHED_MAX: usize = 1_000;
 
-/// A job above others, or the first of these.
-pub(super) struct Above {
+/// An ancestor of a job, or the job itself at the start of the list.
+pub(super) struct Ancestor {
+    /// The name of the job.
     name: String,
-    /// The number of the one below it; `None` of the first.
-    below: Option<usize>,
-    /// What it is to others; `None` where nothing bears the name.
-    found: Option<Rc<Barriers>>,
+    /// The index of the child that leads to it; `None` for the first.
+    child: Option<usize>,
+    /// Its inheritance rules; `None` if it is undefined.
+    rules: Option<Rc<InheritanceRules>>,
 }
 
 impl Check<'_> {
-    /// Returns the shortest way from a job to itself, through its parent and those that these
-    /// inherit from wherever they run: such a job runs nowhere.
-    pub(super) fn way_back(&mut self, job: &str, parent: &str) -> Option<Vec<String>> {
-        let all = self.names.above(parent);
-        let comes_back =
-            |one: &Above| one.found.as_ref().is_some_and(|found| found.parents.contains(job));
-        let last = all.iter().position(comes_back);
-        // Nothing is asked for above the one that comes back to the job.
-        for one in all.iter().skip(1).take_while(|one| last.is_none() || one.below < last) {
-            self.names.ask(ObjectKind::Job, &one.name, one.found.is_some());
+    /// Returns the shortest inheritance cycle from a job through its parent back to the job,
+    /// following parents that apply on every branch. Such a job can run nowhere.
+    pub(super) fn cycle_through(&mut self, job: &str, parent: &str) -> Option<Vec<String>> {
+        let all = self.names.ancestors(parent);
+        let closes_cycle = |one: &Ancestor| {
+            one.rules.as_ref().is_some_and(|rules| rules.certain_parents.contains(job))
+        };
+        let last = all.iter().position(closes_cycle);
+        // Only the ancestors up to the end of the cycle are references of the stanza.
+        for one in all.iter().skip(1).take_while(|one| last.is_none() || one.child < last) {
+            self.names.record(ObjectKind::Job, &one.name, one.rules.is_some());
         }
-        Some(way(job, all.get(last?)?, &all))
+        Some(cycle_path(job, all.get(last?)?, &all))
     }
 }
 
-impl Names<'_> {
-    /// Returns a job and those that it inherits from wherever it runs, directly and through others,
-    /// the nearest first.
-    fn above(&mut self, job: &str) -> Rc<[Above]> {
-        if let Some(known) = self.jobs.above.get(job) {
-            return Rc::clone(known);
+impl NameLookup<'_> {
+    /// Returns a job and its ancestors that apply on every branch, the nearest first. Cached.
+    fn ancestors(&mut self, job: &str) -> Rc<[Ancestor]> {
+        if let Some(cached) = self.jobs.ancestors.get(job) {
+            return Rc::clone(cached);
         }
-        let mut all = vec![Above { name: job.to_owned(), below: None, found: self.job(job) }];
+        let mut all = vec![Ancestor { name: job.to_owned(), child: None, rules: self.job(job) }];
         let mut here = 0;
-        while let Some(found) = all.get(here).map(|one| one.found.clone()) {
-            for one in found.iter().flat_map(|found| &found.parents) {
-                if all.len() > ABOVE_MAX {
+        while let Some(rules) = all.get(here).map(|one| one.rules.clone()) {
+            for one in rules.iter().flat_map(|rules| &rules.certain_parents) {
+                if all.len() > ANCESTORS_MAX {
                     break;
                 }
-                if all.iter().all(|known| known.name != *one) {
-                    all.push(Above { name: one.clone(), below: Some(here), found: self.job(one) });
+                if all.iter().all(|cached| cached.name != *one) {
+                    all.push(Ancestor {
+                        name: one.clone(),
+                        child: Some(here),
+                        rules: self.job(one),
+                    });
                 }
             }
             here += 1;
         }
-        let all: Rc<[Above]> = all.into();
-        if self.jobs.above.len() < KEPT_MAX {
-            self.jobs.above.insert(job.to_owned(), Rc::clone(&all));
+        let all: Rc<[Ancestor]> = all.into();
+        if self.jobs.ancestors.len() < CACHED_MAX {
+            self.jobs.ancestors.insert(job.to_owned(), Rc::clone(&all));
         }
         all
     }
 }
 
-/// Returns the way from a job up to the last one above it, and back to the job.
-fn way(job: &str, last: &Above, all: &[Above]) -> Vec<String> {
-    let down = successors(Some(last), |one| all.get(one.below?)).map(|one| one.name.clone());
-    let mut way: Vec<String> =
+/// Returns the names on the path from a job up to the ancestor `last`, with the job at both ends.
+fn cycle_path(job: &str, last: &Ancestor, all: &[Ancestor]) -> Vec<String> {
+    let down = successors(Some(last), |one| all.get(one.child?)).map(|one| one.name.clone());
+    let mut cycle_path: Vec<String> =
         [job.to_owned()].into_iter().chain(down).chain([job.to_owned()]).collect();
-    way.reverse();
-    way
+    cycle_path.reverse();
+    cycle_path
 }

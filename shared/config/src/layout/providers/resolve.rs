@@ -10,10 +10,10 @@ use super::values::{
 };
 use super::{LabelConfig, ProviderConfig, SectionQuota};
 use crate::connection::Driver;
-use crate::error::{ConfigError, Hints, Problem, ProblemKind};
+use crate::error::{ConfigError, Diagnostic, DiagnosticKind, SuggestionBudget};
 use crate::job::weight::of_map;
-use crate::layout::{Defined, Layout};
-use crate::objects::{ObjectKind, Place, ProviderObject};
+use crate::layout::{Definition, Layout};
+use crate::objects::{ObjectKind, ProviderObject, Span};
 use crate::yaml::Mark;
 use serde_json::{Map, Value as Json};
 use sluice_model::{ConnectionName, TenantName};
@@ -72,7 +72,7 @@ pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<C
         tenant: &layout.tenant().name,
         errors: Vec::new(),
         left: WEIGHT_MAX,
-        hints: Hints::new(),
+        hints: SuggestionBudget::new(),
         faulty_images: faulty_images.into_iter().map(|image| image.object.name.as_str()).collect(),
     };
     for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
@@ -81,7 +81,7 @@ pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<C
         if kind == ObjectKind::Provider {
             faulty.iter().for_each(|defined| resolver.section((*defined, defined.object)));
         }
-        for defined in layout.standing::<ProviderObject>(kind).into_iter().chain(faulty) {
+        for defined in layout.accepted::<ProviderObject>(kind).into_iter().chain(faulty) {
             resolver.connection((defined, defined.object), word);
             if kind == ObjectKind::Section {
                 resolver.parent((defined, defined.object));
@@ -91,10 +91,10 @@ pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<C
             resolver.members((defined, defined.object), word);
         }
     }
-    let labels = layout.standing::<ProviderObject>(ObjectKind::Label).into_iter();
+    let labels = layout.accepted::<ProviderObject>(ObjectKind::Label).into_iter();
     let labels = labels.chain(layout.faulty(ObjectKind::Label));
     labels.for_each(|defined| resolver.parts((defined, defined.object)));
-    let list = layout.standing(ObjectKind::Provider);
+    let list = layout.accepted(ObjectKind::Provider);
     let providers = list.into_iter().filter_map(|defined| resolver.provider(defined)).collect();
     (providers, resolver.errors)
 }
@@ -105,12 +105,12 @@ struct Resolver<'o> {
     errors: Vec<ConfigError>,
     /// What labels may still weigh.
     left: usize,
-    hints: Hints,
+    hints: SuggestionBudget,
     /// The names of images with mistakes.
     faulty_images: BTreeSet<&'o str>,
 }
 
-type Found<'o> = (Defined<'o, ProviderObject>, &'o ProviderObject);
+type Found<'o> = (Definition<'o, ProviderObject>, &'o ProviderObject);
 
 impl<'o> Resolver<'o> {
     fn find(&self, kind: ObjectKind, name: &str) -> Option<Found<'o>> {
@@ -122,15 +122,15 @@ impl<'o> Resolver<'o> {
         at: Found<'_>,
         word: &str,
         attribute: &str,
-        kind: ProblemKind,
+        kind: DiagnosticKind,
         message: String,
     ) {
-        let place = at.1.places.of(attribute);
+        let span = at.1.spans.of(attribute);
         self.put(
             at,
             word,
-            place,
-            Problem::new(kind, Mark::default(), Mark::default(), message).about(attribute),
+            span,
+            Diagnostic::new(kind, Mark::default(), Mark::default(), message).about(attribute),
         );
     }
 
@@ -144,25 +144,30 @@ impl<'o> Resolver<'o> {
         (wrong, message): (&str, String),
         known: impl IntoIterator<Item = &'n str>,
     ) {
-        let place = at.1.places.of_member(attribute, wrong);
-        let problem =
-            Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
-        self.put(at, word, place, problem.about(attribute).hinting(&self.hints, wrong, known));
+        let span = at.1.spans.of_member(attribute, wrong);
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::UnknownName, Mark::default(), Mark::default(), message);
+        self.put(
+            at,
+            word,
+            span,
+            diagnostic.about(attribute).suggesting_within(&self.hints, wrong, known),
+        );
     }
 
     fn put(
         &mut self,
         (defined, object): Found<'_>,
         word: &str,
-        place: Option<Place>,
-        problem: Problem,
+        span: Option<Span>,
+        diagnostic: Diagnostic,
     ) {
-        let Place { start, end } = place.unwrap_or(object.place);
-        let problem = Problem { start, end, ..problem };
-        let problem = problem
+        let Span { start, end } = span.unwrap_or(object.span);
+        let diagnostic = Diagnostic { start, end, ..diagnostic };
+        let diagnostic = diagnostic
             .in_stanza(&format!("{word} {}", object.name))
-            .from_stanza_at(object.place.start);
-        self.errors.push(defined.source().error(problem));
+            .from_stanza_at(object.span.start);
+        self.errors.push(defined.source().error(diagnostic));
     }
 
     /// Returns whether a provider and its sections say one connection, and tells of a provider that
@@ -185,7 +190,7 @@ impl<'o> Resolver<'o> {
             "The connection of the section \"{section}\", {}, may not be overridden: remove \"connection\" from the provider, or name a section with the one you want",
             named(of_section)
         );
-        self.error(at, "provider", "connection", ProblemKind::NotPermitted, message);
+        self.error(at, "provider", "connection", DiagnosticKind::NotPermitted, message);
         false
     }
 
@@ -198,7 +203,13 @@ impl<'o> Resolver<'o> {
         if !is_static {
             if whole.contains_key("nodes") {
                 let message = "\"nodes\" may be given only where \"connection\" is null";
-                self.error(at, "provider", "nodes", ProblemKind::NotPermitted, message.to_owned());
+                self.error(
+                    at,
+                    "provider",
+                    "nodes",
+                    DiagnosticKind::NotPermitted,
+                    message.to_owned(),
+                );
             }
             return;
         }
@@ -217,11 +228,11 @@ impl<'o> Resolver<'o> {
         {
             let message =
                 format!("\"{name}\" is not for static nodes, and \"connection\" is null here");
-            self.error(at, "provider", name, ProblemKind::NotPermitted, message);
+            self.error(at, "provider", name, DiagnosticKind::NotPermitted, message);
         }
     }
 
-    fn provider(&mut self, defined: Defined<'o, ProviderObject>) -> Option<ProviderConfig> {
+    fn provider(&mut self, defined: Definition<'o, ProviderObject>) -> Option<ProviderConfig> {
         let provider = defined.object;
         let at = (defined, provider);
         let chain = self.sections(at)?;
@@ -229,7 +240,7 @@ impl<'o> Resolver<'o> {
         let is_abstract = section.attributes.get("abstract") == Some(&Json::Bool(true));
         if is_abstract {
             let message = format!("The section \"{}\" is abstract", section.name);
-            self.error(at, "provider", "section", ProblemKind::NotPermitted, message);
+            self.error(at, "provider", "section", DiagnosticKind::NotPermitted, message);
         }
         if !self.keeps_connection(at, &chain) || is_abstract {
             return None;
@@ -300,7 +311,7 @@ impl<'o> Resolver<'o> {
                 let message = format!(
                     "The section inherits from more than {SECTIONS_MAX} others, one from the next"
                 );
-                self.error(at, "provider", "section", ProblemKind::Conflict, message);
+                self.error(at, "provider", "section", DiagnosticKind::Conflict, message);
                 return None;
             }
             chain.push(found);
@@ -331,7 +342,7 @@ impl<'o> Resolver<'o> {
         if names.len() > LABELS_MAX {
             let message =
                 format!("A provider has at most {LABELS_MAX} labels, and this one {}", names.len());
-            self.error(at, "provider", "labels", ProblemKind::Conflict, message);
+            self.error(at, "provider", "labels", DiagnosticKind::Conflict, message);
             names.truncate(LABELS_MAX);
         }
         for name in names {
@@ -347,7 +358,7 @@ impl<'o> Resolver<'o> {
                             "The labels of the tenant's providers come to more than {} MiB; say less in sections that many labels share",
                             WEIGHT_MAX >> 20
                         );
-                        self.error(at, "provider", "labels", ProblemKind::Conflict, message);
+                        self.error(at, "provider", "labels", DiagnosticKind::Conflict, message);
                     }
                 }
                 // Told where it is listed.
@@ -457,7 +468,13 @@ impl<'o> Resolver<'o> {
                             "The {} \"{name}\" is final and may not be given again here",
                             part.word
                         );
-                        self.error(at, "provider", part.list, ProblemKind::NotPermitted, message);
+                        self.error(
+                            at,
+                            "provider",
+                            part.list,
+                            DiagnosticKind::NotPermitted,
+                            message,
+                        );
                         continue;
                     }
                     merge(&mut merged, of_label(entry));
@@ -478,10 +495,14 @@ impl<'o> Resolver<'o> {
                 "The label \"{}\" has no {missing} here, so this provider declines requests for it",
                 label.name
             );
-            let place = at.1.places.of_member("labels", &label.name);
-            let problem =
-                Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
-            self.put(at, "provider", place, problem.about("labels").as_warning());
+            let span = at.1.spans.of_member("labels", &label.name);
+            let diagnostic = Diagnostic::new(
+                DiagnosticKind::UnknownName,
+                Mark::default(),
+                Mark::default(),
+                message,
+            );
+            self.put(at, "provider", span, diagnostic.about("labels").as_warning());
         }
         // What a section or provider says of this label comes after what the label says; the
         // innermost last.

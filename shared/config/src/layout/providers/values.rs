@@ -1,7 +1,7 @@
 //! Reading and merging the attributes of provider objects.
 
 use super::StaticNode;
-use crate::layout::Defined;
+use crate::layout::Definition;
 use crate::objects::ProviderObject;
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const NOT_OF_LABELS: [&str; 17] = [
     "min-ready",
 ];
 
-pub(super) fn canonical(defined: Defined<'_, ProviderObject>, name: &str) -> String {
+pub(super) fn canonical(defined: Definition<'_, ProviderObject>, name: &str) -> String {
     format!("{}/{name}", defined.source().project)
 }
 

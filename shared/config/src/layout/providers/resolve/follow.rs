@@ -4,7 +4,7 @@
 use super::super::image::is_built;
 use super::super::values::names_in;
 use super::{Found, Resolver, SECTIONS_MAX, named};
-use crate::error::{Problem, ProblemKind};
+use crate::error::{Diagnostic, DiagnosticKind};
 use crate::objects::ObjectKind;
 use crate::yaml::Mark;
 use serde_json::{Map, Value as Json};
@@ -60,7 +60,7 @@ impl<'o> Resolver<'o> {
             if wanted == at.1.name {
                 let message =
                     format!("The section \"{wanted}\" inherits from itself: {}", way.join(" → "));
-                return self.error(at, "section", "parent", ProblemKind::Conflict, message);
+                return self.error(at, "section", "parent", DiagnosticKind::Conflict, message);
             }
             // Others that come back to themselves, or to nothing, are told of that.
             let above = self.find(ObjectKind::Section, wanted).map(|(_, above)| above);
@@ -91,7 +91,7 @@ impl<'o> Resolver<'o> {
                         above.name,
                         named(said.as_str())
                     );
-                    self.error(at, "section", "connection", ProblemKind::NotPermitted, message);
+                    self.error(at, "section", "connection", DiagnosticKind::NotPermitted, message);
                 }
                 return;
             }
@@ -125,16 +125,17 @@ impl<'o> Resolver<'o> {
                 let Some(wanted) = label.get(part).and_then(Json::as_str) else { continue };
                 if self.find(kind, wanted).is_none() {
                     let message = format!("The {part} \"{wanted}\" was not found.");
-                    let problem = Problem::new(
-                        ProblemKind::UnknownName,
+                    let diagnostic = Diagnostic::new(
+                        DiagnosticKind::UnknownName,
                         Mark::default(),
                         Mark::default(),
                         message,
                     );
-                    let problem = problem.about(&format!("labels.{part}"));
-                    let problem = problem.hinting(&self.hints, wanted, self.layout.names(kind));
-                    let place = at.1.places.of_member(&format!("labels.{name}"), part);
-                    self.put(at, word, place.or_else(|| at.1.places.of("labels")), problem);
+                    let diagnostic = diagnostic.about(&format!("labels.{part}"));
+                    let diagnostic =
+                        diagnostic.suggesting_within(&self.hints, wanted, self.layout.names(kind));
+                    let span = at.1.spans.of_member(&format!("labels.{name}"), part);
+                    self.put(at, word, span.or_else(|| at.1.spans.of("labels")), diagnostic);
                 }
             }
         }
@@ -146,14 +147,18 @@ impl<'o> Resolver<'o> {
                 let message = format!(
                     "The image \"{name}\" is of type {own}, which its definition alone says: remove \"type\" here, or define an image of type {said}"
                 );
-                let place = at.1.places.of_member(&format!("images.{name}"), "type");
-                let problem =
-                    Problem::new(ProblemKind::Conflict, Mark::default(), Mark::default(), message);
+                let span = at.1.spans.of_member(&format!("images.{name}"), "type");
+                let diagnostic = Diagnostic::new(
+                    DiagnosticKind::Conflict,
+                    Mark::default(),
+                    Mark::default(),
+                    message,
+                );
                 self.put(
                     at,
                     word,
-                    place.or_else(|| at.1.places.of("images")),
-                    problem.about("images.type"),
+                    span.or_else(|| at.1.spans.of("images")),
+                    diagnostic.about("images.type"),
                 );
             }
         }

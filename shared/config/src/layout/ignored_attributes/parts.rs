@@ -1,14 +1,14 @@
 //! Attributes that are read, typed and shown, and that nobody acts on yet: of jobs, and of what
 //! nodes are made of.
 
-use crate::objects::{JobStanza, Place, ProviderObject, RoleSource};
+use crate::objects::{JobStanza, ProviderObject, RoleSource, Span};
 use serde_json::Value as Json;
-use sluice_model::job::{Choice, SecretExposure};
+use sluice_model::job::{SecretExposure, Tristate};
 use std::collections::BTreeSet;
 
 /// Returns what of a job's definition, or of an entry, nobody acts on: attribute, place, and what
 /// is told.
-pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Place, String)> {
+pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
     let run_time = &job.run_time;
     let is_galaxy = |source: &RoleSource| matches!(source, RoleSource::Galaxy(_));
     let without = "not carried out yet: the job runs as if this were not there";
@@ -20,7 +20,7 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Place, String)> {
         ),
         (
             "workspace-checkout",
-            run_time.workspace_checkout.is_some_and(|what| what != Choice::Yes),
+            run_time.workspace_checkout.is_some_and(|what| what != Tristate::Yes),
             without,
         ),
         ("workspace", run_time.workspace.is_some(), without),
@@ -53,11 +53,7 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Place, String)> {
         ),
     ];
     let told = said.into_iter().filter(|(_, is_said, _)| *is_said).map(|(attribute, _, why)| {
-        (
-            attribute,
-            job.places.of(attribute).unwrap_or(job.place),
-            format!("\"{attribute}\": {why}"),
-        )
+        (attribute, job.spans.of(attribute).unwrap_or(job.span), format!("\"{attribute}\": {why}"))
     });
     told.collect()
 }

@@ -1,50 +1,51 @@
-//! Playbooks that are not there: the one of a job's name, and those that a change has jobs name
-//! (Z4.9).
+//! Reports missing playbooks: those that a change makes jobs name, and the implied playbook of a
+//! job without `run` (Z4.9).
 
-use crate::error::{ConfigError, Problem, ProblemKind};
+use crate::error::{ConfigError, Diagnostic, DiagnosticKind};
 use crate::fragment::Fragment;
-use crate::layout::{BranchConfig, Defined, Layout};
+use crate::layout::{BranchConfig, Definition, Layout};
 use crate::objects::{JobStanza, Stanza};
 use crate::tenant::included_project;
 use sluice_model::job::{FrozenJob, Playbook, playbook_files};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A playbook that a job of a branch names; it lies in the same branch.
+/// A playbook that a job names, in the branch that defines the job.
 #[derive(Debug, Clone)]
 pub struct NamedPlaybook<'l> {
-    /// What the job calls it.
+    /// The path in the job definition.
     pub name: &'l str,
-    /// Whether the job did not name it before.
+    /// Whether the change added the path to the job.
     pub is_new: bool,
-    defined: Defined<'l, JobStanza>,
+    defined: Definition<'l, JobStanza>,
     attribute: &'static str,
-    /// Which one of the attribute's it is.
+    /// Its index in the attribute.
     number: usize,
 }
 
 impl NamedPlaybook<'_> {
-    /// Returns what is told where there is none; at the definition that names it.
+    /// Returns the error if the playbook does not exist, at the definition that names it.
     pub fn missing(&self) -> ConfigError {
         let (source, job) = (self.defined.source(), self.defined.object);
         let message = format!(
-            "There is no playbook \"{}\" in {}@{}: looked for it with .yaml and .yml too, at the root and below playbooks/",
+            "Playbook \"{}\" was not found in {}@{}; also searched with .yaml and .yml, at the root and in playbooks/",
             self.name,
             source.project.name(),
             source.branch
         );
-        let place =
-            job.places.of_member(self.attribute, &self.number.to_string()).unwrap_or(job.place);
-        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
-        let problem =
-            problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
-        source.error(problem.about(self.attribute))
+        let span =
+            job.spans.of_member(self.attribute, &self.number.to_string()).unwrap_or(job.span);
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message);
+        let diagnostic =
+            diagnostic.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.span.start);
+        source.error(diagnostic.about(self.attribute))
     }
 }
 
 impl Layout {
-    /// Returns the playbooks that the jobs of a branch name, each once, as this layout has the
-    /// branch. `before` is the layout in which nothing of it was proposed.
+    /// Returns the playbooks that the jobs of a branch name in this layout, each once. `before` is
+    /// the layout without the proposed change.
     pub fn named_playbooks<'l>(
         &'l self,
         config: &BranchConfig,
@@ -84,12 +85,11 @@ impl Layout {
         found
     }
 
-    /// Returns what is told of a job without `run` for which no playbook is where one could be; at
-    /// the definition that is nearest. `None` where the layout has no definition of it, as for what
-    /// is built in.
+    /// Returns the error for a job without `run` whose implied playbook does not exist, at the
+    /// nearest definition. `None` if the layout does not define the job, as for built-in jobs.
     pub fn without_playbook(&self, job: &FrozenJob) -> Option<ConfigError> {
         let nearest = job.run.first();
-        let is_nearest = |defined: &Defined<'_, JobStanza>| {
+        let is_nearest = |defined: &Definition<'_, JobStanza>| {
             let source = defined.source();
             nearest.is_some_and(|playbook| {
                 (&source.project, &source.branch) == (&playbook.project, &playbook.branch)
@@ -98,25 +98,28 @@ impl Layout {
         let mut definitions = self.jobs(job.name.as_str());
         let defined =
             self.jobs(job.name.as_str()).find(is_nearest).or_else(|| definitions.next())?;
-        let place = |playbook: &Playbook| match playbook.project == included_project() {
+        let describe = |playbook: &Playbook| match playbook.project == included_project() {
             true => format!(
-                "{} below playbooks/ beside the main configuration and in the tenant's config projects",
+                "{} in playbooks/ next to the main configuration and in the tenant's config projects",
                 playbook.path
             ),
             false => {
                 format!("{} in {}@{}", playbook.path, playbook.project.name(), playbook.branch)
             }
         };
-        let looked: Vec<String> = job.run.iter().map(place).collect();
+        let searched: Vec<String> = job.run.iter().map(describe).collect();
         let forms = playbook_files("NAME").join(", ");
         let message = format!(
-            "Job {} has no \"run\", and there is no playbook of its name or of a parent's: looked for {} (as {forms})",
+            "Job {} has no \"run\", and no playbook with its name or an ancestor's was found; searched {} (as {forms})",
             job.name,
-            looked.join(", ")
+            searched.join(", ")
         );
-        let place = defined.object.place;
-        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
-        Some(defined.source().error(problem.in_stanza(&format!("job {}", job.name)).about("run")))
+        let span = defined.object.span;
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message);
+        Some(
+            defined.source().error(diagnostic.in_stanza(&format!("job {}", job.name)).about("run")),
+        )
     }
 
     /// Returns what is told of a job that has playbooks, roles or files of variables of included
@@ -125,19 +128,27 @@ impl Layout {
     pub fn without_config_project(&self, job: &FrozenJob) -> Option<ConfigError> {
         let defined = self.jobs(job.name.as_str()).next()?;
         let message = format!(
-            "Job {} has playbooks of files that the tenant includes, and neither playbooks/ nor roles/ lies beside the main configuration: those are looked for in the tenant's config projects, and it has none that can be read",
+            "Job {} uses playbooks of included files, but there is no playbooks/ or roles/ directory next to the main configuration, and the tenant has no readable config project to search instead",
             job.name
         );
-        let place = defined.object.place;
-        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
-        Some(defined.source().error(problem.in_stanza(&format!("job {}", job.name)).about("run")))
+        let span = defined.object.span;
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message);
+        Some(
+            defined.source().error(diagnostic.in_stanza(&format!("job {}", job.name)).about("run")),
+        )
     }
 }
 
-/// Returns a warning for each playbook that a job of included files names and that does not lie
-/// beside those (Z2.5): a config project may have it, which one tenant has and another one has not
-/// (Z4.9). `has` tells which files lie there.
-pub fn not_beside(files: &[Arc<Fragment>], has: impl Fn(&str) -> bool) -> Vec<ConfigError> {
+/// Returns a warning for each playbook that a job in an included file names and that does not exist
+/// next to it (Z2.5).
+///
+/// It may exist in a config project, which some tenants may have and others not (Z4.9). `has`
+/// returns whether a file exists next to the main configuration.
+pub fn missing_included_playbooks(
+    files: &[Arc<Fragment>],
+    has: impl Fn(&str) -> bool,
+) -> Vec<ConfigError> {
     let mut found = Vec::new();
     for file in files {
         for stanza in file.stanzas() {
@@ -147,36 +158,35 @@ pub fn not_beside(files: &[Arc<Fragment>], has: impl Fn(&str) -> bool) -> Vec<Co
                     continue;
                 }
                 let message = format!(
-                    "There is no playbook \"{path}\" below playbooks/ beside the main configuration: it is looked for in the config projects of each tenant that includes this file, and where none has it the job ends as CONFIG_ERROR"
+                    "Playbook \"{path}\" was not found in playbooks/ next to the main configuration: it is searched in the config projects of each tenant that includes this file, and if none has it the job ends with CONFIG_ERROR"
                 );
-                let place =
-                    job.places.of_member(attribute, &number.to_string()).unwrap_or(job.place);
-                let problem =
-                    Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
-                let problem =
-                    problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
-                found.push(file.source.error(problem.about(attribute).as_warning()));
+                let span = job.spans.of_member(attribute, &number.to_string()).unwrap_or(job.span);
+                let diagnostic =
+                    Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message);
+                let diagnostic = diagnostic
+                    .in_stanza(&format!("job {}", job.name))
+                    .from_stanza_at(job.span.start);
+                found.push(file.source.error(diagnostic.about(attribute).as_warning()));
             }
         }
     }
     found
 }
 
-/// Returns the definitions of a job in a branch that count there.
+/// Returns the definitions of a job in a branch.
 fn defined_in<'l>(
     layout: &'l Layout,
     name: &str,
     config: &BranchConfig,
-) -> impl Iterator<Item = Defined<'l, JobStanza>> {
-    let is_own = |defined: &Defined<'l, JobStanza>| {
+) -> impl Iterator<Item = Definition<'l, JobStanza>> {
+    let is_own = |defined: &Definition<'l, JobStanza>| {
         let source = defined.source();
         (&source.project, &source.branch) == (&config.project, &config.branch)
     };
     layout.jobs(name).filter(is_own)
 }
 
-/// Returns the playbooks that a definition names, with the attribute that does and the number
-/// there.
+/// Returns the playbooks that a definition names, each with its attribute and its index there.
 fn named(job: &JobStanza) -> impl Iterator<Item = (&'static str, usize, &str)> {
     let lists = [("pre-run", &job.pre_run), ("run", &job.run), ("post-run", &job.post_run)];
     lists.into_iter().flat_map(|(attribute, list)| {

@@ -1,5 +1,5 @@
-//! A layout in which names that nothing bears stand for something that allows everything: what is
-//! wrong besides shows then.
+//! Error recovery: a layout in which undefined names resolve to permissive placeholders, so that
+//! one undefined name does not hide other errors.
 
 use super::check;
 use super::{Layout, LayoutSources};
@@ -11,53 +11,56 @@ use sluice_model::ProjectName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The file that what is supposed lies in. No repository has one of that name.
-const PATH: &str = "supposed";
-/// The project that it lies in.
-const ELSEWHERE: &str = "supposed.invalid/names";
+/// The path of the file with the placeholders. No repository has a file of that name.
+const PATH: &str = "placeholders";
+/// The project that defines the placeholders.
+const PROJECT: &str = "placeholder.invalid/names";
 
 impl Layout {
-    /// Returns the layout with something under each name that is asked for and that nothing bears.
-    /// A secret belongs to the project that asks for it, as it must.
-    pub(crate) fn supposing(&self) -> Self {
-        let mut absent = check::absent(self);
-        absent.extend(
+    /// Returns the layout with a placeholder under each name that is referenced and undefined.
+    ///
+    /// A placeholder secret belongs to the project that references it; all others belong to a
+    /// project of their own.
+    pub(crate) fn with_placeholders(&self) -> Self {
+        let mut undefined = check::undefined(self);
+        undefined.extend(
             self.images_to_build()
                 .map(|(name, project)| (ObjectKind::Image, name.to_owned(), project)),
         );
-        let ground = &self.base.ground;
-        let elsewhere = TenantProject::new(PATH, ProjectName(ELSEWHERE.to_owned()), Trust::Config);
+        let inputs = &self.base.inputs;
+        let placeholder_project =
+            TenantProject::new(PATH, ProjectName(PROJECT.to_owned()), Trust::Config);
         let mut files: BTreeMap<ProjectName, Vec<Json>> = BTreeMap::new();
         let mut known: BTreeSet<(ObjectKind, &str)> = BTreeSet::new();
-        for (kind, name, asked_by) in &absent {
+        for (kind, name, referenced_by) in &undefined {
             let Some(stanza) = stanza(*kind, name).filter(|_| known.insert((*kind, name))) else {
                 continue;
             };
-            let project = if *kind == ObjectKind::Secret { asked_by } else { &elsewhere.name };
+            let project =
+                if *kind == ObjectKind::Secret { referenced_by } else { &placeholder_project.name };
             files.entry(project.clone()).or_default().push(stanza);
         }
         if files.is_empty() {
             return self.clone();
         }
-        let mut tenant = ground.tenant.clone();
-        tenant.projects.push(elsewhere);
+        let mut tenant = inputs.tenant.clone();
+        tenant.projects.push(placeholder_project);
         let mut fragments = self.fragments().to_vec();
         for (name, stanzas) in files {
             let Some(project) = tenant.project(&name) else { continue };
             let own = self.fragments().iter().find(|fragment| fragment.source.project == name);
             fragments.push(fragment(project, own, &stanzas));
         }
-        let (connections, branches) = (ground.connections.clone(), ground.branches.clone());
+        let (connections, branches) = (inputs.connections.clone(), inputs.branches.clone());
         Self::build(LayoutSources { tenant, connections, branches, fragments })
     }
 
-    /// Returns whether a job has a definition that somebody wrote.
+    /// Returns whether a job is defined in the configuration, not only by a placeholder.
     pub(crate) fn is_defined(&self, job: &str) -> bool {
-        self.jobs(job).any(|defined| !is_supposed(&defined.source().project))
+        self.jobs(job).any(|defined| !is_placeholder(&defined.source().project))
     }
 
-    /// Returns the images that jobs say they build and that are none, with the project that says
-    /// so.
+    /// Returns the undefined images that jobs build, each with the project of the job.
     fn images_to_build(&self) -> impl Iterator<Item = (&str, ProjectName)> {
         let named = self.fragments().iter().flat_map(move |fragment| {
             let images =
@@ -68,12 +71,12 @@ impl Layout {
     }
 }
 
-/// Returns whether a project is none, and only has what is supposed to be there.
-pub(super) fn is_supposed(project: &ProjectName) -> bool {
-    project.as_str() == ELSEWHERE
+/// Returns whether a project only holds placeholders.
+pub(super) fn is_placeholder(project: &ProjectName) -> bool {
+    project.as_str() == PROJECT
 }
 
-/// Returns the definitions and entries of jobs in a stanza.
+/// Returns the job definitions and job list entries of a stanza.
 fn jobs(stanza: &Stanza) -> Vec<&JobStanza> {
     match stanza {
         Stanza::Job(job) => vec![job],
@@ -84,7 +87,7 @@ fn jobs(stanza: &Stanza) -> Vec<&JobStanza> {
     }
 }
 
-/// Returns an object that allows everything; `None` for kinds that no job is frozen by.
+/// Returns a permissive stanza of a kind; `None` for kinds that do not affect freezing.
 fn stanza(kind: ObjectKind, name: &str) -> Option<Json> {
     match kind {
         ObjectKind::Pipeline => {
@@ -99,7 +102,7 @@ fn stanza(kind: ObjectKind, name: &str) -> Option<Json> {
     }
 }
 
-/// Puts stanzas into a file of a project, beside one that it has.
+/// Parses placeholder stanzas as a file of a project, on the branch of one of its own files.
 fn fragment(
     project: &TenantProject,
     own: Option<&Arc<Fragment>>,

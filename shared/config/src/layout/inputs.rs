@@ -1,10 +1,10 @@
-//! What a layout stands on, whatever its files say: the tenant, its connections, its projects by
-//! name; and the order of files.
+//! The inputs of a layout that its files do not change: the tenant, its connections and its
+//! projects by name. Also the order of files.
 
 use crate::connection::Connections;
-use crate::error::{Hints, Problem, ProblemKind};
+use crate::error::{Diagnostic, DiagnosticKind, SuggestionBudget};
 use crate::fragment::{Fragment, Source, Trust, config_paths};
-use crate::objects::{ObjectKind, Place};
+use crate::objects::{ObjectKind, Span};
 use crate::tenant::{BranchFacts, TenantConfig, TenantProject};
 use crate::{ConfigError, Pattern};
 use sluice_model::id::digest;
@@ -12,51 +12,60 @@ use sluice_model::{BranchName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What no file alters.
+/// The inputs of a layout that no file changes.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct LayoutInputs {
+    /// The tenant's configuration.
     pub(super) tenant: TenantConfig,
+    /// The system's connections.
     pub(super) connections: Connections,
+    /// The branches of each project, its default branch first.
     pub(super) branches: BTreeMap<ProjectName, Vec<BranchName>>,
-    /// The name of all of the above.
+    /// The content hash of the fields above.
     pub(super) digest: String,
-    /// The branches that count first because a stanza of what is merged says so (`default-branch`),
-    /// where another one would.
-    pub(super) said: BTreeMap<ProjectName, BranchName>,
-    /// Ranks: see [`Ground::ranked`].
+    /// The default branches that stanzas of merged configuration declare (`default-branch`), if
+    /// they differ from the forge's.
+    pub(super) declared_defaults: BTreeMap<ProjectName, BranchName>,
+    /// The ranks of the projects (see [`Ground::ranked`]) by canonical name.
     by_name: HashMap<ProjectName, usize>,
-    /// Places in the tenant's list of projects.
+    /// Indexes into the tenant's list of projects by short name.
     by_short_name: HashMap<String, Vec<usize>>,
 }
 
-/// The rank of the project that included files are.
+/// The rank of the project made of included files.
 const INCLUDED: usize = 0;
 
-/// A file in its place.
+/// A file with its position in the configuration order.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
+    /// The parsed file.
     pub(super) fragment: Arc<Fragment>,
-    pub(super) place: FilePlace,
-    /// Branches its jobs, templates and other projects' stanzas are bound to where they name none;
-    /// `None` for everywhere.
+    /// Its position in the configuration order.
+    pub(super) sort_key: FileOrder,
+    /// The branches that its jobs, templates and stanzas of other projects apply to if they name
+    /// none; `None` for every branch.
     pub(super) implied: Option<Arc<Vec<Pattern>>>,
-    /// Whether its project has other branches than the file's.
+    /// Whether its project has other branches.
     pub(super) branched: bool,
 }
 
-/// Where a file stands in the order in which configuration counts: projects as the tenant lists
-/// them, the default branch and then the others by name, the repository's own paths and then the
-/// tenant's extra ones as listed, each by name (Z4.2).
+/// The sort key of files (Z4.2): projects as the tenant lists them, the default branch before other
+/// branches by name, the repository's own paths before the tenant's extra paths, then by path.
 ///
-/// The default branch is the one that the project's stanzas say (`default-branch`), if the project
-/// has it; else its forge's. Of several words the first counts, by the order that holds where
-/// nothing is said. What is proposed changes the order once it is merged.
+/// A project stanza can declare the default branch (`default-branch`) if the project has it;
+/// otherwise the forge's applies. If several stanzas declare one, the first counts, in the order
+/// without declarations. A proposed declaration changes the order once it is merged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FilePlace {
+pub(super) struct FileOrder {
+    /// The rank of the project in the tenant.
     pub(super) project: usize,
+    /// Whether the branch is the default branch.
     branch: BranchRank,
+    /// The branch.
     name: BranchName,
+    /// 0 for the repository's own paths, else the number of the extra path.
     folder: usize,
+    /// The path in the repository.
     path: String,
 }
 
@@ -71,29 +80,29 @@ impl File {
         &self.fragment.source
     }
 
-    /// Returns a mistake in a stanza of this file.
-    pub(super) fn problem(
-        kind: ProblemKind,
+    /// Returns a diagnostic for a stanza of a file.
+    pub(super) fn diagnostic(
+        kind: DiagnosticKind,
         stanza: &str,
-        place: Place,
+        span: Span,
         message: impl Into<String>,
-    ) -> Problem {
-        Problem::new(kind, place.start, place.end, message).in_stanza(stanza)
+    ) -> Diagnostic {
+        Diagnostic::new(kind, span.start, span.end, message).in_stanza(stanza)
     }
 }
 
-impl Ground {
+impl LayoutInputs {
     pub(super) fn new(
         tenant: TenantConfig,
         connections: Connections,
         branches: BTreeMap<ProjectName, Vec<BranchName>>,
     ) -> Self {
         let text = serde_json::to_string(&(&tenant, &connections, &branches)).unwrap_or_default();
-        Self::known(tenant, connections, branches, digest(&["ground-1", &text]))
+        Self::with_digest(tenant, connections, branches, digest(&["ground-1", &text]))
     }
 
-    /// Returns the ground whose name is known already.
-    pub(super) fn known(
+    /// Returns the inputs with a digest that is known already.
+    pub(super) fn with_digest(
         tenant: TenantConfig,
         connections: Connections,
         branches: BTreeMap<ProjectName, Vec<BranchName>>,
@@ -114,47 +123,47 @@ impl Ground {
             connections,
             branches,
             digest,
-            said: BTreeMap::new(),
+            declared_defaults: BTreeMap::new(),
             by_name,
             by_short_name,
         }
     }
 
-    /// Returns a project by its canonical name, and its rank.
+    /// Returns a project by its canonical name, with its rank.
     pub(super) fn project(&self, name: &ProjectName) -> Option<(usize, &TenantProject)> {
         let rank = *self.by_name.get(name)?;
         Some((rank, self.ranked(rank)?))
     }
 
     pub(super) fn project_of(&self, file: &File) -> Option<&TenantProject> {
-        self.ranked(file.place.project)
+        self.ranked(file.sort_key.project)
     }
 
-    /// Returns the mistakes of a file that are told: none of what the tenant leaves out of its
-    /// project, and none at all where it reads nothing of that.
-    pub(super) fn told_of(&self, file: &File) -> Vec<Problem> {
-        let all = file.fragment.problems.iter();
+    /// Returns the diagnostics of a file to report. Leaves out kinds that the tenant does not load
+    /// from the project, and all of them if it loads nothing.
+    pub(super) fn reported_diagnostics(&self, file: &File) -> Vec<Diagnostic> {
+        let all = file.fragment.diagnostics.iter();
         let Some(project) = self.project_of(file) else { return all.cloned().collect() };
-        let is_told = |problem: &&Problem| {
-            let word = problem.stanza.split(' ').next().unwrap_or_default();
+        let is_reported = |diagnostic: &&Diagnostic| {
+            let keyword = diagnostic.stanza.split(' ').next().unwrap_or_default();
             let kind =
-                ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);
+                ObjectKind::WORDS.iter().find(|(name, _)| *name == keyword).map(|(_, kind)| *kind);
             !project.reads_nothing() && kind.is_none_or(|kind| !project.leaves_out(kind))
         };
-        all.filter(is_told).cloned().collect()
+        all.filter(is_reported).cloned().collect()
     }
 
-    /// Returns the project of a rank: first the files that the tenant includes, as its own file
-    /// does, then those it lists.
+    /// Returns the project of a rank: rank 0 is the project of included files, the others follow
+    /// the tenant's list.
     fn ranked(&self, rank: usize) -> Option<&TenantProject> {
         match rank.checked_sub(1) {
             None => self.tenant.included.as_ref(),
-            Some(place) => self.tenant.projects.get(place),
+            Some(span) => self.tenant.projects.get(span),
         }
     }
 
-    /// Finds a project by canonical or short name.
-    pub(crate) fn find(&self, name: &str) -> Result<&TenantProject, NoProject> {
+    /// Finds a project by its canonical or short name.
+    pub(crate) fn find(&self, name: &str) -> Result<&TenantProject, ProjectNotFound> {
         if let Some((_, found)) =
             self.project(&ProjectName(name.to_owned())).filter(|(rank, _)| *rank != INCLUDED)
         {
@@ -166,61 +175,65 @@ impl Ground {
             (Some(found), None) => Ok(found),
             (Some(one), Some(other)) => {
                 let message = format!(
-                    "Project name \"{name}\" is ambiguous: it is {} and {}; use the canonical name",
+                    "Project name \"{name}\" is ambiguous: it matches {} and {}; use the canonical name",
                     one.name, other.name
                 );
-                Err(NoProject { message, wrong: None })
+                Err(ProjectNotFound { message, wrong: None })
             }
             (None, _) => {
                 let message = format!("The project \"{name}\" was not found.");
-                Err(NoProject { message, wrong: Some(name.to_owned()) })
+                Err(ProjectNotFound { message, wrong: Some(name.to_owned()) })
             }
         }
     }
 
-    /// Returns the branch of a project that counts first where no stanza says which: the one that
-    /// the tenant names, or the first of the project's branches.
+    /// Returns the default branch of a project without declarations: the tenant's `load-branch`,
+    /// else the first of the project's branches. `None` if it has neither.
     pub(super) fn default_branch<'g>(&'g self, project: &'g TenantProject) -> Option<&'g str> {
         let first = || self.branches.get(&project.name)?.first().map(BranchName::as_str);
         project.load_branch.as_deref().or_else(first)
     }
 
-    /// Returns whether that is this branch.
+    /// Returns whether `branch` is the default branch without declarations.
     pub(super) fn is_default(&self, project: &TenantProject, branch: &BranchName) -> bool {
         match self.default_branch(project) {
             Some(default) => branch.as_str() == default,
-            // Nobody says which it is.
+            // The default branch is unknown.
             None => matches!(branch.as_str(), "master" | "main"),
         }
     }
 
-    /// Returns the place that a file would have were no stanza to say which branch counts first:
-    /// what says so cannot be looked for in the order that it makes.
-    pub(super) fn unsaid_place<'f>(
+    /// Returns the sort key of a file without declared default branches. Declarations are looked up
+    /// in this order, since they cannot depend on the order they create.
+    pub(super) fn undeclared_order<'f>(
         &self,
         file: &'f File,
     ) -> (usize, bool, &'f BranchName, usize, &'f str) {
-        let FilePlace { project, name, folder, path, .. } = &file.place;
+        let FileOrder { project, name, folder, path, .. } = &file.sort_key;
         let is_default =
             self.project_of(file).is_some_and(|project| self.is_default(project, name));
         (*project, !is_default, name, *folder, path)
     }
 
-    /// Returns what is known of a branch here: a project's branches are those that its forge
-    /// guards, where the others are left out.
+    /// Returns what the layout knows about a branch. If unprotected or locked branches are
+    /// excluded, the known branches are those that remain.
     pub(super) fn facts<'b>(&self, project: &TenantProject, branch: &'b str) -> BranchFacts<'b> {
-        let known = self.branches.get(&project.name).filter(|known| !known.is_empty());
-        let is_listed = known.map(|known| known.iter().any(|one| one.as_str() == branch));
+        let with_digest =
+            self.branches.get(&project.name).filter(|with_digest| !with_digest.is_empty());
+        let is_listed =
+            with_digest.map(|with_digest| with_digest.iter().any(|one| one.as_str() == branch));
         let is_left_out = is_listed == Some(false) && !project.is_always_dynamic(branch);
         BranchFacts {
-            is_default: known.and_then(|known| known.first()).map(|first| first.as_str() == branch),
+            is_default: with_digest
+                .and_then(|with_digest| with_digest.first())
+                .map(|first| first.as_str() == branch),
             is_protected: is_left_out.then_some(false),
             is_locked: is_left_out.then_some(true),
             ..BranchFacts::named(branch)
         }
     }
 
-    /// Puts files in order; drops what the tenant does not read.
+    /// Puts files in configuration order. Drops the files that the tenant does not load.
     pub(super) fn in_order(&self, fragments: Vec<Arc<Fragment>>) -> Vec<File> {
         let mut groups: BTreeMap<(usize, BranchName), Vec<Arc<Fragment>>> = BTreeMap::new();
         for fragment in fragments {
@@ -243,12 +256,12 @@ impl Ground {
                 self.group(rank, fragments, seen)
             })
             .collect();
-        files.sort_by(|one, other| one.place.cmp(&other.place));
+        files.sort_by(|one, other| one.sort_key.cmp(&other.sort_key));
         files
     }
 
-    /// Gives the files of one branch of a project their places. `seen` is the number of branches
-    /// with files.
+    /// Computes the positions of the files of one branch. `seen` is the number of the project's
+    /// branches that have files.
     pub(super) fn group(
         &self,
         project: usize,
@@ -257,8 +270,8 @@ impl Ground {
     ) -> Vec<File> {
         let Some(config) = self.ranked(project) else { return Vec::new() };
         let include = self.tenant.include.as_slice();
-        let known = self.branches.get(&config.name);
-        let said = self.said.get(&config.name);
+        let with_digest = self.branches.get(&config.name);
+        let declared_defaults = self.declared_defaults.get(&config.name);
         let paths: Vec<String> =
             fragments.iter().map(|fragment| fragment.source.path.clone()).collect();
         let extra = &config.extra_config_paths;
@@ -268,7 +281,7 @@ impl Ground {
             config_paths(paths.iter().map(String::as_str), &[]).into_iter().collect()
         };
         let folder = |path: &str| {
-            // Included files count in the order in which they are named.
+            // Included files apply in the order in which they are included.
             if project == INCLUDED {
                 return include.iter().position(|file| file == path).unwrap_or(include.len());
             }
@@ -278,38 +291,41 @@ impl Ground {
             if own.contains(path) {
                 0
             } else {
-                extra.iter().position(|root| is_in(&root)).map_or(0, |place| place + 1)
+                extra.iter().position(|root| is_in(&root)).map_or(0, |span| span + 1)
             }
         };
         let mut files: Vec<File> = fragments
             .into_iter()
             .map(|fragment| {
                 let name = fragment.source.branch.clone();
-                let is_first =
-                    said.map_or_else(|| self.is_default(config, &name), |said| *said == name);
+                let is_first = declared_defaults.map_or_else(
+                    || self.is_default(config, &name),
+                    |declared_defaults| *declared_defaults == name,
+                );
                 let branch = if is_first { BranchRank::Default } else { BranchRank::Other };
-                // A branch that only changes bring in is one more.
-                let branched = known
-                    .map_or(seen, |known| known.len() + usize::from(!known.contains(&name)))
-                    > 1;
+                // A branch that only a proposal adds counts as well.
+                let branched = with_digest.map_or(seen, |with_digest| {
+                    with_digest.len() + usize::from(!with_digest.contains(&name))
+                }) > 1;
                 let path = fragment.source.path.clone();
-                let place = FilePlace { project, branch, name, folder: folder(&path), path };
+                let sort_key = FileOrder { project, branch, name, folder: folder(&path), path };
                 let implied = implied(&fragment, config, branched).map(Arc::new);
-                File { fragment, place, implied, branched }
+                File { fragment, sort_key, implied, branched }
             })
             .collect();
-        files.sort_by(|one, other| one.place.cmp(&other.place));
+        files.sort_by(|one, other| one.sort_key.cmp(&other.sort_key));
         files
     }
 }
 
-/// Returns the branches that a file's definitions are bound to where they name none (Z4.2).
+/// Returns the branches that a file's definitions apply to if they name none (Z4.2); `None` for
+/// every branch.
 fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Option<Vec<Pattern>> {
     let own = || {
         let branches = fragment.pragma.implied_branches.clone();
         branches.unwrap_or_else(|| vec![Pattern::exactly(fragment.source.branch.as_str())])
     };
-    // A pragma that implies no branch binds nothing.
+    // A pragma without implied branches restricts nothing.
     if fragment.pragma.implied_branches.as_ref().is_some_and(Vec::is_empty) {
         return None;
     }
@@ -321,39 +337,51 @@ fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Opti
     if fragment.source.trust == Trust::Config {
         return None;
     }
-    // What a pragma implies is meant in place of the file's own branch, where that would be
-    // implied.
+    // The branches of a pragma replace the file's own branch, where that would be implied.
     branched.then(own)
 }
 
-/// A name that is no project of the tenant.
-pub(crate) struct NoProject {
+/// The error for a name that is not a project of the tenant, or is ambiguous.
+pub(crate) struct ProjectNotFound {
+    /// The message of the diagnostic.
     message: String,
-    /// The name, where another one may be meant.
+    /// The name, if a similar one may be suggested.
     wrong: Option<String>,
 }
 
-impl NoProject {
-    pub(crate) fn at(self, place: Place, ground: &Ground, hints: &Hints) -> Problem {
-        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, self.message);
+impl ProjectNotFound {
+    pub(crate) fn at(
+        self,
+        span: Span,
+        inputs: &LayoutInputs,
+        hints: &SuggestionBudget,
+    ) -> Diagnostic {
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, self.message);
         match self.wrong {
-            None => problem,
-            Some(wrong) => problem.hinting(
+            None => diagnostic,
+            Some(wrong) => diagnostic.suggesting_within(
                 hints,
                 &wrong,
-                ground.tenant.projects.iter().map(|project| project.name.name()),
+                inputs.tenant.projects.iter().map(|project| project.name.name()),
             ),
         }
     }
 }
 
-/// Returns the word of a kind of objects.
-pub(super) fn word(kind: ObjectKind) -> &'static str {
-    ObjectKind::WORDS.iter().find(|(_, one)| *one == kind).map_or("object", |(word, _)| word)
+/// Returns the keyword of a kind of object.
+pub(super) fn keyword(kind: ObjectKind) -> &'static str {
+    ObjectKind::WORDS.iter().find(|(_, one)| *one == kind).map_or("object", |(keyword, _)| keyword)
 }
 
-/// Returns what makes two mistakes the same, wherever in the file they have moved to.
-pub(super) fn sameness(error: &ConfigError) -> (&str, &str, &str, &str, &str) {
-    let problem = &error.problem;
-    (error.project.as_str(), error.branch.as_str(), &error.path, &problem.stanza, &problem.message)
+/// Returns the key by which two errors are the same, wherever they are in the file.
+pub(super) fn identity(error: &ConfigError) -> (&str, &str, &str, &str, &str) {
+    let diagnostic = &error.diagnostic;
+    (
+        error.project.as_str(),
+        error.branch.as_str(),
+        &error.path,
+        &diagnostic.stanza,
+        &diagnostic.message,
+    )
 }

@@ -1,50 +1,51 @@
-//! What became another one between two layouts of a tenant, for people who ask why it was
-//! configured anew.
+//! Compares two layouts of a tenant, to explain why the tenant was reconfigured.
 
 use super::Layout;
 use sluice_model::{BranchName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a layout has otherwise than the one before.
+/// The difference between a layout and the one before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Branches whose configuration is another one, that are new, or gone; by project and name.
+pub struct LayoutChanges {
+    /// Branches that are new or gone, or whose configuration changed, by project and name.
     pub branches: Vec<(ProjectName, BranchName)>,
-    /// Whether what the main configuration says of the tenant, or the connections, are others.
-    pub is_main: bool,
+    /// Whether the main configuration of the tenant or the connections changed.
+    pub main_config_changed: bool,
 }
 
-impl Moved {
-    /// Returns whether nothing is otherwise.
+impl LayoutChanges {
+    /// Returns whether the layouts are equal.
     pub fn is_empty(&self) -> bool {
-        self.branches.is_empty() && !self.is_main
+        self.branches.is_empty() && !self.main_config_changed
     }
 }
 
 impl Layout {
-    /// Returns what is otherwise than in the layout `before`. Of a project that only one of them
-    /// has the main configuration is the cause, and no branch is named.
-    pub fn moved_since(&self, before: &Self) -> Moved {
+    /// Returns the changes since the layout `before`.
+    ///
+    /// A project that only one of the layouts has counts as a change of the main configuration; its
+    /// branches are not listed.
+    pub fn changes_since(&self, before: &Self) -> LayoutChanges {
         let (new, old) = (self.contents(), before.contents());
         let names: BTreeSet<_> = new.keys().chain(old.keys()).copied().collect();
         let is_of_both = |project: &ProjectName| {
-            let is_known = |layout: &Self| layout.base.ground.project(project).is_some();
+            let is_known = |layout: &Self| layout.base.inputs.project(project).is_some();
             is_known(self) && is_known(before)
         };
-        let moved = names.into_iter().filter(|name| new.get(name) != old.get(name));
-        let branches = moved.filter(|(project, _)| is_of_both(project));
-        let (ground, ground_before) = (&self.base.ground, &before.base.ground);
-        Moved {
+        let changed = names.into_iter().filter(|name| new.get(name) != old.get(name));
+        let branches = changed.filter(|(project, _)| is_of_both(project));
+        let (inputs, ground_before) = (&self.base.inputs, &before.base.inputs);
+        LayoutChanges {
             branches: branches.map(|(project, branch)| (project.clone(), branch.clone())).collect(),
-            is_main: ground.tenant != ground_before.tenant
-                || ground.connections != ground_before.connections,
+            main_config_changed: inputs.tenant != ground_before.tenant
+                || inputs.connections != ground_before.connections,
         }
     }
 
-    /// Returns what each branch comes to; nothing where it is only there.
+    /// Returns the hashes of each branch's files. Branches without files have an empty set.
     fn contents(&self) -> BTreeMap<(&ProjectName, &BranchName), BTreeSet<&str>> {
         let mut contents: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
-        for (project, branches) in &self.base.ground.branches {
+        for (project, branches) in &self.base.inputs.branches {
             contents.extend(branches.iter().map(|branch| ((project, branch), BTreeSet::new())));
         }
         for (_, file) in self.files() {
@@ -97,49 +98,52 @@ mod tests {
         })
     }
 
-    fn told(new: &Layout, old: &Layout) -> (Vec<String>, bool) {
-        let moved = new.moved_since(old);
+    fn changes(new: &Layout, old: &Layout) -> (Vec<String>, bool) {
+        let changed = new.changes_since(old);
         (
-            moved.branches.iter().map(|(project, branch)| format!("{project}@{branch}")).collect(),
-            moved.is_main,
+            changed
+                .branches
+                .iter()
+                .map(|(project, branch)| format!("{project}@{branch}"))
+                .collect(),
+            changed.main_config_changed,
         )
     }
 
-    /// C01: which branch is why a tenant is configured anew: one whose files are others, one that
-    /// is new, one that is gone.
+    /// C01: the cause of a reconfiguration names the branches that changed, are new or are gone.
     #[test]
-    fn a_branch_that_is_otherwise_is_named_and_no_other() {
+    fn only_changed_branches_are_listed() {
         let (job, other) = ("- job: {name: a}", "- job: {name: b}");
         let both: &[&str] = &["h/p", "h/q"];
         let old =
             layout(both, &[("h/p", &["main", "old"]), ("h/q", &["main"])], &[("h/p", "main", job)]);
-        assert!(old.moved_since(&old).is_empty());
+        assert!(old.changes_since(&old).is_empty());
         let edited = layout(
             both,
             &[("h/p", &["main", "old"]), ("h/q", &["main"])],
             &[("h/p", "main", other)],
         );
-        assert_eq!(told(&edited, &old), (vec!["h/p@main".to_owned()], false));
+        assert_eq!(changes(&edited, &old), (vec!["h/p@main".to_owned()], false));
         let files = [("h/p", "main", job), ("h/q", "main", job)];
         let branched = layout(both, &[("h/p", &["main", "new"]), ("h/q", &["main"])], &files);
         let names = ["h/p@new", "h/p@old", "h/q@main"].map(str::to_owned);
-        assert_eq!(told(&branched, &old), (names.into(), false));
-        // Stored and opened again it says the same.
+        assert_eq!(changes(&branched, &old), (names.into(), false));
+        // The same holds after the layout was stored and decoded.
         let opened = Layout::from_bytes(&old.to_bytes()).unwrap();
         assert!(
-            opened.moved_since(&old).is_empty()
-                && told(&branched, &opened) == told(&branched, &old)
+            opened.changes_since(&old).is_empty()
+                && changes(&branched, &opened) == changes(&branched, &old)
         );
     }
 
-    /// C01: a project that comes or goes does so by the main configuration.
+    /// C01: a project that is added or removed is a change of the main configuration.
     #[test]
-    fn a_project_of_one_of_them_is_the_main_configurations_doing() {
+    fn an_added_or_removed_project_is_a_main_configuration_change() {
         let old = layout(&["h/p"], &[("h/p", &["main"])], &[]);
         let with = [("h/q", "main", "- job: {name: a}")];
         let new = layout(&["h/p", "h/q"], &[("h/p", &["main"]), ("h/q", &["main"])], &with);
         for (new, old) in [(&new, &old), (&old, &new)] {
-            assert_eq!(told(new, old), (Vec::new(), true));
+            assert_eq!(changes(new, old), (Vec::new(), true));
         }
     }
 }

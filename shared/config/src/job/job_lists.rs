@@ -1,24 +1,23 @@
-//! What a project lists for one pipeline: the stanzas that apply with their templates, and the
-//! entries of their lists.
+//! Collects what a project lists for one pipeline: the stanzas that apply with their templates, and
+//! the entries of their job lists.
 
 use super::FreezeInput;
 use super::apply::deep_merge;
 use super::collect::{Target, applies};
 use crate::fragment::Source;
-use crate::layout::{Layout, On};
+use crate::layout::{BranchContext, Layout};
 use crate::objects::{JobStanza, Parameter, ProjectStanza};
 use crate::pipeline::{Pipeline, Trigger, TriggerKind};
 use serde_json::{Map, Value as Json};
 use sluice_model::ProjectName;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Greatest number of entries that a project has in one pipeline, those of its templates included.
+/// Maximum number of entries that a project may have in one pipeline, including its templates.
 pub(super) const ENTRIES_MAX: usize = 2_000;
 
 impl Layout {
-    /// Returns whether the first failure of a project's job in a pipeline ends the others. What the
-    /// first stanza says that says anything cannot be taken back by a later one, so that a config
-    /// project may force it.
+    /// Returns whether the first failed job ends the others. The first stanza that sets it counts,
+    /// so that a config project can enforce it.
     pub fn fail_fast(&self, input: &FreezeInput<'_>) -> bool {
         let listed = listed(self, input.project, input.pipeline, input.target());
         listed
@@ -28,8 +27,8 @@ impl Layout {
             .unwrap_or(false)
     }
 
-    /// Returns whether what is decided about a project's changes in a pipeline is told in reports
-    /// (`debug`): where any stanza that applies says so.
+    /// Returns whether reports contain debug messages (`debug`): if any stanza that applies enables
+    /// them.
     pub fn debug(&self, input: &FreezeInput<'_>) -> bool {
         let listed = listed(self, input.project, input.pipeline, input.target());
         listed
@@ -39,15 +38,16 @@ impl Layout {
             .any(|jobs| jobs.debug)
     }
 
-    /// Returns the parameters that an enqueue by hand of a project may carry in a pipeline, by
-    /// name. Of one name that of the last stanza counts.
+    /// Returns the parameters that a manual enqueue of a project accepts in a pipeline, by name. If
+    /// several stanzas define one, the last counts.
     pub fn parameters(
         &self,
         project: &ProjectName,
         pipeline: &str,
         branch: Option<&str>,
     ) -> Vec<&Parameter> {
-        let target = Target { on: On::branch(branch), git_ref: branch.unwrap_or_default() };
+        let target =
+            Target { on: BranchContext::branch(branch), git_ref: branch.unwrap_or_default() };
         let listed = listed(self, project, pipeline, target);
         let all = listed.stanzas.iter().filter_map(|part| part.stanza.pipelines.get(pipeline));
         let by_name: BTreeMap<&str, &Parameter> = all
@@ -57,10 +57,12 @@ impl Layout {
         by_name.into_values().collect()
     }
 
-    /// Returns why an event that asks for an image would have nothing run: pipelines take it, and
-    /// the project that defines the image lists no job that builds it in any of them. What cannot
-    /// be frozen is told where it is tried.
-    pub fn why_image_is_not_built(&self, home: &Source, image: &str) -> Option<String> {
+    /// Returns why a request for an image would run nothing: pipelines accept the event, but the
+    /// project that defines the image lists no job that builds it in any of them.
+    ///
+    /// `None` if a job would run, if no pipeline accepts the event, or if freezing fails; the
+    /// attempt reports that.
+    pub fn why_image_is_not_built(&self, definition: &Source, image: &str) -> Option<String> {
         let asks = |trigger: &Trigger| match &trigger.kind {
             TriggerKind::Zuul(zuul) => zuul.event.iter().any(|event| event == "image-build"),
             _ => false,
@@ -69,8 +71,11 @@ impl Layout {
             self.pipelines().iter().filter(|pipeline| pipeline.triggers.iter().any(asks)).collect();
         let image_names = [image.to_owned()];
         let has_job = |pipeline: &&Pipeline| {
-            let change =
-                FreezeInput::change(pipeline.name.as_str(), &home.project, home.branch.as_str());
+            let change = FreezeInput::change(
+                pipeline.name.as_str(),
+                &definition.project,
+                definition.branch.as_str(),
+            );
             self.freeze(&FreezeInput { image_names: &image_names, ..change })
                 .map_or(true, |graph| !graph.jobs.is_empty())
         };
@@ -78,40 +83,40 @@ impl Layout {
             return None;
         }
         let names: Vec<&str> = taking.iter().map(|pipeline| pipeline.name.as_str()).collect();
-        let project = home.project.name();
+        let project = definition.project.name();
         Some(format!(
-            "{project} lists no job with \"image-build-name: {image}\" in {}: list one there",
-            names.join(", nor in ")
+            "{project} lists no job with \"image-build-name: {image}\" in pipeline {}; add one",
+            names.join(" or ")
         ))
     }
 }
 
-/// What a project's stanzas and templates say of one pipeline.
+/// The stanzas and templates of a project for one pipeline.
 struct Listed<'l> {
     stanzas: Vec<Part<'l>>,
-    /// Those that are for other branches.
+    /// Stanzas that apply to other branches.
     left_out: Vec<LeftOut<'l>>,
     variables: Map<String, Json>,
 }
 
-/// A stanza that applies, or a template of one.
+/// A stanza that applies, or one of its templates.
 struct Part<'l> {
     source: &'l Source,
     stanza: &'l ProjectStanza,
-    /// Where the stanza is written that names the template; of a stanza where it is written itself.
+    /// The source of the stanza that names the template; for a stanza, its own source.
     attached: &'l Source,
 }
 
-/// A stanza that is for other branches.
+/// A stanza that applies to other branches.
 struct LeftOut<'l> {
     source: &'l Source,
     stanza: &'l ProjectStanza,
-    /// Whether the branch that it stands on would be meant, and only those that it names are not.
+    /// Whether the branch that holds the stanza matches, and only its `branches` do not.
     is_bound_here: bool,
 }
 
-/// Returns the stanzas that apply, each project's templates before itself. A template that is named
-/// again counts where it is named first.
+/// Returns the stanzas that apply, each preceded by its templates. A template that is named again
+/// counts at its first position.
 fn listed<'l>(
     layout: &'l Layout,
     project: &ProjectName,
@@ -132,7 +137,8 @@ fn listed<'l>(
             for defined in layout.templates(template) {
                 let (source, stanza) = (defined.source(), defined.object);
                 match defined.matches_implied(target.on) {
-                    // Its variables are for the pipelines that it has; a project's own are for all.
+                    // A template's variables only apply in its own pipelines; those of a project
+                    // apply in all.
                     true if !stanza.pipelines.contains_key(pipeline) => {}
                     true => found.add(Part { source, stanza, attached }, pipeline),
                     false => {
@@ -165,34 +171,35 @@ impl<'l> Listed<'l> {
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'l> {
     pub(super) source: &'l Source,
-    /// The project's stanza, or the template's.
+    /// The project stanza or template.
     pub(super) stanza: &'l ProjectStanza,
     pub(super) job: &'l JobStanza,
-    /// Where it is said that the project has it: of a template's entry where the template is named.
+    /// The source that attaches the entry to the project: for a template, the stanza that names it.
     pub(super) attached: &'l Source,
 }
 
 /// The job lists of a project in a pipeline.
 pub(super) struct Entries<'l> {
-    /// Names in order.
+    /// The job names in order.
     pub(super) order: Vec<&'l str>,
     pub(super) by_name: BTreeMap<&'l str, Vec<Entry<'l>>>,
-    /// Variables of the project.
+    /// The variables of the project.
     pub(super) variables: Map<String, Json>,
-    /// The first entry that is too many.
+    /// The first entry beyond the limit; `None` if there is none.
     pub(super) over: Option<Entry<'l>>,
-    /// Stanzas that list jobs for the pipeline and are for other branches.
+    /// Stanzas with jobs for the pipeline that apply to other branches.
     left_out: Vec<LeftOut<'l>>,
 }
 
 impl<'l> Entries<'l> {
-    /// Returns the entries of stanzas that are for other branches, each with why it counts for
-    /// nothing here.
+    /// Returns the entries of stanzas for other branches, each with the reason why it does not
+    /// apply.
     pub(super) fn left_out(&self, input: &FreezeInput<'_>) -> Vec<(Entry<'l>, String)> {
         let mut found = Vec::new();
         for &LeftOut { source, stanza, is_bound_here } in &self.left_out {
             let branches = stanza.branches.as_ref().map(|_| "the branches of its stanza");
-            let why = input.target().why_not("its stanza", branches, &source.branch, is_bound_here);
+            let why =
+                input.target().mismatch("its stanza", branches, &source.branch, is_bound_here);
             let jobs = stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs);
             found.extend(
                 jobs.map(|job| (Entry { source, stanza, job, attached: source }, why.clone())),
@@ -203,7 +210,7 @@ impl<'l> Entries<'l> {
     }
 }
 
-/// Returns the job lists of a project in a pipeline.
+/// Collects the job lists of a project in a pipeline.
 pub(super) fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entries<'l> {
     let mut order: Vec<&str> = Vec::new();
     let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();

@@ -1,16 +1,14 @@
-//! Whether stored stanzas are what this program makes of their files, and have the shapes that it
-//! reads.
+//! Identifies the version of the parser and of the stored stanza types.
 //!
-//! A stanza that is read only when somebody wants it must not turn out to be unreadable then: a job
-//! would be missing, and nobody told. So a layout bears the name of the sources that parsed it;
-//! under another name every stanza is read when it is opened, and whoever builds the next layout
-//! parses its files anew: what a newer program understands counts.
+//! Stored stanzas are decoded lazily, and a stanza that turned out to be undecodable later would be
+//! a job that is missing without a message. So a layout records a hash of the sources that parsed
+//! it. If the hash differs, every stanza is decoded when the layout is opened, and the next layout
+//! parses all files again.
 
 use std::sync::LazyLock;
 
-/// The files that say of what shape stanzas are and how they are parsed, with their texts: these,
-/// hashed, are the name.
-const SHAPES: [(&str, &str); 24] = [
+/// The sources that define the stanza types and the parser, by path. Their hash is the version.
+const SOURCES: [(&str, &str); 24] = [
     ("error.rs", include_str!("../error.rs")),
     ("fragment.rs", include_str!("../fragment.rs")),
     ("objects/combine.rs", include_str!("../objects/combine.rs")),
@@ -20,7 +18,7 @@ const SHAPES: [(&str, &str); 24] = [
     ("objects/mod.rs", include_str!("../objects/mod.rs")),
     ("objects/nodeset.rs", include_str!("../objects/nodeset.rs")),
     ("objects/pipeline.rs", include_str!("../objects/pipeline.rs")),
-    ("objects/places.rs", include_str!("../objects/places.rs")),
+    ("objects/spans.rs", include_str!("../objects/spans.rs")),
     ("objects/project.rs", include_str!("../objects/project.rs")),
     ("objects/provider.rs", include_str!("../objects/provider.rs")),
     ("objects/provider_words.rs", include_str!("../objects/provider_words.rs")),
@@ -37,18 +35,18 @@ const SHAPES: [(&str, &str); 24] = [
     ("model/git.rs", include_str!("../../../model/src/git.rs")),
 ];
 
-/// Returns the name of what this program parses files by.
-pub(super) fn name() -> u64 {
-    static NAME: LazyLock<u64> = LazyLock::new(|| {
-        let bytes = SHAPES.iter().flat_map(|(_, text)| text.bytes());
-        // FNV-1a: it need not withstand anybody, only tell versions apart.
+/// Returns the hash that identifies this version of the parser.
+pub(super) fn parser_version() -> u64 {
+    static VERSION: LazyLock<u64> = LazyLock::new(|| {
+        let bytes = SOURCES.iter().flat_map(|(_, text)| text.bytes());
+        // FNV-1a: it only has to tell versions apart, not to resist attacks.
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         })
     });
-    *NAME
+    *VERSION
 }
 
 #[cfg(test)]
-#[path = "shapes_tests.rs"]
+#[path = "schema_version_tests.rs"]
 mod tests;

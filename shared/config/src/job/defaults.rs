@@ -1,4 +1,4 @@
-//! A job before anything is said of it, and what a definition says that can be made final.
+//! A job without definitions, and the attributes that `attribute-control` can make final.
 
 use crate::objects::JobStanza;
 use serde_json::Map;
@@ -6,8 +6,8 @@ use sluice_model::JobName;
 use sluice_model::job::{FrozenJob, NodeSet, RunTime, WorkspaceScheme};
 use std::collections::BTreeMap;
 
-/// Returns a job about which nothing is said.
-pub(super) fn blank(name: &str) -> FrozenJob {
+/// Returns a job with default values.
+pub(super) fn empty_job(name: &str) -> FrozenJob {
     FrozenJob {
         name: JobName(name.to_owned()),
         inheritance: Vec::new(),
@@ -42,8 +42,8 @@ pub(super) fn blank(name: &str) -> FrozenJob {
     }
 }
 
-/// Returns which attributes that can be made final a definition sets.
-pub(super) fn controlled(from: &JobStanza) -> Vec<&'static str> {
+/// Returns the attributes that a definition sets, of those that can be made final.
+pub(super) fn settable_final_attributes(from: &JobStanza) -> Vec<&'static str> {
     let set = [
         ("requires", from.requires.is_some()),
         ("provides", from.provides.is_some()),

@@ -1,7 +1,7 @@
 //! Where a stanza names something else, so that a wrong name is pointed at and not only the stanza
 //! that it is in.
 
-use super::Place;
+use super::Span;
 use super::read::{Fields, members, untag};
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
@@ -10,35 +10,35 @@ use std::collections::BTreeSet;
 /// Places of attributes (`parent`) and of members of their lists (`secrets.0`), by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Places(Vec<(String, Place)>);
+pub struct AttributeSpans(Vec<(String, Span)>);
 
-impl Places {
+impl AttributeSpans {
     /// Returns whether none is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns the place of an attribute.
-    pub fn of(&self, attribute: &str) -> Option<Place> {
-        self.0.iter().find(|(known, _)| known == attribute).map(|(_, place)| *place)
+    pub fn of(&self, attribute: &str) -> Option<Span> {
+        self.0.iter().find(|(known, _)| known == attribute).map(|(_, span)| *span)
     }
 
     /// Returns the place of a member of an attribute's list; of the attribute where that is not
     /// known.
-    pub fn of_member(&self, attribute: &str, member: &str) -> Option<Place> {
+    pub fn of_member(&self, attribute: &str, member: &str) -> Option<Span> {
         let is_it = |known: &str| {
             known.strip_prefix(attribute).and_then(|rest| rest.strip_prefix('.')) == Some(member)
         };
-        let found = self.0.iter().find(|(known, _)| is_it(known)).map(|(_, place)| *place);
+        let found = self.0.iter().find(|(known, _)| is_it(known)).map(|(_, span)| *span);
         found.or_else(|| self.of(attribute))
     }
 
     pub(super) fn add(&mut self, attribute: &str, node: &Node) {
-        self.0.push((attribute.to_owned(), Place::of(node)));
+        self.0.push((attribute.to_owned(), Span::of(node)));
     }
 
     fn add_member(&mut self, attribute: &str, member: usize, node: &Node) {
-        self.0.push((format!("{attribute}.{member}"), Place::of(node)));
+        self.0.push((format!("{attribute}.{member}"), Span::of(node)));
     }
 
     /// Adds an attribute and its members; of a member that is a mapping the value of the first key
@@ -86,13 +86,13 @@ impl Places {
     /// Adds the labels and alternatives of a nodeset.
     fn add_nodeset(&mut self, body: &Node) {
         let mut labels = 0;
-        let mut add_nodes = |places: &mut Self, nodes: &Node| {
-            if places.of("label").is_none() {
-                places.add("label", nodes);
+        let mut add_nodes = |spans: &mut Self, nodes: &Node| {
+            if spans.of("label").is_none() {
+                spans.add("label", nodes);
             }
             for node in members(nodes) {
                 let label = node.get("label").or_else(|| node.get("image"));
-                places.add_member("label", labels, label.unwrap_or(node));
+                spans.add_member("label", labels, label.unwrap_or(node));
                 labels += 1;
             }
         };
@@ -141,99 +141,99 @@ fn released(attribute: &str) -> &str {
 
 /// Returns where each attribute of a job stands, and where it names others; `fields` still holds
 /// its attributes.
-pub(super) fn of_job(fields: &Fields<'_>) -> Places {
-    let mut places = Places::default();
+pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
+    let mut spans = AttributeSpans::default();
     for (attribute, _, node) in fields.entries() {
         let name = released(attribute);
         match LISTS_OF_A_JOB.iter().find(|(list, _)| *list == name) {
-            Some((_, keys)) => places.add_list(name, node, keys),
-            None => places.add(name, node),
+            Some((_, keys)) => spans.add_list(name, node, keys),
+            None => spans.add(name, node),
         }
         if name == "nodeset" {
-            places.add_nodeset(node);
+            spans.add_nodeset(node);
         }
     }
     // Playbooks that clean up are kept behind the others that run after.
     if let Some(node) = fields.peek("cleanup-run") {
         let before = fields.peek("post-run").map_or(0, |own| members(own).len());
-        places.add_more("post-run", before, node, &["name"]);
+        spans.add_more("post-run", before, node, &["name"]);
     }
     let auth = fields.peek("auth");
     if let Some(list) = auth.and_then(|auth| auth.get("secrets")) {
         let before = fields.peek("secrets").map_or(0, |own| members(own).len());
-        places.add_more("secrets", before, list, &["secret"]);
+        spans.add_more("secrets", before, list, &["secret"]);
     }
     if let Some(node) = auth.and_then(|auth| auth.get("swift")) {
-        places.add("auth.swift", node);
+        spans.add("auth.swift", node);
     }
-    places
+    spans
 }
 
 /// Returns where a nodeset names labels and others.
-pub(super) fn of_nodeset(fields: &Fields<'_>) -> Places {
-    let mut places = Places::default();
+pub(super) fn of_nodeset(fields: &Fields<'_>) -> AttributeSpans {
+    let mut spans = AttributeSpans::default();
     if let Some(nodes) = fields.peek("nodes") {
-        places.add("nodes", nodes);
+        spans.add("nodes", nodes);
     }
-    places.add_nodeset(fields.node());
-    places
+    spans.add_nodeset(fields.node());
+    spans
 }
 
 /// Returns where a project or template names others.
-pub(super) fn of_project(fields: &Fields<'_>) -> Places {
-    let mut places = Places::default();
+pub(super) fn of_project(fields: &Fields<'_>) -> AttributeSpans {
+    let mut spans = AttributeSpans::default();
     if let Some(name) = fields.peek("name") {
-        places.add("name", name);
+        spans.add("name", name);
     }
     if let Some(list) = fields.peek("templates") {
-        places.add_list("templates", list, &[]);
+        spans.add_list("templates", list, &[]);
     }
     for (name, key, node) in fields.entries() {
         match name {
             "name" | "templates" => {}
             "description" | "branches" | "vars" | "merge-mode" | "default-branch" | "queue" => {
-                places.add(name, node)
+                spans.add(name, node)
             }
             // Of a pipeline the name is what may be wrong.
-            _ => places.add(name, key),
+            _ => spans.add(name, key),
         }
     }
-    places
+    spans
 }
 
 /// Returns where a secret's attributes stand, and what it asks for in a token.
-pub(super) fn of_secret(fields: &Fields<'_>) -> Places {
-    let mut places = Places::default();
-    fields.entries().for_each(|(name, _, node)| places.add(name, node));
+pub(super) fn of_secret(fields: &Fields<'_>) -> AttributeSpans {
+    let mut spans = AttributeSpans::default();
+    fields.entries().for_each(|(name, _, node)| spans.add(name, node));
     for key in ["ttl", "iss"] {
         if let Some(node) = fields.peek("oidc").and_then(|oidc| oidc.get(key)) {
-            places.add(&format!("oidc.{key}"), node);
+            spans.add(&format!("oidc.{key}"), node);
         }
     }
-    places
+    spans
 }
 
 /// Returns where each attribute of a provider's object stands, and each named member of its lists
 /// (`labels.small`) with what it names itself (`labels.small.flavor`).
-pub(super) fn of_provider_object(fields: &Fields<'_>) -> Places {
-    let mut places = Places::default();
+pub(super) fn of_provider_object(fields: &Fields<'_>) -> AttributeSpans {
+    let mut spans = AttributeSpans::default();
     for (name, _, node) in fields.entries() {
         // The older word for the list; of a label it is one image's name.
         let list = if name == "image" && node.as_text().is_none() { "images" } else { name };
-        places.add(list, node);
+        spans.add(list, node);
         if matches!(list, "labels" | "images" | "flavors") {
             for member in members(node) {
                 let named = member.get("name").unwrap_or(member);
                 if let Some(text) = named.as_text() {
-                    places.add(&format!("{list}.{text}"), named);
+                    spans.add(&format!("{list}.{text}"), named);
                     for part in ["image", "flavor", "type"] {
                         if let Some(node) = member.get(part) {
-                            places.add(&format!("{list}.{text}.{part}"), node);
+                            spans.add(&format!("{list}.{text}.{part}"), node);
                         }
                     }
                 }
             }
         }
     }
-    places
+    spans
 }

@@ -1,0 +1,120 @@
+//! Locates the errors of a job that is frozen: in a job definition, or in an entry of a project's
+//! job list.
+
+use super::apply::Rejection;
+use super::collect::Variant;
+use super::freeze::{ALLOWED_PROJECTS, FreezeInput};
+use super::job_lists::Entry;
+use super::limits;
+use crate::error::{ConfigError, Diagnostic, DiagnosticKind};
+use crate::layout::Layout;
+use crate::objects::{self, JobStanza};
+
+/// Why a job cannot be frozen.
+pub(super) struct JobError {
+    /// The located diagnostic.
+    pub(super) error: ConfigError,
+    /// The attribute that is wrong; empty for the job as a whole.
+    pub(super) attribute: &'static str,
+    /// Whether the reference checks of the layout report it too.
+    pub(super) is_reported_elsewhere: bool,
+}
+
+impl JobError {
+    /// Locates an error in a job definition, at the attribute that is wrong.
+    pub(super) fn of_definition(variant: &Variant<'_>, rejection: Rejection) -> Self {
+        let Rejection { attribute, message, is_reported_elsewhere } = rejection;
+        let job = variant.job;
+        let known = job.spans.of(attribute);
+        let span = known.unwrap_or(job.span);
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::NotPermitted, span.start, span.end, message);
+        let diagnostic = if known.is_some() { diagnostic.about(attribute) } else { diagnostic };
+        let diagnostic =
+            diagnostic.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.span.start);
+        Self { error: variant.defined.source().error(diagnostic), attribute, is_reported_elsewhere }
+    }
+
+    /// Locates an error in a job list entry, at the attribute that is wrong.
+    pub(super) fn of_entry(
+        entry: &Entry<'_>,
+        input: &FreezeInput<'_>,
+        rejection: Rejection,
+    ) -> Self {
+        let span = entry.job.spans.of(rejection.attribute).unwrap_or(entry.job.span);
+        Self::at(entry, input, span, rejection)
+    }
+
+    /// Locates an error at a span of a job list entry.
+    pub(super) fn at(
+        entry: &Entry<'_>,
+        input: &FreezeInput<'_>,
+        span: objects::Span,
+        Rejection { attribute, message, is_reported_elsewhere }: Rejection,
+    ) -> Self {
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::NotPermitted, span.start, span.end, message);
+        // If the entry does not set the attribute, the entry as a whole is wrong: a member of its
+        // pipeline's list.
+        let about =
+            if entry.job.spans.of(attribute).is_some() { attribute } else { input.pipeline };
+        let diagnostic = diagnostic
+            .in_stanza(&format!("project {}", input.project.name()))
+            .from_stanza_at(entry.stanza.span.start)
+            .about(about);
+        Self { error: entry.source.error(diagnostic), attribute, is_reported_elsewhere }
+    }
+}
+
+/// Locates an error at the last entry, or else the last definition, that sets the attribute, since
+/// its value counts. At the first entry if none sets it. `None` if there are no entries.
+pub(super) fn error_at_last(
+    matching: &[&Entry<'_>],
+    variants: &[Variant<'_>],
+    input: &FreezeInput<'_>,
+    rejection: Rejection,
+) -> Option<JobError> {
+    let attribute = rejection.attribute;
+    if let Some(entry) = matching.iter().rev().find(|entry| limits::sets(entry.job, attribute)) {
+        return Some(JobError::of_entry(entry, input, rejection));
+    }
+    match variants.iter().rev().find(|variant| limits::sets(variant.job, attribute)) {
+        Some(variant) => Some(JobError::of_definition(variant, rejection)),
+        None => matching.first().map(|entry| JobError::of_entry(entry, input, rejection)),
+    }
+}
+
+/// Locates an error about where a job may run: at the first entry that causes it, if no definition
+/// does; otherwise at the first entry. `None` if there are no entries.
+pub(super) fn error_at_first(
+    layout: &Layout,
+    matching: &[&Entry<'_>],
+    variants: &[Variant<'_>],
+    input: &FreezeInput<'_>,
+    rejection: Rejection,
+) -> Option<JobError> {
+    let attribute = rejection.attribute;
+    let is_defined_so =
+        variants.iter().any(|variant| forbids(layout, input, variant.job, attribute));
+    let cause = matching
+        .iter()
+        .find(|entry| !is_defined_so && forbids(layout, input, entry.job, attribute));
+    let entry = cause.or(matching.first())?;
+    Some(JobError::of_entry(entry, input, rejection))
+}
+
+/// Returns whether a definition or entry by itself forbids the job to run where it is listed.
+fn forbids(layout: &Layout, input: &FreezeInput<'_>, job: &JobStanza, attribute: &str) -> bool {
+    match attribute {
+        "abstract" => job.is_abstract == Some(true),
+        "post-review" => job.post_review == Some(true),
+        "semaphores" => job.semaphores.is_some(),
+        "allow-secrets" => job.secrets.is_some(),
+        ALLOWED_PROJECTS => job.allowed_projects.as_ref().is_some_and(|allowed| {
+            let mut named = allowed.iter().filter_map(|name| layout.project(name));
+            // An empty list restricts nothing.
+            !allowed.is_empty() && !named.any(|project| project.name == *input.project)
+        }),
+        _ => false,
+    }
+}
