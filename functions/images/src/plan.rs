@@ -1,32 +1,31 @@
-//! The decision about one image: a wish becomes part of its head, and an image with an open wish is
+//! Plans one image: a build request becomes part of its head, and an image with an open request is
 //! due.
 
 use sluice_model::Timestamp;
 use sluice_records::image::Image;
 
-/// Seconds until an image with an open wish is looked at without being poked.
-pub const LOOK_SECONDS: u64 = 300;
+/// Seconds until an image with an open request is due again.
+pub const RECHECK_SECONDS: u64 = 300;
 
-/// What an image's cell is to become.
+/// The changes of an image's cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The head to write; `None` when it stays as it is.
     pub head: Option<Image>,
-    /// When to look again without being poked.
+    /// When the image is due without a wakeup.
     pub due: Option<Timestamp>,
 }
 
-/// Decides from the head (`fresh` when nothing is stored yet) and the wish that waits beside it, if
-/// any.
+/// Returns the plan for an image from its head and its build request, if any.
 ///
-/// An open wish is kept as it was first made: wishes are one until a build begins (N5, L1.2).
-pub fn plan(image: &Image, stored: Stored, wish: Option<Timestamp>, now: Timestamp) -> Plan {
+/// An open request keeps its first time: requests are one until a build begins (N5, L1.2).
+pub fn plan(image: &Image, stored: Stored, request: Option<Timestamp>, now: Timestamp) -> Plan {
     let mut head = image.clone();
-    if let Some(since) = wish {
-        head.build_wanted_since.get_or_insert(since);
+    if let Some(since) = request {
+        head.build_requested_since.get_or_insert(since);
     }
-    let due = head.build_wanted_since.map(|_| now.plus_seconds(LOOK_SECONDS));
-    let changed = head != *image || stored == Stored::No || wish.is_some();
+    let due = head.build_requested_since.map(|_| now.plus_seconds(RECHECK_SECONDS));
+    let changed = head != *image || stored == Stored::No || request.is_some();
     Plan { head: changed.then_some(head), due }
 }
 
@@ -58,12 +57,12 @@ mod tests {
 
     /// N5
     #[test]
-    fn wishes_are_one_until_a_build_begins() {
+    fn requests_are_one_until_a_build_begins() {
         let first = plan(&image(), Stored::Yes, Some(Timestamp(900)), NOW).head.unwrap();
-        assert_eq!(first.build_wanted_since, Some(Timestamp(900)));
+        assert_eq!(first.build_requested_since, Some(Timestamp(900)));
         let second = plan(&first, Stored::Yes, Some(Timestamp(950)), NOW);
         assert_eq!(second.head, Some(first.clone()));
-        assert_eq!(second.due, Some(NOW.plus_seconds(LOOK_SECONDS)));
+        assert_eq!(second.due, Some(NOW.plus_seconds(RECHECK_SECONDS)));
         assert_eq!(plan(&first, Stored::Yes, None, NOW).head, None);
     }
 }

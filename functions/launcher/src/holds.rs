@@ -1,48 +1,48 @@
-//! Autoholds: nodes of a failed build that somebody asked for are kept instead of let go, and
-//! counted in the same commit.
+//! Autoholds: the nodes of a failed build are held at an operator's request instead of released,
+//! and counted in the same commit.
 
 use crate::{KEYS_MAX, Launcher};
-use sluice_gate::autohold::{self, Autohold, Held};
+use sluice_gate::autohold::{self, Autohold, HeldNodes};
 use sluice_model::build::Order;
 use sluice_model::{BuildId, NodeId, ProviderName, TenantName};
 use sluice_pool::node::HoldRef;
-use sluice_pool::{BuildFact, Change, Node, NodeState, Request, RequestState, Row};
-use sluice_records::codec::decode_foreign;
-use sluice_records::provider::Loaded;
+use sluice_pool::{BuildFact, Node, NodeRequest, NodeState, PoolChange, RequestRow, RequestState};
+use sluice_records::codec::decode_or_log;
+use sluice_records::provider::LoadedProvider;
 use sluice_records::{autohold as records, build};
 use sluice_runtime::PortError;
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Key, Record, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Requests of operators that one look may count builds for: a transaction holds the cell's records
-/// and these.
+/// The most autohold requests that one run may count builds for: a transaction holds the cell's
+/// records and these.
 const COUNTED_MAX: usize = 4;
 
-/// Failed builds that one look asks about.
+/// The most failed builds that one run reads.
 const FAILED_MAX: usize = 20;
 
-/// What operators asked for, as far as it concerns a provider now.
+/// The autohold requests that concern a provider now.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    /// Requests that were read and may be written.
+    /// The requests that were read and may be written.
     requests: BTreeMap<Key, (Record, Autohold)>,
-    /// Which of them a row's build meets.
-    rows: BTreeMap<Row, (Key, Held)>,
-    /// Where those builds stand.
+    /// The request that each row's build matches.
+    rows: BTreeMap<RequestRow, (Key, HeldNodes)>,
+    /// Where those builds ran.
     pub(crate) builds: BTreeMap<BuildId, BuildFact>,
-    /// Nodes that are held for a request which is there no more.
+    /// Nodes that are held for a request that does not exist any more.
     pub(crate) released: BTreeSet<NodeId>,
 }
 
 impl Launcher {
-    /// Reads what operators asked for; nothing where no build has failed and no node is held.
+    /// Reads the autohold requests; nothing where no build has failed and no node is held.
     pub(crate) async fn holds(
         &self,
         provider: &ProviderName,
-        loaded: &Loaded,
-    ) -> Result<Holds, LookError> {
-        let failed: Vec<&Request> = loaded
+        loaded: &LoadedProvider,
+    ) -> Result<Holds, ReconcileError> {
+        let failed: Vec<&NodeRequest> = loaded
             .requests
             .values()
             .map(|(_, request)| request)
@@ -71,7 +71,7 @@ impl Launcher {
         let tenants: BTreeSet<&TenantName> =
             failed.iter().map(|request| &request.queue.tenant).collect();
         for tenant in tenants {
-            let known = records::of_tenant(&self.ports, tenant).await?;
+            let known = records::load_tenant(&self.ports, tenant).await?;
             holds.requests.extend(
                 known.into_iter().map(|(record, request)| (record.key.clone(), (record, request))),
             );
@@ -79,7 +79,7 @@ impl Launcher {
         let now = self.ports.clock.now();
         for request in failed {
             let order =
-                found.get(&build::order_key(&request.build)).and_then(decode_foreign::<Order>);
+                found.get(&build::order_key(&request.build)).and_then(decode_or_log::<Order>);
             let Some(order) = order else { continue };
             let tenant = &request.queue.tenant;
             let of_tenant = holds
@@ -87,7 +87,7 @@ impl Launcher {
                 .values()
                 .map(|(_, known)| known)
                 .filter(|known| known.tenant == *tenant);
-            let met = autohold::choose(
+            let met = autohold::choose_request(
                 of_tenant,
                 &order.change.key.project,
                 &order.job,
@@ -102,14 +102,18 @@ impl Launcher {
             }
             let until = met.until(now);
             let nodes = request.nodes().to_vec();
-            let taken =
-                Held { build: request.build.clone(), provider: provider.clone(), nodes, until };
+            let taken = HeldNodes {
+                build: request.build.clone(),
+                provider: provider.clone(),
+                nodes,
+                until,
+            };
             let hold = Some(HoldRef { tenant: tenant.clone(), id: met.id.clone() });
             let reason = format!("autohold {}: {}", met.id, met.reason);
             holds
                 .builds
                 .insert(request.build.clone(), BuildFact::EndedHeld { reason, until, hold });
-            // Counted at once, so that the next failed build sees that one fewer is wanted.
+            // Counted at once, so that the next failed build sees the new count.
             if let Some((_, counted)) = holds.requests.get_mut(&key) {
                 counted.held.push(taken.clone());
             }
@@ -120,19 +124,19 @@ impl Launcher {
 }
 
 impl Holds {
-    /// Returns the writes that count what a plan keeps, each on condition that nobody counted or
-    /// deleted it meanwhile.
-    pub(crate) fn writes(&mut self, changes: &[Change]) -> Result<Vec<Write>, PortError> {
+    /// Returns the writes that count what a plan holds. Each fails where a concurrent writer
+    /// counted or deleted the request.
+    pub(crate) fn writes(&mut self, changes: &[PoolChange]) -> Result<Vec<Write>, PortError> {
         let removed = changes.iter().filter_map(|change| match change {
-            Change::RemoveRequest(row) => self.rows.get(row),
+            PoolChange::RemoveRequest(row) => self.rows.get(row),
             _ => None,
         });
-        let kept: Vec<(Key, Held)> = removed.cloned().collect();
+        let kept: Vec<(Key, HeldNodes)> = removed.cloned().collect();
         let keys: BTreeSet<Key> = kept.iter().map(|(key, _)| key.clone()).collect();
         let mut writes = Vec::new();
         for key in keys {
             let Some((record, request)) = self.requests.get_mut(&key) else { continue };
-            // What the plan had no room for is counted by the next commit.
+            // The next commit counts what did not fit into the plan.
             let later: Vec<&BuildId> = self
                 .rows
                 .values()
@@ -148,17 +152,17 @@ impl Holds {
         Ok(writes)
     }
 
-    /// Forgets what was written.
-    pub(crate) fn written(&mut self, changes: &[Change]) {
+    /// Removes what was written.
+    pub(crate) fn written(&mut self, changes: &[PoolChange]) {
         for change in changes {
-            if let Change::RemoveRequest(row) = change {
+            if let PoolChange::RemoveRequest(row) = change {
                 self.rows.remove(row);
             }
         }
     }
 }
 
-fn has_failed(request: &Request) -> bool {
+fn has_failed(request: &NodeRequest) -> bool {
     matches!(request.state, RequestState::Ended(_))
         && request.result.is_some_and(autohold::is_held_for)
 }

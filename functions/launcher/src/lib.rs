@@ -1,8 +1,8 @@
-//! The launcher: one provider cell is loaded with what was seen outside, decided on, committed, and
-//! then acted on.
+//! The launcher: loads one provider cell with what was observed outside, plans, commits, and then
+//! acts.
 //!
-//! What is done outside (launch, terminate) happens after the commit that intends it; each answer
-//! is a fact for the next plan. A check changes nothing outside, so it may go before.
+//! Actions outside (launch, terminate) follow the commit that intends them; each answer is a fact
+//! for the next plan. A check changes nothing outside, so it may come before the commit.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod holds;
@@ -15,87 +15,85 @@ pub use outside::{Checks, SshChecks};
 use crate::holds::Holds;
 use crate::limits::{Configured, Found};
 use async_trait::async_trait;
-use sluice_cloud::{Driver, Site, TagFilter};
+use sluice_cloud::{CloudDriver, LaunchSettings, TagFilter};
 use sluice_model::build::{Phase, Run};
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{BuildId, ConnectionName, ProviderName, Timestamp};
 use sluice_pool::{
-    Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, ProviderLimits, Request,
-    RequestState, Row, Snapshot, builds_to_look_at, plan,
+    BuildFact, MachineListing, NodeRequest, PoolAction, PoolChange, PoolFacts, PoolPlan,
+    ProviderHead, ProviderLimits, RequestRow, RequestState, Snapshot, builds_to_observe, plan,
 };
 use sluice_records::build;
-use sluice_records::codec::{decode_foreign, encode, encode_first, with_body};
-use sluice_records::provider::{self, Loaded};
-use sluice_runtime::batch::{Heard, Look, LookError};
+use sluice_records::codec::{decode_or_log, encode, encode_first, with_body};
+use sluice_records::provider::{self, LoadedProvider};
+use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
-use sluice_runtime::{Commit, Ports, Saved, cell};
+use sluice_runtime::{CellCommit, CommitOutcome, Ports, cell};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rounds of plan and action in one look; more are left to the next message.
+/// The most rounds of plan and action in one run; the next message continues.
 const ROUNDS_MAX: u32 = 12;
 
-/// Waits of this and more are left to the sweep of what is due; shorter ones go through the queue
-/// of wakes.
+/// Waits of this length and more are left to the due time; shorter ones use a delayed wakeup.
 const SWEEP_SECONDS: u64 = 60;
 
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
 
-/// Requests that are remembered so that it is said once that they wait.
+/// The most requests whose waiting was logged that are remembered.
 const WARNED_MAX: usize = 500;
 
-/// Seconds that an executor has to end a build that is to stop; then its nodes are taken away.
+/// Seconds that an executor has to end a stopped build before its nodes are taken away.
 const STOPPED_SECONDS: u64 = 120;
 
 /// A cloud, as the launcher uses it.
 #[derive(Clone)]
 pub struct Cloud {
-    /// Launches, lists and terminates.
-    pub driver: Arc<dyn Driver>,
-    /// What is the same for all its machines.
-    pub site: Site,
+    /// Launches, lists and terminates machines.
+    pub driver: Arc<dyn CloudDriver>,
+    /// The settings that all its machines share.
+    pub site: LaunchSettings,
 }
 
-/// Looks at providers.
+/// Reconciles providers.
 pub struct Launcher {
     ports: Ports,
     configured: Configured,
     clouds: BTreeMap<ConnectionName, Cloud>,
     checks: Arc<dyn Checks>,
-    /// Requests of which it was said that they wait, the newest last.
-    warned: Mutex<VecDeque<Row>>,
+    /// Requests whose waiting was logged, the newest last.
+    warned: Mutex<VecDeque<RequestRow>>,
 }
 
-/// A provider in hand during one look: as it was read, then as this look's own commits left it.
-/// Whoever else wrote it meanwhile raised the head's revision, or a request's, and the next commit
-/// is lost.
+/// A provider during one run: as it was read, then as the run's own commits left it. A concurrent
+/// writer raises the revision of the head or a request, and the next commit fails.
 struct Held {
     name: ProviderName,
     found: Found,
-    loaded: Loaded,
-    /// Where builds stood when the look began.
+    loaded: LoadedProvider,
+    /// Where builds were when the run began.
     builds: BTreeMap<BuildId, BuildFact>,
-    /// How many changes stood before those of requests that wait, in their shared queues, when the
-    /// look began.
-    places: BTreeMap<Row, usize>,
-    /// What operators want kept.
+    /// How many changes were ahead of those of waiting requests in their shared queues when the run
+    /// began.
+    places: BTreeMap<RequestRow, usize>,
+    /// The autohold requests.
     holds: Holds,
-    /// Whether this look moved the time of the next one.
+    /// Whether this run changed the due time.
     is_due_moved: bool,
 }
 
-/// What is read beside a provider's cell when a look begins.
+/// What is read with a provider's cell at the beginning of a run.
 #[derive(Default)]
 struct Seen {
     /// The tenant that had the provider last.
     tenant: Option<Record>,
     builds: BTreeMap<BuildId, BuildFact>,
-    places: BTreeMap<Row, usize>,
+    places: BTreeMap<RequestRow, usize>,
 }
 
 impl Launcher {
-    /// Makes a launcher that reaches these clouds.
+    /// Returns a launcher for these clouds.
     pub fn new(
         ports: Ports,
         clouds: BTreeMap<ConnectionName, Cloud>,
@@ -104,16 +102,19 @@ impl Launcher {
         Self { ports, configured: Configured::default(), clouds, checks, warned: Mutex::default() }
     }
 
-    /// Moves one provider as far as it can go. Safe to run twice: launches carry tokens,
-    /// terminations are asked again.
-    ///
-    /// The cell is read once; after a commit the look goes on with what it wrote.
-    pub async fn drain(&self, name: &ProviderName, heard: Heard) -> Result<(), LookError> {
-        let (mut kept, mut facts) = (None, Facts::default());
+    /// Reconciles one provider as far as possible. Safe to run twice: launches carry tokens,
+    /// terminations are repeated. The cell is read once; after a commit the run continues with what
+    /// it wrote.
+    pub async fn drain(
+        &self,
+        name: &ProviderName,
+        reception: Reception,
+    ) -> Result<(), ReconcileError> {
+        let (mut kept, mut facts) = (None, PoolFacts::default());
         for _ in 0..ROUNDS_MAX {
             let mut held = match kept.take() {
                 Some(held) => held,
-                None => match self.load(name, heard).await? {
+                None => match self.load(name, reception).await? {
                     Some(held) => held,
                     None => return Ok(()),
                 },
@@ -134,15 +135,19 @@ impl Launcher {
             facts = outside::act(actions, cloud, &*self.checks).await;
             kept = Some(held);
         }
-        Ok(cell::send(&self.ports, &[Poke::Pool { provider: name.clone() }]).await?)
+        Ok(cell::send(&self.ports, &[Wakeup::Pool { provider: name.clone() }]).await?)
     }
 
-    /// Reads a provider, what it may do, and the builds that its plan wants to know of. `None` when
-    /// there is nothing to plan.
-    async fn load(&self, name: &ProviderName, heard: Heard) -> Result<Option<Held>, LookError> {
+    /// Reads a provider, its limits, and the builds that its plan needs. `None` when there is
+    /// nothing to plan.
+    async fn load(
+        &self,
+        name: &ProviderName,
+        reception: Reception,
+    ) -> Result<Option<Held>, ReconcileError> {
         let mut loaded = provider::load(&self.ports, name).await?;
-        if loaded.is_frozen {
-            tracing::error!(provider = %name, "the provider is frozen; look at it, then let it go on with `sluice provider thaw`");
+        if loaded.is_halted {
+            tracing::error!(provider = %name, "the provider is frozen; look at it, then let it go on with `sluice provider resume`");
             return Ok(None);
         }
         let now = self.ports.clock.now();
@@ -151,7 +156,7 @@ impl Launcher {
             (loaded.requests.values().map(|(_, r)| r), loaded.nodes.values().map(|(_, n)| n));
         let waiting = places::may_have_moved(requests.clone(), now);
         let wanted: Vec<BuildId> =
-            builds_to_look_at(&head, requests, nodes, now).into_iter().collect();
+            builds_to_observe(&head, requests, nodes, now).into_iter().collect();
         let (found, Seen { builds, places, .. }) = match self
             .configured
             .recent(name, now)
@@ -168,10 +173,10 @@ impl Launcher {
                     Some(found) => found,
                     None if is_unused(&loaded) => return Ok(None),
                     None => {
-                        tracing::warn!(provider = %name, "no tenant's layout has this provider any more: it lets go of what it has");
+                        tracing::warn!(provider = %name, "no tenant's layout has this provider any more: it releases its nodes");
                         Found {
                             connection: head.connection.clone(),
-                            limits: ProviderLimits::none(name.clone()),
+                            limits: ProviderLimits::retired(name.clone()),
                         }
                     }
                 };
@@ -179,10 +184,10 @@ impl Launcher {
             }
         };
         if let Some(head) = &mut loaded.head_record {
-            if heard == Heard::Again {
+            if reception == Reception::Redelivery {
                 cell::send(&self.ports, &head.outbox).await?;
             }
-            // Sent by now: whoever commits here is guarded by its message.
+            // It is sent: the message guards every commit of this run.
             head.outbox.clear();
         }
         let holds = self.holds(name, &loaded).await?;
@@ -197,14 +202,14 @@ impl Launcher {
         }))
     }
 
-    /// Reads where builds stand, and with the same call the tenant that had the provider last, and
-    /// where the changes of requests that wait stand in their queues.
+    /// Reads the builds, and in the same call the provider's last tenant and the queue positions of
+    /// waiting requests.
     async fn read(
         &self,
         name: &ProviderName,
         wanted: &[BuildId],
-        waiting: &[&Request],
-    ) -> Result<Seen, LookError> {
+        waiting: &[&NodeRequest],
+    ) -> Result<Seen, ReconcileError> {
         let tenant = self.configured.key(name);
         let of_builds = wanted
             .iter()
@@ -231,8 +236,8 @@ impl Launcher {
         Ok(Seen { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 
-    /// Puts the cell and what is seen outside together, and decides.
-    async fn plan(&self, held: &Held, facts: Facts, cloud: Option<&Cloud>) -> Plan {
+    /// Combines the cell and the observations, and plans.
+    async fn plan(&self, held: &Held, facts: PoolFacts, cloud: Option<&Cloud>) -> PoolPlan {
         let taken_at = self.ports.clock.now();
         let mut snapshot = snapshot_of(held, known(held, facts));
         if let Some(cloud) = cloud
@@ -241,7 +246,7 @@ impl Launcher {
             match cloud.driver.describe(&TagFilter::provider(&held.name)).await {
                 Ok(instances) => {
                     let instances = instances.iter().map(sluice_cloud::Instance::fact).collect();
-                    snapshot.facts.listing = Some(Listing { taken_at, instances });
+                    snapshot.facts.listing = Some(MachineListing { taken_at, instances });
                 }
                 Err(error) => {
                     tracing::warn!(provider = %held.name, %error, "the machines could not be listed")
@@ -250,18 +255,17 @@ impl Launcher {
         }
         let now = self.ports.clock.now();
         let decided = plan(&snapshot, now);
-        let is_check = |action: &Action| matches!(action, Action::Check(_));
+        let is_check = |action: &PoolAction| matches!(action, PoolAction::Check(_));
         if decided.actions.is_empty() || !decided.actions.iter().all(is_check) {
             return decided;
         }
-        // Looking at machines changes nothing there: what they answer goes into the same commit as
-        // what made us look.
+        // Listing machines changes nothing outside, so the answers go into the same commit.
         let answers = outside::act(decided.actions, cloud, &*self.checks).await;
         snapshot.facts.checks.extend(answers.checks);
         plan(&snapshot, now)
     }
 
-    async fn commit(&self, held: &mut Held, plan: Plan) -> Result<Committed, LookError> {
+    async fn commit(&self, held: &mut Held, plan: PoolPlan) -> Result<Committed, ReconcileError> {
         let Held { name, loaded, .. } = &*held;
         let head = match &loaded.head_record {
             Some(record) => with_body(record.clone(), &plan.head)?,
@@ -278,10 +282,11 @@ impl Launcher {
         for change in &plan.changes {
             self.warn_of_waiting(name, change);
         }
-        let due = plan.due.map(|at| Due { at, poke: Poke::Pool { provider: name.clone() } });
+        let due = plan.due.map(|at| Due { at, wakeup: Wakeup::Pool { provider: name.clone() } });
         let others = writes.iter().cloned().chain(counted).collect();
-        let commit = Commit { head, others, pokes: plan.pokes, due };
-        let Saved::Yes(record) = cell::commit_and_send(&self.ports, commit).await? else {
+        let commit = CellCommit { head, others, wakeups: plan.wakeups, due };
+        let CommitOutcome::Written(record) = cell::commit_and_send(&self.ports, commit).await?
+        else {
             return Ok(Committed::Stale);
         };
         held.is_due_moved |= plan.due != known;
@@ -294,11 +299,11 @@ impl Launcher {
         Ok(Committed::Yes)
     }
 
-    /// Says once of each request that its nodes could not be had: whoever looks at a terminal has
-    /// to know why nothing happens.
-    fn warn_of_waiting(&self, name: &ProviderName, change: &Change) {
-        let Change::PutRequest(request) = change else { return };
-        // Waiting for room is how a busy pool works; a placement that was given up is not.
+    /// Logs once for each request that its nodes are not available, so that a user at a terminal
+    /// can see why nothing happens.
+    fn warn_of_waiting(&self, name: &ProviderName, change: &PoolChange) {
+        let PoolChange::PutRequest(request) = change else { return };
+        // Waiting for capacity is normal in a busy pool; a placement that was given up is not.
         if request.state != RequestState::Requested || request.not_before == Timestamp(0) {
             return;
         }
@@ -313,12 +318,12 @@ impl Launcher {
         tracing::warn!(provider = %name, request = %request.row, "{} waits for nodes: {}", request.requestor, request.reason);
     }
 
-    /// Nothing more to decide.
-    async fn settle(&self, held: Held, due: Option<Timestamp>) -> Result<(), LookError> {
+    /// Ends a run: sets the due time and sends delayed wakeups.
+    async fn settle(&self, held: Held, due: Option<Timestamp>) -> Result<(), ReconcileError> {
         let Some(head) = held.loaded.head_record else { return Ok(()) };
-        let wanted = due.map(|at| Due { at, poke: Poke::Pool { provider: held.name.clone() } });
+        let wanted = due.map(|at| Due { at, wakeup: Wakeup::Pool { provider: held.name.clone() } });
         let now = self.ports.clock.now();
-        // Written only when the sweep would otherwise look too late, or again and again.
+        // Written only when the due time would otherwise be too late, or found again and again.
         let is_late = match (&head.due, &wanted) {
             (None, None) => false,
             (Some(old), Some(new)) => old.at <= now || old.at > new.at,
@@ -326,50 +331,50 @@ impl Launcher {
         };
         let next = if is_late { due } else { head.due.as_ref().map(|due| due.at) };
         if is_late {
-            let commit = Commit { head, others: Vec::new(), pokes: Vec::new(), due: wanted };
-            if cell::commit_and_send(&self.ports, commit).await? == Saved::Stale {
-                // Whoever was faster planned with all that is known here, and saw to the next look.
+            let commit = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: wanted };
+            if cell::commit_and_send(&self.ports, commit).await? == CommitOutcome::Stale {
+                // A concurrent writer planned with the same facts and set the due time.
                 return Ok(());
             }
         }
-        // One wake for each time that is due: more would beget more for ever. A lost one is made up
-        // for by the sweep.
+        // One delayed wakeup for each due time, or they would multiply. The due time replaces a
+        // lost one.
         match self.wake(&held.name, next).filter(|_| is_late || held.is_due_moved) {
             Some(wake) => Ok(cell::send(&self.ports, &[wake]).await?),
             None => Ok(()),
         }
     }
 
-    fn wake(&self, name: &ProviderName, due: Option<Timestamp>) -> Option<Poke> {
+    fn wake(&self, name: &ProviderName, due: Option<Timestamp>) -> Option<Wakeup> {
         let seconds = due?.since(self.ports.clock.now()).div_ceil(1_000);
-        let then = Box::new(Poke::Pool { provider: name.clone() });
-        // Never at once: a look that finds the same again would run in circles.
+        let then = Box::new(Wakeup::Pool { provider: name.clone() });
+        // Never at once: a run that finds the same again would loop.
         let delay_seconds = u32::try_from(seconds).unwrap_or(u32::MAX).max(1);
-        (seconds < SWEEP_SECONDS).then_some(Poke::Wake { then, delay_seconds })
+        (seconds < SWEEP_SECONDS).then_some(Wakeup::Wake { then, delay_seconds })
     }
 }
 
-/// How a commit of a look ended.
+/// How a commit of a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Committed {
     Yes,
-    /// Somebody else was first: everything is read again.
+    /// A concurrent writer was first: everything is read again.
     Stale,
 }
 
-/// Adds what was read when the look began to what was seen since.
-fn known(held: &Held, facts: Facts) -> Facts {
+/// Adds what was read at the beginning of the run to the later observations.
+fn known(held: &Held, facts: PoolFacts) -> PoolFacts {
     let builds =
         held.builds.iter().chain(&held.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
     let (released, places) = (held.holds.released.clone(), held.places.clone());
-    Facts { builds: builds.collect(), released, places, ..facts }
+    PoolFacts { builds: builds.collect(), released, queue_positions: places, ..facts }
 }
 
-fn snapshot_of(held: &Held, facts: Facts) -> Snapshot {
+fn snapshot_of(held: &Held, facts: PoolFacts) -> Snapshot {
     let Held { name, found, loaded, .. } = held;
     let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
     Snapshot {
-        // Written with whatever is written next, and a machine is never launched before its record.
+        // Written with the next commit; a machine is never launched before its record.
         head: ProviderHead { connection: found.connection.clone(), ..head },
         limits: found.limits.clone(),
         requests: loaded.requests.values().map(|(_, request)| request.clone()).collect(),
@@ -378,8 +383,8 @@ fn snapshot_of(held: &Held, facts: Facts) -> Snapshot {
     }
 }
 
-/// Returns whether a provider has nothing, and is not waited for.
-fn is_unused(loaded: &Loaded) -> bool {
+/// Returns whether a provider has nothing and no request waits for it.
+fn is_unused(loaded: &LoadedProvider) -> bool {
     let waits = loaded
         .head_record
         .as_ref()
@@ -387,18 +392,18 @@ fn is_unused(loaded: &Loaded) -> bool {
     loaded.requests.is_empty() && loaded.nodes.is_empty() && !waits
 }
 
-/// Takes what was written into what is held.
-fn take_in(loaded: &mut Loaded, change: Change, write: Write) {
+/// Applies the written records to the loaded cell.
+fn take_in(loaded: &mut LoadedProvider, change: PoolChange, write: Write) {
     match (change, write) {
-        (Change::PutRequest(request), Write::Put { record, .. }) => {
+        (PoolChange::PutRequest(request), Write::Put { record, .. }) => {
             loaded.requests.insert(request.row.clone(), (record, request));
         }
-        (Change::CreateNode(node) | Change::PutNode(node), Write::Put { record, .. }) => {
+        (PoolChange::CreateNode(node) | PoolChange::PutNode(node), Write::Put { record, .. }) => {
             loaded.nodes.insert(node.id.clone(), (record, node));
         }
-        (Change::RemoveRequest(row), _) => drop(loaded.requests.remove(&row)),
-        (Change::RemoveNode(id), _) => drop(loaded.nodes.remove(&id)),
-        (Change::PutRequest(_) | Change::CreateNode(_) | Change::PutNode(_), _) => {}
+        (PoolChange::RemoveRequest(row), _) => drop(loaded.requests.remove(&row)),
+        (PoolChange::RemoveNode(id), _) => drop(loaded.nodes.remove(&id)),
+        (PoolChange::PutRequest(_) | PoolChange::CreateNode(_) | PoolChange::PutNode(_), _) => {}
     }
 }
 
@@ -412,15 +417,16 @@ fn build_fact(
         (None, _, _) => BuildFact::Gone,
         (Some(_), None, None) => BuildFact::Waiting,
         (Some(_), Some(_), None) => BuildFact::Withdrawn,
-        (Some(_), stop, Some(run)) => match decode_foreign::<Run>(run).map(|run| run.phase) {
-            Some(Phase::Ended(_)) => BuildFact::Ended,
-            // A run that cannot be read is its queue's to give up; no other build of the provider
-            // waits for that.
+        (Some(_), stop, Some(run)) => match decode_or_log::<Run>(run).map(|run| run.phase) {
+            Some(Phase::RunEnd(_)) => BuildFact::Ended,
+            // Its queue has to give up an unreadable run; no other build of the provider waits for
+            // it.
             phase => {
-                // The gate has given it up, and its executor is known to be gone or had time to
-                // end: nobody waits for its nodes.
-                let is_over = stop.map(build::stop_of).is_some_and(|stop| {
-                    (stop.lost && phase.is_some()) || now.since(stop.at) > STOPPED_SECONDS * 1_000
+                // The gate has given it up, and its executor is gone or had time to stop: its nodes
+                // are not needed.
+                let is_over = stop.map(build::decode_stop).is_some_and(|stop| {
+                    (stop.executor_is_dead && phase.is_some())
+                        || now.since(stop.at) > STOPPED_SECONDS * 1_000
                 });
                 if is_over { BuildFact::Ended } else { BuildFact::Claimed }
             }
@@ -428,35 +434,39 @@ fn build_fact(
     }
 }
 
-/// Returns the write of one change. Records of a cell are guarded by the head's revision; a request
-/// also shows that it was not claimed meanwhile, since a claim checks its revision.
-fn write(name: &ProviderName, loaded: &Loaded, change: &Change) -> Result<Write, LookError> {
+/// Returns the write of one change. The head's revision guards the records of a cell. A request is
+/// guarded by its own revision, because a claim checks that.
+fn write(
+    name: &ProviderName,
+    loaded: &LoadedProvider,
+    change: &PoolChange,
+) -> Result<Write, ReconcileError> {
     let put = |found: Option<&Record>, record: Record| {
         let revision = found.map_or(0, |found| found.revision);
         let expect = if revision == 0 { Expect::Absent } else { Expect::Revision(revision) };
         Write::Put { record: Record { revision: revision + 1, ..record }, expect }
     };
     Ok(match change {
-        Change::PutRequest(request) => {
+        PoolChange::PutRequest(request) => {
             let found = loaded.requests.get(&request.row).map(|(record, _)| record);
             put(found, provider::request_record(name, request)?)
         }
-        Change::RemoveRequest(row) => {
+        PoolChange::RemoveRequest(row) => {
             let revision = loaded.requests.get(row).map_or(0, |(record, _)| record.revision);
             Write::Delete {
                 key: provider::request_key(name, row),
                 expect: Expect::Revision(revision),
             }
         }
-        Change::CreateNode(node) => Write::Put {
+        PoolChange::CreateNode(node) => Write::Put {
             record: encode_first(provider::node_key(name, &node.id), node)?,
             expect: Expect::Absent,
         },
-        Change::PutNode(node) => {
+        PoolChange::PutNode(node) => {
             let found = loaded.nodes.get(&node.id).map(|(record, _)| record);
             put(found, encode(provider::node_key(name, &node.id), node)?)
         }
-        Change::RemoveNode(id) => {
+        PoolChange::RemoveNode(id) => {
             let revision = loaded.nodes.get(id).map_or(0, |(record, _)| record.revision);
             Write::Delete { key: provider::node_key(name, id), expect: Expect::Revision(revision) }
         }
@@ -464,11 +474,13 @@ fn write(name: &ProviderName, loaded: &Loaded, change: &Change) -> Result<Write,
 }
 
 #[async_trait]
-impl Look for Launcher {
-    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
-        match poke {
-            Poke::Pool { provider } => self.drain(provider, heard).await,
-            other => Err(LookError::Again(format!("the launcher was poked with {other:?}"))),
+impl Reconciler for Launcher {
+    async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
+        match wakeup {
+            Wakeup::Pool { provider } => self.drain(provider, reception).await,
+            other => Err(ReconcileError::Retry(format!(
+                "the launcher received an unsupported wakeup: {other:?}"
+            ))),
         }
     }
 

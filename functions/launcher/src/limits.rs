@@ -1,21 +1,21 @@
-//! What a provider may do, read from the live layouts of the tenants that include it.
+//! Reads a provider's limits from the live layouts of the tenants that include it.
 
 use sluice_config::layout::{LabelConfig, ProviderConfig};
 use sluice_model::{ConnectionName, LabelName, ProviderName, TenantName, Timestamp};
-use sluice_pool::{Image, Interface, Label, Pace, ProviderLimits, Resources, StaticHost};
-use sluice_records::codec::{decode_foreign, get};
+use sluice_pool::{Interface, LabelImage, LabelSpec, Pace, ProviderLimits, Resources, StaticHost};
+use sluice_records::codec::{decode_or_log, get};
 use sluice_records::layout::Layouts;
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::Ports;
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Key, Record};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Machines where the configuration names no quota.
+/// The machine limit where the configuration names no quota.
 const QUOTA_DEFAULT: u32 = 100;
 
-/// Seconds that a provider counts as known to a look that places nothing.
+/// Seconds for which a cached provider is used by runs that place nothing.
 const RECENT_SECONDS: u64 = 60;
 
 /// A provider as it is configured.
@@ -25,8 +25,7 @@ pub(crate) struct Found {
     pub(crate) limits: ProviderLimits,
 }
 
-/// Knows which tenant's layout has each provider, so that one read by key tells what a provider may
-/// do now.
+/// Caches which tenant's layout has each provider, so that one read by key returns its limits.
 #[derive(Default)]
 pub(crate) struct Configured {
     layouts: Layouts,
@@ -40,15 +39,13 @@ struct Known {
 }
 
 impl Configured {
-    /// Returns the key of the tenant that had the provider last, to be read with whatever else is
-    /// read. What is read decides.
+    /// Returns the key of the provider's last tenant, to be read together with other records.
     pub(crate) fn key(&self, provider: &ProviderName) -> Option<Key> {
         self.known().get(provider).map(|known| tenant::key(&known.tenant))
     }
 
-    /// Returns a provider as it was found a moment ago. It does for looks that place nothing: a
-    /// machine kept ready by it is one that an earlier look might have launched, and the next
-    /// reading lets it go.
+    /// Returns a recently read provider, for runs that place nothing. If its ready machines are
+    /// outdated, the next read releases them.
     pub(crate) fn recent(&self, provider: &ProviderName, now: Timestamp) -> Option<Found> {
         let known = self.known();
         let known =
@@ -56,26 +53,26 @@ impl Configured {
         Some(known.found.clone())
     }
 
-    /// Returns a provider by its canonical name as the tenant's record that was just read has it;
-    /// looks through all tenants when that one does not have it, or was not read.
+    /// Returns a provider by its canonical name from the tenant's record that was just read. Reads
+    /// all tenants where that one does not have it, or was not read.
     pub(crate) async fn find(
         &self,
         ports: &Ports,
         name: &ProviderName,
         read: Option<&Record>,
         now: Timestamp,
-    ) -> Result<Option<Found>, LookError> {
+    ) -> Result<Option<Found>, ReconcileError> {
         if let Some(record) = read
-            && let Some(tenant) = decode_foreign::<Tenant>(record)
+            && let Some(tenant) = decode_or_log::<Tenant>(record)
             && let Some(found) = self.found_in(ports, &tenant, name).await?
         {
             self.keep(name, tenant.name, &found, now);
             return Ok(Some(found));
         }
         let mut unreadable = Vec::new();
-        for tenant in tenant::listed(ports).await? {
+        for tenant in tenant::list_tenants(ports).await? {
             let Some(record) = get(ports, &tenant::key(&tenant)).await? else { continue };
-            let Some(known) = decode_foreign::<Tenant>(&record) else {
+            let Some(known) = decode_or_log::<Tenant>(&record) else {
                 unreadable.push(tenant);
                 continue;
             };
@@ -85,10 +82,9 @@ impl Configured {
             }
         }
         if let Some(tenant) = unreadable.first() {
-            // It may be the one that has the provider: what is not known to be gone is not taken
-            // down.
-            return Err(LookError::Again(format!(
-                "nobody can tell whether a tenant has the provider {name}: the record of tenant {tenant} cannot be read"
+            // This tenant may have the provider: it is removed only when that is certain.
+            return Err(ReconcileError::Retry(format!(
+                "cannot find out whether a tenant has the provider {name}: the record of tenant {tenant} cannot be read"
             )));
         }
         self.known().remove(name);
@@ -100,7 +96,7 @@ impl Configured {
         ports: &Ports,
         tenant: &Tenant,
         name: &ProviderName,
-    ) -> Result<Option<Found>, LookError> {
+    ) -> Result<Option<Found>, ReconcileError> {
         let Some(object) = &tenant.layout_object else { return Ok(None) };
         let layout = self.layouts.open(ports, object).await?;
         let provider =
@@ -143,7 +139,7 @@ fn limits(provider: &ProviderConfig) -> ProviderLimits {
             .filter(|_| provider.connection.is_some())
             .map(|label| (label.name.clone(), limits_of(label)))
             .collect(),
-        statics: provider.nodes.iter().map(static_host).collect(),
+        static_hosts: provider.nodes.iter().map(static_host).collect(),
         pace: Pace {
             poll_millis: 1_000,
             max_attempts: provider.launch_attempts.max(1),
@@ -152,16 +148,16 @@ fn limits(provider: &ProviderConfig) -> ProviderLimits {
     }
 }
 
-fn limits_of(label: &LabelConfig) -> Label {
+fn limits_of(label: &LabelConfig) -> LabelSpec {
     let image = match &label.image_id {
-        Some(id) => Image::Available { id: id.clone() },
+        Some(id) => LabelImage::Available { id: id.clone() },
         None if label.image_is_built => {
-            Image::Missing { why: "no upload of its image is validated yet".to_owned() }
+            LabelImage::Missing { why: "no upload of its image is validated yet".to_owned() }
         }
-        None => Image::Missing { why: "its image names no image-id".to_owned() },
+        None => LabelImage::Missing { why: "its image names no image-id".to_owned() },
     };
     let ready_age = (label.max_ready_age_seconds > 0).then_some(label.max_ready_age_seconds);
-    Label {
+    LabelSpec {
         image,
         flavor: label.instance_type.clone().or_else(|| label.flavor.clone()).unwrap_or_default(),
         zone: label.zone.clone(),

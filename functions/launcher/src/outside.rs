@@ -1,11 +1,12 @@
-//! What is done outside the cell after a commit: launch, check, terminate. Each answer is a fact.
+//! Carries out actions outside the cell after a commit: launch, check, terminate. Each answer is a
+//! fact.
 
 use crate::Cloud;
 use async_trait::async_trait;
 use futures::future::join_all;
-use sluice_cloud::{LaunchSpec, LoginKey, Target, driver, ssh};
+use sluice_cloud::{LaunchSpec, LoginKey, SshEndpoint, driver, ssh};
 use sluice_model::NodeId;
-use sluice_pool::{Action, CheckFact, Facts, LaunchFact, Node, Origin};
+use sluice_pool::{CheckFact, LaunchFact, Node, NodeOrigin, PoolAction, PoolFacts};
 use std::time::Duration;
 
 /// Seconds that one check of a node may take.
@@ -37,13 +38,17 @@ impl Checks for SshChecks {
             return CheckFact::NotYet("it has no address".to_owned());
         };
         let within = Duration::from_secs(CHECK_SECONDS);
-        ssh::check(&Target { address, port }, &node.username, &self.key, &[], within).await
+        ssh::check(&SshEndpoint { address, port }, &node.username, &self.key, &[], within).await
     }
 }
 
-/// Carries out what a plan decided. Nothing here is decided; a failure is a fact too.
-pub(crate) async fn act(actions: Vec<Action>, cloud: Option<&Cloud>, checks: &dyn Checks) -> Facts {
-    let mut facts = Facts::default();
+/// Carries out the actions of a plan. Decides nothing; a failure is a fact too.
+pub(crate) async fn act(
+    actions: Vec<PoolAction>,
+    cloud: Option<&Cloud>,
+    checks: &dyn Checks,
+) -> PoolFacts {
+    let mut facts = PoolFacts::default();
     for answer in join_all(actions.into_iter().map(|action| act_one(action, cloud, checks)))
         .await
         .into_iter()
@@ -66,32 +71,32 @@ enum Answer {
     Check(NodeId, CheckFact),
 }
 
-async fn act_one(action: Action, cloud: Option<&Cloud>, checks: &dyn Checks) -> Option<Answer> {
+async fn act_one(action: PoolAction, cloud: Option<&Cloud>, checks: &dyn Checks) -> Option<Answer> {
     match action {
-        Action::Launch(node) => {
+        PoolAction::Launch(node) => {
             let fact = match (cloud, &node.origin) {
-                (Some(cloud), Origin::Cloud { .. }) => {
+                (Some(cloud), NodeOrigin::Cloud { .. }) => {
                     match LaunchSpec::for_node(&node, &cloud.site) {
                         Some(spec) => driver::launch_fact(&cloud.driver.launch(&spec).await),
                         None => LaunchFact::Permanent("a static host is not launched".to_owned()),
                     }
                 }
                 _ => LaunchFact::Permanent(
-                    "the provider's connection to its cloud is not configured here".to_owned(),
+                    "the connection of the provider's cloud is not configured".to_owned(),
                 ),
             };
             if let LaunchFact::Transient { why, .. } = &fact {
-                tracing::warn!(node = %node.id, why, "a launch has no answer yet");
+                tracing::warn!(node = %node.id, why, "the outcome of a launch is unknown");
             }
             Some(Answer::Launch(node.id, fact))
         }
-        Action::Check(node) => {
+        PoolAction::Check(node) => {
             let fact = checks.check(&node).await;
             Some(Answer::Check(node.id.clone(), fact))
         }
-        Action::Terminate { instance, reason, .. } => {
+        PoolAction::Terminate { instance, reason, .. } => {
             let Some(cloud) = cloud else {
-                // Its record stays, and the next look asks again.
+                // Its record stays, and the next run terminates it again.
                 tracing::error!(
                     %instance,
                     reason,

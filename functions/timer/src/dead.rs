@@ -1,80 +1,86 @@
-//! Dead letters: messages that failed five times are sent again after a while, unless somebody
-//! looks there anyway.
+//! Dead letters: messages that failed five times are sent again after a while, unless the sweep
+//! finds their cell anyway.
 
 use crate::Timer;
-use sluice_model::poke::Poke;
-use sluice_records::codec::{decode_foreign, get};
-use sluice_records::dead::{self, DeadLetter};
+use sluice_model::wakeup::Wakeup;
+use sluice_records::codec::{decode_or_log, get};
+use sluice_records::dead_letter::{self, DeadLetter};
 use sluice_records::{delivery, landing, provider, queue, report, schedule, tenant};
-use sluice_runtime::batch::{Heard, LookError};
+use sluice_runtime::batch::{Reception, ReconcileError};
 use sluice_runtime::cell;
-use sluice_runtime::record::{Committed, Key};
+use sluice_runtime::record::{Key, TransactionOutcome};
 
 /// Seconds after which a dead letter is sent again.
 const REVIVE_SECONDS: u32 = 300;
 
 impl Timer {
-    /// Gives a dead letter another life.
-    ///
-    /// Of each poke one copy at most is on its way: a cell that fails at each look is poked again
-    /// and again, and each of those messages dies. Where a record behind is due before that, the
-    /// sweep pokes it each minute, and the dead letter is not needed at all.
-    pub(crate) async fn revive(&self, dead: &Poke, heard: Heard) -> Result<(), LookError> {
-        if let Some(key) = head_of(dead)
+    /// Sends a dead letter again. Of each wakeup at most one copy is in flight: a cell that fails
+    /// each time is woken again and again, and each of those messages dies. Where the cell's record
+    /// is due earlier, the sweep wakes it each minute, and the dead letter is not needed.
+    pub(crate) async fn revive(
+        &self,
+        dead: &Wakeup,
+        reception: Reception,
+    ) -> Result<(), ReconcileError> {
+        if let Some(key) = head_of(dead_letter)
             && let Some(record) = get(&self.ports, &key).await?
         {
-            // The looks that it led to may have died before they could send what they decided.
+            // The failed runs may have committed without sending their outbox.
             cell::send(&self.ports, &record.outbox).await?;
             let soon = self.ports.clock.now().plus_seconds(REVIVE_SECONDS.into());
-            // What is due only in days (a schedule, a tenant to read again) would be left until
-            // then.
+            // A record that is due only in days (a schedule, a tenant) would stay stuck until then.
             if record.due.as_ref().is_some_and(|due| due.at <= soon) {
-                tracing::error!(poke = ?dead, "a dead letter is left to the sweep, which looks there too; whatever kept it from being handled should be mended");
+                tracing::error!(wakeup = ?dead, "dropping a dead letter, because the sweep wakes its cell; find out why it failed");
                 return Ok(());
             }
         }
-        let key = dead::key(dead)?;
+        let key = dead_letter::key(dead_letter)?;
         let record = get(&self.ports, &key).await?;
-        let before = record.as_ref().and_then(decode_foreign::<DeadLetter>);
+        let before = record.as_ref().and_then(decode_or_log::<DeadLetter>);
         let now = self.ports.clock.now();
-        // Received again means that an earlier look wrote that it is on its way, and may not have
-        // sent it.
-        let is_on_its_way = heard == Heard::First
+        // A redelivery means that an earlier run stored that it is in flight, and may not have sent
+        // it.
+        let is_on_its_way = reception == Reception::First
             && before
                 .as_ref()
                 .is_some_and(|before| now < before.revived_at.plus_seconds(REVIVE_SECONDS.into()));
         if is_on_its_way {
-            tracing::error!(poke = ?dead, "a dead letter is one too many: the same is on its way");
+            tracing::error!(wakeup = ?dead, "dropping a dead letter, because a copy is in flight");
             return Ok(());
         }
         let times = before.map_or(0, |before| before.times).saturating_add(1);
-        let next = DeadLetter { poke: dead.clone(), revived_at: now, times };
+        let next = DeadLetter { wakeup: dead_letter.clone(), revived_at: now, times };
         let token = self.ports.entropy.token();
-        let write = dead::put(record.as_ref(), &next, &token)?;
-        if let Committed::Lost(_) = self.ports.records.commit(vec![write], &token).await?
-            && heard == Heard::First
+        let write = dead_letter::put(record.as_ref(), &next, &token)?;
+        if let TransactionOutcome::ConditionFailed(_) =
+            self.ports.records.commit(vec![write], &token).await?
+            && reception == Reception::First
         {
-            return Ok(()); // Somebody else sends it at this moment.
+            return Ok(()); // A concurrent run sends it.
         }
-        tracing::error!(poke = ?dead, times, "a dead letter comes to life again; whatever kept it from being handled should be mended");
-        let wake = Poke::Wake { then: Box::new(dead.clone()), delay_seconds: REVIVE_SECONDS };
+        tracing::error!(wakeup = ?dead, times, "sending a dead letter again; find out why it failed");
+        let wake =
+            Wakeup::Wake { then: Box::new(dead_letter.clone()), delay_seconds: REVIVE_SECONDS };
         Ok(cell::send(&self.ports, &[wake]).await?)
     }
 }
 
-/// Returns the key of the head that a look at a poke commits on, where it leaves its outbox to its
+/// Returns the key of the head that a wakeup's run commits on, where its outbox is sent by its
 /// message.
-fn head_of(poke: &Poke) -> Option<Key> {
-    match poke {
-        Poke::Delivery { delivery, .. } => Some(delivery::key(delivery)),
-        Poke::Queue { queue } | Poke::Answer { queue } => Some(queue::head_key(queue)),
-        Poke::Tenant { tenant } => Some(tenant::key(tenant)),
-        Poke::Schedule { tenant } => Some(schedule::key(tenant)),
-        Poke::Pool { provider } => Some(provider::head_key(provider)),
-        Poke::Report { report, .. } => Some(match landing::parse(report) {
+fn head_of(wakeup: &Wakeup) -> Option<Key> {
+    match wakeup {
+        Wakeup::Delivery { delivery, .. } => Some(delivery::key(delivery)),
+        Wakeup::Queue { queue } | Wakeup::Answer { queue } => Some(queue::head_key(queue)),
+        Wakeup::Tenant { tenant } => Some(tenant::key(tenant)),
+        Wakeup::Schedule { tenant } => Some(schedule::key(tenant)),
+        Wakeup::Pool { provider } => Some(provider::head_key(provider)),
+        Wakeup::Report { report, .. } => Some(match landing::parse(report) {
             Some((item, generation)) => landing::key(&item, generation),
             None => report::key(&report::parse(report).0),
         }),
-        Poke::Merge { .. } | Poke::Build { .. } | Poke::Image { .. } | Poke::Wake { .. } => None,
+        Wakeup::Merge { .. }
+        | Wakeup::Build { .. }
+        | Wakeup::Image { .. }
+        | Wakeup::Wake { .. } => None,
     }
 }

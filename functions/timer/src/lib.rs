@@ -1,5 +1,5 @@
-//! The timer: sends what is due, counts what is past its bound, passes delayed pokes on, gives dead
-//! letters another life, and has forges asked for what they never told.
+//! The timer: wakes what is due, counts overdue work, passes delayed wakeups on, sends dead letters
+//! again, and starts the sweeps of projects.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod account;
@@ -9,25 +9,25 @@ mod sweep;
 use crate::sweep::Failures;
 use async_trait::async_trait;
 use sluice_model::event::{EventKind, ForgeEvent};
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, DeliveryId, ProjectName, Timestamp};
-use sluice_records::codec::decode_foreign;
+use sluice_records::codec::decode_or_log;
 use sluice_records::connection;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
-use sluice_runtime::batch::{Heard, Look, LookError};
+use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
 use sluice_runtime::port::DUE_SHARDS;
 use sluice_runtime::record::{Due, Key};
-use sluice_runtime::{Commit, Ports, cell};
+use sluice_runtime::{CellCommit, Ports, cell};
 use std::collections::BTreeSet;
 
-/// Records of one shard that one sweep looks at; the next one goes on.
+/// The most records of one shard that one sweep processes; the next one continues.
 pub const SWEEP_MAX: usize = 500;
 
-/// Records that are read in one call.
+/// The most records of one call.
 const READS_MAX: usize = 100;
 
-/// Minutes between two questions to a forge about one project's open changes.
+/// Minutes between two sweeps of a project.
 pub const ASK_MINUTES: u64 = 10;
 
 /// Sweeps and passes on.
@@ -37,29 +37,28 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Makes a timer that has forges asked every `ask_minutes`.
+    /// Returns a timer that sweeps each project every `ask_minutes`.
     pub fn new(ports: Ports, ask_minutes: u64) -> Self {
         Self { ports, ask_minutes: ask_minutes.max(1) }
     }
 
-    /// Runs each minute: pokes whatever is due, and starts sweeps of projects whose turn it is.
+    /// Runs each minute: wakes what is due, and starts the sweeps of projects that are due.
     ///
-    /// # Errors
-    /// The first thing that failed, once everything else was done; the next minute goes on.
-    pub async fn tick(&self) -> Result<(), LookError> {
+    /// # Errors The first failure, after everything else was done; the next minute continues.
+    pub async fn tick(&self) -> Result<(), ReconcileError> {
         let now = self.ports.clock.now();
-        // Each goes on past the others' failures: what mends everything else must not stop at one
-        // bad record.
+        // Each part continues past the failures of others: one bad record must not stop all
+        // recovery.
         let mut failures = Failures::default();
         for shard in 0..DUE_SHARDS {
             self.send_due(shard, now, &mut failures).await;
         }
         if let Err(error) = self.account(now, &mut failures).await {
-            failures.note("count what is past its bound", error);
+            failures.note("count overdue work", error);
         }
-        // Ticks come a minute apart, more or less: one may come right before the minute in which
-        // forges are asked, and the next right after it, or not come to an end. So the minute after
-        // has those asked that were not.
+        // Ticks come about a minute apart: one may come right before the minute of a sweep and the
+        // next right after it, or a tick may be cut off. So the minute after it starts the sweeps
+        // that are missing.
         let minute = (now.seconds() / 60) % self.ask_minutes;
         if minute <= 1
             && let Err(error) = self.ask_forges(now, minute == 1, &mut failures).await
@@ -69,20 +68,20 @@ impl Timer {
         failures.end()
     }
 
-    /// Stores a sweep for every project of every tenant; the delivery's id holds the time's slot,
-    /// so that two timers make one. Once more it looks first which are stored.
+    /// Stores a sweep for every project of every tenant. The delivery's id holds the time slot, so
+    /// that two timers store one. With `Repeat` it first reads which are stored.
     async fn ask_forges(
         &self,
         now: Timestamp,
         once_more: bool,
         failures: &mut Failures,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), ReconcileError> {
         let connections = connection::load(&self.ports).await?;
         let slot = now.seconds() / 60 / self.ask_minutes;
         let mut projects: BTreeSet<ProjectName> = BTreeSet::new();
-        for name in tenant::listed(&self.ports).await? {
+        for name in tenant::list_tenants(&self.ports).await? {
             let record = sluice_records::codec::get(&self.ports, &tenant::key(&name)).await?;
-            let Some(tenant) = record.as_ref().and_then(decode_foreign::<Tenant>) else { continue };
+            let Some(tenant) = record.as_ref().and_then(decode_or_log::<Tenant>) else { continue };
             match tenant::projects(&self.ports, &tenant).await {
                 Ok(known) => projects.extend(known),
                 Err(error) => failures.note("read the projects of a tenant", error),
@@ -91,11 +90,13 @@ impl Timer {
         failures.went_well();
         let mut sweeps: Vec<(ProjectName, Delivery)> = Vec::new();
         for project in projects {
-            // Only a forge whose API can be called tells what is open: a plain git server tells of
-            // no changes. Where several lead to the host, intake leaves those alone by which no
-            // tenant has the project.
-            for (connection, _) in
-                connections.of_host(project.host()).into_iter().filter(|(_, its)| its.is_asked())
+            // Only forges with an API list open changes; a plain git server does not. Where several
+            // connections lead to the host, intake ignores those by which no tenant has the
+            // project.
+            for (connection, _) in connections
+                .of_host(project.host())
+                .into_iter()
+                .filter(|(_, its)| its.supports_changes())
             {
                 sweeps.push((project.clone(), sweep_of(connection, &project, now, slot)));
             }
@@ -129,22 +130,22 @@ impl Timer {
         failures: &mut Failures,
     ) {
         let id = id_of(asked);
-        let poke = Poke::Delivery { delivery: id.clone(), project: project.clone() };
-        // Due by itself, with the same poke: whether it is sent needs no writing down.
-        let due = Some(Due { at: now.plus_seconds(60), poke: poke.clone() });
+        let wakeup = Wakeup::Delivery { delivery: id.clone(), project: project.clone() };
+        // It has a due time with the same wakeup, so the outbox stays empty.
+        let due = Some(Due { at: now.plus_seconds(60), wakeup: wakeup.clone() });
         let head = match delivery::record(&id, asked) {
             Ok(head) => head,
-            Err(error) => return failures.note("have open changes asked for", error),
+            Err(error) => return failures.note("start the sweep of projects", error),
         };
-        let commit = Commit { head, others: Vec::new(), pokes: vec![poke], due };
+        let commit = CellCommit { head, others: Vec::new(), wakeups: vec![wakeup], due };
         match cell::commit_and_send(&self.ports, commit).await {
             Ok(_) => failures.went_well(),
-            Err(error) => failures.note("have open changes asked for", error),
+            Err(error) => failures.note("start the sweep of projects", error),
         }
     }
 }
 
-/// Returns the delivery that has a forge asked for what it never told of a project.
+/// Returns the delivery that sweeps a project by one connection.
 fn sweep_of(
     connection: &ConnectionName,
     project: &ProjectName,
@@ -171,12 +172,12 @@ fn id_of(sweep: &Delivery) -> DeliveryId {
 }
 
 #[async_trait]
-impl Look for Timer {
-    /// Passes on what a wake holds; a dead letter is what it was, once more.
-    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
-        match poke {
-            Poke::Wake { then, .. } => Ok(cell::send(&self.ports, &[(**then).clone()]).await?),
-            dead => self.revive(dead, heard).await,
+impl Reconciler for Timer {
+    /// Passes a delayed wakeup on, or sends a dead letter again.
+    async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
+        match wakeup {
+            Wakeup::Wake { then, .. } => Ok(cell::send(&self.ports, &[(**then).clone()]).await?),
+            dead => self.revive(dead, reception).await,
         }
     }
 

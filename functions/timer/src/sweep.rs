@@ -1,11 +1,11 @@
-//! The sweep of what is due: it goes on past whatever it cannot read or send, and tells of it at
+//! The sweep of due records: continues past whatever it cannot read or send, and reports that at
 //! the end.
 
 use crate::{SWEEP_MAX, Timer};
 use sluice_model::Timestamp;
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_records::tenant;
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Key, Record};
 use sluice_runtime::{PortError, cell};
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
 
-/// Failures in a row after which a service may be one that does not answer at all: the rest waits
-/// for the next minute.
+/// Failures in a row after which a service counts as unavailable: the rest waits for the next
+/// minute.
 const FAILURES_MAX: usize = 20;
 
-/// What failed in a tick.
+/// The failures of a tick.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     first: Option<String>,
@@ -26,29 +26,29 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Notes that something failed, and goes on.
+    /// Counts and logs a failure.
     pub(crate) fn note(&mut self, attempt: &str, error: impl std::fmt::Display) {
-        tracing::error!(attempt, %error, "a part of the sweep failed; the rest goes on");
+        tracing::error!(attempt, %error, "a part of the sweep failed; the rest continues");
         self.count += 1;
         self.in_a_row += 1;
         self.first.get_or_insert_with(|| format!("could not {attempt}: {error}"));
     }
 
-    /// Notes that something was done: whatever failed before was not for want of an answer.
+    /// Counts a success: the service answers.
     pub(crate) fn went_well(&mut self) {
         self.in_a_row = 0;
     }
 
-    /// Returns whether so much failed in a row that going on may make no sense.
+    /// Returns whether so many failures came in a row that the sweep should stop.
     pub(crate) fn are_too_many(&self) -> bool {
         self.in_a_row >= FAILURES_MAX
     }
 
-    /// Returns the first failure, with how many there were.
-    pub(crate) fn end(self) -> Result<(), LookError> {
+    /// Returns the first failure and the number of all, if any.
+    pub(crate) fn end(self) -> Result<(), ReconcileError> {
         match self.first {
             None => Ok(()),
-            Some(first) => Err(LookError::Again(format!(
+            Some(first) => Err(ReconcileError::Retry(format!(
                 "{} parts of the sweep failed; the first: {first}",
                 self.count
             ))),
@@ -57,43 +57,43 @@ impl Failures {
 }
 
 impl Timer {
-    /// Pokes what is due in one shard. The index only finds: the record, read by key, says whether
-    /// it is still due.
+    /// Wakes what is due in one shard. The index only finds candidates: the record, read by key,
+    /// says whether it is still due.
     pub(crate) async fn send_due(&self, shard: u32, now: Timestamp, failures: &mut Failures) {
         let keys: Vec<Key> = match self.ports.records.due(shard, now, SWEEP_MAX).await {
             Ok(keys) => keys,
             Err(error) => return failures.note("find what is due", error),
         };
-        // In the order in which they are due: what came first goes on first.
-        let mut pokes: BTreeMap<Poke, Timestamp> = BTreeMap::new();
+        // In the order of their due times.
+        let mut wakeups: BTreeMap<Wakeup, Timestamp> = BTreeMap::new();
         for page in keys.chunks(KEYS_MAX) {
             for mut record in self.read(page, failures).await {
-                if record.look_at.is_none_or(|at| at > now) {
+                if record.sweep_at.is_none_or(|at| at > now) {
                     continue;
                 }
-                // Found before it is due itself: for an outbox that was left behind. Otherwise
-                // whoever is poked sees to it.
+                // Found before it is due, so it has an unsent outbox. Otherwise the woken function
+                // sends it.
                 if record.due.as_ref().is_none_or(|due| due.at > now)
                     && let Err(error) = cell::deliver(&self.ports, &mut record).await
                 {
                     failures.note(&format!("send the outbox of {}", record.key), error);
                 }
                 if let Some(due) = record.due.filter(|due| due.at <= now) {
-                    let at = pokes.entry(due.poke).or_insert(due.at);
+                    let at = wakeups.entry(due.wakeup).or_insert(due.at);
                     *at = due.at.min(*at);
                 }
             }
         }
-        let mut pokes: Vec<(Poke, Timestamp)> = pokes.into_iter().collect();
-        pokes.sort_by_key(|(_, at)| *at);
-        self.send_each(pokes.into_iter().map(|(poke, _)| poke), failures).await;
+        let mut wakeups: Vec<(Wakeup, Timestamp)> = wakeups.into_iter().collect();
+        wakeups.sort_by_key(|(_, at)| *at);
+        self.send_each(wakeups.into_iter().map(|(wakeup, _)| wakeup), failures).await;
     }
 
-    /// Reads a page of records, and those that can be read of a page that cannot.
+    /// Reads a page of records; if that fails, the readable ones one by one.
     async fn read(&self, page: &[Key], failures: &mut Failures) -> Vec<Record> {
         let found = match self.ports.records.get(page).await {
             Ok(found) => return found.into_iter().flatten().collect(),
-            // It is the service that does not answer.
+            // The service does not answer.
             Err(error) if error.throttled => {
                 failures.note("read what is due", error);
                 return Vec::new();
@@ -102,10 +102,10 @@ impl Timer {
         };
         let mut records = Vec::new();
         for key in found {
-            // Bad records stay the oldest that are due, side by side: they must not end each sweep
-            // at the same place.
+            // Bad records stay the oldest due ones: they must not stop each sweep at the same
+            // place.
             if failures.are_too_many() {
-                if self.ports.records.get(&[tenant::listing_key()]).await.is_err() {
+                if self.ports.records.get(&[tenant::tenant_list_version_key()]).await.is_err() {
                     break;
                 }
                 failures.went_well();
@@ -121,27 +121,27 @@ impl Timer {
         records
     }
 
-    /// Sends pokes queue by queue, and one by one where a queue does not take them together.
+    /// Sends wakeups queue by queue, and one by one where a batch fails.
     pub(crate) async fn send_each(
         &self,
-        pokes: impl IntoIterator<Item = Poke>,
+        wakeups: impl IntoIterator<Item = Wakeup>,
         failures: &mut Failures,
     ) {
-        let mut by_queue: BTreeMap<Queue, Vec<Poke>> = BTreeMap::new();
-        for poke in pokes {
-            by_queue.entry(poke.queue()).or_default().push(poke);
+        let mut by_queue: BTreeMap<MessageQueue, Vec<Wakeup>> = BTreeMap::new();
+        for wakeup in wakeups {
+            by_queue.entry(wakeup.queue()).or_default().push(wakeup);
         }
-        for (queue, pokes) in by_queue {
-            if cell::send(&self.ports, &pokes).await.is_ok() {
+        for (queue, wakeups) in by_queue {
+            if cell::send(&self.ports, &wakeups).await.is_ok() {
                 continue;
             }
             failures.went_well();
-            for poke in &pokes {
+            for wakeup in &wakeups {
                 if failures.are_too_many() {
                     break;
                 }
                 let sent: Result<(), PortError> =
-                    cell::send(&self.ports, std::slice::from_ref(poke)).await;
+                    cell::send(&self.ports, std::slice::from_ref(wakeup)).await;
                 match sent {
                     Ok(()) => failures.went_well(),
                     Err(error) => {

@@ -1,45 +1,44 @@
-//! The webhook: verifies what a forge tells, stores it, and answers 202; everything else is
-//! somebody else's work.
+//! The webhook: verifies a delivery, stores it and answers 202. Intake processes it afterwards.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
-mod known;
+mod connections;
 
-use crate::known::{Freshness, Known};
+use crate::connections::{ConnectionCache, Freshness};
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use sluice_forge::webhook::{Parsed, parse, verify};
 use sluice_model::event::{EventKind, ForgeEvent};
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, DeliveryId};
-use sluice_records::connection::Connection;
+use sluice_records::connection::StoredConnection;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_runtime::record::Due;
-use sluice_runtime::{Commit, PortError, Ports, Saved, cell, quarantine};
+use sluice_runtime::{CellCommit, CommitOutcome, PortError, Ports, cell, quarantine};
 
 /// The largest body in bytes: what a function can be handed (Lambda's synchronous limit). GitHub
 /// sends up to 25 MB.
 pub const BODY_BYTES_MAX: usize = 6 * 1024 * 1024;
 
-/// Bytes of a comment that are kept, and matched.
+/// The most bytes of a comment that are stored and matched by triggers.
 const COMMENT_BYTES_MAX: usize = 8 * 1024;
 
-/// Seconds after which an accepted delivery that nobody handled is looked at again.
+/// Seconds after which an accepted but unprocessed delivery is due again.
 const HANDLED_WITHIN_SECONDS: u64 = 60;
 
-/// Characters of an unknown connection's name that the log tells: anybody may send one.
+/// The most characters of an unknown connection's name in the log: every sender chooses one.
 const NAME_CHARACTERS_MAX: usize = 60;
 
 /// Receives deliveries for all connections.
 #[derive(Debug)]
 pub struct Webhook {
     ports: Ports,
-    known: Known,
+    connections: ConnectionCache,
 }
 
 impl Webhook {
-    /// Makes a webhook on these ports.
+    /// Returns a webhook on these ports.
     pub fn new(ports: Ports) -> Self {
-        Self { ports, known: Known::default() }
+        Self { ports, connections: ConnectionCache::default() }
     }
 
     /// Answers one request to `/api/connection/{connection}/payload`.
@@ -58,22 +57,22 @@ impl Webhook {
             Ok(status) => answer(status, ""),
             Err(Refused::Unknown) => {
                 let name: String = connection.as_str().chars().take(NAME_CHARACTERS_MAX).collect();
-                tracing::warn!(connection = ?name, "a delivery for a connection that does not exist: is the webhook's address right?");
+                tracing::warn!(connection = ?name, "received a delivery for a connection that does not exist: check the webhook's URL");
                 answer(StatusCode::UNAUTHORIZED, "")
             }
             Err(Refused::Signature) => {
-                tracing::warn!(%connection, "a delivery is not signed with the connection's webhook secret: is it the secret that the forge has?");
+                tracing::warn!(%connection, "received a delivery that is not signed with the connection's webhook secret: check that the forge has the same secret");
                 answer(StatusCode::UNAUTHORIZED, "")
             }
             Err(Refused::TooLarge) => answer(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                "the body is over 6 MB; its change is found by the sweep\n",
+                "the body is larger than 6 MB; the sweep will find its change\n",
             ),
             Err(Refused::NoId) => {
                 answer(StatusCode::BAD_REQUEST, "X-GitHub-Delivery or X-GitHub-Event is missing\n")
             }
             Err(Refused::Store(error)) => {
-                tracing::error!(%connection, %error, "a delivery could not be stored; the forge is told 503");
+                tracing::error!(%connection, %error, "cannot store a delivery; answering 503");
                 answer(StatusCode::SERVICE_UNAVAILABLE, "try again\n")
             }
         }
@@ -89,13 +88,13 @@ impl Webhook {
             return Err(Refused::TooLarge);
         }
         let signature = header(headers, "x-hub-signature-256").filter(|value| is_signature(value));
-        // Whoever cannot even make up a signature costs no call.
+        // A request without a well-formed signature costs no call.
         let signature = Some(signature.ok_or(Refused::Signature)?);
         let is_signed = |secrets: &[sluice_forge::Secret]| verify(secrets, signature, body).is_ok();
-        let mut connection = self.known.get(&self.ports, name, Freshness::Minute).await?;
+        let mut connection = self.connections.get(&self.ports, name, Freshness::Minute).await?;
         if !connection.as_ref().is_some_and(|connection| is_signed(&connection.secrets)) {
-            // Perhaps the secret was changed, or the connection made, since it was read.
-            connection = self.known.get(&self.ports, name, Freshness::Now).await?;
+            // The secret may have changed, or the connection may be new.
+            connection = self.connections.get(&self.ports, name, Freshness::Now).await?;
         }
         let connection = connection.ok_or(Refused::Unknown)?;
         if !is_signed(&connection.secrets) {
@@ -108,14 +107,20 @@ impl Webhook {
         };
         let parsed = parse(name, &connection.stored.canonical_hostname, event_name, body);
         if let Parsed::Malformed { reason } = &parsed {
-            // Genuine, since it is signed, and unreadable: kept for people, then done with.
+            // It is signed, so it is genuine, but unreadable: it is quarantined for operators.
             let text = String::from_utf8_lossy(body);
-            quarantine::keep(&self.ports, "webhook", &format!("{name}-{forge_id}"), &text, reason)
-                .await?;
+            quarantine::quarantine_message(
+                &self.ports,
+                "webhook",
+                &format!("{name}-{forge_id}"),
+                &text,
+                reason,
+            )
+            .await?;
         }
         let echo = self.echo(&parsed, &connection.stored).await?;
-        let (event, state) = judge(parsed, echo);
-        let event = event.map(short);
+        let (event, state) = classify(parsed, echo);
+        let event = event.map(shorten);
         let delivery = Delivery {
             connection: name.clone(),
             forge_id: forge_id.chars().take(100).collect(),
@@ -128,62 +133,66 @@ impl Webhook {
         Ok(StatusCode::ACCEPTED)
     }
 
-    /// Returns whether a delivery tells of what we did ourselves, and who waits for that. Only of a
-    /// status or check run of ours anybody is asked whether somebody does: what begins and ends at
-    /// each change must cost no more than being stored.
-    async fn echo(&self, parsed: &Parsed, connection: &Connection) -> Result<Echo, PortError> {
-        // Anybody may copy a mark; where it is not known who we are it has to do.
+    /// Returns whether a delivery is an echo of something that Sluice did and that triggers
+    /// nothing. The status triggers are read only for Sluice's own statuses and check runs: these
+    /// come for each change, so they must cost no more than being stored.
+    async fn echo(
+        &self,
+        parsed: &Parsed,
+        connection: &StoredConnection,
+    ) -> Result<Echo, PortError> {
+        // Markers can be copied, so the account counts too, where it is known.
         let is_marked = |sender: &str, marked| {
-            marked && (connection.login.is_none() || connection.is_own(sender))
+            marked && (connection.login.is_none() || connection.is_own_account(sender))
         };
         Ok(match parsed {
             Parsed::Event { event, marker } if is_marked(&event.sender, marker.is_some()) => {
-                Echo::OfOurs
+                Echo::SelfAuthored
             }
             Parsed::OnCommit { event, marker }
-                if connection.is_own(&event.sender)
+                if connection.is_own_account(&event.sender)
                     || is_marked(&event.sender, marker.is_some()) =>
             {
-                // Which change it is about no trigger asks here.
-                let is_awaited =
-                    self.known.status_triggers(&self.ports).await?.is_for(&event.about(0));
-                if is_awaited { Echo::None } else { Echo::OfOurs }
+                // Triggers do not use the number of the change here.
+                let is_triggered =
+                    self.connections.status_triggers(&self.ports).await?.is_for(&event.about(0));
+                if is_triggered { Echo::None } else { Echo::SelfAuthored }
             }
             _ => Echo::None,
         })
     }
 
-    /// Stores a delivery with the poke that has it handled; one that is stored already is left as
-    /// it is, its poke sent again.
+    /// Stores a delivery and wakes intake for it. A delivery that is stored already is left as it
+    /// is, and intake is woken again.
     async fn store(&self, delivery: &Delivery) -> Result<(), PortError> {
         let id = delivery::id(&delivery.connection, &delivery.forge_id);
-        let poke = poke(&id, delivery);
+        let wakeup = delivery_wakeup(&id, delivery);
         let handled = delivery.state.is_final();
         let due = (!handled).then(|| Due {
             at: delivery.received_at.plus_seconds(HANDLED_WITHIN_SECONDS),
-            poke: poke.clone(),
+            wakeup: wakeup.clone(),
         });
         let head = delivery::record(&id, delivery)?;
-        let pokes = if handled { Vec::new() } else { vec![poke.clone()] };
-        // The outbox is not struck off here: intake's own commit does that, and until then a repeat
-        // is harmless.
+        let wakeups = if handled { Vec::new() } else { vec![wakeup.clone()] };
+        // The outbox is not cleared here: intake's commit does that, and until then a repeat is
+        // harmless.
         match cell::commit(
             &self.ports,
-            Commit { head, others: Vec::new(), pokes: pokes.clone(), due },
+            CellCommit { head, others: Vec::new(), wakeups: wakeups.clone(), due },
         )
         .await?
         {
-            Saved::Yes(_) => cell::send(&self.ports, &pokes).await,
-            Saved::Stale => {
+            CommitOutcome::Written(_) => cell::send(&self.ports, &wakeups).await,
+            CommitOutcome::Stale => {
                 tracing::info!(delivery = %id, "a repeated delivery");
-                cell::send(&self.ports, &pokes).await
+                cell::send(&self.ports, &wakeups).await
             }
         }
     }
 }
 
-fn poke(id: &DeliveryId, delivery: &Delivery) -> Poke {
-    Poke::Delivery { delivery: id.clone(), project: delivery::group(delivery) }
+fn delivery_wakeup(id: &DeliveryId, delivery: &Delivery) -> Wakeup {
+    Wakeup::Delivery { delivery: id.clone(), project: delivery::ordering_project(delivery) }
 }
 
 /// Returns whether a header has the form of a signature: `sha256=` and 64 hexadecimal digits.
@@ -193,29 +202,28 @@ fn is_signature(value: &str) -> bool {
         .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Cuts what a record cannot hold: GitHub's comments have up to 65,536 characters, and commands
-/// stand near the beginning.
-fn short(mut event: ForgeEvent) -> ForgeEvent {
+/// Shortens what a record cannot hold: GitHub's comments have up to 65,536 characters, and commands
+/// are near the beginning.
+fn shorten(mut event: ForgeEvent) -> ForgeEvent {
     if let EventKind::Change { comment: Some(comment), .. } = &mut event.kind {
         comment.truncate(comment.floor_char_boundary(COMMENT_BYTES_MAX));
     }
     event
 }
 
-/// Whether a delivery is the forge's word of what we did ourselves.
+/// Whether a delivery is an echo of what Sluice did.
 enum Echo {
-    /// It is not, or a trigger of some pipeline waits for it.
+    /// It is not, or some trigger matches it.
     None,
-    /// It is, and nothing follows from it.
-    OfOurs,
+    /// It is, and triggers nothing.
+    SelfAuthored,
 }
 
-/// Says what becomes of a delivery at once: what is nobody's business, and what we wrote ourselves,
-/// ends here.
-fn judge(parsed: Parsed, echo: Echo) -> (Option<ForgeEvent>, DeliveryState) {
+/// Returns the delivery's event and first state. Irrelevant events, and echoes, end here.
+fn classify(parsed: Parsed, echo: Echo) -> (Option<ForgeEvent>, DeliveryState) {
     match (parsed, echo) {
-        (Parsed::Event { .. } | Parsed::OnCommit { .. }, Echo::OfOurs) => {
-            (None, DeliveryState::Own)
+        (Parsed::Event { .. } | Parsed::OnCommit { .. }, Echo::SelfAuthored) => {
+            (None, DeliveryState::SelfAuthored)
         }
         (Parsed::Event { event, .. }, Echo::None) => (Some(event), DeliveryState::Accepted),
         (Parsed::OnCommit { event, .. }, Echo::None) => {
@@ -230,10 +238,9 @@ fn judge(parsed: Parsed, echo: Echo) -> (Option<ForgeEvent>, DeliveryState) {
             (Some(ForgeEvent { connection, project, sender, kind }), DeliveryState::Accepted)
         }
         (Parsed::Ignored { reason }, _) => (None, DeliveryState::Ignored { why: reason }),
-        (Parsed::Malformed { reason }, _) => (
-            None,
-            DeliveryState::Ignored { why: format!("malformed, and in quarantine: {reason}") },
-        ),
+        (Parsed::Malformed { reason }, _) => {
+            (None, DeliveryState::Ignored { why: format!("malformed, quarantined: {reason}") })
+        }
     }
 }
 

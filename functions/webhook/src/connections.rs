@@ -1,59 +1,59 @@
-//! Connections as the webhook knows them, their secrets opened: kept in memory for a minute.
+//! Caches the connections, with their secrets opened, for a minute.
 
 use sluice_forge::Secret;
 use sluice_model::{ConnectionName, Timestamp};
-use sluice_records::connection::{self, Connection, ConnectionsFile};
-use sluice_records::status::{self, StatusTriggers};
+use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
+use sluice_records::status_triggers::{self, StatusTriggers};
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Milliseconds for which connections that were read are used.
-const KEPT_MILLIS: u64 = 60_000;
+/// How long in milliseconds cached connections are used.
+const CACHED_MILLIS: u64 = 60_000;
 
-/// Milliseconds between two readings because of signatures that do not fit: strangers cannot have
-/// more made.
-const AGAIN_MILLIS: u64 = 2_000;
+/// The least milliseconds between two reads that wrong signatures cause, so that strangers cannot
+/// cause many.
+const REREAD_MILLIS: u64 = 2_000;
 
-/// A connection as far as a webhook needs it.
+/// A connection as the webhook needs it.
 #[derive(Debug)]
 pub(crate) struct KnownConnection {
-    /// What is stored of it.
-    pub(crate) stored: Connection,
-    /// What its webhooks are signed with; two while they are changed.
+    /// The stored connection.
+    pub(crate) stored: StoredConnection,
+    /// The secrets that sign its webhooks; two during a rotation.
     pub(crate) secrets: Vec<Secret>,
 }
 
-/// How old what is known may be.
+/// How old a cached connection may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// A minute.
+    /// Up to a minute.
     Minute,
-    /// As new as may be had; see [`AGAIN_MILLIS`].
+    /// As fresh as possible, limited by [`REREAD_MILLIS`].
     Now,
 }
 
-/// What is known of connections.
+/// Cache of connections and status triggers.
 ///
-/// A secret that was taken back is accepted for up to a minute. One that was added is known at
-/// once, since a signature that does not fit has the connections read again.
+/// A removed secret is accepted for up to a minute. An added one is accepted at once, because a
+/// wrong signature has the connections read again.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Mutex<State>);
+pub(crate) struct ConnectionCache(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     read: Option<(Timestamp, Arc<ConnectionsFile>)>,
-    /// Those of `read` that were asked for. Each is opened by itself: a secret that cannot be
-    /// opened is its own connection's problem.
+    /// The connections that were used. Each is opened separately, so that an unreadable secret
+    /// affects its own connection only.
     opened: BTreeMap<ConnectionName, Arc<KnownConnection>>,
-    /// When they were read last because of a signature.
-    read_again_at: Option<Timestamp>,
-    /// Which statuses may start anything, and when that was read.
+    /// When a wrong signature last caused a read.
+    reread_at: Option<Timestamp>,
+    /// The status triggers, and when they were read.
     triggers: Option<(Timestamp, Arc<StatusTriggers>)>,
 }
 
-impl Known {
-    /// Returns a connection; `None` when there is none of this name.
+impl ConnectionCache {
+    /// Returns the connection of this name; `None` when there is none.
     pub(crate) async fn get(
         &self,
         ports: &Ports,
@@ -70,41 +70,40 @@ impl Known {
                 file
             }
         };
-        if let Some(known) = self.lock().opened.get(name) {
-            return Ok(Some(known.clone()));
+        if let Some(cached) = self.lock().opened.get(name) {
+            return Ok(Some(cached.clone()));
         }
         let Some(connection) = file.0.get(name) else { return Ok(None) };
-        let known = Arc::new(open(ports, name, connection).await?);
-        self.lock().opened.insert(name.clone(), known.clone());
-        Ok(Some(known))
+        let cached = Arc::new(open(ports, name, connection).await?);
+        self.lock().opened.insert(name.clone(), cached.clone());
+        Ok(Some(cached))
     }
 
-    /// Returns which statuses and check runs may start anything: read once a minute, and only where
-    /// one of ours comes.
+    /// Returns the status triggers of all tenants, read at most once a minute.
     pub(crate) async fn status_triggers(
         &self,
         ports: &Ports,
     ) -> Result<Arc<StatusTriggers>, PortError> {
         let now = ports.clock.now();
-        let known = self.lock().triggers.clone();
-        if let Some((_, triggers)) = known.filter(|(at, _)| now.since(*at) < KEPT_MILLIS) {
+        let cached = self.lock().triggers.clone();
+        if let Some((_, triggers)) = cached.filter(|(at, _)| now.since(*at) < CACHED_MILLIS) {
             return Ok(triggers);
         }
-        let triggers = Arc::new(status::load(ports).await?);
+        let triggers = Arc::new(status_triggers::load(ports).await?);
         self.lock().triggers = Some((now, triggers.clone()));
         Ok(triggers)
     }
 
-    /// Returns what was read, unless it is to be read again.
+    /// Returns the cached connections, or `None` when they have to be read again.
     fn recent(&self, now: Timestamp, freshness: Freshness) -> Option<Arc<ConnectionsFile>> {
         let mut state = self.lock();
         let (at, file) = state.read.clone()?;
-        let read_again_of_late = state.read_again_at.is_some_and(|at| now.since(at) < AGAIN_MILLIS);
+        let was_reread_recently = state.reread_at.is_some_and(|at| now.since(at) < REREAD_MILLIS);
         match freshness {
-            Freshness::Minute => (now.since(at) < KEPT_MILLIS).then_some(file),
-            Freshness::Now if read_again_of_late => Some(file),
+            Freshness::Minute => (now.since(at) < CACHED_MILLIS).then_some(file),
+            Freshness::Now if was_reread_recently => Some(file),
             Freshness::Now => {
-                state.read_again_at = Some(now);
+                state.reread_at = Some(now);
                 None
             }
         }
@@ -118,7 +117,7 @@ impl Known {
 async fn open(
     ports: &Ports,
     name: &ConnectionName,
-    connection: &Connection,
+    connection: &StoredConnection,
 ) -> Result<KnownConnection, PortError> {
     let mut secrets = Vec::new();
     for sealed in connection.webhook_secrets.iter().take(2) {
