@@ -1,5 +1,5 @@
-//! Finds the `Depends-On:` lines of a change's text, and which of their addresses are no change of
-//! a forge.
+//! Finds the `Depends-On:` lines of a change's text, and which of their URLs belong to no
+//! configured forge.
 
 use crate::forge::Forge;
 use sluice_model::ConnectionName;
@@ -7,16 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use url::Url;
 
-/// How many addresses one change may name.
+/// The most URLs that one change may name.
 pub const DEPENDENCIES_MAX: usize = 100;
 
-/// Returns the addresses that `text` names in lines `Depends-On: <url>`, in order, each once, at
-/// most one more than
-/// [`DEPENDENCIES_MAX`]: of what has that many it is not known what it depends on ([`names_too_many`]).
+/// Returns the URLs that `text` names in lines `Depends-On: <url>`, in order, without duplicates.
 ///
-/// The word may have any case; the line may end with white space or a carriage return. An address
-/// must be http or https with a host. Which change an address means is for the connection that owns
-/// the host to say. (Z6.5, D01)
+/// Returns at most one more than [`DEPENDENCIES_MAX`]: the dependencies of a change with that many
+/// are unknown ([`names_too_many`]). The keyword may have any case; the line may end with white
+/// space or a carriage return. A URL must be http or https with a host. Which change it means is
+/// decided by the connection that has the host.
 pub fn depends_on(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for address in text.lines().filter_map(address_of) {
@@ -30,14 +29,13 @@ pub fn depends_on(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns whether there are more addresses than are read: what is behind them may be any change,
-/// and must not be passed over.
+/// Returns whether there are more URLs than are read. The others may name any change, so they must
+/// not be ignored.
 pub fn names_too_many(addresses: &[String]) -> bool {
     addresses.len() > DEPENDENCIES_MAX
 }
 
-/// Returns those of some addresses that are the page of a change of none of these forges. Asks
-/// nobody.
+/// Returns the URLs that are not the page of a change on any of these forges. Makes no requests.
 pub fn no_changes<'a>(
     forges: &BTreeMap<ConnectionName, Arc<dyn Forge>>,
     addresses: &'a [String],
@@ -99,7 +97,7 @@ mod tests {
         let named = |most: usize| -> Vec<String> {
             let text: String =
                 (0..most).map(|n| format!("Depends-On: https://h/a/b/pull/{n}\n")).collect();
-            // What is named twice is one.
+            // A URL that is named twice counts once.
             depends_on(&format!("{text}{text}"))
         };
         for (most, read, is_too_many) in [(100, 100, false), (101, 101, true), (300, 101, true)] {
@@ -111,9 +109,9 @@ mod tests {
         }
     }
 
-    /// Z6.5: what any of the forges knows as a change of its own is one, whatever the others say.
+    /// Z6.5: one forge that knows the URL is enough.
     #[test]
-    fn the_addresses_that_are_no_change_of_any_forge_are_told_from_those_that_are() {
+    fn urls_that_belong_to_no_forge_are_recognised() {
         let forge = |connection: &str, host: &str| -> (ConnectionName, Arc<dyn Forge>) {
             let options = GitHubOptions {
                 connection: connection.into(),

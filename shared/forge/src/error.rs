@@ -1,12 +1,11 @@
-//! What can go wrong when a forge is asked: a closed list, because only a closed list may stop a
-//! retry.
+//! The errors of forge calls. The list is closed, because only known errors may stop a retry.
 
 use sluice_model::ConnectionName;
 use std::error::Error;
 
-/// Why a forge did not do what it was asked. `attempted` reads like `merge example/one#3`.
+/// Why a forge call failed. `attempted` reads like `merge example/one#3`.
 ///
-/// [`ForgeError::verdict`] says what a caller may conclude; whatever is not understood is
+/// [`ForgeError::class`] says what a caller may conclude; an error that is not understood is
 /// [`ForgeError::Unknown`].
 #[derive(Debug, thiserror::Error)]
 pub enum ForgeError {
@@ -15,68 +14,66 @@ pub enum ForgeError {
         "could not {attempted}: the forge does not know it; check its name and that the token may read it"
     )]
     NotFound {
-        /// What was asked, on what.
+        /// The attempted operation.
         attempted: String,
     },
-    /// The forge understood and said no (branch protection, missing permission, invalid text).
+    /// The forge refused the request (branch protection, missing permission, invalid text).
     #[error("could not {attempted}: the forge refused with status {status}: {message}")]
     Refused {
-        /// What was asked, on what.
+        /// The attempted operation.
         attempted: String,
         /// HTTP status of the refusal.
         status: u16,
-        /// The forge's own words, at most 500 characters, and what to do where we know it.
+        /// The forge's message, at most 500 characters, with a hint where one is known.
         message: String,
     },
-    /// The change's head, or the branch, is no longer the commit that was expected: plan again.
-    #[error("could not {attempted}: it moved meanwhile; read it again and decide anew")]
+    /// The change's head, or the branch, is not at the expected commit any more: plan again.
+    #[error("could not {attempted}: it moved meanwhile; read it again and plan again")]
     HeadMoved {
-        /// What was asked, on what.
+        /// The attempted operation.
         attempted: String,
     },
-    /// The change conflicts with its branch: its author has to mend it.
+    /// The change conflicts with its branch: its author has to rebase it.
     #[error("could not {attempted}: it conflicts with its branch; it needs a rebase")]
     Conflict {
-        /// What was asked, on what.
+        /// The attempted operation.
         attempted: String,
     },
-    /// There is more of it than is ever read, and a part would be wrong. It would be as much the
-    /// next time.
-    #[error("could not {attempted}: there are over {most} of them, and no more are read")]
+    /// The list is longer than is ever read, and a part of it would be wrong. A retry would not
+    /// help.
+    #[error("could not {attempted}: there are more than {most} of them, which is the limit")]
     TooMany {
-        /// What was asked, on what.
+        /// The attempted operation.
         attempted: String,
-        /// How many are read.
+        /// The limit.
         most: usize,
     },
-    /// Too many requests; the forge names the wait.
-    #[error(
-        "could not {attempted}: the forge limits our requests; ask again in {retry_after_seconds} s"
-    )]
+    /// Too many requests; the forge says how long to wait.
+    #[error("could not {attempted}: the forge limits requests; retry in {retry_after_seconds} s")]
     RateLimited {
-        /// What was asked, on what.
+        /// The attempted operation.
         attempted: String,
         /// How long to wait, 1 to 3600 seconds.
         retry_after_seconds: u64,
     },
-    /// The token is missing, wrong or expired. It says nothing about the change, so it never ends
-    /// its work.
+    /// The token is missing, wrong or expired. The change is not affected, so its work does not
+    /// end.
     #[error(
         "could not {attempted}: the forge does not accept the token of the connection {connection}; store another one with `sluice connection rotate {connection} --token-file FILE`"
     )]
     Unauthorised {
-        /// What was asked, on what.
+        /// The attempted operation.
         attempted: String,
         /// The connection whose token it is.
         connection: ConnectionName,
     },
-    /// Anything else: no answer, half an answer, a server error, an answer that cannot be read. It
-    /// may have happened.
-    #[error("could not {attempted}: the outcome is unknown; it will be asked again")]
+    /// Any other error: no answer, an incomplete one, a server error, an unreadable answer. The
+    /// request may have had its effect.
+    #[error("could not {attempted}: the outcome is unknown; it will be retried")]
     Unknown {
-        /// What was asked, on what.
+        /// The attempted operation.
         attempted: String,
-        /// What was seen.
+        /// The cause.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
@@ -84,35 +81,35 @@ pub enum ForgeError {
 
 /// What a caller may conclude from a [`ForgeError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The forge will say the same again: an outcome to act on.
+pub enum ErrorClass {
+    /// A retry would get the same answer: act on it.
     Final,
-    /// Ask again, not before this many seconds.
+    /// Retry, but not before this many seconds.
     After {
         /// Seconds to wait.
         seconds: u64,
     },
-    /// Ask again: nothing was learnt.
+    /// Retry: the outcome is transient or unknown.
     Retry,
 }
 
 impl ForgeError {
-    /// Returns whether asking again can help.
-    pub fn verdict(&self) -> Verdict {
+    /// Returns the error's class.
+    pub fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. }
             | Self::Refused { .. }
             | Self::HeadMoved { .. }
             | Self::Conflict { .. }
-            | Self::TooMany { .. } => Verdict::Final,
+            | Self::TooMany { .. } => ErrorClass::Final,
             Self::RateLimited { retry_after_seconds, .. } => {
-                Verdict::After { seconds: *retry_after_seconds }
+                ErrorClass::After { seconds: *retry_after_seconds }
             }
-            Self::Unauthorised { .. } | Self::Unknown { .. } => Verdict::Retry,
+            Self::Unauthorised { .. } | Self::Unknown { .. } => ErrorClass::Retry,
         }
     }
 
-    /// Makes an [`ForgeError::Unknown`] of what was attempted and seen.
+    /// Returns a [`ForgeError::Unknown`] with its attempt and cause.
     pub fn unknown(
         attempted: impl Into<String>,
         source: impl Into<Box<dyn Error + Send + Sync>>,
@@ -123,32 +120,32 @@ impl ForgeError {
 
 #[cfg(test)]
 mod tests {
-    use super::{ForgeError, Verdict};
+    use super::{ErrorClass, ForgeError};
 
     #[test]
     fn only_the_closed_list_stops_a_retry() {
         let attempted = || "merge example/one#3".to_owned();
         let rows = [
-            (ForgeError::NotFound { attempted: attempted() }, Verdict::Final),
+            (ForgeError::NotFound { attempted: attempted() }, ErrorClass::Final),
             (
                 ForgeError::Refused { attempted: attempted(), status: 405, message: "no".into() },
-                Verdict::Final,
+                ErrorClass::Final,
             ),
-            (ForgeError::HeadMoved { attempted: attempted() }, Verdict::Final),
-            (ForgeError::Conflict { attempted: attempted() }, Verdict::Final),
-            (ForgeError::TooMany { attempted: attempted(), most: 9 }, Verdict::Final),
+            (ForgeError::HeadMoved { attempted: attempted() }, ErrorClass::Final),
+            (ForgeError::Conflict { attempted: attempted() }, ErrorClass::Final),
+            (ForgeError::TooMany { attempted: attempted(), most: 9 }, ErrorClass::Final),
             (
                 ForgeError::RateLimited { attempted: attempted(), retry_after_seconds: 7 },
-                Verdict::After { seconds: 7 },
+                ErrorClass::After { seconds: 7 },
             ),
             (
                 ForgeError::Unauthorised { attempted: attempted(), connection: "hub".into() },
-                Verdict::Retry,
+                ErrorClass::Retry,
             ),
-            (ForgeError::unknown(attempted(), "connection reset"), Verdict::Retry),
+            (ForgeError::unknown(attempted(), "connection reset"), ErrorClass::Retry),
         ];
         for (error, verdict) in rows {
-            assert_eq!(error.verdict(), verdict, "{error}");
+            assert_eq!(error.class(), verdict, "{error}");
             assert!(error.to_string().contains("merge example/one#3"), "{error}");
         }
     }

@@ -1,5 +1,5 @@
-//! What Sluice asks of a forge: the trait that drivers and the simulator implement, and the plain
-//! data it speaks.
+//! The operations that Sluice needs of a forge: the trait that drivers and the simulator implement,
+//! and its plain data.
 
 use crate::error::ForgeError;
 use crate::marker::Marker;
@@ -9,24 +9,24 @@ use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName, Timestamp};
 use std::collections::BTreeMap;
 
-/// A forge that a connection speaks to.
+/// A forge, as a connection reaches it.
 ///
-/// Every operation is safe to ask again after [`ForgeError::Unknown`]: reads change nothing,
-/// reports find what an earlier try wrote by its marker, and landings name the commit they expect.
-/// Nothing here decides.
+/// Every operation is safe to retry after [`ForgeError::Unknown`]: reads change nothing, reports
+/// find what an earlier attempt wrote by its marker, and landings name the expected commit. It
+/// makes no decisions.
 #[async_trait]
 pub trait Forge: Send + Sync {
-    /// Returns the change that `url` is the page of, when it is on this forge. Asks nobody. (Z6.5)
+    /// Returns the change whose page is at `url`, if it is on this forge. Makes no requests. (Z6.5)
     fn change_at(&self, url: &str) -> Option<ChangeKey>;
 
-    /// Returns the change as it is now, with reviews, statuses, files and dependencies.
+    /// Reads the current state of a change, with reviews, statuses, files and dependencies.
     async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError>;
 
     /// Returns all open changes of a project, by number.
     async fn open_changes(&self, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError>;
 
-    /// Returns the open changes of a project whose head a commit is, by number: what an event about
-    /// a commit is about.
+    /// Returns the open changes of a project with this head commit, by number: an event about a
+    /// commit concerns them.
     async fn changes_with_head(
         &self,
         project: &ProjectName,
@@ -34,7 +34,7 @@ pub trait Forge: Send + Sync {
     ) -> Result<Vec<ChangeRef>, ForgeError>;
 
     /// Returns the open changes of a topic, by project and number, at most 100; none on a forge
-    /// that has no topics.
+    /// without topics.
     async fn open_changes_of_topic(&self, _topic: &str) -> Result<Vec<ChangeKey>, ForgeError> {
         Ok(Vec::new())
     }
@@ -42,15 +42,15 @@ pub trait Forge: Send + Sync {
     /// Returns the branches of a project, by name.
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError>;
 
-    /// Returns whether the forge takes nothing for a branch any more; `None` where it does not say,
-    /// or not to us.
+    /// Returns whether a branch is locked; `None` where the forge does not say, or not to this
+    /// token.
     async fn is_locked(&self, branch: &BranchKey) -> Result<Option<bool>, ForgeError>;
 
-    /// Returns the commit a branch is at, with its tree: what a landing is compared with.
+    /// Returns the commit at the tip of a branch, with its tree. Landings are compared with it.
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError>;
 
-    /// Returns the commit that a ref (`refs/heads/main`, `refs/tags/1.0`) leads to, an annotated
-    /// tag's too; `None` where there is no such ref. One that leads to none, as a tag of a file, is
+    /// Returns the commit of a ref (`refs/heads/main`, `refs/tags/1.0`), also of an annotated tag;
+    /// `None` where the ref does not exist. A tag of something else, such as a file, is
     /// [`ForgeError::NotFound`].
     async fn ref_tip(
         &self,
@@ -58,16 +58,16 @@ pub trait Forge: Send + Sync {
         git_ref: &str,
     ) -> Result<Option<Commit>, ForgeError>;
 
-    /// Returns the page of a commit, or of the project where no commit is given. Asks nobody.
+    /// Returns the URL of a commit's page, or of the project's without a commit. Makes no requests.
     fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String;
 
     /// Returns the tree and the parents of a commit.
     async fn read_commit(&self, project: &ProjectName, id: &Oid)
     -> Result<CommitFacts, ForgeError>;
 
-    /// Sets a status on a commit, once for each report: a repeat leaves alone what it finds set for
-    /// it, for the forge tells of each that is set, while one that an earlier report has set is set
-    /// again.
+    /// Sets a status on a commit, once for each report. A retry leaves the status of the same
+    /// report alone, because the forge sends an event for each one that is set. A status of an
+    /// earlier report is set again.
     async fn set_status(
         &self,
         project: &ProjectName,
@@ -75,7 +75,7 @@ pub trait Forge: Send + Sync {
         status: &StatusReport,
     ) -> Result<(), ForgeError>;
 
-    /// Makes the check run that bears `run.marker` on `head`, or updates it.
+    /// Creates the check run with `run.marker` on `head`, or updates it.
     async fn put_check_run(
         &self,
         project: &ProjectName,
@@ -83,7 +83,7 @@ pub trait Forge: Send + Sync {
         run: &CheckReport,
     ) -> Result<(), ForgeError>;
 
-    /// Makes the comment of ours that bears `marker` on a change, or gives it this text.
+    /// Creates Sluice's comment with `marker` on a change, or replaces its text.
     async fn put_comment(
         &self,
         change: &ChangeKey,
@@ -91,7 +91,7 @@ pub trait Forge: Send + Sync {
         text: &str,
     ) -> Result<(), ForgeError>;
 
-    /// Puts labels on a change and takes others off. Doing it twice is doing it once.
+    /// Adds and removes labels of a change. Idempotent.
     async fn change_labels(
         &self,
         change: &ChangeKey,
@@ -99,10 +99,8 @@ pub trait Forge: Send + Sync {
         remove: &[String],
     ) -> Result<(), ForgeError>;
 
-    /// Comments on lines of a change, as one review that bears `marker`. A review that is there
-    /// already is left alone.
-    ///
-    /// A forge may refuse lines outside the change's own diff; the caller then says it in a
+    /// Comments on lines of a change in one review with `marker`. An existing review is left alone.
+    /// A forge may refuse lines outside the change's diff; the caller then puts them into a
     /// comment.
     async fn put_line_comments(
         &self,
@@ -112,28 +110,26 @@ pub trait Forge: Send + Sync {
         comments: &[LineComment],
     ) -> Result<(), ForgeError>;
 
-    /// Returns what time it is by the forge's own clock, which is one for all who ask it: as its
-    /// last answer said, which came a moment ago. `None` where none came of late, or it does not
-    /// say.
+    /// Returns the time on the forge's own clock from its last answer, or `None` where none is
+    /// recent or has a time.
     fn time(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Returns the account that the connection acts as; `None` where its forge does not say, as to
-    /// an application's token.
+    /// Returns the account of the connection; `None` where the forge does not say, as for an
+    /// application's token.
     async fn own_account(&self) -> Result<Option<String>, ForgeError> {
         Ok(None)
     }
 
-    /// Returns what somebody may do in a project's repository.
+    /// Returns a user's permission in a project's repository.
     async fn permission_of(
         &self,
         project: &ProjectName,
         login: &str,
     ) -> Result<Permission, ForgeError>;
 
-    /// Leaves a review of a change's head that bears `marker`. One that is there already is left
-    /// alone.
+    /// Reviews a change's head with `marker`. An existing review is left alone.
     async fn put_review(
         &self,
         change: &ChangeRef,
@@ -142,8 +138,8 @@ pub trait Forge: Send + Sync {
         text: &str,
     ) -> Result<(), ForgeError>;
 
-    /// Votes on a patchset and says why, in one review that bears `marker`. One that is there
-    /// already is left alone. A forge that has no votes refuses.
+    /// Votes on a patchset with a message, in one review with `marker`. An existing review is left
+    /// alone. A forge without votes refuses.
     async fn put_votes(
         &self,
         change: &ChangeRef,
@@ -154,13 +150,13 @@ pub trait Forge: Send + Sync {
         Err(ForgeError::Refused { attempted: format!("vote on {change}"), status: 501, message })
     }
 
-    /// Merges a change whose head is still `change.head`, and returns the commit its branch is at
-    /// by that.
+    /// Merges a change whose head is still `change.head`, and returns the commit at the branch's
+    /// tip afterwards.
     ///
-    /// [`ForgeError::HeadMoved`] when the head is another; [`ForgeError::Conflict`] when it does
-    /// not merge. The base is not guarded by forges: the caller reads the tip before and after
-    /// (Z6.4). A change that is merged already, at this head, is a success, so a repeat finds what
-    /// an earlier try did.
+    /// Returns [`ForgeError::HeadMoved`] when the head is another, and [`ForgeError::Conflict`]
+    /// when it does not merge. Forges do not guard the base: the caller reads the tip before and
+    /// after (Z6.4). A change that is already merged at this head is a success, so a retry finds
+    /// what an earlier attempt did.
     async fn merge(
         &self,
         change: &ChangeRef,
@@ -168,12 +164,12 @@ pub trait Forge: Send + Sync {
         message: &MergeMessage,
     ) -> Result<Oid, ForgeError>;
 
-    /// Moves a branch from one commit to another by a push, all or nothing; `pack` holds what the
-    /// forge lacks of the second. That the second follows the first the caller has to see: a forge
-    /// need not look.
+    /// Moves a branch from one commit to another by an atomic push; `pack` has the objects that the
+    /// forge lacks.
     ///
-    /// [`ForgeError::HeadMoved`] when the branch is not at `from`, and [`ForgeError::Refused`] when
-    /// it still is: then pushes are not taken there. A branch that is at `to` already is a success.
+    /// The caller has to check that the second commit follows the first: a forge may not.
+    /// [`ForgeError::HeadMoved`] means that the branch is not at `from`; [`ForgeError::Refused`]
+    /// that it is, so pushes are not accepted. A branch that is at `to` already is a success.
     async fn fast_forward(
         &self,
         branch: &BranchKey,
@@ -182,14 +178,15 @@ pub trait Forge: Send + Sync {
         pack: &[u8],
     ) -> Result<(), ForgeError>;
 
-    /// Returns whether a commit is in a branch: whether a move to it, or beyond it, was made.
+    /// Returns whether a branch contains a commit, so that a move to it, or beyond it, has
+    /// happened.
     async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError>;
 
     /// Returns the newest webhook deliveries of a project, newest first, at most 100 per hook.
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError>;
 
-    /// Has the forge send a webhook delivery again, under the same id; whoever took it before takes
-    /// it for a repeat.
+    /// Has the forge redeliver a webhook under the same id; a receiver that has it already ignores
+    /// it.
     async fn redeliver(&self, project: &ProjectName, delivery: &Delivery)
     -> Result<(), ForgeError>;
 }
@@ -199,18 +196,18 @@ pub trait Forge: Send + Sync {
 pub struct Branch {
     /// Its name.
     pub name: BranchName,
-    /// The commit it is at.
+    /// The commit at its tip.
     pub tip: Oid,
-    /// Whether the forge guards it.
+    /// Whether the forge protects it.
     pub protection: Protection,
 }
 
-/// Whether a branch is guarded by rules of the forge.
+/// Whether rules of the forge protect a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
     /// Rules apply.
     Protected,
-    /// Whoever may write, may push.
+    /// No rules: all users with write access may push.
     Open,
 }
 
@@ -228,20 +225,20 @@ pub struct CommitFacts {
 /// A status to set on a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusReport {
-    /// What it is about: `tenant/pipeline`. One status per context counts.
+    /// The context: `tenant/pipeline`. Only the newest status of a context counts.
     pub context: String,
-    /// The verdict.
+    /// The state.
     pub state: StatusState,
     /// One line; cut at 140 characters.
     pub description: String,
-    /// Where people read more.
+    /// The URL of the details page.
     pub url: Option<String>,
-    /// Since when it is to be told. One that says the same and was set before that is another
-    /// report's.
+    /// When the report was requested. An equal status that was set earlier belongs to another
+    /// report.
     pub wanted_at: Timestamp,
 }
 
-/// The verdict of a status.
+/// The state of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusState {
     /// Under way.
@@ -250,7 +247,7 @@ pub enum StatusState {
     Success,
     /// Bad.
     Failure,
-    /// Not decided because something went wrong.
+    /// An error prevented a result.
     Error,
 }
 
@@ -271,19 +268,19 @@ impl StatusState {
 pub struct CheckReport {
     /// Its name: `tenant/pipeline`.
     pub name: String,
-    /// By which a repeat finds it.
+    /// The marker by which a retry finds it.
     pub marker: Marker,
-    /// How far it is.
+    /// Its state.
     pub state: CheckState,
     /// One line.
     pub title: String,
     /// Markdown; cut at 65,535 characters.
     pub summary: String,
-    /// Where people read more.
+    /// The URL of the details page.
     pub url: Option<String>,
 }
 
-/// How far a check run is.
+/// The state of a check run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckState {
     /// Waiting.
@@ -294,14 +291,14 @@ pub enum CheckState {
     Completed(Conclusion),
 }
 
-/// How a check run ended.
+/// The conclusion of a check run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conclusion {
     /// Good.
     Success,
     /// Bad.
     Failure,
-    /// Taken back.
+    /// Cancelled.
     Cancelled,
     /// Nothing had to be done.
     Skipped,
@@ -322,14 +319,14 @@ impl Conclusion {
     }
 }
 
-/// What a review of ours says.
+/// The kind of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReviewVerdict {
-    /// Yes.
+    /// It approves.
     Approve,
-    /// No.
+    /// It requests changes.
     RequestChanges,
-    /// Neither.
+    /// It only comments.
     Comment,
 }
 
@@ -344,17 +341,17 @@ impl ReviewVerdict {
     }
 }
 
-/// A review in Gerrit's way.
+/// A Gerrit review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VoteReport {
     /// Labels with the values to vote.
     pub votes: BTreeMap<String, i64>,
     /// The message, if there is one.
     pub text: Option<String>,
-    /// Who is told by mail: `NONE`, `OWNER`, `OWNER_REVIEWERS` or `ALL`; `None` leaves it to the
-    /// forge.
+    /// Who is notified by mail: `NONE`, `OWNER`, `OWNER_REVIEWERS` or `ALL`; `None` means the
+    /// forge's default.
     pub notify: Option<String>,
-    /// By which it is told from what people say.
+    /// The tag that distinguishes it from users' comments.
     pub tag: String,
 }
 
@@ -363,29 +360,29 @@ pub struct VoteReport {
 pub struct LineComment {
     /// The file's path.
     pub path: String,
-    /// The line, from 1; the last one where it is about several.
+    /// The line, from 1; the last one of a range.
     pub line: u32,
-    /// The first of several lines.
+    /// The first line of a range.
     pub start_line: Option<u32>,
     /// Markdown.
     pub text: String,
 }
 
-/// The message of the commit that a merge makes; ignored where none is made (rebase).
+/// The message of a merge commit; unused where none is made (rebase).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MergeMessage {
-    /// The first line; empty leaves it to the forge.
+    /// The first line; empty means the forge's default.
     pub title: String,
-    /// What follows it.
+    /// The rest.
     pub body: String,
 }
 
-/// A webhook delivery as the forge remembers it.
+/// A webhook delivery in the forge's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// The id that was in `X-GitHub-Delivery`.
     pub id: String,
-    /// What the forge calls this one time that it was sent.
+    /// The forge's id of this attempt.
     pub attempt: String,
     /// The event's name.
     pub event: String,
@@ -393,6 +390,6 @@ pub struct Delivery {
     pub action: Option<String>,
     /// When it was sent.
     pub delivered_at: Timestamp,
-    /// The HTTP status it was answered with; `None` when nobody answered.
+    /// The HTTP status of the answer; `None` when there was none.
     pub answered: Option<u16>,
 }

@@ -1,8 +1,6 @@
-//! Forges: what Sluice asks of them ([`Forge`]), the GitHub driver ([`GitHub`]), and webhooks
-//! ([`webhook`], pure).
-//!
-//! Facts about changes are `sluice_model::change`'s; a webhook is only a hint that something may
-//! have changed.
+//! Forges: the operations that Sluice needs ([`Forge`]), the GitHub driver ([`GitHub`]), and
+//! webhooks ([`webhook`], without I/O). The facts of changes are in `sluice_model::change`; a
+//! webhook is only a hint that something may have changed.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod depends_on;
@@ -14,7 +12,7 @@ mod secret;
 pub mod webhook;
 
 pub use depends_on::{DEPENDENCIES_MAX, depends_on, names_too_many, no_changes};
-pub use error::{ForgeError, Verdict};
+pub use error::{ErrorClass, ForgeError};
 pub use forge::{
     Branch, CheckReport, CheckState, CommitFacts, Conclusion, Delivery, Forge, LineComment,
     MergeMessage, Protection, ReviewVerdict, StatusReport, StatusState, VoteReport,

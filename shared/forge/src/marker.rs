@@ -1,4 +1,4 @@
-//! Hidden marks in comments, by which a retry finds what an earlier try wrote.
+//! Hidden markers in comments, by which a retry finds what an earlier attempt wrote.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +6,15 @@ const OPEN: &str = "<!-- sluice:";
 const CLOSE: &str = " -->";
 const EXTERNAL: &str = "sluice:";
 
-/// The key of a comment of ours, hidden at its end as an HTML comment. Two reports with one marker
-/// are one comment.
+/// The key of one of Sluice's comments, hidden at its end as an HTML comment. Reports with the same
+/// marker share one comment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Marker(String);
 
 impl Marker {
-    /// Makes a marker of `key`; whatever could end an HTML comment, and white space, becomes `_`.
-    /// At most 200 characters.
+    /// Returns the marker of `key`, at most 200 characters. White space, and what could end an HTML
+    /// comment, becomes `_`.
     pub fn new(key: &str) -> Self {
         let harmless =
             |c: char| if c.is_ascii_alphanumeric() || "._:/#@+=".contains(c) { c } else { '_' };
@@ -36,13 +36,12 @@ impl Marker {
         format!("{EXTERNAL}{}", self.0)
     }
 
-    /// Returns the marker of a check run's `external_id`, if it is one of ours.
+    /// Returns the marker in a check run's `external_id`, if it is Sluice's.
     pub fn from_external_id(text: &str) -> Option<Self> {
         text.strip_prefix(EXTERNAL).filter(|key| !key.is_empty()).map(Self::new)
     }
 
-    /// Returns the marker in the last line of `body`. One further up, or quoted, is somebody else's
-    /// copy.
+    /// Returns the marker in the last line of `body`. One further up, or quoted, is a copy.
     pub fn find(body: &str) -> Option<Self> {
         let key =
             body.trim_end().lines().next_back()?.trim().strip_prefix(OPEN)?.strip_suffix(CLOSE)?;

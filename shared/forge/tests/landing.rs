@@ -1,9 +1,9 @@
-//! Landing through the driver: what merges is what was expected, once.
+//! Tests landings through the driver: the expected commit is merged, once.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
-use sluice_forge::{Forge as _, ForgeError, Verdict};
+use sluice_forge::{ErrorClass, Forge as _, ForgeError};
 use sluice_local_forge::{Aim, Edit, Fault, PullState, Times};
 use sluice_model::change::ChangeStatus;
 use sluice_model::git::{BranchKey, MergeMode, Oid};
@@ -47,7 +47,7 @@ async fn each_mode_lands_the_change_in_its_own_shape() {
     }
 }
 
-/// Z6.4: the author pushes while we merge.
+/// Z6.4: the author pushes during the merge.
 #[tokio::test]
 async fn a_head_that_moved_is_not_merged() {
     let scene = Scene::new().await;
@@ -63,7 +63,7 @@ async fn a_head_that_moved_is_not_merged() {
     assert_eq!(scene.github.branch_tip(&scene.main()).await.unwrap(), before);
 }
 
-/// Z6.4: pushes and merges race many times; whatever wins, nothing lands that was not expected.
+/// Z6.4: pushes and merges race many times; nothing unexpected is merged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_race_of_push_and_merge_never_lands_the_pushed_commit() {
     let scene = Scene::new().await;
@@ -107,10 +107,10 @@ async fn a_conflict_and_a_refusal_are_final_and_differ() {
     }
 }
 
-/// Z6.4, Z6.5: right after another change of a bundle moved the branch, GitHub merges nothing until
-/// it has worked out whether it can.
+/// Z6.4, Z6.5: right after another bundle member moved the branch, GitHub refuses merges until it
+/// has computed whether the change merges.
 #[tokio::test]
-async fn a_merge_that_is_refused_while_nobody_knows_whether_it_can_be_made_is_asked_for_again() {
+async fn a_merge_that_is_refused_while_mergeability_is_unknown_is_retried() {
     let scene = Scene::new().await;
     let change = scene.propose("a.txt", "a\n", "").await;
     scene.forge.fault(
@@ -120,11 +120,11 @@ async fn a_merge_that_is_refused_while_nobody_knows_whether_it_can_be_made_is_as
         Times::Next(2),
     );
     let refused = scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap_err();
-    assert_eq!(refused.verdict(), Verdict::Retry, "{refused:?}");
+    assert_eq!(refused.class(), ErrorClass::Retry, "{refused:?}");
     scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap();
 }
 
-/// Z6.4: the answer is lost, or the message comes twice.
+/// Z6.4: the answer is lost, or the message is delivered twice.
 #[tokio::test]
 async fn a_merge_asked_for_twice_happens_once() {
     let scene = Scene::new().await;
@@ -143,11 +143,11 @@ async fn a_merge_asked_for_twice_happens_once() {
         Times::Next(1),
     );
     let unknown = scene.github.merge(&next, MergeMode::Merge, &message()).await.unwrap_err();
-    assert_eq!(unknown.verdict(), Verdict::Retry, "{unknown:?}");
+    assert_eq!(unknown.class(), ErrorClass::Retry, "{unknown:?}");
     scene.github.merge(&next, MergeMode::Merge, &message()).await.unwrap();
 }
 
-/// Z6.4: forges do not guard the base, so reading back is what finds it.
+/// Z6.4: forges do not guard the base, so a read afterwards detects a move.
 #[tokio::test]
 async fn something_else_that_lands_between_shows_in_the_tree() {
     let scene = Scene::new().await;
@@ -161,11 +161,12 @@ async fn something_else_that_lands_between_shows_in_the_tree() {
     assert_ne!(commit.commit.tree, Oid(tested));
 }
 
-/// A pack without objects: the forge has every commit already.
+/// A pack without objects: the forge has all commits.
 const NO_OBJECTS: &[u8] =
     b"PACK\0\0\0\x02\0\0\0\0\x02\x9d\x08\x82\x3b\xd8\xa8\xea\xb5\x10\xad\x6a\xc7\x5c\x82\x3c\xfd\x3e\xd3\x1e";
 
-/// Z6.4: landed = tested by construction. A change whose head the branch came to hold is merged.
+/// Z6.4: what is merged is what was tested. A change counts as merged when the branch contains its
+/// head.
 #[tokio::test]
 async fn a_branch_moves_from_the_commit_where_it_was_seen_and_from_no_other() {
     let scene = Scene::new().await;
@@ -180,7 +181,7 @@ async fn a_branch_moves_from_the_commit_where_it_was_seen_and_from_no_other() {
     for (commit, expected) in [(&start, true), (&change.head, true), (&other.head, false)] {
         assert_eq!(scene.github.contains(&main, commit).await.unwrap(), expected);
     }
-    // Whose answer was lost asks again.
+    // A caller whose answer was lost retries.
     scene.github.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap();
     let moved =
         scene.github.fast_forward(&main, &start, &other.head, NO_OBJECTS).await.unwrap_err();
@@ -188,7 +189,7 @@ async fn a_branch_moves_from_the_commit_where_it_was_seen_and_from_no_other() {
     assert_eq!(scene.github.branch_tip(&main).await.unwrap().id, change.head);
 }
 
-/// Z6.4: somebody pushes after the branch was looked at.
+/// Z6.4: a user pushes after the branch was read.
 #[tokio::test]
 async fn a_push_that_comes_too_late_moves_nothing() {
     let scene = Scene::new().await;

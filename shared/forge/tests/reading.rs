@@ -1,14 +1,14 @@
-//! Reading through the driver from a real forge with real git.
+//! Tests reading through the driver from a real forge with real git.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
 use axum::http::StatusCode;
 use sluice_forge::{
-    Forge as _, ForgeError, GitHub, GitHubOptions, Protection, Secret, StatusReport, StatusState,
-    Verdict,
+    ErrorClass, Forge as _, ForgeError, GitHub, GitHubOptions, Protection, Secret, StatusReport,
+    StatusState,
 };
-use sluice_local_forge::{Aim, Edit, Fault, Times, Verdict as Review};
+use sluice_local_forge::{Aim, Edit, Fault, ReviewVote as Review, Times};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeStatus, Permission, ReviewState};
 use sluice_model::git::BranchKey;
@@ -79,7 +79,7 @@ async fn a_change_is_read_with_all_that_a_decision_asks_for() {
     );
 }
 
-/// Z6.1: check runs are GitHub Apps' own, and not every token is shown them.
+/// Z6.1: check runs belong to GitHub Apps, and not every token may read them.
 #[tokio::test]
 async fn a_change_is_read_without_its_check_runs_where_the_token_is_shown_none() {
     let scene = Scene::new().await;
@@ -97,18 +97,18 @@ async fn a_change_is_read_without_its_check_runs_where_the_token_is_shown_none()
         scene.forge.fault(REPOSITORY, fault, Aim::Path("/check-runs".into()), Times::UntilCleared);
         let facts = scene.github.read_change(&change.key).await.unwrap();
         assert_eq!((facts.statuses.len(), facts.statuses[0].context.as_str()), (1, "unit"));
-        assert!(facts.cut.check_runs && !facts.cut.is_partial());
+        assert!(facts.truncated.check_runs && !facts.truncated.can_be_completed());
         scene.forge.clear_faults(REPOSITORY);
     }
     let limited = Fault::RateLimited { retry_after_seconds: 9 };
     scene.forge.fault(REPOSITORY, limited, Aim::Path("/check-runs".into()), Times::Next(1));
     let limited = scene.github.read_change(&change.key).await.unwrap_err();
     assert_eq!(
-        limited.verdict(),
-        Verdict::After { seconds: 9 },
+        limited.class(),
+        ErrorClass::After { seconds: 9 },
         "a limit says nothing of what is there"
     );
-    assert!(scene.github.read_change(&change.key).await.unwrap().cut.is_nothing());
+    assert!(scene.github.read_change(&change.key).await.unwrap().truncated.is_none());
 }
 
 /// Z6.1
@@ -197,7 +197,7 @@ async fn open_changes_are_listed_with_their_heads() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told_apart() {
+async fn errors_are_distinguished() {
     let scene = Scene::new().await;
     let change = scene.propose("a.txt", "a", "").await;
     let missing = scene.github.read_change(&scene.key(99)).await.unwrap_err();
@@ -219,11 +219,11 @@ async fn what_goes_wrong_is_told_apart() {
     let limited = Fault::RateLimited { retry_after_seconds: 17 };
     scene.forge.fault(REPOSITORY, limited, Aim::Everything, Times::Next(1));
     let limited = scene.github.read_change(&change.key).await.unwrap_err();
-    assert_eq!(limited.verdict(), Verdict::After { seconds: 17 }, "{limited:?}");
+    assert_eq!(limited.class(), ErrorClass::After { seconds: 17 }, "{limited:?}");
 
     scene.forge.fault(REPOSITORY, Fault::RepositoryGone, Aim::Everything, Times::UntilCleared);
     let gone = scene.github.branch_tip(&scene.main()).await.unwrap_err();
-    assert_eq!(gone.verdict(), Verdict::Final, "{gone:?}");
+    assert_eq!(gone.class(), ErrorClass::Final, "{gone:?}");
     scene.forge.clear_faults(REPOSITORY);
     scene.github.branch_tip(&scene.main()).await.unwrap();
 }
@@ -238,11 +238,11 @@ async fn a_read_is_tried_three_times_and_no_more() {
     scene.github.branches(&scene.project()).await.unwrap();
     trouble(Times::Next(3));
     let failed = scene.github.branches(&scene.project()).await.unwrap_err();
-    assert_eq!(failed.verdict(), Verdict::Retry, "{failed:?}");
+    assert_eq!(failed.class(), ErrorClass::Retry, "{failed:?}");
     scene.github.branches(&scene.project()).await.unwrap();
 }
 
-/// S06: a push is confirmed by where the ref is.
+/// S06: the ref's commit confirms a push.
 #[tokio::test]
 async fn a_ref_is_read_as_the_commit_it_leads_to_or_as_gone() {
     let scene = Scene::new().await;
@@ -255,7 +255,7 @@ async fn a_ref_is_read_as_the_commit_it_leads_to_or_as_gone() {
     assert!(page.ends_with(&format!("/org/one/commit/{}", tip.id)), "{page}");
 }
 
-/// Z6.1: what the author of an event may do.
+/// Z6.1: the permission of an event's author.
 #[tokio::test]
 async fn a_permission_is_read_by_login_and_a_stranger_has_none() {
     let scene = Scene::new().await;
@@ -263,7 +263,7 @@ async fn a_permission_is_read_by_login_and_a_stranger_has_none() {
         ("sluice", Permission::Admin),
         ("ann", Permission::Write),
         ("guest", Permission::Read),
-        ("nobody", Permission::None),
+        ("stranger", Permission::None),
     ] {
         assert_eq!(
             scene.github.permission_of(&scene.project(), login).await.unwrap(),
@@ -273,7 +273,7 @@ async fn a_permission_is_read_by_login_and_a_stranger_has_none() {
     }
 }
 
-/// Z6.1: what we say ourselves is known by it.
+/// Z6.1: Sluice's own events are recognised by its account.
 #[tokio::test]
 async fn a_token_says_whose_it_is() {
     let scene = Scene::new().await;
@@ -286,12 +286,11 @@ async fn a_token_says_whose_it_is() {
     assert_eq!(
         driver(&scene.forge, "gates-token").own_account().await.unwrap(),
         None,
-        "an application is not told"
+        "an application has no login"
     );
 }
 
-/// Z6.7: an application's token has no login, and is not asked for it with each status that is
-/// told.
+/// Z6.7: an application's token has no login, and it is not requested for each status.
 #[tokio::test]
 async fn a_token_that_is_nobodys_is_asked_once_whose_it_is() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,5 +1,5 @@
-//! Reporting through the driver: whatever is asked twice is there once. And webhooks, from their
-//! cause to the event.
+//! Tests reports through the driver: a repeated report has its effect once. Also webhooks, from
+//! their cause to the parsed event.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -40,7 +40,7 @@ async fn a_comment_is_made_once_and_then_updated() {
     scene.forge.clear_faults(REPOSITORY);
     let lost_write = Aim::Path("/comments".into());
     scene.github.put_comment(&change.key, &marker(), "Starting.").await.unwrap();
-    // More than one page of other people's words.
+    // More than one page of other users' comments.
     for word in 0..130 {
         scene.forge.comment(REPOSITORY, number, &format!("word {word}"), "bob").unwrap();
     }
@@ -57,8 +57,8 @@ async fn a_comment_is_made_once_and_then_updated() {
     assert_eq!(comments[0].body, copied);
 }
 
-/// Z6.3: a report that comes again sets no status again that stands there, or the forge would tell
-/// of it twice.
+/// Z6.3: a repeated report does not set its status again, because the forge would send a second
+/// event.
 #[tokio::test]
 async fn a_status_that_stands_there_is_not_set_again() {
     let scene = Scene::new().await;
@@ -88,7 +88,7 @@ async fn a_status_that_stands_there_is_not_set_again() {
         scene.github.set_status(&scene.project(), &change.head, &report(state, url)).await.unwrap();
         assert_eq!(scene.forge.statuses(REPOSITORY, change.head.as_str()).unwrap().len(), count);
     }
-    // What stands there was said by an earlier report: whoever waits for this one is to hear of it.
+    // The existing status is an earlier report's: pipelines that wait for this one need an event.
     let before = scene.github.read_change(&change.key).await.unwrap().statuses[0].number;
     let later =
         StatusReport { wanted_at: Timestamp(u64::MAX), ..report(StatusState::Success, page) };
@@ -97,7 +97,7 @@ async fn a_status_that_stands_there_is_not_set_again() {
     let after = scene.github.read_change(&change.key).await.unwrap().statuses[0].number;
     assert!(
         before.is_some() && after > before,
-        "by its number it is told from the one before: {before:?} {after:?}"
+        "its number differs from the one before: {before:?} {after:?}"
     );
 }
 
@@ -131,7 +131,7 @@ async fn a_check_run_is_made_once_and_then_updated() {
     );
 }
 
-/// Z6.1: GitHub makes check runs for GitHub Apps only.
+/// Z6.1: GitHub creates check runs for GitHub Apps only.
 #[tokio::test]
 async fn a_check_run_that_the_token_may_not_make_is_refused_with_what_to_do() {
     let scene = Scene::new().await;
@@ -149,20 +149,20 @@ async fn a_check_run_that_the_token_may_not_make_is_refused_with_what_to_do() {
     };
     let refused =
         scene.github.put_check_run(&scene.project(), &change.head, &report).await.unwrap_err();
-    assert_eq!(refused.verdict(), sluice_forge::Verdict::Final);
-    let told = refused.to_string();
+    assert_eq!(refused.class(), sluice_forge::ErrorClass::Final);
+    let message = refused.to_string();
     assert!(
-        told.contains(words) && told.contains("report by `status` instead of `check`"),
-        "{told}"
+        message.contains(words) && message.contains("report by `status` instead of `check`"),
+        "{message}"
     );
 }
 
-/// C02: where the forge does not take all lines of a comment, it is put beside the last one.
+/// C02: where the forge refuses the range of a comment, the comment is on its last line.
 #[tokio::test]
 async fn a_comment_on_lines_that_are_not_shown_together_stands_beside_the_last() {
     let scene = Scene::new().await;
     let change = scene.propose("jobs.yaml", "- job:\n    nmae: x\n", "").await;
-    // The local forge refuses, as GitHub does, lines that end before they begin.
+    // Like GitHub, the local forge refuses ranges that end before they begin.
     let wrong = [LineComment {
         path: "jobs.yaml".into(),
         line: 2,
@@ -177,7 +177,7 @@ async fn a_comment_on_lines_that_are_not_shown_together_stands_beside_the_last()
     assert_eq!(scene.github.read_change(&change.key).await.unwrap().reviews.len(), 1);
 }
 
-/// Z6.6: configuration errors are shown where they are.
+/// Z6.6: configuration errors are shown on their lines.
 #[tokio::test]
 async fn line_comments_are_one_review() {
     let scene = Scene::new().await;
@@ -211,10 +211,10 @@ async fn line_comments_are_one_review() {
     assert!(matches!(refused, ForgeError::Refused { status: 422, .. }), "{refused:?}");
 }
 
-/// C5: from what people do to verified and parsed events.
+/// C5: from users' actions to verified and parsed events.
 #[tokio::test]
 async fn what_happens_on_the_forge_arrives_as_events() {
-    let (heard, mut events) = mpsc::unbounded_channel();
+    let (received, mut events) = mpsc::unbounded_channel();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     let receive = move |headers: HeaderMap, body: Bytes| async move {
@@ -229,7 +229,7 @@ async fn what_happens_on_the_forge_arrives_as_events() {
             header("x-github-event").unwrap(),
             &body,
         );
-        heard.send(parsed).unwrap();
+        received.send(parsed).unwrap();
         StatusCode::ACCEPTED
     };
     let app = axum::Router::new().route("/hook", axum::routing::post(receive));
@@ -290,7 +290,7 @@ async fn what_happens_on_the_forge_arrives_as_events() {
     ];
     assert_eq!(words, expected);
 
-    // What nobody took can be had again, under the same id.
+    // A delivery without a successful answer can be redelivered under the same id.
     let again = &deliveries[0];
     scene.github.redeliver(&scene.project(), again).await.unwrap();
     scene.forge.deliveries_tried(REPOSITORY).await.unwrap();
@@ -298,7 +298,7 @@ async fn what_happens_on_the_forge_arrives_as_events() {
     assert_eq!(listed.iter().filter(|delivery| delivery.id == again.id).count(), 2);
 }
 
-/// A review has its effect once, however often it is tried.
+/// A review has its effect once, however often it is retried.
 #[tokio::test]
 async fn a_review_is_left_once_for_its_marker() {
     let scene = Scene::new().await;
@@ -316,8 +316,8 @@ async fn a_review_is_left_once_for_its_marker() {
     assert_eq!((reviews[0].by.as_str(), reviews[0].state), ("sluice", ReviewState::Approved));
 }
 
-/// Z6.3: an application is not told its own login: what it said is known by who says such things,
-/// by the mark and by the text, and what others said is left as it is.
+/// Z6.3: an application cannot read its own login: its comments are recognised by account type,
+/// marker and text, and others are left alone.
 #[tokio::test]
 async fn an_application_that_does_not_know_its_login_says_everything_once() {
     let scene = Scene::new().await;
@@ -328,7 +328,7 @@ async fn an_application_that_does_not_know_its_login_says_everything_once() {
     scene.forge.comment(REPOSITORY, number, &copied, "bob").unwrap();
     let strange = marker().attach("Another application's.");
     scene.forge.comment(REPOSITORY, number, &strange, "gates[bot]").unwrap();
-    // Reviews are numbered as they come.
+    // Reviews are numbered in order.
     let before = scene.forge.approve(REPOSITORY, number, "bob").unwrap();
     scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Writes, Times::Next(1));
     let lost = github.put_comment(&change.key, &marker(), "Starting.").await;

@@ -1,58 +1,57 @@
-//! Where a mail server or a broker is, as an operator writes it:
+//! Parses the address of a mail server or broker, such as
 //! `smtps://mail.example.org?from=ci@example.org`.
 
 use std::net::IpAddr;
 use url::Url;
 
-/// Where messages are passed on.
+/// The address of a mail server or broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// What is spoken there.
+    /// The protocol.
     pub scheme: Scheme,
     /// The host.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The sender of mails that name none.
+    /// The sender of mails without one.
     pub from: Option<String>,
-    /// The receivers of mails that name none.
+    /// The recipients of mails without any.
     pub to: Option<String>,
 }
 
-/// What is spoken, and how it is encrypted.
+/// The protocol, with its encryption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// `smtp`: mail; encrypted from STARTTLS on, which must be offered unless the server is this
-    /// machine.
+    /// `smtp`: mail with STARTTLS, which the server must offer unless it is this machine.
     Smtp,
-    /// `smtps`: mail, encrypted from the beginning.
+    /// `smtps`: mail over TLS.
     Smtps,
-    /// `mqtt`: a broker, in the clear.
+    /// `mqtt`: a broker without encryption.
     Mqtt,
-    /// `mqtts`: a broker, encrypted.
+    /// `mqtts`: a broker over TLS.
     Mqtts,
 }
 
-/// Why an address cannot be used. It does not repeat the address, which may hold a password.
+/// Why an address is invalid. It does not repeat the address, which may contain a password.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AddressError {
-    /// It is none.
+    /// It is not a URL.
     #[error(
         "an address like smtps://mail.example.org, smtp://mail.example.org, mqtts://broker.example.org or mqtt://broker.example.org is needed"
     )]
     NoAddress,
-    /// It holds a login.
+    /// It contains a login.
     #[error(
         "an address without user and password is needed: give the user with --login and the password with --token-file"
     )]
     HoldsLogin,
-    /// It has a word that nobody knows.
+    /// It has an unknown parameter.
     #[error("{0:?} is no word of such an address: mail knows `from` and `to`, MQTT none")]
     UnknownWord(String),
 }
 
 impl Address {
-    /// Reads an address.
+    /// Parses an address.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let url = Url::parse(text).map_err(|_| AddressError::NoAddress)?;
         let (scheme, port) = match url.scheme() {
@@ -79,12 +78,12 @@ impl Address {
         Ok(address)
     }
 
-    /// Returns whether mail is spoken there.
+    /// Returns whether it is a mail server.
     pub fn is_mail(&self) -> bool {
         matches!(self.scheme, Scheme::Smtp | Scheme::Smtps)
     }
 
-    /// Returns whether it is this machine, where nobody listens on the way.
+    /// Returns whether it is this machine, so that the connection does not leave it.
     pub fn is_here(&self) -> bool {
         self.host == "localhost" || self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
     }
@@ -122,7 +121,7 @@ mod tests {
         );
     }
 
-    /// Z5.4: what is refused may hold a password.
+    /// Z5.4: a rejected address may contain a password.
     #[test]
     fn what_is_no_such_address_is_refused_without_repeating_it() {
         for (text, expected) in [

@@ -1,8 +1,7 @@
-//! Tells people and programs what became of a change where no forge shows it: by mail, and through
-//! an MQTT broker.
+//! Sends notifications about changes by mail and through an MQTT broker.
 //!
-//! Neither can be asked whether a message is there already, so each arrives at least once, always
-//! under the same message id.
+//! Neither can say whether it has a message already, so each is delivered at least once, always
+//! with the same message id.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
@@ -16,30 +15,30 @@ pub use smtp::Smtp;
 
 use async_trait::async_trait;
 
-/// Somebody who passes messages on: a mail server, a broker, or a test.
+/// A notification channel: a mail server, a broker, or a test.
 #[async_trait]
 pub trait Notify: Send + Sync {
-    /// Passes one message on, and returns when the other side has taken it.
+    /// Sends one message and returns when the other side has accepted it.
     async fn notify(&self, message: &Message) -> Result<(), NotifyError>;
 }
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// By mail.
+    /// A mail.
     Mail(Mail),
-    /// To a broker.
+    /// An MQTT message.
     Publication(Publication),
 }
 
 /// A mail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
-    /// Its id, the same for every attempt: what stands before the `@` of `Message-ID`.
+    /// Its id, the same for every attempt: the part of `Message-ID` before the `@`.
     pub id: String,
-    /// The sender; `None` for the connection's.
+    /// The sender; `None` for the connection's own.
     pub from: Option<String>,
-    /// The receivers, separated by commas; `None` for the connection's.
+    /// The recipients, separated by commas; `None` for the connection's own.
     pub to: Option<String>,
     /// The subject, one line.
     pub subject: String,
@@ -47,11 +46,11 @@ pub struct Mail {
     pub text: String,
 }
 
-/// A message of MQTT.
+/// An MQTT message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
-    /// Its id, the same for every attempt; the payload holds it as well, for MQTT has no place for
-    /// it.
+    /// Its id, the same for every attempt. The payload contains it as well, because MQTT has no
+    /// field for it.
     pub id: String,
     /// The topic.
     pub topic: String,
@@ -61,23 +60,23 @@ pub struct Publication {
     pub payload: String,
 }
 
-/// Why a message was not passed on. No secret is part of it.
+/// Why a message was not sent. Contains no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum NotifyError {
-    /// It never will be: the other side refuses it for good, or nobody could send it.
+    /// It can never be sent: the other side rejects it for good, or it is invalid.
     #[error("failed to {attempted}: {why}")]
     Refused {
-        /// What was attempted, on what.
+        /// The attempted operation.
         attempted: String,
-        /// Why, in the other side's words.
+        /// The other side's reason.
         why: String,
     },
-    /// It may have been, or will be later.
+    /// It may have been sent, and a retry may send it.
     #[error("failed to {attempted}: {why}")]
     Unknown {
-        /// What was attempted, on what.
+        /// The attempted operation.
         attempted: String,
-        /// What was seen.
+        /// The cause.
         why: String,
     },
 }

@@ -1,9 +1,8 @@
-//! MQTT 3.1.1: one connection for each message, open until the broker has taken it as the quality
-//! of service asks.
+//! MQTT 3.1.1: one connection for each message, open until the broker has accepted it as its
+//! quality of service requires.
 //!
-//! The packets are rumqttc's. Its own client is not used: it connects again and sends again by
-//! itself, which is what the report's record does here, and its TLS comes with an unmaintained
-//! reader of certificates.
+//! The packets are rumqttc's. Its client is not used: it reconnects and resends by itself, which
+//! here is the task of the report's record, and its TLS needs an unmaintained certificate reader.
 
 use crate::address::{Address, Scheme};
 use crate::{Message, Notify, NotifyError, Publication};
@@ -20,10 +19,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Seconds that passing on one message may take.
+/// Seconds that sending one message may take.
 const TIMEOUT_SECONDS: u64 = 30;
 
-/// Seconds of silence after which a broker gives a connection up.
+/// Seconds of silence after which a broker closes a connection.
 const KEEP_ALIVE_SECONDS: u16 = 60;
 
 /// The largest packet that is read: brokers answer in a few bytes.
@@ -32,7 +31,7 @@ const ANSWER_BYTES_MAX: usize = 4 << 10;
 /// The largest packet that is sent; MQTT itself takes 256 MiB.
 const PACKET_BYTES_MAX: usize = 16 << 20;
 
-/// The packet's number within a connection that has one.
+/// The packet id of the only packet of a connection.
 const PACKET_ID: u16 = 1;
 
 /// A broker.
@@ -46,10 +45,9 @@ trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 
 impl Mqtt {
-    /// Makes a broker that messages can be passed on to.
+    /// Returns a channel to a broker.
     ///
-    /// # Errors
-    /// When TLS cannot be set up, or the password would be sent in the clear.
+    /// # Errors When TLS cannot be set up, or the password would be sent without encryption.
     pub fn new(address: Address, login: Option<(String, Secret)>) -> Result<Self, NotifyError> {
         let refused = |why: String| NotifyError::Refused {
             attempted: format!("prepare for {}", address.host),
@@ -91,7 +89,7 @@ impl Mqtt {
         talk.send(Packet::Connect(connect)).await?;
         match talk.answer().await? {
             Packet::ConnAck(answer) if answer.code == ConnectReturnCode::Success => {}
-            // An operator mends a login, and a broker comes back: neither is final.
+            // An operator can fix a login, and a broker can recover: neither is final.
             Packet::ConnAck(answer) => {
                 return Err(Failure::Later(format!("the broker says {:?}", answer.code)));
             }
@@ -125,7 +123,8 @@ impl Mqtt {
             }
         }
         match (talk.leave().await, qos) {
-            // Nobody says that it has the message, so it has to be sent whole at least.
+            // The broker sends no acknowledgement, so the message has to be sent completely at
+            // least.
             (Err(failure), QoS::AtMostOnce) => Err(failure),
             _ => Ok(()),
         }
@@ -212,8 +211,8 @@ fn unexpected(packet: &Packet) -> Failure {
     Failure::Later(format!("the broker answers with {packet:?}"))
 }
 
-/// A name of our own for each message: a broker closes the connection of whoever bears the name of
-/// one that comes. MQTT 3.1.1 promises 23 letters and digits.
+/// Returns a new client id: a broker closes the earlier connection of the same id. MQTT 3.1.1
+/// guarantees 23 letters and digits.
 fn client_id(id: &str) -> String {
     let letters: String = id.chars().filter(char::is_ascii_alphanumeric).take(17).collect();
     format!("sluice{letters}")

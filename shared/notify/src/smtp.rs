@@ -1,4 +1,4 @@
-//! Mail, through a server that takes it on.
+//! Sends mail through a server.
 
 use crate::address::{Address, Scheme};
 use crate::{Mail, Message, Notify, NotifyError};
@@ -11,7 +11,7 @@ use lettre::{AsyncSmtpTransport, AsyncTransport as _, Message as Letter, Tokio1E
 use sluice_keys::Secret;
 use std::time::Duration;
 
-/// Seconds for which the server is waited for with each command.
+/// Seconds to wait for the server's answer to each command.
 const TIMEOUT_SECONDS: u64 = 20;
 
 /// A mail server.
@@ -21,10 +21,9 @@ pub struct Smtp {
 }
 
 impl Smtp {
-    /// Makes a connection that is opened with each mail, for they are rare.
+    /// Returns a channel to a mail server. It connects for each mail, because mails are rare.
     ///
-    /// # Errors
-    /// When TLS cannot be set up, or a user is given without a password.
+    /// # Errors When TLS cannot be set up, or a user is given without a password.
     pub fn new(
         address: Address,
         user: Option<&str>,
@@ -48,7 +47,7 @@ impl Smtp {
         };
         let tls = match address.scheme {
             Scheme::Smtps => Tls::Wrapper(parameters()?),
-            // Nobody listens between a server and its own machine, and relays there rarely have a
+            // The connection does not leave this machine, and local relays rarely have a
             // certificate.
             _ if address.is_here() => Tls::None,
             _ => Tls::Required(parameters()?),
@@ -65,19 +64,17 @@ impl Smtp {
 
     fn letter(&self, mail: &Mail) -> Result<Letter, String> {
         let from = mail.from.as_ref().or(self.address.from.as_ref());
-        let from = from.ok_or(
-            "nobody is named as the sender: neither the reporter nor the connection has a `from`",
-        )?;
+        let from =
+            from.ok_or("the mail has no sender: set `from` in the reporter or the connection")?;
         let to = mail.to.as_ref().or(self.address.to.as_ref());
-        let to = to.ok_or(
-            "nobody is named as the receiver: neither the reporter nor the connection has a `to`",
-        )?;
+        let to =
+            to.ok_or("the mail has no recipient: set `to` in the reporter or the connection")?;
         let from: Mailbox =
             from.parse().map_err(|error| format!("the sender {from:?} is no address: {error}"))?;
         let to: Mailboxes =
             to.parse().map_err(|error| format!("the receiver {to:?} is no address: {error}"))?;
         let id = format!("<{}@{}>", mail.id, from.email.domain());
-        // A line end in a subject would begin another header.
+        // A line break in a subject would begin another header.
         let subject: String =
             mail.subject.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let letter =
@@ -100,8 +97,8 @@ impl Notify for Smtp {
             .map_err(|why| NotifyError::Refused { attempted: attempted(), why })?;
         match self.transport.send(letter).await {
             Ok(_) => Ok(()),
-            // 5xx: the server will say the same again, but for what concerns the login (530 to
-            // 539), which an operator mends.
+            // A 5xx answer is final, except for errors of the login (530 to 539), which an operator
+            // can fix.
             Err(error) if error.is_permanent() && !is_about_login(&error) => {
                 Err(NotifyError::Refused { attempted: attempted(), why: error.to_string() })
             }

@@ -1,5 +1,4 @@
-//! MQTT against a broker of the test's own: packets on a socket, with logins and all three
-//! qualities of service.
+//! Tests MQTT with a test broker: packets on a socket, with logins and all qualities of service.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use bytes::BytesMut;
@@ -12,18 +11,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-/// What a broker does besides its duty.
+/// How a test broker misbehaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whim {
     None,
-    /// It closes the connection where it should say that it has a message.
+    /// It closes the connection instead of acknowledging a message.
     Hangs,
-    /// It takes nobody without this password.
+    /// It rejects clients without this password.
     Wants(&'static str),
 }
 
-/// Hands on each message that it has taken as the quality of service asks: client, topic and
-/// payload; returns its port.
+/// Starts a broker that returns each accepted message: client, topic and payload. Returns its port.
 async fn broker(whim: Whim) -> (u16, mpsc::UnboundedReceiver<(String, String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, (messages, taken)) =
@@ -65,7 +63,7 @@ async fn serve(
             say(&mut stream, Packet::PubComp(PubComp::new(publish.pkid))).await?;
         }
     }
-    // A broker passes on what came before the word that a client leaves.
+    // A broker accepts what was sent before the client's DISCONNECT.
     let Packet::Disconnect = next(&mut stream, &mut read).await? else { return None };
     let payload = String::from_utf8(publish.payload.to_vec()).unwrap();
     messages.send((connect.client_id, publish.topic, payload)).ok()
@@ -104,7 +102,7 @@ fn publication(qos: u8) -> Message {
     })
 }
 
-/// Z6.1: a message counts as passed on when the broker has it, by each quality of service.
+/// Z6.1: a message counts as sent when the broker has accepted it, with each quality of service.
 #[tokio::test]
 async fn a_message_is_taken_by_the_broker_by_each_quality_of_service() {
     let (port, mut taken) = broker(Whim::None).await;
@@ -116,7 +114,7 @@ async fn a_message_is_taken_by_the_broker_by_each_quality_of_service() {
     }
 }
 
-/// Z6.1: nobody knows whether it arrived, so it comes again.
+/// Z6.1: it is unknown whether the message arrived, so it is sent again.
 #[tokio::test]
 async fn a_broker_that_goes_away_is_asked_again() {
     let (port, _taken) = broker(Whim::Hangs).await;
@@ -149,10 +147,10 @@ async fn a_login_is_used_and_never_sent_in_the_clear_over_a_network() {
     assert!(refused.is_err_and(|error| error.to_string().contains("mqtts://")));
 }
 
-/// Starts a real broker on a port of its own and waits for its word that it listens.
+/// Starts a real broker on its own port and waits until it listens.
 async fn mosquitto() -> (Child, u16) {
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    // Debian has it where only root's path leads.
+    // Debian installs it outside of a user's path.
     let path = format!("{}:/usr/sbin:/usr/local/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("mosquitto");
     command
@@ -173,7 +171,7 @@ async fn mosquitto() -> (Child, u16) {
     panic!("mosquitto ended:\n{all}");
 }
 
-/// Z6.1: the same against a broker that others wrote.
+/// Z6.1: the same with a real broker.
 #[tokio::test]
 async fn mosquitto_takes_messages_by_each_quality_of_service() {
     let (_running, port) = mosquitto().await;

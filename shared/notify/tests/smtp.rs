@@ -1,4 +1,4 @@
-//! Mail against a server of the test's own that speaks SMTP on a socket.
+//! Tests mail with a test server that speaks SMTP on a socket.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_keys::Secret;
@@ -7,10 +7,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// What the server says to a command that begins so, in the place of what it would say.
+/// Answers of the server that replace its usual ones, by the beginning of the command.
 type Said = (&'static str, &'static str);
 
-/// Takes mails and hands on each with its envelope; returns its port.
+/// Starts a server that returns each mail with its envelope. Returns its port.
 async fn server(said: &'static [Said]) -> (u16, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, (mails, taken)) = (listener.local_addr().unwrap().port(), mpsc::unbounded_channel());
@@ -74,8 +74,7 @@ fn mail(to: Option<&str>) -> Message {
 
 const FROM_AND_TO: &str = "?from=Sluice%20%3Cci@example.org%3E&to=dev@example.org";
 
-/// R07: every attempt bears one message id; the connection says who writes to whom where the
-/// reporter does not.
+/// R07: every attempt has the same message id; the connection has the default sender and recipient.
 #[tokio::test]
 async fn a_mail_arrives_with_its_id_and_a_repeat_bears_the_same_one() {
     let (port, mut taken) = server(&[]).await;
@@ -89,13 +88,13 @@ async fn a_mail_arrives_with_its_id_and_a_repeat_bears_the_same_one() {
         assert!(got.contains("\nMessage-ID: <report-1.0@example.org>\n"), "{got}");
         assert!(!got.contains("\nBcc:"), "a subject is one line: {got}");
         assert!(got.contains("Build failed.\n") && got.contains("- unit : FAILURE"), "{got}");
-        assert!(!got.contains("AUTH"), "nobody logs in who has no login: {got}");
+        assert!(!got.contains("AUTH"), "no login is sent without a login: {got}");
     }
 }
 
 /// Z5.4
 #[tokio::test]
-async fn a_login_is_used_and_told_to_nobody() {
+async fn a_login_is_used_and_stays_secret() {
     let (port, mut taken) = server(&[]).await;
     smtp(port, FROM_AND_TO, Some("hush")).notify(&mail(None)).await.unwrap();
     // base64 of NUL ci NUL hush
@@ -106,23 +105,22 @@ async fn a_login_is_used_and_told_to_nobody() {
     assert!(!format!("{error} {error:?}").contains("hush"));
 }
 
-/// R07: what the server refuses for good is not sent for ever, and what it refuses for now is sent
-/// again.
+/// R07: a mail that the server rejects for good is not retried, other errors are.
 #[tokio::test]
 async fn a_refusal_is_final_when_the_server_says_so() {
     let final_ = |error: NotifyError| matches!(error, NotifyError::Refused { .. });
-    let (port, _taken) = server(&[("RCPT", "550 5.1.1 nobody of that name")]).await;
+    let (port, _taken) = server(&[("RCPT", "550 5.1.1 no mailbox of that name")]).await;
     let error = smtp(port, FROM_AND_TO, None).notify(&mail(None)).await.unwrap_err();
-    assert!(error.to_string().contains("nobody of that name"), "{error}");
+    assert!(error.to_string().contains("no mailbox of that name"), "{error}");
     assert!(final_(error));
     let (port, _taken) = server(&[("RCPT", "451 4.3.0 later")]).await;
     assert!(!final_(smtp(port, FROM_AND_TO, None).notify(&mail(None)).await.unwrap_err()));
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     assert!(
         !final_(smtp(closed, FROM_AND_TO, None).notify(&mail(None)).await.unwrap_err()),
-        "nobody listens"
+        "no server listens"
     );
-    for query in ["", "?from=ci@example.org", "?from=ci@example.org&to=nobody"] {
+    for query in ["", "?from=ci@example.org", "?from=ci@example.org&to=invalid"] {
         assert!(final_(smtp(port, query, None).notify(&mail(None)).await.unwrap_err()), "{query}");
     }
     let (id, topic, payload) = (String::new(), "t".to_owned(), String::new());

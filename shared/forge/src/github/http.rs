@@ -1,5 +1,5 @@
-//! One HTTP exchange with GitHub: headers, time-outs, bounded retries, and which answer is which
-//! error.
+//! One HTTP exchange with GitHub: headers, time-outs, bounded retries, and the error of each
+//! answer.
 
 use super::ConnectError;
 use crate::error::ForgeError;
@@ -23,19 +23,19 @@ const BACKOFF_MILLISECONDS: u64 = 200;
 const BODY_MAX_BYTES: usize = 32 * 1024 * 1024;
 const MESSAGE_MAX_CHARACTERS: usize = 500;
 const REDIRECTS_MAX: usize = 3;
-/// Seconds for which an answer tells the time.
-const TOLD_SECONDS: u64 = 60;
-/// Seconds for which a token without a login is not asked for it again.
+/// Seconds for which the time of an answer is used.
+const CLOCK_SECONDS: u64 = 60;
+/// Seconds for which a token without a login is not checked again.
 const NAMELESS_SECONDS: u64 = 3_600;
 /// GitHub's largest page.
 pub(super) const PAGE_SIZE: usize = 100;
 
-/// Whether a request may be sent again when nobody knows what became of it.
+/// Whether a request may be sent again when its outcome is unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// It changes nothing, or the second time changes nothing.
+    /// It may: it changes nothing, or is idempotent.
     Safe,
-    /// The caller has to look first.
+    /// It may not: the caller has to check first.
     Never,
 }
 
@@ -45,16 +45,15 @@ pub(super) struct Api {
     client: Client,
     base: Url,
     login: Arc<OnceCell<String>>,
-    /// When the forge said last that the token has no login.
+    /// When the forge last said that the token has no login.
     nameless: Arc<Mutex<Option<Instant>>>,
     connection: ConnectionName,
     token: Secret,
-    /// The time that the last answer told, and when that came.
-    told: Arc<Mutex<Option<(Timestamp, Instant)>>>,
+    /// The forge's time in its last answer, and when that was received.
+    clock: Arc<Mutex<Option<(Timestamp, Instant)>>>,
 }
 
-/// By how much a forge's clock is ahead of ours, in milliseconds; less than nothing where it is
-/// behind.
+/// How far a forge's clock is ahead, in milliseconds; negative where it is behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ahead(pub i128);
 
@@ -85,7 +84,7 @@ impl Api {
             .connect_timeout(Duration::from_secs(CONNECT_TIMEOUT_SECONDS))
             .redirect(redirect_policy(base.clone()));
         if is_loopback(&base) {
-            // A forge on this machine is never behind a proxy.
+            // A local forge is never behind a proxy.
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|source| ConnectError::Client {
@@ -99,17 +98,16 @@ impl Api {
             nameless: Arc::default(),
             connection: connection.clone(),
             token: token.clone(),
-            told: Arc::default(),
+            clock: Arc::default(),
         })
     }
 
-    /// Returns what time it is by the forge's clock, as its last answer said; `None` where none
-    /// came of late.
+    /// Returns the time on the forge's clock from its last answer; `None` where that is not recent.
     pub fn time(&self) -> Option<Timestamp> {
-        let (told, came) = (*self.told.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let since = came.elapsed();
+        let (time, received) = (*self.clock.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let since = received.elapsed();
         let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        (since < Duration::from_secs(TOLD_SECONDS)).then(|| told.plus_millis(millis))
+        (since < Duration::from_secs(CLOCK_SECONDS)).then(|| time.plus_millis(millis))
     }
 
     /// Returns the login that the token belongs to.
@@ -121,8 +119,8 @@ impl Api {
         self.login.get_or_try_init(ask).await.map(String::as_str)
     }
 
-    /// Returns the same; `None` where it belongs to none, as an application's does, which is asked
-    /// for once in a while alone.
+    /// Returns the login of the token; `None` where it has none, as an application's. That is
+    /// checked again only after a while.
     pub async fn own_account(&self) -> Result<Option<&str>, ForgeError> {
         let refused_at = *self.nameless.lock().unwrap_or_else(PoisonError::into_inner);
         if refused_at.is_some_and(|at| at.elapsed() < Duration::from_secs(NAMELESS_SECONDS)) {
@@ -148,8 +146,8 @@ impl Api {
         self.send(Method::GET, path, None, Repeat::Safe, attempted).await?.read(attempted)
     }
 
-    /// Reads all pages of the list at `path`, at most `pages_max` of [`PAGE_SIZE`]; `items` takes
-    /// the list out of a page.
+    /// Reads all pages of the list at `path`, at most `pages_max` of [`PAGE_SIZE`]; `items`
+    /// extracts the list from a page.
     pub async fn pages<P: DeserializeOwned, T>(
         &self,
         path: &str,
@@ -171,8 +169,8 @@ impl Api {
         Ok(Listed::Cut(listed))
     }
 
-    /// Sends a request, with JSON if given, again only where `repeat` allows, at most three times
-    /// in all.
+    /// Sends a request, with JSON if given, at most three times, and only once where `repeat`
+    /// forbids retries.
     pub async fn send(
         &self,
         method: Method,
@@ -212,7 +210,7 @@ impl Api {
         if let Some(json) = json {
             request = request.json(json);
         }
-        // The address stays out of errors: `attempted` says it better.
+        // The URL stays out of errors: `attempted` is clearer.
         let unknown = |error: reqwest::Error| ForgeError::unknown(attempted, error.without_url());
         let response = request.send().await.map_err(unknown)?;
         self.answer(response, attempted).await
@@ -221,7 +219,7 @@ impl Api {
     async fn answer(&self, response: Response, attempted: &str) -> Result<Answer, ForgeError> {
         let (status, headers) = (response.status(), response.headers().clone());
         if let Some(time) = date(&headers) {
-            *self.told.lock().unwrap_or_else(PoisonError::into_inner) =
+            *self.clock.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some((time, Instant::now()));
         }
         let body = read_body(response, attempted).await?;
@@ -235,7 +233,7 @@ impl Api {
         Err(refusal(status, &headers, &body, attempted))
     }
 
-    /// Pushes to a repository by git's own protocol, once, and returns what its forge reports.
+    /// Pushes to a repository with git's own protocol, once, and returns the forge's report.
     pub async fn push(
         &self,
         url: &str,
@@ -267,7 +265,7 @@ impl Api {
         let unknown = |error: reqwest::Error| ForgeError::unknown(attempted, error.without_url());
         let response = request.send().await.map_err(unknown)?;
         if response.status().is_redirection() {
-            return refused("its repository is elsewhere by now");
+            return refused("its repository was moved");
         }
         Ok(self.answer(response, attempted).await?.body)
     }
@@ -275,14 +273,14 @@ impl Api {
 
 /// A list that was read page by page.
 pub(super) enum Listed<T> {
-    /// Everything there is.
+    /// The complete list.
     All(Vec<T>),
-    /// As much as the bound allows; there is more.
+    /// The list up to the limit; there is more.
     Cut(Vec<T>),
 }
 
 impl<T> Listed<T> {
-    /// Returns the list; one that was cut is an error, for callers that would be wrong with a part.
+    /// Returns the complete list; an error where it was cut.
     pub fn all(self, attempted: &str) -> Result<Vec<T>, ForgeError> {
         match self {
             Self::All(items) => Ok(items),
@@ -292,7 +290,7 @@ impl<T> Listed<T> {
         }
     }
 
-    /// Returns the list, and whether it goes on.
+    /// Returns the list, and whether there is more.
     pub fn part(self) -> (Vec<T>, bool) {
         match self {
             Self::All(items) => (items, false),
@@ -302,24 +300,24 @@ impl<T> Listed<T> {
 }
 
 impl Answer {
-    /// Reads the body as JSON.
+    /// Parses the body as JSON.
     pub fn read<T: DeserializeOwned>(&self, attempted: &str) -> Result<T, ForgeError> {
         serde_json::from_slice(&self.body).map_err(|error| ForgeError::unknown(attempted, error))
     }
 
-    /// Returns by how much the clock of whoever gave this answer, just now, is ahead of ours. One
-    /// that tells no time has ours.
+    /// Returns how far the clock of this answer's sender is ahead of the local one, assuming that
+    /// the answer was given just now; 0 without a time.
     pub fn ahead(&self) -> Ahead {
         ahead(&self.headers, now())
     }
 }
 
-/// Returns by how much the clock is ahead by which an answer was given that came at this moment.
+/// Returns how far the clock is ahead that gave an answer received at this moment.
 fn ahead(headers: &HeaderMap, now: Timestamp) -> Ahead {
     Ahead(date(headers).map_or(0, |date| i128::from(date.0) - i128::from(now.0)))
 }
 
-/// Returns when an answer was given, by the clock of whoever gave it, to the second.
+/// Returns the time of an answer on its sender's clock, in whole seconds.
 fn date(headers: &HeaderMap) -> Option<Timestamp> {
     let text = headers.get(DATE)?.to_str().ok()?;
     let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
@@ -344,7 +342,7 @@ async fn read_body(mut response: Response, attempted: &str) -> Result<Vec<u8>, F
     Ok(body)
 }
 
-/// Returns the error that an answer other than 2xx is.
+/// Returns the error of an answer other than 2xx.
 fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str) -> ForgeError {
     let attempted = attempted.to_owned();
     let message = message(body);
@@ -360,7 +358,7 @@ fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str
     }
 }
 
-/// Returns the seconds to wait when the answer says that we ask too much.
+/// Returns the seconds to wait when the answer is a rate limit.
 fn rate_limit(
     status: StatusCode,
     headers: &HeaderMap,
@@ -386,7 +384,7 @@ fn rate_limit(
     is_limited.then(|| number("retry-after").or_else(until_reset).unwrap_or(60).clamp(1, 3_600))
 }
 
-/// Returns GitHub's own words about a refusal, with the particulars of a 422.
+/// Returns GitHub's message of a refusal, with the details of a 422.
 fn message(body: &[u8]) -> String {
     let Ok(json) = serde_json::from_slice::<Value>(body) else {
         return String::from("(no message)");
@@ -401,7 +399,7 @@ fn message(body: &[u8]) -> String {
     message.chars().take(MESSAGE_MAX_CHARACTERS).collect()
 }
 
-/// Follows redirects of renamed repositories, but never with our token to another place.
+/// Follows redirects of renamed repositories, but never sends the token to another host.
 fn redirect_policy(base: Url) -> redirect::Policy {
     redirect::Policy::custom(move |attempt| {
         if attempt.previous().len() > REDIRECTS_MAX {
@@ -452,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_limit_is_told_from_a_refusal_and_its_wait_is_bounded() {
+    fn a_rate_limit_differs_from_a_refusal_and_its_wait_is_bounded() {
         type Row = (u16, &'static [(&'static str, &'static str)], &'static str, Option<u64>);
         let rows: &[Row] = &[
             (429, &[], "", Some(60)),
@@ -484,7 +482,7 @@ mod tests {
         }
     }
 
-    /// Z6.3: minutes between two clocks are no reason to take one report for another.
+    /// Z6.3: clocks that differ by minutes do not make two reports equal.
     #[test]
     fn a_forges_clock_is_read_from_its_answer() {
         let now = Timestamp(1_795_259_025_900);
@@ -500,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_githubs_words() {
+    fn a_refusal_has_githubs_message() {
         let body = br#"{"message": "Validation Failed", "errors": [{"message": "no such line"}, {"code": "invalid"}]}"#;
         let error = refusal(
             StatusCode::UNPROCESSABLE_ENTITY,

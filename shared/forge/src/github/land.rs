@@ -1,4 +1,4 @@
-//! Landings by merge, with an expected head. On doubt the forge is read before it is asked again.
+//! Merges with an expected head. In doubt the change is read before the merge is retried.
 
 use super::http::Repeat;
 use super::{GitHub, number, repository, shapes};
@@ -47,7 +47,7 @@ pub(super) async fn merge(
     }
 }
 
-/// Finds out what a refusal, or the lack of an answer, means by reading the change once.
+/// Finds out what a refusal, or a missing answer, means by reading the change once.
 async fn after_refusal(
     github: &GitHub,
     change: &ChangeRef,
@@ -58,28 +58,28 @@ async fn after_refusal(
         repository(&change.key.project, &format!("/pulls/{}", number(&change.key, &attempted)?));
     let pull: shapes::Pull = match github.api.get(&path, &attempted).await {
         Ok(pull) => pull,
-        // Nothing more is known than before; a refusal stays what it was only if it was one.
+        // Nothing new is known; a refusal stays a refusal.
         Err(_) => return Err(error),
     };
     if pull.head.sha != change.head.as_str() {
         return Err(ForgeError::HeadMoved { attempted });
     }
     if pull.merged {
-        return pull
-            .merge_commit_sha
-            .map(Oid)
-            .ok_or_else(|| ForgeError::unknown(&attempted, "it is merged, nobody knows as what"));
+        return pull.merge_commit_sha.map(Oid).ok_or_else(|| {
+            ForgeError::unknown(&attempted, "it is merged, but its merge commit is unknown")
+        });
     }
     match error {
         ForgeError::Refused { status: 409, .. } => Err(ForgeError::HeadMoved { attempted }),
-        // Another merge came between: GitHub says so in words only, and the next try may succeed.
+        // Another merge came between: GitHub reports that in its message only, and a retry may
+        // succeed.
         ForgeError::Refused { status: 405, message, .. }
             if message.contains("Base branch was modified") =>
         {
             Err(ForgeError::unknown(&attempted, message))
         }
-        // The branch moved a moment ago, by the landing before this one above all, and GitHub has
-        // not worked out yet whether the change still merges; until then it refuses every merge.
+        // The branch moved a moment ago, for example by the landing before this one, and GitHub has
+        // not computed yet whether the change still merges; until then it refuses every merge.
         ForgeError::Refused { status: 405, message, .. } if pull.mergeable.is_none() => {
             Err(ForgeError::unknown(&attempted, message))
         }

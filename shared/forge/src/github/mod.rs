@@ -1,5 +1,5 @@
-//! The driver for GitHub: github.com, GitHub Enterprise and the local forge, which differ by their
-//! base addresses only.
+//! The driver for GitHub: github.com, GitHub Enterprise and the local forge, which differ only in
+//! their base URLs.
 
 mod http;
 mod land;
@@ -22,7 +22,7 @@ use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{ConnectionName, ProjectName, Timestamp};
 use url::Url;
 
-/// Where a GitHub is and who we are there.
+/// The address of a GitHub and the account to use.
 #[derive(Debug, Clone)]
 pub struct GitHubOptions {
     /// The connection's name; it is part of every [`ChangeKey`].
@@ -31,19 +31,18 @@ pub struct GitHubOptions {
     pub host: String,
     /// The REST API: `https://api.github.com`, `https://<host>/api/v3` for GitHub Enterprise.
     pub api_url: String,
-    /// The pages: `https://github.com`. Addresses in `Depends-On:` start with it.
+    /// The web pages: `https://github.com`. URLs in `Depends-On:` start with it.
     pub web_url: String,
-    /// The token that every request bears.
+    /// The token that every request sends.
     pub token: Secret,
-    /// The login that our comments appear under; asked of the forge when absent (an app's token
-    /// cannot ask).
+    /// The login of Sluice's comments; read from the forge when absent (an app's token has none).
     pub own_login: Option<String>,
 }
 
-/// Options that no driver can be made of.
+/// Invalid options of a driver.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// A base address is not an http or https address.
+    /// A base URL is not http or https.
     #[error(
         "could not set up connection {connection}: {field} is not an http or https address; correct it in the connection's settings"
     )]
@@ -53,7 +52,7 @@ pub enum ConnectError {
         /// Which setting.
         field: &'static str,
     },
-    /// The token has characters that no header can hold.
+    /// The token has characters that no header can contain.
     #[error(
         "could not set up connection {connection}: its token cannot be sent in a header; check it for stray line ends"
     )]
@@ -82,7 +81,7 @@ pub struct GitHub {
 }
 
 impl GitHub {
-    /// Makes a driver. It asks nobody yet.
+    /// Returns a driver. Makes no requests.
     pub fn new(options: GitHubOptions) -> Result<Self, ConnectError> {
         let address = |field, text: &str| {
             let url = Url::parse(text)
@@ -103,11 +102,10 @@ impl GitHub {
         Ok(Self { connection: options.connection, host: options.host, web, api })
     }
 
-    /// Returns the login that the token belongs to, asked of the forge unless the options name it.
+    /// Returns the login of the token, read from the forge unless the options have it.
     ///
-    /// # Errors
-    /// [`ForgeError::Unauthorised`] when the token is not accepted; [`ForgeError::Refused`] to an
-    /// app's token, which has no login.
+    /// # Errors [`ForgeError::Unauthorised`] when the token is not accepted;
+    /// [`ForgeError::Refused`] for an app's token, which has no login.
     pub async fn own_login(&self) -> Result<String, ForgeError> {
         self.api.own_login().await.map(str::to_owned)
     }
@@ -118,8 +116,7 @@ impl GitHub {
     }
 }
 
-/// Returns the number of a pull request; a ref has none, and nothing of a pull request can be asked
-/// of it.
+/// Returns the number of a pull request; an error for a ref, which has none.
 fn number(change: &ChangeKey, attempted: &str) -> Result<u64, ForgeError> {
     change.number().ok_or_else(|| ForgeError::NotFound { attempted: attempted.to_owned() })
 }

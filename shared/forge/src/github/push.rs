@@ -1,17 +1,17 @@
-//! Landings by push: one command of git's own protocol over HTTP, which names the commit that the
-//! branch is at.
+//! Moves a branch by a push: one command of git's own protocol over HTTP, which names the branch's
+//! expected commit.
 //!
-//! The REST API moves a branch too, but from wherever it is: what somebody took back meanwhile it
-//! would put there again. A push is refused unless the branch is where it was seen, and brings the
-//! commits with it.
+//! The REST API can move a branch too, but from any commit: it would restore what a user reverted
+//! meanwhile. A push is refused unless the branch is at the expected commit, and it brings the
+//! commits along.
 
 use super::{GitHub, escape_path, read};
 use crate::error::ForgeError;
 use sluice_model::git::{BranchKey, Oid};
 
-/// Characters that are kept of a forge's reason.
+/// The most characters of a forge's reason.
 const REASON_MAX_CHARACTERS: usize = 500;
-/// Digits of the length that each line of git's protocol begins with.
+/// The number of digits of the length that begins each line of git's protocol.
 const LENGTH_DIGITS: usize = 4;
 
 pub(super) async fn fast_forward(
@@ -31,7 +31,7 @@ pub(super) async fn fast_forward(
         Some(Err(message)) => message,
         None => return Err(ForgeError::unknown(&attempted, "the answer says neither yes nor no")),
     };
-    // Words tell nobody for sure whether somebody was faster, so the branch is looked at.
+    // The message does not reliably say whether another push was faster, so the branch is read.
     let tip = read::branch_tip(github, branch).await?.id;
     if tip == *to {
         return Ok(());
@@ -42,7 +42,7 @@ pub(super) async fn fast_forward(
     Err(ForgeError::Refused { attempted, status: 422, message })
 }
 
-/// Returns the body of a push of one branch.
+/// Returns the body of a push to one branch.
 fn command(name: &str, from: &Oid, to: &Oid, pack: &[u8]) -> Vec<u8> {
     let line = format!("{from} {to} {name}\0 report-status");
     let mut body = format!("{:04x}{line}0000", line.len() + LENGTH_DIGITS).into_bytes();
@@ -50,8 +50,8 @@ fn command(name: &str, from: &Oid, to: &Oid, pack: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Returns whether the branch was moved, or why not, by what the forge reports; `None` where it
-/// does not say.
+/// Returns whether the branch was moved, or the reason why not, from the forge's report; `None`
+/// where it does not say.
 fn verdict(answer: &[u8], name: &str) -> Option<Result<(), String>> {
     let lines = lines(answer);
     let cut = |why: &str| why.chars().take(REASON_MAX_CHARACTERS).collect::<String>();
@@ -68,16 +68,16 @@ fn verdict(answer: &[u8], name: &str) -> Option<Result<(), String>> {
     })
 }
 
-/// Returns the lines of an answer; what is no line ends them.
+/// Returns the lines of an answer up to the first invalid one.
 fn lines(mut rest: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
-    // Ends: each round takes the length of a line at least.
+    // Terminates: each round consumes at least the length field of a line.
     while let Some((digits, after)) = rest.split_at_checked(LENGTH_DIGITS) {
         let length = std::str::from_utf8(digits)
             .ok()
             .and_then(|digits| usize::from_str_radix(digits, 16).ok());
         let Some(length) = length else { break };
-        // Shorter ones are marks between the lines.
+        // Shorter ones are separators.
         let text = length.saturating_sub(LENGTH_DIGITS);
         let Some((line, after)) = after.split_at_checked(text) else { break };
         if text > 0 {

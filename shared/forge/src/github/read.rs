@@ -7,17 +7,17 @@ use crate::error::ForgeError;
 use crate::forge::{Branch, CommitFacts, Delivery, Protection};
 use reqwest::Method;
 use sluice_model::change::{
-    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Cut, OpenChange, Permission,
-    Review, ReviewState,
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review,
+    ReviewState, Truncation,
 };
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_model::{ProjectName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use url::Url;
 
-/// GitHub itself names 3,000 files of a pull request at most.
+/// GitHub itself lists at most 3,000 files of a pull request.
 const FILE_PAGES_MAX: usize = 30;
-/// GitHub keeps 1,000 statuses per context and commit; the newest come first.
+/// GitHub stores 1,000 statuses per context and commit, newest first.
 const STATUS_PAGES_MAX: usize = 10;
 const CHECK_RUN_PAGES_MAX: usize = 10;
 const REVIEW_PAGES_MAX: usize = 30;
@@ -25,7 +25,7 @@ const CHANGE_PAGES_MAX: usize = 50;
 const COMMIT_PULL_PAGES_MAX: usize = 10;
 const BRANCH_PAGES_MAX: usize = 50;
 const TAGS_DEEP_MAX: usize = 5;
-/// What each reviewer may do is a question of its own.
+/// The permission of each reviewer is a request of its own.
 const REVIEWERS_MAX: usize = 100;
 const HOOKS_MAX: usize = 20;
 
@@ -37,7 +37,7 @@ pub(super) fn change_at(github: &GitHub, url: &str) -> Option<ChangeKey> {
     let parts: Vec<&str> = url.path_segments()?.filter(|part| !part.is_empty()).collect();
     let rest = parts.strip_prefix(base.as_slice()).filter(|_| is_here)?;
     match rest {
-        // What follows the number is a tab of the page (`files`, `commits`).
+        // The rest of the path is a tab of the page (`files`, `commits`).
         [owner, name, "pull", number, ..] => {
             Some(github.key(&format!("{owner}/{name}"), number.parse().ok()?))
         }
@@ -80,21 +80,21 @@ pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFac
             .collect(),
         reviews,
         statuses: newest_per_context(statuses, check_runs),
-        cut: Cut {
+        truncated: Truncation {
             reviews: reviews_cut,
             statuses: statuses_cut || runs_cut,
             check_runs: runs_hidden,
         },
         files,
         depends_on: depends_on(&message),
-        // GitHub shows neither stacks of changes nor topics, and its reviews are no votes.
+        // GitHub has neither stacks nor topics, and its reviews are not votes.
         parents: Vec::new(),
         topic: None,
         votes: Vec::new(),
         submittable: None,
         message,
         mergeable: pull.mergeable,
-        // While it is open, GitHub shows its own test merge here.
+        // While it is open, this is GitHub's own test merge.
         merge_commit: pull.merge_commit_sha.map(Oid).filter(|_| status == ChangeStatus::Merged),
         updated_at: timestamp(pull.updated_at.as_deref()),
         seen_at,
@@ -128,14 +128,13 @@ async fn files(
     if files.len() < changed {
         return Ok(None);
     }
-    // A renamed file touches both of its names.
+    // A renamed file touches both names.
     let names =
         files.into_iter().flat_map(|file| [Some(file.filename), file.previous_filename]).flatten();
     Ok(Some(names.collect::<BTreeSet<_>>().into_iter().collect()))
 }
 
-/// Returns the newest reviews of a change's reviewers, and whether there are more of them than are
-/// read.
+/// Returns the newest reviews of a change's reviewers, and whether there are more than are read.
 async fn reviews(
     api: &Api,
     key: &ChangeKey,
@@ -145,8 +144,7 @@ async fn reviews(
     let listed = api
         .pages(&path, REVIEW_PAGES_MAX, attempted, |reviews: Vec<shapes::Review>| reviews)
         .await?;
-    // They come oldest first: of those of a list that goes on any may have been taken back, so none
-    // counts.
+    // They come oldest first: in an incomplete list any may have been superseded, so none counts.
     let Listed::All(listed) = listed else { return Ok((Vec::new(), true)) };
     let (asked, is_cut) = first_asked(latest_per_reviewer(listed));
     let mut reviews = Vec::with_capacity(asked.len());
@@ -157,9 +155,9 @@ async fn reviews(
     Ok((reviews, is_cut))
 }
 
-/// Returns the reviewers who are asked after, by name, and whether there are more: first whoever
-/// belongs to the repository, then whoever gave a verdict, then the newest. So nobody crowds out
-/// those who count by having many review.
+/// Returns the reviewers whose permissions are read, by name, and whether there are more. Members
+/// of the repository come first, then those with an approval or a request for changes, then the
+/// newest. So many other reviews displace no relevant reviewer.
 fn first_asked(latest: BTreeMap<String, Latest>) -> (Vec<(String, Latest)>, bool) {
     let is_cut = latest.len() > REVIEWERS_MAX;
     let mut asked: Vec<(String, Latest)> = latest.into_iter().collect();
@@ -175,19 +173,19 @@ fn first_asked(latest: BTreeMap<String, Latest>) -> (Vec<(String, Latest)>, bool
     (asked, is_cut)
 }
 
-/// A reviewer's newest verdict.
+/// A reviewer's newest review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Latest {
     state: ReviewState,
     at: Timestamp,
     /// The reviewer's address, where the forge shows it.
     email: Option<String>,
-    /// Whether the forge says that the reviewer belongs to the repository.
+    /// Whether the reviewer belongs to the repository.
     is_insider: bool,
 }
 
-/// Returns each reviewer's newest verdict. A mere comment does not take an earlier verdict back; a
-/// dismissal does.
+/// Returns each reviewer's newest review. A comment does not replace an earlier approval or request
+/// for changes; a dismissal does.
 fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest> {
     let mut latest: BTreeMap<String, Latest> = BTreeMap::new();
     for review in reviews {
@@ -196,7 +194,7 @@ fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest>
             "CHANGES_REQUESTED" => ReviewState::ChangesRequested,
             "DISMISSED" => ReviewState::Dismissed,
             "COMMENTED" => ReviewState::Commented,
-            // PENDING is a draft that only its author sees.
+            // PENDING is a draft that only its author can see.
             _ => continue,
         };
         let Some(user) = review.user else { continue };
@@ -231,7 +229,7 @@ pub(super) async fn permission(
             "read" | "triage" => Permission::Read,
             _ => Permission::None,
         }),
-        // A deleted account reviews as `ghost` and may do nothing.
+        // A deleted account is called `ghost` and has no permissions.
         Err(ForgeError::NotFound { .. }) => Ok(Permission::None),
         Err(error) => Err(error),
     }
@@ -249,8 +247,8 @@ async fn statuses(
     Ok(listed.part())
 }
 
-/// Returns a commit's newest status of a context, among the newest of all, and by how much the
-/// clock is ahead that it was set by.
+/// Returns a commit's newest status of a context, among the newest of all, and how far the clock is
+/// ahead that set it.
 pub(super) async fn newest_status(
     api: &Api,
     project: &ProjectName,
@@ -266,9 +264,9 @@ pub(super) async fn newest_status(
     Ok((statuses.into_iter().find(|status| status.context == context), ahead))
 }
 
-/// Returns the newest check runs of a commit, and whether there are more; `None` where the token is
-/// shown none. They are GitHub Apps' own, and not every token may read them: what else a change has
-/// is no less true for that.
+/// Returns the newest check runs of a commit, and whether there are more; `None` where the token
+/// may not read them. Check runs belong to GitHub Apps, and the change's other facts are valid
+/// without them.
 async fn check_runs(
     api: &Api,
     project: &ProjectName,
@@ -286,8 +284,8 @@ async fn check_runs(
     }
 }
 
-/// Returns the newest check runs of a commit that have this name; a forge that does not part them
-/// by name tells of all.
+/// Returns the newest check runs of a commit with this name; a forge without that filter returns
+/// all.
 pub(super) async fn check_runs_named(
     api: &Api,
     project: &ProjectName,
@@ -300,14 +298,12 @@ pub(super) async fn check_runs_named(
     let listed = api
         .pages(&path, CHECK_RUN_PAGES_MAX, attempted, |page: shapes::CheckRuns| page.check_runs)
         .await?;
-    // Ours is found among them or made anew: its marker tells which is which.
+    // Sluice's own is recognised by its marker, or created.
     Ok(listed.part().0)
 }
 
-/// Joins statuses (newest first) and check runs; a check run is a status by its application.
-///
-/// Each bears its number and no time: a check run that is edited after its end may show another
-/// time of that, and is the same.
+/// Joins statuses (newest first) and check runs; a check run is a status by its application. Each
+/// has its number and no time: an edited check run may show another time and is the same.
 fn newest_per_context(
     statuses: Vec<shapes::Status>,
     mut check_runs: Vec<shapes::CheckRun>,
@@ -321,8 +317,7 @@ fn newest_per_context(
         let (context, state, number) = (status.context, status.state, status.id);
         add(CommitStatus { by, context, state, is_check: false, number });
     }
-    // Several suites of a commit may have a run of one name: which of them counts is the same at
-    // each reading.
+    // Several suites of a commit may have a run of one name: the choice is the same at each read.
     check_runs.sort_by_key(|run| std::cmp::Reverse(run.id));
     for run in check_runs {
         let state = match (run.status.as_str(), run.conclusion) {
@@ -346,14 +341,14 @@ pub(super) async fn open_changes(
         .pages(&path, CHANGE_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls)
         .await?;
     let key = |number| ChangeKey::change(github.connection.clone(), project.clone(), number);
-    // A change opened while pages are read can shift another onto two of them.
+    // A change that is opened during the reading can shift another onto two pages.
     let open = |pull: &shapes::Pull| OpenChange {
         change: change_ref(key(pull.number), &pull.base, &pull.head),
         updated_at: timestamp(pull.updated_at.as_deref()),
     };
     let (pulls, is_cut) = listed.part();
     if is_cut {
-        // Oldest first: those beyond are told by webhooks, and by no sweep.
+        // Oldest first: changes beyond the limit are reported by webhooks, not by sweeps.
         tracing::warn!(project = %project, listed = pulls.len(), "it has more open changes than are listed");
     }
     let by_number: BTreeMap<u64, OpenChange> =
@@ -373,8 +368,8 @@ pub(super) async fn changes_with_head(
         .pages(&path, COMMIT_PULL_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls)
         .await?;
     let key = |number| ChangeKey::change(github.connection.clone(), project.clone(), number);
-    // GitHub lists those that hold the commit anywhere, and merged ones. Those beyond what is read
-    // hear of it with their next news.
+    // GitHub also lists merged changes, and those that contain the commit. Changes beyond the limit
+    // are processed with their next event.
     let meant = listed
         .part()
         .0
@@ -407,7 +402,7 @@ fn branch(branch: shapes::Branch) -> Branch {
     Branch { name: branch.name.into(), tip: Oid(branch.commit.sha), protection }
 }
 
-/// Only administrators are told the rules of a branch, so a refusal says nothing of them.
+/// Only administrators may read the rules of a branch, so a refusal says nothing about them.
 pub(super) async fn is_locked(
     github: &GitHub,
     branch: &BranchKey,
@@ -419,7 +414,7 @@ pub(super) async fn is_locked(
     );
     match github.api.get::<shapes::ProtectionOf>(&path, &attempted).await {
         Ok(rules) => Ok(Some(rules.lock_branch.is_some_and(|lock| lock.enabled))),
-        // GitHub answers so for a branch without rules of its own, and to whoever may not know.
+        // GitHub gives this answer for a branch without rules, and to a token without permission.
         Err(ForgeError::NotFound { .. } | ForgeError::Refused { .. }) => Ok(None),
         Err(error) => Err(error),
     }
@@ -448,14 +443,14 @@ pub(super) async fn ref_tip(
         Err(ForgeError::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    // An annotated tag is an object of its own; tags of tags are as deep as somebody made them.
+    // An annotated tag is an object of its own; tags of tags may be nested to any depth.
     for _ in 0..TAGS_DEEP_MAX {
         match object.kind.as_deref() {
             Some("tag") => {}
             Some("commit") | None => {
                 return Ok(Some(commit(github, project, &Oid(object.sha)).await?.commit));
             }
-            // Anything can be tagged, a file too.
+            // A tag may point to any object, such as a file.
             Some(other) => {
                 let attempted = format!(
                     "find a commit behind {git_ref} of {}, which leads to a {other}",
@@ -479,7 +474,7 @@ pub(super) async fn contains(
     let (commit, name) = (escape_path(commit.as_str()), escape_path(branch.branch.as_str()));
     let path = repository(&branch.project, &format!("/compare/{commit}...{name}?per_page=1"));
     match github.api.get::<shapes::Compared>(&path, &attempted).await {
-        // How the branch stands to the commit.
+        // How the branch relates to the commit.
         Ok(compared) => Ok(matches!(compared.status.as_str(), "ahead" | "identical")),
         Err(ForgeError::NotFound { .. }) => Ok(false),
         Err(error) => Err(error),
@@ -539,8 +534,7 @@ pub(super) async fn redeliver(
     github.api.send(Method::POST, &path, None, Repeat::Safe, &attempted).await.map(drop)
 }
 
-/// Returns the point in time that GitHub wrote as `2026-11-21T12:23:45Z`; the epoch when it cannot
-/// be read.
+/// Returns the time that GitHub wrote as `2026-11-21T12:23:45Z`; the epoch when it is invalid.
 pub(super) fn timestamp(text: Option<&str>) -> Timestamp {
     let parsed = text.and_then(|text| text.parse::<jiff::Timestamp>().ok());
     Timestamp(parsed.and_then(|at| u64::try_from(at.as_millisecond()).ok()).unwrap_or(0))
@@ -622,7 +616,7 @@ mod tests {
         assert_eq!(states, expected);
     }
 
-    /// Z6.1: an address is known of a reviewer where the forge shows it, and nowhere else.
+    /// Z6.1: a reviewer has an e-mail address only where the forge shows it.
     #[test]
     fn a_reviewers_address_is_the_one_that_is_shown() {
         for (user, expected) in [
@@ -639,8 +633,8 @@ mod tests {
         }
     }
 
-    /// Z6.1, C5: of each name by each account the newest counts, and bears its number, by which one
-    /// that is set again is another.
+    /// Z6.1, C5: the newest status of each name and account counts. Its number distinguishes it
+    /// from one that is set again.
     #[test]
     fn the_newest_status_of_a_context_counts_and_bears_its_number() {
         let status = |id: u64, state: &str| json!({"id": id, "context": "demo/check", "state": state, "creator": {"login": "bot"}});
@@ -661,8 +655,8 @@ mod tests {
         }
     }
 
-    /// Z6.1, Z5: whoever has a hundred strangers review crowds out nobody who counts, and it is
-    /// known that there are more.
+    /// Z6.1, Z5: a hundred reviews of strangers displace no relevant one, and the list is marked as
+    /// incomplete.
     #[test]
     fn of_very_many_reviewers_those_are_asked_after_who_belong_there_and_gave_a_verdict() {
         let latest =

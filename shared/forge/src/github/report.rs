@@ -1,5 +1,5 @@
-//! Statuses, check runs and comments. Each finds what an earlier try wrote, so that its effect is
-//! there once.
+//! Writes statuses, check runs and comments. Each finds what an earlier attempt wrote, so that its
+//! effect exists once.
 
 use super::http::{Ahead, Api, Repeat};
 use super::{GitHub, escape_path, number, read, repository, shapes};
@@ -17,14 +17,14 @@ const COMMENT_PAGES_MAX: usize = 30;
 const REVIEW_PAGES_MAX: usize = 30;
 const DESCRIPTION_MAX_CHARACTERS: usize = 140;
 const SUMMARY_MAX_CHARACTERS: usize = 65_535;
-/// Milliseconds by which a status may seem to be older than the report that it was set for: GitHub
-/// tells whole seconds, and the machines here that want and make reports need not agree to the last
-/// of them. Nothing is tested and reported twice in so short a time.
+/// How much older in milliseconds a status may look than the report that it was set for. GitHub's
+/// times are whole seconds, and the clocks of Sluice's machines may differ slightly. Nothing is
+/// tested and reported twice in so short a time.
 const CLOCK_MILLIS: i128 = 2_000;
-/// GitHub's limit is 65,536; the marker needs its place.
+/// GitHub's limit is 65,536; the marker needs some of it.
 const COMMENT_MAX_CHARACTERS: usize = 65_000;
 
-/// What to do about a refused check run.
+/// The hint for a refused check run.
 const CHECK_RUNS_ARE_OF_APPS: &str = "GitHub lets GitHub Apps alone make check runs, and a connection has a token: \
     report by `status` instead of `check`, or wait until a connection can be a GitHub App";
 
@@ -36,7 +36,7 @@ pub(super) async fn set_status(
 ) -> Result<(), ForgeError> {
     let attempted =
         format!("set status {} on {} of {}", status.context, head.short(), project.name());
-    // GitHub adds a status each time, and tells of each: one that is heard twice may start a
+    // GitHub adds a status each time and sends an event for each: a second one may trigger a
     // pipeline twice.
     if stands(github, project, head, status, &attempted).await {
         return Ok(());
@@ -51,9 +51,9 @@ pub(super) async fn set_status(
     github.api.send(Method::POST, &path, Some(&body), Repeat::Never, &attempted).await.map(drop)
 }
 
-/// Whether the newest status of its context was set by us for this very report: it says the same,
-/// and was set after the report was wanted. One from before that was another report's, and whoever
-/// waits for this one would hear nothing. Where it cannot be read the status is set.
+/// Returns whether Sluice set the newest status of its context for this report: it is equal, and
+/// was set after the report was requested. An earlier one belongs to another report, and pipelines
+/// that wait for this one would get no event. Where it cannot be read the status is set.
 async fn stands(
     github: &GitHub,
     project: &ProjectName,
@@ -74,10 +74,10 @@ async fn stands(
         && was_set_for(there.created_at.as_deref(), status.wanted_at, ahead)
 }
 
-/// Whether a status was set for a report that was wanted at this moment, by when the forge says
-/// that it was set, with a clock that is so much ahead of ours: by one that is minutes ahead an
-/// earlier report's would look like this one's, which nobody would hear of. Where it does not say
-/// so, what says the same counts as the same: heard twice it would start a pipeline twice.
+/// Returns whether a status was set for a report that was requested at this moment, from the
+/// forge's time of the status and how far its clock is ahead. Without that correction an earlier
+/// report's status could count as this one's. Without a time, an equal status counts as the same,
+/// or it would trigger twice.
 fn was_set_for(created_at: Option<&str>, wanted_at: Timestamp, Ahead(ahead_millis): Ahead) -> bool {
     let is_later = |at: &str| {
         i128::from(read::timestamp(Some(at)).0) + CLOCK_MILLIS
@@ -219,8 +219,7 @@ pub(super) async fn put_line_comments(
     };
     let whole = review(comments.iter().map(several_lines).collect());
     match send(&github.api, Method::POST, &path, whole, Repeat::Never, &attempted).await {
-        // All lines of one comment must be lines that the change shows together; the last one alone
-        // may be.
+        // All lines of a comment have to be in the diff together; the last one alone may be in it.
         Err(ForgeError::Refused { status: 422, .. })
             if comments.iter().any(|comment| comment.start_line.is_some()) =>
         {
@@ -289,7 +288,7 @@ pub(super) async fn change_labels(
     for label in remove {
         let path = format!("{path}/{}", escape_path(label));
         match github.api.send(Method::DELETE, &path, None, Repeat::Safe, &attempted).await {
-            // It is not there: that is what was wanted.
+            // It does not exist, as requested.
             Ok(_) | Err(ForgeError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -308,9 +307,9 @@ async fn send(
     api.send(method, path, Some(&body), repeat, attempted).await.map(drop)
 }
 
-/// Says whether we wrote it: anybody can copy a marker, so the login counts too. Where the forge
-/// does not tell that, as to an application's token, what an application wrote is ours that says
-/// just this: nothing else of it is ever written over.
+/// Returns whether Sluice wrote it. Markers can be copied, so the login counts too. Where the forge
+/// does not reveal that, as for an application's token, a text counts as Sluice's if an application
+/// wrote exactly this text; nothing else is ever overwritten.
 fn is_ours(
     user: &Option<shapes::User>,
     there: &Option<String>,
@@ -326,17 +325,17 @@ fn is_ours(
     may_be_ours && there.as_deref().and_then(Marker::find).as_ref() == Some(marker)
 }
 
-/// Whether an account is an application's: no login that somebody chose has brackets.
+/// Returns whether an account is an application's: no chosen login has brackets.
 fn is_application(user: &shapes::User) -> bool {
     user.kind.as_deref() == Some("Bot") && user.login.ends_with("[bot]")
 }
 
-/// Whether this is what stands there, however its lines end.
+/// Returns whether two texts are equal except for line endings.
 fn says(there: &Option<String>, body: &str) -> bool {
     there.as_deref().is_some_and(|there| there.trim_end().lines().eq(body.trim_end().lines()))
 }
 
-/// Returns `text`, or as much of it as fits with a sign that it was cut.
+/// Returns `text`, cut with a mark where it is too long.
 fn cut(text: &str, characters_max: usize) -> String {
     if text.chars().count() <= characters_max {
         return text.to_owned();
@@ -350,8 +349,8 @@ fn cut(text: &str, characters_max: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Z6.3: GitHub's times are whole seconds, and its clock need not be ours; what it does not
-    /// tell is no reason to say it twice.
+    /// Z6.3: GitHub's times are whole seconds, and its clock may differ; a missing time is no
+    /// reason to report twice.
     #[test]
     fn a_status_was_set_for_a_report_unless_it_is_older() {
         let wanted_at = Timestamp(1_795_259_025_900);
@@ -361,11 +360,11 @@ mod tests {
             (Some("2026-11-21T11:03:44Z"), 0, true),
             (Some("2026-11-21T11:03:43Z"), 0, false),
             (Some("2026-11-20T11:03:45Z"), 0, false),
-            // Set a minute before this report was wanted, and a minute after it, by a clock that is
-            // five minutes ahead.
+            // Set a minute before the report was requested, and a minute after it, by a clock that
+            // is five minutes ahead.
             (Some("2026-11-21T11:07:45Z"), 300_000, false),
             (Some("2026-11-21T11:09:45Z"), 300_000, true),
-            // The same by one that is five minutes behind.
+            // The same by a clock that is five minutes behind.
             (Some("2026-11-21T10:57:45Z"), -300_000, false),
             (Some("2026-11-21T10:59:45Z"), -300_000, true),
             (None, 300_000, true),

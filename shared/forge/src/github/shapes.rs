@@ -8,7 +8,7 @@ pub(super) struct User {
     /// `User`, or `Bot` of a GitHub App.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// An address that its owner made public; in most answers it is left out.
+    /// The public e-mail address; most answers omit it.
     pub email: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Review {
     pub body: Option<String>,
     pub state: String,
     pub submitted_at: Option<String>,
-    /// What its author is to the repository: `MEMBER`, `NONE`.
+    /// The author's association with the repository: `MEMBER`, `NONE`.
     pub author_association: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct PermissionOf {
 
 #[derive(Deserialize)]
 pub(super) struct Status {
-    /// Grows with each that is set.
+    /// The id, which grows with each new one.
     pub id: Option<u64>,
     pub created_at: Option<String>,
     pub context: String,

@@ -9,41 +9,41 @@ use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::Oid;
 use sluice_model::{ConnectionName, ProjectName};
 
-/// What a delivery turned out to be.
+/// The result of parsing a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
     /// An event about a change or a ref.
     Event {
-        /// What happened, as a hint: the change is read again before anything is decided.
+        /// The event, as a hint: the change is read again before any decision.
         event: ForgeEvent,
-        /// The marker of a comment or review that we wrote ourselves.
+        /// The marker of a comment or review that Sluice wrote.
         marker: Option<Marker>,
     },
-    /// An event about a commit. It concerns each open change whose head is that commit.
+    /// An event about a commit. It concerns each open change with that head.
     OnCommit {
-        /// What happened.
+        /// The event.
         event: CommitEvent,
-        /// The marker of a check run that we wrote ourselves.
+        /// The marker of a check run that Sluice wrote.
         marker: Option<Marker>,
     },
-    /// A genuine event that nothing here follows from. It is recorded and ends there.
+    /// A genuine event that is ignored; only its receipt is recorded.
     Ignored {
-        /// Why, for people.
+        /// The reason.
         reason: String,
     },
-    /// Not what GitHub sends under this name. It is kept in quarantine and ends there.
+    /// A body that GitHub does not send under this name. It is quarantined.
     Malformed {
-        /// What is wrong, for people; it quotes no value of the body.
+        /// The error; it quotes no value of the body.
         reason: String,
     },
 }
 
-/// A status or check run on a commit; [`CommitEvent::about`] makes the event of a change of it.
+/// A status or check run on a commit; [`CommitEvent::about`] returns the event of one change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitEvent {
-    /// The connection it came by.
+    /// The connection that received it.
     pub connection: ConnectionName,
-    /// The project it is about.
+    /// The project.
     pub project: ProjectName,
     /// The login that caused it.
     pub sender: String,
@@ -58,7 +58,7 @@ pub struct CommitEvent {
 }
 
 impl CommitEvent {
-    /// Returns the event of the change `number`, whose head is the commit.
+    /// Returns the event on the change `number`, whose head is the commit.
     pub fn about(&self, number: u64) -> ForgeEvent {
         let kind = Change {
             status: Some(self.status.clone()),
@@ -74,11 +74,11 @@ impl CommitEvent {
     }
 }
 
-/// Reads the `body` of the event `event_name` (`X-GitHub-Event`), which came by `connection` from
+/// Parses the `body` of the event `event_name` (`X-GitHub-Event`), received by `connection` from
 /// the forge `host`.
 ///
-/// It never fails: what cannot be read is [`Parsed::Malformed`]. It decides nothing about trust,
-/// which is [`super::verify`]'s part, nor whether a comment is ours: the caller compares sender and
+/// It never fails: an unreadable body is [`Parsed::Malformed`]. It does not check the signature
+/// ([`super::verify`]), nor whether a comment is Sluice's own: the caller compares sender and
 /// marker.
 pub fn parse(connection: &ConnectionName, host: &str, event_name: &str, body: &[u8]) -> Parsed {
     match read(connection, host, event_name, body) {
@@ -143,8 +143,7 @@ fn pull_request(origin: Origin, payload: PullRequestEvent) -> Result<Parsed, Not
         "reopened" => "reopened",
         "labeled" => "labeled",
         "unlabeled" => "unlabeled",
-        // Ready or draft is an attribute of the change like its title: what it proposes stays the
-        // same.
+        // The draft state is an attribute like the title: the proposed commits stay the same.
         "edited" | "ready_for_review" | "converted_to_draft" => "edited",
         other => {
             return Err(ignored(format!(
@@ -326,7 +325,7 @@ fn malformed(event_name: &str, what: &str) -> Nothing {
     Nothing::Malformed(format!("could not read the {event_name} payload: {what}"))
 }
 
-/// Returns at most 40 harmless characters of a word that a stranger chose.
+/// Returns at most 40 harmless characters of an untrusted word.
 fn shown(word: &str) -> String {
     word.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').take(40).collect()
 }

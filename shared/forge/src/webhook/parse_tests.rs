@@ -1,4 +1,4 @@
-//! Which payload becomes which event.
+//! Tests which payload becomes which event.
 
 use super::*;
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ fn reviews_and_comments_carry_what_triggers_ask_for() {
 
 /// S06
 #[test]
-fn a_push_tells_ref_and_both_commits() {
+fn a_push_has_its_ref_and_both_commits() {
     let payload =
         json!({"ref": "refs/heads/main", "before": ZEROS, "after": HEAD, "created": true});
     let expected = EventKind::Push {
@@ -138,7 +138,7 @@ fn statuses_and_check_runs_are_about_a_commit() {
     assert_eq!(text, "ann:one/check:success");
 }
 
-/// Z6.1: somebody asks for a check once more, in the word that triggers use.
+/// Z6.1: a user requests a check again; the action is the one that triggers use.
 #[test]
 fn a_check_run_that_is_asked_for_again_is_rerequested() {
     let run =

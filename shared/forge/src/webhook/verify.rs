@@ -5,8 +5,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::{Choice, ConstantTimeEq};
 
-/// A delivery whose signature is not one of ours. There is one form only, because the sender is
-/// told nothing else.
+/// A delivery with a wrong signature. There is one form only, because the sender gets no details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "could not accept the delivery: its signature is missing, malformed or made with another secret"
@@ -16,9 +15,9 @@ pub struct Rejected;
 /// Accepts `raw_body` when `signature_header` (`X-Hub-Signature-256`: `sha256=` and 64 hexadecimal
 /// digits) was made with one of `secrets`.
 ///
-/// All secrets are tried and compared in constant time, so neither the time taken nor the answer
-/// tells which one nearly matched. During a rotation `secrets` holds the new and the old one.
-/// Without any secret nothing is accepted; an empty secret is nobody's proof and is never tried.
+/// All secrets are tried and compared in constant time, so neither time nor answer reveals a near
+/// match. During a rotation `secrets` has the new and the old one. Without a secret nothing is
+/// accepted; an empty secret is never tried.
 pub fn verify(
     secrets: &[Secret],
     signature_header: Option<&str>,
