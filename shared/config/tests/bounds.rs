@@ -1,5 +1,5 @@
-//! Short files that ask for much: what they come to is bounded, and whoever wrote them is told
-//! where.
+//! Limits on short files that expand to large configurations. Exceeding a limit yields a diagnostic
+//! at the cause.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -26,42 +26,42 @@ fn frozen(layout: &Layout) -> Vec<sluice_model::job::FrozenJob> {
     layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap().jobs
 }
 
-/// Z3.1, C09: a nodeset that comes back to itself is refused where it stands, by all that are part
+/// Z3.1, C09: a nodeset that contains itself is refused where it stands, by all that are part
 /// of the circle, and a job that asks for it is told of it instead of being worked out without end.
 #[test]
-fn nodesets_that_name_each_other_are_refused_at_their_place() {
+fn nodesets_in_a_cycle_are_refused_at_their_definitions() {
     let layout =
         tenant().file("org/config", BASE).file("org/project", &kept("alternatives.yaml")).build();
-    let told: Vec<(u32, String)> = layout
+    let diagnostics: Vec<(u32, String)> = layout
         .errors()
         .iter()
-        .map(|error| (error.problem.start.line(), error.short_text()))
+        .map(|error| (error.diagnostic.start.line(), error.short_text()))
         .collect();
     let circle = |names: &str| names.to_owned();
     assert_eq!(
-        told,
+        diagnostics,
         [
-            (4, circle("The nodeset \"itself\" comes back to itself: itself → itself")),
-            (5, circle("The nodeset \"one\" comes back to itself: one → other → one")),
-            (6, circle("The nodeset \"other\" comes back to itself: other → one → other")),
-            (12, circle("The nodeset \"third\" comes to more than 256 alternatives; give fewer")),
-            (13, circle("The nodeset \"fourth\" comes to more than 256 alternatives; give fewer")),
+            (4, circle("The nodeset \"itself\" contains itself: itself → itself")),
+            (5, circle("The nodeset \"one\" contains itself: one → other → one")),
+            (6, circle("The nodeset \"other\" contains itself: other → one → other")),
+            (12, circle("The nodeset \"third\" has more than 256 alternatives; remove some")),
+            (13, circle("The nodeset \"fourth\" has more than 256 alternatives; remove some")),
         ]
     );
     let refused: Vec<String> = refusals(&layout).iter().map(ConfigError::short_text).collect();
     assert_eq!(
         refused,
         [
-            "The nodeset itself of job around comes back to itself: itself → itself",
-            "The nodeset fourth of job wide comes to more than 256 alternatives; give fewer",
+            "The nodeset itself of job around contains itself: itself → itself",
+            "The nodeset fourth of job wide has more than 256 alternatives; remove some",
         ]
     );
 }
 
-/// Z6.6: a circle that a change closes is told of at both ends, also at the one that the change
-/// leaves as it is.
+/// Z6.6: a cycle closed by a change is reported at both ends, including the file that the change
+/// does not edit.
 #[test]
-fn a_change_that_closes_a_circle_of_nodesets_is_told_of_both_ends() {
+fn a_nodeset_cycle_closed_by_a_change_is_reported_at_both_ends() {
     let tenant = tenant()
         .file("org/config", BASE)
         .file("org/project1", "- nodeset: {name: one, alternatives: [other]}")
@@ -70,31 +70,31 @@ fn a_change_that_closes_a_circle_of_nodesets_is_told_of_both_ends() {
     let closing =
         tenant.proposal("org/project", "master", "- nodeset: {name: other, alternatives: [one]}");
     let found = layout.overlay(&[closing], Scope::UntrustedOnly).errors_since(&layout);
-    let mut told: Vec<&str> = found.iter().map(|error| error.project.name()).collect();
-    told.sort_unstable();
-    assert_eq!(told, ["org/project", "org/project1"], "{found:#?}");
+    let mut diagnostics: Vec<&str> = found.iter().map(|error| error.project.name()).collect();
+    diagnostics.sort_unstable();
+    assert_eq!(diagnostics, ["org/project", "org/project1"], "{found:#?}");
 }
 
-/// Z3.1: names that lead on and on are refused, not cut off.
+/// Z3.1: a chain of alternatives that is too deep is refused, not truncated.
 #[test]
-fn nodesets_below_nodesets_have_an_end() {
+fn the_nesting_depth_of_nodesets_is_limited() {
     let mut text = "- nodeset: {name: n0, nodes: [{name: n, label: l}]}\n".to_owned();
     for number in 1..=40 {
         let _ = writeln!(text, "- nodeset: {{name: n{number}, alternatives: [n{}]}}", number - 1);
     }
     let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
-    let told: Vec<u32> = layout.errors().iter().map(|error| error.problem.start.line()).collect();
-    assert_eq!(told, (34..=41).collect::<Vec<u32>>());
+    let diagnostics: Vec<u32> =
+        layout.errors().iter().map(|error| error.diagnostic.start.line()).collect();
+    assert_eq!(diagnostics, (34..=41).collect::<Vec<u32>>());
     let many = vec!["{nodes: [{name: n, label: l}]}"; 257].join(", ");
     let wide = format!("- nodeset: {{name: wide, alternatives: [{many}]}}\n");
     let layout = tenant().file("org/config", BASE).file("org/project", &wide).build();
     assert!(messages(&layout)[0].contains("at most 256 alternatives"), "{:?}", messages(&layout));
 }
 
-/// Z6.2: a template counts where it is named first, however often it is named: its entries are
-/// applied once.
+/// Z6.2: a template that is listed several times is applied once, at its first place.
 #[test]
-fn a_template_named_again_is_not_applied_again() {
+fn a_template_listed_twice_is_applied_once() {
     let text = "
 - job: {name: a, run: r}
 - project-template: {name: t, check: {jobs: [a: {vars: {x: template}}]}}
@@ -111,26 +111,23 @@ fn a_template_named_again_is_not_applied_again() {
     assert_eq!(frozen(&layout).iter().map(|job| job.inheritance.len()).max(), Some(3));
 }
 
-/// Z6.2: what a project may list for one pipeline is limited; the first entry that is too many is
-/// pointed at.
+/// Z6.2: the number of jobs per pipeline is limited; the diagnostic marks the first entry beyond
+/// the limit.
 #[test]
-fn a_project_lists_so_many_jobs_and_no_more() {
+fn the_number_of_jobs_of_a_project_is_limited() {
     let mut text = "- job: {name: a, run: r}\n- project:\n    check:\n      jobs:\n".to_owned();
     text += &"        - a\n".repeat(2_001);
     let layout = tenant().file("org/config", BASE).file("org/project", &text).sound();
     let refused = refusals(&layout);
     assert_eq!(refused.len(), 1);
-    assert_eq!(
-        refused[0].short_text(),
-        "More than 2000 jobs are listed for the project in the pipeline"
-    );
-    assert_eq!(refused[0].problem.start.line(), 5 + 2_000);
+    assert_eq!(refused[0].short_text(), "The project lists more than 2000 jobs in the pipeline");
+    assert_eq!(refused[0].diagnostic.start.line(), 5 + 2_000);
 }
 
-/// Z4.1: many jobs below one long parent would say all of it again for each: there is an end to it,
-/// told once.
+/// Z4.1: many children of one long parent would each copy it. The total is limited, and reported
+/// once.
 #[test]
-fn jobs_do_not_inherit_more_than_memory_holds() {
+fn the_total_size_of_inherited_jobs_is_limited() {
     let long = "x".repeat(100_000);
     let mut text = format!("- job: {{name: top, run: r, vars: {{a: {long}}}}}\n");
     let mut list = String::new();
@@ -151,10 +148,9 @@ fn jobs_do_not_inherit_more_than_memory_holds() {
     assert!(refusals(&layout)[0].short_text().contains("More than 1000 definitions of job a"));
 }
 
-/// Z2.2: a repository that may write its own project's stanza only does not have its patterns tried
-/// on the whole tenant.
+/// Z2.2: an untrusted repository may not match projects of the tenant by a pattern.
 #[test]
-fn a_pattern_of_projects_is_for_config_projects() {
+fn project_patterns_are_reserved_to_config_projects() {
     let layout = tenant()
         .file("org/config", BASE)
         .file("org/project", "- project: {name: ^.*/project$, check: {jobs: []}}")
@@ -162,15 +158,15 @@ fn a_pattern_of_projects_is_for_config_projects() {
     assert_eq!(
         messages(&layout),
         [
-            "Within github.com/org/project, the only project definition permitted is its own, but this is for ^.*/project$"
+            "Within github.com/org/project, only a stanza for the project itself is permitted, but this stanza is for ^.*/project$"
         ]
     );
 }
 
-/// L3.2: each label has all of its section's attributes, so many labels of long sections are too
-/// much, and so are too many labels.
+/// L3.2: each label inherits all attributes of its section, so both the number of labels and their
+/// total size are limited.
 #[test]
-fn labels_do_not_inherit_more_than_memory_holds() {
+fn the_number_and_total_size_of_labels_are_limited() {
     let list =
         |count: usize| (0..count).map(|number| format!("l{number}")).collect::<Vec<_>>().join(", ");
     let with = |labels: usize, userdata: &str| {
@@ -189,25 +185,28 @@ fn labels_do_not_inherit_more_than_memory_holds() {
         let errors = layout
             .errors()
             .iter()
-            .filter(|error| error.problem.severity == sluice_config::Severity::Error);
-        let told: Vec<String> = errors.map(ConfigError::short_text).collect();
-        (told, layout.providers()[0].labels.len())
+            .filter(|error| error.diagnostic.severity == sluice_config::Severity::Error);
+        let diagnostics: Vec<String> = errors.map(ConfigError::short_text).collect();
+        (diagnostics, layout.providers()[0].labels.len())
     };
     assert_eq!(with(1_000, ""), (vec![], 1_000));
     assert_eq!(
         with(1_001, ""),
         (vec!["A provider has at most 1000 labels, and this one 1001".to_owned()], 1_000)
     );
-    let (told, labels) = with(1_000, &"x".repeat(200_000));
-    assert_eq!(told.len(), 1);
-    assert!(told[0].contains("come to more than 64 MiB") && labels < 1_000, "{told:?} {labels}");
+    let (diagnostics, labels) = with(1_000, &"x".repeat(200_000));
+    assert_eq!(diagnostics.len(), 1);
+    assert!(
+        diagnostics[0].contains("come to more than 64 MiB") && labels < 1_000,
+        "{diagnostics:?} {labels}"
+    );
 }
 
-/// Z4.1, X10, Z6.6: jobs that inherit from each other in a circle are told so when they are read,
-/// each with the way back to itself and where it names its parent, by a change that closes the
-/// circle also where it edits nothing; not what only inherits from them.
+/// Z4.1, X10, Z6.6: an inheritance cycle is reported when the jobs are read, for each job of the
+/// cycle at its parent. This includes jobs that the change does not edit, but not jobs that only
+/// inherit from the cycle.
 #[test]
-fn circles_of_parents_are_told_before_a_job_is_frozen() {
+fn inheritance_cycles_are_reported_before_a_job_is_frozen() {
     let own = "- job: {name: beside, parent: b}\n- job: {name: a, parent: b}\n- job: {name: b, parent: c}\n- job: {name: below, parent: a}\n";
     let (open, closed) = ("- job: {name: c, run: r}\n", "- job: {name: c, parent: a, run: r}\n");
     let of = |text: &str| {
@@ -227,12 +226,11 @@ fn circles_of_parents_are_told_before_a_job_is_frozen() {
         expected
     );
     assert_eq!(messages(&proposed(&broken, open)), [""; 0]);
-    // Where definitions are for other branches, nobody can say before a branch is asked about.
+    // If definitions are limited to branches, a cycle is only known for a specific branch.
     let apart = "- job: {name: c, run: r}\n- job: {name: c, branches: old, parent: a}\n";
     let own = "- job: {name: a, parent: b}\n- job: {name: b, branches: new, parent: c}\n- job: {name: b, branches: old, run: r}\n";
     tenant().file("org/config", BASE).file("org/project", own).file("org/project1", apart).sound();
-    // A way back to a job that has an earlier definition ends there: that job runs, and only the
-    // other one never does.
+    // A cycle back to a job with an earlier definition ends there: that definition runs.
     let twice = "- job: {name: a, run: r}\n- job: {name: a, parent: b}\n- job: {name: b, parent: a}\n- project: {check: {jobs: [a]}}\n";
     let layout = tenant().file("org/config", BASE).file("org/project", twice).build();
     assert_eq!(messages(&layout), ["Dependency cycle detected in the parents of job b: b → a → b"]);

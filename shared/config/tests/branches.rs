@@ -1,5 +1,5 @@
-//! Which branches definitions are chosen by where that is not the change's own: those that jobs
-//! check out, and of a tag those that have its commit.
+//! Variants that are matched by a branch other than the change's: the branch that a job checks out,
+//! or the branches that contain a tag.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -8,9 +8,9 @@ use common::*;
 use sluice_config::FreezeInput;
 use sluice_model::BranchName;
 
-/// Returns from which branches the definitions of `lib`, of one project, and of `other`, of
-/// another, are taken that the job `test` inherits from; what more is said of the job in its
-/// definition and in its project's list is given.
+/// Returns the branches that supply the definitions of the parents `lib` (same project) and `other`
+/// (another project) of the job `test`. `of_job` and `of_entry` are further attributes of the job
+/// and its entry.
 fn taken_from(of_job: &str, of_entry: &str, branch: &str) -> String {
     let own = format!(
         "- job: {{name: test, parent: lib, run: r{of_job}}}\n- project: {{check: {{jobs: [test: {{voting: true{of_entry}}}]}}}}\n"
@@ -39,10 +39,10 @@ fn taken_from(of_job: &str, of_entry: &str, branch: &str) -> String {
     format!("{} {}", from("lib"), from("other"))
 }
 
-/// J03, Z4.3: what a job checks out of a project chooses the definitions of that project; what is
-/// checked out of all, those of every project that has the branch.
+/// J03, Z4.3: `override-checkout` of a required project selects the definitions of that project.
+/// That of the job selects those of every project with the branch.
 #[test]
-fn what_is_checked_out_of_a_project_chooses_its_definitions() {
+fn override_checkout_of_a_project_selects_its_definitions() {
     let one = ", required-projects: [{name: org/project1, override-checkout: stable}]";
     let two = ", required-projects: [{name: org/project1, override-checkout: stable}, {name: org/project2, override-checkout: stable}]";
     let other = ", required-projects: [{name: org/project1, override-checkout: master}]";
@@ -50,7 +50,8 @@ fn what_is_checked_out_of_a_project_chooses_its_definitions() {
     let plain = ", required-projects: [org/project1]";
     let all = ", override-checkout: stable";
     let (all_but, all_but_gone) = (format!("{all}{other}"), format!("{all}{gone}"));
-    // What the job and its entry say, the change's branch; the branches of `lib` and `other`.
+    // Attributes of the job and its entry, the change's branch, and the branches of `lib` and
+    // `other`.
     let rows = [
         ("", "", "master", "master master"),
         ("", "", "devel", "nothing"),
@@ -64,7 +65,7 @@ fn what_is_checked_out_of_a_project_chooses_its_definitions() {
         (all, plain, "devel", "stable stable"),
         (all_but.as_str(), "", "devel", "master stable"),
         (all, other, "devel", "master stable"),
-        // A branch that a project does not have chooses nothing there.
+        // A branch that the project does not have selects nothing.
         (", override-checkout: gone", "", "master", "master master"),
         (gone, "", "master", "master master"),
         (all_but_gone.as_str(), "", "master", "stable stable"),
@@ -78,10 +79,9 @@ fn what_is_checked_out_of_a_project_chooses_its_definitions() {
     }
 }
 
-/// J03, Z4.3: a job is not chosen by what it checks out itself, and neither is another that
-/// inherits from the same.
+/// J03, Z4.3: the override selects the definitions of the job's parents, not its own definition.
 #[test]
-fn what_a_job_checks_out_chooses_those_that_it_inherits_from() {
+fn override_checkout_selects_the_definitions_of_parents() {
     let own = "
 - job: {name: one, parent: lib, override-checkout: stable}
 - job: {name: two, parent: lib}
@@ -102,10 +102,10 @@ fn what_a_job_checks_out_chooses_those_that_it_inherits_from() {
     assert_eq!(from, ["stable", "master"]);
 }
 
-/// Z4.2: what is for a branch that has a tag's commit is for the tag, and so is what names it by
-/// its ref; where nobody knows which branches have it, each may be meant.
+/// Z4.2: a definition for a branch that contains the tag's commit applies to the tag. If the
+/// containing branches are unknown, all apply.
 #[test]
-fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
+fn a_tag_uses_definitions_of_branches_that_contain_its_commit() {
     let central = "
 - job: {name: everywhere, run: r}
 - job: {name: of-stable, branches: stable, run: r}
@@ -118,8 +118,7 @@ fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
             "- job: {{name: own-{on}, run: r}}\n- job: {{name: own, run: r, vars: {{from: {on}}}}}\n- project: {{check: {{jobs: [own, own-{on}]}}}}\n"
         )
     };
-    // It names the tag and a branch, and counts only where the branch that it stands on has the
-    // commit.
+    // It names the tag and a branch, and applies only if its own branch contains the commit.
     let pinned = "- job: {name: pinned, branches: [^refs/tags/1, master], run: r}\n";
     let layout = tenant()
         .file("org/config", &format!("{BASE}{central}"))
@@ -160,19 +159,19 @@ fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
             ..FreezeInput::change("check", &name, "")
         };
         let graph = layout.freeze(&input).unwrap();
-        let told = graph.jobs.iter().map(|job| {
+        let diagnostics = graph.jobs.iter().map(|job| {
             match job.vars.get("from").and_then(|from| from.as_str()) {
                 Some(from) => format!("{} from {from}", job.name),
                 None => job.name.to_string(),
             }
         });
-        assert_eq!(told.collect::<Vec<String>>(), expected, "{containing:?}");
+        assert_eq!(diagnostics.collect::<Vec<String>>(), expected, "{containing:?}");
     }
 }
 
-/// Z4.2, Z4.7: why something counts for nothing for a tag is told in words of tags.
+/// Z4.2, Z4.7: the trace explains in terms of tags why a definition does not apply.
 #[test]
-fn what_is_left_out_for_a_tag_is_told_by_the_branches_that_have_its_commit() {
+fn a_trace_names_the_branches_that_contain_a_tag() {
     let central = "
 - job: {name: unit, run: r}
 - job: {name: unit, branches: stable, vars: {a: b}}
@@ -192,20 +191,19 @@ fn what_is_left_out_for_a_tag_is_told_by_the_branches_that_have_its_commit() {
         ..FreezeInput::change("check", &name, "")
     };
     let (_, trace) = layout.freeze_with_trace(&input);
-    let told: Vec<String> = trace.iter().map(ToString::to_string).collect();
-    let told = told.join("\n");
+    let diagnostics: Vec<String> = trace.iter().map(ToString::to_string).collect();
+    let diagnostics = diagnostics.join("\n");
     for why in [
-        "left out, its branches match neither refs/tags/1.0 nor a branch that has its commit",
-        "its stanza is for stable, which does not have the commit of refs/tags/1.0",
+        "left out, its branches match neither refs/tags/1.0 nor a branch that contains it",
+        "its stanza applies to branch stable, which does not contain refs/tags/1.0",
     ] {
-        assert!(told.contains(why), "{why} is missing from:\n{told}");
+        assert!(diagnostics.contains(why), "{why} is missing from:\n{diagnostics}");
     }
 }
 
-/// Z4.2, Z6.2: of a tag, what a stanza for some branches says of the pipeline holds where one of
-/// them has its commit.
+/// Z4.2, Z6.2: a stanza for some branches applies to a tag if one of them contains its commit.
 #[test]
-fn a_tags_branches_choose_what_its_project_says_of_the_pipeline() {
+fn a_tag_uses_pipeline_entries_of_branches_that_contain_it() {
     let own = |said: &str| format!("- project: {{check: {{jobs: [noop]{said}}}}}\n");
     let layout = tenant()
         .file("org/config", BASE)

@@ -1,4 +1,4 @@
-//! The configuration of a first system, from its files to frozen jobs.
+//! A complete sample configuration, from its files to frozen jobs.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -145,9 +145,9 @@ fn demo() -> Tenant {
     tenant().at("org/config", "master", "zuul.d/all.yaml", CONFIG).file("org/project", PROJECT)
 }
 
-/// Z6.1: triggers, requirements and reporters come out in the words of their driver.
+/// Z6.1: triggers, requirements and reporters use the names of their driver.
 #[test]
-fn pipelines_are_read_in_order_with_their_drivers_words() {
+fn pipelines_are_parsed_in_order_with_their_drivers_attributes() {
     let layout = demo().sound();
     let [check, gate] = layout.pipelines() else { panic!("two pipelines") };
     assert_eq!(
@@ -167,13 +167,13 @@ fn pipelines_are_read_in_order_with_their_drivers_words() {
     assert_eq!((success.status, success.merge), (Some(CommitStatus::Success), true));
     assert_eq!(
         gate.reporters.merge_conflict, gate.reporters.failure,
-        "who is told of failures is told of conflicts"
+        "conflicts go to the reporters of failures"
     );
 }
 
-/// Z4.1, Z4.7: the frozen job holds everything, in order.
+/// Z4.1, Z4.7: a frozen job holds all attributes in order.
 #[test]
-fn jobs_freeze_with_everything_in_them() {
+fn frozen_jobs_hold_all_attributes() {
     let layout = demo().sound();
     let org_project = project("org/project");
     let graph = layout.freeze(&FreezeInput::change("gate", &org_project, "master")).unwrap();
@@ -192,7 +192,7 @@ fn jobs_freeze_with_everything_in_them() {
         r#"{"level":{"a":1,"b":3}}"#,
         "the project's entry merges into the job's"
     );
-    // X01: the secret stays with the playbooks of the definition that lists it.
+    // X01: a secret is available only to playbooks of the definition that lists it.
     assert!(unit.pre_run[0].secrets.contains_key("logs") && unit.run[0].secrets.is_empty());
     assert!(!unit.post_review, "a trusted job with a secret runs anywhere");
     let cluster = job(&graph, "cluster");
@@ -266,7 +266,7 @@ fn an_overlay_tests_a_change_with_its_own_configuration() {
     assert_eq!(names(&overlay.freeze(&input).unwrap()), ["unit"]);
     assert_eq!(names(&layout.freeze(&input).unwrap()), ["unit", "cluster"]);
     assert_ne!(overlay.id(), layout.id());
-    // A config project's proposal is looked at for mistakes only.
+    // A proposal for a config project is only validated.
     let refused = tenant.proposal(
         "org/config",
         "master",

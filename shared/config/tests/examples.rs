@@ -1,4 +1,4 @@
-//! Configuration that others wrote: the examples of the founding documents.
+//! The example configurations of the founding documents.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use sluice_config::FreezeInput;
 
-/// E1: the job examples of the first design load in the form they were written in.
+/// E1: the job examples of the first design load unchanged.
 const FIRST_DESIGN: &str = "
 - nodeset:
     name: precise
@@ -123,8 +123,8 @@ fn the_first_designs_forms_load() {
     );
 }
 
-/// E1, L1.1, in part: the image pipelines of the second design; an event that names an image runs
-/// that image's jobs only.
+/// E1, L1.1, in part: the image pipelines of the second design. An image event runs only the jobs
+/// of its images.
 #[test]
 fn the_second_designs_pipelines_load() {
     let text = "
@@ -170,6 +170,6 @@ fn the_second_designs_pipelines_load() {
     let why = layout.why_image_is_not_built(home, "arch").unwrap();
     assert_eq!(
         why,
-        "org/config lists no job with \"image-build-name: arch\" in image: list one there"
+        "org/config lists no job with \"image-build-name: arch\" in pipeline image; add one"
     );
 }

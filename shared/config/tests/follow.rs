@@ -1,19 +1,18 @@
-//! Names that one object has of another, each followed to what bears it; and every mistake told,
-//! where there are several of a kind.
+//! References between objects are resolved, and every unresolved one is reported.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
 use common::*;
 use sluice_config::{
-    ConfigError, FreezeInput, Known, Layout, ProblemKind, Scope, Severity, parse_main,
+    ConfigError, Coverage, DiagnosticKind, FreezeInput, Layout, Scope, Severity, parse_main,
 };
 
 fn errors(layout: &Layout) -> Vec<&ConfigError> {
-    layout.errors().iter().filter(|error| error.problem.severity == Severity::Error).collect()
+    layout.errors().iter().filter(|error| error.diagnostic.severity == Severity::Error).collect()
 }
 
-/// Returns what keeps the jobs of a change from being frozen.
+/// Returns the diagnostics that prevent a change's jobs from being frozen.
 fn not_frozen(layout: &Layout) -> Vec<ConfigError> {
     layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap_err()
 }
@@ -24,10 +23,11 @@ const PARTS: &str = "
 - label: {name: usual, image: debian, flavor: small}
 ";
 
-/// L3.2, L3.9: what a section or provider makes a label of is there, or is told where it is named.
+/// L3.2, L3.9: a label in a section or provider refers to existing objects, or is reported where it
+/// names a missing one.
 #[test]
-fn a_label_within_a_section_or_provider_is_made_of_what_there_is() {
-    // The second file; each name that is wrong, with the one that is meant.
+fn references_of_a_label_in_a_section_or_provider_are_resolved() {
+    // The second file, each wrong name, and the suggested one.
     let rows: [(&str, &[(&str, &str)]); 4] = [
         (
             "- section:\n    name: s\n    connection: ec2\n    labels: [{name: usual, flavor: smal}]\n- provider: {name: p, section: s}\n",
@@ -52,27 +52,26 @@ fn a_label_within_a_section_or_provider_is_made_of_what_there_is() {
             .at("org/config", "master", "zuul.d/b.yaml", text)
             .build();
         let found = errors(&layout);
-        let told: Vec<(String, String)> = found
+        let diagnostics: Vec<(String, String)> = found
             .iter()
             .map(|error| {
-                (marked(text, error), error.problem.suggestion.clone().unwrap_or_default())
+                (marked(text, error), error.diagnostic.suggestion.clone().unwrap_or_default())
             })
             .collect();
-        let told: Vec<(&str, &str)> =
-            told.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
-        assert_eq!(told, expected, "{text}: {found:#?}");
+        let diagnostics: Vec<(&str, &str)> =
+            diagnostics.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
+        assert_eq!(diagnostics, expected, "{text}: {found:#?}");
         let is_of_label = |error: &&ConfigError| {
-            let attribute = error.problem.attribute.as_deref().unwrap_or_default();
-            attribute.starts_with("labels.") && error.problem.kind == ProblemKind::UnknownName
+            let attribute = error.diagnostic.attribute.as_deref().unwrap_or_default();
+            attribute.starts_with("labels.") && error.diagnostic.kind == DiagnosticKind::UnknownName
         };
         assert!(found.iter().all(is_of_label), "{text}: {found:#?}");
     }
 }
 
-/// L3.8: what a section inherits from is followed whether or not a provider uses it, and told once
-/// however many do.
+/// L3.8: a section's parent is resolved even if no provider uses the section, and is reported once.
 #[test]
-fn what_a_section_inherits_from_is_told_once() {
+fn a_missing_parent_of_a_section_is_reported_once() {
     let users = "- provider: {name: p, section: s}\n- provider: {name: q, section: s}\n";
     let rows: [(&str, &[&str]); 3] = [
         (
@@ -97,8 +96,8 @@ fn what_a_section_inherits_from_is_told_once() {
     }
 }
 
-/// L3.4, L3.7: whether an image is built here its definition says, for all that have to do with it;
-/// who contradicts it is told.
+/// L3.4, L3.7: the image's definition alone decides whether it is built by Sluice; contradictions
+/// are reported.
 #[test]
 fn the_type_of_an_image_is_that_of_its_definition() {
     let with = |own: &str, said: &str| {
@@ -112,28 +111,27 @@ fn the_type_of_an_image_is_that_of_its_definition() {
             provider.labels[0].image_is_built,
             layout.image_to_build("i").is_ok(),
         );
-        let told: Vec<(ProblemKind, String)> = layout
+        let diagnostics: Vec<(DiagnosticKind, String)> = layout
             .errors()
             .iter()
-            .map(|error| (error.problem.kind, marked(&text, error)))
+            .map(|error| (error.diagnostic.kind, marked(&text, error)))
             .collect();
-        (built, told)
+        (built, diagnostics)
     };
     let all = |is_built: bool| (is_built, is_built, is_built);
     for (own, is_built) in [("zuul", true), ("cloud", false)] {
         assert_eq!(with(own, ""), (all(is_built), Vec::new()));
         assert_eq!(with(own, &format!(", type: {own}")), (all(is_built), Vec::new()));
         let other = if is_built { "cloud" } else { "zuul" };
-        let expected = vec![(ProblemKind::Conflict, other.to_owned())];
+        let expected = vec![(DiagnosticKind::Conflict, other.to_owned())];
         assert_eq!(with(own, &format!(", type: {other}")), (all(is_built), expected));
     }
 }
 
-/// Z2.2: projects that one may shadow are the tenant's, its Ansible is one that there is; both are
-/// mistakes to Zuul too. Connections that it allows and that there are none of keep nothing from
-/// working.
+/// Z2.2: unknown shadowed projects and Ansible versions are errors, as in Zuul. Unknown allowed
+/// connections are not.
 #[test]
-fn what_a_tenant_names_is_followed() {
+fn references_of_a_tenant_are_resolved() {
     let main = "- tenant:
     name: one
     default-ansible-version: 7
@@ -147,25 +145,27 @@ fn what_a_tenant_names_is_followed() {
           - projects: [org/other: {shadow: github.com/org/config}, org/last: {shadow: elsewhere/confg}]
 ";
     let (config, found) = parse_main("main.yaml", main, &connections());
-    let told: Vec<(&str, String, String)> = found
+    let diagnostics: Vec<(&str, String, String)> = found
         .iter()
-        .map(|error| (error.problem.severity.word(), marked(main, error), error.short_text()))
+        .map(|error| (error.diagnostic.severity.word(), marked(main, error), error.short_text()))
         .collect();
-    let told: Vec<(&str, &str, &str)> =
-        told.iter().map(|(word, marked, text)| (*word, marked.as_str(), text.as_str())).collect();
+    let diagnostics: Vec<(&str, &str, &str)> = diagnostics
+        .iter()
+        .map(|(word, marked, text)| (*word, marked.as_str(), text.as_str()))
+        .collect();
     assert_eq!(
-        told,
+        diagnostics,
         [
-            ("error", "7", "Ansible version 7 is not supported; there are 9 and 11"),
+            ("error", "7", "Ansible version 7 is not supported; supported versions are 9 and 11"),
             (
                 "warning",
                 "gihub",
-                "Unknown connection named \"gihub\", so \"allowed-triggers\" allows nothing by it (did you mean \"github\"?)"
+                "Unknown connection named \"gihub\"; \"allowed-triggers\" ignores it (did you mean \"github\"?)"
             ),
             (
                 "warning",
                 "smpt",
-                "Unknown connection named \"smpt\", so \"allowed-reporters\" allows nothing by it (did you mean \"smtp\"?)"
+                "Unknown connection named \"smpt\"; \"allowed-reporters\" ignores it (did you mean \"smtp\"?)"
             ),
             (
                 "error",
@@ -175,19 +175,19 @@ fn what_a_tenant_names_is_followed() {
             ("error", "elsewhere/confg", "The project \"elsewhere/confg\" was not found."),
         ]
     );
-    assert!(found.iter().all(|error| error.problem.stanza == "tenant one"), "{found:#?}");
+    assert!(found.iter().all(|error| error.diagnostic.stanza == "tenant one"), "{found:#?}");
     assert_eq!(config.tenants[0].projects.len(), 4);
-    // Which projects an unknown connection would have, nobody knows.
+    // The projects of an unknown connection cannot be checked.
     let main = "- tenant: {name: one, source: {githbu: {config-projects: [org/config]}, github: {untrusted-projects: [org/project: {shadow: org/config}]}}}\n";
     let (_, found) = parse_main("main.yaml", main, &connections());
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(found[0].short_text().starts_with("Unknown connection named \"githbu\""), "{found:#?}");
 }
 
-/// Z2.2, X12: an expression by which an untrusted project would configure config projects alone
-/// allows nothing, which is warned of.
+/// Z2.2, X12: a pattern by which an untrusted project would only match config projects allows
+/// nothing, which yields a warning.
 #[test]
-fn who_may_configure_config_projects_alone_is_told_that_nothing_is_allowed() {
+fn a_pattern_that_only_matches_config_projects_yields_a_warning() {
     let main = "- tenant:
     name: one
     source:
@@ -199,10 +199,10 @@ fn who_may_configure_config_projects_alone_is_told_that_nothing_is_allowed() {
           - org/other
 ";
     let (config, found) = parse_main("main.yaml", main, &connections());
-    let told: Vec<(&str, String)> =
-        found.iter().map(|error| (error.problem.severity.word(), marked(main, error))).collect();
+    let diagnostics: Vec<(&str, String)> =
+        found.iter().map(|error| (error.diagnostic.severity.word(), marked(main, error))).collect();
     assert_eq!(
-        told,
+        diagnostics,
         [("warning", "org/con.*".to_owned()), ("warning", "github.com/org/central".to_owned())],
         "{found:#?}"
     );
@@ -210,28 +210,28 @@ fn who_may_configure_config_projects_alone_is_told_that_nothing_is_allowed() {
     assert_eq!(config.tenants[0].projects.len(), 5);
 }
 
-/// L1.1, L3.3: an image that a job says it builds is looked up when the job is read, as a
-/// definition and in a list; it may come with the job, and who takes it away is told.
+/// L1.1, L3.3: the image that a job builds is resolved in definitions and lists. A change may add
+/// both together, and removing the image is reported.
 #[test]
-fn the_image_that_a_job_builds_is_followed() {
+fn the_image_that_a_job_builds_is_resolved() {
     let image = "- image: {name: debian, type: zuul}\n";
     let with = |text: &str| {
         tenant().file("org/config", &format!("{BASE}{image}")).file("org/project", text)
     };
-    let told = ["The image \"debain\" was not found. (did you mean \"debian\"?)"];
+    let diagnostics = ["The image \"debain\" was not found. (did you mean \"debian\"?)"];
     assert_eq!(
         messages(&with("- job: {name: build, run: r, image-build-name: debain}\n").build()),
-        told
+        diagnostics
     );
     let entry = "- project: {check: {jobs: [base: {image-build-name: debain}]}}\n";
-    assert_eq!(messages(&with(entry).build()), told);
+    assert_eq!(messages(&with(entry).build()), diagnostics);
     let sound = with("- job: {name: build, run: r, image-build-name: debian}\n");
     let layout = sound.sound();
     let without =
         layout.overlay(&[sound.proposal("org/config", "master", BASE)], Scope::ToValidate);
-    let told: Vec<String> =
+    let diagnostics: Vec<String> =
         without.errors_since(&layout).iter().map(ConfigError::short_text).collect();
-    assert_eq!(told, ["The image \"debian\" was not found."]);
+    assert_eq!(diagnostics, ["The image \"debian\" was not found."]);
     let renamed = format!("{BASE}- image: {{name: trixie, type: zuul}}\n");
     let job = "- job: {name: build, run: r, image-build-name: trixie}\n";
     let proposed = [
@@ -239,25 +239,24 @@ fn the_image_that_a_job_builds_is_followed() {
         sound.proposal("org/project", "master", job),
     ];
     assert_eq!(layout.overlay(&proposed, Scope::ToValidate).errors_since(&layout), []);
-    // Of a project that may define none it is no image, whatever its file says.
+    // A project that may not define images defines none, whatever its file contains.
     let own = format!("- image: {{name: trixie, type: zuul}}\n{job}");
     let proposed = [sound.proposal("org/project", "master", &own)];
-    let told = layout.overlay(&proposed, Scope::ToValidate).errors_since(&layout);
-    let told: Vec<String> = told.iter().map(ConfigError::short_text).collect();
-    assert_eq!(told, ["The image \"trixie\" was not found."]);
+    let diagnostics = layout.overlay(&proposed, Scope::ToValidate).errors_since(&layout);
+    let diagnostics: Vec<String> = diagnostics.iter().map(ConfigError::short_text).collect();
+    assert_eq!(diagnostics, ["The image \"trixie\" was not found."]);
 }
 
-/// L1.1: as in Zuul a job that builds an image is listed by the repository that defines the image,
-/// for whichever project: others are told where they list it, and their changes run nothing,
-/// whatever files the job is for.
+/// L1.1: as in Zuul, only the repository that defines an image may list the job that builds it.
+/// Other lists are reported, and their jobs do not run.
 #[test]
 fn only_the_repository_of_an_image_lists_the_job_that_builds_it() {
     let config = format!(
         "{BASE}- image: {{name: debian, type: zuul}}\n- job: {{name: build, run: r, image-build-name: debian, files: ^images/}}\n- project-template: {{name: all, check: {{jobs: [build]}}}}\n"
     );
-    let told = |job: &str| {
+    let diagnostics = |job: &str| {
         format!(
-            "Job {job} builds the image \"debian\" of github.com/org/config, and may only be listed there, not in github.com/org/project"
+            "Job {job} builds the image \"debian\" of project github.com/org/config and can only be listed there, not in github.com/org/project"
         )
     };
     let frozen = |layout: &Layout| {
@@ -274,7 +273,7 @@ fn only_the_repository_of_an_image_lists_the_job_that_builds_it() {
             .sound();
         assert_eq!(frozen(&layout), [""; 0], "{of_config}{own}");
     }
-    // What it lists, which job is told, and what is marked.
+    // The entry, the job that is reported, and the marked text.
     for (own, job, mark) in [
         ("- project: {check: {jobs: [build]}}\n", "build", "build"),
         ("- project: {check: {jobs: [base: {image-build-name: debian}]}}\n", "base", "debian"),
@@ -287,23 +286,23 @@ fn only_the_repository_of_an_image_lists_the_job_that_builds_it() {
         let layout = tenant().file("org/config", &config).file("org/project", own).build();
         assert_eq!(
             (messages(&layout), frozen(&layout)),
-            (vec![told(job)], vec![told(job)]),
+            (vec![diagnostics(job)], vec![diagnostics(job)]),
             "{own}"
         );
         assert_eq!(marked(own, &layout.errors()[0]), mark, "{own}");
         let foreseen =
-            layout.foresee(&[(project("org/project"), vec!["master".into()])], Known::Tenant);
-        assert_eq!(foreseen.found, [], "{own}");
+            layout.foresee(&[(project("org/project"), vec!["master".into()])], Coverage::Tenant);
+        assert_eq!(foreseen.diagnostics, [], "{own}");
     }
-    // What is inherited shows when it is frozen.
+    // Inherited attributes are only checked when the job is frozen.
     let own = "- job: {name: mine, parent: build}\n- project: {check: {jobs: [mine]}}\n";
     let layout = tenant().file("org/config", &config).file("org/project", own).sound();
-    assert_eq!(frozen(&layout), [told("mine")]);
+    assert_eq!(frozen(&layout), [diagnostics("mine")]);
 }
 
-/// L1.1, Z6.6: a list is looked at again when a change has the job build another image.
+/// L1.1, Z6.6: a change of the image that a job builds is checked against existing lists.
 #[test]
-fn who_has_a_job_build_another_image_is_told_of_its_lists() {
+fn changing_the_image_of_a_job_is_checked_against_its_lists() {
     let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{org/project: {include-provider-config: true}}, org/project1]\n";
     let tenant = tenant_of(main)
         .file("org/config", &format!("{BASE}- image: {{name: trixie, type: zuul}}\n"))
@@ -316,20 +315,19 @@ fn who_has_a_job_build_another_image_is_told_of_its_lists() {
     let another = "- job: {name: build, run: r, image-build-name: trixie}\n";
     let overlay =
         layout.overlay(&[tenant.proposal("org/project1", "master", another)], Scope::UntrustedOnly);
-    let told: Vec<String> =
+    let diagnostics: Vec<String> =
         overlay.errors_since(&layout).iter().map(ConfigError::short_text).collect();
     assert_eq!(
-        told,
+        diagnostics,
         [
-            "Job build builds the image \"trixie\" of github.com/org/config, and may only be listed there, not in github.com/org/project"
+            "Job build builds the image \"trixie\" of project github.com/org/config and can only be listed there, not in github.com/org/project"
         ]
     );
 }
 
-/// X10, X12, Z4.8, Z6.6: a stanza is told everything that its repository may not say, not the first
-/// of it.
+/// X10, X12, Z4.8, Z6.6: all disallowed attributes of a stanza are reported, not just the first.
 #[test]
-fn everything_that_a_repository_may_not_say_is_told() {
+fn every_disallowed_attribute_of_a_repository_is_reported() {
     let rows: [(&str, &[&str]); 3] = [
         (
             "- job: {name: a, parent: null, run: r, type: reporter, auth: {swift: [{container: logs}]}}\n",
@@ -354,18 +352,21 @@ fn everything_that_a_repository_may_not_say_is_told() {
     ];
     for (text, expected) in rows {
         let layout = tenant().file("org/config", BASE).file("org/project", text).build();
-        let told = messages(&layout);
-        assert_eq!(told.len(), expected.len(), "{text}: {told:#?}");
+        let diagnostics = messages(&layout);
+        assert_eq!(diagnostics.len(), expected.len(), "{text}: {diagnostics:#?}");
         assert!(
-            told.iter().zip(expected).all(|(told, words)| told.starts_with(words)),
-            "{text}: {told:#?}"
+            diagnostics
+                .iter()
+                .zip(expected)
+                .all(|(diagnostics, words)| diagnostics.starts_with(words)),
+            "{text}: {diagnostics:#?}"
         );
     }
 }
 
-/// Z2.2: every connection that a tenant may not use is told, where the pipeline names it.
+/// Z2.2: every disallowed connection is reported where the pipeline names it.
 #[test]
-fn every_connection_that_a_pipeline_may_not_use_is_told() {
+fn every_disallowed_connection_of_a_pipeline_is_reported() {
     let main = "- tenant:\n    name: one\n    allowed-triggers: [timer]\n    allowed-reporters: [github]\n    source: {github: {config-projects: [org/config]}}\n";
     let text = "- pipeline:
     name: p
@@ -382,12 +383,12 @@ fn every_connection_that_a_pipeline_may_not_use_is_told() {
       smtp: {}
 ";
     let layout = tenant_of(main).file("org/config", text).build();
-    let told: Vec<(String, String)> =
+    let diagnostics: Vec<(String, String)> =
         layout.errors().iter().map(|error| (marked(text, error), error.short_text())).collect();
-    let told: Vec<(&str, &str)> =
-        told.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
+    let diagnostics: Vec<(&str, &str)> =
+        diagnostics.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
     assert_eq!(
-        told,
+        diagnostics,
         [
             ("gerrit", "Unknown trigger: tenant one may not use connection \"gerrit\""),
             ("github", "Unknown trigger: tenant one may not use connection \"github\""),
@@ -397,9 +398,9 @@ fn every_connection_that_a_pipeline_may_not_use_is_told() {
     assert!(layout.pipelines().is_empty());
 }
 
-/// J07, J10, Z4.1: every attribute that may not be said of a job is told.
+/// J07, J10, Z4.1: every disallowed change of a job's attributes is reported.
 #[test]
-fn every_attribute_that_may_not_be_changed_is_told() {
+fn every_disallowed_attribute_change_is_reported() {
     let rows: [(&str, &str, &[&str]); 4] = [
         (
             "final: true",
@@ -414,25 +415,25 @@ fn every_attribute_that_may_not_be_changed_is_told() {
             "attribute-control: {tags: {final: true}, voting: {final: true}}",
             "tags: [x], voting: false, timeout: 3",
             &[
-                "Unable to modify job test attribute tags: it is final by attribute-control",
-                "Unable to modify job test attribute voting: it is final by attribute-control",
+                "Unable to modify job test attribute tags: attribute-control makes it final",
+                "Unable to modify job test attribute voting: attribute-control makes it final",
             ],
         ),
-        // Of one attribute one reason is enough.
+        // One reason per attribute is enough.
         (
             "final: true, attribute-control: {vars: {final: true}, tags: {final: true}}",
             "vars: {a: 1}, tags: [x]",
             &[
                 "Unable to modify final job test attribute vars",
-                "Unable to modify job test attribute tags: it is final by attribute-control",
+                "Unable to modify job test attribute tags: attribute-control makes it final",
             ],
         ),
         (
             "protected: true",
             "protected: false, run: own",
             &[
-                "Unable to modify job test attribute run: test of github.com/org/config is a protected job in a different project",
-                "Unable to reset protected attribute of job test: test of github.com/org/config is protected and stays so",
+                "Unable to modify job test attribute run: test is a protected job of a different project, github.com/org/config",
+                "Unable to reset protected attribute of job test: test of github.com/org/config is protected, and that can not be undone",
             ],
         ),
     ];
@@ -441,15 +442,16 @@ fn every_attribute_that_may_not_be_changed_is_told() {
             .file("org/config", &format!("{BASE}- job: {{name: test, run: r, {barrier}}}\n"))
             .file("org/project", &format!("- project: {{check: {{jobs: [test: {{{entry}}}]}}}}\n"))
             .sound();
-        let told: Vec<String> = not_frozen(&layout).iter().map(ConfigError::short_text).collect();
-        assert_eq!(told, expected, "{barrier}");
+        let diagnostics: Vec<String> =
+            not_frozen(&layout).iter().map(ConfigError::short_text).collect();
+        assert_eq!(diagnostics, expected, "{barrier}");
     }
 }
 
-/// Z4.3: of jobs that wait for each other in a circle the circle is told, in order and where one
-/// waits for the next; of several each, and not what only waits for one.
+/// Z4.3: each cycle of job dependencies is reported in order, at one of its dependencies. Jobs that
+/// only depend on a cycle are not.
 #[test]
-fn circles_of_jobs_are_told_themselves() {
+fn every_cycle_of_job_dependencies_is_reported() {
     let names = ["after", "c", "d", "b", "u", "v", "alone"];
     let jobs: String =
         names.iter().map(|name| format!("- job: {{name: {name}, run: r}}\n")).collect();
@@ -467,14 +469,14 @@ fn circles_of_jobs_are_told_themselves() {
     let layout =
         tenant().file("org/config", &format!("{BASE}{jobs}")).file("org/project", list).sound();
     let found = not_frozen(&layout);
-    let told: Vec<(u32, String, String)> = found
+    let diagnostics: Vec<(u32, String, String)> = found
         .iter()
         .map(|error| {
-            (error.problem.start.line(), marked(list, error), error.problem.message.clone())
+            (error.diagnostic.start.line(), marked(list, error), error.diagnostic.message.clone())
         })
         .collect();
     assert_eq!(
-        told,
+        diagnostics,
         [
             (5, "d".to_owned(), "Dependency cycle detected in job c: c → d → b → c".to_owned()),
             (9, "u".to_owned(), "Dependency cycle detected in job v: v → u → v".to_owned()),
@@ -482,9 +484,10 @@ fn circles_of_jobs_are_told_themselves() {
     );
 }
 
-/// C08, C09, C02: whatever is there and could not be read is not called missing where it is named.
+/// C08, C09, C02: a reference to an object that exists but could not be read is not reported as
+/// missing.
 #[test]
-fn what_could_not_be_read_is_not_called_missing() {
+fn unreadable_objects_are_not_reported_as_missing() {
     let rows = [
         (
             "nodeset",
@@ -505,20 +508,20 @@ fn what_could_not_be_read_is_not_called_missing() {
             .build();
         let of_user: Vec<&ConfigError> =
             layout.errors().iter().filter(|error| error.project.name() == "org/project").collect();
-        let told: Vec<String> = of_user.iter().map(|error| error.short_text()).collect();
+        let diagnostics: Vec<String> = of_user.iter().map(|error| error.short_text()).collect();
         let place = "github.com/org/config@master: zuul.d/b.yaml";
         assert_eq!(
-            told,
+            diagnostics,
             [format!("The {kind} x could not be read: its definition has a mistake ({place})")]
         );
-        assert!(layout.errors().len() > of_user.len(), "what is wrong with it is told as well");
+        assert!(layout.errors().len() > of_user.len(), "its own errors are reported as well");
     }
 }
 
-/// L3.2, L3.8: what an image, flavor, label or section with a mistake would bear is not called
-/// missing by what nodes are made of.
+/// L3.2, L3.8: a reference to an invalid image, flavor, label or section is not reported as
+/// missing.
 #[test]
-fn what_nodes_are_made_of_and_could_not_be_read_is_not_called_missing() {
+fn invalid_node_objects_are_not_reported_as_missing() {
     let rows = [
         ("section", "{name: x, connection: null, bogus: 1}", "- provider: {name: p, section: x}\n"),
         ("section", "{name: x, connection: null, bogus: 1}", "- section: {name: s, parent: x}\n"),
@@ -532,28 +535,29 @@ fn what_nodes_are_made_of_and_could_not_be_read_is_not_called_missing() {
             .at("org/config", "master", "zuul.d/b.yaml", user)
             .build();
         let of_user = errors(&layout).into_iter().filter(|error| error.path == "zuul.d/b.yaml");
-        let told: Vec<String> = of_user.map(|error| error.short_text()).collect();
+        let diagnostics: Vec<String> = of_user.map(|error| error.short_text()).collect();
         let place = "github.com/org/config@master: zuul.d/a.yaml";
         assert_eq!(
-            told,
+            diagnostics,
             [format!("The {kind} x could not be read: its definition has a mistake ({place})")],
             "{user}"
         );
     }
 }
 
-/// L3.2, L3.8, Z6.6: what objects with mistakes name of others is followed all the same, as merged
-/// and as proposed; nothing is made of them.
+/// L3.2, L3.8, Z6.6: references of invalid objects are resolved too, both merged and proposed ones.
 #[test]
-fn what_objects_with_mistakes_name_is_followed() {
+fn references_of_invalid_objects_are_resolved() {
     let text = "
 - section: {name: s, connection: nowhere, parent: gone, labels: [none], bogus: 1}
 - provider: {name: p, section: missing, images: [none], bogus: 1}
 - label: {name: l, image: none, flavor: none, bogus: 1}
 ";
     let names = |errors: &[ConfigError]| -> Vec<String> {
-        let missing = errors.iter().filter(|error| error.problem.kind == ProblemKind::UnknownName);
-        let mut names: Vec<String> = missing.map(|error| error.problem.message.clone()).collect();
+        let missing =
+            errors.iter().filter(|error| error.diagnostic.kind == DiagnosticKind::UnknownName);
+        let mut names: Vec<String> =
+            missing.map(|error| error.diagnostic.message.clone()).collect();
         names.sort();
         names
     };
@@ -577,11 +581,10 @@ fn what_objects_with_mistakes_name_is_followed() {
     assert_eq!(names(mended.errors()), Vec::<String>::new());
 }
 
-/// L3.2: a label is told to have no image where nobody names one for it; where it names one that
-/// nothing bears, or bears the name of one with a mistake, that is told, and nothing that only
-/// follows from it.
+/// L3.2: a label without an image is reported. If its image is missing or invalid, only that is
+/// reported.
 #[test]
-fn a_label_whose_image_has_a_mistake_is_told_nothing_besides() {
+fn an_invalid_image_yields_no_further_diagnostic_for_its_label() {
     let warnings = |image: &str, label: &str| -> Vec<String> {
         let text = format!(
             "- image: {{name: debian, type: {image}}}\n- flavor: {{name: f}}\n- label: {{{label}, flavor: f}}\n- section: {{name: s, connection: ec2}}\n- provider: {{name: p, section: s, labels: [{{name: debian}}, {{name: other}}]}}\n- label: {{name: {}, image: debian, flavor: f}}\n",
@@ -592,18 +595,19 @@ fn a_label_whose_image_has_a_mistake_is_told_nothing_besides() {
             layout.errors().iter().filter(|error| error.short_text().contains("declines requests"));
         warnings.map(|error| error.short_text()).collect()
     };
-    let told = ["The label \"other\" has no image here, so this provider declines requests for it"
-        .to_owned()];
-    assert_eq!(warnings("zuul", "name: other"), told);
+    let diagnostics =
+        ["The label \"other\" has no image here, so this provider declines requests for it"
+            .to_owned()];
+    assert_eq!(warnings("zuul", "name: other"), diagnostics);
     assert_eq!(warnings("zuul", "name: other, image: gone"), [""; 0]);
     assert_eq!(warnings("zuul", "name: debian"), [""; 0]);
-    // Its own name is that of the image, which could not be read.
+    // The label has the name of the image that could not be read.
     assert_eq!(warnings("zool", "name: debian"), [""; 0]);
 }
 
-/// L3.3: one name is given once in a file, and once in the files of a branch, whatever both say.
+/// L3.3: a name may be defined once per file and once per branch, whatever the definitions contain.
 #[test]
-fn an_object_is_not_given_twice_in_one_branch() {
+fn an_object_is_defined_once_per_branch() {
     let rows = [
         ("image", "{name: x, type: cloud}"),
         ("flavor", "{name: x}"),
@@ -621,20 +625,22 @@ fn an_object_is_not_given_twice_in_one_branch() {
         for (tenant, path) in [(one_file, ".zuul.yaml"), (two_files, "zuul.d/a.yaml")] {
             let layout = tenant.build();
             let found = errors(&layout);
-            let told: Vec<(u32, String)> = found
+            let diagnostics: Vec<(u32, String)> = found
                 .iter()
-                .map(|error| (error.problem.start.line(), error.short_text()))
+                .map(|error| (error.diagnostic.start.line(), error.short_text()))
                 .collect();
-            assert_eq!(told, [(3, format!("The {kind} \"x\" is already defined in {path}"))]);
-            assert_eq!(found[0].problem.kind, ProblemKind::Duplicate);
+            assert_eq!(
+                diagnostics,
+                [(3, format!("The {kind} \"x\" is already defined in {path}"))]
+            );
+            assert_eq!(found[0].diagnostic.kind, DiagnosticKind::Duplicate);
         }
     }
 }
 
-/// C02, C08: what is there and may not stand, for a mistake that is none of shape, is not called
-/// missing where it is named.
+/// C02, C08: a reference to an object that is not allowed is not reported as missing.
 #[test]
-fn what_may_not_stand_is_not_called_missing() {
+fn disallowed_objects_are_not_reported_as_missing() {
     let rows = [
         (
             "org/config",
@@ -663,16 +669,16 @@ fn what_may_not_stand_is_not_called_missing() {
             .build();
         let of_user: Vec<&ConfigError> =
             layout.errors().iter().filter(|error| error.project.name() == "org/project").collect();
-        let told: Vec<String> = of_user.iter().map(|error| error.short_text()).collect();
+        let diagnostics: Vec<String> = of_user.iter().map(|error| error.short_text()).collect();
         let place = format!("github.com/{home}@master: zuul.d/b.yaml");
         assert_eq!(
-            told,
+            diagnostics,
             [format!("The {kind} x does not count: its definition has a mistake ({place})")]
         );
         assert_eq!(
             layout.errors().len(),
             2,
-            "what is wrong with it is told as well: {:#?}",
+            "its own errors are reported as well: {:#?}",
             layout.errors()
         );
     }

@@ -1,17 +1,17 @@
-//! What changes would be told when their jobs are frozen, found before there is one.
+//! Diagnostics of freezing jobs, predicted before there is a change.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
 use common::{BASE, project, tenant};
-use sluice_config::{Known, Layout};
+use sluice_config::{Coverage, Layout};
 
-/// Returns what is foreseen of `org/project` on branches, a line each.
-fn foreseen(layout: &Layout, branches: &[&str], known: Known) -> Vec<String> {
+/// Returns the predicted diagnostics of `org/project` on branches, one line each.
+fn foreseen(layout: &Layout, branches: &[&str], known: Coverage) -> Vec<String> {
     let branches = branches.iter().map(|branch| (*branch).into()).collect();
-    let found = layout.foresee(&[(project("org/project"), branches)], known).found;
+    let found = layout.foresee(&[(project("org/project"), branches)], known).diagnostics;
     let line = |error: &sluice_config::ConfigError| {
-        let problem = &error.problem;
+        let problem = &error.diagnostic;
         format!(
             "{}@{}:{} {}: {}",
             error.project.name(),
@@ -24,10 +24,10 @@ fn foreseen(layout: &Layout, branches: &[&str], known: Known) -> Vec<String> {
     found.iter().map(line).collect()
 }
 
-/// Z6.6, Z4.7, J07, J08, J10: whatever keeps jobs from being frozen is known before there is a
-/// change, at its place, once.
+/// Z6.6, Z4.7, J07, J08, J10: everything that prevents jobs from being frozen is predicted at its
+/// place, once.
 #[test]
-fn what_can_not_be_frozen_is_foreseen() {
+fn freezing_errors_are_predicted() {
     let jobs = "
 - job: {name: shut, final: true, run: r}
 - job: {name: parent, abstract: true, run: r}
@@ -55,18 +55,18 @@ fn what_can_not_be_frozen_is_foreseen() {
             ],
         ),
         ("open: {jobs: [reviewed]}", &[]),
-        // Whoever spoke last is told.
+        // The last definition that set the attribute is marked.
         (
             "check: {jobs: [slow: {timeout: 60}]}",
             &[
-                "org/project@master:1 error: The job \"slow\" has a pre-timeout of 90 seconds, which may be at most its timeout of 60",
+                "org/project@master:1 error: The job \"slow\" has a pre-timeout of 90 seconds, which exceeds its timeout of  seconds60",
             ],
         ),
         (
             "check: {jobs: [unit: {dependencies: [shut]}]}",
             &["org/project@master:1 error: Job unit depends on shut which was not run."],
         ),
-        // One mistake is told once: the job that waits for a broken one is not another.
+        // A job that depends on a broken one yields no diagnostic of its own.
         (
             "check: {jobs: [parent, unit: {dependencies: [parent]}]}",
             &["org/project@master:1 error: Job parent is abstract and may not be directly run"],
@@ -74,7 +74,7 @@ fn what_can_not_be_frozen_is_foreseen() {
         (
             "open: {jobs: [secretive]}",
             &[
-                "org/project@master:1 error: Pipeline open does not allow jobs with secrets, but secretive has some",
+                "org/project@master:1 error: Pipeline open does not allow jobs with secrets, but secretive uses secrets",
             ],
         ),
     ];
@@ -83,14 +83,13 @@ fn what_can_not_be_frozen_is_foreseen() {
             .file("org/config", &format!("{BASE}{jobs}"))
             .file("org/project", &format!("- project: {{{lists}}}"))
             .sound();
-        assert_eq!(foreseen(&layout, &["master"], Known::Tenant), expected, "{lists}");
+        assert_eq!(foreseen(&layout, &["master"], Coverage::Tenant), expected, "{lists}");
     }
 }
 
-/// Z6.6, C08, C09, C11: what the layout tells by itself is not told again, and what depends on it
-/// is not told at all.
+/// Z6.6, C08, C09, C11: diagnostics of the layout and their consequences are not repeated.
 #[test]
-fn what_is_told_already_is_not_told_again() {
+fn diagnostics_of_the_layout_are_not_repeated() {
     let jobs = "
 - job: {name: shut, final: true, run: r}
 - nodeset: {name: one, alternatives: [two]}
@@ -121,29 +120,29 @@ fn what_is_told_already_is_not_told_again() {
             .file("org/project", &file)
             .build();
         assert!(!layout.errors().is_empty(), "{job}");
-        assert_eq!(foreseen(&layout, &["master"], Known::Tenant), Vec::<String>::new(), "{job}");
+        assert_eq!(foreseen(&layout, &["master"], Coverage::Tenant), Vec::<String>::new(), "{job}");
     }
 }
 
-/// Z4.2: a job that inherits from one without a definition for a branch does not run there; who
-/// reads the file does not see it.
+/// Z4.2: a job whose parent has no definition for a branch does not run there, which is not visible
+/// in its file.
 #[test]
-fn a_branch_without_the_parent_is_named() {
+fn a_branch_without_the_parent_job_is_reported() {
     let layout = tenant()
         .branches("org/project", &["master", "stable"])
         .branches("org/project1", &["main", "old"])
         .file("org/config", &format!("{BASE}- job: {{name: unit, parent: lib}}\n- project: {{name: org/project, check: {{jobs: [unit, late]}}}}\n- job: {{name: late, branches: master, run: r}}\n"))
         .at("org/project1", "main", ".zuul.yaml", "- job: {name: lib, branches: [stable], run: r}\n")
         .sound();
-    let told = "Job unit does not run: no definition of lib, which it inherits from, is for this branch (for master)";
-    let found = foreseen(&layout, &["master", "stable"], Known::Tenant);
-    // A job of its own that is for some branches only is meant so.
-    assert_eq!(found, [format!("org/config@master:19 warning: {told}")]);
+    let diagnostics = "Job unit does not run: no definition of lib, which it inherits from, matches this branch (for master)";
+    let found = foreseen(&layout, &["master", "stable"], Coverage::Tenant);
+    // A job restricted to some branches does so on purpose.
+    assert_eq!(found, [format!("org/config@master:19 warning: {diagnostics}")]);
 }
 
-/// Z6.6: of one repository alone, what other repositories may say is no mistake.
+/// Z6.6: when only one repository is checked, references to other repositories are not errors.
 #[test]
-fn what_others_may_define_is_no_mistake() {
+fn references_to_other_repositories_are_not_errors() {
     let own = "
 - job: {name: unit, parent: elsewhere, nodeset: big, secrets: [key], image-build-name: disk, run: r}
 - job: {name: only, allowed-projects: [somebody], run: r}
@@ -154,7 +153,7 @@ fn what_others_may_define_is_no_mistake() {
     somewhere: {jobs: [unit: {dependencies: [only]}, parent]}
 ";
     let layout = tenant().file("org/project", own).build();
-    let found = foreseen(&layout, &["master"], Known::Repository);
+    let found = foreseen(&layout, &["master"], Coverage::Repository);
     assert_eq!(
         found,
         [
@@ -164,13 +163,14 @@ fn what_others_may_define_is_no_mistake() {
     );
 }
 
-/// Z4.9: jobs that would run the playbook of their name are told, so that somebody may look for it.
+/// Z4.9: jobs that would run the playbook of their own name are listed, so that the file can be
+/// checked.
 #[test]
-fn jobs_without_a_run_are_told() {
+fn jobs_without_run_are_listed() {
     let own = "- job: {name: own}\n- project: {check: {jobs: [own, base]}}\n";
     let layout = tenant().file("org/config", BASE).file("org/project", own).sound();
     let foreseen =
-        layout.foresee(&[(project("org/project"), vec!["master".into()])], Known::Tenant);
+        layout.foresee(&[(project("org/project"), vec!["master".into()])], Coverage::Tenant);
     let names: Vec<&str> = foreseen.implied.iter().map(|job| job.name.as_str()).collect();
     assert_eq!((names, foreseen.untried), (vec!["base", "own"], 0));
 }

@@ -85,9 +85,10 @@ fn a_stanza_of_one_branch_holds_for_that_branch() {
     assert!(freeze(&layout, "stable").jobs.is_empty());
 }
 
-/// J18: a pragma frees a job of its branch, and not what is said of the project beside it.
+/// J18: a pragma removes the implied branch of a job, but not that of a project stanza in the same
+/// file.
 #[test]
-fn a_pragma_takes_the_implied_branch_of_a_job_away() {
+fn a_pragma_removes_the_implied_branch_of_a_job() {
     let list = "- project: {check: {jobs: [everywhere]}}\n";
     let file = format!(
         "- pragma: {{implied-branch-matchers: false}}\n- job: {{name: everywhere, run: r}}\n{list}"
@@ -100,9 +101,9 @@ fn a_pragma_takes_the_implied_branch_of_a_job_away() {
     assert!(freeze(&with(""), "stable").jobs.is_empty());
 }
 
-/// J05, J06
+/// J05, J06: irrelevant files
 #[test]
-fn irrelevant_files_keep_a_job_from_running() {
+fn changes_to_irrelevant_files_only_do_not_run_a_job() {
     let text = "
 - job: {name: test, run: r, irrelevant-files: [^README$, ^docs/]}
 - job: {name: reset, parent: test, irrelevant-files: !override []}
@@ -123,9 +124,9 @@ fn irrelevant_files_keep_a_job_from_running() {
     assert_eq!(run(&["src"]), "test reset other");
 }
 
-/// J05: what touches no file at all, as an empty commit, is not held against files.
+/// J05: file matchers do not apply to a change without files, such as an empty commit.
 #[test]
-fn filters_of_files_count_only_where_files_are_touched() {
+fn file_matchers_apply_only_to_changes_with_files() {
     let text = "
 - job: {name: code, run: r, files: ^src/}
 - job: {name: checks, run: r, irrelevant-files: ^docs/}
@@ -134,7 +135,7 @@ fn filters_of_files_count_only_where_files_are_touched() {
 ";
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
     let org_project = project("org/project");
-    // The files that are touched, and the jobs that run.
+    // The touched files, and the jobs that run.
     let rows: [(&[&str], &[&str]); 6] = [
         (&[], &["code", "checks", "rest"]),
         (&["/COMMIT_MSG"], &["code", "checks", "rest"]),
@@ -152,7 +153,7 @@ fn filters_of_files_count_only_where_files_are_touched() {
     }
 }
 
-/// J07, J10: who runs it and after which review is part of how a job runs.
+/// J07, J10: the nodes and the required review are among the attributes that may not change.
 #[test]
 fn a_final_job_is_not_modified() {
     let text = "- job: {name: test, final: true, run: r}\n";
@@ -169,7 +170,7 @@ fn a_final_job_is_not_modified() {
         };
         assert!(with("final").contains("Unable to modify final job"), "{}", with("final"));
         assert!(
-            with("protected").contains("is a protected job in a different project"),
+            with("protected").contains("is a protected job of a different project"),
             "{}",
             with("protected")
         );
@@ -181,7 +182,7 @@ fn a_final_job_is_not_modified() {
     assert!(!freeze(&harmless, "master").jobs[0].voting, "J14");
 }
 
-/// J08
+/// J08: abstract jobs
 #[test]
 fn an_abstract_job_is_not_run() {
     let layout = tenant()
@@ -194,8 +195,7 @@ fn an_abstract_job_is_not_run() {
     assert_eq!(names(&freeze(&tenant().file("org/config", &child).sound(), "master")), ["test"]);
 }
 
-/// J08: neither a variant nor an entry of a list makes an abstract job one that runs; only a child
-/// is one.
+/// J08: only a child of an abstract job can run, not a variant or a list's entry.
 #[test]
 fn an_abstract_job_stays_abstract_until_something_inherits_from_it() {
     let with = |more: &str, entry: &str| {
@@ -224,12 +224,14 @@ fn a_child_of_an_intermediate_job_is_abstract() {
     let layout = tenant().file("org/config", &text).build();
     assert_eq!(
         messages(&layout),
-        ["The job \"top\" is intermediate, and \"test\" is not abstract"]
+        [
+            "The job \"top\" is intermediate and only abstract jobs can inherit from it, but \"test\" is not abstract"
+        ]
     );
     assert!(refusal(&layout).contains("is not abstract"));
 }
 
-/// J10
+/// J10: protected jobs
 #[test]
 fn a_protected_job_has_children_in_its_own_project_only() {
     let layout = tenant()
@@ -240,18 +242,17 @@ fn a_protected_job_has_children_in_its_own_project_only() {
             "- job: {name: test, parent: guarded}\n- project: {check: {jobs: [test]}}",
         )
         .build();
-    let told = "The job \"guarded\" of github.com/org/project1 is a protected job in a different project and can not act as a parent";
-    assert_eq!(messages(&layout), [told]);
+    let diagnostics = "The job \"guarded\" is protected in project github.com/org/project1, so jobs in other projects can not inherit from it";
+    assert_eq!(messages(&layout), [diagnostics]);
     assert!(
-        refusal(&layout).contains("is a protected job in a different project"),
+        refusal(&layout).contains("is a protected job of a different project"),
         "{}",
         refusal(&layout)
     );
 }
 
-/// J10: no way leads around it: not through a job between that is not protected, not through a list
-/// of another project, and what is protected once stays so. What does not decide how the job runs
-/// may still be said in a list.
+/// J10: the protection cannot be avoided by an unprotected job in between or by another project's
+/// list, and cannot be removed. Attributes that do not affect the run may be set in a list.
 #[test]
 fn a_protected_job_is_changed_in_its_own_project_only() {
     let guarded =
@@ -264,7 +265,7 @@ fn a_protected_job_is_changed_in_its_own_project_only() {
             .sound()
     };
     let list = |entry: &str| format!("- project: {{check: {{jobs: [{entry}]}}}}\n");
-    let different = "guarded of github.com/org/project1 is a protected job in a different project";
+    let different = "guarded is a protected job of a different project, github.com/org/project1";
     let child = format!("- job: {{name: test, parent: middle, run: own}}\n{}", list("test"));
     let rows = [
         (child, format!("Job test of github.com/org/project can not inherit from middle: {different}")),
@@ -273,19 +274,19 @@ fn a_protected_job_is_changed_in_its_own_project_only() {
         (list("{guarded: {protected: true}}, {guarded: {run: own}}"), String::new()),
         (
             list("guarded: {protected: false}"),
-            "Unable to reset protected attribute of job guarded: guarded of github.com/org/project1 is protected and stays so"
+            "Unable to reset protected attribute of job guarded: guarded of github.com/org/project1 is protected, and that can not be undone"
                 .to_owned(),
         ),
     ];
-    for (own, told) in rows {
+    for (own, diagnostics) in rows {
         let refused = refusal(&with("", &own));
-        match told.is_empty() {
-            // Who says that it is protected as well does not take it over.
+        match diagnostics.is_empty() {
+            // A variant that sets `protected` too does not take the job over.
             true => assert!(
                 refused.contains(&format!("attribute run: {different}")),
                 "{own}: {refused}"
             ),
-            false => assert_eq!(refused, told, "{own}"),
+            false => assert_eq!(refused, diagnostics, "{own}"),
         }
     }
     let reset = with("- job: {name: open, parent: guarded, protected: false}\n", &list("open"));
@@ -298,18 +299,18 @@ fn a_protected_job_is_changed_in_its_own_project_only() {
     assert!(!harmless.jobs[0].voting);
 }
 
-/// Z4.2, C11, J09, J10: which definitions of a parent apply is known when a job is frozen, so a
-/// child is refused at load only where no definition of its parent lets it be.
+/// Z4.2, C11, J09, J10: which definitions of a parent apply is only known at freezing. A child is
+/// refused at load only if every definition of its parent refuses it.
 #[test]
-fn one_definition_of_a_parent_that_lets_children_be_is_enough_at_load() {
+fn a_child_is_accepted_at_load_if_any_definition_of_its_parent_allows_it() {
     let child = "- job: {name: test, parent: top, run: own}\n- project: {check: {jobs: [test]}}\n";
     let rows = [
         ("final: true", "is final and can not act as a parent"),
         ("intermediate: true, abstract: true", "is not abstract"),
-        ("protected: true", "is a protected job in a different project"),
-        ("auth: {secrets: []}", "keeps its credentials to itself"),
+        ("protected: true", "is a protected job of a different project"),
+        ("auth: {secrets: []}", "does not share its credentials with children"),
     ];
-    for (barrier, told) in rows {
+    for (barrier, diagnostics) in rows {
         let with = |first: &str| {
             let text = format!(
                 "- job: {{name: top, run: r{first}}}\n- job: {{name: top, branches: stable, {barrier}}}\n"
@@ -324,14 +325,14 @@ fn one_definition_of_a_parent_that_lets_children_be_is_enough_at_load() {
         );
         let name = project("org/project");
         let refused = some.freeze(&FreezeInput::change("check", &name, "stable")).unwrap_err();
-        assert!(refused[0].short_text().contains(told), "{barrier}: {refused:?}");
+        assert!(refused[0].short_text().contains(diagnostics), "{barrier}: {refused:?}");
         let all = messages(&with(&format!(", {barrier}")));
-        assert!(all.len() == 1 && all[0].contains(told), "{barrier}: {all:?}");
+        assert!(all.len() == 1 && all[0].contains(diagnostics), "{barrier}: {all:?}");
     }
 }
 
-/// X10, Z4.1: a job that names itself as its parent inherits from nothing, as a base job would: it
-/// is told at load, and does not run, also where an earlier definition of its name is sound.
+/// X10, Z4.1: a job that names itself as parent is refused at load and does not run, even if an
+/// earlier definition of its name is valid.
 #[test]
 fn a_job_is_not_its_own_parent() {
     let list = "- project: {check: {jobs: [loop]}}\n";
@@ -341,9 +342,9 @@ fn a_job_is_not_its_own_parent() {
             .file("org/config", BASE)
             .file("org/project", &format!("{before}{own}{list}"))
             .build();
-        let told = "Dependency cycle detected in the parents of job loop: loop → loop";
-        assert_eq!(messages(&layout), [told]);
-        assert_eq!(refusal(&layout), told);
+        let diagnostics = "Dependency cycle detected in the parents of job loop: loop → loop";
+        assert_eq!(messages(&layout), [diagnostics]);
+        assert_eq!(refusal(&layout), diagnostics);
     }
     let circle = "- job: {name: loop, parent: back, run: r}\n- job: {name: back, parent: loop}\n";
     let layout =
@@ -354,13 +355,13 @@ fn a_job_is_not_its_own_parent() {
     );
 }
 
-/// J13: whatever leaves out the job that another one waits for: softly it is forgotten, hard it is
-/// told in Zuul's words and nothing runs.
+/// J13: if a dependency does not run, a soft one is dropped. A hard one is reported in Zuul's
+/// words, and nothing runs.
 #[test]
 fn a_soft_dependency_is_dropped_and_a_hard_one_refused() {
     let org_project = project("org/project");
     let files = ["README".to_owned()];
-    // What is said of the job, and of its entry.
+    // Attributes of the job and of its entry.
     for (job, entry) in [
         ("files: ^src/", "voting: true"),
         ("irrelevant-files: ^README", "voting: true"),
@@ -385,8 +386,12 @@ fn a_soft_dependency_is_dropped_and_a_hard_one_refused() {
             "{job} {entry}"
         );
         let errors = with(false).unwrap_err();
-        let told: Vec<String> = errors.iter().map(|error| error.short_text()).collect();
-        assert_eq!(told, ["Job deploy depends on build which was not run."], "{job} {entry}");
+        let diagnostics: Vec<String> = errors.iter().map(|error| error.short_text()).collect();
+        assert_eq!(
+            diagnostics,
+            ["Job deploy depends on build which was not run."],
+            "{job} {entry}"
+        );
     }
 }
 
@@ -430,14 +435,14 @@ fn a_job_whose_definition_the_change_edits_runs() {
     );
 }
 
-/// Z4.7, J05, J07, J17: what a job may not is told where it would run: where its files are touched,
-/// or where the change defines it otherwise. What may not be said of it is told in any case.
+/// Z4.7, J05, J07, J17: an error of a job is reported only where the job would run: if its files
+/// match, or the change edits it. A disallowed attribute is always reported.
 #[test]
-fn a_job_that_may_not_run_keeps_nobody_from_running_where_its_files_are_not_touched() {
+fn a_disallowed_job_does_not_block_changes_that_do_not_match_its_files() {
     let open =
         "- pipeline: {name: open, manager: independent, post-review: true, allow-secrets: false}\n";
     let name = project("org/project");
-    for (said, pipeline, told) in [
+    for (said, pipeline, diagnostics) in [
         ("abstract: true", "check", "Job own is abstract and may not be directly run"),
         (
             "allowed-projects: [org/project1]",
@@ -452,7 +457,7 @@ fn a_job_that_may_not_run_keeps_nobody_from_running_where_its_files_are_not_touc
         (
             "secrets: [key]",
             "open",
-            "Pipeline open does not allow jobs with secrets, but own has some",
+            "Pipeline open does not allow jobs with secrets, but own uses secrets",
         ),
     ] {
         let own = format!(
@@ -473,7 +478,10 @@ fn a_job_that_may_not_run_keeps_nobody_from_running_where_its_files_are_not_touc
         };
         assert_eq!(found(&layout, None, "README"), "runs other", "{said}");
         let refused = found(&layout, None, "src/a");
-        assert!(refused.starts_with(told) && refused.lines().count() == 1, "{said}: {refused}");
+        assert!(
+            refused.starts_with(diagnostics) && refused.lines().count() == 1,
+            "{said}: {refused}"
+        );
         let edited = |from: &str, to: &str| {
             let proposal = tenant.proposal("org/project", "master", &own.replace(from, to));
             found(&layout.overlay(&[proposal], Scope::UntrustedOnly), Some(&layout), ".zuul.yaml")
@@ -493,9 +501,9 @@ fn a_job_that_may_not_run_keeps_nobody_from_running_where_its_files_are_not_touc
     assert_eq!(errors[0].short_text(), "Unable to modify final job own attribute timeout");
 }
 
-/// Z4.10: a global job, a variant for stable branches, and a project's entry for files.
+/// Z4.10: a global job, a variant for stable branches, and an entry with files.
 #[test]
-fn the_worked_example_freezes_as_told() {
+fn the_worked_example_freezes_as_documented() {
     let text = "
 - job: {name: python27, nodes: [{name: controller, image: ubuntu-trusty}], run: python27}
 - job: {name: python27, branches: stable/, nodes: [{name: controller, image: ubuntu-lucid}]}
@@ -515,7 +523,7 @@ fn the_worked_example_freezes_as_told() {
     assert_eq!(label("master", "src/a"), None);
 }
 
-/// Z4.9: without `run`, the playbook of the job's name is meant, the nearest that exists.
+/// Z4.9: without `run`, the first existing playbook of the job's name runs.
 #[test]
 fn a_job_without_run_names_candidates() {
     let layout = tenant()
@@ -532,9 +540,9 @@ fn a_job_without_run_names_candidates() {
     assert_eq!(trust, [false, true, true]);
 }
 
-/// Z6.2: a nested tree of jobs is a dependency; templates come before the project's own entries.
+/// Z6.2: a nested job tree becomes dependencies; templates precede the project's own entries.
 #[test]
-fn job_trees_and_templates_are_put_in_line() {
+fn job_trees_and_templates_are_flattened() {
     let text = "
 - job: {name: tarball, run: r}
 - job: {name: pypi-upload, run: r}
@@ -559,8 +567,7 @@ fn job_trees_and_templates_are_put_in_line() {
     );
 }
 
-/// Z6.2: variables of a template are for the pipelines that it has, those of a project for all of
-/// them.
+/// Z6.2: a template's variables apply to its own pipelines, a project's variables to all.
 #[test]
 fn variables_of_a_template_are_for_its_own_pipelines() {
     let text = "
@@ -585,7 +592,7 @@ fn variables_of_a_template_are_for_its_own_pipelines() {
     }
 }
 
-/// Z4.6: a child's roles extend its parent's, and each playbook sees those of its own definition.
+/// Z4.6: a child's roles extend its parent's; each playbook uses those of its own definition.
 #[test]
 fn roles_extend_those_of_the_parent() {
     let layout = tenant()
@@ -600,7 +607,7 @@ fn roles_extend_those_of_the_parent() {
     assert_eq!(roles(&graph.jobs[0].pre_run[1]), ["config", "project1"]);
 }
 
-/// N14: alternatives of alternatives stand in one line.
+/// N14: nested alternatives are flattened.
 #[test]
 fn alternatives_are_flattened() {
     let text = "
@@ -616,9 +623,9 @@ fn alternatives_are_flattened() {
     assert_eq!(labels, ["fast", "faster", "slow"]);
 }
 
-/// Z4.7: which variant contributed what, and which was left out and why.
+/// Z4.7: the trace shows what each variant contributed, and why others did not apply.
 #[test]
-fn a_trace_tells_what_each_definition_said_and_why_others_were_left_out() {
+fn a_trace_shows_what_each_definition_contributed_and_why_others_did_not_apply() {
     let text = "
 - job: {name: unit, run: unit.yaml, timeout: 40}
 - job: {name: unit, branches: stable, voting: false}
@@ -643,11 +650,11 @@ fn a_trace_tells_what_each_definition_said_and_why_others_were_left_out() {
             ),
             format!("  + job unit from org/config@master .zuul.yaml:{line}: timeout, run"),
             format!(
-                "  - job unit from org/config@master .zuul.yaml:{}: left out, its branches do not match master",
+                "  - job unit from org/config@master .zuul.yaml:{}: not applied, its branches do not match master",
                 line + 1
             ),
             format!("  + entry unit from org/config@master .zuul.yaml:{}: attempts", line + 2),
-            "job docs does not run: no file that it is for was touched".to_owned(),
+            "job docs does not run: no changed file matches its \"files\"".to_owned(),
             format!(
                 "  + job base from org/config@master .zuul.yaml:{}: parent, pre-run, post-run",
                 line - 6
@@ -658,10 +665,9 @@ fn a_trace_tells_what_each_definition_said_and_why_others_were_left_out() {
     );
 }
 
-/// Z4.7: what a project says for other branches is told as left out, of jobs that run and of jobs
-/// that it lists there only.
+/// Z4.7: the trace also shows stanzas for other branches.
 #[test]
-fn a_trace_tells_of_stanzas_that_are_for_other_branches() {
+fn a_trace_shows_stanzas_for_other_branches() {
     let text = "
 - job: {name: both, run: r}
 - job: {name: old, run: r}
@@ -671,7 +677,7 @@ fn a_trace_tells_of_stanzas_that_are_for_other_branches() {
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
     let name = project("org/project");
     let (_, trace) = layout.freeze_with_trace(&FreezeInput::change("check", &name, "master"));
-    let told: Vec<(&str, bool, Vec<bool>)> = trace
+    let diagnostics: Vec<(&str, bool, Vec<bool>)> = trace
         .iter()
         .map(|one| {
             (
@@ -681,7 +687,10 @@ fn a_trace_tells_of_stanzas_that_are_for_other_branches() {
             )
         })
         .collect();
-    assert_eq!(told, [("both", true, vec![true, true, true, false]), ("old", false, vec![false])]);
+    assert_eq!(
+        diagnostics,
+        [("both", true, vec![true, true, true, false]), ("old", false, vec![false])]
+    );
     assert_eq!(trace[1].reason.as_deref(), Some("the branches of its stanza do not match master"));
     assert_eq!(trace[0].steps[3].left_out, trace[1].reason);
     let (_, trace) = layout.freeze_with_trace(&FreezeInput::change("check", &name, "stable"));

@@ -1,4 +1,4 @@
-//! Jobs of a kind have their place among those of an item.
+//! Initializer and reporter jobs, and their order among the jobs of an item.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -18,8 +18,7 @@ fn needs(graph: &JobGraph, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Z4.3: nothing of an item runs before its initializers have succeeded, whatever the jobs say
-/// themselves.
+/// Z4.3: no other job runs before the initializers have succeeded, whatever its dependencies.
 #[test]
 fn every_other_job_waits_for_the_initializers() {
     let jobs = "
@@ -34,9 +33,9 @@ fn every_other_job_waits_for_the_initializers() {
     assert_eq!(needs(&graph, "b"), ["a", "first"]);
 }
 
-/// Z4.3
+/// Z4.3: a dependency of an initializer closes a cycle
 #[test]
-fn an_initializer_that_waits_for_another_job_closes_a_circle() {
+fn a_dependency_of_an_initializer_on_another_job_is_a_cycle() {
     let jobs = "
 - job: {name: first, type: initializer, run: r, dependencies: [a]}
 - job: {name: a, run: r}
@@ -48,8 +47,8 @@ fn an_initializer_that_waits_for_another_job_closes_a_circle() {
     assert!(errors[0].short_text().contains("Dependency cycle detected"), "{errors:#?}");
 }
 
-/// Z4.3: a reporter is frozen with the others and marked; it may wait for them, and none of them
-/// waits for it.
+/// Z4.3: a reporter is marked when frozen. It may depend on other jobs, but no job may depend on
+/// it.
 #[test]
 fn a_reporter_is_frozen_apart_from_the_jobs_that_are_reported() {
     let jobs = "
@@ -72,9 +71,9 @@ fn a_reporter_is_frozen_apart_from_the_jobs_that_are_reported() {
     );
 }
 
-/// Z4.3: what is reported cannot wait for what runs after the report.
+/// Z4.3: a reported job cannot depend on a job that runs after the report.
 #[test]
-fn a_job_that_waits_for_a_reporter_is_a_mistake_at_its_place() {
+fn a_dependency_on_a_reporter_is_an_error() {
     let jobs = "
 - job: {name: first, type: reporter, run: r}
 - job: {name: a, run: r}
@@ -89,10 +88,10 @@ fn a_job_that_waits_for_a_reporter_is_a_mistake_at_its_place() {
     assert!(errors[0].short_text().contains("Job b depends on first, a reporter"), "{errors:#?}");
 }
 
-/// Z4.3, Z2.2: who lists a reporter is asked, wherever the job is defined; a mistake stands where
-/// it is listed.
+/// Z4.3, Z2.2: the project that lists a reporter needs the permission, wherever the job is defined.
+/// The diagnostic is at the list.
 #[test]
-fn a_reporter_is_listed_by_config_projects_and_by_whom_the_tenant_lets() {
+fn only_config_projects_and_permitted_projects_list_a_reporter() {
     let job = "- job: {name: publish, type: reporter, run: r}\n";
     let list = "- project:\n    check:\n      jobs:\n        - publish\n";
     let of_tenant = |let_it: &str| {
@@ -110,7 +109,7 @@ fn a_reporter_is_listed_by_config_projects_and_by_whom_the_tenant_lets() {
     assert_eq!(errors.len(), 1, "{errors:#?}");
     assert!(errors[0].short_text().contains("Job publish is a reporter"), "{errors:#?}");
     assert_eq!(
-        (errors[0].project.as_str(), errors[0].problem.start.line()),
+        (errors[0].project.as_str(), errors[0].diagnostic.start.line()),
         ("github.com/org/project", 4)
     );
     assert_eq!(freeze("allow-reporter-jobs: true").unwrap().jobs.len(), 1);
@@ -122,14 +121,14 @@ fn a_reporter_is_listed_by_config_projects_and_by_whom_the_tenant_lets() {
     );
 }
 
-/// Z4.3, Z2.2: who has a template count for a project is asked, not who defined the template.
+/// Z4.3, Z2.2: the project that uses a template needs the permission, not the one that defines it.
 #[test]
-fn a_reporter_of_a_template_is_held_against_who_names_the_template() {
+fn a_template_with_a_reporter_is_checked_where_it_is_used() {
     let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - org/project\n          - org/project1: {allow-reporter-jobs: true}\n";
     let job = "- job: {name: publish, type: reporter, run: r}\n";
     let template = "- project-template: {name: t, check: {jobs: [publish]}}\n";
     let names_it = "- project: {name: org/project, templates: [t]}\n";
-    // Where the template is, and where it is named.
+    // The projects that define and use the template.
     let rows = [
         ("org/project1", "org/project", false),
         ("org/config", "org/project", false),
@@ -154,7 +153,9 @@ fn a_reporter_of_a_template_is_held_against_who_names_the_template() {
                 assert!(!is_let && errors.len() == 1, "{of_template} {of_stanza}: {errors:#?}");
                 let text = errors[0].short_text();
                 assert!(
-                    text.contains("github.com/org/project lists it, itself or by a template"),
+                    text.contains(
+                        "github.com/org/project lists it, directly or through a template"
+                    ),
                     "{text}"
                 );
             }

@@ -1,5 +1,4 @@
-//! Layouts as functions of their files: the documented order decides, and an overlay is what
-//! building anew would give.
+//! Properties of layouts: the documented order decides, and an overlay equals a full rebuild.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -32,14 +31,14 @@ const PROJECTS: [&str; 4] = ["org/config", "org/a", "org/b", "org/c"];
 const BRANCHES: [&str; 3] = ["master", "stable", "old"];
 const PATHS: [&str; 4] = ["zuul.d/a.yaml", "zuul.d/b.yaml", "extra/a.yaml", "more.yaml"];
 
-/// A file in short: project, branch, path, text.
+/// A file as project, branch, path and text.
 type Short = (&'static str, &'static str, &'static str, String);
 
 fn name(prefix: &'static str) -> impl Strategy<Value = String> {
     (0..4u8).prop_map(move |number| format!("{prefix}{number}"))
 }
 
-/// Stanzas whose names often meet, with mistakes now and then.
+/// Stanzas that often share names, and are sometimes invalid.
 fn stanza() -> impl Strategy<Value = String> {
     let attribute = prop_oneof![
         4 => Just(String::new()),
@@ -91,7 +90,7 @@ fn file() -> impl Strategy<Value = Short> {
     (select(&PROJECTS[..]), select(&BRANCHES[..]), select(&PATHS[..]), text)
 }
 
-/// Files, each path once.
+/// Files with distinct paths.
 fn files(most: usize) -> impl Strategy<Value = Vec<Short>> {
     prop::collection::vec(file(), 0..most).prop_map(|files| {
         let by_path: BTreeMap<_, _> = files
@@ -121,7 +120,7 @@ fn fragment((name, branch, path, text): &Short) -> Arc<Fragment> {
     Arc::new(parse(&SourceFile { source, text: text.clone() }))
 }
 
-/// Returns the layout of a base that pipelines and a base job are part of, and of these files.
+/// Returns the layout of these files with base pipelines and a base job.
 fn build(
     files: &[Short],
     branches: &BTreeMap<ProjectName, Vec<sluice_model::BranchName>>,
@@ -137,12 +136,12 @@ fn build(
     })
 }
 
-/// A mistake without the suggestion: that one depends on every name there is, and an overlay does
-/// not look for better ones.
-fn told(errors: &[ConfigError]) -> Vec<ConfigError> {
+/// Removes suggestions from diagnostics: they depend on all existing names, and an overlay does not
+/// recompute them.
+fn diagnostics(errors: &[ConfigError]) -> Vec<ConfigError> {
     let plain = |error: &ConfigError| {
         let mut error = error.clone();
-        error.problem.suggestion = None;
+        error.diagnostic.suggestion = None;
         error
     };
     let mut errors: Vec<ConfigError> = errors.iter().map(plain).collect();
@@ -150,7 +149,7 @@ fn told(errors: &[ConfigError]) -> Vec<ConfigError> {
     errors
 }
 
-/// Returns everything that a layout answers.
+/// Returns everything that can be read from a layout, as text.
 fn answers(layout: &Layout) -> Vec<String> {
     let mut found = vec![format!("{:?}\n{:?}", layout.pipelines(), layout.providers())];
     for name in PROJECTS {
@@ -160,7 +159,7 @@ fn answers(layout: &Layout) -> Vec<String> {
                 let frozen = layout.freeze(&FreezeInput::change(pipeline, &name, branch));
                 found.push(format!(
                     "{name} {branch} {pipeline}: {:?}",
-                    frozen.map_err(|errors| told(&errors))
+                    frozen.map_err(|errors| diagnostics(&errors))
                 ));
             }
         }
@@ -181,14 +180,14 @@ fn answers(layout: &Layout) -> Vec<String> {
 
 fn same(one: &Layout, other: &Layout) -> Result<(), TestCaseError> {
     prop_assert_eq!(one.id(), other.id());
-    prop_assert_eq!(told(one.errors()), told(other.errors()));
+    prop_assert_eq!(diagnostics(one.errors()), diagnostics(other.errors()));
     for (one, other) in answers(one).iter().zip(answers(other)) {
         prop_assert_eq!(one, &other);
     }
     Ok(())
 }
 
-/// Returns proposals that give the branches of some files other files.
+/// Returns proposals that replace the files of some branches.
 fn proposals(edits: &[Short], also: &[(&'static str, &'static str)]) -> Vec<BranchConfig> {
     let mut by_branch: BTreeMap<(&str, &str), Vec<Arc<Fragment>>> = BTreeMap::new();
     for (name, branch) in also {
@@ -205,7 +204,7 @@ fn proposals(edits: &[Short], also: &[(&'static str, &'static str)]) -> Vec<Bran
     by_branch.into_iter().map(config).collect()
 }
 
-/// Returns the files as they are once branches have those of the proposals.
+/// Returns the files after the proposals are merged.
 fn edited(files: &[Short], edits: &[Short], also: &[(&'static str, &'static str)]) -> Vec<Short> {
     let is_replaced = |file: &Short| {
         edits.iter().any(|edit| (edit.0, edit.1) == (file.0, file.1))
@@ -219,8 +218,8 @@ fn branches() -> BTreeMap<ProjectName, Vec<sluice_model::BranchName>> {
 }
 
 proptest! {
-    /// Z4.2: projects in the tenant's order, branches, `zuul.d` sorted, extra paths as listed:
-    /// nothing else decides.
+    /// Z4.2: projects in the tenant's order, branches, `zuul.d` sorted, extra paths as listed.
+    /// Nothing else affects the layout.
     #[test]
     fn files_given_in_any_order_make_the_same_layout(files in files(12), order in prop::collection::vec(any::<Index>(), 12)) {
         let mut shuffled = files.clone();
@@ -232,25 +231,24 @@ proptest! {
         prop_assert_eq!(one.errors(), other.errors());
     }
 
-    /// Z6.6: what a change is tested with is what its landing would make.
+    /// Z6.6: a change is tested with the layout that its merge would create.
     #[test]
-    fn an_overlay_is_what_building_anew_would_give(
+    fn an_overlay_equals_a_full_rebuild(
         files in files(10),
         edits in files(4),
         removed in prop::collection::vec((select(&PROJECTS[..]), select(&BRANCHES[..])), 0..2),
     ) {
-        // The base's own file is not edited here: without pipelines there would be little to
-        // compare.
+        // The base file is not edited: without pipelines there would be little to compare.
         let removed: Vec<_> = removed.into_iter().filter(|one| *one != ("org/config", "master")).collect();
         let edits: Vec<Short> = edits.into_iter().filter(|edit| (edit.0, edit.1) != ("org/config", "master")).collect();
         let before = build(&files, &branches());
         let overlay = before.overlay(&proposals(&edits, &removed), Scope::ToValidate);
-        let anew = build(&edited(&files, &edits, &removed), &branches());
-        same(&overlay, &anew)?;
-        prop_assert_eq!(told(&overlay.errors_since(&before)), told(&anew.errors_since(&before)));
+        let rebuilt = build(&edited(&files, &edits, &removed), &branches());
+        same(&overlay, &rebuilt)?;
+        prop_assert_eq!(diagnostics(&overlay.errors_since(&before)), diagnostics(&rebuilt.errors_since(&before)));
     }
 
-    /// Z6.6: proposals that are laid over each other count as if they had come at once.
+    /// Z6.6: successive overlays equal one overlay with all proposals.
     #[test]
     fn an_overlay_of_an_overlay_keeps_what_was_proposed_first(files in files(8), first in files(3), second in files(3)) {
         let keep = |edits: Vec<Short>| -> Vec<Short> {
@@ -263,7 +261,7 @@ proptest! {
         same(&overlay, &build(&edited(&edited(&files, &first, &[]), &second, &[]), &branches()))?;
     }
 
-    /// What is stored opens as it was.
+    /// A stored layout equals the original.
     #[test]
     fn a_stored_layout_answers_as_before(files in files(10)) {
         let layout = build(&files, &branches());
@@ -273,18 +271,17 @@ proptest! {
     }
 }
 
-/// Z6.6: a job that was missing and now has a definition with a mistake is one mistake of the
-/// change, however it is compared.
+/// Z6.6: a missing job that now has an invalid definition yields one diagnostic for the change.
 #[test]
-fn what_missed_a_job_before_is_not_told_again_for_a_definition_that_cannot_be_read() {
+fn an_invalid_definition_does_not_repeat_the_diagnostic_of_the_missing_job() {
     let list: Short =
         ("org/a", "master", "zuul.d/a.yaml", "- project: {check: {jobs: [j3]}}".to_owned());
     let wrong: Short =
         ("org/b", "master", "zuul.d/a.yaml", "- job: {name: j3, vottng: true}".to_owned());
     let before = build(std::slice::from_ref(&list), &branches());
     let overlay = before.overlay(&proposals(std::slice::from_ref(&wrong), &[]), Scope::ToValidate);
-    let anew = build(&[list, wrong], &branches());
-    for layout in [&overlay, &anew] {
+    let rebuilt = build(&[list, wrong], &branches());
+    for layout in [&overlay, &rebuilt] {
         let fresh: Vec<String> =
             layout.errors_since(&before).iter().map(|error| error.short_text()).collect();
         assert!(fresh.len() == 1 && fresh[0].contains("vottng"), "{fresh:?}");
@@ -294,7 +291,7 @@ fn what_missed_a_job_before_is_not_told_again_for_a_definition_that_cannot_be_re
     }
 }
 
-/// A file is parsed once for each content: what a layout has is taken from it.
+/// A file is parsed once per content, and reused from the layout.
 #[test]
 fn a_file_that_a_layout_has_is_not_parsed_again() {
     let file: Short = ("org/a", "master", "zuul.d/a.yaml", "- job: {name: j0}".to_owned());
@@ -306,7 +303,7 @@ fn a_file_that_a_layout_has_is_not_parsed_again() {
     assert_eq!(layout.parse(&source("- job: {name: j1}")).stanzas().count(), 1);
 }
 
-/// L3.3: what nodes are made of takes effect when it is merged, not when it is proposed.
+/// L3.3: proposed node objects are validated, but only take effect once merged.
 #[test]
 fn a_proposed_label_is_checked_and_not_used() {
     let label = |ready: u8| format!("- label: {{name: small, min-ready: {ready}}}\n");

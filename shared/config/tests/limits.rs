@@ -1,4 +1,4 @@
-//! What a tenant lets its jobs ask for.
+//! Limits that a tenant sets for its jobs.
 
 mod common;
 
@@ -24,9 +24,8 @@ fn labels_that_the_tenant_disallows_are_refused() {
     assert!(found.iter().any(|text| text.contains("max-nodes-per-job")), "{found:?}");
 }
 
-/// X13, Z2.2: what was merged before the operator set a limit is not run any more, and whoever
-/// would have run it is told which limit it is; what a job comes to counts, with all that is said
-/// of it.
+/// X13, Z2.2: configuration merged before the operator set a limit does not run, and the diagnostic
+/// names the limit. The frozen job counts, with all its variants.
 #[test]
 fn a_job_that_exceeds_a_limit_of_the_tenant_is_not_run() {
     let with = |limit: &str, attributes: &str, entry: &str| {
@@ -45,8 +44,7 @@ fn a_job_that_exceeds_a_limit_of_the_tenant_is_not_run() {
     let nodes = "nodeset: {nodes: [{name: a, label: big-one}, {name: b, label: small}]}";
     let either = "nodeset: {alternatives: [{nodes: [{name: a, label: small}]}, {nodes: [{name: a, label: big-one}]}]}";
     let issuer = "allowed-oidc-issuers: 'https://a.example.com'";
-    // A limit under which the job runs, one under which it does not, what it asks for, and what is
-    // told.
+    // A limit that allows the job, one that does not, the job's attributes, and the diagnostic.
     let rows = [
         (
             "allowed-labels: [small, big-one]",
@@ -87,21 +85,21 @@ fn a_job_that_exceeds_a_limit_of_the_tenant_is_not_run() {
         ),
         (issuer, "max-dependencies: 9", "secrets: token", "is not one of allowed-oidc-issuers"),
     ];
-    for (wide, narrow, attributes, told) in rows {
+    for (wide, narrow, attributes, diagnostics) in rows {
         assert_eq!(with(wide, attributes, "a"), "runs a", "{wide}: {attributes}");
         let found = with(narrow, attributes, "a");
         assert!(
-            found.contains(told) && found.lines().count() == 1,
+            found.contains(diagnostics) && found.lines().count() == 1,
             "{narrow}: {attributes}: {found}"
         );
     }
     let short = with(&format!("{issuer}\n    max-oidc-ttl: 60"), "secrets: token", "a");
-    assert!(short.contains("exceeds tenant max-oidc-ttl 60: it asks for 61"), "{short}");
+    assert!(short.contains("exceeds tenant max-oidc-ttl 60: its ttl is 61"), "{short}");
     assert_eq!(with("max-job-timeout: 60", "timeout: 61", "a: {timeout: 60}"), "runs a");
 }
 
-/// Z4.3: a pre-run may not take longer than the whole job, whoever says either time; a job without
-/// a time may take any.
+/// Z4.3: the pre-run timeout may not exceed the job's, whichever stanza sets them. A job without a
+/// timeout allows any.
 #[test]
 fn a_pre_run_that_may_outlast_its_job_is_refused() {
     let shared =
@@ -124,8 +122,8 @@ fn a_pre_run_that_may_outlast_its_job_is_refused() {
             "{own}: {entry}"
         );
     }
-    let told =
-        "The job \"a\" has a pre-timeout of 90 seconds, which may be at most its timeout of 60";
+    let diagnostics =
+        "The job \"a\" has a pre-timeout of 90 seconds, which exceeds its timeout of  seconds60";
     for (own, entry) in [
         ("pre-timeout: 90, timeout: 60", "a"),
         ("parent: lib, timeout: 60", "a"),
@@ -133,11 +131,17 @@ fn a_pre_run_that_may_outlast_its_job_is_refused() {
         ("parent: lib", "a: {timeout: 60}"),
         ("pre-timeout: 2, timeout: 60", "a: {pre-timeout: 90}"),
     ] {
-        assert_eq!(refusals(&layout(own, entry), "gate", "org/project"), told, "{own}: {entry}");
+        assert_eq!(
+            refusals(&layout(own, entry), "gate", "org/project"),
+            diagnostics,
+            "{own}: {entry}"
+        );
     }
-    // What one stanza says is told before there is a change; what comes together of several, when
-    // jobs are frozen.
-    assert_eq!(messages(&layout("pre-timeout: 90, timeout: 60", "a")), [told]);
-    assert_eq!(messages(&layout("voting: true", "a: {pre-timeout: 90, timeout: 60}")), [told]);
+    // A conflict within one stanza is reported at load, one between several stanzas at freezing.
+    assert_eq!(messages(&layout("pre-timeout: 90, timeout: 60", "a")), [diagnostics]);
+    assert_eq!(
+        messages(&layout("voting: true", "a: {pre-timeout: 90, timeout: 60}")),
+        [diagnostics]
+    );
     assert!(messages(&layout("parent: lib, timeout: 60", "a")).is_empty());
 }

@@ -1,5 +1,5 @@
-//! All mistakes at once, each at its attribute: one of shape hides no other of its stanza, and what
-//! is found only when names are followed or jobs are frozen is marked where it was said.
+//! All diagnostics of a file are reported, each at its attribute. A syntax error hides no other
+//! error of its stanza, and errors found later are marked at their origin.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -8,9 +8,9 @@ use common::*;
 use sluice_config::{ConfigError, FreezeInput, Layout, Scope};
 use std::collections::BTreeSet;
 
-/// Returns what a mistake's marks enclose on the line where they begin.
+/// Returns the text that a diagnostic marks, on the line where the mark begins.
 fn marked(text: &str, error: &ConfigError) -> String {
-    let (start, end) = (error.problem.start, error.problem.end);
+    let (start, end) = (error.diagnostic.start, error.diagnostic.end);
     let line = text.lines().nth(start.line() as usize - 1).unwrap_or_default();
     let until =
         if end.line() == start.line() { end.column() as usize - 1 } else { line.chars().count() };
@@ -28,29 +28,28 @@ const MAIN: &str = "
         untrusted-projects: [org/project, org/project1]
 ";
 
-/// What the stanzas of a row may name, in the same project.
+/// Objects to which the stanzas of a row may refer, in the same project.
 const KNOWN: &str = "
 - nodeset: {name: small-nodes, nodes: [{name: n, label: small}]}
 - secret: {name: password, data: {a: b}}
 - project-template: {name: python-jobs, check: {jobs: []}}
 ";
 
-/// Z6.6: whatever is wrong with the shape of a stanza, what else is wrong with it is told beside
-/// it, to whoever proposes it too.
+/// Z6.6: other errors of a stanza with an invalid attribute are reported too, also for proposals.
 #[test]
-fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
-    // The project, its stanza, and what is marked.
+fn an_invalid_attribute_hides_no_other_error_of_its_stanza() {
+    // The project, its stanza, and the marked texts.
     let rows: [(&str, &str, &[&str]); 15] = [
         (
             "org/project",
             "- job:\n    name: j\n    parent: bose\n    votng: false\n    timeout: soon\n    nodeset: small-node\n    secrets: [password, pasword]\n",
             &["bose", "votng", "soon", "small-node", "pasword"],
         ),
-        // What could not be read is missing from the list: the list is marked, and no other member.
+        // An unreadable member is missing from the list: the list is marked, and no other member.
         ("org/project", "- job:\n    name: j\n    secrets: [7, pasword]\n", &["7", "[7, pasword]"]),
-        // Without its name.
+        // A stanza without a name.
         ("org/project", "- job:\n    nam: j\n    parent: bose\n", &["nam: j", "nam", "bose"]),
-        // What a repository may not do.
+        // A disallowed stanza.
         (
             "org/project",
             "- job:\n    name: j\n    parent: null\n    votng: false\n",
@@ -79,10 +78,10 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
         (
             "org/config",
             "- provider:\n    name: p\n    section: s\n    labels: [{slots: few}]\n    flavor-defaults: {final: perhaps, tag: 1}\n",
-            // What a provider with mistakes names is looked for all the same.
+            // References of an invalid provider are resolved too.
             &["{slots: few}", "few", "perhaps", "tag", "s"],
         ),
-        // Each member of a list that is wrong, and not the list.
+        // Each wrong member of a list is marked, not the list.
         ("org/project", "- job:\n    name: j\n    intermediate: true\n", &["true"]),
         (
             "org/project",
@@ -135,10 +134,10 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
     }
 }
 
-/// Z6.6, C07: keys that are there twice, and tags that nobody knows, hide no other mistake of their
-/// file; nothing of it counts.
+/// Z6.6, C07: duplicate keys and unknown tags hide no other error of their file, but nothing of it
+/// takes effect.
 #[test]
-fn a_mistake_of_yaml_hides_no_other_of_its_file() {
+fn a_yaml_error_hides_no_other_error_of_its_file() {
     let text = "- job:
     name: a
     run: x
@@ -151,73 +150,79 @@ fn a_mistake_of_yaml_hides_no_other_of_its_file() {
 - job: {name: fine, run: r}
 ";
     let layout = tenant().file("org/config", BASE).file("org/project", text).build();
-    let told: Vec<(u32, u32)> = layout
+    let diagnostics: Vec<(u32, u32)> = layout
         .errors()
         .iter()
-        .map(|error| (error.problem.start.line(), error.problem.start.column()))
+        .map(|error| (error.diagnostic.start.line(), error.diagnostic.start.column()))
         .collect();
     assert_eq!(
-        told,
+        diagnostics,
         [(4, 5), (7, 5), (8, 15), (8, 25), (9, 37), (9, 72)],
         "{:#?}",
         layout.errors()
     );
     let jobs: Vec<&str> = layout.job_names().collect();
     assert_eq!(jobs, ["base"]);
-    // Of an alias that nobody knows what it stands for, its own stanza is not looked through.
+    // A stanza with an unresolved alias is not checked further.
     let text = "- job: {name: a, votng: true, vars: *gone}\n- job: {name: b, votng: true, vars: &x {}}\n- job: {name: c, vars: &x {}}\n- job: {name: d, <<: *x}\n- job: {name: e, votng: true}\n";
     let layout = tenant().file("org/config", BASE).file("org/project", text).build();
-    let told: Vec<(u32, u32)> = layout
+    let diagnostics: Vec<(u32, u32)> = layout
         .errors()
         .iter()
-        .map(|error| (error.problem.start.line(), error.problem.start.column()))
+        .map(|error| (error.diagnostic.start.line(), error.diagnostic.start.column()))
         .collect();
-    assert_eq!(told, [(1, 37), (2, 18), (3, 24), (5, 18)], "{:#?}", layout.errors());
-    // What cannot be parsed is told last.
+    assert_eq!(diagnostics, [(1, 37), (2, 18), (3, 24), (5, 18)], "{:#?}", layout.errors());
+    // Syntax errors are reported last.
     let layout = tenant()
         .file("org/config", BASE)
         .file("org/project", "- job: {name: a, name: b}\n- job: [\n")
         .build();
-    let lines: Vec<u32> = layout.errors().iter().map(|error| error.problem.start.line()).collect();
+    let lines: Vec<u32> =
+        layout.errors().iter().map(|error| error.diagnostic.start.line()).collect();
     assert!(lines.len() == 2 && lines[0] == 1 && lines[1] > 1, "{:#?}", layout.errors());
 }
 
-/// Z6.6, C07: what cannot be parsed hides no mistake of the stanzas above it; they count for
-/// nothing, as the whole file.
+/// Z6.6, C07: a syntax error hides no error of the stanzas above it. Nothing of the file takes
+/// effect.
 #[test]
-fn what_breaks_off_hides_no_mistake_above_it() {
+fn a_syntax_error_hides_no_error_above_it() {
     let text = "- job: {name: a, votng: true}
 - job: {name: b, run: r}
 - pragma: {implied-branches: [stable]}
 - job: {name: c, votng: true, run: [
 ";
     let layout = tenant().file("org/config", BASE).file("org/project", text).build();
-    let told: Vec<(u32, u32)> = layout
+    let diagnostics: Vec<(u32, u32)> = layout
         .errors()
         .iter()
-        .map(|error| (error.problem.start.line(), error.problem.start.column()))
+        .map(|error| (error.diagnostic.start.line(), error.diagnostic.start.column()))
         .collect();
-    assert!(told.len() == 2 && told[0] == (1, 18) && told[1].0 > 3, "{:#?}", layout.errors());
+    assert!(
+        diagnostics.len() == 2 && diagnostics[0] == (1, 18) && diagnostics[1].0 > 3,
+        "{:#?}",
+        layout.errors()
+    );
     let jobs: Vec<&str> = layout.job_names().collect();
     assert_eq!(jobs, ["base"]);
     let reopened = Layout::from_bytes(&layout.to_bytes()).unwrap();
     assert_eq!(reopened.errors(), layout.errors());
-    // The same above a character that no text may have, but for the stanza that it may be in.
+    // The same above an invalid character, except for the stanza that contains it.
     let text = "- job: {name: a, votng: true}\n- job: {name: b, votng: true}\n# \u{1b}\n";
     let layout = tenant().file("org/config", BASE).file("org/project", text).build();
-    let lines: Vec<u32> = layout.errors().iter().map(|error| error.problem.start.line()).collect();
+    let lines: Vec<u32> =
+        layout.errors().iter().map(|error| error.diagnostic.start.line()).collect();
     assert_eq!(lines, [1, 3], "{:#?}", layout.errors());
 }
 
-/// Z6.6: a stanza with a mistake defines nothing; what it names is followed as others' names are,
-/// when these come and go.
+/// Z6.6: an invalid stanza defines nothing, but its references are still resolved when other files
+/// change.
 #[test]
-fn names_in_a_stanza_with_mistakes_are_followed_when_others_change() {
+fn references_of_an_invalid_stanza_are_resolved_when_other_files_change() {
     let own = "- job: {name: faulty, votng: false, parent: to-come}\n";
     let to_come = "- job: {name: to-come, run: r}\n";
     let tenant = tenant().file("org/config", BASE).file("org/project", own);
     let layout = tenant.build();
-    let extra = "syntax error: extra keys not allowed: \"votng\" is not known here (did you mean \"voting\"?)";
+    let extra = "syntax error: extra keys not allowed: \"votng\" is not an attribute here (did you mean \"voting\"?)";
     assert_eq!(messages(&layout), [extra, "Job to-come not defined"]);
     assert!(!layout.job_names().any(|name| name == "faulty"));
     let reopened = Layout::from_bytes(&layout.to_bytes()).unwrap();
@@ -226,7 +231,7 @@ fn names_in_a_stanza_with_mistakes_are_followed_when_others_change() {
         let over = before
             .overlay(&[tenant.proposal("org/project1", "master", to_come)], Scope::UntrustedOnly);
         assert_eq!(messages(&over), [extra]);
-        // And as nothing is said again that was said before, a mistake that stays is nobody's news.
+        // A diagnostic that remains is not reported again.
         assert!(over.errors_since(before).is_empty());
         let again =
             over.overlay(&[tenant.proposal("org/project1", "master", "")], Scope::UntrustedOnly);
@@ -236,11 +241,10 @@ fn names_in_a_stanza_with_mistakes_are_followed_when_others_change() {
     assert_eq!(messages(&whole), [extra]);
 }
 
-/// Z6.6, J07: whichever attribute of an entry a final job does not take, that one is marked and
-/// named.
+/// Z6.6, J07: the attribute that a final job refuses is the one that is marked and named.
 #[test]
-fn what_is_found_when_jobs_are_frozen_is_marked_at_its_attribute() {
-    // What the entry says, the attribute that is told, and what is marked.
+fn freezing_errors_are_marked_at_their_attribute() {
+    // The entry's attributes, the reported attribute, and the marked text.
     let rows = [
         ("parent: base", "parent", "base"),
         ("semaphores: s", "semaphores", "s"),
@@ -293,12 +297,12 @@ fn what_is_found_when_jobs_are_frozen_is_marked_at_its_attribute() {
         let errors = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err();
         let [error] = &errors[..] else { panic!("{said}: {errors:#?}") };
         assert_eq!(
-            error.problem.message,
+            error.diagnostic.message,
             format!("Unable to modify final job last attribute {attribute}"),
             "{said}"
         );
         assert_eq!(
-            (error.problem.attribute.as_deref(), marked(&text, error).as_str()),
+            (error.diagnostic.attribute.as_deref(), marked(&text, error).as_str()),
             (Some(attribute), mark),
             "{said}"
         );
@@ -318,10 +322,10 @@ fn a_playbook_that_is_missing_is_marked_where_it_is_named() {
     assert_eq!(marks, ["one.yaml", "two.yaml", "three.yaml", "four.yaml", "five.yaml"]);
 }
 
-/// L3.2, L3.7: what is of one image, flavor or label is no default of all of them: it is refused
-/// where it would do nothing.
+/// L3.2, L3.7: attributes of a single image, flavor or label are refused as defaults, where they
+/// have no effect.
 #[test]
-fn what_is_said_of_one_alone_is_no_default() {
+fn attribute_spans_of_a_single_object_are_refused_as_defaults() {
     let rows = [
         ("label", "min-ready: 1"),
         ("label", "image: debian"),
@@ -341,22 +345,26 @@ fn what_is_said_of_one_alone_is_no_default() {
         );
         let layout = tenant().file("org/config", &text).build();
         let [error] = layout.errors() else { panic!("{said}: {:#?}", layout.errors()) };
-        let told = format!(
+        let diagnostics = format!(
             "extra keys not allowed: \"{word}\" is no default, for each {of} says it of itself"
         );
-        assert!(error.problem.message.starts_with(&told), "{said}: {}", error.problem.message);
+        assert!(
+            error.diagnostic.message.starts_with(&diagnostics),
+            "{said}: {}",
+            error.diagnostic.message
+        );
         assert_eq!(marked(&text, error), value, "{said}");
-        assert_eq!(error.problem.attribute, Some(format!("{of}-defaults.{word}")));
+        assert_eq!(error.diagnostic.attribute, Some(format!("{of}-defaults.{word}")));
     }
 }
 
-/// Z2.2, Z6.6: of kinds that the tenant leaves out of a repository no mistake is told, and of one
-/// that it reads nothing of none at all, however the layout came about.
+/// Z2.2, Z6.6: kinds of objects that the tenant excludes yield no diagnostics, and an excluded
+/// repository yields none at all.
 #[test]
-fn mistakes_of_what_a_tenant_leaves_out_are_not_told() {
+fn excluded_objects_yield_no_diagnostics() {
     let shapes = "- job: {name: a, votng: false}\n- nodeset: {name: n, nodes: [], nods: []}\n- jbo: {name: b}\n";
     let yaml = "- job: {name: a, name: b}\n- nodeset: {name: n, nodes: [], nods: []}\n";
-    // What is said of the repository, its file, and the lines that are told of.
+    // The tenant's entry for the repository, its file, and the lines of its diagnostics.
     let rows: [(&str, &str, &[u32]); 7] = [
         ("", shapes, &[1, 2, 3]),
         ("include: [job]", shapes, &[1, 3]),
@@ -371,7 +379,7 @@ fn mistakes_of_what_a_tenant_leaves_out_are_not_told() {
             "- tenant: {{name: one, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/project: {{{said}}}]}}}}}}\n"
         );
         let lines = |errors: &[ConfigError]| -> Vec<u32> {
-            errors.iter().map(|error| error.problem.start.line()).collect()
+            errors.iter().map(|error| error.diagnostic.start.line()).collect()
         };
         let before = tenant_of(&main).file("org/config", BASE);
         let sound = before.sound();

@@ -1,4 +1,4 @@
-//! Numbers of any size: each arrives as it was written, or is refused where it stands.
+//! Numbers of any size: each is preserved exactly, or is refused at its place.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -7,18 +7,17 @@ use common::*;
 use serde_json::json;
 use sluice_config::FreezeInput;
 
-/// Returns the mistakes of one file: line, column and message.
-fn told(text: &str) -> Vec<String> {
+/// Returns the diagnostics of one file as line, column and message.
+fn diagnostics(text: &str) -> Vec<String> {
     let layout = tenant().file("org/config", &format!("{text}{BASE}")).build();
     let line = |error: &sluice_config::ConfigError| {
-        let problem = &error.problem;
+        let problem = &error.diagnostic;
         format!("{}:{} {}", problem.start.line(), problem.start.column(), problem.message)
     };
     layout.errors().iter().map(line).collect()
 }
 
-/// Z2.4, Z4.1: a job's variables keep every digit on their way into the frozen job, in whatever
-/// base they were written.
+/// Z2.4, Z4.1: a job's variables keep every digit in the frozen job, in any base.
 #[test]
 fn variables_keep_every_digit() {
     let text = "
@@ -37,7 +36,7 @@ fn variables_keep_every_digit() {
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
     let graph =
         layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
-    // As text: comparing numbers would find two equal that a reader of JSON tells apart.
+    // As text, since a comparison of numbers would treat different texts as equal.
     let vars = &job(&graph, "test").vars;
     let frozen = |name: &str| vars[name].to_string();
     assert_eq!(frozen("most"), "18446744073709551615");
@@ -47,17 +46,16 @@ fn variables_keep_every_digit() {
     assert_eq!(frozen("sixty"), "60000000000000030");
     assert_eq!(frozen("quoted"), "\"340282366920938463463374607431768211456\"");
     assert_eq!(vars["deep"], json!([{"of": 9_223_372_036_854_775_808_u64}]));
-    // And they do when the frozen job is stored.
+    // The same for a stored frozen job.
     let stored = serde_json::to_string(job(&graph, "test")).unwrap();
     assert!(stored.contains("\"most\":18446744073709551615"), "{stored}");
 }
 
-/// Z2.4, Z6.6: what a value of JSON does not hold is told where it stands, with what to do; it
-/// becomes no other value.
+/// Z2.4, Z6.6: a number that JSON cannot represent is reported at its place with a remedy, and
+/// never changed.
 #[test]
-fn integers_that_cannot_be_carried_are_told_at_their_place() {
-    let what =
-        "must be from -9223372036854775808 to 18446744073709551615: put a longer one in quotes";
+fn integers_that_json_cannot_represent_are_reported() {
+    let what = "must be from -9223372036854775808 to 18446744073709551615: quote a larger one";
     let long = "340282366920938463463374607431768211456";
     for (stanza, column, attribute) in [
         (format!("- job: {{name: a, run: r, vars: {{n: {long}}}}}\n"), 36, "vars"),
@@ -71,21 +69,20 @@ fn integers_that_cannot_be_carried_are_told_at_their_place() {
         (format!("- job: {{name: a, run: r, host-vars: {{h: {{n: {long}}}}}}}\n"), 45, "host-vars"),
         (format!("- secret: {{name: s, data: {{n: {long}}}}}\n"), 31, "data"),
     ] {
-        let found = told(&stanza);
+        let found = diagnostics(&stanza);
         let place = format!("1:{column} ");
         let is_told = |one: &&String| {
             one.starts_with(&place) && one.contains(attribute) && one.contains(what)
         };
         assert_eq!(found.iter().filter(is_told).count(), 1, "{stanza}: {found:#?}");
-        // The number may be a secret's.
+        // The number may belong to a secret.
         assert!(!found.iter().any(|one| one.contains(long)), "{found:#?}");
     }
 }
 
-/// Z6.6: an attribute of which only some numbers can be says which, also where the number is one of
-/// any size.
+/// Z6.6: the diagnostic of an attribute with a range states the range, for numbers of any size.
 #[test]
-fn attributes_with_a_range_say_it() {
+fn attribute_span_spans_with_a_range_say_it() {
     let long = "99999999999999999999";
     for (stanza, expected) in [
         (format!("- job: {{name: a, run: r, attempts: {long}}}\n"), "\"attempts\" must be at most 4294967295"),
@@ -116,10 +113,10 @@ fn attributes_with_a_range_say_it() {
         ),
         (
             format!("- job: {{name: a, run: r, nodeset: {{nodes: [{{name: {long}, label: x}}]}}}}\n"),
-            "an integer beyond 64 bits: that is how YAML reads this word, so put it in quotes",
+            "an integer beyond 64 bits; YAML reads this word that way, so quote it",
         ),
     ] {
-        let found = told(&stanza);
+        let found = diagnostics(&stanza);
         assert!(found.iter().any(|one| one.contains(expected)), "{stanza}: {found:#?}");
     }
 }

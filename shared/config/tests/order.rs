@@ -1,5 +1,4 @@
-//! The order in which configuration counts (Z4.2): wherever two definitions say something, the
-//! later one wins.
+//! The order in which configuration is applied (Z4.2): the last of several definitions wins.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -8,15 +7,15 @@ use common::*;
 use sluice_config::{FreezeInput, Layout, Scope};
 use sluice_model::git::MergeMode;
 
-/// Returns what the last definition of the job `test` says, of those whose pragma binds them to no
-/// branch.
+/// Returns the value of the last definition of the job `test`. A pragma keeps the definitions
+/// independent of branches.
 fn last(layout: &Layout) -> String {
     let name = project("org/project");
     let graph = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap();
     job(&graph, "test").vars["from"].as_str().unwrap().to_owned()
 }
 
-/// A definition of the job that says where it stands, and holds everywhere.
+/// A definition of the job that names its own location and applies to all branches.
 fn saying(place: &str) -> String {
     format!(
         "- pragma: {{implied-branch-matchers: false}}\n- job: {{name: test, run: r, vars: {{from: {place}}}}}\n"
@@ -25,11 +24,11 @@ fn saying(place: &str) -> String {
 
 const LIST: &str = "- project: {name: org/project, check: {jobs: [test]}}\n";
 
-/// Z4.2: branches count with the default one first, as its forge calls it, and then by name;
-/// whatever the default is called.
+/// Z4.2: the forge's default branch is applied first, the others by name, whatever the default is
+/// called.
 #[test]
 fn the_default_branch_counts_first_and_then_the_others_by_name() {
-    // The branches as the forge has them, the default one first; the branch whose word is the last.
+    // The branches as listed by the forge, the default first; the branch that is applied last.
     let rows: [(&[&str], &str); 6] = [
         (&["master", "stable"], "stable"),
         (&["master", "a", "z"], "z"),
@@ -48,11 +47,10 @@ fn the_default_branch_counts_first_and_then_the_others_by_name() {
     }
 }
 
-/// Z4.2: a branch that a project's stanza calls the default counts first. Of two words the first
-/// one counts, by the order that the forge's default makes; one for a branch that is not there
-/// changes nothing, and what is proposed does once it is merged.
+/// Z4.2: a default branch set in a project stanza is applied first. The first such stanza counts.
+/// An unknown branch has no effect, and a proposal has one once merged.
 #[test]
-fn a_default_branch_that_a_stanza_names_counts_first() {
+fn a_default_branch_set_in_a_stanza_is_applied_first() {
     let of_branch = |branch: &str, said: &[(&str, &str)]| {
         let own = said.iter().filter(|(by, _)| *by == branch);
         own.fold(saying(branch), |text, (_, word)| {
@@ -71,8 +69,8 @@ fn a_default_branch_that_a_stanza_names_counts_first() {
     };
     let name = project("org/project");
     let seen = |layout: &Layout| (last(layout), layout.default_branch(&name).to_string());
-    // What the config project says, and which branch says what; the branch whose word is the last,
-    // and the default.
+    // The config project's stanza, the branches and their stanzas, the branch applied last, and the
+    // default.
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
     let rows: [Row<'_>; 7] = [
         ("", &[], "z", "master"),
@@ -96,9 +94,9 @@ fn a_default_branch_that_a_stanza_names_counts_first() {
     assert_eq!(seen(&overlay), ("z".to_owned(), "z".to_owned()));
 }
 
-/// Z4.2: where nobody says which branch is the default, master or main are taken for it.
+/// Z4.2: if the forge reports no default branch, master or main is used.
 #[test]
-fn without_a_word_of_the_forge_master_counts_first() {
+fn without_a_default_branch_of_the_forge_master_is_used() {
     let tenant = tenant()
         .file("org/config", &format!("{BASE}{LIST}"))
         .at("org/project", "a", ".zuul.yaml", &saying("a"))
@@ -106,12 +104,12 @@ fn without_a_word_of_the_forge_master_counts_first() {
     assert_eq!(last(&tenant.sound()), "a");
 }
 
-/// Z2.4, Z4.2: files of `zuul.d` count by name, those of folders in between; the tenant's extra
-/// paths come after, as it lists them.
+/// Z2.4, Z4.2: files of `zuul.d` are applied by path; the tenant's extra paths follow in the listed
+/// order.
 #[test]
 fn files_count_by_name_and_extra_paths_after_them() {
     let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - org/project:\n              extra-config-paths: [later/, a.yaml]\n";
-    // Paths in any order; the one whose word is the last.
+    // Paths in any order, and the one applied last.
     let rows: [(&[&str], &str); 6] = [
         (&["zuul.d/b.yaml", "zuul.d/a.yaml"], "zuul.d/b.yaml"),
         (&["zuul.d/b.yaml", "zuul.d/a/z.yaml"], "zuul.d/b.yaml"),
@@ -129,8 +127,7 @@ fn files_count_by_name_and_extra_paths_after_them() {
     }
 }
 
-/// Z4.2: projects count as the tenant lists them: a job is the first's, and variants of a project's
-/// list come in the same order, config projects before the others.
+/// Z4.2: projects are applied in the tenant's order, config projects first.
 #[test]
 fn projects_count_in_the_order_of_the_tenant() {
     let with = |lists: &str, first: &str, second: &str| {
@@ -151,13 +148,13 @@ fn projects_count_in_the_order_of_the_tenant() {
     let other = "config-projects: [org/config, org/b, org/a], untrusted-projects: [org/project]";
     assert_eq!(with(one, "org/a", "org/b"), "org/b");
     assert_eq!(with(other, "org/a", "org/b"), "org/a");
-    // The project's own word comes after every config project's, wherever it is listed.
+    // The project's own definition follows those of all config projects.
     let before = "untrusted-projects: [org/project], config-projects: [org/config, org/a]";
     assert_eq!(with(before, "org/a", "org/project"), "org/project");
 }
 
-/// Z4.2, Z6.2: what an expression says of a project counts after all that names it, wherever each
-/// stands; stanzas of one expression count together, where the first of them stands.
+/// Z4.2, Z6.2: a project stanza with a pattern is applied after those with the project's name.
+/// Stanzas of one pattern are applied at the place of the first.
 #[test]
 fn a_stanza_with_an_expression_counts_after_those_that_name_the_project() {
     let text = "
@@ -190,10 +187,10 @@ fn a_stanza_with_an_expression_counts_after_those_that_name_the_project() {
     }
 }
 
-/// Z4.2, Z6.2: by the same order one of several expressions names the default branch, for whoever
-/// asks and for the order of files.
+/// Z4.2, Z6.2: the first of several patterns that sets the default branch counts, for lookups and
+/// for the order of files.
 #[test]
-fn of_several_expressions_the_first_that_says_so_names_the_default_branch() {
+fn the_first_pattern_that_sets_the_default_branch_counts() {
     let text = "
 - project: {name: '^org/p.*', check: {jobs: [test]}}
 - project: {name: '^org/.*', default-branch: a}
@@ -219,10 +216,9 @@ fn of_several_expressions_the_first_that_says_so_names_the_default_branch() {
     }
 }
 
-/// Z6.4: a project has one merge mode: the first that is said of it in the order of configuration,
-/// in whichever branch.
+/// Z6.4: a project has one merge mode: the first that is set in configuration order, in any branch.
 #[test]
-fn a_project_has_one_merge_mode_whichever_branch_says_it() {
+fn the_first_merge_mode_of_a_project_counts_in_any_branch() {
     let mode = |said: &[(&str, &str)]| {
         let mut tenant = tenant()
             .file("org/config", BASE)
@@ -248,10 +244,9 @@ fn a_project_has_one_merge_mode_whichever_branch_says_it() {
     assert_eq!(mode(&[]), MergeMode::Merge);
 }
 
-/// Z4.2: the branch that stands in for a change's own is the one that the project's stanza names,
-/// or the forge's default.
+/// Z4.2: the default branch is the one set in the project's stanza, or else the forge's.
 #[test]
-fn a_projects_default_branch_is_said_or_the_forges() {
+fn the_default_branch_is_that_of_the_stanza_or_the_forges() {
     let name = project("org/project");
     let with = |text: &str, branches: &[&str]| {
         let tenant =

@@ -1,5 +1,4 @@
-//! Where a mistake is pointed at: the name that is wrong, with the nearest that is right; all of
-//! them at once.
+//! Diagnostics mark the exact wrong name and suggest the nearest existing one, all at once.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -13,11 +12,11 @@ const KNOWN: &str = "
 - project-template: {name: python-jobs, check: {jobs: []}}
 ";
 
-/// E2, C08–C11, Z6.6: each name that nothing bears is marked itself, line and columns, with the
-/// nearest name that there is.
+/// E2, C08–C11, Z6.6: each unresolved name is marked by line and columns, with the nearest existing
+/// name.
 #[test]
 fn a_wrong_name_is_marked_itself_and_the_nearest_is_suggested() {
-    // A stanza, the attribute that is told, what is marked, the suggestion.
+    // A stanza, the reported attribute, the marked text, and the suggestion.
     let rows = [
         ("- job:\n    name: j\n    parent: bose\n", "parent", "bose", Some("base")),
         (
@@ -139,21 +138,21 @@ fn a_wrong_name_is_marked_itself_and_the_nearest_is_suggested() {
             .build();
         let found = layout.errors();
         assert_eq!(found.len(), 1, "{text}: {found:#?}");
-        let problem = &found[0].problem;
+        let problem = &found[0].diagnostic;
         assert_eq!(marked(text, &found[0]), name, "{text}");
         assert_eq!(
             (problem.attribute.as_deref(), problem.suggestion.as_deref()),
             (Some(attribute), suggestion),
             "{text}"
         );
-        // The comment on the change begins where the stanza does.
+        // A comment on the change begins at the stanza's start.
         assert_eq!(found[0].review_comment().start_line, 1, "{text}");
     }
 }
 
-/// Z6.6: every mistake of a stanza is told, not only the first; each where it stands.
+/// Z6.6: every error of a stanza is reported at its own place.
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_errors_of_a_stanza_are_reported_at_once() {
     let text = "
 - job:
     name: j
@@ -170,18 +169,17 @@ fn all_mistakes_are_told_at_once() {
         .at("org/project", "master", "zuul.d/a.yaml", KNOWN)
         .at("org/project", "master", "zuul.d/b.yaml", text)
         .build();
-    let mut told: Vec<(u32, String)> = layout
+    let mut diagnostics: Vec<(u32, String)> = layout
         .errors()
         .iter()
-        .map(|error| (error.problem.start.line(), marked(text, error)))
+        .map(|error| (error.diagnostic.start.line(), marked(text, error)))
         .collect();
-    told.sort();
-    let told: Vec<&str> = told.iter().map(|(_, marked)| marked.as_str()).collect();
-    assert_eq!(told, ["nothing-like-it", "nowhere", "unknown", "a/b", "c/d", "90", "80"]);
+    diagnostics.sort();
+    let diagnostics: Vec<&str> = diagnostics.iter().map(|(_, marked)| marked.as_str()).collect();
+    assert_eq!(diagnostics, ["nothing-like-it", "nowhere", "unknown", "a/b", "c/d", "90", "80"]);
 }
 
-/// Z3.3: a label that the tenant forbids, or that nothing bears, is marked; with alternatives the
-/// right one of them.
+/// Z3.3: a forbidden or unknown label is marked, also within alternatives.
 #[test]
 fn the_wrong_label_of_a_nodeset_is_marked() {
     let main = |more: &str| {
@@ -237,14 +235,13 @@ fn the_wrong_label_of_a_nodeset_is_marked() {
         let found = layout.errors();
         assert_eq!(found.len(), 1, "{text}: {found:#?}");
         assert_eq!(marked(text, &found[0]), name, "{text}");
-        assert_eq!(found[0].problem.suggestion.as_deref(), suggestion, "{text}");
+        assert_eq!(found[0].diagnostic.suggestion.as_deref(), suggestion, "{text}");
     }
 }
 
-/// L3.2, L3.5: mistakes of providers are marked at the name, in the section where that is the one
-/// that says it.
+/// L3.2, L3.5: errors of providers are marked at the name, also if their section contains it.
 #[test]
-fn mistakes_of_providers_are_marked() {
+fn errors_of_providers_are_marked() {
     let parts = "- image: {name: debian, type: cloud}\n- flavor: {name: small}\n- label: {name: debian-small, image: debian, flavor: small}\n";
     let rows = [
         ("- section:\n    name: s\n    connection: ec3\n", "ec3", Some("ec2")),
@@ -304,11 +301,11 @@ fn mistakes_of_providers_are_marked() {
         let found: Vec<&ConfigError> = layout
             .errors()
             .iter()
-            .filter(|error| error.problem.severity == Severity::Error)
+            .filter(|error| error.diagnostic.severity == Severity::Error)
             .collect();
         assert_eq!(found.len(), 1, "{text}: {found:#?}");
         assert_eq!(marked(text, found[0]), name, "{text}");
-        assert_eq!(found[0].problem.suggestion.as_deref(), suggestion, "{text}");
+        assert_eq!(found[0].diagnostic.suggestion.as_deref(), suggestion, "{text}");
     }
 }
 
@@ -317,14 +314,13 @@ fn refusals(layout: &Layout) -> Vec<ConfigError> {
     layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err()
 }
 
-/// Z4.7, J07, J08, J13, C11: what cannot be frozen is marked at the entry, or the variant, that
-/// makes it so, and every reason is told.
+/// Z4.7, J07, J08, J13, C11: a freezing error is marked at the entry or variant that causes it, and
+/// every reason is reported.
 #[test]
-fn what_cannot_be_frozen_is_marked_where_it_is_said() {
-    /// What is marked, and the message.
+fn freezing_errors_are_marked_at_their_cause() {
+    /// The marked text, and the message.
     type Told<'a> = &'a [(&'a str, &'a str)];
-    // What the config project defines, the project's own file, the file that is marked, and what is
-    // told of it.
+    // The config project's definitions, the project's file, the marked file, and the diagnostics.
     let rows: [(&str, &str, &str, Told<'_>); 11] = [
         (
             "- job: {name: last, final: true, run: r}\n",
@@ -367,11 +363,11 @@ fn what_cannot_be_frozen_is_marked_where_it_is_said() {
             "- project:\n    check:\n      jobs:\n        - a: {tags: [x]}\n        - a: {tags: [y], voting: false}\n",
             "org/project",
             &[
-                ("[x]", "Unable to modify job a attribute tags: it is final by attribute-control"),
-                ("[y]", "Unable to modify job a attribute tags: it is final by attribute-control"),
+                ("[x]", "Unable to modify job a attribute tags: attribute-control makes it final"),
+                ("[y]", "Unable to modify job a attribute tags: attribute-control makes it final"),
             ],
         ),
-        // Of several entries the one that makes it so, however many follow.
+        // Of several entries, the one that causes the error is marked.
         (
             "- job: {name: a, run: r}\n",
             "- project:\n    check:\n      jobs:\n        - a: {post-review: true}\n        - a: {voting: false}\n",
@@ -396,7 +392,7 @@ fn what_cannot_be_frozen_is_marked_where_it_is_said() {
             "org/project",
             &[(
                 "2.9",
-                "Job a asks for Ansible version 2.9, which is not supported; there are 9 and 11",
+                "Job a uses Ansible version 2.9, which is not supported; supported versions are 9 and 11",
             )],
         ),
         (
@@ -414,29 +410,29 @@ fn what_cannot_be_frozen_is_marked_where_it_is_said() {
             .build();
         let found = refusals(&layout);
         let text = if file == "org/project" { own } else { config };
-        let told: Vec<(String, String)> =
+        let diagnostics: Vec<(String, String)> =
             found.iter().map(|error| (marked(text, error), error.short_text())).collect();
-        let told: Vec<(&str, &str)> =
-            told.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
-        assert_eq!(told, expected, "{own}");
+        let diagnostics: Vec<(&str, &str)> =
+            diagnostics.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
+        assert_eq!(diagnostics, expected, "{own}");
         assert!(found.iter().all(|error| error.project.name() == file), "{found:#?}");
     }
 }
 
-/// Z2.2: names that the tenants' file and pipelines give are followed, too.
+/// Z2.2: references in the tenants' file and in pipelines are resolved too.
 #[test]
-fn names_that_nobody_followed_are_followed() {
+fn references_of_tenants_and_pipelines_are_resolved() {
     let rules = "- authorization-rule: {name: admins, conditions: [{sub: root}]}\n";
     let main = format!(
         "{rules}- authorization-role: {{name: operator, permissions: {{read: true}}}}\n- api-root:\n    access-rules: [admin]\n    role-mappings: {{admins: operator, admns: [read, operater]}}\n"
     );
     let (_, errors) = parse_main("main.yaml", &main, &connections());
-    let told: Vec<(String, Option<&str>)> = errors
+    let diagnostics: Vec<(String, Option<&str>)> = errors
         .iter()
-        .map(|error| (error.short_text(), error.problem.attribute.as_deref()))
+        .map(|error| (error.short_text(), error.diagnostic.attribute.as_deref()))
         .collect();
     assert_eq!(
-        told,
+        diagnostics,
         [
             (
                 "The authorization rule \"admin\" was not found. (did you mean \"admins\"?)"
@@ -455,12 +451,12 @@ fn names_that_nobody_followed_are_followed() {
             ),
         ]
     );
-    // Of what there is once, the first counts and the next one is told.
+    // If a name is used twice, the first definition counts and the second is reported.
     let main = "- api-root: {access-rules: admins}\n- api-root: {anonymous-read-access: true}\n- authorization-rule: {name: admins, conditions: [{sub: root}]}\n";
     let (config, errors) = parse_main("main.yaml", main, &connections());
-    let told: Vec<(String, u32)> =
-        errors.iter().map(|error| (error.short_text(), error.problem.start.line())).collect();
-    assert_eq!(told, [("api-root is already defined".to_owned(), 2)]);
+    let diagnostics: Vec<(String, u32)> =
+        errors.iter().map(|error| (error.short_text(), error.diagnostic.start.line())).collect();
+    assert_eq!(diagnostics, [("api-root is already defined".to_owned(), 2)]);
     assert_eq!(
         (config.api_root.access_rules.len(), config.api_root.anonymous_read_access),
         (1, None)
@@ -483,14 +479,14 @@ fn names_that_nobody_followed_are_followed() {
     assert_eq!(messages(&layout), ["Job bose not defined (did you mean \"base\"?)"]);
 }
 
-/// Z2.2: limits that a tenant does not mention are Zuul's; -1 takes those of nodes and of time
-/// away, and any other number that is none is told.
+/// Z2.2: the default limits are Zuul's. -1 removes the limits of nodes and time; other negative
+/// numbers are reported.
 #[test]
-fn limits_that_are_not_mentioned_are_zuuls() {
+fn the_default_limits_are_zuuls() {
     let read = |said: &str| {
         parse_main("main.yaml", &format!("- tenant: {{name: one, {said}}}\n"), &connections())
     };
-    // What is said; the limits of nodes, time, tokens, dependencies and changes.
+    // The configuration; the limits of nodes, time, tokens, dependencies and changes.
     let rows = [
         ("default-parent: base", (Some(5), Some(10_800), Some(10_800), None, None)),
         ("max-nodes-per-job: -1", (None, Some(10_800), Some(10_800), None, None)),
@@ -523,11 +519,11 @@ fn limits_that_are_not_mentioned_are_zuuls() {
         ("max-oidc-ttl", "-1", "must be at least 1"),
         ("max-oidc-ttl", "0", "must be at least 1"),
     ];
-    for (attribute, number, told) in wrong {
+    for (attribute, number, diagnostics) in wrong {
         let (_, errors) = read(&format!("{attribute}: {number}"));
         let [error] = &errors[..] else { panic!("{attribute}: {number}: {errors:#?}") };
-        assert!(error.short_text().contains(told), "{}", error.short_text());
-        assert_eq!(error.problem.attribute.as_deref(), Some(attribute));
+        assert!(error.short_text().contains(diagnostics), "{}", error.short_text());
+        assert_eq!(error.diagnostic.attribute.as_deref(), Some(attribute));
         assert_eq!(
             marked(&format!("- tenant: {{name: one, {attribute}: {number}}}\n"), error),
             number
@@ -535,10 +531,10 @@ fn limits_that_are_not_mentioned_are_zuuls() {
     }
 }
 
-/// Z2.2: jobs that report are for whom the tenant trusts with it, as definitions and as entries;
-/// tokens say what it lets them.
+/// Z2.2: reporter jobs need the tenant's permission, as definitions and as entries, and tokens
+/// their permitted claims.
 #[test]
-fn reporter_jobs_and_tokens_are_held_against_the_tenant() {
+fn reporter_jobs_and_tokens_need_the_tenants_permission() {
     let main = |of_project: &str, more: &str| {
         format!(
             "- tenant:\n    name: one\n    {more}\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - org/project: {{{of_project}}}\n"
@@ -599,9 +595,9 @@ fn reporter_jobs_and_tokens_are_held_against_the_tenant() {
     }
 }
 
-/// Z2.1: what the main configuration names and nothing bears is told where it stands.
+/// Z2.1: an unresolved name in the main configuration is reported at its place.
 #[test]
-fn a_wrong_name_in_the_main_configuration_is_told_at_its_place() {
+fn an_unresolved_name_in_the_main_configuration_is_reported_at_its_place() {
     let main = "- tenant:
     name: one
     semaphores: [shared, shard]
@@ -618,18 +614,18 @@ fn a_wrong_name_in_the_main_configuration_is_told_at_its_place() {
       - noone
 ";
     let (_, errors) = parse_main("main.yaml", main, &connections());
-    let told: Vec<(u32, u32, &str)> = errors
+    let diagnostics: Vec<(u32, u32, &str)> = errors
         .iter()
         .map(|error| {
             (
-                error.problem.start.line(),
-                error.problem.start.column(),
-                error.problem.message.as_str(),
+                error.diagnostic.start.line(),
+                error.diagnostic.start.column(),
+                error.diagnostic.message.as_str(),
             )
         })
         .collect();
     assert_eq!(
-        told,
+        diagnostics,
         [
             (8, 7, "Unknown connection named \"githbu\""),
             (3, 26, "The global semaphore \"shard\" was not found."),

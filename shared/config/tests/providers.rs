@@ -1,4 +1,5 @@
-//! Objects of providers: which layer counts, what arrives where, and that each is there once.
+//! Layers of provider objects: which layer wins, which attributes reach the provider, and that each
+//! object is defined once.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -8,8 +9,7 @@ use serde_json::json;
 use sluice_config::layout::{ImageConfig, ImageNode};
 use sluice_config::{Driver, Layout, Severity};
 
-/// The eight places of L3.2, in their order, each with the stanza or entry that says something
-/// there.
+/// The eight layers of L3.2 in order, each with the stanza or entry that sets a value there.
 const LAYERS: [&str; 8] = [
     "image",
     "flavor",
@@ -21,7 +21,7 @@ const LAYERS: [&str; 8] = [
     "label within provider",
 ];
 
-/// Returns a provider `p` with one label, where the given layers say what they are given.
+/// Returns the provider `p` with one label, where layers set the given values.
 fn layered(said: impl Fn(&str) -> String) -> Layout {
     let at = |layer: &str| said(layer);
     let text = format!(
@@ -44,11 +44,10 @@ fn layered(said: impl Fn(&str) -> String) -> Layout {
     tenant().file("org/config", &text).build()
 }
 
-/// L3.2: of each two neighbours in the order of application the later one wins; scalars override,
-/// mappings merge.
+/// L3.2: each layer wins over the one before; scalars override, mappings merge.
 #[test]
-fn each_layer_beats_the_one_before() {
-    // A section says what its images and flavors do, and a provider too.
+fn each_layer_wins_over_the_one_before() {
+    // Sections can set what their images and flavors can, and so can providers.
     for (number, layer) in LAYERS.iter().enumerate() {
         let layout = layered(|at| {
             let place = LAYERS.iter().position(|one| *one == at).unwrap();
@@ -58,8 +57,8 @@ fn each_layer_beats_the_one_before() {
                 String::new()
             }
         });
-        // Userdata and tags belong to images, flavors and labels alike, and to sections and
-        // providers for all of them.
+        // Userdata and tags belong to images, flavors and labels, and to sections and providers as
+        // defaults.
         let errors: Vec<_> =
             messages(&layout).into_iter().filter(|text| !text.contains("declines")).collect();
         assert!(errors.is_empty(), "{layer}: {errors:?}");
@@ -70,9 +69,8 @@ fn each_layer_beats_the_one_before() {
     }
 }
 
-/// L3.2: lists concatenate, those of labels too: a provider offers what it lists besides what its
-/// section and the section's parent list, each once, the outermost first; what is said of a label
-/// within a provider comes after what is said within its section.
+/// L3.2: a provider offers its own labels and those of its sections, outermost first, each once.
+/// Attributes set in the provider's entry win over those of the section's.
 #[test]
 fn a_provider_offers_its_sections_labels_and_its_own() {
     let with = |labels: &str| {
@@ -99,23 +97,22 @@ fn a_provider_offers_its_sections_labels_and_its_own() {
         with(", labels: [c, {name: b, max-age: 40}]"),
         named(&[("a", 0), ("b", 40), ("c", 0)])
     );
-    // One that there is none of is told where it is listed, and not by each provider again.
+    // A missing label is reported where it is listed, not for each provider.
     let unknown = "
 - section: {name: s, connection: null, labels: [nosuch]}
 - provider: {name: p, section: s}
 - provider: {name: q, section: s, labels: [nor-such]}
 ";
-    let told = messages(&tenant().file("org/config", unknown).build());
+    let diagnostics = messages(&tenant().file("org/config", unknown).build());
     assert_eq!(
-        told,
+        diagnostics,
         ["The label \"nosuch\" was not found.", "The label \"nor-such\" was not found."]
     );
 }
 
-/// L3.2: of sections that inherit from each other the innermost counts, also where it says again
-/// what the outermost said.
+/// L3.2: the innermost of nested sections wins, even if it repeats the outermost value.
 #[test]
-fn what_an_inner_section_says_again_counts_again() {
+fn a_value_repeated_by_an_inner_section_wins() {
     let text = "
 - image: {name: i, type: cloud}
 - flavor: {name: f}
@@ -130,9 +127,9 @@ fn what_an_inner_section_says_again_counts_again() {
     assert_eq!(layout.providers()[0].images.len(), 1);
 }
 
-/// L3.2: image and flavor within a provider come between the provider and its label.
+/// L3.2: a provider's image and flavor entries come between the provider and its label.
 #[test]
-fn what_a_provider_says_of_images_and_flavors_comes_before_its_labels() {
+fn image_and_flavor_entries_of_a_provider_precede_its_labels() {
     let with = |image: &str, flavor: &str, label: &str| {
         let text = format!(
             "
@@ -155,8 +152,8 @@ fn what_a_provider_says_of_images_and_flavors_comes_before_its_labels() {
     assert_eq!(with(image, flavor, label), "label");
 }
 
-/// L3.2: a label binds itself to a zone by what is said of it alone; the innermost of that counts,
-/// and a list of zones that all nodes may be in binds it to none.
+/// L3.2: only the label's own attribute restricts it to a zone, and the innermost wins. A list of
+/// zones does not restrict it.
 #[test]
 fn a_labels_own_zone_is_not_the_first_of_its_section() {
     let with = |label: &str, section: &str, provider: &str| {
@@ -188,10 +185,10 @@ fn a_labels_own_zone_is_not_the_first_of_its_section() {
     assert_eq!(with("", "", ", labels: [{name: l, az: [b, c]}]"), None);
 }
 
-/// L3.2, L3.7: nodes to keep ready are said by the label, or by a section or provider of it; the
-/// innermost counts.
+/// L3.2, L3.7: min-ready is set by the label or by its entry in a section or provider; the
+/// innermost wins.
 #[test]
-fn ready_nodes_may_be_said_within_a_section_or_provider() {
+fn min_ready_may_be_set_in_a_section_or_provider() {
     let with = |label: &str, section: &str, provider: &str| {
         let text = format!(
             "- label: {{name: l{label}}}\n- section: {{name: s, connection: null, labels: [{{name: l{section}}}]}}\n- provider: {{name: p, section: s{provider}}}\n"
@@ -204,8 +201,7 @@ fn ready_nodes_may_be_said_within_a_section_or_provider() {
     assert_eq!(with(", min-ready: 1", ", min-ready: 2", ", labels: [{name: l, min-ready: 0}]"), 0);
 }
 
-/// L3.1, L3.8: what an image is taken in by, and how many are kept, arrives typed, from whichever
-/// layer says it.
+/// L3.1, L3.8: the import method and retention of an image are typed, from any layer.
 #[test]
 fn an_images_attributes_reach_the_provider() {
     let text = "
@@ -227,7 +223,7 @@ fn an_images_attributes_reach_the_provider() {
     let provider = &layout.providers()[0];
     assert_eq!(provider.bucket.as_deref(), Some("images"));
     let mut images = serde_json::to_value(&provider.images).unwrap();
-    // What an image says of its nodes has a test of its own.
+    // The image's node attributes have a test of their own.
     images
         .as_array_mut()
         .unwrap()
@@ -254,10 +250,9 @@ fn an_images_attributes_reach_the_provider() {
     );
 }
 
-/// L3.1, L3.2: what an image says of the nodes that run it arrives on the image itself, whether or
-/// not a label takes it.
+/// L3.1, L3.2: an image's node attributes are typed on the image itself, even if no label uses it.
 #[test]
-fn what_an_image_says_of_its_nodes_is_typed_on_the_image() {
+fn node_attributes_of_an_image_are_typed_on_the_image() {
     let with = |of_image: &str, of_section: &str, of_provider: &str| {
         let text = format!(
             "
@@ -285,7 +280,7 @@ fn what_an_image_says_of_its_nodes_is_typed_on_the_image() {
         "imds_support": "v2.0", "imds_http_tokens": "required",
     });
     assert_eq!(serde_json::to_value(with(all, "", "")).unwrap(), expected);
-    // Each layer adds to, and takes the place of, what the one above says.
+    // Each layer extends or overrides the one above.
     let layered =
         with(", username: a, shell-type: sh", ", image-defaults: {username: b}", ", username: c");
     assert_eq!(
@@ -296,7 +291,7 @@ fn what_an_image_says_of_its_nodes_is_typed_on_the_image() {
         with(", username: a", ", image-defaults: {username: b}", "").username.as_deref(),
         Some("b")
     );
-    // What was stored before knows nothing of it.
+    // Stored records may lack these attributes.
     let old = json!({
         "name": "built", "canonical_name": "github.com/org/config/built", "is_built": true, "format": "raw",
         "import_method": null, "import_timeout_seconds": null, "upload_methods": [], "retain_count": null,
@@ -306,9 +301,9 @@ fn what_an_image_says_of_its_nodes_is_typed_on_the_image() {
     assert_eq!(old.node, ImageNode::default());
 }
 
-/// L3.7, L3.10: static nodes keep all that is said of them.
+/// L3.7, L3.10: all attributes of static nodes are preserved.
 #[test]
-fn static_nodes_arrive_whole() {
+fn all_attributes_of_static_nodes_are_preserved() {
     let text = "
 - label: {name: big}
 - section:
@@ -330,10 +325,10 @@ fn static_nodes_arrive_whole() {
     assert_eq!(stored.providers(), layout.providers());
 }
 
-/// L3.3: every sort of object is there once in a tenant. The same again in another branch of its
-/// project is no mistake; otherwise the first stands and the second is told.
+/// L3.3: each object is defined once per tenant. An identical definition in another branch is
+/// allowed; otherwise the second one is reported.
 #[test]
-fn each_object_is_there_once() {
+fn each_object_is_defined_once() {
     let rows = [
         ("image", "{name: x, type: cloud}", "{name: x, type: zuul}"),
         ("flavor", "{name: x}", "{name: x, description: other}"),
@@ -358,7 +353,7 @@ fn each_object_is_there_once() {
                 .file("org/project1", &stanza(elsewhere))
                 .build();
             let errors =
-                layout.errors().iter().filter(|error| error.problem.severity == Severity::Error);
+                layout.errors().iter().filter(|error| error.diagnostic.severity == Severity::Error);
             errors
                 .map(|error| (error.project.name().to_owned(), error.branch.to_string()))
                 .collect::<Vec<_>>()
@@ -370,10 +365,9 @@ fn each_object_is_there_once() {
     }
 }
 
-/// L3.4: one short name is a cloud's image in one tenant and built here in another; across tenants
-/// names do not collide.
+/// L3.4: an image name may mean a cloud image in one tenant and a built image in another.
 #[test]
-fn one_name_means_another_thing_in_another_tenant() {
+fn a_name_may_have_different_meanings_in_different_tenants() {
     let of = |tenant: &str, project: &str, kind: &str| {
         let main = format!(
             "- tenant:\n    name: {tenant}\n    source:\n      github:\n        config-projects: [{project}]\n"
@@ -384,7 +378,7 @@ fn one_name_means_another_thing_in_another_tenant() {
         tenant_of(&main).file(project, &text).sound()
     };
     let (one, two) = (of("one", "org/one", "cloud"), of("two", "org/two", "zuul"));
-    let told = |layout: &Layout| {
+    let diagnostics = |layout: &Layout| {
         let provider = &layout.providers()[0];
         let label = &provider.labels[0];
         (
@@ -398,8 +392,8 @@ fn one_name_means_another_thing_in_another_tenant() {
         let of = |name: &str| format!("github.com/org/{tenant}/{name}");
         (of("p"), of("debian"), of("debian"), is_built)
     };
-    assert_eq!(told(&one), names("one", false));
-    assert_eq!(told(&two), names("two", true));
+    assert_eq!(diagnostics(&one), names("one", false));
+    assert_eq!(diagnostics(&two), names("two", true));
     assert_eq!(
         one.providers()[0].labels[0].name,
         two.providers()[0].labels[0].name,
@@ -407,11 +401,10 @@ fn one_name_means_another_thing_in_another_tenant() {
     );
 }
 
-/// L3.5, L3.6, L3.9: which connection nodes come from is for sections to say, and the outermost
-/// that says it binds all below: else whoever may write a provider or a section could reach any
-/// connection of the system.
+/// L3.5, L3.6, L3.9: the outermost section that sets a connection binds all below it. Otherwise an
+/// author of sections or providers could use any connection of the system.
 #[test]
-fn a_connection_is_not_overridden_along_a_chain() {
+fn a_connection_cannot_be_overridden_by_inner_sections() {
     let connections = connections().with("other", Driver::Aws, "");
     let of_section = |name: &str, is: &str| {
         format!("The connection of the section \"{name}\", which is {is}, may not be")
@@ -436,7 +429,7 @@ fn a_connection_is_not_overridden_along_a_chain() {
         ),
         ("connection: null", ", connection: ec2", "", Some(of_section("top", "null"))),
     ];
-    for (top, section, provider, told) in rows {
+    for (top, section, provider, diagnostics) in rows {
         let text = format!(
             "
 - section: {{name: top, {top}}}
@@ -447,17 +440,19 @@ fn a_connection_is_not_overridden_along_a_chain() {
         );
         let layout = tenant().file("org/config", &text).build_with(&connections);
         let found = messages(&layout);
-        assert_eq!(found.len(), usize::from(told.is_some()), "{text}: {found:?}");
+        assert_eq!(found.len(), usize::from(diagnostics.is_some()), "{text}: {found:?}");
         assert!(
-            found.iter().zip(&told).all(|(found, told)| found.starts_with(told)),
+            found
+                .iter()
+                .zip(&diagnostics)
+                .all(|(found, diagnostics)| found.starts_with(diagnostics)),
             "{text}: {found:?}"
         );
-        assert_eq!(layout.providers().is_empty(), told.is_some(), "{text}");
+        assert_eq!(layout.providers().is_empty(), diagnostics.is_some(), "{text}");
     }
 }
 
-/// L3.2: defaults that are final bind what stands below them, except where a label says otherwise
-/// of itself.
+/// L3.2: final defaults bind the layers below, unless a label sets the attribute itself.
 #[test]
 fn final_defaults_of_a_section_bind_the_provider() {
     let made = |is_final: &str, own: &str| {
@@ -478,10 +473,10 @@ fn final_defaults_of_a_section_bind_the_provider() {
     assert_eq!(made(", final: true", ", final: false"), (30, 40, 0), "the label says so of itself");
 }
 
-/// L3.6, Z2.2: a config project that leaves its provider objects out, and a group that takes them
-/// in but for one of its members.
+/// L3.6, Z2.2: a config project whose provider objects are excluded, and a group that includes them
+/// except for one member.
 #[test]
-fn provider_objects_are_taken_in_and_left_out_by_one_word() {
+fn provider_objects_are_included_and_excluded_as_one_kind() {
     let made = |list: &str, member: &str| {
         let main = format!("- tenant: {{name: one, source: {{github: {{{list}: [{member}]}}}}}}\n");
         let tenant = tenant_of(&main);
@@ -496,11 +491,10 @@ fn provider_objects_are_taken_in_and_left_out_by_one_word() {
     assert_eq!(made("untrusted-projects", group), 0);
 }
 
-/// L3.6, Z2.2: what nodes are made of may be used by the tenants that include it, and by no others.
-/// Where operators let them, chosen projects define providers, images and labels of their own on a
-/// section that only a central repository may define.
+/// L3.6, Z2.2: only tenants that include node objects can use them. Permitted projects define
+/// providers, images and labels on a section that only a central repository may define.
 #[test]
-fn a_tenant_uses_what_it_includes_and_chosen_projects_define_what_they_may() {
+fn node_objects_need_inclusion_and_permission() {
     let central = "
 - image: {name: debian, type: cloud}
 - flavor: {name: small}

@@ -1,5 +1,5 @@
-//! Rows of the behaviour scenarios that configuration alone decides, beside those in `inheritance`
-//! and `trust`.
+//! Behaviour scenarios that depend only on configuration, in addition to those in `inheritance` and
+//! `trust`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -16,8 +16,8 @@ fn jobs_of(layout: &Layout, pipeline: &str, name: &str, branch: &str) -> Vec<Str
     names(&graph).into_iter().map(str::to_owned).collect()
 }
 
-/// C01, C03: a change is tested with the configuration it proposes, by short and by canonical name,
-/// and another patch set with its own; what is merged holds for the next.
+/// C01, C03: a change is tested with the configuration it proposes, and each patchset with its own.
+/// Merged configuration applies to the next change.
 #[test]
 fn a_change_is_tested_with_its_own_configuration() {
     let tenant =
@@ -38,30 +38,30 @@ fn a_change_is_tested_with_its_own_configuration() {
     assert_eq!(jobs_of(&second, "check", "org/project", "master"), ["one"]);
 }
 
-/// C02: a job that is there and has a mistake is not called undefined where it is used, also by a
-/// change elsewhere.
+/// C02: a reference to a job with an invalid definition is not reported as undefined, in any
+/// change.
 #[test]
-fn a_job_whose_definition_has_a_mistake_is_told_so_where_it_is_used() {
+fn a_reference_to_an_invalid_job_is_not_reported_as_undefined() {
     let broken = format!("{BASE}- job: {{name: unit, run: r, vottng: true}}\n");
     let users = "- project: {check: {jobs: [unit, units]}}\n";
     let tenant = tenant().file("org/config", &broken).file("org/project", users);
     let layout = tenant.build();
-    let told = messages(&layout);
-    assert_eq!(told.len(), 3, "{told:#?}");
-    assert!(told[0].contains("\"vottng\" is not known here"), "{told:#?}");
+    let diagnostics = messages(&layout);
+    assert_eq!(diagnostics.len(), 3, "{diagnostics:#?}");
+    assert!(diagnostics[0].contains("\"vottng\" is not an attribute here"), "{diagnostics:#?}");
     let why = "The job unit could not be read: its definition has a mistake (github.com/org/config@master: .zuul.yaml)";
-    assert_eq!((told[1].as_str(), told[2].as_str()), (why, "Job units not defined"));
+    assert_eq!((diagnostics[1].as_str(), diagnostics[2].as_str()), (why, "Job units not defined"));
     let more = format!("{users}- job: {{name: mine, parent: unit, run: r}}\n");
     let proposed =
         layout.overlay(&[tenant.proposal("org/project", "master", &more)], Scope::UntrustedOnly);
     let new = proposed.errors_since(&layout);
-    assert!(!new.is_empty() && new.iter().all(|error| error.problem.message == why), "{new:#?}");
+    assert!(!new.is_empty() && new.iter().all(|error| error.diagnostic.message == why), "{new:#?}");
     let mended = tenant.proposal("org/config", "master", &broken.replace("vottng", "voting"));
     let mended = layout.overlay(&[mended], Scope::ToValidate);
     assert_eq!(messages(&mended), ["Job units not defined (did you mean \"unit\"?)"]);
 }
 
-/// C02: an unknown job is told in Zuul's words at its line, and the comment's range begins with its
+/// C02: an unknown job is reported in Zuul's words at its line; the comment's range begins at its
 /// stanza.
 #[test]
 fn an_unknown_job_is_commented_on_at_its_line() {
@@ -85,7 +85,7 @@ fn an_unknown_job_is_commented_on_at_its_line() {
     );
 }
 
-/// C06, X07: a config project's proposal is checked before it is merged, and never used before.
+/// C06, X07: a config project's proposal is validated, but not used before it is merged.
 #[test]
 fn a_config_projects_proposal_is_checked_but_not_used() {
     let tenant = tenant()
@@ -97,9 +97,12 @@ fn a_config_projects_proposal_is_checked_but_not_used() {
         "master",
         &format!("{BASE}- job: {{name: a, vottng: true}}\n"),
     );
-    let told =
+    let diagnostics =
         layout.overlay(std::slice::from_ref(&wrong), Scope::ToValidate).errors_since(&layout);
-    assert!(told.len() == 1 && told[0].short_text().starts_with("syntax error"), "{told:#?}");
+    assert!(
+        diagnostics.len() == 1 && diagnostics[0].short_text().starts_with("syntax error"),
+        "{diagnostics:#?}"
+    );
     assert!(layout.overlay(&[wrong], Scope::UntrustedOnly).errors_since(&layout).is_empty());
     let adds = tenant.proposal(
         "org/config",
@@ -116,9 +119,9 @@ fn a_config_projects_proposal_is_checked_but_not_used() {
     );
 }
 
-/// X14, Z2.1: two tenants have projects, jobs and pipelines of one name, each its own.
+/// X14, Z2.1: two tenants have projects, jobs and pipelines of the same names independently.
 #[test]
-fn tenants_do_not_see_each_other() {
+fn tenants_are_isolated_from_each_other() {
     let main = |name: &str, config: &str| {
         format!(
             "- tenant:\n    name: {name}\n    source:\n      github:\n        config-projects: [{config}]\n        untrusted-projects: [org/project]\n"
@@ -137,7 +140,7 @@ fn tenants_do_not_see_each_other() {
     let (one, two) = (of("one", "org/config1", "first"), of("two", "org/config2", "second"));
     assert_eq!(jobs_of(&one, "check", "org/project", "master"), ["first"]);
     assert_eq!(jobs_of(&two, "check", "org/project", "master"), ["second"]);
-    // A repository that a tenant does not list is never read, not even when its files are at hand.
+    // A repository that is not in the tenant is never read, even if its files are available.
     let foreign = tenant_of(&main("one", "org/config1"))
         .file("org/config1", BASE)
         .file("org/config2", "- job: {name: foreign, run: r}\n")
@@ -145,7 +148,7 @@ fn tenants_do_not_see_each_other() {
     assert!(foreign.job_names().all(|name| name != "foreign"));
 }
 
-/// J12: dependencies make the graph that decides what a failure skips.
+/// J12: dependencies decide which jobs are skipped after a failure.
 #[test]
 fn dependencies_make_a_graph() {
     let job = |name: &str, needs: &str| {
@@ -180,10 +183,9 @@ fn dependencies_make_a_graph() {
     assert!(errors[0].short_text().contains("Dependency cycle detected"), "{errors:#?}");
 }
 
-/// G18, D10, D11: a queue may be one for each branch, and may allow circles; both follow what is
-/// merged.
+/// G18, D10, D11: a queue may be per branch and may allow dependency cycles, as merged.
 #[test]
-fn a_queue_is_what_its_stanza_says() {
+fn queue_attributes_take_effect() {
     let of_text = |queue: &str| {
         let list = "- project: {name: ^org/project.*, queue: integrated, gate: {jobs: [noop]}}\n";
         tenant().file("org/config", &format!("{BASE}- queue: {{name: integrated{queue}}}\n{list}"))
@@ -192,14 +194,14 @@ fn a_queue_is_what_its_stanza_says() {
     let of = |layout: &Layout| layout.queue(&project("org/project1"), "gate");
     assert!(of(&with(", per-branch: true")).per_branch);
     assert!(of(&with(", type: per-branch")).per_branch);
-    // That the older word counts for nothing is told.
+    // The ineffective older attribute is reported.
     assert!(!of(&of_text(", type: all-branches, per-branch: true").build()).per_branch);
     assert!(!of(&with("")).per_branch && !of(&with("")).allow_circular_dependencies);
     assert!(of(&with(", allow-circular-dependencies: true")).allow_circular_dependencies);
     assert_eq!(of(&with("")).name, with("").queue(&project("org/project2"), "gate").name);
 }
 
-/// Z6.3: a queue that is assigned to branches is that of the branches whose stanza names it.
+/// Z6.3: a queue may be assigned per branch, by the stanza of that branch.
 #[test]
 fn a_queue_may_be_assigned_to_branches() {
     let layout = tenant()
@@ -221,7 +223,7 @@ fn a_queue_may_be_assigned_to_branches() {
     );
 }
 
-/// L1.1, in part: the formats of an image are those of the providers that use it.
+/// L1.1, in part: an image is built in the formats of the providers that use it.
 #[test]
 fn an_image_is_needed_in_its_providers_formats() {
     let provider = |name: &str, format: &str| {
@@ -242,10 +244,9 @@ fn an_image_is_needed_in_its_providers_formats() {
     );
 }
 
-/// L1.1: whichever event it runs for, the job that builds an image is told its formats; no other
-/// job is told any. One that was frozen before there were any is read as one without.
+/// L1.1: a job that builds an image gets its formats for every event; other jobs get none.
 #[test]
-fn a_job_is_told_the_formats_of_the_image_that_it_builds() {
+fn a_job_gets_the_formats_of_the_image_it_builds() {
     let text = format!(
         "{BASE}- image: {{name: i, type: zuul}}\n- flavor: {{name: f}}\n- label: {{name: l, image: i, flavor: f}}\n- section: {{name: s, connection: ec2}}\n- provider: {{name: p, section: s, labels: [l], images: [{{name: i, image-format: qcow2}}]}}\n- job: {{name: build, run: r, image-build-name: i}}\n- job: {{name: unit, run: r}}\n- project: {{name: org/project, check: {{jobs: [build, unit]}}}}\n"
     );
@@ -260,10 +261,10 @@ fn a_job_is_told_the_formats_of_the_image_that_it_builds() {
     assert!(older.run_time.image_formats.is_empty() && older.hash() != graph.jobs[0].hash());
 }
 
-/// L1.2: an event is about the branch that defines its image; what cannot be built is refused with
-/// the name that was meant.
+/// L1.2: an image event uses the branch that defines the image. An unknown image is refused with
+/// the nearest name.
 #[test]
-fn an_image_is_asked_for_where_it_is_defined() {
+fn an_image_event_uses_the_branch_that_defines_the_image() {
     let text = "- image: {name: debian, type: zuul}\n- image: {name: stock, type: cloud}\n";
     let layout = tenant().file("org/config", text).sound();
     let home = layout.image_to_build("debian").unwrap();
@@ -276,13 +277,12 @@ fn an_image_is_asked_for_where_it_is_defined() {
         [
             "tenant one has no image \"debain\" (did you mean \"debian\"?)",
             "tenant one has no image \"x\"",
-            "the image \"stock\" is of type cloud: nobody builds it, the cloud has it",
+            "the image \"stock\" is of type cloud; only images of type zuul can be built",
         ]
     );
 }
 
-/// R07, R04, R09: reporters and messages have Zuul's defaults, and triggers of the clock keep their
-/// time.
+/// R07, R04, R09: reporters and messages default to Zuul's, and timers keep their time.
 #[test]
 fn reporters_and_messages_have_their_defaults() {
     let plain = "- pipeline: {name: p, manager: independent, failure: {github: {status: failure}}, trigger: {timer: [{time: '0 1 * * *'}]}}\n";
@@ -311,10 +311,10 @@ fn reporters_and_messages_have_their_defaults() {
     );
 }
 
-/// Z6.1: where no reporter is listed for merge conflicts and wrong configuration, those of failures
-/// tell of them.
+/// Z6.1: without reporters for merge conflicts and configuration errors, those for failures report
+/// them.
 #[test]
-fn an_empty_list_of_reporters_leaves_nobody_untold() {
+fn conflicts_and_config_errors_default_to_the_reporters_of_failures() {
     let of = |lists: &str| {
         let text = format!(
             "- pipeline: {{name: p, manager: independent, failure: {{github: {{status: failure}}}}, {lists}}}\n"
@@ -343,24 +343,22 @@ fn an_empty_list_of_reporters_leaves_nobody_untold() {
     assert!(found.success.is_empty());
 }
 
-/// Z6.6: who is listed by an older word beside the newer one is told nothing, and that is said; the
-/// pipeline stands.
+/// Z6.6: reporters under an older attribute name are ignored beside the newer one, with a warning.
+/// The pipeline remains valid.
 #[test]
-fn reporters_of_an_older_word_beside_the_newer_one_are_told_of() {
+fn ignored_reporters_under_an_older_name_are_reported() {
     let text = "- pipeline: {name: p, manager: independent, merge-conflict: {github: {comment: true}}, merge-failure: {smtp: {}}}\n";
     let layout = tenant().file("org/config", text).build();
-    let told =
-        "syntax error: \"merge-failure\" is another word for \"merge-conflict\": give one of them";
-    assert_eq!(messages(&layout), [told]);
+    let diagnostics = "syntax error: \"merge-failure\" is another name for \"merge-conflict\"; use only one of them";
+    assert_eq!(messages(&layout), [diagnostics]);
     let found = &layout.pipeline("p").unwrap().reporters.merge_conflict;
     assert!(matches!(found[0].kind, ReporterKind::GitHub(_)) && found.len() == 1, "{found:?}");
 }
 
-/// L4.1, in part: a label without an object is told where others have one, and is a mistake where
-/// the tenant does without the older way. That way itself is not carried out, which is what the
-/// warning says.
+/// L4.1, in part: a label without an object yields a warning if others have one, and an error if
+/// the tenant disallows the older form. The older form is not supported, as the warning states.
 #[test]
-fn labels_without_objects_are_told_where_it_matters() {
+fn labels_without_objects_are_reported() {
     let with = |flag: &str, nodes: &str| {
         tenant_of(&format!(
             "- tenant:\n    name: one\n    {flag}\n    source: {{github: {{config-projects: [org/config]}}}}\n"
@@ -368,21 +366,25 @@ fn labels_without_objects_are_told_where_it_matters() {
         .file("org/config", &format!("{BASE}- label: {{name: new}}\n- nodeset: {{name: n, nodes: [{nodes}]}}\n"))
         .build()
     };
-    let told = |layout: &Layout| -> Vec<(Severity, String)> {
-        layout.errors().iter().map(|error| (error.problem.severity, error.short_text())).collect()
+    let diagnostics = |layout: &Layout| -> Vec<(Severity, String)> {
+        layout
+            .errors()
+            .iter()
+            .map(|error| (error.diagnostic.severity, error.short_text()))
+            .collect()
     };
     let (new, old) = ("{name: a, label: new}", "{name: b, label: old}");
-    assert!(told(&with("use-nodepool: true", new)).is_empty());
-    assert!(told(&with("use-nodepool: true", old)).is_empty());
-    let mixed = told(&with("use-nodepool: true", &format!("{new}, {old}")));
+    assert!(diagnostics(&with("use-nodepool: true", new)).is_empty());
+    assert!(diagnostics(&with("use-nodepool: true", old)).is_empty());
+    let mixed = diagnostics(&with("use-nodepool: true", &format!("{new}, {old}")));
     assert!(
         mixed.len() == 1
             && mixed[0].0 == Severity::Warning
-            && mixed[0].1.contains("end as NODE_FAILURE"),
+            && mixed[0].1.contains("end with NODE_FAILURE"),
         "{mixed:?}"
     );
     assert_eq!(
-        told(&with("use-nodepool: false", old)),
+        diagnostics(&with("use-nodepool: false", old)),
         [(Severity::Error, "The label \"old\" was not found.".to_owned())]
     );
 }
@@ -396,8 +398,8 @@ fn an_intermediate_job_must_be_abstract() {
     assert_eq!(messages(&layout), ["syntax error: An intermediate job must also be abstract"]);
 }
 
-/// Z2.1, N16: what tenants name of the rest of the main file must be there; connections may be kept
-/// from them.
+/// Z2.1, N16: references of tenants to other objects of the main file are resolved, and connections
+/// can be restricted.
 #[test]
 fn the_main_file_is_checked_as_a_whole() {
     let main = "
@@ -406,9 +408,10 @@ fn the_main_file_is_checked_as_a_whole() {
 - authorization-rule: {name: staff, conditions: [{groups: staff}]}
 ";
     let (config, errors) = parse_main("main.yaml", main, &connections());
-    let told: Vec<&str> = errors.iter().map(|error| error.problem.message.as_str()).collect();
+    let diagnostics: Vec<&str> =
+        errors.iter().map(|error| error.diagnostic.message.as_str()).collect();
     assert_eq!(
-        told,
+        diagnostics,
         [
             "The global semaphore \"missing\" was not found.",
             "The authorization rule \"nobody\" was not found.",
@@ -418,7 +421,7 @@ fn the_main_file_is_checked_as_a_whole() {
     );
     assert_eq!(config.tenants[0].global_semaphores["shared"], 2);
     let restricted = "- tenant:\n    name: one\n    allowed-triggers: [timer]\n    allowed-reporters: [github]\n    source: {github: {config-projects: [org/config]}}\n";
-    let told = |pipeline: &str| {
+    let diagnostics = |pipeline: &str| {
         messages(
             &tenant_of(restricted)
                 .file(
@@ -429,15 +432,14 @@ fn the_main_file_is_checked_as_a_whole() {
         )
     };
     assert!(
-        told("trigger: {timer: [{time: 0 0 * * *}]}, success: {github: {comment: true}}")
+        diagnostics("trigger: {timer: [{time: 0 0 * * *}]}, success: {github: {comment: true}}")
             .is_empty()
     );
-    assert!(told("trigger: {github: [{event: push}]}")[0].starts_with("Unknown trigger"));
-    assert!(told("success: {smtp: {}}")[0].starts_with("Unknown reporter"));
+    assert!(diagnostics("trigger: {github: [{event: push}]}")[0].starts_with("Unknown trigger"));
+    assert!(diagnostics("success: {smtp: {}}")[0].starts_with("Unknown reporter"));
 }
 
-/// Z2.1: a tenant says of rules which roles they give: those that the file defines, and two that
-/// there are anyway.
+/// Z2.1: a tenant maps rules to roles; the rules must be defined, except for two built-in ones.
 #[test]
 fn role_mappings_go_from_rules_to_roles() {
     let main = "
@@ -454,8 +456,7 @@ fn role_mappings_go_from_rules_to_roles() {
     assert_eq!(config.api_root.role_mappings["all"], ["read"]);
 }
 
-/// Z2.1: the roles that there are anyway are not defined, and every permission that a route asks
-/// for may be given.
+/// Z2.1: built-in roles cannot be defined, and every permission that a route needs can be granted.
 #[test]
 fn built_in_roles_are_not_defined_and_every_permission_of_a_route_can_be_given() {
     let read = |name: &str, permission: &str| {
@@ -469,9 +470,12 @@ fn built_in_roles_are_not_defined_and_every_permission_of_a_route_can_be_given()
         )
     };
     for name in ["admin", "read"] {
-        let (count, told) = read(name, "autohold");
-        assert_eq!((count, told.len()), (0, 1), "{told:?}");
-        assert!(told[0].contains(&format!("the role \"{name}\" is there anyway")), "{told:?}");
+        let (count, diagnostics) = read(name, "autohold");
+        assert_eq!((count, diagnostics.len()), (0, 1), "{diagnostics:?}");
+        assert!(
+            diagnostics[0].contains(&format!("the role \"{name}\" is there anyway")),
+            "{diagnostics:?}"
+        );
     }
     let asked = ATTRIBUTES.lines().filter_map(|row| row.split_once("role permission: "));
     let asked: Vec<&str> = asked.map(|(_, permission)| permission.trim()).collect();
@@ -481,7 +485,7 @@ fn built_in_roles_are_not_defined_and_every_permission_of_a_route_can_be_given()
     }
 }
 
-/// N16: a global semaphore has the count of the main file, and no stanza may take its name.
+/// N16: a global semaphore has the count of the main file, and no stanza may define its name.
 #[test]
 fn a_global_semaphore_is_not_redefined() {
     let main = "- global-semaphore: {name: shared, max: 3}\n- tenant:\n    name: one\n    semaphores: shared\n    source: {github: {config-projects: [org/config]}}\n";
@@ -496,10 +500,9 @@ fn a_global_semaphore_is_not_redefined() {
     assert_eq!((of("shared"), of("own"), of("other")), ((true, 3), (false, 2), (false, 1)));
 }
 
-/// Z2.2, Z2.4: the places where every repository keeps configuration are no extra paths, each told
-/// where it is named.
+/// Z2.2, Z2.4: the standard configuration paths are refused as extra paths.
 #[test]
-fn the_usual_places_of_configuration_are_no_extra_paths() {
+fn standard_configuration_paths_are_refused_as_extra_paths() {
     let rows: [(&str, &[&str]); 4] = [
         ("[more/, zuul.yaml, .zuul.d/]", &["zuul.yaml", ".zuul.d/"]),
         ("[zuul.d/, .zuul.yaml]", &["zuul.d/", ".zuul.yaml"]),
@@ -514,16 +517,17 @@ fn the_usual_places_of_configuration_are_no_extra_paths() {
         let found: Vec<String> = errors.iter().map(|error| marked(&main, error)).collect();
         assert_eq!(found, expected, "{errors:#?}");
         for error in errors {
-            let told = "syntax error: Default zuul configs are not allowed in extra-config-paths";
-            assert_eq!(error.short_text(), told);
+            let diagnostics =
+                "syntax error: Default zuul configs are not allowed in extra-config-paths";
+            assert_eq!(error.short_text(), diagnostics);
         }
     }
 }
 
-/// J17: as in Zuul nobody knows what a job was that could not be frozen: a change that mends it
-/// runs it where its files say so.
+/// J17: as in Zuul, a job that could not be frozen before is not treated as new. A change that
+/// repairs it runs it if its files match.
 #[test]
-fn a_job_that_could_not_be_frozen_before_is_no_new_one() {
+fn a_job_that_could_not_be_frozen_before_is_not_new() {
     let config = format!("{BASE}- job: {{name: shut, final: true, run: r, files: ^src/}}\n");
     let own = |said: &str| format!("- project: {{check: {{jobs: [shut: {{{said}}}]}}}}\n");
     let tenant = tenant().file("org/config", &config).file("org/project", &own("timeout: 3"));
@@ -541,17 +545,16 @@ fn a_job_that_could_not_be_frozen_before_is_no_new_one() {
     };
     assert_eq!(runs(&before, ".zuul.yaml"), [""; 0]);
     assert_eq!(runs(&before, "src/a"), ["shut"]);
-    // One that was not listed is new.
+    // A job that was not listed is new.
     let unlisted = tenant.proposal("org/project", "master", "- project: {check: {jobs: [noop]}}\n");
     let unlisted = before.overlay(&[unlisted], Scope::UntrustedOnly);
     assert_eq!(runs(&unlisted, ".zuul.yaml"), ["shut"]);
 }
 
-/// Z4.6: as in Zuul a definition brings its own repository's roles along, by a name that leaves out
-/// what only says that it is a role, and a list that has the job run does not: its playbooks see
-/// the roles of the definitions, and those that it names itself.
+/// Z4.6: as in Zuul, a definition adds its own repository's roles, named without Ansible prefixes.
+/// A list does not: its playbooks use the roles of the definitions, and those it names.
 #[test]
-fn a_list_brings_no_roles_along_but_those_that_it_names() {
+fn a_list_adds_only_the_roles_that_it_names() {
     let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [org/project, org/ansible-role-nginx, org/ansible-lib]\n";
     let roles = |entry: &str| {
         let layout = tenant_of(main)
@@ -573,8 +576,7 @@ fn a_list_brings_no_roles_along_but_those_that_it_names() {
         run.roles.iter().map(|role| (role.target_name.clone(), role.implicit)).collect::<Vec<_>>()
     };
     let role = |name: &str, implicit: bool| (name.to_owned(), implicit);
-    // What somebody names bears its repository's name, and so does a role that is named for its own
-    // repository.
+    // A listed repository keeps its own name, and so does a role named after its repository.
     let of_lib = [role("nginx", true), role("ansible-lib", false), role("config", true)];
     assert_eq!(roles("voting: true"), of_lib);
     assert_eq!(roles("run: own"), of_lib);

@@ -1,5 +1,4 @@
-//! What acts at run time reaches the frozen job, the pipeline or the layout, typed and combined as
-//! each attribute says.
+//! Run-time attributes reach the frozen job, pipeline or layout, typed and combined by their rules.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -8,8 +7,8 @@ use common::*;
 use sluice_config::fragment::parse;
 use sluice_config::{FreezeInput, Layout, LayoutSources, SourceFile};
 use sluice_model::job::{
-    Checkout, Choice, Fingerprint, FrozenJob, JobKind, OidcToken, RunTime, SecretExposure,
-    VarsSource, WorkspaceScheme,
+    Fingerprint, FrozenJob, JobKind, OidcToken, RunTime, SecretExposure, Tristate, VarsSource,
+    WorkspaceCheckout, WorkspaceScheme,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ fn frozen_by(layout: &Layout) -> FrozenJob {
     job(&layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap(), "test").clone()
 }
 
-/// Z4.3, Z4.7: each attribute with a value other than its default arrives.
+/// Z4.3, Z4.7: each attribute reaches the job with a value other than its default.
 #[test]
 fn every_run_time_attribute_reaches_the_frozen_job() {
     let found = frozen(
@@ -55,7 +54,7 @@ fn every_run_time_attribute_reaches_the_frozen_job() {
         found.run_time.clone();
     assert_eq!(
         (kind, hold_following_changes, deduplicate),
-        (JobKind::Initializer, true, Choice::No)
+        (JobKind::Initializer, true, Tristate::No)
     );
     assert_eq!(failure_url.as_deref(), Some("https://fail/{build.uuid}"));
     assert_eq!(success_url.as_deref(), Some("https://good/{build.uuid}"));
@@ -86,7 +85,7 @@ fn every_run_time_attribute_reaches_the_frozen_job() {
     assert_eq!(sources, [Some("org/config"), None, Some("org/project2")]);
     assert_eq!(
         (run_time.ansible_split_streams, run_time.workspace_checkout),
-        (Some(true), Checkout(Choice::Auto))
+        (Some(true), WorkspaceCheckout(Tristate::Auto))
     );
     assert_eq!((found.workspace_scheme, found.attempts), (WorkspaceScheme::Flat, 5));
     assert_eq!(found.run[0].preserve_home_paths, [".cache"]);
@@ -96,9 +95,9 @@ fn every_run_time_attribute_reaches_the_frozen_job() {
     );
 }
 
-/// Z4.3: what nobody says is Zuul's default.
+/// Z4.3: the defaults are Zuul's.
 #[test]
-fn what_nobody_says_is_the_default() {
+fn unset_attributes_have_zuuls_defaults() {
     let found = frozen("- job: {name: test, run: r}\n");
     assert_eq!(found.run_time, RunTime::default());
     assert_eq!(
@@ -107,9 +106,10 @@ fn what_nobody_says_is_the_default() {
     );
 }
 
-/// Z4.1: lists of run time are added to or replaced as each says, and tags turn that round.
+/// Z4.1: each run-time list extends or replaces its parent's by its own rule, and tags invert the
+/// rule.
 #[test]
-fn run_time_lists_combine_as_each_says() {
+fn run_time_lists_combine_by_their_own_rules() {
     let top = "- job: {name: top, run: r, failure-output: [a], include-vars: [a.yaml], exclude-projects: [org/project1]}\n";
     let child = frozen(&format!(
         "{top}- job: {{name: test, parent: top, failure-output: [b, a], include-vars: [b.yaml, a.yaml], exclude-projects: [org/project2]}}\n"
@@ -127,8 +127,8 @@ fn run_time_lists_combine_as_each_says() {
     );
 }
 
-/// Z5.5: a secret that is a token reaches the playbook typed, with no values; one of no words is
-/// the system's usual token.
+/// Z5.5: a token secret is typed in the playbook and has no values. Without attributes it has the
+/// system's defaults.
 #[test]
 fn a_token_is_typed_in_the_frozen_job() {
     let secrets = "
@@ -152,9 +152,9 @@ fn a_token_is_typed_in_the_frozen_job() {
     assert!(found.values().all(|secret| secret.data == serde_json::json!({})));
 }
 
-/// Z8.1: a host takes the place of nodes, and its fingerprint is checked for its form.
+/// Z8.1: a host replaces the nodes, and the form of its fingerprint is validated.
 #[test]
-fn a_host_takes_the_place_of_nodes() {
+fn a_host_replaces_the_nodes() {
     let found = frozen(
         "- job: {name: top, nodeset: {nodes: [{name: n, label: l}]}, run: r}\n- job: {name: test, parent: top, host: deploy.example.com, fingerprint: '4a:28:cb:03:6a:d6:79:0b:cc:dc:60:ae:6a:62:cf:5b'}\n",
     );
@@ -167,25 +167,25 @@ fn a_host_takes_the_place_of_nodes() {
         format!("- job: {{name: test, run: r, host: other.example.com, fingerprint: '{hash}'}}\n");
     let fingerprint = frozen(&text).run_time.host.unwrap().fingerprint;
     assert_eq!(fingerprint, Fingerprint::Sha256(hash["SHA256:".len()..].to_owned()));
-    // A final job keeps the host that it has.
+    // A final job keeps its host.
     let text = "- job: {name: test, final: true, run: r}\n";
     let entry =
         format!("- project: {{check: {{jobs: [test: {{host: a, fingerprint: '{hash}'}}]}}}}\n");
     let layout =
         tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", &entry).sound();
     assert!(refusals(&layout, "check", "org/project").contains("Unable to modify final job"));
-    for (text, told) in [
+    for (text, diagnostics) in [
         ("host: a", "a \"host\" needs the \"fingerprint\" of its key"),
         ("fingerprint: a", "a \"fingerprint\" needs the \"host\" that it is of"),
         ("host: a, fingerprint: 'SHA256:abc'", "is no fingerprint"),
     ] {
         let layout =
             tenant().file("org/config", &format!("{BASE}- job: {{name: test, {text}}}\n")).build();
-        assert!(messages(&layout)[0].contains(told), "{:?}", messages(&layout));
+        assert!(messages(&layout)[0].contains(diagnostics), "{:?}", messages(&layout));
     }
 }
 
-/// Z4.6, Z4.8: roles from Galaxy and containers of storage are known by name.
+/// Z4.6, Z4.8: Galaxy roles and storage containers are frozen by name.
 #[test]
 fn galaxy_roles_and_containers_are_frozen() {
     let found = frozen(
@@ -199,23 +199,22 @@ fn galaxy_roles_and_containers_are_frozen() {
     );
 }
 
-/// Z4.6: roles from Galaxy are extended by children as others are, each once, and each says whose
-/// definition asks for it: what an untrusted project asks for must not come before the playbooks of
-/// a trusted one.
+/// Z4.6: children extend Galaxy roles, each once, with the project that includes it. Roles of an
+/// untrusted project must not affect a trusted project's playbooks.
 #[test]
-fn galaxy_roles_are_extended_and_say_who_asks_for_them() {
+fn galaxy_roles_are_extended_and_keep_their_origin() {
     let config = format!(
         "{BASE}- job: {{name: top, run: r, roles: [{{galaxy: a.b}}, {{galaxy: a.b, name: b}}]}}\n- job: {{name: top, timeout: 5, roles: [{{galaxy: a.b}}]}}\n"
     );
     let own = "- job: {name: test, parent: top, roles: [{galaxy: c.d}, {galaxy: a.b}]}\n- project: {check: {jobs: [test]}}\n";
     let layout = tenant().file("org/config", &config).file("org/project", own).sound();
     let found = frozen_by(&layout).run_time.galaxy_roles;
-    let told: Vec<(&str, Option<&str>, &str)> = found
+    let diagnostics: Vec<(&str, Option<&str>, &str)> = found
         .iter()
         .map(|role| (role.galaxy.as_str(), role.target_name.as_deref(), role.asked_by.1.name()))
         .collect();
     assert_eq!(
-        told,
+        diagnostics,
         [
             ("c.d", None, "org/project"),
             ("a.b", None, "org/project"),
@@ -225,10 +224,10 @@ fn galaxy_roles_are_extended_and_say_who_asks_for_them() {
     );
 }
 
-/// Z4.4, Z4.8: credentials for storage stay with the job that has them, unless its `auth` says that
-/// children inherit them; a child of whatever project then has those and can ask for no others.
+/// Z4.4, Z4.8: storage credentials stay with their job unless its `auth` permits inheritance. A
+/// child in any project then has them, and cannot request others.
 #[test]
-fn credentials_for_storage_are_inherited_only_where_it_is_said() {
+fn storage_credentials_are_inherited_only_if_permitted() {
     let with = |inherit: &str, own: &str| {
         let config = format!(
             "{BASE}- job: {{name: top, run: r, auth: {{{inherit}swift: [{{container: logs}}, {{container: images}}]}}}}\n"
@@ -240,19 +239,18 @@ fn credentials_for_storage_are_inherited_only_where_it_is_said() {
     };
     assert_eq!(frozen_by(&with("inherit: true, ", "")).run_time.containers, ["logs", "images"]);
     assert!(messages(&with("", ""))[0].contains("can not act as a parent"));
-    let told = messages(&with("inherit: true, ", ", auth: {swift: [{container: other}]}"));
+    let diagnostics = messages(&with("inherit: true, ", ", auth: {swift: [{container: other}]}"));
     assert!(
-        told[0].contains("Swift credentials may only be asked for in config repositories"),
-        "{told:?}"
+        diagnostics[0].contains("Swift credentials may only be requested in config projects"),
+        "{diagnostics:?}"
     );
-    // A job with such credentials needs no review for them: they are no secret.
+    // Storage credentials are not secrets, so they require no review.
     assert!(!frozen_by(&with("inherit: true, ", "")).post_review);
 }
 
-/// Z2.5, Z4.8: files that a tenant includes may ask for credentials for storage as a config project
-/// may.
+/// Z2.5, Z4.8: files included by a tenant may request storage credentials, like config projects.
 #[test]
-fn included_files_may_ask_for_credentials_for_storage() {
+fn included_files_may_request_storage_credentials() {
     let main = "- tenant: {name: one, include: [global.yaml], source: {github: {config-projects: [org/config], untrusted-projects: [org/project]}}}";
     let tenant = tenant_of(main).config;
     let text = format!(
@@ -270,7 +268,7 @@ fn included_files_may_ask_for_credentials_for_storage() {
     assert_eq!(frozen_by(&layout).run_time.containers, ["logs"]);
 }
 
-/// J07: what changes how a job runs does not touch a final job, run-time attributes included.
+/// J07: run-time attributes of a final job cannot be changed.
 #[test]
 fn a_final_job_takes_no_run_time_attribute() {
     for attribute in [
@@ -292,9 +290,9 @@ fn a_final_job_takes_no_run_time_attribute() {
     }
 }
 
-/// Z4.1: attribute-control makes single attributes final, for children and for entries of lists.
+/// Z4.1: attribute-control makes single attributes final for children and for entries.
 #[test]
-fn attribute_control_makes_attributes_final() {
+fn attribute_span_span_control_makes_attributes_final() {
     let refused = |control: &str, entry: &str| {
         let top = format!(
             "- job: {{name: test, run: r, attribute-control: {{{control}: {{final: true}}}}}}\n"
@@ -317,13 +315,13 @@ fn attribute_control_makes_attributes_final() {
         ("run", "run: other"),
         ("include-vars", "include-vars: a.yaml"),
     ] {
-        let told = refused(control, entry).unwrap_or_default();
-        assert!(told.contains(&format!("attribute {control}")), "{control}: {told}");
+        let diagnostics = refused(control, entry).unwrap_or_default();
+        assert!(diagnostics.contains(&format!("attribute {control}")), "{control}: {diagnostics}");
         assert_eq!(refused(control, "tags: [a]"), None, "{control}");
     }
 }
 
-/// L3.1: what a driver's machines are given reaches the label of the provider.
+/// L3.1: driver settings of machines reach the provider's label.
 #[test]
 fn a_clouds_settings_reach_the_label() {
     let text = "
@@ -362,10 +360,10 @@ fn a_clouds_settings_reach_the_label() {
     );
 }
 
-/// L3.2: what is final is not given again below, and defaults do not touch it; `allow-override`
-/// bars defaults only.
+/// L3.2: a final attribute cannot be set again below, and defaults do not affect it.
+/// `allow-override` only excludes defaults.
 #[test]
-fn a_final_flavor_is_not_given_again() {
+fn a_final_flavor_cannot_be_set_again() {
     let with = |word: &str, provider: &str| {
         let text = format!(
             "
@@ -383,7 +381,7 @@ fn a_final_flavor_is_not_given_again() {
     let again = ", flavors: [{name: f, instance-type: large}]";
     assert_eq!(with("false", again), (Some(20), Some("large".to_owned()), String::new()));
     assert_eq!(with("allow-override", again), (Some(10), Some("large".to_owned()), String::new()));
-    let (size, kind, told) = with("true", again);
+    let (size, kind, diagnostics) = with("true", again);
     assert_eq!((size, kind.as_deref()), (Some(10), Some("small")));
-    assert!(told.contains("The flavor \"f\" is final"), "{told}");
+    assert!(diagnostics.contains("The flavor \"f\" is final"), "{diagnostics}");
 }

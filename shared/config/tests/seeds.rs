@@ -1,6 +1,6 @@
-//! Every configuration example of the founding documents loads as it is printed (E1, E2, E3): the
-//! text is taken out of the documents themselves. Only what an example names and none shows may be
-//! told as missing; each test lists it.
+//! Every configuration example of the founding documents loads as printed (E1, E2, E3). The text is
+//! extracted from the documents. Only names that no example defines may be missing; each test lists
+//! them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -16,14 +16,14 @@ use sluice_model::job::JobGraph;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// An example: the file it is said to lie in, and its text.
+/// An example: the name of its file, and its text.
 struct Example {
     file: String,
     text: String,
 }
 
-/// Returns the examples of the first document: from a line that names a file, or a list, to the
-/// next line of prose.
+/// Returns the examples of the first document. Each extends from a line with a file name, or a
+/// list, to the next line of prose.
 fn first_document() -> Vec<Example> {
     let text =
         std::fs::read_to_string(founding_material().unwrap().join("seeds/zuul-v3.txt")).unwrap();
@@ -46,13 +46,13 @@ fn first_document() -> Vec<Example> {
             inside = false;
         }
     }
-    // Playbooks are Ansible's; E5 is the executor's (functions/executor/tests/seeds.rs).
+    // Playbooks are Ansible's; the executor tests E5 (functions/executor/tests/seeds.rs).
     examples.retain(|example| !example.file.contains("playbooks"));
     examples
 }
 
-/// Returns the examples of the second document that are configuration: its blocks of YAML, without
-/// the indentation they all have.
+/// Returns the configuration examples of the second document: its YAML blocks without their common
+/// indentation.
 fn second_document() -> Vec<String> {
     let text =
         std::fs::read_to_string(founding_material().unwrap().join("seeds/nodepool-in-zuul.rst"))
@@ -70,12 +70,12 @@ fn second_document() -> Vec<String> {
             .map(|line| line.get(indent..).unwrap_or_default())
             .fold(String::new(), |text, line| text + line + "\n")
     });
-    // The data that a job returns is no configuration: the executor reads it
+    // Data returned by jobs is no configuration; the executor tests it
     // (functions/executor/tests/seeds.rs).
     blocks.filter(|block| !block.trim_start().starts_with("artifacts:")).collect()
 }
 
-/// Returns a file of the first document, its examples one after the other.
+/// Returns a file of the first document: all its examples in order.
 fn file_of(examples: &[Example], file: &str) -> String {
     examples
         .iter()
@@ -88,7 +88,7 @@ fn parsed(source: &Source, text: &str) -> Arc<Fragment> {
     Arc::new(parse(&SourceFile { source: source.clone(), text: text.to_owned() }))
 }
 
-/// The two lines of the first document's nodesets that stand one column short (E2).
+/// The two lines of the first document's nodesets that lack one column of indentation (E2).
 const MISPRINT: &str = "      - name: controller\n       image: ubuntu-trusty\n";
 
 fn corrected(text: &str) -> String {
@@ -109,13 +109,14 @@ fn tenant_named(name: &str) -> TenantConfig {
     main.tenants.into_iter().find(|tenant| tenant.name.as_str() == name).unwrap()
 }
 
-/// E1, Z2.1: the tenants' file; the connection it names is shown nowhere.
+/// E1, Z2.1: the tenants' file; no example defines its connection.
 #[test]
 fn the_tenants_of_the_first_document_load() {
     let Some(_) = founding_material() else { return };
     let (main, errors) = main_config(&connections());
-    let told: Vec<&str> = errors.iter().map(|error| error.problem.message.as_str()).collect();
-    assert_eq!(told, ["Unknown connection named \"my-gerrit\""]);
+    let diagnostics: Vec<&str> =
+        errors.iter().map(|error| error.diagnostic.message.as_str()).collect();
+    assert_eq!(diagnostics, ["Unknown connection named \"my-gerrit\""]);
     let names: Vec<&str> = main.tenants.iter().map(|tenant| tenant.name.as_str()).collect();
     assert_eq!(names, ["openstack", "openstack-infra", "random-stackforge-project"]);
     assert_eq!(tenant_named("openstack").include, ["global_config.yaml", "openstack.yaml"]);
@@ -124,7 +125,7 @@ fn the_tenants_of_the_first_document_load() {
     assert_eq!(random.projects[0].trust, Trust::Untrusted);
 }
 
-/// E1, E3: each example by itself has no mistake of shape, but for the misprinted one.
+/// E1, E3: each example by itself has valid attributes, except the misprinted one.
 #[test]
 fn each_example_of_the_first_document_is_read() {
     let Some(_) = founding_material() else { return };
@@ -137,7 +138,7 @@ fn each_example_of_the_first_document_is_read() {
     );
     let source = tenant_named("openstack").included_source("example.yaml").unwrap();
     for example in examples.iter().filter(|example| example.file != "main.yaml") {
-        let problems = &parsed(&source, &example.text).problems;
+        let problems = &parsed(&source, &example.text).diagnostics;
         assert_eq!(
             problems.is_empty(),
             !example.text.contains(MISPRINT),
@@ -154,9 +155,9 @@ fn each_example_of_the_first_document_is_read() {
     }
 }
 
-/// E2: the two short lines are no YAML; the first is told with its place, and corrected they load.
+/// E2: the two short lines are invalid YAML. The first is reported, and the corrected text loads.
 #[test]
-fn the_misprinted_nodesets_are_told_at_their_place() {
+fn the_misprinted_nodesets_are_reported_at_their_place() {
     let Some(_) = founding_material() else { return };
     let examples = first_document();
     let nodesets = &examples.iter().find(|example| example.text.contains(MISPRINT)).unwrap().text;
@@ -164,7 +165,7 @@ fn the_misprinted_nodesets_are_told_at_their_place() {
     let fragment = parsed(&source, nodesets);
     let place =
         nodesets.lines().position(|line| line == "       image: ubuntu-trusty").unwrap() + 1;
-    let [problem] = &fragment.problems[..] else { panic!("{:#?}", fragment.problems) };
+    let [problem] = &fragment.diagnostics[..] else { panic!("{:#?}", fragment.diagnostics) };
     assert_eq!(usize::try_from(problem.start.line()).unwrap(), place);
     let error = fragment.errors().next().unwrap();
     assert_eq!(
@@ -173,10 +174,10 @@ fn the_misprinted_nodesets_are_told_at_their_place() {
          --> system/included@main: global_config.yaml:10:8\n10 |        image: ubuntu-trusty\n   |        ^\n"
     );
     let fixed = parsed(&source, &corrected(nodesets));
-    assert!(fixed.problems.is_empty() && fixed.stanzas().count() == 3);
+    assert!(fixed.diagnostics.is_empty() && fixed.stanzas().count() == 3);
 }
 
-/// Puts a tenant of the first document together, with what its projects keep themselves.
+/// Builds the layout of a tenant of the first document, with files of its projects.
 fn layout_of(tenant: &str, of_projects: &[(&str, &str)]) -> Layout {
     let examples = first_document();
     let tenant = tenant_named(tenant);
@@ -203,8 +204,8 @@ fn layout_of(tenant: &str, of_projects: &[(&str, &str)]) -> Layout {
     })
 }
 
-/// E1: the included files together are the tenant's configuration; what is told is what no example
-/// shows.
+/// E1: the included files are the tenant's configuration. Only names that no example defines are
+/// reported.
 #[test]
 fn the_first_documents_openstack_tenant_loads() {
     let Some(_) = founding_material() else { return };
@@ -220,13 +221,13 @@ fn the_first_documents_openstack_tenant_loads() {
         "run-puppet-apply",
     ];
     assert_eq!(jobs, expected);
-    let mut told = messages(&layout);
-    told.sort();
-    told.dedup();
+    let mut diagnostics = messages(&layout);
+    diagnostics.sort();
+    diagnostics.dedup();
     assert_eq!(
-        told,
+        diagnostics,
         [
-            // The tenant lists no repositories, so none of those that examples name is in it.
+            // The tenant lists no repositories, so those named by examples are missing.
             "The project \"openstack-infra/infra-roles\" was not found.",
             "The project \"openstack/glance\" was not found.",
             "The project \"openstack/keystone\" was not found.",
@@ -235,8 +236,8 @@ fn the_first_documents_openstack_tenant_loads() {
     );
 }
 
-/// E1: a project's own file with the jobs of the files its tenant includes; pipelines are shown
-/// nowhere.
+/// E1: a project's own file, with jobs of the files included by its tenant. No example defines the
+/// pipelines.
 #[test]
 fn the_first_documents_random_project_loads() {
     let Some(_) = founding_material() else { return };
@@ -244,15 +245,15 @@ fn the_first_documents_random_project_loads() {
         "random-stackforge-project",
         &[("stackforge/random", "stackforge/random/.zuul.yaml")],
     );
-    let mut told = messages(&layout);
-    told.retain(|told| !told.starts_with("The project \"openstack"));
-    assert_eq!(told, ["The pipeline \"gate\" was not found."]);
+    let mut diagnostics = messages(&layout);
+    diagnostics.retain(|diagnostics| !diagnostics.starts_with("The project \"openstack"));
+    assert_eq!(diagnostics, ["The pipeline \"gate\" was not found."]);
     let job = layout.job_names().find(|name| *name == "random-job");
     assert_eq!(job, Some("random-job"));
 }
 
-/// E1, Z4.3, Z4.8, Z8.1: with the pipelines it names, the project of the first document runs the
-/// jobs it is said to.
+/// E1, Z4.3, Z4.8, Z8.1: with the named pipelines, the project of the first document runs the
+/// documented jobs.
 #[test]
 fn the_first_documents_projects_freeze() {
     let Some(_) = founding_material() else { return };
@@ -263,7 +264,7 @@ fn the_first_documents_projects_freeze() {
     let (main, errors) = parse_main("main.yaml", &main, &with_gerrit());
     assert!(errors.is_empty(), "{errors:#?}");
     let tenant = main.tenants.into_iter().next_back().unwrap();
-    // What the examples name without showing it.
+    // Names that no example defines.
     let missing = "
 - pipeline: {name: gate, manager: dependent, allow-secrets: true}
 - pipeline: {name: post, manager: independent, allow-secrets: true}
@@ -307,7 +308,7 @@ fn the_first_documents_projects_freeze() {
     let post = frozen("post", "master");
     assert_eq!(names(&post), ["tarball", "pypi-upload"]);
     assert_eq!(job(&post, "pypi-upload").dependencies[0].name.as_str(), "tarball");
-    // E4: the secret loads; only its use would fail.
+    // E4: the secret loads, and would only fail when used.
     let secret = &job(&post, "pypi-upload").run[0].secrets["pypi-credentials"];
     assert_eq!(
         secret.data["username"]["!encrypted/pkcs1"].as_str(),
@@ -315,8 +316,8 @@ fn the_first_documents_projects_freeze() {
     );
 }
 
-/// E1, L3: the second document's central objects; the flavor `small` and the cloud's connection are
-/// shown nowhere.
+/// E1, L3: the second document's central objects. No example defines the flavor `small` and the
+/// cloud's connection.
 #[test]
 fn each_example_of_the_second_document_loads() {
     let Some(_) = founding_material() else { return };
@@ -331,7 +332,7 @@ fn each_example_of_the_second_document_loads() {
         tenant.build_with(&connections)
     };
     let base = "- job: {name: base, parent: null, run: r}\n";
-    // The image that the jobs build is the third example's.
+    // The image that the jobs build is defined by the third example.
     let image = "- image: {name: debian-unstable, type: zuul}\n";
     for pipelines in &examples[..2] {
         let layout = layout_with(&[base, image, pipelines]);
@@ -339,27 +340,33 @@ fn each_example_of_the_second_document_loads() {
         assert_eq!((layout.pipelines().len(), layout.job_names().count()), (1, 2));
     }
     let central = layout_with(&[&examples[2]]);
-    let told: Vec<(Severity, String)> =
-        central.errors().iter().map(|error| (error.problem.severity, error.short_text())).collect();
+    let diagnostics: Vec<(Severity, String)> = central
+        .errors()
+        .iter()
+        .map(|error| (error.diagnostic.severity, error.short_text()))
+        .collect();
     // The label names it, and so does the section.
-    assert_eq!(told, vec![(Severity::Error, "The flavor \"small\" was not found.".to_owned()); 2]);
+    assert_eq!(
+        diagnostics,
+        vec![(Severity::Error, "The flavor \"small\" was not found.".to_owned()); 2]
+    );
     let providers: Vec<&str> =
         central.providers().iter().map(|provider| provider.name.as_str()).collect();
     assert_eq!(providers, ["rax-dfw-main"]);
     // The tenant's own provider names a section of the central file.
     let small = "- flavor: {name: small}\n";
     let both = layout_with(&[small, &examples[2], &examples[3]]);
-    let told: Vec<(Severity, String)> =
-        both.errors().iter().map(|error| (error.problem.severity, error.short_text())).collect();
+    let diagnostics: Vec<(Severity, String)> =
+        both.errors().iter().map(|error| (error.diagnostic.severity, error.short_text())).collect();
     let warning =
         "The label \"devstack\" has no flavor here, so this provider declines requests for it";
-    assert_eq!(told, [(Severity::Warning, warning.to_owned())]);
+    assert_eq!(diagnostics, [(Severity::Warning, warning.to_owned())]);
     let statics = layout_with(&[&examples[4]]);
     assert!(statics.errors().is_empty(), "{:#?}", messages(&statics));
     assert_eq!(statics.providers()[0].nodes[0].name, "static.example.com");
 }
 
-/// L3.2: the second document's layers apply in the order it gives.
+/// L3.2: the layers of the second document apply in the documented order.
 #[test]
 fn the_second_documents_layers_apply_in_order() {
     let Some(_) = founding_material() else { return };
@@ -396,10 +403,9 @@ fn the_second_documents_layers_apply_in_order() {
     );
 }
 
-/// E1: where the documents are not, a test has not passed, unless somebody says that it may do
-/// without.
+/// E1: if the documents are missing, a test fails, unless that is explicitly permitted.
 #[test]
 #[should_panic(expected = "set SLUICE_WAIVE to \"no such thing\"")]
-fn what_was_not_looked_at_has_not_passed() {
+fn missing_documents_fail_the_tests() {
     waived("no such thing", "there is nothing");
 }

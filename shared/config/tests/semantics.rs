@@ -1,5 +1,5 @@
-//! What attributes mean, a table each: how values combine, what secrets see, which branches and
-//! projects count.
+//! Tables of attribute semantics: how values combine, which playbooks see secrets, and which
+//! branches and projects apply.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -17,12 +17,11 @@ fn frozen(layout: &Layout, branch: &str) -> Vec<FrozenJob> {
         .jobs
 }
 
-/// Z4.1: a list or mapping is added to or replaced as its attribute has the habit, and a tag says
-/// otherwise.
+/// Z4.1: by default each list or mapping extends or replaces its parent's; a tag inverts that.
 #[test]
 fn tags_say_whether_a_value_is_added_or_replaces() {
-    // The attribute, the parent's value, the child's; what comes of it plain, with !override, and
-    // with !inherit.
+    // The attribute, the parent's value, the child's, and the results without tag, with !override
+    // and with !inherit.
     let rows = [
         (
             "vars",
@@ -95,7 +94,7 @@ fn tags_say_whether_a_value_is_added_or_replaces() {
                 serde_json::to_value(jobs.iter().find(|job| job.name.as_str() == "test").unwrap())
                     .unwrap();
             let found = &whole[attribute.replace('-', "_")];
-            // Of what is an object here and a name there, the name.
+            // Objects are compared by their names.
             let named = |one: &Value| {
                 ["project", "name"]
                     .iter()
@@ -110,11 +109,10 @@ fn tags_say_whether_a_value_is_added_or_replaces() {
     }
 }
 
-/// Z4.1, J05: files and irrelevant files replace what was there, unless they say that they add to
-/// it.
+/// Z4.1, J05: file matchers replace inherited ones, unless tagged to extend them.
 #[test]
 fn patterns_of_files_replace_unless_they_inherit() {
-    // The attribute and the child's value, and the files that make the job run.
+    // The attribute, the child's value, and the files that run the job.
     let rows = [
         ("files", "[^b$]", ["b"].as_slice()),
         ("files", "!override [^b$]", &["b"]),
@@ -142,11 +140,11 @@ fn patterns_of_files_replace_unless_they_inherit() {
     }
 }
 
-/// X01, Z5.3: a secret is seen under the name that the job gives it, by its own playbooks, and by
-/// its parents' where it is passed.
+/// X01, Z5.3: a secret has the name given by the job. Its own playbooks see it, and its parents'
+/// only if it is passed.
 #[test]
 fn secrets_have_the_jobs_name_and_go_to_parents_only_when_passed() {
-    // How the secret is listed; the variable; which playbooks see it.
+    // How the secret is listed; the variable; the playbooks that see it.
     let rows = [
         ("password", "password", ["child"].as_slice()),
         ("{name: login, secret: password}", "login", &["child"]),
@@ -178,12 +176,11 @@ fn secrets_have_the_jobs_name_and_go_to_parents_only_when_passed() {
     }
 }
 
-/// J04, J18: to which branches a definition belongs that names none: those of its file, of its
-/// pragma, or all of them.
+/// J04, J18: the implied branches of a definition: those of its file, of its pragma, or all.
 #[test]
-fn a_definition_belongs_to_the_branches_that_are_implied() {
-    // What the tenant says of the project, the file's pragma, the project's branches; where the job
-    // of `stable` runs.
+fn a_definition_applies_to_its_implied_branches() {
+    // The tenant's entry, the file's pragma, the project's branches, and where the job of `stable`
+    // runs.
     let both: &[&str] = &["master", "stable"];
     let rows = [
         ("", "", both, [false, true, false].as_slice()),
@@ -229,10 +226,10 @@ fn a_definition_belongs_to_the_branches_that_are_implied() {
     }
 }
 
-/// J04, J18, Z4.2: what an untrusted repository says of its own project is for the branch that says
-/// it, whatever pragmas and the tenant say; stanzas of others and templates go by those.
+/// J04, J18, Z4.2: an untrusted repository's stanza for its own project applies to its own branch
+/// only. Stanzas for other projects and templates follow pragmas and the tenant's entry.
 #[test]
-fn a_projects_own_stanza_is_for_its_branch_whatever_is_implied() {
+fn a_projects_own_stanza_always_applies_to_its_branch() {
     let free = "- pragma: {implied-branch-matchers: false}\n";
     let other = "- pragma: {implied-branches: other}\n";
     let (own, of_other) = (
@@ -240,8 +237,8 @@ fn a_projects_own_stanza_is_for_its_branch_whatever_is_implied() {
         "- project: {name: org/other, check: {jobs: [noop]}}\n",
     );
     let named = "- project: {branches: other, check: {jobs: [noop]}}\n";
-    // What the tenant says of the project, the file of its branch `stable`, and where the job of
-    // the project and of the other runs.
+    // The tenant's entry, the file of branch `stable`, and where the job runs for the project
+    // itself and for another one.
     let rows = [
         ("", own.to_owned(), [false, true, false], [false; 3]),
         ("", format!("{free}{own}"), [false, true, false], [false; 3]),
@@ -280,12 +277,12 @@ fn a_projects_own_stanza_is_for_its_branch_whatever_is_implied() {
     }
 }
 
-/// Z2.2: which kinds of objects a project may define: by default, by `include` and `exclude`, of
-/// itself and of its group.
+/// Z2.2: which kinds of objects a project may define: by default, and by `include` and `exclude` of
+/// the project and its group.
 #[test]
-fn a_project_defines_the_kinds_that_it_is_let() {
+fn a_project_defines_only_permitted_kinds() {
     let text = "- job: {name: j, run: r}\n- semaphore: {name: s}\n- nodeset: {name: n, nodes: []}\n- label: {name: l}\n";
-    // The project in the tenant's list; whether job, semaphore, nodeset and label are there.
+    // The project's entry in the tenant; whether job, semaphore, nodeset and label exist.
     let rows = [
         ("org/project", [true, true, true, false]),
         ("org/project: {include: [job]}", [true, false, false, false]),
@@ -353,17 +350,16 @@ fn a_project_defines_the_kinds_that_it_is_let() {
     }
 }
 
-/// Z2.2: configuration of branches that the tenant leaves out is not read; of some it counts for
-/// their own changes only, and `load-branch` names the one that counts.
+/// Z2.2: excluded branches are not read, some branches apply only to their own changes, and
+/// `load-branch` names the only one that applies.
 #[test]
-fn only_the_branches_that_count_are_read() {
+fn only_included_branches_are_read() {
     let text = |branch: &str| {
         format!(
             "- pragma: {{implied-branch-matchers: false}}\n- job: {{name: of-{branch}, run: r}}\n"
         )
     };
-    // What the tenant says; the jobs that are read; those that a change of the branch `feature`
-    // brings besides.
+    // The tenant's entry; the jobs that are read; those added by a change of branch `feature`.
     let rows = [
         ("", "of-feature of-master of-stable", "of-proposed"),
         ("include-branches: [master, stable]", "of-master of-stable", ""),
@@ -413,8 +409,7 @@ fn only_the_branches_that_count_are_read() {
     }
 }
 
-/// Z2.2: a proposal for a branch that is left out for want of protection, as for any other that the
-/// tenant leaves out, does not count: the layout knows the branches that do.
+/// Z2.2: a proposal for an excluded or unprotected branch has no effect.
 #[test]
 fn a_branch_without_protection_proposes_nothing() {
     let with = |said: &str| {
@@ -432,13 +427,13 @@ fn a_branch_without_protection_proposes_nothing() {
     assert!(with("exclude-unprotected-branches: true, always-dynamic-branches: m.*"));
 }
 
-/// Z2.2, X11: whose stanza a project may write, and where base jobs may be defined.
+/// Z2.2, X11: which projects may configure which others, and where base jobs may be defined.
 #[test]
-fn who_may_configure_whom_is_said_by_the_tenant() {
-    let only = "the only project definition permitted is its own";
+fn the_tenant_decides_which_projects_may_configure_others() {
+    let only = "only a stanza for the project itself is permitted";
     let named = "and those of the untrusted projects that configure-projects names";
     let base = "Base jobs may only be defined in config-projects";
-    // What is said of the config and the untrusted project; where the text stands; what is told.
+    // Entries of the config and the untrusted project; the location of the text; the diagnostics.
     let rows = [
         ("", "", "org/project", "- project: {name: org/other, check: {jobs: []}}\n", only),
         (
@@ -503,7 +498,7 @@ fn who_may_configure_whom_is_said_by_the_tenant() {
         ("allow-base-jobs: false", "", "org/config", "- job: {name: mine, parent: null}\n", base),
         ("allow-base-jobs: true", "", "org/config", "- job: {name: mine, parent: null}\n", ""),
     ];
-    for (of_config, of_project, place, text, told) in rows {
+    for (of_config, of_project, place, text, diagnostics) in rows {
         let main = format!(
             "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/central, {{org/config: {{{of_config}}}}}]\n        untrusted-projects: [{{org/project: {{{of_project}}}}}, org/other]\n"
         );
@@ -511,16 +506,16 @@ fn who_may_configure_whom_is_said_by_the_tenant() {
         let found = messages(&layout);
         assert_eq!(
             found.len(),
-            usize::from(!told.is_empty()),
+            usize::from(!diagnostics.is_empty()),
             "{of_config} {of_project} {text}: {found:?}"
         );
-        assert!(found.iter().all(|message| message.contains(told)), "{text}: {found:?}");
+        assert!(found.iter().all(|message| message.contains(diagnostics)), "{text}: {found:?}");
     }
 }
 
-/// Z6.2, X11: a push to one of these may change which pipelines a project takes part in.
+/// Z6.2, X11: the projects whose pushes may change a project's pipelines.
 #[test]
-fn a_layout_tells_who_configures_a_project() {
+fn a_layout_lists_the_projects_that_configure_a_project() {
     let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/central, org/config]\n        untrusted-projects: [{org/project: {configure-projects: [org/other]}}, org/other, org/third, org/last]\n";
     let layout = tenant_of(main)
         .file("org/central", BASE)
@@ -537,7 +532,7 @@ fn a_layout_tells_who_configures_a_project() {
     assert_eq!(by("org/config"), Vec::<String>::new());
 }
 
-/// Z4.1: a job that names no parent inherits from the tenant's default one.
+/// Z4.1: a job without a parent inherits from the tenant's default parent.
 #[test]
 fn the_default_parent_is_the_tenants() {
     let with = |said: &str| {
@@ -554,10 +549,9 @@ fn the_default_parent_is_the_tenants() {
     assert_eq!(with("default-parent: other"), ["other-pre"]);
 }
 
-/// Z6.2: what a project says of a pipeline besides jobs: from its own stanza or a template, for the
-/// branches that it is for.
+/// Z6.2: pipeline attributes of a project besides jobs, from its stanza or a template, by branch.
 #[test]
-fn debug_and_parameters_are_asked_of_the_layout() {
+fn a_layout_returns_debug_and_parameters_of_a_project() {
     let text = "
 - project-template: {name: t, check: {parameters: [{name: kind, type: string, default: a}, {name: loud, type: bool}]}}
 - project: {name: org/project, templates: [t], check: {parameters: [{name: kind, type: string, default: b}]}}
@@ -578,10 +572,10 @@ fn debug_and_parameters_are_asked_of_the_layout() {
     assert!(!layout.debug(&FreezeInput::change("gate", &name, "stable")));
 }
 
-/// Z6.2, G20: of a project's stanzas and templates the first that says whether to fail fast has
-/// said it for all, so that a config project can force it either way.
+/// Z6.2, G20: the first stanza or template that sets fail-fast decides, so that a config project
+/// can force it.
 #[test]
-fn fail_fast_is_not_taken_back_by_a_later_stanza() {
+fn the_first_stanza_that_sets_fail_fast_decides() {
     let with = |config: &str, own: &str| {
         let stanza = |said: &str| format!("- project: {{name: org/project, check: {{{said}}}}}\n");
         let text = format!("{BASE}{}", stanza(config));
@@ -595,10 +589,10 @@ fn fail_fast_is_not_taken_back_by_a_later_stanza() {
     );
 }
 
-/// Z7.1: a job that asks for an Ansible that is not there is told so, and is not run with another
-/// one unsaid.
+/// Z7.1: a job that requests an unavailable Ansible version is refused rather than run with another
+/// one.
 #[test]
-fn an_ansible_version_that_is_not_there_is_refused() {
+fn an_unavailable_ansible_version_is_refused() {
     let with = |version: &str| {
         let text = format!(
             "{BASE}- job: {{name: test, run: r, ansible-version: {version}}}\n- project: {{name: org/project, check: {{jobs: [test]}}}}\n"
@@ -606,7 +600,7 @@ fn an_ansible_version_that_is_not_there_is_refused() {
         let layout = tenant().file("org/config", &text).build();
         let name = project("org/project");
         let frozen = layout.freeze(&FreezeInput::change("check", &name, "master"));
-        // Whoever proposes it is told, whether or not the job runs for that change.
+        // The proposal is refused whether or not the job runs for the change.
         assert_eq!(
             messages(&layout).len(),
             usize::from(frozen.is_err()),
@@ -617,17 +611,17 @@ fn an_ansible_version_that_is_not_there_is_refused() {
     };
     assert_eq!(with("9"), Ok(1));
     assert_eq!(with("'11'"), Ok(1));
-    let told = with("2.9").unwrap_err();
+    let diagnostics = with("2.9").unwrap_err();
     assert!(
-        told.contains("Ansible version 2.9, which is not supported; there are 9 and 11"),
-        "{told}"
+        diagnostics.contains("Ansible version 2.9, which is not supported; supported versions are 9 and 11"),
+        "{diagnostics}"
     );
 }
 
-/// Z6.2: what an enqueue by hand gives is held against the project's parameters, all mistakes at
-/// once; what it leaves out has its default.
+/// Z6.2: parameters of a manual enqueue are checked against the project's, all errors at once.
+/// Missing ones have their defaults.
 #[test]
-fn parameters_of_an_enqueue_by_hand_are_held_against_those_of_the_project() {
+fn parameters_of_a_manual_enqueue_are_checked() {
     let config = "
 - pipeline: {name: manual, manager: independent, allow-parameters: true}
 - pipeline: {name: closed, manager: independent}
@@ -663,7 +657,7 @@ fn parameters_of_an_enqueue_by_hand_are_held_against_those_of_the_project() {
             "Parameter \"kind\" must be a string",
             "Parameter \"loud\" must be true or false",
             "Parameter \"parts\" must be a list of some of \"x\", \"y\"",
-            "Parameter \"size\" must be given",
+            "Parameter \"size\" is required",
         ]
     );
     assert_eq!(
@@ -674,10 +668,9 @@ fn parameters_of_an_enqueue_by_hand_are_held_against_those_of_the_project() {
     assert!(accept("closed", json!({"kind": "a"})).unwrap_err()[0].contains("allow-parameters"));
 }
 
-/// Z6.2, Z6.6: a default that its parameter may not hold is told where it stands, and not when
-/// somebody relies on it.
+/// Z6.2, Z6.6: an invalid default of a parameter is reported at its place, before it is used.
 #[test]
-fn a_parameters_default_is_one_that_its_type_allows() {
+fn an_invalid_default_of_a_parameter_is_reported() {
     let with = |parameter: &str| {
         let text = format!(
             "- project: {{name: org/project, check: {{parameters: [{{name: kind, {parameter}}}]}}}}\n{BASE}"
@@ -688,7 +681,7 @@ fn a_parameters_default_is_one_that_its_type_allows() {
         (
             "type: string, default: 1",
             "1",
-            "must be a string, as its \"type\" says: that is how YAML reads this word, so put it in quotes",
+            "must be a string, as its \"type\" says; YAML reads this word that way, so quote it",
         ),
         ("type: string, default: [a]", "[a]", "must be a string"),
         ("type: bool, default: 'yes'", "'yes'", "must be true or false"),
@@ -705,14 +698,14 @@ fn a_parameters_default_is_one_that_its_type_allows() {
             "must be a list of some of \"a\"",
         ),
     ];
-    for (parameter, at, told) in rows {
+    for (parameter, at, diagnostics) in rows {
         let layout = with(parameter);
         let [error] = layout.errors() else { panic!("{parameter}: {:#?}", layout.errors()) };
-        let problem = &error.problem;
+        let problem = &error.diagnostic;
         assert_eq!(problem.attribute.as_deref(), Some("parameters.default"), "{parameter}");
         let text = &problem.message;
         assert!(
-            text.contains("the default of the parameter \"kind\"") && text.contains(told),
+            text.contains("the default of the parameter \"kind\"") && text.contains(diagnostics),
             "{parameter}: {text}"
         );
         let before = format!(

@@ -9,7 +9,7 @@ mod common;
 
 use common::founding_material;
 use sluice_config::tasks::{Roles, Strategy, Task, TaskKind, check, parse};
-use sluice_config::{Problem, ProblemKind, yaml};
+use sluice_config::{Diagnostic, DiagnosticKind, yaml};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the document in one line.
@@ -97,7 +97,7 @@ fn ids(tasks: &[Task]) -> Vec<&str> {
 }
 
 /// Returns mistakes as line, message and what was probably meant.
-fn told(problems: &[Problem]) -> Vec<(u32, &str, Option<&str>)> {
+fn diagnostics(problems: &[Diagnostic]) -> Vec<(u32, &str, Option<&str>)> {
     problems
         .iter()
         .map(|problem| {
@@ -134,7 +134,7 @@ fn the_example_of_a_group_is_read() {
     let (tasks, problems) = parse(&printed);
     assert!(tasks.is_empty());
     assert_eq!(
-        told(&problems),
+        diagnostics(&problems),
         [(5, "while parsing a flow node, did not find expected node content", None)]
     );
     let corrected = printed.replace("[, ]", "[]");
@@ -196,7 +196,7 @@ fn the_worked_example_is_read() {
     let line = printed.lines().position(|line| line.contains("primar-controller")).unwrap() + 1;
     let message = "The role \"primar-controller\" was not found.";
     assert_eq!(
-        told(&problems),
+        diagnostics(&problems),
         [(u32::try_from(line).unwrap(), message, Some("primary-controller"))]
     );
     assert_eq!(problems[0].stanza, "task primary-controller");
@@ -230,7 +230,7 @@ fn the_examples_of_other_stages_are_read() {
     assert_eq!(tasks[0].parameters["src"], "/etc/pupppet/{VERSION}");
     let line = printed.lines().position(|line| line.contains("modules 16")).unwrap() + 1;
     let message = "\"/etc/puppet/modules 16\" is no path: it has a blank";
-    assert_eq!(told(&problems), [(u32::try_from(line).unwrap(), message, None)]);
+    assert_eq!(diagnostics(&problems), [(u32::try_from(line).unwrap(), message, None)]);
     assert_eq!(problems[0].attribute.as_deref(), Some("parameters.puppet_modules"));
     let tasks = sound(&printed.replace(" 16", ""));
     assert_eq!(tasks[0].roles, Roles::All);
@@ -239,7 +239,10 @@ fn the_examples_of_other_stages_are_read() {
         (Some("post_deployment"), Some("pre_deployment"))
     );
     assert_eq!(
-        check(&tasks, None).iter().map(|told| told.message.as_str()).collect::<Vec<_>>(),
+        check(&tasks, None)
+            .iter()
+            .map(|diagnostics| diagnostics.message.as_str())
+            .collect::<Vec<_>>(),
         ["The task \"upload_nodes_info\" was not found."]
     );
 }
@@ -257,7 +260,11 @@ fn the_example_of_tasks_without_groups_is_read() {
     );
     let problems = check(&tasks, Some(&nodes));
     assert_eq!(problems.len(), 2, "{problems:#?}");
-    assert!(problems.iter().all(|told| told.message == "The task \"deploy\" was not found."));
+    assert!(
+        problems
+            .iter()
+            .all(|diagnostics| diagnostics.message == "The task \"deploy\" was not found.")
+    );
 }
 
 /// E1, E2, G2: the last example's misprints, each at its place with the nearest name; corrected it
@@ -275,7 +282,7 @@ fn the_example_with_misprints_tells_each_of_them() {
         u32::try_from(printed.lines().position(|line| line.contains(words)).unwrap() + 1).unwrap()
     };
     assert_eq!(
-        told(&problems),
+        diagnostics(&problems),
         [(line("make_compute_available"), "required key not provided: \"type\"", None)]
     );
     let of_vm = "The task \"put_vm_into_maintenance_mode\" was not found.";
@@ -283,13 +290,13 @@ fn the_example_with_misprints_tells_each_of_them() {
     let wrong = check(&tasks, None);
     let (first, second) =
         (line("[put_vm_into_maintenance_mode]"), line("[put_vm_into_maintenance_mode,"));
-    assert_eq!(told(&wrong), [(first, of_vm, meant), (second, of_vm, meant)]);
+    assert_eq!(diagnostics(&wrong), [(first, of_vm, meant), (second, of_vm, meant)]);
     let typed =
         printed.replace("make_compute_available\n", "make_compute_available\n  type: shell\n");
     let wrong = check(&sound(&typed), None);
     let of_ovs = "The task \"reinstall_vs\" was not found.";
     assert!(
-        told(&wrong)
+        diagnostics(&wrong)
             .iter()
             .any(|(_, message, meant)| (*message, *meant) == (of_ovs, Some("reinstall_ovs"))),
         "{wrong:#?}"
@@ -385,14 +392,14 @@ fn what_is_wrong_with_a_graph_is_told_with_the_tasks() {
 ";
     let problems = check(&sound(text), None);
     assert_eq!(
-        told(&problems),
+        diagnostics(&problems),
         [
             (4, "The task \"bb\" was not found.", Some("b")),
             (6, "Task b is already defined", None),
             (4, "Tasks wait for each other in a circle: c → c2 → d → c", None),
         ]
     );
-    assert_eq!(problems[2].kind, ProblemKind::Conflict);
+    assert_eq!(problems[2].kind, DiagnosticKind::Conflict);
 }
 
 /// G1: each mistake of shape is told where it stands, all at once.
@@ -401,7 +408,7 @@ fn a_task_that_is_not_shaped_as_it_must_be_is_told_of() {
     let rows = [
         ("{type: shell}", "required key not provided: \"id\""),
         ("{id: a, type: shel}", "\"shel\" is not one of"),
-        ("{id: a, type: shell, role: [a], groups: [b]}", "\"groups\" is another word for \"role\""),
+        ("{id: a, type: shell, role: [a], groups: [b]}", "\"groups\" is another name for \"role\""),
         (
             "{id: a, type: shell, parameters: {puppet_manifest: /a}}",
             "extra keys not allowed: \"puppet_manifest\"",

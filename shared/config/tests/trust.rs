@@ -298,7 +298,7 @@ fn review_can_not_be_taken_back() {
         "- job: {name: own, parent: lib, post-review: false}\n- project: {check: {jobs: [own]}}\n";
     let layout = tenant().file("org/config", &config).file("org/project", own).build();
     one_mistake(&layout, "the post-review attribute may not be unset");
-    assert_eq!(layout.errors()[0].problem.severity, sluice_config::Severity::Warning);
+    assert_eq!(layout.errors()[0].diagnostic.severity, sluice_config::Severity::Warning);
     assert!(
         refusals(&layout, "check", "org/project").contains("does not allow post-review job own")
     );
@@ -339,7 +339,7 @@ fn untrusted_projects_lack_the_privileged_features() {
     );
     one_mistake(
         &with("- pipeline: {name: mine, manager: independent}"),
-        "Pipelines may not be defined",
+        "Pipelines may only be defined in config projects",
     );
     one_mistake(
         &with("- project: {name: org/project1, check: {jobs: [noop]}}"),
@@ -370,7 +370,7 @@ fn untrusted_projects_ask_for_no_storage_credentials() {
         let layout = tenant().file("org/config", &config).file("org/project", &text).build();
         assert_eq!(
             messages(&layout),
-            ["Swift credentials may only be asked for in config repositories"],
+            ["Swift credentials may only be requested in config projects"],
             "{text}"
         );
         // What a config project says may have them.
@@ -392,7 +392,7 @@ fn missing_names_are_told_with_their_line() {
     one_mistake(&layout, "Job bese not defined");
     let error = &layout.errors()[0];
     assert_eq!(
-        (error.problem.start.line(), error.problem.suggestion.as_deref()),
+        (error.diagnostic.start.line(), error.diagnostic.suggestion.as_deref()),
         (4, Some("base"))
     );
     one_mistake(&with("- job: {name: a, secrets: nope}"), "secret \"nope\" was not found");
@@ -427,7 +427,7 @@ fn what_a_job_waits_for_is_looked_up_when_it_is_read() {
         "- project:\n    check:\n      jobs:\n        - unit:\n            dependencies:\n              - nosuch\n",
     );
     one_mistake(&layout, "Job nosuch not defined");
-    assert_eq!(layout.errors()[0].problem.start.line(), 6);
+    assert_eq!(layout.errors()[0].diagnostic.start.line(), 6);
     // What is listed and unknown is told once, not again by what hangs from it.
     one_mistake(
         &with("- project: {check: {jobs: [nosuch: {jobs: [unit]}]}}"),
@@ -458,8 +458,8 @@ fn a_job_builds_images_that_there_are() {
     let tenant = tenant_of(main).file("org/config", BASE).file("org/project", list);
     let before = tenant.build();
     assert_eq!(messages(&before), ["The image \"debian\" was not found."]);
-    let told = "Job build builds the image \"debian\", which was not found";
-    assert_eq!(refusals(&before, "check", "org/project"), told);
+    let diagnostics = "Job build builds the image \"debian\", which was not found";
+    assert_eq!(refusals(&before, "check", "org/project"), diagnostics);
     let proposed = tenant.proposal("org/project", "master", &format!("{image}{list}"));
     let with_image = before.overlay(&[proposed], Scope::UntrustedOnly);
     assert_eq!(
@@ -524,7 +524,9 @@ fn only_new_mistakes_are_held_against_a_change() {
     );
     let fresh = layout.overlay(&[moved], Scope::UntrustedOnly).errors_since(&layout);
     assert_eq!(fresh.len(), 1, "{fresh:#?}");
-    assert!(fresh[0].problem.message.contains("secret") && fresh[0].problem.start.line() == 3);
+    assert!(
+        fresh[0].diagnostic.message.contains("secret") && fresh[0].diagnostic.start.line() == 3
+    );
 }
 
 /// L3.3: nodesets and provider objects are there once; the same again in another branch is no
@@ -554,7 +556,7 @@ fn an_incomplete_label_is_a_warning() {
     );
     let layout = tenant().file("org/config", &text).build();
     assert_eq!(
-        layout.errors().iter().map(|error| error.problem.severity).collect::<Vec<_>>(),
+        layout.errors().iter().map(|error| error.diagnostic.severity).collect::<Vec<_>>(),
         [Severity::Warning]
     );
     assert!(layout.providers()[0].labels[0].image_is_built);
@@ -598,7 +600,7 @@ fn an_encrypted_value_is_base64() {
     for wrong in ["hunter2", "YWJ", "YW=j", "'===='", "[]", "[YWJj, 7]", "{a: YWJj}"] {
         let layout = with(&format!("!encrypted/pkcs1-oaep {wrong}"));
         one_mistake(&layout, "an encrypted value must be base64");
-        assert_eq!(layout.errors()[0].problem.start.line(), 5, "{wrong}");
+        assert_eq!(layout.errors()[0].diagnostic.start.line(), 5, "{wrong}");
     }
 }
 
@@ -616,19 +618,19 @@ fn an_unknown_connection_of_a_reporter_leaves_the_pipeline() {
       smpt: {to: a@example.org}
 ";
     let layout = tenant().file("org/config", text).build();
-    let told: Vec<(&str, u32, Option<&str>)> = layout
+    let diagnostics: Vec<(&str, u32, Option<&str>)> = layout
         .errors()
         .iter()
         .map(|error| {
             (
-                error.problem.message.as_str(),
-                error.problem.start.line(),
-                error.problem.attribute.as_deref(),
+                error.diagnostic.message.as_str(),
+                error.diagnostic.start.line(),
+                error.diagnostic.attribute.as_deref(),
             )
         })
         .collect();
     let message = "Unknown connection named \"smpt\"";
-    assert_eq!(told, [(message, 6, Some("success")), (message, 8, Some("failure"))]);
+    assert_eq!(diagnostics, [(message, 6, Some("success")), (message, 8, Some("failure"))]);
     let pipeline = layout.pipeline("p").unwrap();
     let connections: Vec<&str> =
         pipeline.reporters.all().map(|reporter| reporter.connection.as_str()).collect();
@@ -710,7 +712,7 @@ fn a_nodes_or_groups_name_is_no_template() {
 fn no_node_and_no_group_is_called_as_the_executor() {
     let (nodes, groups) =
         ("Nodes named 'localhost' are not allowed.", "Groups named 'localhost' are not allowed.");
-    for (stanza, told) in [
+    for (stanza, diagnostics) in [
         ("nodeset: {name: own, nodes: [{name: localhost, label: small}]}", nodes),
         ("nodeset: {name: own, nodes: [{name: [one, localhost], label: small}]}", nodes),
         (
@@ -738,7 +740,7 @@ fn no_node_and_no_group_is_called_as_the_executor() {
                 .file("org/config", BASE)
                 .file("org/project", &format!("- {stanza}\n"))
                 .build(),
-            told,
+            diagnostics,
         );
     }
     let text = "- nodeset: {name: own, nodes: [{name: one, label: small}], groups: [{name: g, nodes: [one, localhost]}]}\n";

@@ -9,12 +9,15 @@ use std::collections::BTreeSet;
 
 fn warnings(text: &str) -> Vec<String> {
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
-    let unserved = layout.unserved();
-    assert!(unserved.iter().all(|warning| warning.problem.severity == Severity::Warning));
-    assert!(unserved.iter().all(|warning| warning.problem.start.line() > 0), "each has its place");
+    let unserved = layout.ignored_attributes();
+    assert!(unserved.iter().all(|warning| warning.diagnostic.severity == Severity::Warning));
+    assert!(
+        unserved.iter().all(|warning| warning.diagnostic.start.line() > 0),
+        "each has its place"
+    );
     unserved
         .iter()
-        .map(|warning| format!("{}: {}", warning.problem.stanza, warning.problem.message))
+        .map(|warning| format!("{}: {}", warning.diagnostic.stanza, warning.diagnostic.message))
         .collect()
 }
 
@@ -43,11 +46,11 @@ fn triggers_that_never_fire_are_told() {
     assert_eq!(
         warnings(&text.replace("MORE", &more)),
         [
-            "pipeline images: no missing image has itself built yet: of image-build the pipeline images hears by `sluice image build` alone",
-            "pipeline urgent: only the first 32 of the pipelines that it supersedes lose what enters it",
-            "pipeline validated: nothing tells of image-delete yet: the pipeline validated is never started by this",
-            "pipeline validated: nothing tells of image-validate yet: the pipeline validated is never started by this",
-            "secret token: tokens are not issued yet: jobs that use this secret end as CONFIG_ERROR",
+            "pipeline images: missing images are not built automatically yet: only `sluice image build` sends the event image-build to pipeline images",
+            "pipeline urgent: at most 32 superseded pipelines are supported: the others keep changes that enter this pipeline",
+            "pipeline validated: the event image-delete is not sent yet: this trigger never starts pipeline validated",
+            "pipeline validated: the event image-validate is not sent yet: this trigger never starts pipeline validated",
+            "secret token: OIDC tokens are not supported yet: jobs that use this secret end with CONFIG_ERROR",
         ]
     );
 }
@@ -76,8 +79,8 @@ fn a_label_that_nobody_offers_is_told_before_a_job_fails_for_it() {
     assert_eq!(
         warnings(text),
         [
-            "job unit: no provider of the tenant offers focal: jobs that need it end as NODE_FAILURE",
-            "nodeset pair: no provider of the tenant offers jammy: jobs that need it end as NODE_FAILURE",
+            "job unit: no provider of the tenant offers label focal: jobs that need it end with NODE_FAILURE",
+            "nodeset pair: no provider of the tenant offers label jammy: jobs that need it end with NODE_FAILURE",
         ]
     );
 }
@@ -96,14 +99,17 @@ fn alternatives_are_told_only_where_none_of_them_can_be_had() {
 - job: {name: unit, run: r, nodeset: any}
 ";
     let of_any = |text: &str| {
-        warnings(text).into_iter().filter(|told| told.contains("nodeset any")).collect::<Vec<_>>()
+        warnings(text)
+            .into_iter()
+            .filter(|diagnostics| diagnostics.contains("nodeset any"))
+            .collect::<Vec<_>>()
     };
     assert_eq!(of_any(&format!("{provider}{sets}")), Vec::<String>::new());
     assert_eq!(
         of_any(sets),
         [
-            "nodeset any: no provider of the tenant offers focal: jobs that need it end as NODE_FAILURE",
-            "nodeset any: no provider of the tenant offers noble: jobs that need it end as NODE_FAILURE",
+            "nodeset any: no provider of the tenant offers label focal: jobs that need it end with NODE_FAILURE",
+            "nodeset any: no provider of the tenant offers label noble: jobs that need it end with NODE_FAILURE",
         ]
     );
 }
@@ -111,7 +117,7 @@ fn alternatives_are_told_only_where_none_of_them_can_be_had() {
 /// Z4.3, Z4.6, Z4.8, Z8.1, L1.1: what of a job is typed and acted on by nobody is told at its
 /// definition and at an entry.
 #[test]
-fn attributes_that_nobody_acts_on_are_told() {
+fn attribute_span_spans_that_nobody_acts_on_are_told() {
     let text = "
 - image: {name: disk, type: zuul}
 - job:
@@ -129,8 +135,8 @@ fn attributes_that_nobody_acts_on_are_told() {
 - job: {name: plain, run: r, secret-exposure: ignore, workspace-checkout: true, ansible-split-streams: false, ansible-version: 11}
 - pipeline: {name: asked, manager: independent, allow-parameters: true, allow-other-connections: false}
 ";
-    let told = warnings(text);
-    let of = |words: &str| told.iter().filter(|line| line.contains(words)).count();
+    let diagnostics = warnings(text);
+    let of = |words: &str| diagnostics.iter().filter(|line| line.contains(words)).count();
     assert_eq!(
         (
             of("job odd: "),
@@ -139,7 +145,7 @@ fn attributes_that_nobody_acts_on_are_told() {
             of("image disk: images are not built yet")
         ),
         (9, 0, 1, 1),
-        "{told:#?}"
+        "{diagnostics:#?}"
     );
     for attribute in [
         "secret-exposure",
@@ -152,7 +158,7 @@ fn attributes_that_nobody_acts_on_are_told() {
         "ansible-version",
         "auth.swift",
     ] {
-        assert_eq!(of(&format!("job odd: \"{attribute}\": ")), 1, "{attribute}: {told:#?}");
+        assert_eq!(of(&format!("job odd: \"{attribute}\": ")), 1, "{attribute}: {diagnostics:#?}");
     }
     let entry = "- job: {name: unit, run: r}\n- project: {name: org/project, check: {jobs: [unit: {workspace: /opt}]}}\n";
     assert_eq!(
@@ -173,20 +179,20 @@ fn what_nodes_are_not_made_by_is_told() {
 - provider: {name: p, section: s, labels: [{name: l, key-name: k}]}
 - provider: {name: q, section: s, labels: [l]}
 ";
-    let told = warnings(text);
+    let diagnostics = warnings(text);
     let expected = [
-        "label l: \"max-nodes\" is not carried out yet: nodes are made as if it were not there",
-        "section s: \"subnet-ids\" is not carried out yet: nodes are made as if it were not there",
-        "section s: \"launch-timeout\" is not carried out yet: nodes are made as if it were not there",
-        "section s: \"tags\" is not carried out yet: nodes are made as if it were not there",
-        "provider p: \"key-name\" is not carried out yet: nodes are made as if it were not there",
-        "provider p: the limits of section github.com/org/config/s count for each of its 2 providers by itself so far: together they may use 2 times as much",
-        "provider q: the limits of section github.com/org/config/s count for each of its 2 providers by itself so far: together they may use 2 times as much",
+        "label l: \"max-nodes\" is not supported yet and has no effect on nodes",
+        "section s: \"subnet-ids\" is not supported yet and has no effect on nodes",
+        "section s: \"launch-timeout\" is not supported yet and has no effect on nodes",
+        "section s: \"tags\" is not supported yet and has no effect on nodes",
+        "provider p: \"key-name\" is not supported yet and has no effect on nodes",
+        "provider p: the limits of section github.com/org/config/s apply to each of its 2 providers separately, not to all of them together: they can use 2 times as much",
+        "provider q: the limits of section github.com/org/config/s apply to each of its 2 providers separately, not to all of them together: they can use 2 times as much",
     ];
-    let (mut told, mut expected) = (told, expected.map(str::to_owned).to_vec());
-    told.sort();
+    let (mut diagnostics, mut expected) = (diagnostics, expected.map(str::to_owned).to_vec());
+    diagnostics.sort();
     expected.sort();
-    assert_eq!(told, expected);
+    assert_eq!(diagnostics, expected);
 }
 
 /// L3.8: a label with several zones of its own, and nodes whose host keys are not to be checked,
@@ -205,22 +211,29 @@ fn several_zones_of_one_label_and_unchecked_host_keys_are_told() {
 "
         ))
     };
-    let told = |stanza: &str, attribute: &str| {
-        vec![format!(
-            "{stanza}: \"{attribute}\" is not carried out yet: nodes are made as if it were not there"
-        )]
+    let diagnostics = |stanza: &str, attribute: &str| {
+        vec![format!("{stanza}: \"{attribute}\" is not supported yet and has no effect on nodes")]
     };
     assert_eq!(
         with(", host-key-checking: true", ", host-key-checking: true", ""),
         Vec::<String>::new()
     );
     assert_eq!(with(", az: a", ", label-defaults: {az: b}", ", az: [b]"), Vec::<String>::new());
-    assert_eq!(with(", az: [a, b]", "", ""), told("label l", "az"));
-    assert_eq!(with("", ", label-defaults: {az: [a, b]}", ""), told("section s", "az"));
-    assert_eq!(with("", "", ", availability-zones: [a, b]"), told("provider p", "az"));
-    assert_eq!(with(", host-key-checking: false", "", ""), told("label l", "host-key-checking"));
-    assert_eq!(with("", ", host-key-checking: false", ""), told("section s", "host-key-checking"));
-    assert_eq!(with("", "", ", host-key-checking: false"), told("provider p", "host-key-checking"));
+    assert_eq!(with(", az: [a, b]", "", ""), diagnostics("label l", "az"));
+    assert_eq!(with("", ", label-defaults: {az: [a, b]}", ""), diagnostics("section s", "az"));
+    assert_eq!(with("", "", ", availability-zones: [a, b]"), diagnostics("provider p", "az"));
+    assert_eq!(
+        with(", host-key-checking: false", "", ""),
+        diagnostics("label l", "host-key-checking")
+    );
+    assert_eq!(
+        with("", ", host-key-checking: false", ""),
+        diagnostics("section s", "host-key-checking")
+    );
+    assert_eq!(
+        with("", "", ", host-key-checking: false"),
+        diagnostics("provider p", "host-key-checking")
+    );
 }
 
 /// L3.1, L3.7, L3.8: limits of what nobody counts, and what of labels, images and hosts nobody asks
@@ -237,15 +250,15 @@ fn limits_that_nothing_is_counted_against_are_told() {
         ))
     };
     assert_eq!(with(", quota: {instances: 3}"), Vec::<String>::new());
-    let told = "section s: limits of cores, ram are not counted yet: only those of instances are";
-    assert_eq!(with(", quota: {instances: 3, ram: 4096, cores: 8}"), [told]);
-    assert_eq!(with(", resource-limits: {cores: 8, ram: 4096}"), [told]);
+    let diagnostics =
+        "section s: limits of cores, ram are not enforced yet: only those of instances are";
+    assert_eq!(with(", quota: {instances: 3, ram: 4096, cores: 8}"), [diagnostics]);
+    assert_eq!(with(", resource-limits: {cores: 8, ram: 4096}"), [diagnostics]);
     let text = "- image: {name: i, type: cloud, config-drive: true}\n- label: {name: l, aliases: [m], snapshot-timeout: 60}\n";
     assert_eq!(
         warnings(text),
-        ["image i: \"config-drive\"", "label l: \"aliases\"", "label l: \"snapshot-timeout\""].map(
-            |what| format!("{what} is not carried out yet: nodes are made as if it were not there")
-        )
+        ["image i: \"config-drive\"", "label l: \"aliases\"", "label l: \"snapshot-timeout\""]
+            .map(|what| format!("{what} is not supported yet and has no effect on nodes"))
     );
 }
 
@@ -262,20 +275,20 @@ fn rules_of_access_that_nobody_enforces_are_told() {
     source: {github: {config-projects: [org/config]}}
 - authorization-rule: {name: ours, conditions: [{groups: ours}]}
 ";
-    let told = common::tenant_of(main).build().unserved();
+    let diagnostics = common::tenant_of(main).build().ignored_attributes();
     let attributes: BTreeSet<&str> =
-        told.iter().filter_map(|warning| warning.problem.attribute.as_deref()).collect();
+        diagnostics.iter().filter_map(|warning| warning.diagnostic.attribute.as_deref()).collect();
     let attributes: Vec<&str> = attributes.into_iter().collect();
     assert_eq!(
         attributes,
         ["access-rules", "admin-rules", "anonymous-read-access", "report-build-page"],
-        "{told:#?}"
+        "{diagnostics:#?}"
     );
     let open = common::tenant_of(&main.replace(
         "access-rules: [ours]\n    admin-rules: [ours]\n    anonymous-read-access: false\n    report-build-page: true",
         "anonymous-read-access: true",
     ));
-    assert!(open.build().unserved().is_empty());
+    assert!(open.build().ignored_attributes().is_empty());
 }
 
 /// Z2.3, Z9.1: rules of what belongs to no tenant are told of the file, and no tenant is configured
@@ -292,21 +305,21 @@ fn rules_of_the_api_that_nobody_enforces_are_told() {
             "- tenant: {name: one, source: {github: {config-projects: [org/config]}}}",
         );
         assert_eq!(main.tenants, [plain.config]);
-        let told = main.unserved("main.yaml");
-        let told = told.iter().map(|warning| {
+        let diagnostics = main.ignored_attributes("main.yaml");
+        let diagnostics = diagnostics.iter().map(|warning| {
             assert!(
                 warning
-                    .problem
+                    .diagnostic
                     .message
-                    .contains("not carried out yet: the API shows the list of tenants")
+                    .contains("is not supported yet: everyone who can reach the API")
             );
             format!(
                 "{} {}",
-                warning.problem.stanza,
-                warning.problem.attribute.as_deref().unwrap_or_default()
+                warning.diagnostic.stanza,
+                warning.diagnostic.attribute.as_deref().unwrap_or_default()
             )
         });
-        told.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>()
+        diagnostics.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>()
     };
     let all = "{access-rules: [ours], anonymous-read-access: false, role-mappings: {ours: [read]}, authentication-realm: r}";
     assert_eq!(
@@ -327,7 +340,7 @@ fn rules_of_the_api_that_nobody_enforces_are_told() {
 fn nothing_is_told_of_files_that_a_tenant_includes() {
     let main = "- tenant: {name: one, include: [more.yaml], source: {github: {config-projects: [org/config]}}}";
     let layout = common::tenant_of(main).build();
-    assert!(layout.unserved().is_empty(), "{:?}", layout.unserved());
+    assert!(layout.ignored_attributes().is_empty(), "{:?}", layout.ignored_attributes());
 }
 
 /// Z2.2: what the tenant leaves out of a repository does nothing, and nothing is told of it.
@@ -339,10 +352,10 @@ fn what_a_tenant_leaves_out_is_not_told() {
         );
         let tenant = tenant_of(&main).file("org/config", BASE);
         let layout = tenant.file("org/project", "- secret: {name: s, oidc: {ttl: 5}}\n").sound();
-        let found = layout.unserved();
-        let told = found
+        let found = layout.ignored_attributes();
+        let diagnostics = found
             .iter()
-            .filter(|warning| warning.problem.message.contains("tokens are not issued yet"));
-        assert_eq!(told.count(), expected, "{said}: {found:#?}");
+            .filter(|warning| warning.diagnostic.message.contains("tokens are not issued yet"));
+        assert_eq!(diagnostics.count(), expected, "{said}: {found:#?}");
     }
 }

@@ -136,11 +136,12 @@ fn a_control_tag_within_variables_is_refused() {
         let layout = tenant()
             .file("org/config", &format!("{BASE}- job: {{name: test, vars: {vars}}}\n"))
             .build();
-        let told = messages(&layout);
+        let diagnostics = messages(&layout);
         assert!(
-            told.len() == 1
-                && told[0].contains("a control tag can only stand before all of \"vars\""),
-            "{told:?}"
+            diagnostics.len() == 1
+                && diagnostics[0]
+                    .contains("a control tag can only be applied to \"vars\" as a whole"),
+            "{diagnostics:?}"
         );
     }
     sound("- job: {name: test, vars: !override {a: !unsafe '{{ b }}'}}\n");
@@ -168,7 +169,7 @@ fn a_tree_of_jobs_adds_to_what_a_definition_waits_for() {
 /// Z4.1: what is final by `attribute-control` is so for children, variants and entries, with and
 /// without a tag, and for nothing else.
 #[test]
-fn attribute_control_binds_whoever_comes_after() {
+fn attribute_span_span_control_binds_whoever_comes_after() {
     let after = |more: &str| {
         let control = "attribute-control: {vars: {final: true}, pre-run: {final: true}}";
         let text = format!(
@@ -329,13 +330,13 @@ fn words_that_do_not_go_together_are_told() {
             "- pipeline: {name: q, manager: dependent, supersedes: [], supercedes: [check]}",
             false,
             "supersedes",
-            "another word for \"supercedes\"",
+            "another name for \"supercedes\"",
         ),
         (
             "- pipeline: {name: q, manager: dependent, merge-failure-message: a, merge-conflict-message: b}",
             false,
             "merge-failure-message",
-            "another word for \"merge-conflict-message\"",
+            "another name for \"merge-conflict-message\"",
         ),
         ("- pipeline: {name: q, manager: serial, window: 4}", true, "window", "has no effect"),
         (
@@ -349,17 +350,17 @@ fn words_that_do_not_go_together_are_told() {
         let users = "- project: {name: org/project, queue: q, q: {jobs: [noop]}}\n";
         let layout = tenant().file("org/config", &format!("{BASE}{stanza}\n{users}")).build();
         let is_told = |error: &&sluice_config::ConfigError| {
-            error.problem.attribute.as_deref() == Some(attribute)
+            error.diagnostic.attribute.as_deref() == Some(attribute)
         };
-        let told: Vec<_> = layout.errors().iter().filter(is_told).collect();
+        let diagnostics: Vec<_> = layout.errors().iter().filter(is_told).collect();
         assert!(
-            told.len() == 1 && told[0].short_text().contains(words),
+            diagnostics.len() == 1 && diagnostics[0].short_text().contains(words),
             "{stanza}: {:#?}",
             layout.errors()
         );
         let severity =
             if stands { sluice_config::Severity::Warning } else { sluice_config::Severity::Error };
-        assert_eq!(told[0].problem.severity, severity, "{stanza}");
+        assert_eq!(diagnostics[0].diagnostic.severity, severity, "{stanza}");
         let is_queue = stanza.starts_with("- queue");
         let found = if is_queue { queue_is_there(&layout) } else { layout.pipeline("q").is_some() };
         assert_eq!(found, stands, "{stanza}");
@@ -397,17 +398,19 @@ fn an_independent_pipeline_has_no_window_whatever_it_says() {
     let of = |name: &str| layout.pipeline(name).unwrap().window;
     assert_eq!(of("q"), of("silent"));
     assert!(!of("q").is_limited());
-    let told = messages(&layout);
-    assert_eq!(told.len(), 4, "{told:?}");
+    let diagnostics = messages(&layout);
+    assert_eq!(diagnostics.len(), 4, "{diagnostics:?}");
     assert!(
-        told.iter().all(|told| told.contains("has no effect: in an independent pipeline")),
-        "{told:?}"
+        diagnostics
+            .iter()
+            .all(|diagnostics| diagnostics.contains("has no effect: in an independent pipeline")),
+        "{diagnostics:?}"
     );
     assert!(
         layout
             .errors()
             .iter()
-            .all(|error| error.problem.severity == sluice_config::Severity::Warning)
+            .all(|error| error.diagnostic.severity == sluice_config::Severity::Warning)
     );
 }
 
@@ -438,10 +441,10 @@ fn a_template_is_told_where_to_say_what_projects_alone_say() {
         let text =
             format!("- project-template: {{name: t, {word}: {value}, check: {{jobs: []}}}}\n");
         let found = messages(&tenant().file("org/config", &format!("{BASE}{text}")).build());
-        let told = format!(
+        let diagnostics = format!(
             "syntax error: a template cannot have \"{word}\": say it in the \"project\" that takes the template"
         );
-        assert_eq!(found, [told]);
+        assert_eq!(found, [diagnostics]);
     }
     // A pipeline may have such a name like any other.
     let text = "- pipeline: {name: branches, manager: independent}\n- project-template: {name: t, branches: {jobs: []}}\n";
@@ -460,7 +463,7 @@ fn queue_is_there(layout: &Layout) -> bool {
 /// Z4.6, Z5.1: what is one thing or another is not both.
 #[test]
 fn two_words_that_exclude_each_other_are_told() {
-    for (text, told) in [
+    for (text, diagnostics) in [
         (
             "- job: {name: test, roles: [{zuul: org/project, galaxy: a.b}]}\n",
             "from \"zuul\" or \"galaxy\", but not from both",
@@ -475,7 +478,7 @@ fn two_words_that_exclude_each_other_are_told() {
         ),
     ] {
         let found = messages(&tenant().file("org/config", &format!("{BASE}{text}")).build());
-        assert!(found.len() == 1 && found[0].contains(told), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains(diagnostics), "{found:?}");
     }
 }
 
@@ -521,18 +524,22 @@ fn groups_may_share_nodes_and_have_a_name_each() {
     let twice = format!(
         "- nodeset: {{name: n, {nodes}, groups: [{{name: g, nodes: db}}, {{name: g, nodes: web}}]}}\n"
     );
-    let told = messages(&tenant().file("org/config", &twice).build());
+    let diagnostics = messages(&tenant().file("org/config", &twice).build());
     assert!(
-        told.len() == 1 && told[0].contains("Group named \"g\" appears multiple times in nodeset"),
-        "{told:?}"
+        diagnostics.len() == 1
+            && diagnostics[0].contains("Group named \"g\" appears multiple times in nodeset"),
+        "{diagnostics:?}"
     );
     // Of Ansible's own groups one holds what is in no other, and may be listed; the one of all
     // hosts may not.
     let own = format!(
         "- nodeset: {{name: n, {nodes}, groups: [{{name: all, nodes: db}}, {{name: ungrouped, nodes: web}}]}}\n"
     );
-    let told = messages(&tenant().file("org/config", &own).build());
-    assert!(told.len() == 1 && told[0].contains("Groups named 'all' are not allowed"), "{told:?}");
+    let diagnostics = messages(&tenant().file("org/config", &own).build());
+    assert!(
+        diagnostics.len() == 1 && diagnostics[0].contains("Groups named 'all' are not allowed"),
+        "{diagnostics:?}"
+    );
 }
 
 /// Z2.2, X08: a shadowing project's own variants go with the definition that is shadowed; what else
@@ -589,11 +596,11 @@ fn include_lists_of_groups_and_members_come_together() {
 }
 
 /// Returns the mistakes of one file: place and message.
-fn told(bytes: &[u8]) -> Vec<String> {
+fn diagnostics(bytes: &[u8]) -> Vec<String> {
     let text = sluice_config::text_of(bytes.to_vec());
     let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
     let line = |error: &sluice_config::ConfigError| {
-        let problem = &error.problem;
+        let problem = &error.diagnostic;
         format!("{}:{} {}", problem.start.line(), problem.start.column(), problem.message)
     };
     layout.errors().iter().map(line).collect()
@@ -603,9 +610,9 @@ fn told(bytes: &[u8]) -> Vec<String> {
 /// their place.
 #[test]
 fn what_is_no_text_is_a_mistake_at_its_place() {
-    let latin = told(b"- job:\n    name: caf\xe9\n    run: r\n");
+    let latin = diagnostics(b"- job:\n    name: caf\xe9\n    run: r\n");
     assert_eq!(latin, ["2:14 this is not UTF-8, the encoding that configuration is written in"]);
-    let escape = told(b"- job: {name: a, run: r}\n# \x1b[2J\n");
+    let escape = diagnostics(b"- job: {name: a, run: r}\n# \x1b[2J\n");
     assert_eq!(
         escape,
         [
@@ -614,7 +621,7 @@ fn what_is_no_text_is_a_mistake_at_its_place() {
     );
     // What stands for unreadable bytes elsewhere is a character as any.
     assert_eq!(
-        told("- job: {name: a\u{fffd}\u{a0}ä\u{1f600}, run: r}\n".as_bytes()),
+        diagnostics("- job: {name: a\u{fffd}\u{a0}ä\u{1f600}, run: r}\n".as_bytes()),
         Vec::<String>::new()
     );
 }
@@ -623,7 +630,7 @@ fn what_is_no_text_is_a_mistake_at_its_place() {
 /// name is none.
 #[test]
 fn a_name_is_a_text_with_something_in_it() {
-    let quote = "that is how YAML reads this word, so put it in quotes";
+    let quote = "YAML reads this word that way, so quote it";
     for (name, kind) in [
         ("1.10", "a float"),
         ("yes", "a boolean"),
@@ -636,30 +643,30 @@ fn a_name_is_a_text_with_something_in_it() {
         ("2024-1-31 10:00:00", "a date"),
     ] {
         for stanza in ["job", "nodeset", "secret", "semaphore", "queue", "label"] {
-            let found = told(format!("- {stanza}: {{name: {name}}}\n").as_bytes());
+            let found = diagnostics(format!("- {stanza}: {{name: {name}}}\n").as_bytes());
             let expected = format!("expected a string for \"name\", but found {kind}: {quote}");
             assert!(found.iter().any(|one| one.ends_with(&expected)), "{stanza} {name}: {found:?}");
         }
     }
-    let key = told(b"- project: {check: {jobs: [noop]}, on: {jobs: [noop]}}\n");
+    let key = diagnostics(b"- project: {check: {jobs: [noop]}, on: {jobs: [noop]}}\n");
     assert!(
         key[0].ends_with(&format!("expected a string as a key, but found a boolean: {quote}")),
         "{key:?}"
     );
-    let parent = told(b"- job: {name: a, parent: 2024-01-31, run: r}\n");
+    let parent = diagnostics(b"- job: {name: a, parent: 2024-01-31, run: r}\n");
     assert!(parent[0].ends_with(&format!("but found a date: {quote}")), "{parent:?}");
     // What stands among variables is no name, and what was written is what a playbook gets.
     assert_eq!(
-        told(b"- job: {name: '2024-01-31', run: r, vars: {since: 2024-01-31}}\n"),
+        diagnostics(b"- job: {name: '2024-01-31', run: r, vars: {since: 2024-01-31}}\n"),
         Vec::<String>::new()
     );
     assert_eq!(
-        told(b"- job: {name: 2024-01, run: r}\n- job: {name: 2024-01-31-nightly, run: r}\n"),
+        diagnostics(b"- job: {name: 2024-01, run: r}\n- job: {name: 2024-01-31-nightly, run: r}\n"),
         Vec::<String>::new()
     );
     for stanza in ["job", "nodeset", "secret", "semaphore", "queue", "project-template"] {
         for name in ["''", "' '"] {
-            let found = told(format!("- {stanza}: {{name: {name}}}\n").as_bytes());
+            let found = diagnostics(format!("- {stanza}: {{name: {name}}}\n").as_bytes());
             assert!(
                 found.iter().any(|one| one.contains("\"name\" is empty")),
                 "{stanza}: {found:?}"

@@ -27,7 +27,7 @@ use walk::{At, full, objects, required};
 fn misjudged(object: &str, given: &Map<String, Json>, named: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     for (text, problems) in places::problems(object, given) {
-        let told: Vec<String> = problems
+        let diagnostics: Vec<String> = problems
             .iter()
             .map(|problem| {
                 format!(
@@ -38,13 +38,13 @@ fn misjudged(object: &str, given: &Map<String, Json>, named: Option<&str>) -> Ve
             })
             .collect();
         match named {
-            None if told.is_empty() => {}
-            None => found.push(format!("refused: {text}\n    {}", told.join("\n    "))),
-            Some(_) if told.is_empty() => found.push(format!("accepted: {text}")),
-            Some(name) if told.iter().any(|told| told.contains(name)) => {}
+            None if diagnostics.is_empty() => {}
+            None => found.push(format!("refused: {text}\n    {}", diagnostics.join("\n    "))),
+            Some(_) if diagnostics.is_empty() => found.push(format!("accepted: {text}")),
+            Some(name) if diagnostics.iter().any(|diagnostics| diagnostics.contains(name)) => {}
             Some(name) => found.push(format!(
                 "refused without naming {name}: {text}\n    {}",
-                told.join("\n    ")
+                diagnostics.join("\n    ")
             )),
         }
     }
@@ -239,8 +239,8 @@ fn an_attribute_of_another_part_is_refused_by_name() {
                 let inside = Json::Object(inside);
                 let given = at.given(Some(if wrap { json!([inside]) } else { inside }));
                 count += 1;
-                let told = format!("extra keys not allowed: \"{name}\"");
-                failures.extend(misjudged(object, &given, Some(&told)));
+                let diagnostics = format!("extra keys not allowed: \"{name}\"");
+                failures.extend(misjudged(object, &given, Some(&diagnostics)));
             }
         }
     }
@@ -264,8 +264,8 @@ fn settings_of_the_system_are_no_configuration() {
         for object in ["tenant", "api-root"] {
             let mut given = required(object, &objects[object], &[], &objects[object], "");
             given.insert((*name).to_owned(), json!("9"));
-            let told = format!("extra keys not allowed: \"{name}\"");
-            failures.extend(misjudged(object, &given, Some(&told)));
+            let diagnostics = format!("extra keys not allowed: \"{name}\"");
+            failures.extend(misjudged(object, &given, Some(&diagnostics)));
         }
         let has = |word: &&str| objects["tenant"].children.contains_key(*word);
         assert!(instead.iter().all(has), "{name}: {reason}");
@@ -289,11 +289,12 @@ fn only_attributes_that_combine_take_control_tags() {
         let value = values.into_iter().find(|value| *value != json!({})).unwrap_or(json!({}));
         for tag in ["!override", "!inherit"] {
             let text = format!("- job: {{name: test, {name}: {tag} {value}}}\n");
-            let told = places::of_repository(&text);
-            if told.is_empty() != combines
-                || (!combines && !told.iter().any(|told| told.message.contains(name)))
+            let diagnostics = places::of_repository(&text);
+            if diagnostics.is_empty() != combines
+                || (!combines
+                    && !diagnostics.iter().any(|diagnostics| diagnostics.message.contains(name)))
             {
-                failures.push(format!("{text}    {told:?}"));
+                failures.push(format!("{text}    {diagnostics:?}"));
             }
         }
     }
@@ -360,12 +361,12 @@ fn each_driver_of_nodes_takes_its_own_attributes_only() {
             let text = json!([{"provider": body}, {"section": section}, {"label": {"name": "l"}}])
                 .to_string();
             let layout = common::tenant().file("org/config", &text).build();
-            let told: Vec<String> = common::messages(&layout)
+            let diagnostics: Vec<String> = common::messages(&layout)
                 .into_iter()
-                .filter(|told| told.contains(&format!("\"{name}\" ")))
+                .filter(|diagnostics| diagnostics.contains(&format!("\"{name}\" ")))
                 .collect();
-            if told.is_empty() != is_fit {
-                failures.push(format!("{text}\n    {told:?}"));
+            if diagnostics.is_empty() != is_fit {
+                failures.push(format!("{text}\n    {diagnostics:?}"));
             }
         };
     for place in ["", "labels", "flavors", "label-defaults", "image-defaults", "flavor-defaults"] {

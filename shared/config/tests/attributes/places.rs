@@ -6,7 +6,8 @@ use serde_json::{Map, Value as Json, json};
 use sluice_config::fragment::parse;
 use sluice_config::objects::Stanza;
 use sluice_config::{
-    Connections, Driver, Problem, ProblemKind, Severity, Source, SourceFile, Trust, parse_main,
+    Connections, Diagnostic, DiagnosticKind, Driver, Severity, Source, SourceFile, Trust,
+    parse_main,
 };
 
 /// Returns the connections of the test: one for each driver of the list, under the driver's name.
@@ -21,7 +22,7 @@ pub fn all_connections() -> Connections {
 
 /// Returns the problems of an object with the given attributes, in each place where such an object
 /// may stand.
-pub fn problems(object: &str, attributes: &Map<String, Json>) -> Vec<(String, Vec<Problem>)> {
+pub fn problems(object: &str, attributes: &Map<String, Json>) -> Vec<(String, Vec<Diagnostic>)> {
     let judge = |(text, load): (String, Load)| {
         let mut problems = load(&text);
         problems.retain(|problem| problem.severity == Severity::Error);
@@ -36,7 +37,7 @@ pub fn texts(object: &str, attributes: &Map<String, Json>) -> Vec<String> {
     documents(object, attributes).into_iter().map(|(text, _)| text).collect()
 }
 
-type Load = fn(&str) -> Vec<Problem>;
+type Load = fn(&str) -> Vec<Diagnostic>;
 
 fn documents(object: &str, given: &Map<String, Json>) -> Vec<(String, Load)> {
     let attributes = given.clone();
@@ -123,7 +124,7 @@ fn with_name(given: &Map<String, Json>, name: &str) -> Map<String, Json> {
 }
 
 /// Returns the problems of a file of a repository.
-pub fn of_repository(text: &str) -> Vec<Problem> {
+pub fn of_repository(text: &str) -> Vec<Diagnostic> {
     let source = Source {
         connection: "github".into(),
         project: super::common::project("org/config"),
@@ -132,7 +133,7 @@ pub fn of_repository(text: &str) -> Vec<Problem> {
         trust: Trust::Config,
     };
     let fragment = parse(&SourceFile { source, text: text.to_owned() });
-    let mut problems = fragment.problems.clone();
+    let mut problems = fragment.diagnostics.clone();
     for stanza in fragment.stanzas() {
         if let Stanza::Pipeline(pipeline) = stanza {
             problems.extend(pipeline.resolve(&all_connections()).1);
@@ -141,13 +142,13 @@ pub fn of_repository(text: &str) -> Vec<Problem> {
     problems
 }
 
-fn of_main(text: &str) -> Vec<Problem> {
+fn of_main(text: &str) -> Vec<Diagnostic> {
     let (_, errors) = parse_main("main.yaml", text, &all_connections());
     // Attributes are judged one by one; what they name is not there.
     errors
         .into_iter()
-        .map(|error| error.problem)
-        .filter(|problem| problem.kind != ProblemKind::UnknownName)
+        .map(|error| error.diagnostic)
+        .filter(|problem| problem.kind != DiagnosticKind::UnknownName)
         .collect()
 }
 

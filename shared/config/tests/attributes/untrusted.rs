@@ -17,23 +17,23 @@ struct Rule {
     attribute: Option<&'static str>,
     /// `None` for every value of the attribute.
     value: Option<&'static str>,
-    told: &'static str,
+    diagnostics: &'static str,
 }
 
 const fn rule(
     object: &'static str,
     attribute: Option<&'static str>,
     value: Option<&'static str>,
-    told: &'static str,
+    diagnostics: &'static str,
 ) -> Rule {
-    Rule { object, attribute, value, told }
+    Rule { object, attribute, value, diagnostics }
 }
 
 const PIPELINES: &str =
-    "Pipelines may not be defined in untrusted repositories, only in config repositories";
+    "Pipelines may only be defined in config projects, not in untrusted projects";
 const BASE_JOBS: &str = "Base jobs may only be defined in config-projects";
 const REPORTERS: &str = "Reporter jobs may be defined in config-projects";
-const OWN_PROJECT: &str = "the only project definition permitted is its own";
+const OWN_PROJECT: &str = "only a stanza for the project itself is permitted";
 
 /// Zuul's rules, as its documentation has them: a new attribute that it keeps for config projects
 /// belongs here, and nothing else may be refused. `allowed-projects` is none of them: an untrusted
@@ -96,19 +96,20 @@ const NAMED: &str = "
 
 /// Returns what is wrong with a layout in which a project's file has this text; both projects have
 /// one name in it.
-fn told(text: &str, project: &str) -> BTreeSet<String> {
+fn diagnostics(text: &str, project: &str) -> BTreeSet<String> {
     let layout = tenant_of(TENANT)
         .at("org/config", "master", "zuul.d/a.yaml", BASE)
         .at(project, "master", "zuul.d/b.yaml", NAMED)
         .at(project, "master", "zuul.d/c.yaml", text)
         .build_with(&all_connections());
-    let errors = layout.errors().iter().filter(|error| error.problem.severity == Severity::Error);
-    errors.map(|error| error.problem.message.replace("org/config", "org/project")).collect()
+    let errors =
+        layout.errors().iter().filter(|error| error.diagnostic.severity == Severity::Error);
+    errors.map(|error| error.diagnostic.message.replace("org/config", "org/project")).collect()
 }
 
 /// Returns what is told because the text lies in an untrusted project.
 fn told_for_lack_of_trust(text: &str) -> Vec<String> {
-    told(text, "org/project").difference(&told(text, "org/config")).cloned().collect()
+    diagnostics(text, "org/project").difference(&diagnostics(text, "org/config")).cloned().collect()
 }
 
 /// Z2.2, Z4.1, Z4.5, Z6.1, L3: nothing is accepted that only config projects may say, and nothing
@@ -124,13 +125,15 @@ fn untrusted_projects_may_say_everything_but_what_the_rules_keep_from_them() {
             for text in places::texts(at.object, &at.given(Some(value))) {
                 count += 1;
                 let found = told_for_lack_of_trust(&text);
-                let is_as_ruled = match rule.map(|number| REFUSED[number].told) {
+                let is_as_ruled = match rule.map(|number| REFUSED[number].diagnostics) {
                     None => found.is_empty(),
                     Some(words) => found.len() == 1 && found[0].contains(words),
                 };
                 if !is_as_ruled {
-                    let expected = rule.map_or("accepted", |number| REFUSED[number].told);
-                    failures.push(format!("{text}\n    expected: {expected}\n    told: {found:?}"));
+                    let expected = rule.map_or("accepted", |number| REFUSED[number].diagnostics);
+                    failures.push(format!(
+                        "{text}\n    expected: {expected}\n    diagnostics: {found:?}"
+                    ));
                 }
             }
         }

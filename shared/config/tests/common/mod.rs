@@ -158,7 +158,7 @@ pub fn job<'g>(graph: &'g JobGraph, name: &str) -> &'g FrozenJob {
 
 /// Returns what a mistake's marks enclose of the first line that they are on.
 pub fn marked(text: &str, error: &ConfigError) -> String {
-    let (start, end) = (error.problem.start, error.problem.end);
+    let (start, end) = (error.diagnostic.start, error.diagnostic.end);
     let line = text.lines().nth(start.line() as usize - 1).unwrap_or_default();
     let until =
         if end.line() == start.line() { end.column() as usize - 1 } else { line.chars().count() };

@@ -58,7 +58,7 @@ pub fn load(main: &str, trusted: &str, untrusted: &str, proposed: &str) {
     });
     let opened = Layout::from_bytes(&layout.to_bytes()).unwrap();
     assert_eq!(opened.errors(), layout.errors());
-    assert_eq!(opened.unserved(), layout.unserved());
+    assert_eq!(opened.ignored_attributes(), layout.ignored_attributes());
     let fragment = Arc::new(parse(&file(&connections, "org/a", Trust::Untrusted, proposed)));
     let project = fragment.source.project.clone();
     let edit = BranchConfig {

@@ -8,7 +8,7 @@ mod common;
 use serde_json::Value;
 use sluice_config::fragment::{Fragment, Source, SourceFile, config_paths, parse};
 use sluice_config::{
-    Connections, Driver, FreezeInput, Layout, LayoutSources, ProblemKind, Severity, parse_main,
+    Connections, DiagnosticKind, Driver, FreezeInput, Layout, LayoutSources, Severity, parse_main,
 };
 use sluice_model::ProjectName;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,18 +132,18 @@ fn every_stanza_is_read_and_only_what_names_the_absent_is_refused() {
     );
     for (path, fragment) in &loaded.files {
         let refused: BTreeSet<_> =
-            fragment.problems.iter().map(|problem| &problem.stanza).collect();
+            fragment.diagnostics.iter().map(|problem| &problem.stanza).collect();
         let read = fragment.stanzas().count() + refused.len();
         assert_eq!(
             Some(read as u64),
             counted[path].as_u64(),
             "stanzas of {path}: {:#?}",
-            fragment.problems
+            fragment.diagnostics
         );
         assert!(
             refused.is_empty(),
             "{path} has nothing that is wrong by itself: {:#?}",
-            fragment.problems
+            fragment.diagnostics
         );
     }
     let is_defined = |kind: &str, name: &str| {
@@ -167,16 +167,16 @@ fn every_stanza_is_read_and_only_what_names_the_absent_is_refused() {
     let mut refused_projects: BTreeSet<&str> = BTreeSet::new();
     let mut refusals: BTreeMap<&str, usize> = BTreeMap::new();
     for error in
-        loaded.layout.errors().iter().filter(|error| error.problem.severity == Severity::Error)
+        loaded.layout.errors().iter().filter(|error| error.diagnostic.severity == Severity::Error)
     {
-        let message = &error.problem.message;
+        let message = &error.diagnostic.message;
         let found = kinds.iter().find_map(|(before, after, kind)| {
             Some((kind, message.strip_prefix(before)?.strip_suffix(after)?))
         });
         let Some((kind, name)) = found else {
             panic!("a refusal of another kind: {}", error.render(None))
         };
-        assert_eq!(error.problem.kind, ProblemKind::UnknownName);
+        assert_eq!(error.diagnostic.kind, DiagnosticKind::UnknownName);
         if *kind == "project" {
             refused_projects.insert(name);
         } else {
@@ -261,12 +261,13 @@ fn the_jobs_that_run_for_a_change_of_a_file_are_as_worked_out_elsewhere() {
                 let (_, trace) = layout.freeze_with_trace(&input);
                 let running_here: Vec<&String> =
                     trace.iter().filter(|one| one.runs).map(|one| &one.job).collect();
-                let told = || trace.iter().map(ToString::to_string).collect::<Vec<_>>().join("");
+                let diagnostics =
+                    || trace.iter().map(ToString::to_string).collect::<Vec<_>>().join("");
                 assert_eq!(
                     running_here,
                     jobs.iter().collect::<Vec<_>>(),
                     "{project} in {pipeline}: {file}\n{}",
-                    told()
+                    diagnostics()
                 );
                 running += jobs.len();
                 left_out += trace.len() - jobs.len();

@@ -63,7 +63,8 @@ pub fn with_name(given: &Map<String, Json>, name: &str) -> Map<String, Json> {
 
 /// Returns a layout's mistakes.
 pub fn refused(layout: &Layout) -> Vec<String> {
-    let errors = layout.errors().iter().filter(|error| error.problem.severity == Severity::Error);
+    let errors =
+        layout.errors().iter().filter(|error| error.diagnostic.severity == Severity::Error);
     errors.map(|error| error.short_text()).collect()
 }
 
