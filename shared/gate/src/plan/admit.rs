@@ -24,6 +24,19 @@ pub(super) const DEQUEUE_RECORDS: usize = 7;
 /// Records that enqueueing a change writes: its item, its enqueue report, and its events.
 pub(super) const ENQUEUE_RECORDS: usize = 4;
 
+/// The current state of a change, as read from its forge ([`InboxMessageKind::ChangeUpdated`]).
+#[derive(Clone, Copy)]
+struct ChangeUpdate<'a> {
+    /// The change in its current revision.
+    change: &'a ChangeRef,
+    /// Why it may no longer be queued; `None` if it may.
+    gone: Option<&'a str>,
+    /// Whether it is merged.
+    merged: bool,
+    /// Its open dependencies; `None` if they were not read.
+    needs: Option<&'a [ChangeRef]>,
+}
+
 impl Planner<'_> {
     /// Consumes inbox messages other than commands, as far as they need not wait and the
     /// transaction has room.
@@ -121,9 +134,12 @@ impl Planner<'_> {
                     || self.rejects_outdated(change, *as_of)
                     || self.apply_update(
                         message,
-                        change,
-                        (gone.as_deref(), *merged),
-                        needs.as_deref(),
+                        ChangeUpdate {
+                            change,
+                            gone: gone.as_deref(),
+                            merged: *merged,
+                            needs: needs.as_deref(),
+                        },
                     )
             }
             InboxMessageKind::MoveToHost { change, as_of, to } => {
@@ -193,19 +209,22 @@ impl Planner<'_> {
         else {
             return true;
         };
-        let takes_out = self
+        let is_dequeued = self
             .head
             .slots
             .iter()
             .any(|slot| !slot.status.is_decided() && self.dequeues(message, slot));
-        !takes_out
+        !is_dequeued
             || (self.has_room(records_needed(message))
                 && (self.rejects_outdated(change, *as_of)
                     || self.apply_update(
                         message,
-                        change,
-                        (gone.as_deref(), *merged),
-                        needs.as_deref(),
+                        ChangeUpdate {
+                            change,
+                            gone: gone.as_deref(),
+                            merged: *merged,
+                            needs: needs.as_deref(),
+                        },
                     )))
     }
 
@@ -430,16 +449,10 @@ impl Planner<'_> {
 
     /// Applies an update of a change to all its queued revisions. Returns false if the transaction
     /// has no room for all of it.
-    fn apply_update(
-        &mut self,
-        message: &InboxMessage,
-        change: &ChangeRef,
-        (gone, merged): (Option<&str>, bool),
-        needs: Option<&[ChangeRef]>,
-    ) -> bool {
+    fn apply_update(&mut self, message: &InboxMessage, update: ChangeUpdate<'_>) -> bool {
         // Closing a change closes all of its revisions.
-        let revisions = self.items_of(&change.key);
-        revisions.iter().all(|id| self.apply_update_to(id, message, change, (gone, merged), needs))
+        let revisions = self.items_of(&update.change.key);
+        revisions.iter().all(|id| self.apply_update_to(id, message, update))
     }
 
     /// Applies an update of a change to one item: dequeues it if it was closed, replaced or
@@ -449,10 +462,9 @@ impl Planner<'_> {
         &mut self,
         id: &ItemId,
         message: &InboxMessage,
-        change: &ChangeRef,
-        (gone, merged): (Option<&str>, bool),
-        needs: Option<&[ChangeRef]>,
+        update: ChangeUpdate<'_>,
     ) -> bool {
+        let ChangeUpdate { change, gone, merged, needs } = update;
         let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else {
             return true;
         };

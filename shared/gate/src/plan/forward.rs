@@ -52,7 +52,8 @@ impl Planner<'_> {
             pipeline.supersedes.iter().take(SUPERSEDES_MAX).cloned().collect();
         let by = self.head.key.pipeline.clone();
         self.forward_supersession(
-            (named.as_slice(), supersessions_at_once(together)),
+            &named,
+            supersessions_at_once(together),
             change,
             &by,
             item.as_str(),
@@ -72,7 +73,8 @@ impl Planner<'_> {
         let has_room = more.is_empty() || self.has_room(SUPERSESSIONS_AT_ONCE);
         if has_room {
             self.forward_supersession(
-                (more, SUPERSESSIONS_AT_ONCE),
+                more,
+                SUPERSESSIONS_AT_ONCE,
                 change,
                 by,
                 message.id.as_str(),
@@ -86,7 +88,8 @@ impl Planner<'_> {
     /// The last one gets the rest of the list.
     fn forward_supersession(
         &mut self,
-        (pipelines, at_once): (&[PipelineName], usize),
+        pipelines: &[PipelineName],
+        at_once: usize,
         change: &ChangeRef,
         by: &PipelineName,
         from: &str,

@@ -5,8 +5,8 @@
 //! bundle. A member queued in another queue than its own is hosted there. From the commit that
 //! enqueues it to the commit that removes it, the head of its own queue names the host queue. Both
 //! commits write that head on condition that it is unchanged. So a change is queued in one place
-//! only, even if several queues decide at the same time, and no queue waits for another one's lock. Messages
-//! about a hosted change reach its own queue, which forwards them to the host queue.
+//! only, even if several queues decide at the same time, and no queue waits for another one's lock.
+//! Messages about a hosted change reach its own queue, which forwards them to the host queue.
 
 use super::{Planner, is_dependent};
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
@@ -63,17 +63,22 @@ impl Residency {
     /// about it.
     fn is_ahead_of(&self, candidate: &Candidate) -> bool {
         let (change, as_of) = (&candidate.change, candidate.as_of);
-        self.revisions.iter().any(|(other, known)| is_newer((other, *known), (change, as_of)))
+        self.revisions.iter().any(|(other, known)| is_newer(other, *known, change, as_of))
     }
 }
 
 /// Returns whether revision `one` is a different and newer revision than `other`, by the clock of
 /// their forge.
 fn is_newer(
-    (one, known): (&ChangeRef, Timestamp),
-    (other, as_of): (&ChangeRef, Timestamp),
+    one: &ChangeRef,
+    one_as_of: Timestamp,
+    other: &ChangeRef,
+    other_as_of: Timestamp,
 ) -> bool {
-    one.key == other.key && one != other && as_of != Timestamp::default() && as_of < known
+    one.key == other.key
+        && one != other
+        && other_as_of != Timestamp::default()
+        && other_as_of < one_as_of
 }
 
 /// Returns the message that asks a change's own queue to release it to the queue `to`. Its id is
@@ -320,10 +325,7 @@ impl Planner<'_> {
         }
         // Its change was dequeued here, so the message must not be dropped on the way.
         let in_progress = message.in_progress || self.head.slots.len() < entries_before;
-        self.forward_message(
-            &InboxMessage { in_progress: in_progress, ..message.clone() },
-            &target,
-        );
+        self.forward_message(&InboxMessage { in_progress, ..message.clone() }, &target);
         Routing::Consumed
     }
 
@@ -420,7 +422,7 @@ impl Planner<'_> {
         while let Some(position) = here(self) {
             let slot = &self.head.slots[position];
             let known = self.items.get(&slot.id).map_or(as_of, |item| item.candidate.as_of);
-            if is_newer((&slot.change, known), (change, as_of)) {
+            if is_newer(&slot.change, known, change, as_of) {
                 let reason =
                     format!("{change} is not moved: a newer revision is in {}", self.head.key);
                 self.plan.reasons.push(reason);

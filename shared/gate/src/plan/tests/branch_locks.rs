@@ -261,7 +261,7 @@ fn a_bundle_takes_all_its_branches_or_none() {
     assert_eq!(holders(&second), (Some(b.clone()), Some((b, true))));
     second.land();
     assert_snapshot!(second.run(), @"land C as 0C");
-    assert_eq!(holders(&second), (Some(c), None), "what has landed is let go");
+    assert_eq!(holders(&second), (Some(c), None), "a merged change is released");
     second.finish();
     assert!(second.branch_locks.values().all(|seen| seen.lock.is_unused()));
 }
@@ -560,7 +560,7 @@ fn a_reservation_ends() {
         (&["B DEQUEUED".to_owned()][..], &[fast.head.key.clone()][..])
     );
     assert!(slow.branch_locks.values().all(|seen| seen.lock.reserved_for.is_none()));
-    assert_eq!(fast.landings.len(), 0, "it waits until it is text, or until the time is over");
+    assert_eq!(fast.landings.len(), 0, "it waits until it is woken or the time is over");
     fast.now = fast.now.plus_seconds(RESERVATION_SECONDS);
     assert!(fast.run().starts_with("land A"));
     assert!(fast.branch_locks.values().all(|seen| seen.lock.reserved_for.is_none()));

@@ -47,7 +47,7 @@ fn a_bundle_is_tested_on_one_state_and_merged_in_order() {
     bench.finish();
     assert_eq!(bench.landed, ["0X", "0XA", "0B", "0XAC"]);
     assert_eq!(bench.left, ["X SUCCESS", "A SUCCESS", "B SUCCESS", "C SUCCESS"]);
-    assert_eq!(bench.orders.len(), 4, "what is behind was tested on what landed");
+    assert_eq!(bench.orders.len(), 4, "entries behind were tested on what was merged");
 }
 
 /// D10: the first member is not reported before the second is merged.

@@ -106,7 +106,7 @@ fn messages_about_a_change_are_ordered_by_the_clock_of_its_forge() {
         bench.deliver(first);
         bench.deliver(second);
         bench.run();
-        assert!(bench.head.slots.is_empty(), "what took it out is the newer of both");
+        assert!(bench.head.slots.is_empty(), "the newer message dequeued it");
     }
     for (first, second) in [
         (gone(&bench, 1_000), enqueue(&bench, 3_000)),

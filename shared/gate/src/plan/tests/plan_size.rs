@@ -227,7 +227,7 @@ fn a_halted_queue_with_many_builds_to_stop_applies_commands() {
         landed: Commit { id: "abc".into(), tree: "strange".into() },
     });
     bench.end(named[1], "unit", Failure);
-    assert!(!bench.plan_once().1, "nothing moves in a frozen queue");
+    assert!(!bench.plan_once().1, "nothing moves in a halted queue");
     assert!(bench.head.halted.is_some());
     bench.resume();
     bench.run();

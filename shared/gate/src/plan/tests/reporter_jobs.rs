@@ -231,7 +231,7 @@ fn a_reporter_is_not_run_where_the_report_could_not_be_made() {
         let why = if is_refused {
             "the conversation is locked"
         } else {
-            "could not be made for 600 seconds"
+            "could not be delivered for 600 seconds"
         };
         assert!(
             bench.removed_reasons.iter().any(|reason| reason.contains(why)),
