@@ -1,11 +1,10 @@
-//! The connections a system has, as far as configuration must know them: a connection's name
-//! decides how a trigger is read.
+//! The configured connections. Their drivers decide how triggers and reporters are parsed.
 
 use serde::{Deserialize, Serialize};
 use sluice_model::{ConnectionName, ProjectName};
 use std::collections::BTreeMap;
 
-/// What speaks on a connection.
+/// The driver of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
@@ -35,33 +34,32 @@ pub enum Driver {
     Aws,
     /// Nodes that always exist.
     Static,
-    /// A driver whose vocabulary is kept as it was written.
+    /// An unknown driver, whose attributes are stored as written.
     Other,
 }
 
 /// One configured connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    /// What speaks on it.
+    /// Its driver.
     pub driver: Driver,
-    /// The host name that canonical project names begin with; empty for a connection without
-    /// projects.
+    /// The host in canonical project names; empty for a connection without projects.
     #[serde(default)]
     pub canonical_host: String,
 }
 
-/// All connections of the system by name.
+/// All configured connections by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Connections(pub BTreeMap<ConnectionName, Connection>);
 
 impl Connections {
-    /// Returns connections without any but the built-in ones.
+    /// Returns only the built-in connections.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the same with one more.
+    /// Adds a connection.
     #[must_use]
     pub fn with(mut self, name: &str, driver: Driver, canonical_host: &str) -> Self {
         self.0
@@ -69,7 +67,8 @@ impl Connections {
         self
     }
 
-    /// Returns the driver of a connection; `timer` and `zuul` exist without being configured.
+    /// Returns the driver of a connection; `None` if it is unknown. `timer` and `zuul` are built
+    /// in.
     pub fn driver(&self, name: &str) -> Option<Driver> {
         match self.0.get(&ConnectionName::from(name)) {
             Some(connection) => Some(connection.driver),
@@ -79,7 +78,7 @@ impl Connections {
         }
     }
 
-    /// Returns the canonical name of a project of a connection, `None` for an unknown connection.
+    /// Returns the canonical name of a project; `None` for an unknown connection.
     pub fn project(&self, connection: &str, name: &str) -> Option<ProjectName> {
         let found = self.0.get(&ConnectionName::from(connection))?;
         let host = if found.canonical_host.is_empty() { connection } else { &found.canonical_host };

@@ -1,5 +1,5 @@
-//! One configuration file, parsed once: its stanzas and its mistakes. Which files of a repository
-//! are configuration.
+//! A parsed configuration file: its stanzas and diagnostics. Also decides which files of a
+//! repository are configuration.
 
 use crate::error::{ConfigError, Diagnostic, DiagnosticKind};
 use crate::objects::{self, ParsedStanzas, PragmaStanza, Stanza};
@@ -18,10 +18,11 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trust {
-    /// It may define pipelines and base jobs, and its playbooks run trusted; never used before it
-    /// is merged.
+    /// A config project: it may define pipelines and base jobs, and its playbooks run trusted. Its
+    /// configuration takes effect only once merged.
     Config,
-    /// It may define its own part, and a change of it is tested with itself.
+    /// An untrusted project: it configures its own part, and a change is tested with its own
+    /// configuration.
     Untrusted,
 }
 
@@ -32,7 +33,7 @@ impl Trust {
     }
 }
 
-/// Where a file comes from.
+/// The origin of a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Source {
     /// The connection of the project.
@@ -48,7 +49,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Returns a mistake at its place in this file.
+    /// Returns a diagnostic with this file as its location.
     pub fn error(&self, diagnostic: Diagnostic) -> ConfigError {
         ConfigError {
             connection: self.connection.clone(),
@@ -63,7 +64,7 @@ impl Source {
 /// A file and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Where it comes from.
+    /// Its origin.
     pub source: Source,
     /// Its text.
     pub text: String,
@@ -72,33 +73,33 @@ pub struct SourceFile {
 /// A parsed file.
 #[derive(Debug, Clone)]
 pub struct Fragment {
-    /// Where it comes from.
+    /// Its origin.
     pub source: Source,
-    /// The hash of source and text: equal hashes are equal fragments.
+    /// The hash of source and text. Fragments with equal hashes are equal.
     pub hash: String,
-    /// How the file is read.
+    /// Its pragma settings.
     pub pragma: PragmaStanza,
     stanzas: Stanzas,
-    /// How many of them, the first, are without mistakes.
+    /// The number of stanzas without errors. These come first.
     sound: usize,
-    /// Its mistakes.
+    /// Its diagnostics.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// The stanzas of a file in order; those with mistakes come last, as far as they could be read.
+/// The stanzas of a file in order. Those with errors come last, as far as they could be parsed.
 #[derive(Debug, Clone)]
 enum Stanzas {
-    /// As they were parsed.
+    /// As parsed.
     Parsed(Vec<Stanza>),
-    /// As they were stored; each is read when somebody asks for it.
+    /// As stored; each stanza is decoded on first use.
     Packed(Arc<Packed>, Vec<Slot>),
 }
 
-/// Where a stored stanza lies, and itself once it was read; `None` for bytes that no longer are
-/// one.
+/// The byte range of a stored stanza, and the decoded stanza after its first use; `None` if it
+/// cannot be decoded.
 type Slot = (Range<usize>, OnceLock<Option<Box<Stanza>>>);
 
-/// The stored stanzas of many files, and the table of their names.
+/// The stored stanzas of many files, with their table of names.
 pub(crate) struct Packed {
     pub(crate) bytes: Vec<u8>,
     pub(crate) names: Vec<String>,
@@ -110,7 +111,7 @@ impl fmt::Debug for Packed {
     }
 }
 
-/// Equal hashes are equal fragments.
+/// Fragments with equal hashes are equal.
 impl PartialEq for Fragment {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash
@@ -118,7 +119,7 @@ impl PartialEq for Fragment {
 }
 
 impl Fragment {
-    /// Returns a fragment whose stanzas are stored, the first `sound` of them without mistakes.
+    /// Returns a fragment with stored stanzas, the first `sound` of them without errors.
     pub(crate) fn packed(
         source: Source,
         hash: String,
@@ -139,17 +140,16 @@ impl Fragment {
         }
     }
 
-    /// Returns a fragment that says nothing and only tells of mistakes: of what is not there to be
-    /// read.
-    pub(crate) fn telling(source: Source, diagnostics: Vec<Diagnostic>) -> Self {
-        let said = diagnostics
+    /// Returns a fragment without stanzas, only with diagnostics about a file that cannot be read.
+    pub(crate) fn diagnostics_only(source: Source, diagnostics: Vec<Diagnostic>) -> Self {
+        let texts = diagnostics
             .iter()
             .map(|diagnostic| format!("{:?} {}", diagnostic.start, diagnostic.message))
             .collect::<Vec<_>>();
-        // Its text says nothing: whatever is written there, it is not read.
+        // The file has no other content: its text is not read.
         let hash = digest(&[
             "telling-1",
-            &hash(&SourceFile { source: source.clone(), text: said.join("\n") }),
+            &hash(&SourceFile { source: source.clone(), text: texts.join("\n") }),
         ]);
         Self {
             source,
@@ -161,18 +161,18 @@ impl Fragment {
         }
     }
 
-    /// Returns its stanzas in order; those with mistakes are left out.
+    /// Returns the stanzas without errors, in order.
     pub fn stanzas(&self) -> impl Iterator<Item = &Stanza> {
         (0..self.sound).filter_map(|number| self.stanza(number))
     }
 
-    /// Returns all that was read, by the numbers of [`Fragment::stanza`]: last the stanzas with
-    /// mistakes, which nothing may be made of.
+    /// Returns all stanzas by their index ([`Fragment::stanza`]). Those with errors come last and
+    /// must not define anything.
     pub(crate) fn read(&self) -> impl Iterator<Item = &Stanza> {
         (0..self.count()).filter_map(|number| self.stanza(number))
     }
 
-    /// Returns the stanzas with mistakes.
+    /// Returns the stanzas with errors.
     pub(crate) fn faulty(&self) -> impl Iterator<Item = &Stanza> {
         (self.sound..self.count()).filter_map(|number| self.stanza(number))
     }
@@ -184,12 +184,12 @@ impl Fragment {
         }
     }
 
-    /// Returns whether the stanza of a number is without mistakes.
+    /// Returns whether the stanza at an index has no errors.
     pub(crate) fn is_sound(&self, number: usize) -> bool {
         number < self.sound
     }
 
-    /// Returns one of its stanzas by its number; those with mistakes have the highest.
+    /// Returns a stanza by its index. Those with errors have the highest indexes.
     pub fn stanza(&self, number: usize) -> Option<&Stanza> {
         match &self.stanzas {
             Stanzas::Parsed(list) => list.get(number),
@@ -203,13 +203,13 @@ impl Fragment {
         }
     }
 
-    /// Returns its mistakes with their place.
+    /// Returns the diagnostics with their location.
     pub fn errors(&self) -> impl Iterator<Item = ConfigError> + '_ {
         self.diagnostics.iter().map(|diagnostic| self.source.error(diagnostic.clone()))
     }
 }
 
-/// Returns the hash a fragment of this file would have, without parsing it.
+/// Returns the hash that the fragment of a file would have, without parsing it.
 pub fn hash(file: &SourceFile) -> String {
     let Source { connection, project, branch, path, trust } = &file.source;
     let trust = if trust.is_trusted() { "config" } else { "untrusted" };
@@ -224,7 +224,7 @@ pub fn hash(file: &SourceFile) -> String {
     ])
 }
 
-/// Returns the name of what files come to together, whatever their order, by their hashes.
+/// Returns the hash of a set of files from their hashes, regardless of their order.
 pub fn content<'h>(hashes: impl IntoIterator<Item = &'h str>) -> String {
     let mut sorted: Vec<&str> = hashes.into_iter().collect();
     sorted.sort_unstable();
@@ -232,8 +232,8 @@ pub fn content<'h>(hashes: impl IntoIterator<Item = &'h str>) -> String {
     digest(&sorted)
 }
 
-/// Returns the text of a file's bytes. What is no UTF-8 becomes a character that no configuration
-/// may have, so that [`parse`] tells where it stands.
+/// Decodes a file as UTF-8. Invalid bytes become a character that configuration may not contain, so
+/// that [`parse`] reports their position.
 pub fn text_of(bytes: Vec<u8>) -> String {
     let bytes = match String::from_utf8(bytes) {
         Ok(text) => return text,
@@ -247,14 +247,16 @@ pub fn text_of(bytes: Vec<u8>) -> String {
     text
 }
 
-/// Parses a file. It never fails: mistakes are part of the result, all at once.
+/// Parses a file. Never fails: the result contains all errors at once.
 pub fn parse(file: &SourceFile) -> Fragment {
     let (root, broken) = yaml::compose_all(&file.text);
     let mut found = root.as_ref().map(objects::stanzas).unwrap_or_default();
     if !broken.is_empty() {
-        // Nothing of a file counts that is not read as it is written; what else is wrong with it is
-        // told all the same.
-        found = ParsedStanzas { diagnostics: beside(broken, found.diagnostics), ..ParsedStanzas::default() };
+        // A file with YAML errors defines nothing, but its other errors are reported too.
+        found = ParsedStanzas {
+            diagnostics: merge_diagnostics(broken, found.diagnostics),
+            ..ParsedStanzas::default()
+        };
     }
     let ParsedStanzas { sound: mut stanzas, faulty, diagnostics } = found;
     let mut pragma = PragmaStanza::default();
@@ -271,9 +273,12 @@ pub fn parse(file: &SourceFile) -> Fragment {
     Fragment { source, hash, pragma, stanzas: Stanzas::Parsed(stanzas), sound, diagnostics }
 }
 
-/// Returns mistakes of YAML and of shape in the order in which they stand; of two at one place the
-/// one of YAML.
-fn beside(broken: Vec<yaml::YamlError>, mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
+/// Merges YAML errors and structural errors in order of position. If both are at one position,
+/// keeps the YAML error.
+fn merge_diagnostics(
+    broken: Vec<yaml::YamlError>,
+    mut diagnostics: Vec<Diagnostic>,
+) -> Vec<Diagnostic> {
     diagnostics.retain(|diagnostic| !broken.iter().any(|cause| cause.mark == diagnostic.start));
     let broken = broken.into_iter();
     diagnostics.extend(broken.map(|cause| {
@@ -288,9 +293,9 @@ pub(crate) const ROOTS: [&str; 4] = ["zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuu
 /// A file of this name keeps its directory from being read.
 const IGNORE: &str = ".zuul.ignore";
 
-/// Returns which of a repository's paths are configuration, in the order they are read (Z2.4).
+/// Returns the paths of a repository that are configuration, in reading order (Z2.4).
 ///
-/// `paths` are all paths of the tree; `extra` are the tenant's `extra-config-paths`, a directory
+/// `paths` are all paths of the tree; `extra` are the tenant's `extra-config-paths`, directories
 /// ending in `/`.
 pub fn config_paths<'p>(
     paths: impl IntoIterator<Item = &'p str>,
@@ -330,8 +335,8 @@ pub fn config_paths<'p>(
     found
 }
 
-/// Returns those files of a branch that are configuration, in the order they are read
-/// ([`config_paths`]); `files` are all that were found of it, as path and text.
+/// Returns the configuration files of a branch in reading order ([`config_paths`]). `files` are all
+/// files of the branch, as path and text.
 pub fn source_files(
     project: &TenantProject,
     branch: &BranchName,
@@ -355,10 +360,9 @@ pub fn source_files(
     paths.into_iter().filter_map(file).collect()
 }
 
-/// Returns what stands for each place of a branch where configuration may lie and is not read,
-/// since an earlier place is there: a fragment with nothing but a warning. `files` are all that
-/// were found of the branch, as path and text.
-pub fn passed_over(
+/// Returns a fragment with a warning for each location of configuration that is ignored because an
+/// earlier location exists. `files` are all files of the branch, as path and text.
+pub fn ignored_locations(
     project: &TenantProject,
     branch: &BranchName,
     files: &[(String, String)],
@@ -376,7 +380,7 @@ pub fn passed_over(
         let of_root = config_paths(paths().filter(|path| lies_in(path, root)), &[]);
         let path = of_root.into_iter().find(|path| !read.contains(path))?;
         let message = format!(
-            "Configuration in {path} ignored because project-branch is already configured: there is {}, and only the first of {} is read",
+            "Configuration in {path} ignored because project-branch is already configured in {}; only the first of {} is read",
             ROOTS.get(first)?,
             ROOTS.join(", ")
         );
@@ -388,7 +392,7 @@ pub fn passed_over(
             path: path.to_owned(),
             trust: project.trust,
         };
-        Some(Arc::new(Fragment::telling(source, vec![diagnostic])))
+        Some(Arc::new(Fragment::diagnostics_only(source, vec![diagnostic])))
     });
     passed.collect()
 }
@@ -397,10 +401,10 @@ pub fn passed_over(
 mod tests {
     use super::*;
 
-    /// Z2.4, Z2.2: what is read for the layout and what a change proposes are chosen alike, each
-    /// with its project's trust.
+    /// Z2.4, Z2.2: the layout and proposed changes select the same files, each with its project's
+    /// trust.
     #[test]
-    fn the_files_of_a_branch_stand_in_order_and_say_where_they_are_from() {
+    fn files_of_a_branch_are_in_order_with_their_source() {
         let mut project = TenantProject::new("github", "github.com/org/p".into(), Trust::Config);
         project.extra_config_paths = vec!["more/".to_owned()];
         let files = [
@@ -411,9 +415,12 @@ mod tests {
         ];
         let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
         let found = source_files(&project, &"stable".into(), files.into());
-        let told: Vec<(&str, &str)> =
+        let reported: Vec<(&str, &str)> =
             found.iter().map(|file| (file.source.path.as_str(), file.text.as_str())).collect();
-        assert_eq!(told, [("zuul.d/a.yaml", "a"), ("zuul.d/b.yaml", "b"), ("more/x.yaml", "x")]);
+        assert_eq!(
+            reported,
+            [("zuul.d/a.yaml", "a"), ("zuul.d/b.yaml", "b"), ("more/x.yaml", "x")]
+        );
         let Source { connection, project, branch, trust, .. } = &found[0].source;
         assert_eq!(
             (connection.as_str(), project.as_str(), branch.as_str(), *trust),
@@ -423,42 +430,44 @@ mod tests {
 
     /// Z2.4, Z6.6: who adds a second place of configuration is told that it is not read.
     #[test]
-    fn a_place_that_is_not_read_is_told_once() {
+    fn an_ignored_location_is_reported_once() {
         let mut project = TenantProject::new("github", "github.com/org/p".into(), Trust::Untrusted);
-        let told = |project: &TenantProject, paths: &[&str]| {
+        let reported = |project: &TenantProject, paths: &[&str]| {
             let files: Vec<_> =
                 paths.iter().map(|path| ((*path).to_owned(), String::new())).collect();
-            let found = passed_over(project, &"main".into(), &files);
+            let found = ignored_locations(project, &"main".into(), &files);
             found
                 .iter()
                 .flat_map(|one| one.errors())
                 .map(|error| (error.path, error.diagnostic.message))
                 .collect::<Vec<_>>()
         };
-        let found = told(
+        let found = reported(
             &project,
             &["zuul.d/b.yaml", ".zuul.yaml", ".zuul.d/x.yaml", ".zuul.d/y.yaml", ".zuul.d/z"],
         );
         let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(paths, [".zuul.yaml", ".zuul.d/x.yaml"]);
         assert!(
-            found[0].1.contains("there is zuul.d/, and only the first of zuul.yaml, zuul.d/"),
+            found[0]
+                .1
+                .contains("already configured in zuul.d/; only the first of zuul.yaml, zuul.d/"),
             "{found:?}"
         );
-        assert_eq!(told(&project, &["zuul.yaml", ".zuul.d/x", "README.yaml"]), []);
-        assert_eq!(told(&project, &["zuul.yaml", "zuul.d/x.yaml", "zuul.d/.zuul.ignore"]), []);
-        assert_eq!(told(&project, &[".zuul.d/x.yaml"]), []);
+        assert_eq!(reported(&project, &["zuul.yaml", ".zuul.d/x", "README.yaml"]), []);
+        assert_eq!(reported(&project, &["zuul.yaml", "zuul.d/x.yaml", "zuul.d/.zuul.ignore"]), []);
+        assert_eq!(reported(&project, &[".zuul.d/x.yaml"]), []);
         project.extra_config_paths = vec![".zuul.d/x.yaml".to_owned()];
         assert_eq!(
-            told(&project, &["zuul.yaml", ".zuul.d/x.yaml"]),
+            reported(&project, &["zuul.yaml", ".zuul.d/x.yaml"]),
             [],
-            "the tenant reads it besides"
+            "the tenant loads it as an extra path"
         );
     }
 
     /// Z2.4
     #[test]
-    fn the_first_place_with_configuration_is_read_and_extra_paths_besides() {
+    fn the_first_location_and_extra_paths_are_read() {
         let paths = [
             "README",
             "zuul.d/b.yaml",

@@ -1,5 +1,4 @@
-//! Regular expressions as users of Zuul write them: RE2's syntax and rules, matched from the start
-//! of the text.
+//! Regular expressions as Zuul's users write them: RE2 syntax, matched from the start of the text.
 
 use crate::pattern_translation::translate;
 use regex::Regex;
@@ -10,10 +9,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// A regular expression, possibly negated; it is compiled when it is first used, and only if it is
-/// more than literals and `.*`.
+/// A regular expression, possibly negated. It is compiled on first use, and only if it is more than
+/// literals and `.*`.
 ///
-/// Serialises as its text, or as `{"regex": …, "negate": true}` when negated.
+/// Serializes as its text, or as `{"regex": …, "negate": true}` if negated.
 #[derive(Clone)]
 pub struct Pattern {
     text: String,
@@ -21,7 +20,7 @@ pub struct Pattern {
     compiled: Box<[OnceLock<Option<Regex>>; 3]>,
 }
 
-/// Where in a text a pattern is looked for.
+/// Where a pattern must match in a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Anchoring {
     Anywhere,
@@ -29,24 +28,23 @@ enum Anchoring {
     Whole,
 }
 
-/// Why a text is no regular expression.
+/// Why a text is not a valid regular expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot use \"{text}\" as a regular expression because {reason}")]
 pub struct PatternError {
     /// The text.
     pub text: String,
-    /// What is wrong with it, in one line.
+    /// The error in one line.
     pub reason: String,
 }
 
 impl Pattern {
-    /// Returns the pattern of a text, or why it is none. Look-around and back-references are
-    /// errors, as in RE2.
+    /// Parses a regular expression. Look-around and back-references are errors, as in RE2.
     pub fn new(text: &str) -> Result<Self, PatternError> {
         Self::with_negation(text, false)
     }
 
-    /// Returns the pattern that matches whatever `text` does not, when `negate` is set.
+    /// Parses a regular expression. If `negate` is set, the pattern matches what `text` does not.
     pub fn with_negation(text: &str, negate: bool) -> Result<Self, PatternError> {
         if Simple::parse(text).is_none() {
             compile(text, Anchoring::Anywhere)?;
@@ -68,31 +66,30 @@ impl Pattern {
         &self.text
     }
 
-    /// Returns whether the sense is turned round.
+    /// Returns whether it is negated.
     pub fn is_negated(&self) -> bool {
         self.negate
     }
 
-    /// Returns whether the text matches from its start, as for branches, refs and files.
+    /// Returns whether it matches from the start of the text, as for branches, refs and files.
     pub fn matches(&self, text: &str) -> bool {
-        self.ask(text, Anchoring::AtStart)
+        self.matches_at(text, Anchoring::AtStart)
     }
 
-    /// Returns whether the pattern occurs anywhere in the text, as for comments, people and
-    /// hashtags.
+    /// Returns whether it occurs anywhere in the text, as for comments, people and hashtags.
     pub fn finds(&self, text: &str) -> bool {
-        self.ask(text, Anchoring::Anywhere)
+        self.matches_at(text, Anchoring::Anywhere)
     }
 
-    /// Returns whether the pattern covers the whole text, as for commit statuses.
+    /// Returns whether it matches the whole text, as for commit statuses.
     pub fn matches_whole(&self, text: &str) -> bool {
-        self.ask(text, Anchoring::Whole)
+        self.matches_at(text, Anchoring::Whole)
     }
 
-    /// A text that does not compile (it can only come from a stored layout of another version)
+    /// A text that does not compile, which only a layout stored by another version can contain,
     /// matches nothing.
-    fn ask(&self, text: &str, anchoring: Anchoring) -> bool {
-        // A dot is no line's end, which the simple way does not look for.
+    fn matches_at(&self, text: &str, anchoring: Anchoring) -> bool {
+        // A dot does not match a line break, which the simple matcher does not check.
         if let Some(simple) = Simple::parse(&self.text).filter(|_| !text.contains('\n')) {
             return simple.matches(text, anchoring) != self.negate;
         }
@@ -122,17 +119,17 @@ fn compile(text: &str, anchoring: Anchoring) -> Result<Regex, PatternError> {
     })
 }
 
-/// A pattern of literals with `.*` between them, as most are: to compile it would cost a thousand
-/// times what it takes to match.
+/// A pattern of literals with `.*` between them, as most are. Compiling it would cost a thousand
+/// times as much as matching it.
 struct Simple<'p> {
     at_start: bool,
     at_end: bool,
-    /// The literals; between two of them stands `.*`.
+    /// The literals, with `.*` between each two.
     pieces: Vec<Cow<'p, str>>,
 }
 
 impl<'p> Simple<'p> {
-    /// Returns the parts of a pattern, if it has no others.
+    /// Splits a pattern into literals; `None` if it has other parts.
     fn parse(text: &'p str) -> Option<Self> {
         let inner = text.strip_prefix('^');
         let (at_start, inner) = (inner.is_some(), inner.unwrap_or(text));
@@ -162,12 +159,12 @@ impl<'p> Simple<'p> {
     }
 }
 
-/// Returns what follows the first place where `piece` stands.
+/// Returns the text after the first occurrence of `piece`; `None` if there is none.
 fn after<'t>(text: &'t str, piece: &str) -> Option<&'t str> {
     text.find(piece).and_then(|start| text.get(start + piece.len()..))
 }
 
-/// Returns the text that a piece of a pattern stands for, if it stands for nothing but itself.
+/// Returns the literal text of a piece of a pattern; `None` if it has special characters.
 fn literal(piece: &str) -> Option<Cow<'_, str>> {
     let is_plain = |c: char| c.is_alphanumeric() || "/-_ @:,=~#%".contains(c);
     if piece.chars().all(is_plain) {
@@ -249,7 +246,7 @@ impl<'de> Visitor<'de> for PatternVisitor {
 mod tests {
     use super::*;
 
-    /// Z4.2: branches and files are matched from their start.
+    /// Z4.2: branches and files match from the start.
     #[test]
     fn a_pattern_is_anchored_at_the_start_only() {
         let pattern = Pattern::new("stable/").unwrap();
@@ -270,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Z4.2: what is not compiled matches as if it were.
+    /// Z4.2: patterns that are not compiled match as compiled ones do.
     #[test]
     fn simple_patterns_match_as_the_compiled_ones() {
         let patterns = [

@@ -67,7 +67,7 @@ fn a_reporter_is_frozen_apart_from_the_jobs_that_are_reported() {
     let first = &graph.summaries()[0];
     assert!(
         first.provides.is_empty() && !first.hold_following_changes,
-        "nobody waits for it: {first:?}"
+        "no job depends on it: {first:?}"
     );
 }
 

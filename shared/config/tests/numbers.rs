@@ -71,10 +71,10 @@ fn integers_that_json_cannot_represent_are_reported() {
     ] {
         let found = diagnostics(&stanza);
         let place = format!("1:{column} ");
-        let is_told = |one: &&String| {
+        let is_expected = |one: &&String| {
             one.starts_with(&place) && one.contains(attribute) && one.contains(what)
         };
-        assert_eq!(found.iter().filter(is_told).count(), 1, "{stanza}: {found:#?}");
+        assert_eq!(found.iter().filter(is_expected).count(), 1, "{stanza}: {found:#?}");
         // The number may belong to a secret.
         assert!(!found.iter().any(|one| one.contains(long)), "{found:#?}");
     }
@@ -82,7 +82,7 @@ fn integers_that_json_cannot_represent_are_reported() {
 
 /// Z6.6: the diagnostic of an attribute with a range states the range, for numbers of any size.
 #[test]
-fn attribute_span_spans_with_a_range_say_it() {
+fn attribute_span_span_spans_with_a_range_say_it() {
     let long = "99999999999999999999";
     for (stanza, expected) in [
         (format!("- job: {{name: a, run: r, attempts: {long}}}\n"), "\"attempts\" must be at most 4294967295"),

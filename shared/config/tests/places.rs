@@ -319,9 +319,9 @@ fn refusals(layout: &Layout) -> Vec<ConfigError> {
 #[test]
 fn freezing_errors_are_marked_at_their_cause() {
     /// The marked text, and the message.
-    type Told<'a> = &'a [(&'a str, &'a str)];
+    type ExpectedMarks<'a> = &'a [(&'a str, &'a str)];
     // The config project's definitions, the project's file, the marked file, and the diagnostics.
-    let rows: [(&str, &str, &str, Told<'_>); 11] = [
+    let rows: [(&str, &str, &str, ExpectedMarks<'_>); 11] = [
         (
             "- job: {name: last, final: true, run: r}\n",
             "- project:\n    check:\n      jobs:\n        - last: {voting: false}\n        - last: {timeout: 4}\n",

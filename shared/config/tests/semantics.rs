@@ -613,7 +613,9 @@ fn an_unavailable_ansible_version_is_refused() {
     assert_eq!(with("'11'"), Ok(1));
     let diagnostics = with("2.9").unwrap_err();
     assert!(
-        diagnostics.contains("Ansible version 2.9, which is not supported; supported versions are 9 and 11"),
+        diagnostics.contains(
+            "Ansible version 2.9, which is not supported; supported versions are 9 and 11"
+        ),
         "{diagnostics}"
     );
 }

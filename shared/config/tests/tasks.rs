@@ -1,8 +1,8 @@
-//! Deployment tasks: every example of the third founding document loads as it is printed, its line
-//! breaks put back (E1, E2).
+//! Deployment tasks: every example of the third founding document loads as printed, with its line
+//! breaks restored (E1, E2).
 //!
-//! The document's lines were joined, so [`reflow`] breaks them again by the words that tasks have.
-//! What is told of is what an example names and none shows, or a misprint; each test lists it.
+//! The document's lines are joined, so [`reflow`] splits them at the keywords of tasks. Only
+//! misprints and names that no example defines are reported; each test lists them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -12,20 +12,20 @@ use sluice_config::tasks::{Roles, Strategy, Task, TaskKind, check, parse};
 use sluice_config::{Diagnostic, DiagnosticKind, yaml};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the document in one line.
+/// Returns the document as one line.
 fn document() -> Option<String> {
     let text = std::fs::read_to_string(founding_material()?.join("seeds/granular-deployment.txt"))
         .unwrap();
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Returns what stands between two texts of the document.
+/// Returns the text between two texts of the document.
 fn between<'d>(document: &'d str, from: &str, to: &str) -> &'d str {
     let (_, rest) = document.split_once(from).unwrap_or_else(|| panic!("{from}"));
     rest.split_once(to).unwrap_or_else(|| panic!("{to}")).0.trim()
 }
 
-/// Words that a task's own lines begin with.
+/// Keywords that begin a line of a task.
 const OF_A_TASK: [&str; 10] = [
     "type",
     "role",
@@ -39,10 +39,10 @@ const OF_A_TASK: [&str; 10] = [
     "strategy",
 ];
 
-/// Puts the line breaks of tasks back.
+/// Restores the line breaks of tasks.
 fn reflow(text: &str) -> String {
     let mut lines = String::new();
-    // How deep the line before stands, and whether it opens a mapping.
+    // The indentation of the previous line, and whether it opens a mapping.
     let (mut depth, mut opens, mut in_strategy, mut is_list) = (0, false, 0, false);
     for word in text.split(' ') {
         let Some(key) = word
@@ -85,7 +85,7 @@ fn reflow(text: &str) -> String {
     lines.trim_start().to_owned() + "\n"
 }
 
-/// Returns the tasks of a text that has no mistake of shape.
+/// Returns the tasks of a text without invalid attributes.
 fn sound(text: &str) -> Vec<Task> {
     let (tasks, problems) = parse(text);
     assert!(problems.is_empty(), "{text}\n{problems:#?}");
@@ -96,7 +96,7 @@ fn ids(tasks: &[Task]) -> Vec<&str> {
     tasks.iter().map(|task| task.id.as_str()).collect()
 }
 
-/// Returns mistakes as line, message and what was probably meant.
+/// Returns diagnostics as line, message and suggestion.
 fn diagnostics(problems: &[Diagnostic]) -> Vec<(u32, &str, Option<&str>)> {
     problems
         .iter()
@@ -110,7 +110,7 @@ fn roles(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Returns the nodes of each role as an example lists them, a line for each put back.
+/// Returns the nodes of each role in an example, with line breaks restored.
 fn nodes_of_roles(printed: &str) -> BTreeMap<String, Vec<String>> {
     let text = printed.replace("] ", "]\n");
     serde_json::from_value(
@@ -119,12 +119,12 @@ fn nodes_of_roles(printed: &str) -> BTreeMap<String, Vec<String>> {
     .unwrap()
 }
 
-/// Returns the roles that nodes have in an example.
+/// Returns the roles of nodes in an example.
 fn nodes_of(printed: &str) -> BTreeSet<String> {
     nodes_of_roles(printed).into_keys().collect()
 }
 
-/// E1, E2, G1, G3: a group, with its three strategies; the placeholder that fell out leaves no
+/// E1, E2, G1, G3: a group with its three strategies; without its missing placeholder it is invalid
 /// YAML.
 #[test]
 fn the_example_of_a_group_is_read() {
@@ -178,8 +178,8 @@ fn the_examples_of_a_stage_and_of_tasks_are_read() {
     assert!(check(&[stage, legacy, network].concat(), None).is_empty());
 }
 
-/// E1, E2, G2, G3: the worked example: groups, their tasks and nodes; the role is told where it
-/// stands, with the right one.
+/// E1, E2, G2, G3: the worked example: groups, tasks and nodes. The misspelt role is reported with
+/// the right one.
 #[test]
 fn the_worked_example_is_read() {
     let Some(document) = document() else { return };
@@ -209,14 +209,14 @@ fn the_worked_example_is_read() {
         strategies,
         [Strategy::OneByOne, Strategy::Parallel(Some(2)), at_once, at_once, at_once]
     );
-    // E3: written in the plural.
+    // E3: the plural form.
     let services = &whole[6];
     assert_eq!(services.parameters["puppet_manifest"], "/etc/puppet/manifests/controller.pp");
     assert_eq!(services.requires[0].text, "setup_network");
 }
 
-/// E1, E2, G1.1, G1.2: tasks before and after the deployment; the stray word makes the path none,
-/// and a task is shown nowhere.
+/// E1, E2, G1.1, G1.2: tasks before and after the deployment. A stray word invalidates the path,
+/// and no example defines one task.
 #[test]
 fn the_examples_of_other_stages_are_read() {
     let Some(document) = document() else { return };
@@ -229,7 +229,7 @@ fn the_examples_of_other_stages_are_read() {
     assert_eq!(ids(&tasks), ["rsync_puppet"]);
     assert_eq!(tasks[0].parameters["src"], "/etc/pupppet/{VERSION}");
     let line = printed.lines().position(|line| line.contains("modules 16")).unwrap() + 1;
-    let message = "\"/etc/puppet/modules 16\" is no path: it has a blank";
+    let message = "\"/etc/puppet/modules 16\" is not a valid path: it contains a blank";
     assert_eq!(diagnostics(&problems), [(u32::try_from(line).unwrap(), message, None)]);
     assert_eq!(problems[0].attribute.as_deref(), Some("parameters.puppet_modules"));
     let tasks = sound(&printed.replace(" 16", ""));
@@ -247,7 +247,7 @@ fn the_examples_of_other_stages_are_read() {
     );
 }
 
-/// E1, G1.3: tasks that are their own groups; the stage that they are for is shown elsewhere.
+/// E1, G1.3: tasks that are their own groups; another example defines their stage.
 #[test]
 fn the_example_of_tasks_without_groups_is_read() {
     let Some(document) = document() else { return };
@@ -267,10 +267,10 @@ fn the_example_of_tasks_without_groups_is_read() {
     );
 }
 
-/// E1, E2, G2: the last example's misprints, each at its place with the nearest name; corrected it
-/// is a graph.
+/// E1, E2, G2: each misprint of the last example is reported with the nearest name; the corrected
+/// text is a graph.
 #[test]
-fn the_example_with_misprints_tells_each_of_them() {
+fn each_misprint_of_an_example_is_reported() {
     let Some(document) = document() else { return };
     let printed = reflow(between(
         &document,
@@ -308,8 +308,7 @@ fn the_example_with_misprints_tells_each_of_them() {
     assert_eq!(ids(&corrected).len(), 4);
 }
 
-/// E1, G3: the nodes of both worked examples, as they are listed: each role with its own, in that
-/// order.
+/// E1, G3: the nodes of both worked examples, in order, each with its role.
 #[test]
 fn the_examples_of_nodes_are_read() {
     let Some(document) = document() else { return };
@@ -336,13 +335,13 @@ fn the_examples_of_nodes_are_read() {
     }
 }
 
-/// E1, E2, G8: the facts of a node: the remark within them is told where it stands; without it they
-/// load, and each one's parameters are a task's, as they are stored.
+/// E1, E2, G8: the facts of a node. The remark within them is reported; without it they load, and
+/// their parameters equal those of tasks.
 #[test]
 fn the_example_of_serialised_tasks_is_read() {
     let Some(document) = document() else { return };
     let printed = between(&document, "astute will have section like: ::", "Each astute.yaml");
-    // A line for each key; what stands below `parameters` stands deeper.
+    // One line per key; lines below `parameters` are indented further.
     let mut lines = String::new();
     for word in printed.split(' ') {
         match word {
@@ -377,10 +376,9 @@ fn the_example_of_serialised_tasks_is_read() {
     }
 }
 
-/// G2: an id that is there twice, a name that nothing bears, tasks that wait for each other: each
-/// is told with its place.
+/// G2: duplicate ids, unresolved names and dependency cycles are reported at their place.
 #[test]
-fn what_is_wrong_with_a_graph_is_told_with_the_tasks() {
+fn errors_of_a_graph_are_reported_with_its_tasks() {
     let text = "
 - {id: a, type: stage, requires: [c]}
 - {id: b, type: stage, requires: [a]}
@@ -396,15 +394,15 @@ fn what_is_wrong_with_a_graph_is_told_with_the_tasks() {
         [
             (4, "The task \"bb\" was not found.", Some("b")),
             (6, "Task b is already defined", None),
-            (4, "Tasks wait for each other in a circle: c → c2 → d → c", None),
+            (4, "Dependency cycle between tasks: c → c2 → d → c", None),
         ]
     );
     assert_eq!(problems[2].kind, DiagnosticKind::Conflict);
 }
 
-/// G1: each mistake of shape is told where it stands, all at once.
+/// G1: all invalid attributes are reported at once, each at its place.
 #[test]
-fn a_task_that_is_not_shaped_as_it_must_be_is_told_of() {
+fn invalid_attributes_of_a_task_are_reported() {
     let rows = [
         ("{type: shell}", "required key not provided: \"id\""),
         ("{id: a, type: shel}", "\"shel\" is not one of"),

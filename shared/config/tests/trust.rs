@@ -1,4 +1,4 @@
-//! Who may define what, and what is said when it is wrong.
+//! Which projects may define what, and the diagnostics when they may not.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -6,8 +6,8 @@ mod common;
 use common::*;
 use sluice_config::{FreezeInput, Layout, Scope, Severity};
 
-/// Expects exactly one mistake with these words.
-fn one_mistake(layout: &Layout, words: &str) {
+/// Expects exactly one diagnostic that contains the text.
+fn one_diagnostic(layout: &Layout, words: &str) {
     let messages = messages(layout);
     assert_eq!(messages.len(), 1, "{messages:#?}");
     assert!(messages[0].contains(words), "{messages:#?}");
@@ -15,7 +15,7 @@ fn one_mistake(layout: &Layout, words: &str) {
 
 const SECRET: &str = "- secret: {name: key, data: {value: !encrypted/pkcs1-oaep YWJj}}\n";
 
-/// X01: a secret reaches the playbooks of the definition that lists it, and no others.
+/// X01: a secret is available only to playbooks of the definition that lists it.
 #[test]
 fn secrets_stay_with_their_definition() {
     let text =
@@ -44,8 +44,8 @@ fn secrets_stay_with_their_definition() {
     );
 }
 
-/// X03: in the gate each of a base job, a parent and a child, every one with a secret of its own,
-/// has its playbooks see that one only.
+/// X03: a base job, a parent and a child with a secret each; the playbooks of each see its own
+/// secret only.
 #[test]
 fn the_playbooks_of_a_parent_see_the_parents_secret_only() {
     let secret = |name: &str| format!("- secret: {{name: {name}, data: {{of: {name}}}}}\n");
@@ -88,9 +88,9 @@ fn the_playbooks_of_a_parent_see_the_parents_secret_only() {
     );
 }
 
-/// Z4.4: the seeds' `auth` keeps credentials from children unless it says otherwise.
+/// Z4.4: the first design's `auth` is not inherited unless permitted.
 #[test]
-fn auth_is_inherited_only_where_it_says_so() {
+fn auth_is_inherited_only_if_permitted() {
     let with = |inherit: &str| {
         let text = format!(
             "{BASE}{SECRET}- job: {{name: top, auth: {{{inherit}secrets: [key]}}, run: top}}\n- job: {{name: child, parent: top, run: child}}\n- project: {{name: org/project, check: {{jobs: [child]}}}}\n"
@@ -106,7 +106,7 @@ fn auth_is_inherited_only_where_it_says_so() {
 
 /// Z5.3: an untrusted job with a secret needs review; a pipeline may refuse secrets altogether.
 #[test]
-fn jobs_with_secrets_run_only_where_they_may() {
+fn jobs_with_secrets_run_only_in_permitted_pipelines() {
     let own = format!(
         "{SECRET}- job: {{name: publish, run: r, secrets: key}}\n- project: {{check: {{jobs: [publish]}}, gate: {{jobs: [publish]}}, none: {{jobs: [publish]}}}}\n"
     );
@@ -119,9 +119,8 @@ fn jobs_with_secrets_run_only_where_they_may() {
     assert!(refusals(&layout, "none", "org/project").contains("does not allow jobs with secrets"));
 }
 
-/// Z5.3, X06: a secret that is passed to parents makes the job wait for review where a parent's
-/// playbook can be changed by anybody, in a definition and in a config project's list; among
-/// trusted playbooks it runs at once.
+/// Z5.3, X06: a secret passed to parents requires review if a parent's playbook is in an untrusted
+/// project, in a definition or a config project's list. With trusted playbooks it does not.
 #[test]
 fn a_secret_that_reaches_an_untrusted_parent_needs_review() {
     let passing = "[{name: key, secret: key, pass-to-parent: true}]";
@@ -140,7 +139,7 @@ fn a_secret_that_reaches_an_untrusted_parent_needs_review() {
             .contains("does not allow post-review job publish")
     );
     assert_eq!(refusals(&layout, "gate", "org/project"), "runs publish");
-    // The playbook of the job's name is one that nobody wrote down.
+    // The playbook is implied by the job's name.
     let layout = with(&publish, &format!("- job: {{name: lib}}\n{list}"));
     assert!(
         refusals(&layout, "check", "org/project")
@@ -157,9 +156,8 @@ fn a_secret_that_reaches_an_untrusted_parent_needs_review() {
     assert_eq!(refusals(&trusted, "check", "org/project"), "runs publish");
 }
 
-/// Z4.4, Z5.3: a child that inherits credentials and brings a playbook of its own waits for review
-/// where anybody can change that playbook, in a definition, by the job's name and in a list; one
-/// that brings none runs at once, for it shows them to nobody.
+/// Z4.4, Z5.3: a child that inherits credentials and adds an untrusted playbook needs review, in a
+/// definition, by its name or in a list. A child without one does not.
 #[test]
 fn inherited_credentials_reach_untrusted_playbooks_only_after_review() {
     let config = format!(
@@ -205,9 +203,9 @@ fn inherited_credentials_reach_untrusted_playbooks_only_after_review() {
     assert_eq!(refusals(&layout, "check", "org/project"), "runs child");
 }
 
-/// X05: a secret of one branch serves a job of another branch of the same project.
+/// X05: a secret of one branch is available on all branches of its project.
 #[test]
-fn a_secret_serves_all_branches_of_its_project() {
+fn a_secret_is_available_on_all_branches_of_its_project() {
     let stable =
         "- job: {name: publish, run: r, secrets: key}\n- project: {gate: {jobs: [publish]}}\n";
     let layout = tenant()
@@ -220,8 +218,7 @@ fn a_secret_serves_all_branches_of_its_project() {
     assert!(graph.jobs[0].run[0].secrets.contains_key("key"));
 }
 
-/// X06, Z5.3: only the projects that a job allows may list it; a config project may list it for
-/// any.
+/// X06, Z5.3: only allowed projects may list a job; a config project may list it for any project.
 #[test]
 fn allowed_projects_are_enforced() {
     let job = "- job: {name: own, run: r, allowed-projects: [org/project]}\n";
@@ -246,10 +243,10 @@ fn allowed_projects_are_enforced() {
         .file("org/project", list)
         .sound();
     assert_eq!(refusals(&layout, "check", "org/project"), "runs own");
-    let nobody = tenant()
+    let without_permission = tenant()
         .file("org/config", &format!("{BASE}- job: {{name: own, run: r, allowed-projects: []}}\n"));
     assert_eq!(
-        refusals(&nobody.file("org/project", list).sound(), "check", "org/project"),
+        refusals(&without_permission.file("org/project", list).sound(), "check", "org/project"),
         "runs own"
     );
     let narrower = list.replace("own", "own: {allowed-projects: [org/project1]}");
@@ -261,10 +258,10 @@ fn allowed_projects_are_enforced() {
     );
 }
 
-/// Z5.3, X06: a job of an untrusted project that has a secret is its own project's, whatever it
-/// says of others; review comes first also where a config project lists it elsewhere.
+/// Z5.3, X06: a job with a secret in an untrusted project is restricted to that project. Review is
+/// needed even if a config project lists it elsewhere.
 #[test]
-fn a_secret_binds_its_job_to_its_own_project() {
+fn a_secret_restricts_its_job_to_its_own_project() {
     let lists = "check: {jobs: [publish]}, gate: {jobs: [publish]}";
     for allowed in [
         "",
@@ -290,14 +287,14 @@ fn a_secret_binds_its_job_to_its_own_project() {
     }
 }
 
-/// Z4.3: what was said to need review stays so, and who takes it back is told that he can not.
+/// Z4.3: `post-review` cannot be removed once set; the attempt is reported.
 #[test]
-fn review_can_not_be_taken_back() {
+fn post_review_cannot_be_removed() {
     let config = format!("{BASE}- job: {{name: lib, run: r, post-review: true}}\n");
     let own =
         "- job: {name: own, parent: lib, post-review: false}\n- project: {check: {jobs: [own]}}\n";
     let layout = tenant().file("org/config", &config).file("org/project", own).build();
-    one_mistake(&layout, "the post-review attribute may not be unset");
+    one_diagnostic(&layout, "the post-review attribute may not be unset");
     assert_eq!(layout.errors()[0].diagnostic.severity, sluice_config::Severity::Warning);
     assert!(
         refusals(&layout, "check", "org/project").contains("does not allow post-review job own")
@@ -306,7 +303,7 @@ fn review_can_not_be_taken_back() {
 
 /// X08, X09
 #[test]
-fn another_projects_job_is_not_shadowed_unless_the_tenant_says_so() {
+fn another_projects_job_is_shadowed_only_if_the_tenant_permits_it() {
     let files = |tenant: Tenant| {
         tenant
             .file("org/config", BASE)
@@ -317,7 +314,7 @@ fn another_projects_job_is_not_shadowed_unless_the_tenant_says_so() {
             .file("org/project1", "- job: {name: test, run: second}")
     };
     let layout = files(tenant()).build();
-    one_mistake(&layout, "is not permitted to shadow job test");
+    one_diagnostic(&layout, "is not permitted to shadow job test");
     let shadowing = tenant_of(
         "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [org/project, org/project1: {shadow: org/project}]\n",
     );
@@ -333,19 +330,19 @@ fn another_projects_job_is_not_shadowed_unless_the_tenant_says_so() {
 #[test]
 fn untrusted_projects_lack_the_privileged_features() {
     let with = |text: &str| tenant().file("org/config", BASE).file("org/project", text).build();
-    one_mistake(
+    one_diagnostic(
         &with("- job: {name: mine, parent: null, run: r}"),
         "Base jobs may only be defined",
     );
-    one_mistake(
+    one_diagnostic(
         &with("- pipeline: {name: mine, manager: independent}"),
         "Pipelines may only be defined in config projects",
     );
-    one_mistake(
+    one_diagnostic(
         &with("- project: {name: org/project1, check: {jobs: [noop]}}"),
         "the only project definition permitted",
     );
-    one_mistake(
+    one_diagnostic(
         &with("- project: {name: ^.*, check: {jobs: [noop]}}"),
         "the only project definition permitted",
     );
@@ -355,10 +352,9 @@ fn untrusted_projects_lack_the_privileged_features() {
     );
 }
 
-/// Z4.8: only config projects hand out credentials for storage, in whatever form something is said
-/// of a job.
+/// Z4.8: only config projects can grant storage credentials, in definitions, variants and entries.
 #[test]
-fn untrusted_projects_ask_for_no_storage_credentials() {
+fn untrusted_projects_cannot_request_storage_credentials() {
     let asking = "auth: {swift: [{container: logs}]}";
     let forms = [
         format!("- job: {{name: own, run: r, {asking}}}"),
@@ -373,15 +369,15 @@ fn untrusted_projects_ask_for_no_storage_credentials() {
             ["Swift credentials may only be requested in config projects"],
             "{text}"
         );
-        // What a config project says may have them.
+        // A config project may request them.
         let text = text.replace("- project: {", "- project: {name: org/project, ");
         tenant().file("org/config", &format!("{config}{text}\n")).sound();
     }
 }
 
-/// C02, C08, C09, C10, C11: what is missing is named, at its line.
+/// C02, C08, C09, C10, C11: missing names are reported with their line.
 #[test]
-fn missing_names_are_told_with_their_line() {
+fn missing_names_are_reported_with_their_line() {
     let with = |text: &str| {
         tenant()
             .file("org/config", &format!("{BASE}- job: {{name: last, final: true}}\n"))
@@ -389,47 +385,47 @@ fn missing_names_are_told_with_their_line() {
             .build()
     };
     let layout = with("- project:\n    check:\n      jobs:\n        - bese\n");
-    one_mistake(&layout, "Job bese not defined");
+    one_diagnostic(&layout, "Job bese not defined");
     let error = &layout.errors()[0];
     assert_eq!(
         (error.diagnostic.start.line(), error.diagnostic.suggestion.as_deref()),
         (4, Some("base"))
     );
-    one_mistake(&with("- job: {name: a, secrets: nope}"), "secret \"nope\" was not found");
-    one_mistake(&with("- job: {name: a, nodeset: nope}"), "nodeset \"nope\" was not found");
-    one_mistake(
+    one_diagnostic(&with("- job: {name: a, secrets: nope}"), "secret \"nope\" was not found");
+    one_diagnostic(&with("- job: {name: a, nodeset: nope}"), "nodeset \"nope\" was not found");
+    one_diagnostic(
         &with("- job: {name: a, required-projects: org/nope}"),
         "The project \"org/nope\" was not found",
     );
-    one_mistake(&with("- job: {name: a, parent: last}"), "is final and can not act as a parent");
-    one_mistake(&with("- job: {name: a, parent: nope}"), "Job nope not defined");
-    one_mistake(&with("- project: {templates: [nope]}"), "template \"nope\" was not found");
-    one_mistake(&with("- project: {chekc: {jobs: []}}"), "pipeline \"chekc\" was not found");
+    one_diagnostic(&with("- job: {name: a, parent: last}"), "is final and can not act as a parent");
+    one_diagnostic(&with("- job: {name: a, parent: nope}"), "Job nope not defined");
+    one_diagnostic(&with("- project: {templates: [nope]}"), "template \"nope\" was not found");
+    one_diagnostic(&with("- project: {chekc: {jobs: []}}"), "pipeline \"chekc\" was not found");
 }
 
-/// C02, N16: jobs that a job waits for must be there, also softly and in a list, and a semaphore is
-/// the job's or its playbook's.
+/// C02, N16: dependencies must exist, even soft ones and those in a list, and so must semaphores of
+/// jobs and playbooks.
 #[test]
-fn what_a_job_waits_for_is_looked_up_when_it_is_read() {
+fn dependencies_and_semaphores_of_a_job_are_resolved_at_load() {
     let with = |text: &str| {
         let config = format!("{BASE}- job: {{name: unit, run: r}}\n");
         tenant().file("org/config", &config).file("org/project", text).build()
     };
-    one_mistake(
+    one_diagnostic(
         &with("- job: {name: a, run: r, dependencies: [unti]}"),
         "Job unti not defined (did you mean \"unit\"?)",
     );
-    one_mistake(
+    one_diagnostic(
         &with("- job: {name: a, run: r, dependencies: [{name: nosuch, soft: true}]}"),
         "Job nosuch not defined",
     );
     let layout = with(
         "- project:\n    check:\n      jobs:\n        - unit:\n            dependencies:\n              - nosuch\n",
     );
-    one_mistake(&layout, "Job nosuch not defined");
+    one_diagnostic(&layout, "Job nosuch not defined");
     assert_eq!(layout.errors()[0].diagnostic.start.line(), 6);
-    // What is listed and unknown is told once, not again by what hangs from it.
-    one_mistake(
+    // An unknown listed job is reported once, not again for its nested jobs.
+    one_diagnostic(
         &with("- project: {check: {jobs: [nosuch: {jobs: [unit]}]}}"),
         "Job nosuch not defined",
     );
@@ -440,7 +436,7 @@ fn what_a_job_waits_for_is_looked_up_when_it_is_read() {
         assert_eq!(messages(&with(fine)), Vec::<String>::new(), "{fine}");
     }
     let twice = "The semaphore one is asked for by job a and by a playbook of it";
-    one_mistake(
+    one_diagnostic(
         &with("- job: {name: a, run: [{name: r, semaphores: [one, two]}], semaphores: [one]}"),
         twice,
     );
@@ -448,10 +444,10 @@ fn what_a_job_waits_for_is_looked_up_when_it_is_read() {
     assert!(refusals(&with(inherited), "check", "org/project").contains(twice));
 }
 
-/// L1.1, L3.3: a job that builds an image nobody defines is told and not run; one that comes with
-/// its image is no mistake.
+/// L1.1, L3.3: a job that builds an undefined image is reported and not run; it may be added
+/// together with its image.
 #[test]
-fn a_job_builds_images_that_there_are() {
+fn a_job_builds_only_defined_images() {
     let image = "- image: {name: debian, type: zuul}\n";
     let list = "- job: {name: build, run: r, image-build-name: debian}\n- project: {check: {jobs: [build]}}\n";
     let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{org/project: {include-provider-config: true}}]\n";
@@ -473,10 +469,10 @@ fn a_job_builds_images_that_there_are() {
     assert_eq!(refusals(&merged, "check", "org/project"), "runs build");
 }
 
-/// C05, C07: shape and YAML are "syntax error"; all mistakes are told at once, and the rest of the
+/// C05, C07: invalid attributes and YAML are syntax errors, all reported at once; the rest of the
 /// file still loads.
 #[test]
-fn mistakes_of_shape_are_syntax_errors_all_at_once() {
+fn invalid_attributes_are_syntax_errors_reported_at_once() {
     let with = |text: &str| tenant().file("org/config", BASE).file("org/project", text).build();
     let layout = with(
         "- job: {name: a, vottng: true, timeout: soon, attempts: 0}\n- job: {name: fine, run: r}\n- jobb: {name: b}\n",
@@ -489,11 +485,11 @@ fn mistakes_of_shape_are_syntax_errors_all_at_once() {
         layout.job_names().any(|name| name == "fine")
             && !layout.job_names().any(|name| name == "a")
     );
-    one_mistake(&with("- job: [\n"), "syntax error");
-    one_mistake(&with("- job: {name: a, branches: ^(?!stable)}"), "look-around");
+    one_diagnostic(&with("- job: [\n"), "syntax error");
+    one_diagnostic(&with("- job: {name: a, branches: ^(?!stable)}"), "look-around");
 }
 
-/// C16, C17: a broken repository does not take the tenant down, and its repair is tested.
+/// C16, C17: an invalid repository does not break the tenant, and its repair is tested.
 #[test]
 fn a_broken_repository_can_be_repaired() {
     let tenant = tenant()
@@ -511,9 +507,9 @@ fn a_broken_repository_can_be_repaired() {
     assert_eq!(refusals(&overlay, "check", "org/project"), "runs noop");
 }
 
-/// Z6.6: a mistake that was there before is not the change's.
+/// Z6.6: existing errors are not reported for a change.
 #[test]
-fn only_new_mistakes_are_held_against_a_change() {
+fn only_new_errors_are_reported_for_a_change() {
     let tenant =
         tenant().file("org/config", BASE).file("org/project", "- job: {name: a, nodeset: nope}\n");
     let layout = tenant.build();
@@ -529,8 +525,8 @@ fn only_new_mistakes_are_held_against_a_change() {
     );
 }
 
-/// L3.3: nodesets and provider objects are there once; the same again in another branch is no
-/// mistake.
+/// L3.3: nodesets and provider objects are defined once; an identical definition in another branch
+/// is allowed.
 #[test]
 fn singletons_are_defined_once() {
     let one = "- nodeset: {name: n, nodes: [{name: a, label: x}]}\n";
@@ -544,8 +540,8 @@ fn singletons_are_defined_once() {
             .build()
     };
     assert!(messages(&with(one, "")).is_empty());
-    one_mistake(&with(other, ""), "does not match its definition in branch master");
-    one_mistake(&with(one, one), "is already defined in project");
+    one_diagnostic(&with(other, ""), "does not match its definition in branch master");
+    one_diagnostic(&with(one, one), "is already defined in project");
 }
 
 /// L3.7: a label without a flavor loads with a warning.
@@ -562,9 +558,9 @@ fn an_incomplete_label_is_a_warning() {
     assert!(layout.providers()[0].labels[0].image_is_built);
 }
 
-/// L3.10: static nodes bring their labels.
+/// L3.10: static nodes define their labels.
 #[test]
-fn static_nodes_bring_their_labels() {
+fn static_nodes_define_their_labels() {
     let text = format!(
         "{BASE}- label: {{name: big}}\n- section: {{name: s, connection: null, nodes: [{{name: a.example.com, labels: [big], host-key: ssh-ed25519 AAAA, username: me}}]}}\n- provider: {{name: p, section: s, include-all-node-labels: true}}\n"
     );
@@ -580,8 +576,7 @@ fn static_nodes_bring_their_labels() {
     );
 }
 
-/// Z5.1: what no key can open is a mistake when it is written, not when the job fails; it is told
-/// where it stands.
+/// Z5.1: an undecipherable value is reported at its place when it is read, not when the job fails.
 #[test]
 fn an_encrypted_value_is_base64() {
     let with = |value: &str| {
@@ -599,15 +594,15 @@ fn an_encrypted_value_is_base64() {
     }
     for wrong in ["hunter2", "YWJ", "YW=j", "'===='", "[]", "[YWJj, 7]", "{a: YWJj}"] {
         let layout = with(&format!("!encrypted/pkcs1-oaep {wrong}"));
-        one_mistake(&layout, "an encrypted value must be base64");
+        one_diagnostic(&layout, "an encrypted value must be base64");
         assert_eq!(layout.errors()[0].diagnostic.start.line(), 5, "{wrong}");
     }
 }
 
-/// Z6.1: a pipeline whose reporter's connection is not there goes on with its others; the mistake
-/// is told at its place.
+/// Z6.1: a pipeline with a reporter for an unknown connection keeps its other reporters; the error
+/// is reported at its place.
 #[test]
-fn an_unknown_connection_of_a_reporter_leaves_the_pipeline() {
+fn a_reporter_with_an_unknown_connection_does_not_disable_the_pipeline() {
     let text = "- pipeline:
     name: p
     manager: independent
@@ -635,25 +630,24 @@ fn an_unknown_connection_of_a_reporter_leaves_the_pipeline() {
     let connections: Vec<&str> =
         pipeline.reporters.all().map(|reporter| reporter.connection.as_str()).collect();
     assert_eq!(connections, ["github"]);
-    // What decides whether a change may enter is another matter.
+    // An unknown connection of a requirement does disable it.
     let required = text.replace("success:", "require:").replace("{comment: true}", "{open: true}");
     assert!(tenant().file("org/config", &required).build().pipeline("p").is_none());
 }
 
-/// Z6.1: a trigger's key is a connection; a wrong one is named.
+/// Z6.1: the key of a trigger is a connection; an unknown one is reported.
 #[test]
-fn an_unknown_connection_is_named() {
+fn an_unknown_connection_of_a_trigger_is_reported() {
     let layout = tenant()
         .file(
             "org/config",
             "- pipeline: {name: p, manager: independent, trigger: {githbu: [{event: push}]}}",
         )
         .build();
-    one_mistake(&layout, "Unknown connection named \"githbu\" (did you mean \"github\"?)");
+    one_diagnostic(&layout, "Unknown connection named \"githbu\" (did you mean \"github\"?)");
 }
 
-/// R01: a definition that only moved within its file freezes to the same job, so its builds live
-/// on.
+/// R01: a definition that moved within its file freezes to the same job, so its builds continue.
 #[test]
 fn a_moved_definition_is_the_same_job() {
     let text = "- job: {name: test, run: r}\n- project: {check: {jobs: [test]}}\n";
@@ -665,10 +659,10 @@ fn a_moved_definition_is_the_same_job() {
     assert_eq!(hash(text), hash(&format!("# a comment\n\n{text}")));
 }
 
-/// Z7.1, Z7.5: with one of these a change could have the executor run its own file with the rights
-/// of a trusted playbook.
+/// Z7.1, Z7.5: with one of these variables a change could make the executor run its own file with a
+/// trusted playbook's rights.
 #[test]
-fn no_job_says_where_or_through_what_a_playbook_runs() {
+fn variables_that_redirect_a_playbook_are_refused() {
     for name in [
         "zuul",
         "nodepool",
@@ -684,32 +678,32 @@ fn no_job_says_where_or_through_what_a_playbook_runs() {
             };
             let text = format!("- job: {{name: own, parent: base, {attribute}: {values}}}");
             let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
-            one_mistake(&layout, name);
-            one_mistake(&layout, "are not allowed in");
+            one_diagnostic(&layout, name);
+            one_diagnostic(&layout, "are not allowed in");
         }
     }
-    // What takes effect on the job's own node alone is the job's to say, as in Zuul.
+    // Variables that affect only the job's own node are permitted, as in Zuul.
     let text = "- job: {name: own, parent: base, vars: {ansible_become: true, zuul_work_dir: x}}";
     tenant().file("org/config", BASE).file("org/project", text).sound();
 }
 
 /// Z7.5
 #[test]
-fn a_nodes_or_groups_name_is_no_template() {
+fn templates_are_refused_as_names_of_nodes_and_groups() {
     for nodes in [
         "nodes: [{name: \"{{ lookup('pipe', 'id') }}\", label: small}]",
         "nodes: [{name: one, label: small}], groups: [{name: \"{% x %}\", nodes: [one]}]",
     ] {
         let text = format!("- nodeset: {{name: own, {nodes}}}");
         let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
-        one_mistake(&layout, "is not a valid name for an Ansible host or group");
+        one_diagnostic(&layout, "is not a valid name for an Ansible host or group");
     }
 }
 
-/// Z3.1, Z7.5: what config projects do on the executor, with their secrets, is done on no node that
-/// a change brings.
+/// Z3.1, Z7.5: no node may get the executor's names, so that trusted tasks for the executor do not
+/// run on it.
 #[test]
-fn no_node_and_no_group_is_called_as_the_executor() {
+fn names_of_the_executor_are_refused_for_nodes_and_groups() {
     let (nodes, groups) =
         ("Nodes named 'localhost' are not allowed.", "Groups named 'localhost' are not allowed.");
     for (stanza, diagnostics) in [
@@ -724,7 +718,7 @@ fn no_node_and_no_group_is_called_as_the_executor() {
             "job: {name: own, parent: base, nodeset: {nodes: [{name: localhost, label: small}]}}",
             nodes,
         ),
-        // Ansible takes the one for the other, and a port for no part of a name.
+        // Ansible treats these names as equal, and ignores a port.
         (
             "nodeset: {name: own, nodes: [{name: '127.0.0.1', label: small}]}",
             "Nodes named '127.0.0.1' are",
@@ -735,7 +729,7 @@ fn no_node_and_no_group_is_called_as_the_executor() {
             "Nodes named 'localhost:22' are",
         ),
     ] {
-        one_mistake(
+        one_diagnostic(
             &tenant()
                 .file("org/config", BASE)
                 .file("org/project", &format!("- {stanza}\n"))

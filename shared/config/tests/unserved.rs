@@ -1,4 +1,4 @@
-//! What is understood and not carried out is told while configuration is looked at.
+//! Attributes that are accepted but not supported are reported.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -21,16 +21,16 @@ fn warnings(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Z6.6: what is carried out is not warned of.
+/// Z6.6: supported configuration yields no warnings.
 #[test]
-fn a_configuration_that_is_carried_out_has_no_warnings() {
+fn supported_configuration_yields_no_warnings() {
     let text = "- label: {name: big}\n- section: {name: s, connection: null, nodes: [{name: a.example.com, labels: [big]}]}\n- provider: {name: p, section: s, include-all-node-labels: true}\n- job: {name: unit, run: r, nodeset: {nodes: [{name: n, label: big}]}}\n";
     assert_eq!(warnings(text), Vec::<String>::new());
 }
 
-/// Z6.6: a pipeline that nothing will ever start says so.
+/// Z6.6: a pipeline whose triggers never fire is reported.
 #[test]
-fn triggers_that_never_fire_are_told() {
+fn triggers_that_never_fire_are_reported() {
     let text = "
 - pipeline: {name: periodic, manager: independent, trigger: {timer: [{time: '0 0 * * *'}]}}
 - pipeline: {name: images, manager: independent, trigger: {zuul: [{event: image-build}]}}
@@ -55,9 +55,9 @@ fn triggers_that_never_fire_are_told() {
     );
 }
 
-/// Z6.1, Z6.6: `debug` of a trigger does what it says, so nobody is warned of it.
+/// Z6.1, Z6.6: `debug` of a trigger is supported, so it yields no warning.
 #[test]
-fn debug_of_a_trigger_is_no_warning() {
+fn debug_of_a_trigger_yields_no_warning() {
     for trigger in [
         "github: [{event: push, debug: true}, {event: pull_request, debug: true}]",
         "timer: [{time: '0 0 * * *', debug: true}]",
@@ -68,9 +68,9 @@ fn debug_of_a_trigger_is_no_warning() {
     }
 }
 
-/// Z6.6: labels that no provider offers, of named nodesets and of a job's own.
+/// Z6.6: labels that no provider offers, in named nodesets and in a job's own.
 #[test]
-fn a_label_that_nobody_offers_is_told_before_a_job_fails_for_it() {
+fn a_label_that_no_provider_offers_is_reported() {
     let text = "
 - nodeset: {name: pair, nodes: [{name: a, label: jammy}, {name: b, label: jammy}]}
 - job: {name: unit, run: r, nodeset: {nodes: [{name: n, label: focal}]}}
@@ -85,9 +85,9 @@ fn a_label_that_nobody_offers_is_told_before_a_job_fails_for_it() {
     );
 }
 
-/// N14: one alternative that can be had is enough; where none can, all that is missing is told.
+/// N14: one available alternative is enough; if none is available, all missing labels are reported.
 #[test]
-fn alternatives_are_told_only_where_none_of_them_can_be_had() {
+fn alternatives_are_reported_only_if_none_is_available() {
     let provider = "
 - label: {name: noble}
 - section: {name: s, connection: null, nodes: [{name: a.example.com, labels: [noble]}]}
@@ -114,10 +114,10 @@ fn alternatives_are_told_only_where_none_of_them_can_be_had() {
     );
 }
 
-/// Z4.3, Z4.6, Z4.8, Z8.1, L1.1: what of a job is typed and acted on by nobody is told at its
-/// definition and at an entry.
+/// Z4.3, Z4.6, Z4.8, Z8.1, L1.1: unsupported job attributes are reported at definitions and
+/// entries.
 #[test]
-fn attribute_span_spans_that_nobody_acts_on_are_told() {
+fn attribute_span_span_spans_that_nobody_acts_on_are_told() {
     let text = "
 - image: {name: disk, type: zuul}
 - job:
@@ -167,10 +167,10 @@ fn attribute_span_spans_that_nobody_acts_on_are_told() {
     );
 }
 
-/// L3.8, L3.9, L3.11: what of nodes no machine is launched by is told, wherever it may be said; and
-/// limits that are to be shared.
+/// L3.8, L3.9, L3.11: unsupported attributes of node objects, and shared limits, are reported at
+/// every layer.
 #[test]
-fn what_nodes_are_not_made_by_is_told() {
+fn unsupported_attributes_of_node_objects_are_reported() {
     let text = "
 - image: {name: i, type: cloud, image-id: ami-1}
 - flavor: {name: f, instance-type: t3.small, market-type: on-demand}
@@ -195,11 +195,10 @@ fn what_nodes_are_not_made_by_is_told() {
     assert_eq!(diagnostics, expected);
 }
 
-/// L3.8: a label with several zones of its own, and nodes whose host keys are not to be checked,
-/// are told of; one zone is what a label is bound to, and those of a section and of a provider are
-/// the ones that nodes are launched in.
+/// L3.8: several zones of one label and unchecked host keys are reported. One zone of a label, and
+/// zones of sections and providers, are supported.
 #[test]
-fn several_zones_of_one_label_and_unchecked_host_keys_are_told() {
+fn several_zones_of_one_label_and_unchecked_host_keys_are_reported() {
     let with = |label: &str, section: &str, provider: &str| {
         warnings(&format!(
             "
@@ -236,10 +235,10 @@ fn several_zones_of_one_label_and_unchecked_host_keys_are_told() {
     );
 }
 
-/// L3.1, L3.7, L3.8: limits of what nobody counts, and what of labels, images and hosts nobody asks
-/// for, are told.
+/// L3.1, L3.7, L3.8: limits of uncounted resources, and unused attributes of labels, images and
+/// hosts, are reported.
 #[test]
-fn limits_that_nothing_is_counted_against_are_told() {
+fn limits_of_uncounted_resources_are_reported() {
     let with = |section: &str| {
         warnings(&format!(
             "
@@ -262,9 +261,9 @@ fn limits_that_nothing_is_counted_against_are_told() {
     );
 }
 
-/// Z2.3, Z9.1: who may see a tenant, or act in it, is told where nobody asks who somebody is.
+/// Z2.3, Z9.1: a tenant's access rules are reported if authentication is not enforced.
 #[test]
-fn rules_of_access_that_nobody_enforces_are_told() {
+fn unenforced_access_rules_of_a_tenant_are_reported() {
     let main = "
 - tenant:
     name: one
@@ -291,10 +290,10 @@ fn rules_of_access_that_nobody_enforces_are_told() {
     assert!(open.build().ignored_attributes().is_empty());
 }
 
-/// Z2.3, Z9.1: rules of what belongs to no tenant are told of the file, and no tenant is configured
-/// anew for them.
+/// Z2.3, Z9.1: access rules outside tenants are reported for the file, and do not reconfigure a
+/// tenant.
 #[test]
-fn rules_of_the_api_that_nobody_enforces_are_told() {
+fn unenforced_access_rules_of_the_api_are_reported() {
     let with = |root: &str| {
         let main = format!(
             "- tenant: {{name: one, source: {{github: {{config-projects: [org/config]}}}}}}\n- api-root: {root}\n- authorization-rule: {{name: ours, conditions: [{{groups: ours}}]}}\n"
@@ -334,18 +333,17 @@ fn rules_of_the_api_that_nobody_enforces_are_told() {
     assert_eq!(with("{anonymous-read-access: true}"), [""; 0]);
 }
 
-/// Z2.5: playbooks and roles beside the main configuration are carried out, so nothing is told of
-/// files that a tenant includes.
+/// Z2.5: playbooks and roles of included files are supported, so included files yield no warning.
 #[test]
-fn nothing_is_told_of_files_that_a_tenant_includes() {
+fn files_included_by_a_tenant_yield_no_warnings() {
     let main = "- tenant: {name: one, include: [more.yaml], source: {github: {config-projects: [org/config]}}}";
     let layout = common::tenant_of(main).build();
     assert!(layout.ignored_attributes().is_empty(), "{:?}", layout.ignored_attributes());
 }
 
-/// Z2.2: what the tenant leaves out of a repository does nothing, and nothing is told of it.
+/// Z2.2: objects that the tenant excludes yield no warnings.
 #[test]
-fn what_a_tenant_leaves_out_is_not_told() {
+fn objects_excluded_by_a_tenant_yield_no_warnings() {
     for (said, expected) in [("", 1), ("exclude: secret", 0), ("include: []", 0)] {
         let main = format!(
             "- tenant: {{name: one, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/project: {{{said}}}]}}}}}}\n"

@@ -1,4 +1,4 @@
-//! The language as people who know Zuul write it: legal, and seldom seen.
+//! Legal but rare forms of Zuul's configuration language.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -31,9 +31,8 @@ fn sound(text: &str) -> Layout {
     tenant().file("org/config", &format!("{BASE}{text}")).sound()
 }
 
-/// Z4.1, Z4.3: anchors of one stanza serve others of the file: whole mappings, some of a list,
-/// names, and what a control tag stands before; of several the first counts, and what is said
-/// beside them counts most.
+/// Z4.1, Z4.3: anchors and merge keys across stanzas: mappings, list members, names and tagged
+/// values. The first of several merged mappings wins, and explicit keys win over all.
 #[test]
 fn anchors_and_merge_keys_reach_across_stanzas() {
     let layout = sound(
@@ -81,7 +80,7 @@ fn anchors_and_merge_keys_reach_across_stanzas() {
     assert_eq!(frozen_in(&layout, "gate", "org/project", "master").len(), 3);
 }
 
-/// Z4.1, Z6.2: the tags work in entries of projects and of templates as in definitions.
+/// Z4.1, Z6.2: tags work in entries of projects and templates as in definitions.
 #[test]
 fn control_tags_work_in_entries_of_projects_and_templates() {
     let layout = sound(
@@ -129,7 +128,7 @@ fn control_tags_work_in_entries_of_projects_and_templates() {
     assert_eq!([touching("a/1"), touching("b/1"), touching("c/1")], [true, true, false]);
 }
 
-/// Z4.1: within variables a tag would say nothing to anybody, and is refused at its place.
+/// Z4.1: tags have no meaning within variables, and are refused there.
 #[test]
 fn a_control_tag_within_variables_is_refused() {
     for vars in ["{a: !override [1]}", "{a: {b: [{c: !inherit {d: 1}}]}}"] {
@@ -147,9 +146,9 @@ fn a_control_tag_within_variables_is_refused() {
     sound("- job: {name: test, vars: !override {a: !unsafe '{{ b }}'}}\n");
 }
 
-/// Z6.2: a job below another one in a list waits for it besides what its definition waits for.
+/// Z6.2: a nested job depends on its outer job in addition to the dependencies of its definition.
 #[test]
-fn a_tree_of_jobs_adds_to_what_a_definition_waits_for() {
+fn a_job_tree_adds_dependencies_to_those_of_the_definition() {
     let list = |entry: &str| {
         let layout = sound(&format!(
             "- job: {{name: setup, run: r}}\n- job: {{name: top, run: r}}\n- job: {{name: below, run: r, dependencies: [setup]}}\n\
@@ -166,10 +165,10 @@ fn a_tree_of_jobs_adds_to_what_a_definition_waits_for() {
     assert_eq!(list("below: {dependencies: !inherit []}"), ["setup", "top"]);
 }
 
-/// Z4.1: what is final by `attribute-control` is so for children, variants and entries, with and
-/// without a tag, and for nothing else.
+/// Z4.1: `attribute-control` makes an attribute final for children, variants and entries, with and
+/// without tags.
 #[test]
-fn attribute_span_span_control_binds_whoever_comes_after() {
+fn attribute_span_span_span_control_binds_whoever_comes_after() {
     let after = |more: &str| {
         let control = "attribute-control: {vars: {final: true}, pre-run: {final: true}}";
         let text = format!(
@@ -198,8 +197,7 @@ fn attribute_span_span_control_binds_whoever_comes_after() {
     assert_eq!(after(&variant("stable")), "1", "a variant that does not apply says nothing");
 }
 
-/// Z4.2: negated expressions, alone and in lists, of variants, of entries and of whole stanzas of
-/// projects.
+/// Z4.2: negated branch patterns, alone and in lists, of variants, entries and project stanzas.
 #[test]
 fn negated_branches_choose_variants_entries_and_stanzas() {
     let layout = sound(
@@ -228,8 +226,7 @@ fn negated_branches_choose_variants_entries_and_stanzas() {
     assert_eq!(names_on(&layout, "feature/y"), ["test", "only-old", "noop"]);
 }
 
-/// Z6.2: an expression in the place of a project's name is for those whose whole name it covers,
-/// the short or the canonical one.
+/// Z6.2: a pattern as a project's name must match the whole short or canonical name.
 #[test]
 fn a_pattern_of_projects_covers_their_whole_names() {
     let running = |pattern: &str| {
@@ -251,8 +248,7 @@ fn a_pattern_of_projects_covers_their_whole_names() {
     assert!(running("^org").is_empty());
 }
 
-/// Z4.2, J18: a pragma's expressions may be negated, and stand for templates of the file as for
-/// jobs.
+/// Z4.2, J18: a pragma's patterns may be negated, and apply to templates as to jobs.
 #[test]
 fn a_pragma_may_imply_every_branch_but_some() {
     let file = "
@@ -269,10 +265,9 @@ fn a_pragma_may_imply_every_branch_but_some() {
     assert_eq!(names_on(&layout, "stable/1"), Vec::<String>::new());
 }
 
-/// Z4.2: an empty list of branches binds to none of them: neither a definition, nor an entry, nor a
-/// stanza, nor a file.
+/// Z4.2: an empty list of branches restricts nothing, at any level.
 #[test]
-fn an_empty_list_of_branches_binds_nothing() {
+fn an_empty_list_of_branches_restricts_nothing() {
     let of_file = |pragma: &str, of_job: &str, of_entry: &str, of_project: &str| {
         let file = format!(
             "{pragma}- job: {{name: test, run: r{of_job}}}\n- project: {{{of_project}check: {{jobs: [{{test: {{{of_entry}}}}}]}}}}\n"
@@ -290,11 +285,11 @@ fn an_empty_list_of_branches_binds_nothing() {
     assert_eq!(of_file(pragma, "", "", "branches: [], "), [1, 1]);
 }
 
-/// Z6.1, Z6.3: what a queue or a pipeline says to no effect is told and changes nothing; what
-/// cannot be is refused at its place.
+/// Z6.1, Z6.3: ineffective attributes of queues and pipelines are reported and ignored; impossible
+/// ones are refused.
 #[test]
-fn words_that_do_not_go_together_are_told() {
-    // A stanza; whether it is there all the same; the attribute that is told of, and what.
+fn conflicting_attributes_are_reported() {
+    // A stanza, whether it still takes effect, the reported attribute, and the message.
     let rows = [
         (
             "- queue: {name: q, dependencies-by-topic: true}",
@@ -349,10 +344,10 @@ fn words_that_do_not_go_together_are_told() {
     for (stanza, stands, attribute, words) in rows {
         let users = "- project: {name: org/project, queue: q, q: {jobs: [noop]}}\n";
         let layout = tenant().file("org/config", &format!("{BASE}{stanza}\n{users}")).build();
-        let is_told = |error: &&sluice_config::ConfigError| {
+        let is_expected = |error: &&sluice_config::ConfigError| {
             error.diagnostic.attribute.as_deref() == Some(attribute)
         };
-        let diagnostics: Vec<_> = layout.errors().iter().filter(is_told).collect();
+        let diagnostics: Vec<_> = layout.errors().iter().filter(is_expected).collect();
         assert!(
             diagnostics.len() == 1 && diagnostics[0].short_text().contains(words),
             "{stanza}: {:#?}",
@@ -386,10 +381,10 @@ fn words_that_do_not_go_together_are_told() {
     }
 }
 
-/// Z6.1: as in Zuul windows are for dependent pipelines alone; what an independent one says of its
-/// own is told and limits nothing.
+/// Z6.1: as in Zuul only dependent pipelines have windows; those of other pipelines are reported
+/// and ignored.
 #[test]
-fn an_independent_pipeline_has_no_window_whatever_it_says() {
+fn windows_of_an_independent_pipeline_are_ignored() {
     let text = "
 - pipeline: {name: q, manager: independent, window: 4, window-floor: 2, window-ceiling: 9, window-increase-factor: 3}
 - pipeline: {name: silent, manager: independent}
@@ -403,7 +398,8 @@ fn an_independent_pipeline_has_no_window_whatever_it_says() {
     assert!(
         diagnostics
             .iter()
-            .all(|diagnostics| diagnostics.contains("has no effect: in an independent pipeline")),
+            .all(|diagnostics| diagnostics
+                .contains("has no effect because in an independent pipeline")),
         "{diagnostics:?}"
     );
     assert!(
@@ -414,9 +410,9 @@ fn an_independent_pipeline_has_no_window_whatever_it_says() {
     );
 }
 
-/// Z5.1, Z5.5: a secret holds values, or is a token.
+/// Z5.1, Z5.5: a secret has values, or is a token.
 #[test]
-fn a_secret_of_nothing_is_told() {
+fn an_empty_secret_is_reported() {
     let found =
         messages(&tenant().file("org/config", &format!("{BASE}- secret: {{name: s}}\n")).build());
     assert_eq!(
@@ -428,9 +424,9 @@ fn a_secret_of_nothing_is_told() {
     }
 }
 
-/// Z6.2: what only a project says of itself is told in a template with where to say it.
+/// Z6.2: attributes that only projects have are reported in a template, with a remedy.
 #[test]
-fn a_template_is_told_where_to_say_what_projects_alone_say() {
+fn project_attributes_in_a_template_are_reported_with_a_remedy() {
     for (word, value) in [
         ("branches", "stable"),
         ("branches", "{regex: ^stable/}"),
@@ -442,11 +438,11 @@ fn a_template_is_told_where_to_say_what_projects_alone_say() {
             format!("- project-template: {{name: t, {word}: {value}, check: {{jobs: []}}}}\n");
         let found = messages(&tenant().file("org/config", &format!("{BASE}{text}")).build());
         let diagnostics = format!(
-            "syntax error: a template cannot have \"{word}\": say it in the \"project\" that takes the template"
+            "syntax error: a template can not have \"{word}\": set it in the \"project\" that uses the template"
         );
         assert_eq!(found, [diagnostics]);
     }
-    // A pipeline may have such a name like any other.
+    // A pipeline may have the same name.
     let text = "- pipeline: {name: branches, manager: independent}\n- project-template: {name: t, branches: {jobs: []}}\n";
     tenant().file("org/config", &format!("{BASE}{text}")).sound();
 }
@@ -460,9 +456,9 @@ fn queue_is_there(layout: &Layout) -> bool {
         .any(|stanza| matches!(stanza, sluice_config::objects::Stanza::Queue(_)))
 }
 
-/// Z4.6, Z5.1: what is one thing or another is not both.
+/// Z4.6, Z5.1: mutually exclusive attributes are refused together.
 #[test]
-fn two_words_that_exclude_each_other_are_told() {
+fn mutually_exclusive_attributes_are_reported() {
     for (text, diagnostics) in [
         (
             "- job: {name: test, roles: [{zuul: org/project, galaxy: a.b}]}\n",
@@ -482,11 +478,11 @@ fn two_words_that_exclude_each_other_are_told() {
     }
 }
 
-/// Z6.2, Z6.3: of what a project has one of (queue, merge mode, default branch) its first word
-/// counts, an expression's stanza included, and before that of any template; jobs and variables of
-/// all of them add up, the later ones with more weight and those of expressions last.
+/// Z6.2, Z6.3: the first value of queue, merge mode and default branch counts, pattern stanzas
+/// included, before those of templates. Jobs and variables are combined; later ones win, and those
+/// of patterns come last.
 #[test]
-fn the_first_word_of_a_project_counts_and_jobs_add_up() {
+fn the_first_value_of_a_project_counts_and_jobs_are_combined() {
     let layout = sound(
         "
 - job: {name: one, run: r}
@@ -509,7 +505,7 @@ fn the_first_word_of_a_project_counts_and_jobs_add_up() {
     assert_eq!(json!(jobs[0].vars), json!({"x": "all", "t": 1, "a": 1}));
 }
 
-/// Z3.1: nodes of several names, groups that share them, and groups of one name twice.
+/// Z3.1: nodes with several names, groups that share nodes, and duplicate group names.
 #[test]
 fn groups_may_share_nodes_and_have_a_name_each() {
     let nodes = "nodes: [{name: [db, cache], label: x}, {name: web, label: x}]";
@@ -530,8 +526,7 @@ fn groups_may_share_nodes_and_have_a_name_each() {
             && diagnostics[0].contains("Group named \"g\" appears multiple times in nodeset"),
         "{diagnostics:?}"
     );
-    // Of Ansible's own groups one holds what is in no other, and may be listed; the one of all
-    // hosts may not.
+    // Of Ansible's own groups, `ungrouped` may be listed and `all` may not.
     let own = format!(
         "- nodeset: {{name: n, {nodes}, groups: [{{name: all, nodes: db}}, {{name: ungrouped, nodes: web}}]}}\n"
     );
@@ -542,8 +537,8 @@ fn groups_may_share_nodes_and_have_a_name_each() {
     );
 }
 
-/// Z2.2, X08: a shadowing project's own variants go with the definition that is shadowed; what else
-/// it defines may use the other's.
+/// Z2.2, X08: variants in a shadowing project belong to the shadowed definition and are ignored.
+/// Its other jobs may use the shadowing one.
 #[test]
 fn a_shadowed_jobs_variants_are_left_out_and_its_children_stay() {
     let layout = tenant_of(
@@ -566,8 +561,7 @@ fn a_shadowed_jobs_variants_are_left_out_and_its_children_stay() {
     }
 }
 
-/// Z2.2: of a group and its members each may let in and leave out, as words for one or several
-/// kinds.
+/// Z2.2: groups and their members may include and exclude one or several kinds each.
 #[test]
 fn include_lists_of_groups_and_members_come_together() {
     let layout = tenant_of(
@@ -595,7 +589,7 @@ fn include_lists_of_groups_and_members_come_together() {
     assert_eq!(layout.job_names().collect::<Vec<_>>(), ["a", "base"]);
 }
 
-/// Returns the mistakes of one file: place and message.
+/// Returns the diagnostics of one file as place and message.
 fn diagnostics(bytes: &[u8]) -> Vec<String> {
     let text = sluice_config::text_of(bytes.to_vec());
     let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
@@ -606,10 +600,9 @@ fn diagnostics(bytes: &[u8]) -> Vec<String> {
     layout.errors().iter().map(line).collect()
 }
 
-/// Z6.6, C07: bytes that are no UTF-8, and characters that YAML does not allow, are mistakes at
-/// their place.
+/// Z6.6, C07: invalid UTF-8 and characters that YAML does not allow are reported at their place.
 #[test]
-fn what_is_no_text_is_a_mistake_at_its_place() {
+fn invalid_characters_are_reported_at_their_place() {
     let latin = diagnostics(b"- job:\n    name: caf\xe9\n    run: r\n");
     assert_eq!(latin, ["2:14 this is not UTF-8, the encoding that configuration is written in"]);
     let escape = diagnostics(b"- job: {name: a, run: r}\n# \x1b[2J\n");
@@ -619,15 +612,14 @@ fn what_is_no_text_is_a_mistake_at_its_place() {
             "2:3 the character U+001B is not allowed here: write it as \"\\u001b\" in double quotes, if it is meant"
         ]
     );
-    // What stands for unreadable bytes elsewhere is a character as any.
+    // A replacement character in the file is a character like any other.
     assert_eq!(
         diagnostics("- job: {name: a\u{fffd}\u{a0}ä\u{1f600}, run: r}\n".as_bytes()),
         Vec::<String>::new()
     );
 }
 
-/// Z6.6: who writes a plain word that YAML reads as something else is told to quote it; an empty
-/// name is none.
+/// Z6.6: a plain word that YAML reads as another type must be quoted; an empty name is refused.
 #[test]
 fn a_name_is_a_text_with_something_in_it() {
     let quote = "YAML reads this word that way, so quote it";
@@ -655,7 +647,7 @@ fn a_name_is_a_text_with_something_in_it() {
     );
     let parent = diagnostics(b"- job: {name: a, parent: 2024-01-31, run: r}\n");
     assert!(parent[0].ends_with(&format!("but found a date: {quote}")), "{parent:?}");
-    // What stands among variables is no name, and what was written is what a playbook gets.
+    // Within variables a value is not a name, and is passed on as written.
     assert_eq!(
         diagnostics(b"- job: {name: '2024-01-31', run: r, vars: {since: 2024-01-31}}\n"),
         Vec::<String>::new()
@@ -675,10 +667,9 @@ fn a_name_is_a_text_with_something_in_it() {
     }
 }
 
-/// Z6.6: what a name holds is shown as what it is, in texts, in comments and in traces: it steers
-/// no terminal.
+/// Z6.6: control characters in a name are escaped in messages, comments and traces.
 #[test]
-fn names_steer_no_terminal() {
+fn control_characters_in_names_are_escaped() {
     let own = "- job: {name: \"a\\e[31m\\u202e\", run: r}\n- project: {check: {jobs: [\"a\\e[31m\\u202e\", \"b\\e]0;\\a\"]}}\n";
     let layout = tenant().file("org/config", BASE).file("org/project", own).build();
     let error = &layout.errors()[0];

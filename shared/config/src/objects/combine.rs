@@ -1,31 +1,31 @@
-//! How an attribute of several values joins what was there before: `!override` and `!inherit`.
+//! The control tags `!override` and `!inherit`, which combine an attribute with inherited values.
 
 use serde::{Deserialize, Serialize};
 
-/// What the tag of an attribute says.
+/// A control tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Combine {
-    /// It replaces what was there.
+    /// The value replaces inherited ones.
     Override,
-    /// It is added to what was there.
+    /// The value is added to inherited ones.
     Inherit,
 }
 
-/// A value and what its tag says; without a tag each attribute has its own habit.
+/// A value with its control tag. Without a tag, each attribute has its own default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Combined<T> {
     /// The value.
     #[serde(rename = "v")]
     pub value: T,
-    /// The tag, if there was one.
+    /// The tag, if any.
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     pub combine: Option<Combine>,
 }
 
 impl<T> Combined<T> {
-    /// Returns whether it is added to what was there, given the attribute's habit.
-    pub fn adds(&self, habit: Combine) -> bool {
-        self.combine.unwrap_or(habit) == Combine::Inherit
+    /// Returns whether the value is added to inherited ones. `default` is the attribute's default.
+    pub fn adds(&self, default: Combine) -> bool {
+        self.combine.unwrap_or(default) == Combine::Inherit
     }
 }

@@ -1,4 +1,4 @@
-//! The words each driver has for triggers, requirements and reporters.
+//! The attributes of each driver's triggers, requirements and reporters.
 
 use super::read::{Diagnostics, Fields, members, texts};
 use crate::Pattern;
@@ -14,7 +14,7 @@ use crate::yaml::{Node, Value};
 const PERMISSIONS: [(&str, Permission); 3] =
     [("read", Permission::Read), ("write", Permission::Write), ("admin", Permission::Admin)];
 
-/// What Gerrit's event stream tells of, and what our own driver adds to it.
+/// The events of Gerrit's event stream, and those that the driver adds.
 const GERRIT_EVENTS: [&str; 24] = [
     "patchset-created",
     "draft-published",
@@ -106,7 +106,7 @@ pub(super) fn trigger(
     Some((kind, debug))
 }
 
-/// Takes `event` (the seeds also write `events`), each a word of the driver.
+/// Takes `event` (or `events`): events of the driver.
 fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Diagnostics) -> Vec<String> {
     let Some((_, node)) = f.one_of(&["event", "events"], p) else {
         p.syntax(f.node(), "trigger.event", "required key not provided: \"event\"");
@@ -191,7 +191,7 @@ fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritTrigger {
     }
 }
 
-/// Takes an attribute by its name, or by the older one, which takes texts only.
+/// Takes an attribute by its name, or by its older name, which takes only text.
 fn either(
     f: &mut Fields<'_>,
     [name, older]: [&'static str; 2],
@@ -282,7 +282,7 @@ fn reviews(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<ReviewRequi
     list
 }
 
-/// Reads votes: every key but those of a person or a time is a label.
+/// Reads votes. Every key that does not select a person or a time is a label.
 fn approvals(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Approval> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -350,7 +350,7 @@ pub(super) fn reporter(
             qos: qos(&mut f, p).unwrap_or(0),
             include_returned_data: f.flag("include-returned-data", p).unwrap_or(false),
         },
-        // Results are always kept; the word is read for the sake of older configurations.
+        // Results are always stored; the attribute is accepted for older configurations.
         Driver::Sql => ReporterKind::Sql,
         Driver::Elasticsearch => ReporterKind::Elasticsearch {
             index: f.text("index", p),
@@ -370,19 +370,19 @@ pub(super) fn reporter(
     Some(kind)
 }
 
-/// Reads when a timer fires: five fields as cron has them, and perhaps seconds and a jitter.
+/// Reads a timer: five cron fields, optionally followed by seconds and a jitter.
 fn time(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
     match Cron::parse(&text) {
         Ok(_) => Some(text),
         Err(why) => {
-            p.syntax(node, attribute, format!("\"{text}\" is no \"time\": {why}"));
+            p.syntax(node, attribute, format!("\"{text}\" is not a valid \"time\": {why}"));
             None
         }
     }
 }
 
-/// Fields that a topic may name.
+/// Fields that a topic may contain.
 const TOPIC_FIELDS: [&str; 9] = [
     "tenant",
     "pipeline",
@@ -395,7 +395,7 @@ const TOPIC_FIELDS: [&str; 9] = [
     "connection",
 ];
 
-/// Reads a topic of MQTT with names in braces.
+/// Reads an MQTT topic with fields in braces.
 fn topic(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
     let (mut rest, mut is_right) = (text.as_str(), true);

@@ -1,4 +1,4 @@
-//! The parts of a job's definition that are lists or mappings of their own.
+//! Parts of a job definition that are lists or mappings themselves.
 
 use super::combine::Combined;
 use super::job::{JobStanza, PlaybookRef, RequiredProjectRef, RoleRef, RoleSource, SecretRef};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 use sluice_model::job::{JobDependency, SemaphoreUse};
 use std::collections::BTreeMap;
 
-/// Reads a list whose members are a bare name or a mapping.
+/// Reads a list whose members are a name or a mapping.
 pub(super) fn named<T>(
     node: &Node,
     attribute: &str,
@@ -33,7 +33,7 @@ pub(super) fn named<T>(
     list
 }
 
-/// Reads `semaphores`, or the one `semaphore`.
+/// Reads `semaphores` or the older `semaphore`.
 pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Diagnostics) -> Vec<SemaphoreUse> {
     if attribute == "semaphore" && node.as_list().is_some() {
         p.expected(node, attribute, "a name or a mapping");
@@ -102,11 +102,9 @@ pub(super) fn roles(node: &Node, p: &mut Diagnostics) -> Vec<RoleRef> {
         let zuul = fields.text("zuul", p).map(RoleSource::Zuul);
         let galaxy = fields.text("galaxy", p).map(RoleSource::Galaxy);
         match (zuul, galaxy) {
-            (Some(_), Some(_)) => p.syntax(
-                member,
-                "roles",
-                "a role comes from \"zuul\" or \"galaxy\", but not from both",
-            ),
+            (Some(_), Some(_)) => {
+                p.syntax(member, "roles", "a role has either \"zuul\" or \"galaxy\", not both")
+            }
             (Some(source), None) | (None, Some(source)) => list.push(RoleRef { source, name }),
             (None, None) => p.syntax(
                 member,
@@ -119,13 +117,13 @@ pub(super) fn roles(node: &Node, p: &mut Diagnostics) -> Vec<RoleRef> {
     list
 }
 
-/// Reads a value with what its tag says of it.
+/// Reads a value with its control tag.
 pub(super) fn combined<T>(node: &Node, read: impl FnOnce(&Node) -> T) -> Combined<T> {
     let (inner, combine) = untag(node);
     Combined { value: read(inner), combine }
 }
 
-/// Takes `override-checkout`, or the older `override-branch`.
+/// Takes `override-checkout` or the older `override-branch`.
 pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let (name, node) = f.one_of(&["override-checkout", "override-branch"], p)?;
     text(node, &f.path(name), p)
@@ -180,7 +178,7 @@ pub(super) fn variables_by_name(
     Some(by_name)
 }
 
-/// Attributes that can be made final.
+/// Attributes that `attribute-control` can make final.
 const CONTROLLED: [&str; 19] = [
     "requires",
     "provides",
@@ -226,7 +224,7 @@ pub(super) fn attribute_control(node: &Node, p: &mut Diagnostics) -> Vec<String>
     names
 }
 
-/// The seeds' `auth`: secrets, whether children get them, and storage (Z4.4, Z4.8).
+/// Reads the older `auth`: secrets, whether children inherit them, and storage (Z4.4, Z4.8).
 pub(super) fn auth(node: &Node, job: &mut JobStanza, p: &mut Diagnostics) {
     let Some(mut fields) = Fields::of(node, "auth", p) else {
         return;

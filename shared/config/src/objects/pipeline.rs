@@ -1,5 +1,5 @@
-//! A `pipeline` stanza: kept as a tree until the connections are known, since the keys of its
-//! triggers are connections.
+//! A `pipeline` stanza. It is stored as a tree until the connections are known, since the keys of
+//! its triggers are connections.
 
 use super::Span;
 use super::drivers;
@@ -18,22 +18,23 @@ use sluice_model::wakeup::Precedence;
 pub struct PipelineStanza {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// The span of the stanza.
     pub span: Span,
     /// All its attributes.
     pub node: Node,
 }
 
 pub(super) fn stanza(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -> PipelineStanza {
-    // Without a name it is kept for its other mistakes.
+    // A stanza without a name is still parsed, to find its other errors.
     let name = fields.required_name("name", p).unwrap_or_default();
-    // All else is read where the connections are known.
+    // The other attributes are read when the connections are known.
     fields.rest();
     PipelineStanza { name, span, node: fields.node().clone() }
 }
 
 impl PipelineStanza {
-    /// Returns the pipeline, its names resolved to connections, and every mistake in it.
+    /// Returns the pipeline with its connections resolved (`None` if it is invalid), and all
+    /// diagnostics.
     pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Diagnostic>) {
         let none = || Diagnostics {
             list: Vec::new(),
@@ -58,8 +59,10 @@ const MANAGERS: [(&str, Manager); 4] = [
     ("supercedent", Manager::Supercedent),
 ];
 
-/// `spared` gets the mistakes that the pipeline survives: a reporter that tells nobody keeps no
-/// change from being tested, and a pipeline that is gone would drop all that is in it.
+/// Reads the pipeline.
+///
+/// `spared` collects the diagnostics that do not make it invalid: a wrong reporter does not prevent
+/// tests, while removing the pipeline would drop all its items.
 fn read(
     name: &str,
     mut f: Fields<'_>,
@@ -68,7 +71,7 @@ fn read(
     spared: &mut Diagnostics,
 ) -> Pipeline {
     f.take("name");
-    // The seeds' image pipelines name no manager: each of their items stands for itself.
+    // A pipeline without a manager treats each item independently.
     let manager = f.word("manager", &MANAGERS, p).unwrap_or(Manager::Independent);
     let mut pipeline = Pipeline::new(name, manager);
     pipeline.description = f.text("description", p);
@@ -101,7 +104,7 @@ fn read(
     pipeline
 }
 
-/// What is said of a window.
+/// The attributes of a window.
 const OF_WINDOW: [&str; 7] = [
     "window",
     "window-floor",
@@ -123,7 +126,7 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> Window {
     };
     if let Some(why) = without_effect {
         for (name, node) in OF_WINDOW.iter().filter_map(|name| Some((*name, f.peek(name)?))) {
-            p.warning(node, name, format!("\"{name}\" has no effect: {why}"));
+            p.warning(node, name, format!("\"{name}\" has no effect because {why}"));
         }
     }
     let kinds = [("linear", GrowthKind::Linear), ("exponential", GrowthKind::Exponential)];
@@ -145,14 +148,14 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> Window {
     };
     if let (Some(node), Some(ceiling)) = (above, ceiling.filter(|ceiling| *ceiling < floor)) {
         let message = format!(
-            "\"window-ceiling\" is {ceiling}, and must be at least \"window-floor\", which is {floor}"
+            "\"window-ceiling\" is {ceiling}, but must be at least \"window-floor\", which is {floor}"
         );
         p.syntax(node, "window-ceiling", message);
     }
     let increase = growth(f, p, "window-increase-type", "window-increase-factor", fixed.increase);
     let decrease = growth(f, p, "window-decrease-type", "window-decrease-factor", fixed.decrease);
     match manager {
-        // All at once is what the first means, one at a time what the other two do.
+        // `independent` runs everything at once, the other two one item at a time.
         Manager::Independent | Manager::Serial | Manager::Supercedent => fixed,
         Manager::Dependent => Window { initial, floor, ceiling, increase, decrease },
     }
@@ -168,7 +171,7 @@ fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Diagnostics) {
     set(&["start-message"], &mut messages.start);
     set(&["success-message"], &mut messages.success);
     set(&["failure-message"], &mut messages.failure);
-    // The second is the name that older configurations have for it.
+    // The second name is an older one.
     set(&["merge-conflict-message", "merge-failure-message"], &mut messages.merge_conflict);
     set(&["no-jobs-message"], &mut messages.no_jobs);
     set(&["enqueue-message"], &mut messages.enqueue);
@@ -176,8 +179,8 @@ fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Diagnostics) {
     messages.footer = f.text("footer-message", p);
 }
 
-/// Returns the entries of a mapping of connections, each with its driver, and what is wrong with
-/// those that name none.
+/// Returns the entries of a mapping of connections, each with its driver, and reports unknown
+/// connections.
 fn by_connection<'n>(
     f: &mut Fields<'n>,
     name: &'static str,
@@ -257,8 +260,8 @@ fn reporters(
     };
     let failure = given("failure");
     let old_name = given("merge-failure");
-    // Whoever is told of failures is told of these too, unless somebody else is listed: an empty
-    // list leaves nobody out.
+    // The reporters for failure also report these, unless other reporters are listed. An empty list
+    // counts as not listed.
     let or_else = |list: Vec<Reporter>, others: &[Reporter]| {
         if list.is_empty() { others.to_vec() } else { list }
     };
@@ -277,7 +280,8 @@ fn reporters(
         failure,
     };
     if let Some(node) = by_old_name.filter(|_| is_twice) {
-        let message = "\"merge-failure\" is another word for \"merge-conflict\": give one of them";
+        let message =
+            "\"merge-failure\" is another name for \"merge-conflict\"; use only one of them";
         spared.syntax(node, "merge-failure", message);
     }
     reporters

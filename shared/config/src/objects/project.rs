@@ -1,4 +1,4 @@
-//! Projects and templates: which jobs run in which pipeline (Z6.2).
+//! Projects and project templates: which jobs run in which pipeline (Z6.2).
 
 use super::Span;
 use super::job::{self, JobStanza};
@@ -15,25 +15,24 @@ use std::collections::BTreeMap;
 /// A `project` stanza, or a `project-template` (which has no branches, merge mode or templates).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProjectStanza {
-    /// The project (`None` is the one the file lies in; `^…` is a pattern of names), or the
-    /// template's name.
+    /// The name of the template or project. `None` is the project of the file, `^…` a pattern of
+    /// project names.
     pub name: Option<String>,
-    /// Where it stands.
+    /// The span of the stanza.
     pub span: Span,
-    /// Where it names others.
+    /// The spans of its attributes.
     pub spans: AttributeSpans,
-    /// What it is, for people.
+    /// A description.
     pub description: Option<String>,
-    /// Branches it applies to.
+    /// The branches it applies to.
     pub branches: Option<Vec<Pattern>>,
     /// Variables for all its jobs.
     pub vars: Map<String, Json>,
-    /// Templates it takes.
+    /// Its templates.
     pub templates: Vec<String>,
-    /// How changes are put into branches.
+    /// How changes are merged into branches.
     pub merge_mode: Option<MergeMode>,
-    /// The branch that is checked out where there is no better one, and whose configuration counts
-    /// first.
+    /// The branch that is checked out by default and whose configuration comes first.
     pub default_branch: Option<String>,
     /// The shared queue.
     pub queue: Option<String>,
@@ -42,47 +41,46 @@ pub struct ProjectStanza {
 }
 
 impl ProjectStanza {
-    /// Returns the expression of names that stands in the place of a project's name, if one does.
+    /// Returns the pattern of project names; `None` if the stanza names a single project.
     pub fn expression(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| name.starts_with('^'))
     }
 }
 
-/// What a project says of one pipeline.
+/// The configuration of a project in one pipeline.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PipelineJobs {
-    /// Whether decisions are told to users.
+    /// Whether reports contain debug messages.
     pub debug: bool,
-    /// Whether the first failure ends the rest.
+    /// Whether the first failed job ends the others.
     pub fail_fast: Option<bool>,
-    /// The shared queue in the seeds' form.
+    /// The shared queue in its older position.
     pub queue: Option<String>,
-    /// Jobs in order.
+    /// The jobs in order.
     pub jobs: Vec<JobStanza>,
-    /// Parameters that an enqueue by hand may carry.
+    /// The parameters of manual enqueues.
     pub parameters: Vec<Parameter>,
 }
 
-/// A parameter that an enqueue by hand may carry.
+/// A parameter of a manual enqueue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
-    /// The variable it becomes.
+    /// The variable that holds it.
     pub name: String,
-    /// What it may hold.
+    /// Its type.
     pub r#type: ParameterType,
-    /// What it is for, for people.
+    /// A description.
     pub description: Option<String>,
-    /// Values to choose from.
+    /// The values to choose from.
     pub values: Vec<Json>,
-    /// What it holds where nothing is given: one value, or a list of them for several of its
-    /// values.
+    /// The default: one value, or a list for multiple selections.
     pub default: Option<Json>,
-    /// Whether it must be given.
+    /// Whether it is required.
     pub required: bool,
 }
 
 impl Parameter {
-    /// Returns why it may not hold a value.
+    /// Returns why a value is not allowed; `None` if it is.
     pub(crate) fn refuses(&self, value: &Json) -> Option<String> {
         let chosen = |value: &Json| self.values.contains(value);
         let words = || match self.values.as_slice() {
@@ -102,7 +100,7 @@ impl Parameter {
     }
 }
 
-/// What a parameter may hold.
+/// The type of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ParameterType {
@@ -110,9 +108,9 @@ pub enum ParameterType {
     String,
     /// One of its values.
     Selection,
-    /// Some of its values.
+    /// Several of its values.
     MultipleSelection,
-    /// A truth value.
+    /// A boolean.
     Bool,
 }
 
@@ -125,10 +123,10 @@ const MERGE_MODES: [(&str, MergeMode); 6] = [
     ("rebase-first-parent", MergeMode::RebaseFirstParent),
 ];
 
-/// What a project says of itself and no template says for it.
+/// Attributes of a project that templates do not have.
 const OF_PROJECTS_ONLY: [&str; 4] = ["branches", "templates", "merge-mode", "default-branch"];
 
-/// Depth of nested job trees.
+/// Maximum depth of nested job lists.
 const TREE_DEPTH_MAX: usize = 20;
 
 pub(super) fn project(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -> ProjectStanza {
@@ -155,14 +153,15 @@ pub(super) fn template(
 ) -> Option<ProjectStanza> {
     let spans = spans::of_project(fields);
     let name = fields.required_name("name", p);
-    // Every other word is a pipeline's name, and so is one of these with what a pipeline has.
+    // Every other key is a pipeline, and so is one of these if its value has the structure of a
+    // pipeline.
     let is_pipeline = |node: &Node| node.as_map().is_some() && node.get("regex").is_none();
     for word in OF_PROJECTS_ONLY {
         if fields.peek(word).is_some_and(|node| !is_pipeline(node))
             && let Some(node) = fields.take(word)
         {
             let message = format!(
-                "a template cannot have \"{word}\": say it in the \"project\" that takes the template"
+                "a template can not have \"{word}\": set it in the \"project\" that uses the template"
             );
             p.syntax(node, word, message);
         }
@@ -220,7 +219,7 @@ fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Diagnostics) -> Option<Pip
     Some(found)
 }
 
-/// Reads a list of jobs; those of a nested tree come after, and wait for, the job they hang from.
+/// Reads a job list. The jobs of a nested list follow the job that contains them, and depend on it.
 fn job_list(
     node: &Node,
     after: Option<&str>,
@@ -229,7 +228,7 @@ fn job_list(
     p: &mut Diagnostics,
 ) {
     if depth > TREE_DEPTH_MAX {
-        p.syntax(node, "jobs", format!("the tree of jobs is deeper than {TREE_DEPTH_MAX}"));
+        p.syntax(node, "jobs", format!("jobs are nested more than {TREE_DEPTH_MAX} levels deep"));
         return;
     }
     let Some(list) = node.as_list() else {
@@ -259,7 +258,7 @@ fn job_list(
             continue;
         };
         if let Some(after) = after {
-            // It waits besides for whatever its definition says.
+            // These add to the dependencies of its definition.
             let besides =
                 || super::Combined { value: Vec::new(), combine: Some(super::Combine::Inherit) };
             let waits = job.dependencies.get_or_insert_with(besides);
@@ -288,11 +287,7 @@ fn entry<'n>(
     if let Some(node) = fields.take("name")
         && node.as_text() != Some(&name)
     {
-        p.syntax(
-            node,
-            "jobs.name",
-            format!("the job \"{name}\" cannot be given another name here"),
-        );
+        p.syntax(node, "jobs.name", format!("the job \"{name}\" can not be renamed here"));
     }
     let job = job::read(&name, span, &mut fields, p);
     fields.finish(p);
@@ -329,7 +324,7 @@ fn parameter(node: &Node, p: &mut Diagnostics) -> Option<Parameter> {
         Some(list) => Some(Json::Array(
             list.iter().filter_map(|one| value(one, "parameters.default", p)).collect(),
         )),
-        // Who chooses one of several gets a list of one.
+        // A single choice becomes a list of one value.
         None if kind == Some(ParameterType::MultipleSelection) => {
             value(node, "parameters.default", p).map(|one| Json::Array(vec![one]))
         }

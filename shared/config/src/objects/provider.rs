@@ -1,4 +1,4 @@
-//! Image, flavor, label, section and provider: what nodes are made of (L3.1).
+//! Images, flavors, labels, sections and providers (L3.1).
 
 use super::Span;
 use super::provider_words::{
@@ -12,17 +12,17 @@ use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// What one of the five stanzas says.
+/// One of the five kinds of provider objects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProviderObject {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// The span of the stanza.
     pub span: Span,
-    /// Where each of its attributes stands.
+    /// The spans of its attributes.
     pub spans: AttributeSpans,
-    /// Its attributes under their released names, checked for their type. `images`, `flavors`,
-    /// `labels` and `nodes` are lists of mappings with a `name`.
+    /// The attributes under their current names, with checked types. `images`, `flavors`, `labels`
+    /// and `nodes` are lists of mappings with a `name`.
     pub attributes: Map<String, Json>,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn provider(
     of_many(fields, OF_A_PROVIDER, span, p)
 }
 
-/// Reads a section or a provider: what it says of images, flavors and labels it says of all of them
+/// Reads a section or provider. Its defaults for images, flavors and labels apply to all of them
 /// (L3.2).
 fn of_many(
     fields: &mut Fields<'_>,
@@ -183,7 +183,7 @@ fn value(node: &Node, word: &Word, p: &mut Diagnostics) -> Option<Json> {
     None
 }
 
-/// Reads what a section or provider says of all its images, flavors or labels.
+/// Reads the defaults of a section or provider for its images, flavors or labels.
 fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -> Option<Json> {
     let mut fields = Fields::of(node, attribute, p)?;
     let is_of_one = |word: &&Word| NOT_BY_DEFAULT.contains(&word.name);
@@ -193,7 +193,7 @@ fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -
         if let Some(node) = fields.take(word.name) {
             let one = attribute.trim_end_matches("-defaults");
             let message = format!(
-                "extra keys not allowed: \"{}\" is no default, for each {one} says it of itself: move it to the {one}, or to its entry in \"{one}s\"",
+                "extra keys not allowed: \"{}\" can not have a default: set it in each {one}, or in its entry in \"{one}s\"",
                 word.name
             );
             p.syntax(node, &fields.path(word.name), message);
@@ -203,7 +203,7 @@ fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -
     Some(Json::Object(map))
 }
 
-/// Reads a mapping whose keys are known.
+/// Reads a mapping with known keys.
 fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Diagnostics) -> Json {
     let mut found = Map::new();
     let Some(mut fields) = Fields::of(node, attribute, p) else {
@@ -222,15 +222,15 @@ fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Diagnostics) -
     Json::Object(found)
 }
 
-/// Reads limits: counts by the names of what is counted.
+/// Reads limits: counts by resource name.
 fn limits(node: &Node, attribute: &str, p: &mut Diagnostics) -> Json {
     let mut found = Map::new();
     for (key, limit) in node.as_map().unwrap_or_default() {
         let Some(name) = super::read::text(key, attribute, p) else { continue };
         let path = format!("{attribute}.{name}");
-        // Amazon names its quotas by codes.
+        // Amazon identifies quotas by codes.
         if !LIMITS.contains(&name.as_str()) && !name.starts_with("L-") {
-            let message = format!("extra keys not allowed: \"{name}\" is not known here");
+            let message = format!("extra keys not allowed: \"{name}\" is not an attribute here");
             let diagnostic =
                 Diagnostic::new(DiagnosticKind::Syntax, key.start, key.end, message).about(&path);
             p.add(diagnostic.suggesting(&name, LIMITS));
@@ -254,7 +254,7 @@ fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Diagnosti
         let Some(mut fields) = Fields::of(member, attribute, p) else {
             continue;
         };
-        // Without a name it is read all the same, for its other mistakes.
+        // An entry without a name is still read, to find its other errors.
         let name = fields.required_name("name", p);
         let mut map = attributes(&mut fields, words, p);
         if let Some(name) = name {
@@ -266,7 +266,7 @@ fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Diagnosti
     Json::Array(list)
 }
 
-/// Takes the labels of a static node: a list, or in the released form the one `label`.
+/// Takes the labels of a static node: a list, or the single `label` of the older form.
 fn static_labels(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
     match f.one_of(&["labels", "label"], p) {
         Some(("label", node)) => super::read::text(node, "nodes.label", p).into_iter().collect(),

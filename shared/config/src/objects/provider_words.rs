@@ -1,5 +1,5 @@
-//! The attributes of image, flavor, label, section and provider, with their types and the names
-//! that older forms have for them.
+//! The attributes of images, flavors, labels, sections and providers, with their types and older
+//! names.
 
 /// The type of an attribute.
 #[derive(Debug, Clone, Copy)]
@@ -7,12 +7,12 @@ pub(super) enum Shape {
     Text,
     TextOrNull,
     Count,
-    /// The number of a port to connect to.
+    /// A port number.
     Port,
     Flag,
     Texts,
     Mapping,
-    /// Whether lower layers may change it.
+    /// A boolean, or whether lower layers may change it.
     Final,
     AtLeastOne,
     WordList(&'static [&'static str]),
@@ -38,21 +38,21 @@ pub(super) struct Part {
     pub(super) need: Need,
 }
 
-/// Whether a key must be there.
+/// Whether a key is required.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Need {
     Required,
     Optional,
 }
 
-/// One attribute.
+/// An attribute.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word {
-    /// As users write it.
+    /// The name in the configuration.
     pub(super) name: &'static str,
-    /// As it is kept.
+    /// The current name, under which it is stored.
     pub(super) canonical: &'static str,
-    /// What it may be.
+    /// Its type.
     pub(super) shape: Shape,
 }
 
@@ -72,7 +72,7 @@ const fn may_have(name: &'static str, shape: Shape) -> Part {
     Part { word: word(name, shape), need: Need::Optional }
 }
 
-/// What limits count, besides Amazon's codes.
+/// The resources that limits count, besides Amazon's quota codes.
 pub(super) const LIMITS: [&str; 5] = ["instances", "cores", "ram", "volumes", "volume-gb"];
 
 const FLEET: &[Part] = &[
@@ -183,8 +183,7 @@ pub(super) const LABEL: &[Word] = &[
     word("throughput", Shape::Count),
 ];
 
-/// What says something of one image, flavor or label, and nothing of all nodes of a section or
-/// provider.
+/// Attributes of one image, flavor or label that have no meaning for a section or provider.
 pub(super) const OF_ONE_ONLY: [&str; 9] = [
     "type",
     "image",
@@ -197,8 +196,8 @@ pub(super) const OF_ONE_ONLY: [&str; 9] = [
     "max-retain-count",
 ];
 
-/// What tells one image, flavor or label from others, or is of one only in a cloud: no section or
-/// provider has it for all of them by default.
+/// Attributes that distinguish images, flavors or labels, and thus have no default in a section or
+/// provider.
 pub(super) const NOT_BY_DEFAULT: [&str; 17] = [
     "description",
     "type",
@@ -219,14 +218,14 @@ pub(super) const NOT_BY_DEFAULT: [&str; 17] = [
     "nested-virtualization",
 ];
 
-/// What a section alone has.
+/// Attributes of sections only.
 pub(super) const OF_A_SECTION: &[Word] =
     &[word("parent", Shape::Text), word("abstract", Shape::Flag)];
 
-/// What a provider alone has.
+/// Attributes of providers only.
 pub(super) const OF_A_PROVIDER: &[Word] = &[word("section", Shape::Text)];
 
-/// What a section gives and a provider overrides or adds to (L3.9).
+/// Attributes of sections that providers override or extend (L3.9).
 pub(super) const OF_BOTH: &[Word] = &[
     word("connection", Shape::TextOrNull),
     word("region", Shape::Text),

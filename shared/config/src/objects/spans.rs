@@ -1,5 +1,5 @@
-//! Where a stanza names something else, so that a wrong name is pointed at and not only the stanza
-//! that it is in.
+//! The spans of a stanza's attributes, so that diagnostics point at a wrong name and not just at
+//! the stanza.
 
 use super::Span;
 use super::read::{Fields, members, untag};
@@ -7,24 +7,23 @@ use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Places of attributes (`parent`) and of members of their lists (`secrets.0`), by name.
+/// The spans of attributes (`parent`) and of members of their lists (`secrets.0`), by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AttributeSpans(Vec<(String, Span)>);
 
 impl AttributeSpans {
-    /// Returns whether none is known.
+    /// Returns whether there are no spans.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the place of an attribute.
+    /// Returns the span of an attribute; `None` if it is unknown.
     pub fn of(&self, attribute: &str) -> Option<Span> {
         self.0.iter().find(|(known, _)| known == attribute).map(|(_, span)| *span)
     }
 
-    /// Returns the place of a member of an attribute's list; of the attribute where that is not
-    /// known.
+    /// Returns the span of a member of an attribute's list, or else that of the attribute.
     pub fn of_member(&self, attribute: &str, member: &str) -> Option<Span> {
         let is_it = |known: &str| {
             known.strip_prefix(attribute).and_then(|rest| rest.strip_prefix('.')) == Some(member)
@@ -41,8 +40,8 @@ impl AttributeSpans {
         self.0.push((format!("{attribute}.{member}"), Span::of(node)));
     }
 
-    /// Adds an attribute and its members; of a member that is a mapping the value of the first key
-    /// that it has.
+    /// Adds an attribute and its members. For members that are mappings, uses the value of the
+    /// first of `keys` that is present.
     fn add_list(&mut self, attribute: &str, node: &Node, keys: &[&str]) {
         let (inner, _) = untag(node);
         self.add(attribute, inner);
@@ -52,8 +51,8 @@ impl AttributeSpans {
         }
     }
 
-    /// Adds members that follow `before` others in an attribute's list, and the attribute where it
-    /// has no place yet.
+    /// Adds members that follow `before` others in an attribute's list. Adds the attribute if it
+    /// has no span yet.
     fn add_more(&mut self, attribute: &str, before: usize, node: &Node, keys: &[&str]) {
         if self.of(attribute).is_none() {
             self.add(attribute, node);
@@ -64,17 +63,18 @@ impl AttributeSpans {
         }
     }
 
-    /// Forgets where members of lists with mistakes stand, by the words of the attributes that
-    /// these are about: what could not be read is not in its list, so numbers no longer say who is
-    /// meant. The lists' own places stay.
-    pub(super) fn forget_members(&mut self, told: &BTreeSet<String>) {
-        let any = |words: &[&str]| words.iter().any(|word| told.contains(*word));
+    /// Removes the spans of members of lists with errors.
+    ///
+    /// A member that could not be read is missing in its list, so the indexes no longer match. The
+    /// spans of the lists stay.
+    pub(super) fn forget_members(&mut self, attributes: &BTreeSet<String>) {
+        let any = |words: &[&str]| words.iter().any(|word| attributes.contains(*word));
         let is_told = |list: &str| match list {
             "required-projects" => any(&["required-projects", "repos"]),
             "secrets" => any(&["secrets", "auth"]),
             "label" | "alternatives" => any(&["nodeset", "nodes", "groups", "alternatives"]),
             "post-run" => any(&["post-run", "cleanup-run"]),
-            other => told.contains(other),
+            other => attributes.contains(other),
         };
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         self.0.retain(|(known, _)| match known.split_once('.') {
@@ -113,7 +113,7 @@ impl AttributeSpans {
     }
 }
 
-/// Lists of a job whose members name something, with the keys that a member may name it under.
+/// Lists of a job whose members name objects, with the keys for the name in a member.
 const LISTS_OF_A_JOB: [(&str, &[&str]); 11] = [
     ("secrets", &["secret", "name"]),
     ("required-projects", &["name"]),
@@ -128,7 +128,7 @@ const LISTS_OF_A_JOB: [(&str, &[&str]); 11] = [
     ("post-run", &["name"]),
 ];
 
-/// Returns the name under which a job's attribute is kept: some have older names.
+/// Returns the current name of a job's attribute.
 fn released(attribute: &str) -> &str {
     match attribute {
         "repos" => "required-projects",
@@ -139,8 +139,7 @@ fn released(attribute: &str) -> &str {
     }
 }
 
-/// Returns where each attribute of a job stands, and where it names others; `fields` still holds
-/// its attributes.
+/// Returns the spans of a job's attributes. `fields` still contains them all.
 pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     for (attribute, _, node) in fields.entries() {
@@ -153,7 +152,7 @@ pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
             spans.add_nodeset(node);
         }
     }
-    // Playbooks that clean up are kept behind the others that run after.
+    // Cleanup playbooks are stored after the other post-run playbooks.
     if let Some(node) = fields.peek("cleanup-run") {
         let before = fields.peek("post-run").map_or(0, |own| members(own).len());
         spans.add_more("post-run", before, node, &["name"]);
@@ -169,7 +168,7 @@ pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns where a nodeset names labels and others.
+/// Returns the spans of a nodeset's labels and alternatives.
 pub(super) fn of_nodeset(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     if let Some(nodes) = fields.peek("nodes") {
@@ -179,7 +178,7 @@ pub(super) fn of_nodeset(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns where a project or template names others.
+/// Returns the spans of a project's or template's attributes.
 pub(super) fn of_project(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     if let Some(name) = fields.peek("name") {
@@ -194,14 +193,14 @@ pub(super) fn of_project(fields: &Fields<'_>) -> AttributeSpans {
             "description" | "branches" | "vars" | "merge-mode" | "default-branch" | "queue" => {
                 spans.add(name, node)
             }
-            // Of a pipeline the name is what may be wrong.
+            // For a pipeline, the span is that of its name.
             _ => spans.add(name, key),
         }
     }
     spans
 }
 
-/// Returns where a secret's attributes stand, and what it asks for in a token.
+/// Returns the spans of a secret's attributes, including those of its token.
 pub(super) fn of_secret(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     fields.entries().for_each(|(name, _, node)| spans.add(name, node));
@@ -213,12 +212,12 @@ pub(super) fn of_secret(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns where each attribute of a provider's object stands, and each named member of its lists
-/// (`labels.small`) with what it names itself (`labels.small.flavor`).
+/// Returns the spans of a provider object's attributes, and of the named members of its lists
+/// (`labels.small`) with their attributes (`labels.small.flavor`).
 pub(super) fn of_provider_object(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     for (name, _, node) in fields.entries() {
-        // The older word for the list; of a label it is one image's name.
+        // `image` is an older name of the list; in a label it is the name of one image.
         let list = if name == "image" && node.as_text().is_none() { "images" } else { name };
         spans.add(list, node);
         if matches!(list, "labels" | "images" | "flavors") {

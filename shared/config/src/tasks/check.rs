@@ -1,15 +1,14 @@
-//! What tasks name: other tasks, stages, groups and roles; and that nothing waits for itself (G2).
+//! Checks the names that tasks use: tasks, stages, groups and roles. Also finds dependency cycles
+//! (G2).
 
 use super::{Name, Roles, STAGES, Task, TaskKind};
 use crate::error::{Diagnostic, DiagnosticKind, SuggestionBudget};
 use crate::objects::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns what is wrong with the names of a graph of tasks: ids that are there twice, names that
-/// nothing bears, circles.
+/// Returns the diagnostics of a graph of tasks: duplicate ids, undefined names, dependency cycles.
 ///
-/// `roles` are those that nodes have, where that is known: a role that no node has is a mistake
-/// then.
+/// `roles` are the roles that nodes have, if known: other roles are an error then.
 pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Diagnostic> {
     let mut by_id: BTreeMap<&str, &Task> = BTreeMap::new();
     let mut found = Vec::new();
@@ -55,7 +54,7 @@ pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Diagnostic
             );
         }
         if let (Roles::Named(list), Some(roles)) = (&task.roles, roles) {
-            // A role's own name may be that of a group, which stands for its nodes.
+            // A role's name may also be that of a group with its nodes.
             let is_group =
                 |name: &str| by_id.get(name).is_some_and(|task| task.kind == TaskKind::Group);
             let stands = |name: &str| {
@@ -71,7 +70,8 @@ pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Diagnostic
     found
 }
 
-/// Returns the first circle of tasks, each name in the order in which one waits for the next.
+/// Returns the error for the first dependency cycle, naming its tasks in dependency order; `None`
+/// if there is none.
 fn circle(tasks: &[Task]) -> Option<Diagnostic> {
     let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for task in tasks {
@@ -83,8 +83,8 @@ fn circle(tasks: &[Task]) -> Option<Diagnostic> {
             waits.entry(&name.text).or_default().insert(&task.id);
         }
     }
-    // What waits for nothing is taken out, and then what waited for it alone: the rest waits for
-    // itself, or for what does.
+    // Repeatedly remove tasks without dependencies. The remaining tasks are in a cycle or depend on
+    // one.
     let mut behind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut open: BTreeMap<&str, usize> = BTreeMap::new();
     for (id, on) in &waits {
@@ -110,7 +110,7 @@ fn circle(tasks: &[Task]) -> Option<Diagnostic> {
         if let Some(first) = way.iter().position(|one| one == next) {
             let names: Vec<&str> = way.iter().skip(first).copied().chain([*next]).collect();
             let task = tasks.iter().find(|task| task.id == *next)?;
-            let message = format!("Tasks wait for each other in a circle: {}", names.join(" → "));
+            let message = format!("Dependency cycle between tasks: {}", names.join(" → "));
             return Some(diagnostic(
                 task,
                 DiagnosticKind::Conflict,

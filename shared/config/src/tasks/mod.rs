@@ -1,8 +1,7 @@
-//! Deployment tasks: what a `tasks.yaml` says of stages, groups and what runs on nodes (G1), with
-//! the place of every mistake.
+//! Deployment tasks: stages, groups and tasks of a `tasks.yaml` (G1), with diagnostics.
 //!
-//! [`parse`] reads one file, [`check`] follows names across all files of a graph. What is done with
-//! the graph is not decided here.
+//! [`parse`] reads one file, and [`check`] checks names across all files of a graph. This module
+//! does not run tasks.
 
 mod check;
 
@@ -15,44 +14,44 @@ use crate::yaml::{self, Node, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// Stages that are there without being defined, in the order in which they come (G1.2).
+/// The built-in stages, in order (G1.2).
 pub const STAGES: [&str; 3] = ["pre_deployment", "deployment", "post_deployment"];
 
-/// One task, stage or group.
+/// A task, stage or group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Its name, which others require it by.
+    /// Its name, which other tasks refer to.
     pub id: String,
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
     /// What it does.
     pub kind: TaskKind,
-    /// The roles of the nodes it runs on; for a group the roles whose nodes it deploys.
+    /// The roles of the nodes it runs on; for a group, the roles of the nodes it deploys.
     pub roles: Roles,
     /// The stage it belongs to.
     pub stage: Option<String>,
-    /// What comes before it.
+    /// Tasks that run before it.
     pub requires: Vec<Name>,
-    /// What comes after it.
+    /// Tasks that run after it.
     pub required_for: Vec<Name>,
-    /// Tasks of a group, the second way to say it (G1.3).
+    /// The tasks of a group, as an alternative form (G1.3).
     pub tasks: Vec<Name>,
-    /// How nodes follow each other.
+    /// The order in which nodes are processed.
     pub strategy: Option<Strategy>,
-    /// When it is part of the graph at all (G5).
+    /// The condition under which it is part of the graph (G5).
     pub condition: Option<String>,
-    /// Seconds it may take.
+    /// Its timeout in seconds.
     pub timeout_seconds: Option<u64>,
-    /// Its parameters as they were written.
+    /// Its parameters as written.
     pub parameters: Map<String, Json>,
 }
 
-/// A name with the place where it stands.
+/// A name with its span.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name {
     /// The name.
     pub text: String,
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
 }
 
@@ -60,15 +59,15 @@ pub struct Name {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskKind {
-    /// Nothing: others come before or after it.
+    /// Nothing: other tasks run before or after it.
     Stage,
-    /// Nothing: it holds what runs on the nodes of some roles.
+    /// Nothing: it contains the tasks for nodes of some roles.
     Group,
     /// Applies a manifest.
     Puppet,
     /// Runs a command.
     Shell,
-    /// Puts a file on nodes.
+    /// Uploads a file to nodes.
     UploadFile,
     /// Copies a directory to nodes.
     Rsync,
@@ -78,20 +77,20 @@ pub enum TaskKind {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Roles {
-    /// Nothing is said: a stage, or a group of the role of its own name.
+    /// Unset: for a stage, or for a group with the role of its own name.
     #[default]
     Unsaid,
     /// Every node.
     All,
-    /// The nodes of these.
+    /// The nodes with these roles.
     Named(Vec<Name>),
 }
 
-/// How the nodes of a group follow each other (G3).
+/// The order in which the nodes of a group are processed (G3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// At once, or so many at a time.
+    /// In parallel, optionally with a maximum number at a time.
     Parallel(Option<u32>),
     /// One after the other.
     OneByOne,
@@ -107,7 +106,7 @@ const KINDS: [(&str, TaskKind); 6] = [
 ];
 
 impl TaskKind {
-    /// Returns the parameters that it has, and which of them must be there.
+    /// Returns its parameters, and which of them are required.
     fn parameters(self) -> &'static [(&'static str, Need)] {
         match self {
             Self::Stage => &[],
@@ -127,17 +126,17 @@ impl TaskKind {
     }
 }
 
-/// What a parameter must be.
+/// The requirement for a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Text,
-    /// A text without blanks: what is passed on is taken for one path.
+    /// A path without blanks, since it is passed on as one argument.
     Path,
     Strategy,
 }
 
-/// Parses a file of tasks: a list, or one task alone. Mistakes are part of the result, all at once;
-/// a task with one is left out.
+/// Parses a file of tasks: a list, or a single task. Returns all errors at once; tasks with errors
+/// are left out.
 pub fn parse(text: &str) -> (Vec<Task>, Vec<Diagnostic>) {
     let root = match yaml::compose(text) {
         Ok(root) => root,
@@ -206,7 +205,7 @@ fn task(node: &Node, p: &mut Diagnostics) -> Option<Task> {
             given = map;
         }
     }
-    // E3: the founding document writes it both ways.
+    // E3: both names are in use.
     if let Some(manifest) = given.remove("puppet_manifests") {
         given.entry("puppet_manifest").or_insert(manifest);
     }
@@ -259,11 +258,7 @@ fn strategy(node: &Node, p: &mut Diagnostics) -> Option<Strategy> {
     let amount = f.count("amount", 1, p);
     f.finish(p);
     if kind == Some(false) && amount.is_some() {
-        p.syntax(
-            node,
-            "strategy.amount",
-            "\"amount\" is for \"parallel\": one by one is one at a time",
-        );
+        p.syntax(node, "strategy.amount", "\"amount\" is only allowed with \"parallel\"");
     }
     kind.map(|parallel| if parallel { Strategy::Parallel(amount) } else { Strategy::OneByOne })
 }
@@ -271,7 +266,7 @@ fn strategy(node: &Node, p: &mut Diagnostics) -> Option<Strategy> {
 fn parameter(word: &str, node: &Node, need: Need, p: &mut Diagnostics) {
     let attribute = format!("parameters.{word}");
     let text = match &node.value {
-        // What is written as a number is a text here: permissions, a command that is one.
+        // Numbers are read as text here, such as permissions.
         Value::Int(_) if need == Need::Text => return,
         _ => text(node, &attribute, p),
     };
@@ -279,6 +274,6 @@ fn parameter(word: &str, node: &Node, need: Need, p: &mut Diagnostics) {
         && let Some(text) = text
         && text.contains(char::is_whitespace)
     {
-        p.syntax(node, &attribute, format!("\"{text}\" is no path: it has a blank"));
+        p.syntax(node, &attribute, format!("\"{text}\" is not a valid path: it contains a blank"));
     }
 }

@@ -1,7 +1,6 @@
-//! Who may see and do what: access of a tenant or of the whole API, rules on a token's claims, and
-//! roles.
+//! Access control: access to a tenant or the whole API, rules about a token's claims, and roles.
 //!
-//! The words only; what a token is allowed is decided where requests come in.
+//! This only parses the configuration. Requests are authorized elsewhere.
 
 use crate::objects::read::{Diagnostics, Fields, members, texts};
 use crate::yaml::{Node, Value};
@@ -9,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 
-/// Who may see and do what in a tenant, or everywhere (`api-root`).
+/// Who may read and change a tenant, or everything (`api-root`).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Access {
-    /// Rules of which one must hold to see anything.
+    /// Rules, one of which must match for read access.
     pub access_rules: Vec<String>,
-    /// Rules of which one must hold to do anything.
+    /// Rules, one of which must match for administrative access.
     pub admin_rules: Vec<String>,
-    /// Whether those without a token may see it although there are rules.
+    /// Whether requests without a token have read access although there are rules.
     pub anonymous_read_access: Option<bool>,
-    /// Rules by name with the roles of everybody for whom they hold.
+    /// The roles granted by each rule, by the rule's name.
     pub role_mappings: BTreeMap<String, Vec<String>>,
-    /// The realm that tokens come from, when not the default one.
+    /// The authentication realm of tokens, if not the default one.
     pub authentication_realm: Option<String>,
 }
 
 impl Access {
-    /// Returns every rule that it names, with the attribute that does.
+    /// Returns the rules it names, each with its attribute.
     pub(super) fn rules(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let lists = [("access-rules", &self.access_rules), ("admin-rules", &self.admin_rules)];
         let mapped = self.role_mappings.keys().map(|name| ("role-mappings", name.as_str()));
@@ -36,14 +35,13 @@ impl Access {
             .chain(mapped)
     }
 
-    /// Returns every role that it names.
+    /// Returns the roles it names.
     pub(super) fn roles(&self) -> impl Iterator<Item = &str> {
         self.role_mappings.values().flatten().map(String::as_str)
     }
 }
 
-/// Roles that there are without anybody defining them: one with every permission, and one that may
-/// see.
+/// The built-in roles: one with every permission, and one with read access.
 pub(super) const BUILT_IN_ROLES: [&str; 2] = ["admin", "read"];
 
 /// An `authorization-rule` (older: `admin-rule`).
@@ -51,7 +49,7 @@ pub(super) const BUILT_IN_ROLES: [&str; 2] = ["admin", "read"];
 pub struct AuthorizationRule {
     /// Its name.
     pub name: String,
-    /// Claims with their values: of the list one mapping must hold, of a mapping every claim.
+    /// Claims with their values. One mapping of the list must match, with all its claims.
     pub conditions: Vec<Map<String, Json>>,
 }
 
@@ -60,27 +58,27 @@ pub struct AuthorizationRule {
 pub struct AuthorizationRole {
     /// Its name.
     pub name: String,
-    /// What it allows; what is missing is not allowed.
+    /// The permissions it grants; missing ones are denied.
     pub permissions: BTreeMap<Permission, Grant>,
 }
 
-/// What a role may allow.
+/// The permissions of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Permission {
-    /// To see.
+    /// To read.
     Read,
     /// To move a change to the head of its queue.
     Promote,
-    /// To pause a tenant.
+    /// To change a tenant's state.
     SetTenantState,
-    /// To ask for an image to be built.
+    /// To request an image build.
     BuildImage,
-    /// To ask for an image to be uploaded.
+    /// To request an image upload.
     UploadImage,
-    /// To say of an upload whether it is good.
+    /// To validate an image upload.
     ValidateImageUpload,
-    /// To delete what an image build made.
+    /// To delete the artifacts of an image build.
     DeleteImageBuildArtifact,
     /// To delete an upload.
     DeleteImageUpload,
@@ -90,14 +88,14 @@ pub enum Permission {
     ModifyNodesetRequest,
     /// To hold nodes of failed builds.
     Autohold,
-    /// To take a change out.
+    /// To dequeue a change.
     Dequeue,
-    /// To put a change in.
+    /// To enqueue a change.
     Enqueue,
 }
 
 impl Permission {
-    /// Every permission with its word.
+    /// Every permission with its keyword.
     pub const WORDS: [(&'static str, Self); 13] = [
         ("read", Self::Read),
         ("promote", Self::Promote),
@@ -114,28 +112,28 @@ impl Permission {
         ("enqueue", Self::Enqueue),
     ];
 
-    /// Returns whether it may be bound to projects and refs.
+    /// Returns whether it may be limited to projects and refs.
     fn takes_conditions(self) -> bool {
         matches!(self, Self::Dequeue | Self::Enqueue)
     }
 }
 
-/// How far a permission goes.
+/// The extent of a permission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grant {
     /// Everywhere, or (`false`) nowhere.
     Always(bool),
-    /// Where the project and the ref fit; what is not given fits.
+    /// For matching projects and refs; an omitted condition always matches.
     Where {
-        /// An expression for the project's name.
+        /// A regular expression for the project's name.
         project: Option<String>,
-        /// An expression for the ref.
+        /// A regular expression for the ref.
         r#ref: Option<String>,
     },
 }
 
-/// Takes what a tenant and the API's root both may say.
+/// Takes the attributes that tenants and `api-root` share.
 pub(super) fn access(f: &mut Fields<'_>, p: &mut Diagnostics) -> Access {
     Access {
         access_rules: f.texts("access-rules", p).unwrap_or_default(),
@@ -182,10 +180,9 @@ pub(super) fn role(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRole
     f.finish(p);
     let name = name?;
     if let Some(node) = name_node.filter(|_| BUILT_IN_ROLES.contains(&name.as_str())) {
-        // Whoever reads `role-mappings` relies on what they allow.
-        let message = format!(
-            "the role \"{name}\" is there anyway and cannot be defined: give this one another name"
-        );
+        // `role-mappings` relies on the permissions of the built-in roles.
+        let message =
+            format!("the role \"{name}\" is built in and can not be redefined; use another name");
         p.syntax(node, "name", message);
         return None;
     }

@@ -1,21 +1,21 @@
-//! Which branches of a project configuration is read from, and which only propose some (Z2.2).
+//! Decides which branches of a project are loaded, and which only accept proposed configuration
+//! (Z2.2).
 //!
-//! One answer for whoever asks: the reader of repositories, the layout of what was read, and the
-//! overlay of what is proposed.
+//! The repository reader, the layout and the overlay all use these rules.
 
 use super::{TenantConfig, TenantProject};
 use crate::Pattern;
 
-/// What is known of a branch; `None` where that is not known, which leaves nothing out.
+/// The facts about a branch. An unknown fact (`None`) excludes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BranchFacts<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Whether its forge calls it the default.
+    /// Whether it is the default branch at the forge.
     pub is_default: Option<bool>,
-    /// Whether its forge guards it.
+    /// Whether it is protected at the forge.
     pub is_protected: Option<bool>,
-    /// Whether its forge takes nothing for it any more.
+    /// Whether it is locked at the forge.
     pub is_locked: Option<bool>,
 }
 
@@ -27,8 +27,8 @@ impl<'a> BranchFacts<'a> {
 }
 
 impl TenantConfig {
-    /// Returns whether a branch of a project is read for configuration: the one that `load-branch`
-    /// names; else of a config project the default one, of others each that is not left out.
+    /// Returns whether configuration is loaded from a branch: only `load-branch` if set, the
+    /// default branch of a config project, and every branch of other projects that is not excluded.
     pub fn reads_branch(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         if let Some(only) = &project.load_branch {
             return branch.name == only;
@@ -36,44 +36,44 @@ impl TenantConfig {
         if project.trust.is_trusted() && branch.is_default == Some(false) {
             return false;
         }
-        self.takes_in(project, branch) && !project.is_always_dynamic(branch.name)
+        self.is_included(project, branch) && !project.is_always_dynamic(branch.name)
     }
 
-    /// Returns whether a branch of a project is one of the tenant's at all: jobs run for it,
-    /// whether or not configuration is read from it.
+    /// Returns whether a branch belongs to the tenant: jobs run for it, whether or not
+    /// configuration is loaded from it.
     pub fn counts_branch(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
-        self.takes_in(project, branch) && !project.is_always_dynamic(branch.name)
+        self.is_included(project, branch) && !project.is_always_dynamic(branch.name)
     }
 
-    /// Returns whether configuration that is proposed for a branch counts: also where only changes
-    /// bring it in.
+    /// Returns whether configuration proposed for a branch takes effect, which includes
+    /// always-dynamic branches.
     pub fn takes_proposals(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         let is_dynamic = project.load_branch.is_none() && project.is_always_dynamic(branch.name);
-        self.reads_branch(project, branch) || is_dynamic && self.lets_in(project, branch)
+        self.reads_branch(project, branch) || is_dynamic && self.allows_protection(project, branch)
     }
 
-    /// Returns whether the branches of a project are left out that its forge does not guard.
+    /// Returns whether unprotected branches of a project are excluded.
     pub fn leaves_out_unprotected(&self, project: &TenantProject) -> bool {
         project.exclude_unprotected_branches.unwrap_or(self.exclude_unprotected_branches)
     }
 
-    /// Returns whether the branches of a project are left out that its forge takes nothing for.
+    /// Returns whether locked branches of a project are excluded.
     pub fn leaves_out_locked(&self, project: &TenantProject) -> bool {
         project.exclude_locked_branches.unwrap_or(self.exclude_locked_branches)
     }
 
-    fn takes_in(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
-        // What is to be included says it all: nothing of it is excluded again.
+    fn is_included(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
+        // `include-branches` decides by itself: `exclude-branches` is ignored then.
         let is_named = match (&project.include_branches, &project.exclude_branches) {
             (Some(included), _) => matches_whole(included, branch.name),
             (None, Some(excluded)) => !matches_whole(excluded, branch.name),
             (None, None) => true,
         };
-        is_named && self.lets_in(project, branch)
+        is_named && self.allows_protection(project, branch)
     }
 
-    /// Returns whether a branch may be the tenant's by how its forge guards it.
-    fn lets_in(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
+    /// Returns whether the forge's protection and locks allow a branch.
+    fn allows_protection(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         let is_open = branch.is_protected == Some(false) && self.leaves_out_unprotected(project);
         let is_locked = branch.is_locked == Some(true) && self.leaves_out_locked(project);
         !is_open && !is_locked
@@ -81,10 +81,11 @@ impl TenantConfig {
 }
 
 impl TenantProject {
-    /// Returns whether configuration of a branch counts only for changes of it
-    /// (`always-dynamic-branches`). As in Zuul such a branch is among those that are excluded:
-    /// `include-branches` has it read all the same, and what else it or `exclude-branches` says of
-    /// the branch makes no difference.
+    /// Returns whether the configuration of a branch only applies to changes to it
+    /// (`always-dynamic-branches`).
+    ///
+    /// As in Zuul, such a branch counts as excluded unless `include-branches` names it.
+    /// `exclude-branches` makes no difference then.
     pub fn is_always_dynamic(&self, branch: &str) -> bool {
         let names = |list: &Option<Vec<Pattern>>| {
             list.as_ref().is_some_and(|list| matches_whole(list, branch))
@@ -102,10 +103,10 @@ mod tests {
     use super::*;
     use crate::{Connections, Driver, parse_main};
 
-    /// Z2.2: each attribute of a project, against branches of every sort: what is read, and what
-    /// may be proposed.
+    /// Z2.2: for each attribute of a project and kinds of branches: which are loaded, and which
+    /// accept proposals.
     #[test]
-    fn each_attribute_says_which_branches_are_read_and_which_may_propose() {
+    fn each_attribute_decides_which_branches_are_loaded_and_accept_proposals() {
         let facts = |name| BranchFacts::named(name);
         let default =
             |is_default, name| BranchFacts { is_default: Some(is_default), ..facts(name) };
@@ -113,8 +114,8 @@ mod tests {
         let guarded = |name| BranchFacts { is_protected: Some(true), ..facts(name) };
         let locked = |name| BranchFacts { is_locked: Some(true), ..facts(name) };
         let dynamic = "always-dynamic-branches: feature/.*";
-        // The tenant's words, the list, the project's words, the branch; whether it is read, and
-        // whether it may propose.
+        // The tenant's attributes, the list, the project's attributes, the branch; whether it is
+        // loaded, and whether it accepts proposals.
         let rows = [
             ("", "untrusted", "", facts("x"), (true, true)),
             ("", "untrusted", "", default(false, "x"), (true, true)),

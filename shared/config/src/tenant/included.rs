@@ -1,10 +1,10 @@
-//! Files that tenants include (Z2.5): they lie beside the main configuration, are trusted, and are
-//! together one config project, `system/included`, with a key pair of its own.
+//! Files that tenants include (Z2.5). They are stored next to the main configuration, are trusted,
+//! and form one config project, `system/included`, with its own key pair.
 //!
-//! No forge knows that project, and no repository may have its name: its files are stored with the
-//! main configuration. What lies beside that in `playbooks/` and `roles/` is a commit of its own
-//! ([`TenantConfig::beside`]). The files are no part of it: a job without `run` looks for its
-//! playbook at a repository's root too, and `base.yaml`, which defines the job `base`, is none.
+//! The project exists at no forge, and no repository may have its name. `playbooks/` and `roles/`
+//! next to the main configuration form a commit of it ([`TenantConfig::included_content`]). The
+//! included files are not part of that commit: a job without `run` also searches its playbook at
+//! the root, and `base.yaml`, which defines the job `base`, is no playbook.
 
 use super::{SYSTEM, TenantConfig, span_of_text};
 use crate::ConfigError;
@@ -18,23 +18,23 @@ use sluice_model::git::BranchKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The short name of the project that included files are together.
+/// The short name of the project of included files.
 const INCLUDED: &str = "included";
 /// The branch of that project.
 const BRANCH: &str = "main";
 
-/// Returns the canonical name of the project that included files are together, in every tenant.
+/// Returns the canonical name of the project of included files, the same in every tenant.
 pub fn included_project() -> ProjectName {
     ProjectName::new(SYSTEM, INCLUDED)
 }
 
-/// Returns the one branch that that project has.
+/// Returns the only branch of the project of included files.
 pub fn included_branch() -> BranchKey {
     BranchKey { project: included_project(), branch: BRANCH.into() }
 }
 
 impl TenantConfig {
-    /// Returns where an included file comes from.
+    /// Returns the source of an included file; `None` if the tenant includes none.
     pub fn included_source(&self, path: &str) -> Option<Source> {
         self.included.as_ref().map(|included| Source {
             connection: included.connection.clone(),
@@ -45,10 +45,11 @@ impl TenantConfig {
         })
     }
 
-    /// Returns the files that the tenant includes, in its order, each as `parse` makes it. `stored`
-    /// are the files that lie beside the main configuration, by the names they are included by.
-    /// What is missing there is a mistake of the main configuration, at the place where it names
-    /// the file: `path` and `main` are its own name and text.
+    /// Returns the files that the tenant includes, in order, parsed by `parse`.
+    ///
+    /// `stored` are the files next to the main configuration by name. A missing file is an error at
+    /// the place in the main configuration that includes it; `path` and `main` are its name and
+    /// text.
     pub fn included_fragments(
         &self,
         (path, main): (&str, &str),
@@ -64,15 +65,16 @@ impl TenantConfig {
                 _ => missing.push(self.missing(name, main)),
             }
         }
-        let told = self.included_source(path).filter(|_| !missing.is_empty());
-        fragments.extend(told.map(|source| Arc::new(Fragment::telling(source, missing))));
+        let reported = self.included_source(path).filter(|_| !missing.is_empty());
+        fragments
+            .extend(reported.map(|source| Arc::new(Fragment::diagnostics_only(source, missing))));
         fragments
     }
 
-    /// Returns what is told of a file that is not there.
+    /// Returns the error for a missing file.
     fn missing(&self, name: &str, main: &str) -> Diagnostic {
         let message = format!(
-            "The tenant includes \"{name}\", and there is no such file beside the main configuration: put it there and store both with `sluice tenant load`"
+            "The tenant includes \"{name}\", but there is no such file next to the main configuration: add it and run `sluice tenant load`"
         );
         let start = Span { start: Mark(1, 1), end: Mark(1, 1) };
         let stanza =
@@ -89,10 +91,12 @@ impl TenantConfig {
     }
 }
 
-/// Returns the objects that nodes are made of which have a name that an earlier file gave another
-/// one of their kind. Every tenant knows them by the one project that all these files are (L3.4),
-/// so that two would be taken for one although no tenant includes both files. `files` are all that
-/// lie beside a main configuration, in any order, each once.
+/// Returns an error for each provider object in included files whose name another file uses for the
+/// same kind.
+///
+/// All tenants know these objects by the one project of all included files (L3.4), so two objects
+/// would be confused even if no tenant includes both files. `files` are all included files, in any
+/// order.
 pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
     let mut known: BTreeMap<(&str, &str), &str> = BTreeMap::new();
     let mut found = Vec::new();
@@ -110,7 +114,7 @@ pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
             let first = *known.entry((kind, object.name.as_str())).or_insert(path);
             if first != path {
                 let message = format!(
-                    "The {kind} \"{}\" is also defined in {first}: files beside one main configuration are one project to all tenants, so give it another name",
+                    "The {kind} \"{}\" is also defined in {first}: included files form one project for all tenants, so give it another name",
                     object.name
                 );
                 let diagnostic = Diagnostic::new(
@@ -130,8 +134,7 @@ pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
     found
 }
 
-/// Returns the stanza of a tenant; the founding documents also write its attributes beside the bare
-/// word.
+/// Returns the stanza of a tenant. Its attributes may also be next to the bare keyword.
 fn stanza_of<'n>(root: &'n Node, name: &str) -> Option<&'n Node> {
     root.as_list()?.iter().find(|member| {
         let body = member.get("tenant");
@@ -140,15 +143,14 @@ fn stanza_of<'n>(root: &'n Node, name: &str) -> Option<&'n Node> {
     })
 }
 
-/// Takes the names of the files that a tenant includes: paths from where the main configuration
-/// lies, and none out of there.
+/// Takes the names of the included files: paths relative to the main configuration, without `..`.
 pub(super) fn files(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for member in f.take("include").map(members).unwrap_or_default() {
         let Some(path) = text(member, "include", p) else { continue };
         if path.split('/').any(|part| matches!(part, "" | "..")) {
             let message = format!(
-                "\"{path}\" does not lie beside the main configuration: include it by its path from there, without \"..\""
+                "\"{path}\" is not next to the main configuration: include it by its path from there, without \"..\""
             );
             p.syntax(member, "include", message);
         } else if found.contains(&path) {
@@ -194,9 +196,8 @@ mod tests {
         Layout::build(LayoutSources { tenant, connections, branches, fragments })
     }
 
-    /// Z2.1, Z2.5: a file belongs to every tenant that includes it, as part of one config project;
-    /// files count in the order in which they are included, and a mistake is told in its file and
-    /// line.
+    /// Z2.1, Z2.5: a file belongs to every tenant that includes it, as part of one config project.
+    /// Files apply in the order of inclusion, and an error is reported in its file and line.
     #[test]
     fn included_files_belong_to_every_tenant_that_names_them() {
         let (tenants, errors) = tenants(MAIN);
@@ -205,8 +206,8 @@ mod tests {
         let own = "- job: {name: base, timeout: 60}\n- job: {name: own, nodeset: nowhere}\n";
         let files = [("global.yaml", global), ("sub/one.yaml", own)];
         let one = layout(&tenants[0], &files);
-        let told: Vec<String> = one.errors().iter().map(ToString::to_string).collect();
-        assert!(told.len() == 1 && told[0].starts_with("sub/one.yaml:2: "), "{told:?}");
+        let reported: Vec<String> = one.errors().iter().map(ToString::to_string).collect();
+        assert!(reported.len() == 1 && reported[0].starts_with("sub/one.yaml:2: "), "{reported:?}");
         assert_eq!(one.job_names().collect::<Vec<_>>(), ["base", "own"]);
         assert_eq!(one.pipelines().len(), 1, "they are trusted with pipelines and base jobs");
         let order: Vec<&str> =
@@ -217,10 +218,10 @@ mod tests {
         assert!(two.fragments().iter().all(|file| file.source.project == included_project()));
     }
 
-    /// Z2.5: a file that is not there is a mistake of the main configuration, told where that names
-    /// it; the others count, and so it stays in a layout that is stored.
+    /// Z2.5: a missing file is an error in the main configuration where it is included. The others
+    /// take effect, also in a stored layout.
     #[test]
-    fn a_missing_file_is_told_where_it_is_included() {
+    fn a_missing_file_is_reported_where_it_is_included() {
         let (tenants, _) = tenants(MAIN);
         let found = layout(&tenants[0], &[("global.yaml", "- job: {name: base, parent: null}\n")]);
         for layout in [&found, &Layout::from_bytes(&found.to_bytes()).unwrap()] {
@@ -230,42 +231,46 @@ mod tests {
                 error
                     .diagnostic
                     .message
-                    .starts_with("The tenant includes \"sub/one.yaml\", and there is no such file")
+                    .starts_with("The tenant includes \"sub/one.yaml\", but there is no such file")
             );
             assert_eq!(error.diagnostic.stanza, "tenant one");
             assert_eq!(layout.job_names().collect::<Vec<_>>(), ["base"]);
         }
         let two = layout(&tenants[1], &[]);
         assert_eq!(two.errors()[0].diagnostic.start, Mark(9, 12));
-        let mended = layout(&tenants[1], &[("global.yaml", "")]);
-        assert!(mended.errors().is_empty() && mended.id() != two.id(), "{:?}", mended.errors());
+        let fixed = layout(&tenants[1], &[("global.yaml", "")]);
+        assert!(fixed.errors().is_empty() && fixed.id() != two.id(), "{:?}", fixed.errors());
     }
 
-    /// Z2.5: what lies beside the files is part of the layout: another commit makes another layout,
-    /// and one that is stored has it.
+    /// Z2.5: the content next to the files is part of the layout, also when it is stored.
     #[test]
-    fn what_lies_beside_the_files_is_part_of_the_layout() {
+    fn content_next_to_the_included_files_is_part_of_the_layout() {
         let (tenants, _) = tenants(MAIN);
         let files = [("global.yaml", "")];
         let with = |digit: &str| {
             let commit = Commit { id: Oid(digit.repeat(40)), tree: Oid("f".repeat(40)) };
             let packs = vec!["git/system%2Fincluded/pack".to_owned()];
             let state = BranchState::untouched(included_branch(), commit, packs);
-            layout(&TenantConfig { beside: Some(state), ..tenants[1].clone() }, &files)
+            layout(&TenantConfig { included_content: Some(state), ..tenants[1].clone() }, &files)
         };
         let (without, one, other) = (layout(&tenants[1], &files), with("1"), with("2"));
         assert!(without.id() != one.id() && one.id() != other.id());
         assert_eq!(with("1").id(), one.id());
-        assert!(other.changes_since(&one).main_config_changed && !with("1").changes_since(&one).main_config_changed);
+        assert!(
+            other.changes_since(&one).main_config_changed
+                && !with("1").changes_since(&one).main_config_changed
+        );
         let opened = Layout::from_bytes(&one.to_bytes()).unwrap();
-        assert_eq!(opened.tenant().beside, one.tenant().beside);
-        assert!(Layout::from_bytes(&without.to_bytes()).unwrap().tenant().beside.is_none());
+        assert_eq!(opened.tenant().included_content, one.tenant().included_content);
+        assert!(
+            Layout::from_bytes(&without.to_bytes()).unwrap().tenant().included_content.is_none()
+        );
     }
 
-    /// L3.4, Z2.5: files of two tenants are one project all the same, so that what nodes are made
-    /// of has one name in all of them.
+    /// L3.4, Z2.5: included files of two tenants are one project, so provider objects have unique
+    /// names across them.
     #[test]
-    fn no_two_files_give_one_name_to_what_nodes_are_made_of() {
+    fn provider_objects_have_unique_names_across_included_files() {
         let (tenants, _) = tenants(MAIN);
         let file = |path: &str, text: &str| {
             let source = tenants[0].included_source(path).unwrap();
@@ -288,8 +293,8 @@ mod tests {
         );
     }
 
-    /// Z2.5, Z5.2: no repository passes for the files that tenants include: neither by its
-    /// canonical name, by which commits are told apart, nor by its connection's, by which keys are.
+    /// Z2.5, Z5.2: no repository can pass for the included files, neither by its canonical name,
+    /// which identifies commits, nor by connection and name, which identify keys.
     #[test]
     fn no_repository_has_the_name_of_the_included_files() {
         let connections = Connections::new()
@@ -308,25 +313,25 @@ mod tests {
                     "- tenant: {{name: one, source: {{{connection}: {{{list}: [{name}]}}}}}}\n"
                 );
                 let (config, errors) = parse_main("main.yaml", &main, &connections);
-                let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                let reported: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 assert_eq!(
-                    (told.len() == 1, config.tenants[0].projects.is_empty()),
+                    (reported.len() == 1, config.tenants[0].projects.is_empty()),
                     (is_refused, is_refused),
-                    "{told:?}"
+                    "{reported:?}"
                 );
-                let words = "has the name of the files that tenants include, system/included";
-                assert!(told.iter().all(|one| one.contains(words)), "{told:?}");
+                let words = "has the reserved name of the included files, system/included";
+                assert!(reported.iter().all(|one| one.contains(words)), "{reported:?}");
             }
         }
     }
 
-    /// Z2.3, Z2.5: what is included lies beside the main configuration and nowhere else.
+    /// Z2.3, Z2.5: included files are next to the main configuration and nowhere else.
     #[test]
-    fn no_path_leads_out_of_where_the_main_configuration_lies() {
+    fn no_path_leads_out_of_the_main_configuration_directory() {
         for path in ["/etc/shadow", "../other.yaml", "a/../../b.yaml", "a//b.yaml"] {
             let (found, errors) =
                 tenants(&format!("- tenant: {{name: one, include: [{path}, good.yaml]}}\n"));
-            let expected = format!("\"{path}\" does not lie beside the main configuration");
+            let expected = format!("\"{path}\" is not next to the main configuration");
             assert!(errors.len() == 1 && errors[0].contains(&expected), "{path}: {errors:?}");
             assert_eq!(found[0].include, ["good.yaml"]);
         }

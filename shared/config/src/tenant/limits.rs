@@ -1,15 +1,14 @@
-//! What a tenant lets its jobs and secrets ask for (Z2.2): labels, nodes, time, and what tokens
-//! say.
+//! The tenant's limits for jobs and secrets (Z2.2): labels, nodes, timeouts and tokens.
 //!
-//! Whoever writes more is told of it where it stands, and what is merged already, from before there
-//! was the limit, is not run.
+//! A definition that exceeds a limit is reported where it is written. A job that was merged before
+//! the limit existed does not run.
 
 use super::TenantConfig;
 use crate::objects::SecretStanza;
 use sluice_model::job::NodeSet;
 
 impl TenantConfig {
-    /// Returns why a job may not ask for nodes with a label.
+    /// Returns why a job may not use a label; `None` if it may.
     pub(crate) fn refuses_label(&self, label: &str) -> Option<String> {
         let is_one_of =
             |list: &Vec<crate::Pattern>| list.iter().any(|pattern| pattern.matches_whole(label));
@@ -24,7 +23,7 @@ impl TenantConfig {
         })
     }
 
-    /// Returns why a job may not have so many nodes.
+    /// Returns why a nodeset has too many nodes; `None` if it does not.
     pub(crate) fn refuses_nodes(&self, set: &NodeSet) -> Option<String> {
         let limit = self.max_nodes_per_job?;
         let count = set.nodes.len();
@@ -33,7 +32,7 @@ impl TenantConfig {
         })
     }
 
-    /// Returns why a job may not take so long.
+    /// Returns why a job's timeout is too long; `None` if it is not.
     pub(crate) fn refuses_timeout(&self, job: &str, seconds: Option<u64>) -> Option<String> {
         let limit = self.max_job_timeout_seconds?;
         seconds
@@ -41,23 +40,23 @@ impl TenantConfig {
             .then(|| format!("The job \"{job}\" exceeds tenant max-job-timeout {limit}."))
     }
 
-    /// Returns why a secret may not ask for a token that lives so long.
+    /// Returns why a token's lifetime is too long; `None` if it is not.
     pub(crate) fn refuses_lifetime(&self, secret: &SecretStanza) -> Option<String> {
         let (limit, ttl) = (self.max_oidc_ttl_seconds?, secret.oidc.as_ref()?.ttl_seconds?);
         (ttl > limit).then(|| {
             format!(
-                "The secret \"{}\" exceeds tenant max-oidc-ttl {limit}: it asks for {ttl}",
+                "The secret \"{}\" exceeds tenant max-oidc-ttl {limit}: its ttl is {ttl}",
                 secret.name
             )
         })
     }
 
-    /// Returns why a secret may not ask for a token of its issuer.
+    /// Returns why a token's issuer is not allowed; `None` if it is.
     pub(crate) fn refuses_issuer(&self, secret: &SecretStanza) -> Option<String> {
         let issuer = secret.oidc.as_ref()?.issuer.as_ref()?;
         (!self.allowed_oidc_issuers.contains(issuer)).then(|| {
             format!(
-                "The secret \"{}\" names the issuer {issuer}, which is not one of allowed-oidc-issuers of tenant {}",
+                "The secret \"{}\" uses the issuer {issuer}, which is not in allowed-oidc-issuers of tenant {}",
                 secret.name, self.name
             )
         })

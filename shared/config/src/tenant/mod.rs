@@ -1,4 +1,4 @@
-//! The tenants' own file (`main.yaml`): which projects each tenant reads, how far it trusts them,
+//! The main configuration (`main.yaml`): which projects each tenant loads, how far it trusts them,
 //! and its limits (Z2).
 
 pub mod access;
@@ -25,32 +25,31 @@ use sluice_model::{ConnectionName, ProjectName, TenantName};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// The host of what belongs to the system itself, and the name of the connection that stands for
-/// it.
+/// The host and connection name of projects that belong to Sluice itself.
 pub const SYSTEM: &str = "system";
-/// Nodes of a job where a tenant says nothing of `max-nodes-per-job`, as in Zuul.
+/// The default of `max-nodes-per-job`, as in Zuul.
 const NODES_PER_JOB: u32 = 5;
-/// Seconds of a job where a tenant says nothing of `max-job-timeout`, as in Zuul.
+/// The default of `max-job-timeout` in seconds, as in Zuul.
 const JOB_TIMEOUT_SECONDS: u32 = 10_800;
-/// Seconds that a token may live where a tenant says nothing of `max-oidc-ttl`, as in Zuul.
+/// The default of `max-oidc-ttl` in seconds, as in Zuul.
 const OIDC_TTL_SECONDS: u32 = 10_800;
 
-/// Everything the file says.
+/// The parsed main configuration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MainConfig {
     /// Tenants in order.
     pub tenants: Vec<TenantConfig>,
-    /// Rules on a token's claims, by name.
+    /// Rules about a token's claims, by name.
     #[serde(default)]
     pub authorization_rules: BTreeMap<String, AuthorizationRule>,
     /// Roles by name.
     #[serde(default)]
     pub authorization_roles: BTreeMap<String, AuthorizationRole>,
-    /// Semaphores that tenants may share: name to count.
+    /// Semaphores that tenants may share, with how many builds may hold each.
     #[serde(default)]
     pub global_semaphores: BTreeMap<String, u32>,
-    /// Access to what belongs to no tenant; no tenant has it as its own, so that it configures none
-    /// anew.
+    /// Access to what belongs to no tenant. It is not part of any tenant, so a change of it
+    /// reconfigures none.
     #[serde(default)]
     pub api_root: Access,
 }
@@ -60,77 +59,77 @@ pub struct MainConfig {
 pub struct TenantConfig {
     /// Its name.
     pub name: TenantName,
-    /// Its projects in the order they are read: config projects first.
+    /// Its projects in loading order: config projects first.
     pub projects: Vec<TenantProject>,
-    /// Files beside the main file that it includes (Z2.5).
+    /// Files next to the main configuration that it includes (Z2.5).
     #[serde(default)]
     pub include: Vec<String>,
-    /// The config project that the included files are together; no forge knows it.
+    /// The config project made of the included files. It exists at no forge.
     #[serde(default)]
     pub included: Option<TenantProject>,
-    /// What lies beside them for their jobs, playbooks and roles, as the one commit of that
-    /// project; `None` where there is nothing.
+    /// The playbooks and roles next to the included files, as a commit of that project; `None` if
+    /// there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beside: Option<BranchState>,
-    /// The parent of jobs that name none.
+    pub included_content: Option<BranchState>,
+    /// The parent of jobs without `parent`.
     pub default_parent: String,
-    /// Ansible's version where a job says nothing.
+    /// The Ansible version of jobs without one.
     #[serde(default)]
     pub default_ansible_version: Option<String>,
-    /// Greatest number of nodes of a job; `None` for any.
+    /// Maximum number of nodes of a job; `None` for no limit.
     #[serde(default)]
     pub max_nodes_per_job: Option<u32>,
-    /// Greatest timeout of a job in seconds; `None` for any.
+    /// Maximum timeout of a job in seconds; `None` for no limit.
     #[serde(default)]
     pub max_job_timeout_seconds: Option<u64>,
-    /// Greatest number of changes of a pipeline.
+    /// Maximum number of changes in a pipeline.
     #[serde(default)]
     pub max_changes_per_pipeline: Option<u32>,
-    /// Greatest number of changes that one may depend on.
+    /// Maximum number of dependencies of a change.
     #[serde(default)]
     pub max_dependencies: Option<u32>,
-    /// Whether branches without protection are left out.
+    /// Whether unprotected branches are excluded.
     #[serde(default)]
     pub exclude_unprotected_branches: bool,
-    /// Whether locked branches are left out.
+    /// Whether locked branches are excluded.
     #[serde(default)]
     pub exclude_locked_branches: bool,
-    /// Connections that may trigger; `None` for all.
+    /// The connections whose triggers are allowed; `None` for all.
     #[serde(default)]
     pub allowed_triggers: Option<Vec<String>>,
-    /// Connections that may report; `None` for all.
+    /// The connections whose reporters are allowed; `None` for all.
     #[serde(default)]
     pub allowed_reporters: Option<Vec<String>>,
-    /// Labels that jobs may ask for; `None` for all.
+    /// The labels that jobs may use; `None` for all.
     #[serde(default)]
     pub allowed_labels: Option<Vec<Pattern>>,
-    /// Labels that jobs may not ask for.
+    /// The labels that jobs may not use.
     #[serde(default)]
     pub disallowed_labels: Option<Vec<Pattern>>,
-    /// Whether changes may depend on each other in a circle where no queue says so.
+    /// Whether dependency cycles between changes are allowed if no queue decides.
     #[serde(default)]
     pub allow_circular_dependencies: Option<bool>,
-    /// Whether labels without a `label` object go the older way (L4.1).
+    /// Whether labels without a `label` object use the Nodepool protocol (L4.1).
     pub use_nodepool: bool,
-    /// Whether reports point to the item's page.
+    /// Whether reports link to the item's page.
     #[serde(default)]
     pub report_build_page: bool,
-    /// The address of its pages.
+    /// The base URL of its web pages.
     #[serde(default)]
     pub web_root: Option<String>,
-    /// Names of the global semaphores that it may use.
+    /// The names of the global semaphores it may use.
     #[serde(default)]
     pub semaphores: Vec<String>,
-    /// Those of them that are defined, with how many may hold each.
+    /// Those of them that are defined, with how many builds may hold each.
     #[serde(default)]
     pub global_semaphores: BTreeMap<String, u32>,
-    /// Who may see and do what in it.
+    /// Who may read and change it.
     #[serde(default)]
     pub access: Access,
-    /// Greatest life of a token that a job may be issued, in seconds.
+    /// Maximum lifetime of a job's OIDC token in seconds.
     #[serde(default)]
     pub max_oidc_ttl_seconds: Option<u64>,
-    /// Issuers that a job's token may name.
+    /// Issuers allowed in a job's OIDC token.
     #[serde(default)]
     pub allowed_oidc_issuers: Vec<String>,
 }
@@ -144,41 +143,41 @@ pub struct TenantProject {
     pub name: ProjectName,
     /// How far it is trusted.
     pub trust: Trust,
-    /// Kinds of objects that are read from it.
+    /// The kinds of objects loaded from it.
     pub kinds: Vec<ObjectKind>,
-    /// Projects whose jobs it may define again.
+    /// Projects whose jobs its own may shadow.
     #[serde(default)]
     pub shadow: Vec<String>,
-    /// Further files (and folders, ending in `/`) to read.
+    /// Additional files and folders (ending in `/`) to load.
     #[serde(default)]
     pub extra_config_paths: Vec<String>,
-    /// The branch to read in place of all (untrusted) or the default (config).
+    /// The only branch to load instead of all branches (untrusted) or the default branch (config).
     #[serde(default)]
     pub load_branch: Option<String>,
-    /// Branches that are read; `None` for all.
+    /// The branches to load; `None` for all.
     #[serde(default)]
     pub include_branches: Option<Vec<Pattern>>,
-    /// Branches that are not read.
+    /// The branches not to load.
     #[serde(default)]
     pub exclude_branches: Option<Vec<Pattern>>,
-    /// Branches whose configuration counts only for changes to them.
+    /// Branches whose configuration only applies to changes to them.
     #[serde(default)]
     pub always_dynamic_branches: Option<Vec<Pattern>>,
-    /// As the tenant's.
+    /// Overrides the tenant's setting.
     #[serde(default)]
     pub exclude_unprotected_branches: Option<bool>,
-    /// As the tenant's.
+    /// Overrides the tenant's setting.
     #[serde(default)]
     pub exclude_locked_branches: Option<bool>,
-    /// As the tenant's.
+    /// Overrides the tenant's setting.
     #[serde(default)]
     pub allow_circular_dependencies: Option<bool>,
-    /// Whether its jobs get their branch as a matcher; `None` leaves the rule.
+    /// Whether its jobs are bound to their branch; `None` for Zuul's default rule.
     #[serde(default)]
     pub implied_branch_matchers: Option<bool>,
-    /// Whether it may define base jobs; only ever true for config projects.
+    /// Whether it may define base jobs; only config projects may.
     pub allow_base_jobs: bool,
-    /// Other projects whose stanzas it may write, as patterns of names.
+    /// Patterns of other projects whose stanzas it may define.
     #[serde(default)]
     pub configure_projects: Vec<Pattern>,
     /// Whether its jobs may be reporters.
@@ -187,14 +186,14 @@ pub struct TenantProject {
 }
 
 impl TenantConfig {
-    /// Returns a tenant that reads nothing yet.
+    /// Returns a tenant without projects.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
             projects: Vec::new(),
             include: Vec::new(),
             included: None,
-            beside: None,
+            included_content: None,
             default_parent: "base".to_owned(),
             default_ansible_version: None,
             max_nodes_per_job: None,
@@ -224,36 +223,35 @@ impl TenantConfig {
         self.projects.iter().find(|project| project.name == *name)
     }
 
-    /// Returns a project that configuration may come from: one that it lists, or the files that it
-    /// includes.
+    /// Returns a project that configuration can come from: a listed project, or the project of
+    /// included files.
     pub fn source_project(&self, name: &ProjectName) -> Option<&TenantProject> {
         self.project(name).or(self.included.as_ref().filter(|included| included.name == *name))
     }
 }
 
-/// Returns whether repositories define objects of a kind where the tenant says nothing of that.
-fn is_usual(kind: ObjectKind, trust: Trust) -> bool {
-    // Untrusted repositories define what nodes are made of only where they are told to.
+/// Returns whether projects with a trust level define objects of a kind by default.
+fn is_default_kind(kind: ObjectKind, trust: Trust) -> bool {
+    // Untrusted projects define provider configuration only if the tenant includes it.
     trust.is_trusted() || !(kind.is_provider_config() || kind == ObjectKind::Pipeline)
 }
 
 impl TenantProject {
-    /// Returns whether the tenant takes no kind of objects from it: then its files are of no use,
-    /// and only its branches count.
+    /// Returns whether the tenant loads no objects from it. Then its files are not used, and only
+    /// its branches matter.
     pub fn reads_nothing(&self) -> bool {
         self.kinds.is_empty()
     }
 
-    /// Returns whether the tenant says that it reads nothing of a kind that such a project usually
-    /// defines.
+    /// Returns whether the tenant excludes a kind that such projects define by default.
     pub(crate) fn leaves_out(&self, kind: ObjectKind) -> bool {
-        !self.kinds.contains(&kind) && is_usual(kind, self.trust)
+        !self.kinds.contains(&kind) && is_default_kind(kind, self.trust)
     }
 
-    /// Returns a project with the defaults of its trust.
+    /// Returns a project with the defaults of its trust level.
     pub fn new(connection: &str, name: ProjectName, trust: Trust) -> Self {
         let kinds = ObjectKind::WORDS.iter().map(|(_, kind)| *kind);
-        let kinds = kinds.filter(|kind| is_usual(*kind, trust)).collect();
+        let kinds = kinds.filter(|kind| is_default_kind(*kind, trust)).collect();
         Self {
             connection: connection.into(),
             name,
@@ -276,8 +274,8 @@ impl TenantProject {
     }
 }
 
-/// Parses the tenants' file. Mistakes are part of the result, all at once; a tenant with one is
-/// kept without the mistaken part.
+/// Parses the main configuration. Returns all errors at once; a tenant with errors is kept without
+/// the invalid parts.
 pub fn parse_main(
     path: &str,
     text: &str,
@@ -298,7 +296,7 @@ pub fn parse_main(
                 DiagnosticKind::Syntax,
                 root.start,
                 root.end,
-                "the tenants' file must be a list of stanzas",
+                "the main configuration must be a list of stanzas",
             )),
             Some(list) => {
                 let (mut stanzas, mut root_stanza) = (Vec::new(), None);
@@ -326,9 +324,11 @@ pub fn parse_main(
                     diagnostics.extend(p.list);
                     stanzas.extend((config.tenants.len() > before).then_some(member));
                 }
-                diagnostics.extend(names(&mut config, &stanzas));
+                diagnostics.extend(resolve_tenant_names(&mut config, &stanzas));
                 diagnostics.extend(
-                    root_stanza.map(|stanza| names_of_root(&config, stanza)).unwrap_or_default(),
+                    root_stanza
+                        .map(|stanza| resolve_root_names(&config, stanza))
+                        .unwrap_or_default(),
                 );
             }
         },
@@ -343,8 +343,8 @@ pub fn parse_main(
     (config, diagnostics.into_iter().map(locate).collect())
 }
 
-/// Follows what tenants name of the rest of the file, wherever in it that stands.
-fn names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagnostic> {
+/// Resolves the names that tenants use from the rest of the file.
+fn resolve_tenant_names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     let MainConfig { tenants, authorization_rules, authorization_roles, global_semaphores, .. } =
         config;
@@ -389,13 +389,13 @@ fn names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagnostic> {
     diagnostics
 }
 
-/// Returns the names of all roles: those that the file defines, and those that there are anyway.
+/// Returns the names of all roles: those defined in the file, and the built-in ones.
 fn role_names(defined: &BTreeMap<String, AuthorizationRole>) -> Vec<&str> {
     defined.keys().map(String::as_str).chain(access::BUILT_IN_ROLES).collect()
 }
 
-/// Follows what `api-root` names of the rest of the file.
-fn names_of_root(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
+/// Resolves the names that `api-root` uses from the rest of the file.
+fn resolve_root_names(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
     let (rules, roles) = (&config.authorization_rules, role_names(&config.authorization_roles));
     let diagnostic = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
         let message = format!("The {what} \"{name}\" was not found.");
@@ -417,7 +417,8 @@ fn names_of_root(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
         .collect()
 }
 
-/// Returns where an attribute of a stanza says a text; the whole stanza where that is not known.
+/// Returns the span of a text in an attribute of a stanza, or of the whole stanza if it is not
+/// found.
 fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
     fn find<'n>(node: &'n Node, text: &str) -> Option<&'n Node> {
         match &node.value {
@@ -429,7 +430,7 @@ fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
             _ => None,
         }
     }
-    // The founding documents also write the attributes beside the bare word.
+    // The attributes may also be next to the bare keyword.
     let body = stanza
         .as_map()
         .and_then(|map| map.first())
@@ -465,19 +466,19 @@ fn stanza(
         }
         "authorization-rule" | "admin-rule" => {
             let rule = access::rule(&body, p)?;
-            once(&mut config.authorization_rules, rule.name.clone(), rule, word, member, p);
+            add_unique(&mut config.authorization_rules, rule.name.clone(), rule, word, member, p);
         }
-        // Zuul's documentation has the shorter word.
+        // Zuul's documentation uses the shorter keyword.
         "authorization-role" | "role" => {
             let role = access::role(&body, p)?;
-            once(&mut config.authorization_roles, role.name.clone(), role, word, member, p);
+            add_unique(&mut config.authorization_roles, role.name.clone(), role, word, member, p);
         }
         "global-semaphore" => {
             let mut f = Fields::of(&body, "", p)?;
             let max = f.count("max", 1, p).unwrap_or(1);
             let name = f.required_name("name", p);
             f.finish(p);
-            once(&mut config.global_semaphores, name?, max, word, member, p);
+            add_unique(&mut config.global_semaphores, name?, max, word, member, p);
         }
         "api-root" => {
             let mut f = Fields::of(&body, "", p)?;
@@ -492,7 +493,7 @@ fn stanza(
                 "global-semaphore",
                 "api-root",
             ];
-            let message = format!("\"{other}\" is not a stanza of the tenants' file");
+            let message = format!("\"{other}\" is not a kind of stanza in the main configuration");
             p.add(
                 Diagnostic::new(DiagnosticKind::Syntax, member.start, member.end, message)
                     .suggesting(other, known),
@@ -541,15 +542,14 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Diagnostics) -> Option
     name.map(|_| tenant)
 }
 
-/// Takes the version of Ansible that jobs without one have: no job could run with one that there is
-/// none of.
+/// Takes the default Ansible version, and reports an unsupported one.
 fn default_ansible_version(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let attribute = "default-ansible-version";
     let node = f.peek(attribute);
     let version = f.version(attribute, p)?;
     if let Some(node) = node.filter(|_| !is_ansible_version(&version)) {
         let message = format!(
-            "Ansible version {version} is not supported; there are {}",
+            "Ansible version {version} is not supported; supported versions are {}",
             ANSIBLE_VERSIONS.join(" and ")
         );
         p.add(
@@ -560,8 +560,7 @@ fn default_ansible_version(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<St
     Some(version)
 }
 
-/// Takes a list of connections, and warns of those that there are none of: what is allowed beside
-/// them is meant all the same.
+/// Takes a list of connections. Warns about unknown ones, but keeps the others.
 fn allowed_connections(
     f: &mut Fields<'_>,
     attribute: &'static str,
@@ -573,8 +572,7 @@ fn allowed_connections(
         let Some(name) = node.as_text().filter(|name| connections.driver(name).is_none()) else {
             continue;
         };
-        let message =
-            format!("Unknown connection named \"{name}\", so \"{attribute}\" allows nothing by it");
+        let message = format!("Unknown connection named \"{name}\"; \"{attribute}\" ignores it");
         let diagnostic =
             Diagnostic::new(DiagnosticKind::UnknownName, node.start, node.end, message)
                 .about(attribute);
@@ -584,8 +582,8 @@ fn allowed_connections(
     f.texts(attribute, p)
 }
 
-/// Adds what the file may name once.
-fn once<T>(
+/// Adds a named object that may only be defined once.
+fn add_unique<T>(
     into: &mut BTreeMap<String, T>,
     name: String,
     value: T,
@@ -604,7 +602,7 @@ fn once<T>(
     }
 }
 
-/// Takes a limit that there is also where nothing is said of it; -1 is Zuul's word for none.
+/// Takes a limit that has a default; -1 means no limit, as in Zuul.
 fn limit(f: &mut Fields<'_>, name: &'static str, usual: u32, p: &mut Diagnostics) -> Option<u32> {
     if f.peek(name).is_some_and(|node| node.value == Value::Int(-1)) {
         f.take(name);

@@ -1,5 +1,5 @@
-//! Which projects a tenant reads, as its `source` lists them: singly or in groups, with what each
-//! may define (Z2.2).
+//! The projects of a tenant, as `source` lists them: singly or in groups, with the kinds of objects
+//! that each may define (Z2.2).
 
 use super::{SYSTEM, TenantConfig, TenantProject, included_project};
 use crate::connection::Connections;
@@ -46,7 +46,7 @@ pub(super) fn sources(
         if let Some(list) = f.take("config-projects") {
             reader.list(list, Trust::Config, &mut config, p);
         }
-        // The seeds' word for repositories with configuration of their own.
+        // `repos` is an older name.
         if let Some((_, list)) = f.one_of(&["untrusted-projects", "repos"], p) {
             reader.list(list, Trust::Untrusted, &mut untrusted, p);
         }
@@ -68,7 +68,7 @@ pub(super) fn sources(
         }
         listed.push(node);
     }
-    // Which projects an unknown connection would have, nobody knows.
+    // The projects of an unknown connection are unknown, so names cannot be checked.
     if is_whole {
         let projects =
             || tenant.projects.iter().chain(&tenant.included).map(|project| &project.name);
@@ -83,18 +83,18 @@ pub(super) fn sources(
     }
 }
 
-/// Returns what the member of the list says of its project under a word.
-fn said<'n>(member: &'n Node, word: &str) -> &'n [Node] {
+/// Returns the values of an attribute in a project's list member.
+fn values_of<'n>(member: &'n Node, word: &str) -> &'n [Node] {
     let attributes = member.as_map().and_then(<[_]>::first).map(|(_, attributes)| attributes);
     attributes.and_then(|attributes| attributes.get(word)).map(members).unwrap_or_default()
 }
 
-/// Warns of expressions by which a project would configure config projects alone: no untrusted
-/// project has a say in those.
+/// Warns about `configure-projects` patterns that only match config projects, which no untrusted
+/// project may configure.
 fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Diagnostics) {
     let Some(project) = tenant.project(name) else { return };
-    let nodes = said(member, "configure-projects");
-    // Of expressions with a mistake nobody knows whom they mean.
+    let nodes = values_of(member, "configure-projects");
+    // Patterns with errors are missing, so the lists cannot be compared.
     if nodes.len() != project.configure_projects.len() {
         return;
     }
@@ -106,7 +106,7 @@ fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut D
         let Some(first) = meant.peek().map(|one| one.name.clone()) else { continue };
         if meant.all(|one| one.trust.is_trusted()) {
             let message = format!(
-                "\"configure-projects\" allows nothing by this: it means {first}, and no untrusted project configures a config project"
+                "this pattern of \"configure-projects\" has no effect: it matches {first}, and an untrusted project can not configure a config project"
             );
             let diagnostic =
                 Diagnostic::new(DiagnosticKind::NotPermitted, node.start, node.end, message);
@@ -115,16 +115,15 @@ fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut D
     }
 }
 
-/// Tells of projects that a member of the list may shadow and that the tenant has none of, as Zuul
-/// does. `known` are all names of the tenant's projects, `short` those without a host, to suggest
-/// one of them.
+/// Reports projects in `shadow` that the tenant does not have, as Zuul does. `known` are all names
+/// of the tenant's projects, `short` those without a host, for suggestions.
 fn shadow<'n>(
     member: &Node,
     known: &BTreeSet<&str>,
     short: impl Iterator<Item = &'n str> + Clone,
     p: &mut Diagnostics,
 ) {
-    for node in said(member, "shadow") {
+    for node in values_of(member, "shadow") {
         let Some(name) = node.as_text().filter(|name| !known.contains(name)) else { continue };
         let message = format!("The project \"{name}\" was not found.");
         let diagnostic =
@@ -202,14 +201,14 @@ impl ListReader<'_> {
         let Some(canonical) = self.connections.project(self.connection, name) else {
             return;
         };
-        // Keys are told apart by connection and name, commits by canonical name: one of a forge
-        // that has either would open secrets of included files, or pass for their playbooks.
+        // A repository with this connection and name or this canonical name could decrypt secrets
+        // of included files, or pass for their playbooks.
         let included = included_project();
         if canonical == included
             || (self.connection == SYSTEM && canonical.name() == included.name())
         {
             let message = format!(
-                "Project {name} of the connection \"{}\" has the name of the files that tenants include, {included}: give its connection another name and another canonical host than \"{SYSTEM}\"",
+                "Project {name} of the connection \"{}\" has the reserved name of the included files, {included}: rename its connection and use a canonical host other than \"{SYSTEM}\"",
                 self.connection
             );
             p.add(
@@ -226,7 +225,7 @@ impl ListReader<'_> {
             && let Some(mut f) = Fields::of(attributes, name, p)
         {
             if let Some(node) = f.take("include") {
-                // As in Zuul it stands for all that the group says of kinds.
+                // As in Zuul, it replaces the kinds of the group.
                 include = Some(kinds("include", node, p));
                 exclude.clear();
             }
@@ -237,8 +236,8 @@ impl ListReader<'_> {
             project_attributes(&mut f, &mut project, p);
             f.finish(p);
         }
-        // Unset, config projects define what nodes are made of and others do not. To what is
-        // included it is added.
+        // By default only config projects define provider configuration. The flag adds to the
+        // included kinds.
         defaults.retain(|kind| provider_config.is_none() || !kind.is_provider_config());
         project.kinds = include.unwrap_or(defaults);
         let kinds = ObjectKind::WORDS
@@ -267,8 +266,8 @@ fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut D
     project.extra_config_paths = f.texts("extra-config-paths", p).unwrap_or_default();
     let paths = &project.extra_config_paths;
     let mut known = BTreeSet::new();
-    let twice: BTreeSet<&String> = paths.iter().filter(|path| !known.insert(*path)).collect();
-    for path in twice {
+    let duplicates: BTreeSet<&String> = paths.iter().filter(|path| !known.insert(*path)).collect();
+    for path in duplicates {
         p.syntax(
             f.node(),
             "extra-config-paths",
@@ -295,14 +294,13 @@ fn kinds(attribute: &str, node: &Node, p: &mut Diagnostics) -> Vec<ObjectKind> {
     let mut found = Vec::new();
     for member in members(node) {
         let text = member.as_text().unwrap_or_default();
-        // Both `job` and `jobs` are written.
+        // Singular and plural are accepted.
         let word = text.strip_suffix('s').unwrap_or(text);
         match ObjectKind::WORDS.iter().find(|(name, _)| *name == text || *name == word) {
             Some((_, kind)) => found.push(*kind),
             None => {
-                let message = format!(
-                    "\"{text}\" is not a kind of configuration object, as \"{attribute}\" needs one"
-                );
+                let message =
+                    format!("\"{text}\" in \"{attribute}\" is not a kind of configuration object");
                 let known = ObjectKind::WORDS.iter().map(|(name, _)| *name);
                 p.add(
                     Diagnostic::new(DiagnosticKind::Syntax, member.start, member.end, message)

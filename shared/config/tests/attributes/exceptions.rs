@@ -1,9 +1,9 @@
-//! Where we read otherwise than the attribute list, each with the reason.
+//! Deviations from the attribute list, each with its reason.
 
 use crate::list::Objects;
 use serde_json::Value as Json;
 
-/// Attributes that the list calls required and that may be left out.
+/// Attributes that the list calls required and that are optional.
 pub const NOT_REQUIRED: &[(&str, &str, &str)] = &[
     ("pipeline", "manager", "L1: the founding documents' image pipelines name none"),
     ("label", "image", "L3.7: a label without an image takes the one of its own name"),
@@ -30,11 +30,11 @@ pub const NOT_REQUIRED: &[(&str, &str, &str)] = &[
     ("static section/provider", "nodes", "L3.10: they may come from the parent or the section"),
 ];
 
-/// What the list calls the object of attributes that are settings of a whole system.
+/// The list's object name for settings of the whole system.
 pub const SYSTEM: &str = "system attributes";
 
-/// Settings of a whole system, none of which configuration may say: what a tenant says in their
-/// stead, and why there is no more.
+/// Settings of the whole system that configuration cannot set: the tenant's replacement, and the
+/// reason.
 pub const OF_THE_SYSTEM: &[(&str, Option<&str>, &str)] = &[
     (
         "use_relative_priority",
@@ -83,24 +83,23 @@ pub const OF_THE_SYSTEM: &[(&str, Option<&str>, &str)] = &[
 pub fn is_attribute(object: &str, name: &str) -> bool {
     let of_provider = object.ends_with("section/provider");
     !(
-        // What a driver can do is no attribute.
+        // Capabilities of a driver are not attributes.
         name == "(capabilities)"
-            // These stand in the system's own settings (`OF_THE_SYSTEM`).
+            // These belong to the system's own settings (`OF_THE_SYSTEM`).
             || object.starts_with(SYSTEM)
             // Walked as "entry of a project" and "entry of a template".
             || name.contains("<job attribute>")
-            // Says that one of two attributes, which have rows of their own, must be there. Of a
-            // flavor neither must: section and provider give it together (L3.8). For the other see
-            // `a_condition_without_project_and_ref_is_refused`.
+            // States that one of two attributes, which have rows of their own, is required. A
+            // flavor requires neither, since section and provider may set it (L3.8). For the other
+            // see `a_condition_without_project_and_ref_is_refused`.
             || name.contains("{instance_type|fleet}") || name.contains("{project|ref}")
-            // L3.8: an image in a section has a name and an image's attributes. These rows are the
-            // provider's own a second time, as `what_is_left_out_of_images_is_the_provider_itself`
-            // shows.
+            // L3.8: an image in a section has a name and an image's attributes. These rows repeat
+            // the provider's own, as `what_is_left_out_of_images_is_the_provider_itself` shows.
             || (of_provider && name.starts_with("images.") && name != "images.name")
     )
 }
 
-/// Returns the attributes of which one must be there, and one only.
+/// Returns attributes of which exactly one is required.
 pub fn either_of(object: &str, path: &[String]) -> &'static [&'static str] {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match (object, path.as_slice()) {
@@ -110,11 +109,11 @@ pub fn either_of(object: &str, path: &[String]) -> &'static [&'static str] {
     }
 }
 
-/// Returns whether a value that the list does not have is read all the same.
+/// Returns whether a value is accepted although the list does not have it.
 pub fn reads_more(object: &str, path: &[String], value: &Json) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match (object, path.as_slice()) {
-        // E3: bare names in a provider's lists. L3.9: one stands for a list of one.
+        // E3: bare names in a provider's lists. L3.9: a single value instead of a list.
         ("section" | "provider", ["images" | "flavors" | "labels"]) => {
             value.is_string() || is_texts(value)
         }
@@ -125,10 +124,10 @@ pub fn reads_more(object: &str, path: &[String], value: &Json) -> bool {
         ("section" | "aws section/provider" | "static section/provider", ["connection"]) => {
             value.is_null()
         }
-        // L3.8: a list where the list of attributes has one zone, `availability-zones` being the
-        // older name.
+        // L3.8: a list is accepted where the list of attributes has one zone; `availability-zones`
+        // is the older name.
         (_, [.., "az"]) => is_texts(value),
-        // Kept as a driver's own affair.
+        // Stored for the driver without interpretation.
         (_, [.., "host-key"]) => is_texts(value),
         _ => false,
     }
@@ -138,7 +137,7 @@ fn is_texts(value: &Json) -> bool {
     value.as_array().is_some_and(|list| list.iter().all(Json::is_string))
 }
 
-/// Returns whether an attribute of other objects is read in this one too.
+/// Returns whether an attribute of another object is accepted in this one too.
 pub fn also_in(objects: &Objects, object: &str, name: &str) -> bool {
     let of_nodes = |prefix: &str| {
         let drivers = objects.iter().filter(|(object, _)| object.ends_with("section/provider"));
@@ -147,19 +146,19 @@ pub fn also_in(objects: &Objects, object: &str, name: &str) -> bool {
             .any(|list| list.children.contains_key(name))
     };
     match object {
-        // E3: the founding documents' word for a nodeset.
+        // E3: the founding documents' name for a nodeset.
         "job" | "entry of a project" | "entry of a template" => name == "nodes",
-        // Z2.5: files beside the tenants' own.
+        // Z2.5: files next to the tenants' file.
         "tenant" => name == "include",
-        // A mapping with this word is a group of projects.
+        // A mapping with this key is a group of projects.
         "tenant.source.<connection>.config-projects[]"
         | "tenant.source.<connection>.untrusted-projects[]" => name == "projects",
-        // L3.2: what a driver has for images, flavors and labels may be said of them in general.
+        // L3.2: driver attributes of images, flavors and labels may be set as defaults.
         "image" => of_nodes("images") || of_nodes("image-defaults"),
         "flavor" => of_nodes("flavors") || of_nodes("flavor-defaults"),
         "label" => of_nodes("labels") || of_nodes("label-defaults"),
-        // L3.2, L3.9: and of all of a section's or a provider's nodes. Which driver it is the
-        // connection tells, later.
+        // L3.2, L3.9: they may also be set for all nodes of a section or provider. The connection
+        // decides the driver later.
         "section" | "provider" | "aws section/provider" | "static section/provider" => {
             let own = ["section", "provider", "aws section/provider", "static section/provider"];
             let is_own = own
@@ -171,7 +170,7 @@ pub fn also_in(objects: &Objects, object: &str, name: &str) -> bool {
                 ["image-defaults", "flavor-defaults", "label-defaults"].into_iter().any(of_nodes);
             let of_one_only =
                 ["aliases", "final", "retain-count", "max-retain-count"].contains(&name);
-            // E3: the founding documents' word for a provider's images.
+            // E3: the founding documents' name for a provider's images.
             name == "image"
                 || (is_own && !other.split(' ').any(|one| one == name))
                 || (in_general && !of_one_only)
@@ -180,8 +179,8 @@ pub fn also_in(objects: &Objects, object: &str, name: &str) -> bool {
     }
 }
 
-/// Returns whether a part of an object takes an attribute that the list has elsewhere in that
-/// object only.
+/// Returns whether a part of an object accepts an attribute that the list has elsewhere in the same
+/// object.
 pub fn also_in_part(objects: &Objects, object: &str, path: &[String], name: &str) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let has = |object: &str, part: Option<&str>| {
@@ -190,27 +189,27 @@ pub fn also_in_part(objects: &Objects, object: &str, path: &[String], name: &str
         at.is_some_and(|at| at.children.contains_key(name))
     };
     match (object, path.as_slice()) {
-        // E3: the founding documents' queue under a pipeline.
+        // E3: the founding documents' queue below a pipeline.
         ("project" | "project-template", ["check"]) => name == "queue",
-        // L3.8: an image in a section has an image's attributes, whose rows are left out there.
+        // L3.8: an image in a section has an image's attributes, whose rows are omitted there.
         ("aws section/provider" | "static section/provider", ["images"]) => {
             has("image", None) || has(object, Some("image-defaults"))
         }
-        // L3.2: tags of the three things that a label is made of are merged.
+        // L3.2: tags of a label's image, flavor and section are merged.
         ("aws section/provider" | "static section/provider", ["flavors" | "flavor-defaults"]) => {
             name == "tags"
         }
-        // L3.10: the founding documents' static nodes have several.
+        // L3.10: the founding documents' static nodes have several labels.
         ("static section/provider", ["nodes"]) => name == "labels",
         _ => false,
     }
 }
 
-/// Returns whether a mapping may hold words that the list does not have.
+/// Returns whether a mapping accepts keys that the list does not have.
 pub fn is_open(object: &str, path: &[String]) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match (object, path.as_slice()) {
-        // Votes: every other word is a label of Gerrit.
+        // Votes: every other key is a Gerrit label.
         (_, [.., "approval" | "require-approval" | "reject-approval"]) => true,
         _ => false,
     }

@@ -1,9 +1,9 @@
-//! The attribute list: its rows as a tree per object, and the grammar of its types.
+//! The attribute list as a tree of rows per object, and the parser of its types.
 
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 
-/// One attribute of the list with those below it.
+/// An attribute of the list, with the attributes below it.
 #[derive(Debug, Default)]
 pub struct Attribute {
     pub kind: Option<Type>,
@@ -14,7 +14,7 @@ pub struct Attribute {
 /// Attributes by object.
 pub type Objects = BTreeMap<String, Attribute>;
 
-/// What stands for a name that users choose.
+/// Returns a sample name for a key that users choose.
 pub fn chosen_name(object: &str, above: &str) -> &'static str {
     match (object, above) {
         (object, "") if object.starts_with("tenant.source") => "org/project",
@@ -23,8 +23,7 @@ pub fn chosen_name(object: &str, above: &str) -> &'static str {
     }
 }
 
-/// Reads the rows of the areas that are configuration. Rows that name no attribute are left to
-/// `is_attribute`.
+/// Parses the rows of configuration areas. `is_attribute` decides which rows name an attribute.
 pub fn read(text: &str, is_attribute: impl Fn(&str, &str) -> bool) -> Objects {
     let mut objects = Objects::new();
     for row in text.lines().skip(1) {
@@ -51,8 +50,8 @@ pub fn read(text: &str, is_attribute: impl Fn(&str, &str) -> bool) -> Objects {
     objects
 }
 
-/// Returns an attribute's name. Two of a flavor stand in the list as markers of their own schema:
-/// with the row that says that one of them must be there, they are its `instance_type` and `fleet`.
+/// Returns an attribute's name. Two rows of a flavor are schema markers in the list; they mean
+/// `instance_type` and `fleet`.
 fn named(name: &str) -> std::borrow::Cow<'_, str> {
     match name {
         "flavors.<Required>" => "flavors.instance-type".into(),
@@ -61,7 +60,7 @@ fn named(name: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Writes `{a|b}` out and puts names in the place of `<str>`.
+/// Expands `{a|b}` and replaces `<str>` by sample names.
 fn expanded(object: &str, name: &str) -> Vec<Vec<String>> {
     let mut paths: Vec<Vec<String>> = vec![Vec::new()];
     for part in name.split('.') {
@@ -85,7 +84,7 @@ fn expanded(object: &str, name: &str) -> Vec<Vec<String>> {
     paths
 }
 
-/// What values an attribute may have.
+/// The type of an attribute's values.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Type {
     Text,
@@ -96,16 +95,16 @@ pub enum Type {
     Variables,
     VariableName,
     True,
-    /// A number of at least so much.
+    /// A number with a minimum.
     Int(i64),
     Word(String),
     List(Vec<Type>),
-    /// One of several.
+    /// One of several types.
     OneOf(Vec<Type>),
 }
 
 impl Type {
-    /// Returns the type of a row.
+    /// Parses the type of a row.
     pub fn of_row(text: &str) -> Self {
         let text = text.strip_prefix("override_value ").unwrap_or(text);
         let Some(members) = text.strip_prefix("list of ") else {
@@ -113,7 +112,7 @@ impl Type {
         };
         let words = split(members);
         let (first, second) = words.split_at(words.len() / 2);
-        // The list's words for "one, or a list of them" say what one is, and say it again.
+        // The list's text for "one, or a list of them" repeats the type.
         let is_cut = members.len() + "list of ".len() >= WIDTH;
         if first == second || is_cut {
             let mut one: Vec<&str> = if is_cut { words.clone() } else { first.to_vec() };
@@ -152,7 +151,7 @@ impl Type {
         }
     }
 
-    /// Returns whether a value is of this type, as far as the type alone says.
+    /// Returns whether a value is of this type, regardless of other constraints.
     pub fn accepts(&self, value: &Json) -> bool {
         match (self, value) {
             (Self::Text | Self::VariableName, Json::String(_))
@@ -173,8 +172,8 @@ impl Type {
         }
     }
 
-    /// Returns values of this type, one for each way to write it; `text` and `map` stand for a text
-    /// and a mapping.
+    /// Returns valid values of this type, one for each form. `text` and `map` are a sample text and
+    /// mapping.
     pub fn right(&self, text: &str, map: &Json) -> Vec<Json> {
         match self {
             Self::Text => vec![json!(text)],
@@ -196,7 +195,7 @@ impl Type {
         }
     }
 
-    /// Returns values that are not of this type.
+    /// Returns values of other types.
     pub fn wrong(&self) -> Vec<Json> {
         let ill_named = json!({"not a name": 1});
         let mut values = vec![
@@ -230,10 +229,10 @@ impl Type {
     }
 }
 
-/// The list cuts a type off at this many characters.
+/// The list truncates a type at this number of characters.
 const WIDTH: usize = 160;
 
-/// Splits a type at its slashes; a last word that was cut off is dropped.
+/// Splits a type at slashes. Drops a truncated last part.
 fn split(text: &str) -> Vec<&str> {
     let mut words: Vec<&str> = text.split('/').collect();
     if words

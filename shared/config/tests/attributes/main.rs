@@ -23,8 +23,13 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 use walk::{At, full, objects, required};
 
-/// Returns the documents in which an object with these attributes is not told of as it should be.
-fn misjudged(object: &str, given: &Map<String, Json>, named: Option<&str>) -> Vec<String> {
+/// Returns the documents with these attributes whose diagnostics differ from the expected ones.
+/// `named` is the attribute that a diagnostic must name; `None` expects no diagnostic.
+fn unexpected_diagnostics(
+    object: &str,
+    given: &Map<String, Json>,
+    named: Option<&str>,
+) -> Vec<String> {
     let mut found = Vec::new();
     for (text, problems) in places::problems(object, given) {
         let diagnostics: Vec<String> = problems
@@ -52,10 +57,15 @@ fn misjudged(object: &str, given: &Map<String, Json>, named: Option<&str>) -> Ve
 }
 
 fn none(failures: Vec<String>) {
-    assert!(failures.is_empty(), "{} misjudged:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} unexpected_diagnostics:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
-/// Z2, Z3, Z4, Z6.1, L3: the walk is over the whole list.
+/// Z2, Z3, Z4, Z6.1, L3: the walk covers the whole list.
 #[test]
 fn the_list_is_read_to_its_end() {
     let objects = objects();
@@ -71,7 +81,7 @@ fn every_attribute_is_accepted_where_it_belongs() {
     let mut failures = Vec::new();
     for at in At::all(&objects) {
         for value in at.right() {
-            failures.extend(misjudged(at.object, &at.given(Some(value)), None));
+            failures.extend(unexpected_diagnostics(at.object, &at.given(Some(value)), None));
         }
     }
     none(failures);
@@ -86,7 +96,11 @@ fn a_value_of_another_type_is_refused_by_name() {
         let kind = at.attribute.kind.as_ref().unwrap();
         for value in kind.wrong() {
             if !reads_more(at.object, &at.path, &value) {
-                failures.extend(misjudged(at.object, &at.given(Some(value)), Some(at.name())));
+                failures.extend(unexpected_diagnostics(
+                    at.object,
+                    &at.given(Some(value)),
+                    Some(at.name()),
+                ));
             }
         }
     }
@@ -111,11 +125,11 @@ fn a_required_attribute_that_is_missing_is_named() {
         let rivals = either_of(at.object, &at.path[..at.path.len() - 1]);
         let mut given = at.given(None);
         if rivals.contains(&at.name()) {
-            // What could stand in its place is left out as well.
+            // Its alternative is omitted as well.
             let whole = at.given(Some(Json::Null));
             given = without(&whole, &at.path, rivals);
         }
-        failures.extend(misjudged(at.object, &given, Some(at.name())));
+        failures.extend(unexpected_diagnostics(at.object, &given, Some(at.name())));
     }
     let idle: Vec<_> =
         NOT_REQUIRED.iter().enumerate().filter(|(at, _)| !used.contains(at)).collect();
@@ -158,8 +172,7 @@ fn an_attribute_of_another_object_is_refused_by_name() {
         });
         let mut seen = BTreeSet::new();
         for (name, attribute) in others {
-            // A project's own words are pipelines, which are mappings: anything else is refused
-            // there.
+            // All other keys of a project are pipelines, whose values must be mappings.
             let is_free = matches!(object.as_str(), "project" | "project-template");
             let value = attribute.kind.as_ref().map_or(json!("text"), |kind| {
                 kind.right(
@@ -174,7 +187,7 @@ fn an_attribute_of_another_object_is_refused_by_name() {
             let at = At { object, root, path: vec![name.clone()], attribute };
             let mut given = required(object, root, &[], root, "");
             given.insert(at.name().to_owned(), value);
-            failures.extend(misjudged(object, &given, Some(name)));
+            failures.extend(unexpected_diagnostics(object, &given, Some(name)));
         }
     }
     none(failures);
@@ -196,13 +209,16 @@ fn an_unknown_attribute_of_a_part_is_refused_by_name() {
         inside.insert("no-such-word".to_owned(), json!(1));
         let wrap = !at.attribute.kind.as_ref().is_some_and(|kind| kind.accepts(&json!({})));
         let value = if wrap { json!([inside]) } else { Json::Object(inside) };
-        failures.extend(misjudged(at.object, &at.given(Some(value)), Some("no-such-word")));
+        failures.extend(unexpected_diagnostics(
+            at.object,
+            &at.given(Some(value)),
+            Some("no-such-word"),
+        ));
     }
     none(failures);
 }
 
-/// Z2, Z3, Z4, Z6.1, L3: below the top too a word is taken where the list has it, and nowhere else
-/// in its object.
+/// Z2, Z3, Z4, Z6.1, L3: nested attributes are accepted only where the list has them.
 #[test]
 fn an_attribute_of_another_part_is_refused_by_name() {
     let objects = objects();
@@ -214,7 +230,7 @@ fn an_attribute_of_another_part_is_refused_by_name() {
         for at in of_object() {
             words.entry(at.name()).or_insert(at.attribute);
         }
-        // What users choose the name of, and a hundred quotas that are all alike, are no words.
+        // User-chosen names, and a hundred similar quotas, are not checked.
         words.retain(|name, _| {
             !matches!(*name, "chosen" | "check" | "org/project") && !name.starts_with("L-")
         });
@@ -240,7 +256,7 @@ fn an_attribute_of_another_part_is_refused_by_name() {
                 let given = at.given(Some(if wrap { json!([inside]) } else { inside }));
                 count += 1;
                 let diagnostics = format!("extra keys not allowed: \"{name}\"");
-                failures.extend(misjudged(object, &given, Some(&diagnostics)));
+                failures.extend(unexpected_diagnostics(object, &given, Some(&diagnostics)));
             }
         }
     }
@@ -249,8 +265,8 @@ fn an_attribute_of_another_part_is_refused_by_name() {
     none(failures);
 }
 
-/// Z2.1: what the list has of the system as a whole are settings of it, each for a reason: no
-/// configuration says them, in whatever object of the tenants' file.
+/// Z2.1: system settings of the list cannot be set in configuration, in any object of the tenants'
+/// file; each has a reason.
 #[test]
 fn settings_of_the_system_are_no_configuration() {
     let rows = common::ATTRIBUTES.lines().map(|row| row.split('\t').collect::<Vec<_>>());
@@ -265,7 +281,7 @@ fn settings_of_the_system_are_no_configuration() {
             let mut given = required(object, &objects[object], &[], &objects[object], "");
             given.insert((*name).to_owned(), json!("9"));
             let diagnostics = format!("extra keys not allowed: \"{name}\"");
-            failures.extend(misjudged(object, &given, Some(&diagnostics)));
+            failures.extend(unexpected_diagnostics(object, &given, Some(&diagnostics)));
         }
         let has = |word: &&str| objects["tenant"].children.contains_key(*word);
         assert!(instead.iter().all(has), "{name}: {reason}");
@@ -273,7 +289,7 @@ fn settings_of_the_system_are_no_configuration() {
     none(failures);
 }
 
-/// Z4.1: the list's attributes that say how they combine take the tags, and no others do.
+/// Z4.1: only attributes that the list calls combinable accept control tags.
 #[test]
 fn only_attributes_that_combine_take_control_tags() {
     let text = common::ATTRIBUTES;
@@ -301,17 +317,20 @@ fn only_attributes_that_combine_take_control_tags() {
     none(failures);
 }
 
-/// Z9.1: the list's `{project|ref}`: conditions of a permission name one of the two at least.
+/// Z9.1: the list's `{project|ref}`: a condition of a permission needs at least one of the two.
 #[test]
 fn a_condition_without_project_and_ref_is_refused() {
     for permission in ["dequeue", "enqueue"] {
         let given = json!({"name": "r", "permissions": {permission: {"conditions": {}}}});
-        none(misjudged("authorization-role", given.as_object().unwrap(), Some("conditions")));
+        none(unexpected_diagnostics(
+            "authorization-role",
+            given.as_object().unwrap(),
+            Some("conditions"),
+        ));
     }
 }
 
-/// L3.8: the rows below a provider's images that the walk leaves out say of images word for word
-/// what others say of the provider: nothing of an image.
+/// L3.8: the omitted rows below a provider's images repeat the provider's own rows word for word.
 #[test]
 fn what_is_left_out_of_images_is_the_provider_itself() {
     let rows: BTreeSet<Vec<&str>> =
@@ -330,8 +349,7 @@ fn what_is_left_out_of_images_is_the_provider_itself() {
     }
 }
 
-/// L3.10: an attribute that the list has for one driver only is refused where nodes are the
-/// other's.
+/// L3.10: an attribute of one driver only is refused for nodes of the other.
 #[test]
 fn each_driver_of_nodes_takes_its_own_attributes_only() {
     let objects = objects();

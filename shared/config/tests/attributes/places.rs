@@ -1,5 +1,4 @@
-//! Where an object stands in a file, and what must stand beside an attribute for it to be judged
-//! alone.
+//! The locations of an object in files, and the attributes that must accompany another one.
 
 use super::common::connections;
 use serde_json::{Map, Value as Json, json};
@@ -10,7 +9,7 @@ use sluice_config::{
     parse_main,
 };
 
-/// Returns the connections of the test: one for each driver of the list, under the driver's name.
+/// Returns the test connections: one for each driver of the list, under the driver's name.
 pub fn all_connections() -> Connections {
     connections()
         .with("gerrit", Driver::Gerrit, "review.example.com")
@@ -20,8 +19,8 @@ pub fn all_connections() -> Connections {
         .with("elasticsearch", Driver::Elasticsearch, "")
 }
 
-/// Returns the problems of an object with the given attributes, in each place where such an object
-/// may stand.
+/// Returns the diagnostics of an object with the given attributes, for each location of such an
+/// object.
 pub fn problems(object: &str, attributes: &Map<String, Json>) -> Vec<(String, Vec<Diagnostic>)> {
     let judge = |(text, load): (String, Load)| {
         let mut problems = load(&text);
@@ -31,8 +30,8 @@ pub fn problems(object: &str, attributes: &Map<String, Json>) -> Vec<(String, Ve
     documents(object, attributes).into_iter().map(judge).collect()
 }
 
-/// Returns the documents of an object with the given attributes, one for each place where such an
-/// object may stand.
+/// Returns the documents of an object with the given attributes, one for each location of such an
+/// object.
 pub fn texts(object: &str, attributes: &Map<String, Json>) -> Vec<String> {
     documents(object, attributes).into_iter().map(|(text, _)| text).collect()
 }
@@ -41,7 +40,7 @@ type Load = fn(&str) -> Vec<Diagnostic>;
 
 fn documents(object: &str, given: &Map<String, Json>) -> Vec<(String, Load)> {
     let attributes = given.clone();
-    // The list does not call a template's name required; a template without one could not be named.
+    // The list does not require a template's name, but a template without one cannot be used.
     let attributes = match object {
         "project-template" if !given.contains_key("name") => with_name(given, "a-template"),
         _ => attributes,
@@ -73,8 +72,8 @@ fn documents(object: &str, given: &Map<String, Json>) -> Vec<(String, Load)> {
                 body.extend(more.as_object().cloned().unwrap_or_default());
                 repository(kind, Json::Object(body))
             };
-            // The list has the two objects' attributes in one; what only the other has is checked
-            // by the objects' own rows.
+            // The list combines the attributes of two objects; those of the other are checked by
+            // its own rows.
             let has = |name: &str| given.contains_key(name);
             let mut found = Vec::new();
             if !has("section") {
@@ -88,7 +87,7 @@ fn documents(object: &str, given: &Map<String, Json>) -> Vec<(String, Load)> {
             }
             return found;
         }
-        // Every attribute of a job is one of an entry of a job list too.
+        // Every job attribute is also one of a job list's entry.
         "entry of a project" | "entry of a template" => {
             let kind = if object.ends_with("project") { "project" } else { "project-template" };
             let body = json!({"name": "org/project", "check": {"jobs": [{"test": attributes}]}});
@@ -123,7 +122,7 @@ fn with_name(given: &Map<String, Json>, name: &str) -> Map<String, Json> {
     named
 }
 
-/// Returns the problems of a file of a repository.
+/// Returns the diagnostics of a repository file.
 pub fn of_repository(text: &str) -> Vec<Diagnostic> {
     let source = Source {
         connection: "github".into(),
@@ -144,7 +143,7 @@ pub fn of_repository(text: &str) -> Vec<Diagnostic> {
 
 fn of_main(text: &str) -> Vec<Diagnostic> {
     let (_, errors) = parse_main("main.yaml", text, &all_connections());
-    // Attributes are judged one by one; what they name is not there.
+    // Attributes are checked one by one, so referenced objects are missing.
     errors
         .into_iter()
         .map(|error| error.diagnostic)
@@ -152,7 +151,7 @@ fn of_main(text: &str) -> Vec<Diagnostic> {
         .collect()
 }
 
-/// Returns the mapping that stands for an attribute where any mapping would do.
+/// Returns a sample mapping for an attribute that accepts any mapping.
 pub fn a_map(object: &str, path: &[String]) -> Json {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match (object, path.as_slice()) {
@@ -172,20 +171,20 @@ pub fn a_map(object: &str, path: &[String]) -> Json {
     }
 }
 
-/// Returns what a value must have beside it to be right.
+/// Returns the attributes that must accompany a value.
 pub fn beside(object: &str, path: &[String], value: &Json) -> Vec<(&'static str, Json)> {
     match path {
-        // A secret is values or a token.
+        // A secret has values or a token.
         [name] if object == "secret" && name == "name" => vec![("data", json!({"a": "b"}))],
-        // Whoever asks of children to be abstract must be so.
+        // A job that requires its children to be abstract must be abstract.
         [name] if name == "intermediate" && *value == json!(true) => {
             vec![("abstract", json!(true))]
         }
-        // Changes of a topic need each other.
+        // Changes of a topic form dependency cycles.
         [name] if name == "dependencies-by-topic" => {
             vec![("allow-circular-dependencies", json!(true))]
         }
-        // A default is one of what its parameter may hold.
+        // A default must be a valid value of its parameter.
         [.., of, name] if of == "parameters" && name == "default" => match value {
             Json::Bool(_) => vec![("type", json!("bool"))],
             Json::Number(_) => vec![("type", json!("selection")), ("values", json!([value]))],
@@ -198,7 +197,7 @@ pub fn beside(object: &str, path: &[String], value: &Json) -> Vec<(&'static str,
     }
 }
 
-/// Returns the text that stands for an attribute where not any text would do.
+/// Returns a sample text for an attribute that does not accept any text.
 pub fn a_text(path: &[String]) -> &'static str {
     match path.last().map_or("", String::as_str) {
         "time" => "0 0 * * *",

@@ -1,6 +1,6 @@
-//! The walk in the files of an untrusted project: each attribute that may stand in a repository is
-//! accepted there as it is in a config project, but for those of a closed list, which are refused
-//! in the words of their rule.
+//! The walk over files of an untrusted project. Each attribute of a repository is accepted as in a
+//! config project, except a closed list of attributes. Those are refused with the text of their
+//! rule.
 
 use crate::common::{BASE, tenant_of};
 use crate::none;
@@ -10,12 +10,12 @@ use serde_json::Value as Json;
 use sluice_config::Severity;
 use std::collections::BTreeSet;
 
-/// What an untrusted project may not say.
+/// Attributes that an untrusted project may not set.
 struct Rule {
     object: &'static str,
-    /// `None` for every attribute of the object.
+    /// `None` for all attributes of the object.
     attribute: Option<&'static str>,
-    /// `None` for every value of the attribute.
+    /// `None` for all values of the attribute.
     value: Option<&'static str>,
     diagnostics: &'static str,
 }
@@ -40,7 +40,7 @@ const OWN_PROJECT: &str = "only a stanza for the project itself is permitted";
 /// project may say who lists its jobs. What depends on who else defines a thing of the name
 /// (shadowing, another project's secret) is no attribute's affair.
 const REFUSED: &[Rule] = &[
-    // With all that its triggers, requirements and reporters say.
+    // With all attributes of its triggers, requirements and reporters.
     rule("pipeline", None, None, PIPELINES),
     rule("job", Some("parent"), Some("null"), BASE_JOBS),
     rule("job", Some("type"), Some("\"reporter\""), REPORTERS),
@@ -49,7 +49,7 @@ const REFUSED: &[Rule] = &[
     rule("project", Some("name"), None, OWN_PROJECT),
 ];
 
-/// Returns whether an object stands in the tenants' file and not in a repository.
+/// Returns whether an object belongs to the tenants' file rather than to a repository.
 fn is_of_main(object: &str) -> bool {
     object.starts_with("tenant")
         || matches!(
@@ -58,7 +58,7 @@ fn is_of_main(object: &str) -> bool {
         )
 }
 
-/// Returns the number of the rule that keeps a value from an untrusted project.
+/// Returns the index of the rule that refuses a value in an untrusted project.
 fn rule_for(at: &At<'_>, value: &Json) -> Option<usize> {
     let of_pipeline = ["trigger", "reporter", "require", "reject"];
     let object = match at.object.rsplit_once(' ') {
@@ -85,7 +85,7 @@ const TENANT: &str = "
           - a-name
 ";
 
-/// Everything that an object of the walk may name, where it must be of the same project.
+/// All objects to which an object of the walk may refer, where they must be in the same project.
 const NAMED: &str = "
 - job: {name: a-name, run: a-run}
 - job: {name: other, run: other-run}
@@ -94,8 +94,8 @@ const NAMED: &str = "
 - secret: {name: a-name, data: {a: b}}
 ";
 
-/// Returns what is wrong with a layout in which a project's file has this text; both projects have
-/// one name in it.
+/// Returns the diagnostics of a layout in which a project's file has this text. Both projects use
+/// the same names.
 fn diagnostics(text: &str, project: &str) -> BTreeSet<String> {
     let layout = tenant_of(TENANT)
         .at("org/config", "master", "zuul.d/a.yaml", BASE)
@@ -107,15 +107,14 @@ fn diagnostics(text: &str, project: &str) -> BTreeSet<String> {
     errors.map(|error| error.diagnostic.message.replace("org/config", "org/project")).collect()
 }
 
-/// Returns what is told because the text lies in an untrusted project.
-fn told_for_lack_of_trust(text: &str) -> Vec<String> {
+/// Returns the diagnostics that the text only has in an untrusted project.
+fn diagnostics_of_untrusted_only(text: &str) -> Vec<String> {
     diagnostics(text, "org/project").difference(&diagnostics(text, "org/config")).cloned().collect()
 }
 
-/// Z2.2, Z4.1, Z4.5, Z6.1, L3: nothing is accepted that only config projects may say, and nothing
-/// else is refused.
+/// Z2.2, Z4.1, Z4.5, Z6.1, L3: attributes reserved to config projects are refused, and no others.
 #[test]
-fn untrusted_projects_may_say_everything_but_what_the_rules_keep_from_them() {
+fn untrusted_projects_may_set_all_attributes_except_reserved_ones() {
     let objects = objects();
     let (mut failures, mut used, mut count) = (Vec::new(), BTreeSet::new(), 0);
     for at in At::all(&objects).into_iter().filter(|at| !is_of_main(at.object)) {
@@ -124,7 +123,7 @@ fn untrusted_projects_may_say_everything_but_what_the_rules_keep_from_them() {
             used.extend(rule);
             for text in places::texts(at.object, &at.given(Some(value))) {
                 count += 1;
-                let found = told_for_lack_of_trust(&text);
+                let found = diagnostics_of_untrusted_only(&text);
                 let is_as_ruled = match rule.map(|number| REFUSED[number].diagnostics) {
                     None => found.is_empty(),
                     Some(words) => found.len() == 1 && found[0].contains(words),
@@ -145,10 +144,10 @@ fn untrusted_projects_may_say_everything_but_what_the_rules_keep_from_them() {
     none(failures);
 }
 
-/// Z2.2, L3.1: what nodes are made of is read from an untrusted project only where the tenant says
-/// so; where it does not, it is no mistake and comes to nothing.
+/// Z2.2, L3.1: node objects of an untrusted project are read only if the tenant permits it;
+/// otherwise they are ignored without an error.
 #[test]
-fn untrusted_projects_make_no_nodes_unless_the_tenant_lets_them() {
+fn untrusted_projects_define_node_objects_only_if_permitted() {
     let text = "
 - label: {name: l}
 - section: {name: s, connection: null, nodes: [{name: a.example.com, labels: [l]}]}
@@ -161,9 +160,9 @@ fn untrusted_projects_make_no_nodes_unless_the_tenant_lets_them() {
     }
 }
 
-/// Z2.2, Z4.8, X10: what the walk's values do not reach.
+/// Z2.2, Z4.8, X10: cases that the walk's values do not cover.
 #[test]
-fn untrusted_projects_may_not_say_by_a_pattern_or_by_silence_what_they_may_not_say() {
+fn patterns_and_defaults_do_not_bypass_the_reserved_attributes() {
     for (text, words) in [
         ("- project: {name: ^org/.*, check: {jobs: [noop]}}\n", OWN_PROJECT),
         ("- project: {name: github.com/a-name, check: {jobs: [noop]}}\n", OWN_PROJECT),
@@ -176,7 +175,7 @@ fn untrusted_projects_may_not_say_by_a_pattern_or_by_silence_what_they_may_not_s
         ),
         ("- project-template: {name: t, check: {jobs: [noop: {type: reporter}]}}\n", REPORTERS),
     ] {
-        let found = told_for_lack_of_trust(text);
+        let found = diagnostics_of_untrusted_only(text);
         assert!(found.len() == 1 && found[0].contains(words), "{text}: {found:?}");
     }
 }

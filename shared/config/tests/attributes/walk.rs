@@ -1,17 +1,16 @@
-//! The walk over the attribute list: each attribute in what it stands in, with all that must stand
-//! beside it.
+//! The walk over the attribute list: each attribute within its parents, with all required
+//! attributes.
 
 use crate::exceptions::{either_of, is_attribute};
 use crate::list::{self, Attribute, Objects};
 use crate::places;
 use serde_json::{Map, Value as Json, json};
 
-/// Returns every object of the list, and the two places where an entry of a job list stands.
+/// Returns all objects of the list, and the two locations of a job list's entry.
 pub fn objects() -> Objects {
     let text = crate::common::ATTRIBUTES;
     let mut objects = list::read(text, is_attribute);
-    // An entry of a job list says of a job what the job itself may say, but for the name, which it
-    // is listed by.
+    // An entry of a job list has the attributes of a job except its name.
     for place in ["entry of a project", "entry of a template"] {
         let job = list::read(text, |object, name| {
             object == "job" && name != "name" && is_attribute(object, name)
@@ -21,7 +20,7 @@ pub fn objects() -> Objects {
     objects
 }
 
-/// An attribute with what it stands in.
+/// An attribute and its parents.
 pub struct At<'a> {
     pub object: &'a str,
     pub root: &'a Attribute,
@@ -30,7 +29,7 @@ pub struct At<'a> {
 }
 
 impl At<'_> {
-    /// Returns its own name.
+    /// Returns the attribute's own name.
     pub fn name(&self) -> &str {
         self.path.last().map_or("", String::as_str)
     }
@@ -44,7 +43,7 @@ impl At<'_> {
         found
     }
 
-    /// Returns the object's attributes with this one at its place, or without it.
+    /// Returns the object's attributes with this attribute set to a value, or without it.
     pub fn given(&self, value: Option<Json>) -> Map<String, Json> {
         let mut above = vec![self.root];
         for part in &self.path {
@@ -80,7 +79,7 @@ impl At<'_> {
         inner
     }
 
-    /// Returns right values, one for each way to write it.
+    /// Returns valid values, one for each form.
     pub fn right(&self) -> Vec<Json> {
         let map = full(self.object, self.root, &self.path, self.attribute);
         self.attribute
@@ -108,7 +107,7 @@ fn below<'a>(
     }
 }
 
-/// Returns what has to stand beside an attribute.
+/// Returns the attributes required in addition to an attribute.
 pub fn required(
     object: &str,
     root: &Attribute,
@@ -132,7 +131,7 @@ pub fn required(
     given
 }
 
-/// Returns the mapping that an attribute may be: with all that is required, or one that suits it.
+/// Returns a mapping for an attribute: with all required attributes, or a suitable sample.
 pub fn full(object: &str, root: &Attribute, path: &[String], attribute: &Attribute) -> Json {
     let with = required(object, root, path, attribute, "");
     if with.is_empty() { places::a_map(object, path) } else { Json::Object(with) }

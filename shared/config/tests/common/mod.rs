@@ -1,4 +1,4 @@
-//! A small tenant to try things on: a config project, untrusted projects, and files as text.
+//! A small test tenant: a config project, untrusted projects, and files as text.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,20 +14,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Every attribute that there is: area, object, name, type, whether it is required, default; a row
-/// each, tabs between.
+/// All attributes: area, object, name, type, whether it is required, and default; one row each,
+/// tab-separated.
 pub const ATTRIBUTES: &str = include_str!("../attributes.tsv");
 
-/// Returns the folder of the founding documents, whose examples are loaded; `None` where it may be
-/// missing.
+/// Returns the folder of the founding documents; `None` if it is missing and waived.
 pub fn founding_material() -> Option<PathBuf> {
     founding::founding_material("the founding documents' examples were not loaded")
 }
 
-/// Says what was not looked at, where that may be.
+/// Prints which check was waived.
 ///
-/// # Panics
-/// Where it may not.
+/// # Panics If it was not waived.
 pub fn waived(word: &str, missing: &str) {
     founding::waived(word, missing);
 }
@@ -46,14 +44,14 @@ pub fn project(name: &str) -> ProjectName {
     ProjectName::new("github.com", name)
 }
 
-/// A tenant in the making.
+/// A builder of a test tenant.
 pub struct Tenant {
     pub config: TenantConfig,
     files: Vec<SourceFile>,
     branches: BTreeMap<ProjectName, Vec<sluice_model::BranchName>>,
 }
 
-/// Returns the usual tenant: `org/config` is trusted; `org/project`, `org/project1` and
+/// Returns the default tenant: `org/config` is trusted; `org/project`, `org/project1` and
 /// `org/project2` are not.
 pub fn tenant() -> Tenant {
     tenant_of(
@@ -61,7 +59,7 @@ pub fn tenant() -> Tenant {
     )
 }
 
-/// Returns the tenant of a main file without mistakes.
+/// Returns the tenant of a valid main file.
 pub fn tenant_of(main: &str) -> Tenant {
     let (config, errors) = parse_main("main.yaml", main, &connections());
     assert!(errors.is_empty(), "{errors:#?}");
@@ -73,19 +71,19 @@ pub fn tenant_of(main: &str) -> Tenant {
 }
 
 impl Tenant {
-    /// Adds a file; `.zuul.yaml` of `master`.
+    /// Adds the file `.zuul.yaml` to `master`.
     pub fn file(self, name: &str, text: &str) -> Self {
         self.at(name, "master", ".zuul.yaml", text)
     }
 
-    /// Adds a file of a branch and path.
+    /// Adds a file to a branch.
     pub fn at(mut self, name: &str, branch: &str, path: &str, text: &str) -> Self {
         let source = self.source(name, branch, path);
         self.files.push(SourceFile { source, text: text.to_owned() });
         self
     }
 
-    /// Says which branches a project has.
+    /// Sets the branches of a project.
     pub fn branches(mut self, name: &str, branches: &[&str]) -> Self {
         self.branches
             .insert(project(name), branches.iter().map(|branch| (*branch).into()).collect());
@@ -115,12 +113,12 @@ impl Tenant {
         }
     }
 
-    /// Puts it together.
+    /// Builds the layout.
     pub fn build(&self) -> Layout {
         self.build_with(&connections())
     }
 
-    /// Puts it together in a system with these connections.
+    /// Builds the layout with these connections.
     pub fn build_with(&self, connections: &Connections) -> Layout {
         let fragments: Vec<Arc<Fragment>> =
             self.files.iter().map(|file| Arc::new(sluice_config::fragment::parse(file))).collect();
@@ -133,7 +131,7 @@ impl Tenant {
         Layout::build(sources)
     }
 
-    /// Puts it together and expects no mistake.
+    /// Builds the layout and expects no diagnostics.
     pub fn sound(&self) -> Layout {
         let layout = self.build();
         assert!(layout.errors().is_empty(), "{:#?}", layout.errors());
@@ -141,7 +139,7 @@ impl Tenant {
     }
 }
 
-/// Returns the messages of a layout's mistakes.
+/// Returns the messages of a layout's diagnostics.
 pub fn messages(layout: &Layout) -> Vec<String> {
     layout.errors().iter().map(|error| error.short_text()).collect()
 }
@@ -156,7 +154,7 @@ pub fn job<'g>(graph: &'g JobGraph, name: &str) -> &'g FrozenJob {
     graph.jobs.iter().find(|job| job.name.as_str() == name).unwrap()
 }
 
-/// Returns what a mistake's marks enclose of the first line that they are on.
+/// Returns the text that a diagnostic marks on its first line.
 pub fn marked(text: &str, error: &ConfigError) -> String {
     let (start, end) = (error.diagnostic.start, error.diagnostic.end);
     let line = text.lines().nth(start.line() as usize - 1).unwrap_or_default();
@@ -165,7 +163,7 @@ pub fn marked(text: &str, error: &ConfigError) -> String {
     line.chars().take(until).skip(start.column() as usize - 1).collect()
 }
 
-/// Pipelines and a base job that most tests start from.
+/// Pipelines and a base job that most tests use.
 pub const BASE: &str = "
 - pipeline:
     name: check
@@ -185,7 +183,7 @@ pub const BASE: &str = "
     post-run: playbooks/post.yaml
 ";
 
-/// Returns the jobs that a change of a project runs in a pipeline, or what keeps them from running.
+/// Returns the jobs of a project's change in a pipeline, or the diagnostics that prevent freezing.
 pub fn refusals(layout: &Layout, pipeline: &str, name: &str) -> String {
     let name = project(name);
     match layout.freeze(&FreezeInput::change(pipeline, &name, "master")) {

@@ -16,12 +16,12 @@ use sluice_config::{Connections, Driver, parse_main, yaml};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
-/// Greatest size of a damaged text in bytes; more only takes longer.
+/// The maximum size of a damaged text in bytes.
 const TEXT_MAX: usize = 20_000;
-/// Greatest memory of this whole process in kilobytes, with the most that a text may ask for (a
+/// The maximum memory of this process in kilobytes, including the most that a text may request (a
 /// million values).
 const MEMORY_MAX_KILOBYTES: u64 = 1_200_000;
-/// What the language is made of: put anywhere, it makes other sense.
+/// Tokens of the language, inserted at random.
 const WORDS: [&str; 36] = [
     "- ",
     ": ",
@@ -69,14 +69,14 @@ static CORPUS: LazyLock<Vec<String>> = LazyLock::new(|| {
     paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 });
 
-/// One damage.
+/// One kind of damage.
 #[derive(Debug, Clone)]
 enum Damage {
     Insert(Index, &'static str),
     Replace(Index, char),
     Remove(Index, usize),
     Repeat(Index, usize, usize),
-    /// Goes on with the rest of another file.
+    /// Continues with the rest of another file.
     Splice(Index, Index, Index),
 }
 
@@ -126,10 +126,9 @@ fn damaged() -> impl Strategy<Value = String> {
     })
 }
 
-/// Z6.1: what both begin at has words of every driver that has any, so that what reads them is
-/// reached.
+/// Z6.1: the corpus has attributes of every driver, so that their parsers are covered.
 #[test]
-fn the_kept_files_have_words_of_every_driver() {
+fn the_corpus_has_attributes_of_every_driver() {
     let of_tenant = |number: usize| {
         let connections = survive::connections();
         let text = include_str!("corpus/drivers.yaml");
@@ -151,7 +150,7 @@ fn the_kept_files_have_words_of_every_driver() {
     assert_eq!(found(triggers), "gerrit git github gitlab pagure timer zuul");
     assert_eq!(found(reporters), "elasticsearch gerrit github gitlab mqtt pagure smtp sql zuul");
     assert_eq!(found(filters.collect()), "gerrit gitlab");
-    // A tenant that may not use them all has no such pipeline.
+    // A tenant with fewer connections has no such pipeline.
     for number in 1..3 {
         assert!(of_tenant(number).pipeline("check").is_none(), "tenant {number}");
     }
@@ -164,23 +163,24 @@ fn peak_kilobytes() -> u64 {
 }
 
 proptest! {
-    /// Limits against bombs and nesting hold whatever the text.
+    /// Limits against bombs and nesting hold for any text.
     #[test]
     fn the_composer_survives_any_text(text in damaged()) {
         let _ = yaml::compose(&text);
         prop_assert!(peak_kilobytes() < MEMORY_MAX_KILOBYTES, "it took {} KB", peak_kilobytes());
     }
 
-    /// A broken repository does not stop the tenant (C16): it loads, is stored, opens and freezes.
+    /// C16: an invalid repository does not break the tenant, which can be loaded, stored, opened
+    /// and frozen.
     #[test]
     fn the_loader_survives_any_files(main in damaged(), trusted in damaged(), untrusted in damaged(), proposed in damaged()) {
         survive::load(&main, &trusted, &untrusted, &proposed);
         prop_assert!(peak_kilobytes() < MEMORY_MAX_KILOBYTES, "it took {} KB", peak_kilobytes());
     }
 
-    /// Stored bytes may be damaged: they are refused, or open as something; nothing panics.
+    /// Damaged bytes of a stored layout are refused or opened, without a panic.
     #[test]
-    fn damaged_bytes_of_a_layout_open_no_abyss(places in prop::collection::vec((any::<Index>(), any::<u8>()), 1..6), end in any::<Index>()) {
+    fn damaged_bytes_of_a_layout_cause_no_panic(places in prop::collection::vec((any::<Index>(), any::<u8>()), 1..6), end in any::<Index>()) {
         static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
             let connections = Connections::new().with("github", Driver::GitHub, "github.com");
             let plain = "- tenant: {name: one, source: {github: {config-projects: [org/config]}}}";

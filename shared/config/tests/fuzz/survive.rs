@@ -1,4 +1,4 @@
-//! What has to survive any text: the whole way from files to frozen jobs. `tests/fuzz` goes it too.
+//! The code under fuzzing: everything from files to frozen jobs. `tests/fuzz` uses it too.
 
 use sluice_config::fragment::{Source, SourceFile, Trust, parse};
 use sluice_config::layout::{BranchConfig, Layout, LayoutSources, Scope};
@@ -6,15 +6,14 @@ use sluice_config::{Connections, Driver, FreezeInput, TenantConfig, parse_main};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What tenants are drawn from: those that may use every connection, and those that may use some.
+/// The tenants to choose from: with all connections, and with some.
 const LIMITS: [&str; 3] = [
     "",
     "allowed-triggers: [github, timer], allowed-reporters: [smtp, mqtt], ",
     "allowed-triggers: [gerrit, git, zuul], allowed-reporters: [gerrit, zuul], ",
 ];
 
-/// Returns a connection of each driver, under the driver's name; `timer` and `zuul` are there
-/// anyway.
+/// Returns a connection of each driver, under the driver's name; `timer` and `zuul` are built in.
 pub fn connections() -> Connections {
     Connections::new()
         .with("github", Driver::GitHub, "github.com")
@@ -30,7 +29,7 @@ pub fn connections() -> Connections {
         .with("ec2", Driver::Aws, "")
 }
 
-/// Returns the tenant, which one of them the number says: its projects are of two forges.
+/// Returns the tenant with this number; its projects are on two forges.
 pub fn tenant(connections: &Connections, number: usize) -> TenantConfig {
     let limits = LIMITS[number % LIMITS.len()];
     let main = format!(
@@ -39,12 +38,13 @@ pub fn tenant(connections: &Connections, number: usize) -> TenantConfig {
     parse_main("main.yaml", &main, connections).0.tenants.remove(0)
 }
 
-/// Loads a tenant whose configuration, in whatever trust, is any text: it is stored, opened, edited
-/// and frozen.
+/// Loads a tenant with any texts as trusted and untrusted configuration; then stores, opens, edits
+/// and freezes it.
 pub fn load(main: &str, trusted: &str, untrusted: &str, proposed: &str) {
     let connections = connections();
     let _ = parse_main("main.yaml", main, &connections);
-    // What the text does not say is drawn from it all the same, so that a finding is found again.
+    // Choices that the text does not determine are derived from it, so that a finding is
+    // reproducible.
     let tenant = tenant(&connections, trusted.len());
     let fragments =
         [("org/config", Trust::Config, trusted), ("org/a", Trust::Untrusted, untrusted)].map(

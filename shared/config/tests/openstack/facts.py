@@ -5,7 +5,7 @@
     python3 facts.py runs DATA     which of them run for changes of some files, as JSON; kept as job-runs.json
     python3 facts.py absent DATA   jobs and nodesets that are named and not defined, as JSON; the test puts bare ones in their place
 
-DATA is the directory `real-config/openstack`. To make a kept file anew: python3 facts.py lists DATA > job-lists.json
+DATA is the directory `real-config/openstack`. To recreate a stored file: python3 facts.py lists DATA > job-lists.json
 """
 import json
 import pathlib

@@ -1,5 +1,5 @@
-//! OpenStack's configuration, where its data lie beside the checkout: judged by PyYAML and a kept
-//! file, not by the loader.
+//! OpenStack's configuration, if its data are next to the checkout, compared with PyYAML and a
+//! stored file rather than the loader.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../common/mod.rs"]
@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// Repositories of which the data are there, in the order of the tenant.
+/// Repositories with data, in the tenant's order.
 const REPOSITORIES: [&str; 2] = ["project-config", "openstack-zuul-jobs"];
 
-/// Returns where the data lie. Where they do not, the test fails, unless `SLUICE_WAIVE` has the
-/// word `openstack`.
+/// Returns the folder of the data. If it is missing, the test fails, unless `SLUICE_WAIVE` contains
+/// `openstack`.
 fn data() -> Option<PathBuf> {
     let given = std::env::var_os("SLUICE_TEST_DATA").map(PathBuf::from);
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
@@ -43,8 +43,7 @@ fn load(folder: &Path) -> Loaded {
     load_with(folder, &[])
 }
 
-/// Loads the data, and besides them what stands in for repositories that are not there: project and
-/// text.
+/// Loads the data, and stand-ins for missing repositories (project and text).
 fn load_with(folder: &Path, stand_ins: &[(&str, String)]) -> Loaded {
     let connections = Connections::new()
         .with("gerrit", Driver::Gerrit, "opendev.org")
@@ -102,8 +101,8 @@ fn load_with(folder: &Path, stand_ins: &[(&str, String)]) -> Loaded {
     Loaded { files, layout }
 }
 
-/// Returns what PyYAML finds, of what `facts.py` is asked for: that of the executor's environment,
-/// else of the system.
+/// Returns the output of `facts.py` for an operation, with the PyYAML of the executor's environment
+/// or else the system's.
 fn pyyaml(what: &str, folder: &Path) -> Value {
     let prefix = std::env::var_os("SLUICE_ANSIBLE_PREFIX")
         .map_or_else(|| "/opt/sluice/ansible".into(), PathBuf::from);
@@ -119,10 +118,10 @@ fn pyyaml(what: &str, folder: &Path) -> Value {
     panic!("no Python has PyYAML; infra/executor/install.sh installs one");
 }
 
-/// Z6.7: every stanza that PyYAML counts is read; what is refused is refused for naming something
-/// that the data leave out.
+/// Z6.7: every stanza that PyYAML counts is read; only stanzas that refer to missing data are
+/// refused.
 #[test]
-fn every_stanza_is_read_and_only_what_names_the_absent_is_refused() {
+fn every_stanza_is_read_and_only_references_to_missing_data_are_refused() {
     let Some(folder) = data() else { return };
     let (loaded, facts) = (load(&folder), pyyaml("count", &folder));
     let counted = facts["stanzas"].as_object().unwrap();
@@ -161,7 +160,7 @@ fn every_stanza_is_read_and_only_what_names_the_absent_is_refused() {
         ("Job ", " not defined", "job"),
         ("The project \"", "\" was not found.", "project"),
     ];
-    // A project is there when the tenant lists it, whoever has a stanza for it.
+    // A project exists if the tenant lists it, whichever project has its stanza.
     let absent_projects: BTreeSet<&str> =
         facts["absent-projects"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let mut refused_projects: BTreeSet<&str> = BTreeSet::new();
@@ -192,10 +191,10 @@ fn every_stanza_is_read_and_only_what_names_the_absent_is_refused() {
     assert!(refusals["job"] > 100, "jobs of absent repositories are missed: {refusals:?}");
 }
 
-/// Z6.2: the job lists of ten projects are those that a few lines of Python work out
-/// (`facts.py lists`).
+/// Z6.2: the job lists of ten projects equal those computed by a few lines of Python (`facts.py
+/// lists`).
 #[test]
-fn job_lists_are_as_worked_out_elsewhere() {
+fn job_lists_equal_those_computed_in_python() {
     let Some(folder) = data() else { return };
     let layout = load(&folder).layout;
     let kept: BTreeMap<String, BTreeMap<String, Vec<String>>> =
@@ -210,7 +209,7 @@ fn job_lists_are_as_worked_out_elsewhere() {
     for (project, pipelines) in &kept {
         let name = ProjectName::new("opendev.org", project);
         for (pipeline, jobs) in pipelines {
-            // Jobs of absent repositories cannot be frozen, and are listed all the same.
+            // Jobs of missing repositories are listed although they cannot be frozen.
             let (_, trace) =
                 layout.freeze_with_trace(&FreezeInput::change(pipeline, &name, "master"));
             let listed: Vec<&String> = trace.iter().map(|one| &one.job).collect();
@@ -219,8 +218,7 @@ fn job_lists_are_as_worked_out_elsewhere() {
     }
 }
 
-/// Returns bare jobs and nodesets for those that the data name and do not have, by the project that
-/// may define them.
+/// Returns empty jobs and nodesets for missing ones, by the project that may define them.
 fn bare(absent: &Value) -> Vec<(&'static str, String)> {
     let names = |kind: &str| {
         absent[kind].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned())
@@ -235,10 +233,10 @@ fn bare(absent: &Value) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Z4.2, Z6.2: of these lists the jobs that run for a change of one file are those that the same
-/// Python works out (`facts.py runs`), where what the data leave out is there and says nothing.
+/// Z4.2, Z6.2: the jobs that run for a change of one file equal those computed in Python (`facts.py
+/// runs`), with stand-ins for missing data.
 #[test]
-fn the_jobs_that_run_for_a_change_of_a_file_are_as_worked_out_elsewhere() {
+fn jobs_of_a_file_change_equal_those_computed_in_python() {
     let Some(folder) = data() else { return };
     let layout = load_with(&folder, &bare(&pyyaml("absent", &folder))).layout;
     type ByFile = BTreeMap<String, Vec<String>>;
@@ -274,11 +272,11 @@ fn the_jobs_that_run_for_a_change_of_a_file_are_as_worked_out_elsewhere() {
             }
         }
     }
-    // Both are there to be told apart.
+    // Both exist so that they can be distinguished.
     assert!(running > 50 && left_out > 50, "{running} run, {left_out} do not");
 }
 
-/// What is stored opens with the same answers, mistakes included.
+/// A stored layout opens with the same answers and diagnostics.
 #[test]
 fn the_stored_layout_opens_as_it_was() {
     let Some(folder) = data() else { return };

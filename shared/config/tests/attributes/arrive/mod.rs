@@ -1,10 +1,9 @@
-//! Each attribute of the list does its work: with another value something else comes of the
-//! configuration, in the frozen jobs, the layout or the typed structure that what acts at run time
-//! reads. The cases are made from the list, so that an attribute that is new there and arrives
-//! nowhere fails.
+//! Each attribute of the list takes effect: different values yield different frozen jobs, layouts
+//! or run-time structures. The cases are derived from the list, so that a new attribute without
+//! effect fails the test.
 //!
-//! [`seen`] puts an object into a small tenant and tells what comes of it; [`values`] has the
-//! values that cannot be just any.
+//! [`seen`] puts an object into a small tenant and returns the result. [`values`] has sample values
+//! for attributes that do not accept any value.
 
 mod provider;
 mod seen;
@@ -16,8 +15,8 @@ use seen::Seen;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
-/// Attributes that change nothing where the list has them, with the reason. The names of objects
-/// are left out besides: by them everything else is found.
+/// Attributes without an effect, with the reason. Names of objects are omitted, since everything is
+/// found by them.
 const NOT_SEEN: &[(&str, &str, &str)] = &[
     ("job", "include-projects.type", "\"name\" is the only sort of selector"),
     ("job", "exclude-projects.type", "\"name\" is the only sort of selector"),
@@ -38,7 +37,7 @@ const NOT_SEEN: &[(&str, &str, &str)] = &[
     ("entry", "intermediate", "Z4.1: it binds who inherits, and nobody inherits from an entry"),
 ];
 
-/// Attributes of which one value is seen by what it forbids.
+/// Attributes with one value whose effect is a refusal.
 const SEEN_BY_REFUSAL: &[(&str, &str)] = &[
     ("job", "final"),
     ("job", "abstract"),
@@ -63,15 +62,14 @@ fn short(object: &str) -> &str {
     if object.starts_with("entry of") { "entry" } else { object }
 }
 
-/// Returns whether an attribute is one of a list; the list has whole paths, first parts or last
-/// parts.
+/// Returns whether an attribute is in a list of whole paths, first parts or last parts.
 fn is_in<'l>(mut list: impl Iterator<Item = (&'l str, &'l str)>, at: &At<'_>) -> bool {
     let whole = at.path.join(".");
     let ends = [whole.as_str(), at.path[0].as_str(), at.name()];
     list.any(|(object, name)| object == short(at.object) && ends.contains(&name))
 }
 
-/// Returns the values of a type of which there are few: each of them is to be told from the others.
+/// Returns all values of a type with few values, each of which must have a different effect.
 fn few(kind: &Type) -> Vec<Json> {
     match kind {
         Type::Bool => vec![json!(true), json!(false)],
@@ -91,8 +89,8 @@ fn few(kind: &Type) -> Vec<Json> {
     }
 }
 
-/// Returns groups of values: those of one group come to different things. `None` leaves the
-/// attribute out.
+/// Returns groups of values; values of a group must have different effects. `None` omits the
+/// attribute.
 fn groups(at: &At<'_>) -> Vec<Vec<Option<Json>>> {
     let kind = at.attribute.kind.as_ref().unwrap();
     let given = values::of(at.object, &at.path);
@@ -106,7 +104,7 @@ fn groups(at: &At<'_>) -> Vec<Vec<Option<Json>>> {
     }
     let any = given.into_iter().chain(at.right()).find(|value| !few.contains(value));
     let any = any.or_else(|| few.first().filter(|_| few.len() == 1).cloned());
-    // Of what must be there and can be a few things only, each was tried.
+    // All values of a required attribute with few values were tried.
     if let Some(any) = any.filter(|_| groups.is_empty() || !at.attribute.required) {
         let first = (!at.attribute.required).then_some(None);
         groups.push(vec![first.unwrap_or_else(|| Some(any.clone())), Some(values::another(&any))]);
@@ -115,14 +113,13 @@ fn groups(at: &At<'_>) -> Vec<Vec<Option<Json>>> {
 }
 
 fn is_object_name(at: &At<'_>) -> bool {
-    // A `project` is about the project that it names.
+    // The object `project` is identified by its project.
     at.path.len() == 1 && at.name() == "name" && at.object != "project"
 }
 
-/// Z2, Z3, Z4.3, Z4.7, Z6.1, L3: whatever is said with another value comes to something else, where
-/// it is to.
+/// Z2, Z3, Z4.3, Z4.7, Z6.1, L3: different values of every attribute have different effects.
 #[test]
-fn every_attribute_of_the_list_arrives() {
+fn every_attribute_of_the_list_takes_effect() {
     let objects = objects();
     let (mut failures, mut count) = (Vec::new(), 0);
     for at in At::all(&objects) {
@@ -139,7 +136,7 @@ fn every_attribute_of_the_list_arrives() {
             let mut seen: Vec<(String, Vec<Seen>)> = Vec::new();
             for value in group {
                 let said = value.as_ref().map_or_else(|| "nothing".to_owned(), Json::to_string);
-                // What is left out leaves out what it stands in, where that needs it.
+                // Omitting a required attribute omits its parent.
                 seen.push((said, seen::of(&at, &at.given(value))));
             }
             for (said, found) in &seen {
@@ -150,7 +147,7 @@ fn every_attribute_of_the_list_arrives() {
             }
             for (number, (one, first)) in seen.iter().enumerate() {
                 for (other, second) in &seen[number + 1..] {
-                    // In each place where such an object may stand.
+                    // For each location of such an object.
                     if first.iter().zip(second).any(|(first, second)| first == second) {
                         failures.push(format!("{place}: {one} and {other} come to the same"));
                     }
@@ -168,7 +165,7 @@ fn every_attribute_of_the_list_arrives() {
     assert!(count > 1_000, "{count}");
 }
 
-/// What is said to be seen nowhere is in the list.
+/// Every attribute listed as without effect exists in the list.
 #[test]
 fn the_reasons_are_for_attributes_that_there_are() {
     let objects = objects();

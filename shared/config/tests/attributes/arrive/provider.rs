@@ -1,5 +1,5 @@
-//! What comes of the five objects that nodes are made of: the provider with every layer applied,
-//! its untyped rest left out.
+//! The effect of the five node objects: the provider with every layer applied, without its untyped
+//! rest.
 
 use super::seen::{Seen, refused, with_name};
 use crate::common::{connections, tenant};
@@ -7,7 +7,8 @@ use crate::walk::At;
 use serde_json::{Map, Value as Json, json};
 use sluice_config::Driver;
 
-/// Returns what comes of one of the five; what may stand in a section and in a provider, in both.
+/// Returns the effect of one of the five objects. Objects that may be in a section or a provider
+/// are tried in both.
 pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
     match at.object {
         "section" => vec![in_section(at, given)],
@@ -19,7 +20,7 @@ pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
             if at.path[0] != "section" {
                 found.push(in_section(at, &given));
             }
-            // Below a provider there is nobody for whom something could be final, and its
+            // Below a provider no layer is left that a final attribute could bind, and its
             // connection is its section's.
             if !matches!(at.path[0].as_str(), "parent" | "abstract" | "connection")
                 && at.name() != "final"
@@ -37,8 +38,8 @@ pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
     }
 }
 
-/// An entry that says nothing of an image, a flavor or a label changes nothing: one of which only
-/// the name counts says something.
+/// Adds an attribute to an entry for an image, flavor or label that has only a name, since such an
+/// entry has no effect.
 fn name_what_it_is_said_of(at: &At<'_>, given: &mut Map<String, Json>) {
     if at.path.len() > 1 && at.name() != "name" {
         return;
@@ -81,8 +82,7 @@ fn in_provider(at: &At<'_>, given: &Map<String, Json>) -> Seen {
     settled(at, "section", section.as_object().unwrap(), &Json::Object(provider))
 }
 
-/// Puts an object in the place of the usual one of its kind, and returns the provider that comes of
-/// them all.
+/// Replaces the default object of a kind, and returns the resulting provider.
 fn settled(at: &At<'_>, kind: &str, object: &Map<String, Json>, provider: &Json) -> Seen {
     let is_static = at.object == "static section/provider";
     let mut stanzas: Vec<Json> = Vec::new();

@@ -1,4 +1,4 @@
-//! What comes of an object: a small tenant around it, and what a reader of the layout finds there.
+//! The effect of an object in a small tenant, as read from the layout.
 
 use super::{provider, values};
 use crate::common::{BASE, Tenant, connections, project, tenant, tenant_of};
@@ -8,17 +8,16 @@ use serde_json::{Map, Value as Json, json};
 use sluice_config::objects::Stanza;
 use sluice_config::{FreezeInput, Layout, Severity, parse_main};
 
-/// What a reader finds.
+/// The observed effect of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// What is there.
+    /// The resulting objects.
     pub text: String,
-    /// What was refused on the way.
+    /// The diagnostics.
     pub refused: Vec<String>,
 }
 
-/// Returns what comes of an object with these attributes, in each place where such an object may
-/// stand.
+/// Returns the effects of an object with these attributes, for each location of such an object.
 pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
     let object = at.object;
     if matches!(at.name(), "description" | "variant-description") && at.path.len() < 3 {
@@ -61,14 +60,15 @@ pub fn with_name(given: &Map<String, Json>, name: &str) -> Map<String, Json> {
     named
 }
 
-/// Returns a layout's mistakes.
+/// Returns the diagnostics of a layout.
 pub fn refused(layout: &Layout) -> Vec<String> {
     let errors =
         layout.errors().iter().filter(|error| error.diagnostic.severity == Severity::Error);
     errors.map(|error| error.short_text()).collect()
 }
 
-/// What only people read stays with what it describes, typed, for pages and the API.
+/// Returns the effect of display-only attributes, which stay with the definition for pages and the
+/// API.
 fn kept_with_the_definition(object: &str, given: &Map<String, Json>) -> Seen {
     if object == "pipeline" {
         return pipeline(given);
@@ -97,7 +97,7 @@ fn kept_with_the_definition(object: &str, given: &Map<String, Json>) -> Seen {
     Seen { text: text.to_string(), refused: Vec::new() }
 }
 
-/// Takes out where things stand: a longer text is not another thing.
+/// Removes spans: a longer text is not an effect.
 fn without_places(value: &mut Json) {
     match value {
         Json::Object(map) => {
@@ -109,7 +109,7 @@ fn without_places(value: &mut Json) {
     }
 }
 
-/// Everything that a job may name.
+/// All objects to which a job may refer.
 const NAMED: &str = "
 - job: {name: a-name, pre-run: a-pre, run: a-run}
 - job: {name: b-name, pre-run: b-pre, run: b-run}
@@ -162,8 +162,7 @@ fn frozen(layout: &Layout, wanted: &[(&str, &str)]) -> Seen {
     Seen { text, refused }
 }
 
-/// Returns the attribute that a later entry says of the job, where the case is about what may be
-/// said of it.
+/// Returns the attribute that a later entry sets, if the case is about permitted attributes.
 fn probed<'a>(at: &'a At<'_>) -> Option<&'a str> {
     match at.path[0].as_str() {
         "attribute-control" => Some(at.path.get(1).map_or("voting", String::as_str)),
@@ -177,7 +176,8 @@ fn probe(attribute: &str) -> Json {
     json!({"project": {"name": "org/project", "probe": {"jobs": [{"test": {attribute: value}}]}}})
 }
 
-/// Seen by a job of this definition, by a child in the same project and one in another.
+/// Observed in a job with this definition, in a child in the same project and in one of another
+/// project.
 fn of_job(given: &Map<String, Json>, at: &At<'_>) -> Seen {
     let mut stanzas = vec![
         json!({"job": with_name(given, "test")}),
@@ -188,7 +188,7 @@ fn of_job(given: &Map<String, Json>, at: &At<'_>) -> Seen {
     stanzas.extend(probed(at).map(probe));
     let elsewhere = "- job: {name: elsewhere, parent: test}\n- project: {check: {jobs: [a-name, b-name, other, more, elsewhere]}}\n";
     let mut tenant = with_named(&stanzas);
-    // Whether a job may be a parent at all is told while the configuration is read.
+    // Whether a job may be a parent at all is reported at load.
     if given.get("final") != Some(&json!(true)) {
         tenant = tenant.file("org/project1", elsewhere);
     }
@@ -201,10 +201,10 @@ fn of_job(given: &Map<String, Json>, at: &At<'_>) -> Seen {
     frozen(&tenant.build(), &wanted)
 }
 
-/// Seen by the job that is listed so, and by what a later entry may say of it.
+/// Observed in the job of this entry, and in the attributes that a later entry may set.
 fn of_entry(object: &str, given: &Map<String, Json>, at: &At<'_>) -> Seen {
     let mut entry = given.clone();
-    // Roles and secrets are for the playbooks that stand beside them.
+    // Roles and secrets apply to the playbooks of the same definition.
     entry.entry("pre-run").or_insert_with(|| json!("entry-pre"));
     let jobs = json!(["a-name", "b-name", "other", "more", {"test": entry}]);
     let lists = json!({"check": {"jobs": jobs}, "gate": {"jobs": jobs}, "probe": {"jobs": jobs}});
@@ -222,7 +222,7 @@ fn of_entry(object: &str, given: &Map<String, Json>, at: &At<'_>) -> Seen {
     frozen(&layout, &[("org/project", "check"), ("org/project", "gate"), ("org/project", "probe")])
 }
 
-/// Seen by the branches that a file's job is for.
+/// Observed in the branches of a job in the file.
 fn of_pragma(given: &Map<String, Json>) -> Seen {
     let file = json!([{"pragma": given}, {"job": {"name": "p", "run": "r"}}]);
     let config = format!("{BASE}- project: {{name: org/project, check: {{jobs: [p]}}}}\n");
@@ -238,7 +238,7 @@ fn of_pragma(given: &Map<String, Json>) -> Seen {
     Seen { text: format!("{:?}", ["master", "stable"].map(of_branch)), refused: refused(&layout) }
 }
 
-/// Seen by a job that names it.
+/// Observed in a job that uses it.
 fn of_nodeset(given: &Map<String, Json>) -> Seen {
     let layout = with_named(&[
         json!({"nodeset": with_name(given, "n")}),
@@ -248,7 +248,7 @@ fn of_nodeset(given: &Map<String, Json>) -> Seen {
     frozen(&layout.build(), &[("org/project", "check")])
 }
 
-/// Seen by a job that uses it.
+/// Observed in a job that uses it.
 fn of_secret(given: &Map<String, Json>) -> Seen {
     let layout = with_named(&[
         json!({"secret": with_name(given, "s")}),
@@ -258,7 +258,7 @@ fn of_secret(given: &Map<String, Json>) -> Seen {
     frozen(&layout.build(), &[("org/project", "check")])
 }
 
-/// Seen by what the layout answers.
+/// Observed in the layout.
 fn of_layout<T: std::fmt::Debug>(
     given: &Map<String, Json>,
     kind: &str,
@@ -268,7 +268,7 @@ fn of_layout<T: std::fmt::Debug>(
     Seen { text: format!("{:?}", ask(&layout)), refused: refused(&layout) }
 }
 
-/// Seen by a project of which only the stanza of one branch names it.
+/// Observed in a project whose stanza names it on one branch only.
 fn of_queue(given: &Map<String, Json>) -> Seen {
     let layout = with_named(&[
         json!({"queue": with_name(given, "q")}),
@@ -279,7 +279,7 @@ fn of_queue(given: &Map<String, Json>) -> Seen {
     Seen { text: format!("{:?}", ["master", "stable"].map(queue)), refused: refused(&layout) }
 }
 
-/// Seen by the project's jobs and by what the layout answers for it.
+/// Observed in the project's jobs and in the layout.
 fn of_project(object: &str, given: &Map<String, Json>) -> Seen {
     let mut given = given.clone();
     given.insert("gate".to_owned(), json!({"jobs": ["more"]}));
@@ -324,17 +324,17 @@ fn pipeline(stanza: &Map<String, Json>) -> Seen {
     Seen { text: format!("{:?}", layout.pipeline("p")), refused: refused(&layout) }
 }
 
-/// Seen in the typed pipeline.
+/// Observed in the typed pipeline.
 fn of_pipeline(given: &Map<String, Json>, at: &At<'_>) -> Seen {
     let mut given = given.clone();
-    // Windows are for dependent ones.
+    // Only dependent pipelines have windows.
     if at.path[0].starts_with("window") {
         given.insert("manager".to_owned(), json!("dependent"));
     }
     pipeline(&given)
 }
 
-/// Seen in the typed pipeline as well.
+/// Observed in the typed pipeline.
 fn of_driver(driver: &str, what: &str, given: &Map<String, Json>) -> Seen {
     let (attribute, value) = match what {
         "trigger" => ("trigger", json!([given])),
@@ -346,7 +346,7 @@ fn of_driver(driver: &str, what: &str, given: &Map<String, Json>) -> Seen {
     pipeline(stanza.as_object().unwrap())
 }
 
-/// Seen in the typed tenants' file.
+/// Observed in the typed tenants' file.
 fn of_main(stanza: &Json) -> Seen {
     let text = json!([
         {"global-semaphore": {"name": "a-name", "max": 3}},
@@ -363,7 +363,7 @@ fn of_main(stanza: &Json) -> Seen {
         body.as_object_mut().and_then(|map| map.values_mut().next()).and_then(Json::as_object_mut)
         && found.contains_key("name")
     {
-        // As itself, and not one of the others.
+        // As itself, and not as another object.
         found.insert("name".to_owned(), json!("itself"));
     }
     let mut list = text.as_array().unwrap().clone();
@@ -376,7 +376,7 @@ fn of_main(stanza: &Json) -> Seen {
     }
 }
 
-/// Seen in the tenant's typed projects.
+/// Observed in the tenant's typed projects.
 fn of_source(list: &str, given: &Map<String, Json>) -> Vec<Seen> {
     let lists: &[&str] = match list {
         "config-projects[]" => &["config-projects"],
@@ -384,7 +384,7 @@ fn of_source(list: &str, given: &Map<String, Json>) -> Vec<Seen> {
         _ => &["config-projects", "untrusted-projects"],
     };
     let mut given = given.clone();
-    // What is left out must have been let in.
+    // An object can only be excluded if it was included.
     let widen = |map: &mut Map<String, Json>| {
         if map.contains_key("exclude") {
             map.insert("include-provider-config".to_owned(), json!(true));

@@ -1,9 +1,8 @@
-//! Values that an attribute is tried with where not just any would do.
+//! Sample values for attributes that do not accept any value.
 
 use serde_json::{Value as Json, json};
 
-/// Returns the value for an attribute, or several that come to different things; none where any
-/// will do.
+/// Returns sample values with different effects for an attribute; none if any value will do.
 pub fn of(object: &str, path: &[String]) -> Vec<Json> {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let is_job = object == "job" || object.starts_with("entry of");
@@ -24,7 +23,7 @@ pub fn of(object: &str, path: &[String]) -> Vec<Json> {
         ("nodeset", ["alternatives"]) => vec![json!(["a-name"]), json!(["b-name"])],
         ("nodeset", ["alternatives", "nodes"]) => vec![node("a-name"), node("b-name")],
         ("nodeset", [.., "groups"]) => vec![json!([{"name": "g", "nodes": "localhost"}])],
-        // Without the one a secret has the other.
+        // A secret without one of the two has the other.
         ("secret", ["data"]) => vec![json!({"a": "b"}), json!({"a": "c"})],
         ("secret", ["oidc"]) => vec![Json::Null, json!({"ttl": 7})],
         ("secret", ["oidc", "claims"]) => vec![json!({"a": "b"})],
@@ -105,7 +104,7 @@ pub fn of_controlled(attribute: &str) -> Json {
     }
 }
 
-/// Returns another value of the same form.
+/// Returns a different value of the same form.
 pub fn another(value: &Json) -> Json {
     match value {
         Json::String(text) => match text.as_str() {
