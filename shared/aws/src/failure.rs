@@ -1,4 +1,4 @@
-//! What the SDK says when a call fails, as the ports say it.
+//! Converts failures of the SDK to errors of the ports.
 
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::display::DisplayErrorContext;
@@ -27,8 +27,7 @@ pub(crate) fn is_throttling(code: &str) -> bool {
     THROTTLED.contains(&code)
 }
 
-/// Returns the error of a failed call: the service's code and message, or what kept it from
-/// answering.
+/// Returns the error of a failed call: the service's code and message, or why there is no answer.
 pub(crate) fn failed<E, R>(attempt: impl Into<String>, error: SdkError<E, R>) -> PortError
 where
     E: ProvideErrorMetadata + Error + 'static,
@@ -43,7 +42,7 @@ where
     PortError { attempt, why: format!("{code}: {message}"), throttled: is_throttling(code) }
 }
 
-/// Returns the HTTP status of an answer that was a refusal.
+/// Returns the HTTP status of an error answer; `None` without an answer.
 pub(crate) fn status<E>(
     error: &SdkError<E, aws_smithy_runtime_api::client::orchestrator::HttpResponse>,
 ) -> Option<u16> {
@@ -63,7 +62,7 @@ where
         | SdkError::DispatchFailure(_) => {
             format!("{}", DisplayErrorContext(error))
         }
-        // The raw answer is left out: it may hold what was asked for.
-        _ => "the answer could not be understood".to_owned(),
+        // The raw answer is omitted, because it may contain the requested data.
+        _ => "the answer could not be parsed".to_owned(),
     }
 }

@@ -8,7 +8,7 @@ use aws_config::SdkConfig;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
-use sluice_runtime::object::{Object, Part, PutMode, Stored};
+use sluice_runtime::object::{Object, ObjectPart, PutMode, PutOutcome};
 use sluice_runtime::{Objects, PortError};
 
 /// Keys in one page of a listing.
@@ -43,7 +43,7 @@ impl S3Objects {
             {
                 Ok(None)
             }
-            Err(error) => Err(failed(format!("ask for the length of the object {key}"), error)),
+            Err(error) => Err(failed(format!("get the length of the object {key}"), error)),
         }
     }
 
@@ -74,7 +74,7 @@ impl S3Objects {
     }
 }
 
-/// Whether a listing goes on.
+/// Whether a listing has another page.
 #[derive(PartialEq)]
 enum More {
     Yes,
@@ -97,12 +97,12 @@ impl Objects for S3Objects {
         };
         let etag = found
             .e_tag
-            .ok_or_else(|| PortError::unknown(attempt(), "it came without an entity tag"))?;
+            .ok_or_else(|| PortError::unknown(attempt(), "the answer has no entity tag"))?;
         let length =
             found.content_length.and_then(|length| u64::try_from(length).ok()).unwrap_or_default();
         let body = tokio::time::timeout(limits::carrying(length), found.body.collect())
             .await
-            .map_err(|_| PortError::unknown(attempt(), "its content stopped coming"))?
+            .map_err(|_| PortError::unknown(attempt(), "the transfer of its content timed out"))?
             .map_err(|error| PortError::unknown(attempt(), error))?;
         Ok(Some(Object { bytes: body.into_bytes(), etag }))
     }
@@ -112,7 +112,7 @@ impl Objects for S3Objects {
         key: &str,
         first: u64,
         most: usize,
-    ) -> Result<Option<Part>, PortError> {
+    ) -> Result<Option<ObjectPart>, PortError> {
         let attempt = || format!("get {most} bytes of the object {key} from {first} on");
         let last = first.saturating_add((most as u64).max(1) - 1);
         let asked = self
@@ -128,26 +128,25 @@ impl Objects for S3Objects {
             {
                 return Ok(None);
             }
-            // Nothing lies beyond the end; how long it is has to be asked for.
+            // The range is beyond the end, so the length needs a request of its own.
             Err(error) if status(&error) == Some(416) => {
                 let length = self.length(key).await?;
-                return Ok(length.map(|length| Part { bytes: Bytes::new(), length }));
+                return Ok(length.map(|length| ObjectPart { bytes: Bytes::new(), length }));
             }
             Err(error) => return Err(failed(attempt(), error)),
         };
-        let told = found
+        let total = found
             .content_range
             .as_deref()
             .and_then(|range| range.rsplit('/').next())
             .and_then(|n| n.parse().ok());
-        let length = told.ok_or_else(|| {
-            PortError::unknown(attempt(), "it came without the length of the whole")
-        })?;
+        let length =
+            total.ok_or_else(|| PortError::unknown(attempt(), "the answer has no total length"))?;
         let body = tokio::time::timeout(limits::carrying(most as u64), found.body.collect())
             .await
-            .map_err(|_| PortError::unknown(attempt(), "its content stopped coming"))?
+            .map_err(|_| PortError::unknown(attempt(), "the transfer of its content timed out"))?
             .map_err(|error| PortError::unknown(attempt(), error))?;
-        Ok(Some(Part { bytes: body.into_bytes(), length }))
+        Ok(Some(ObjectPart { bytes: body.into_bytes(), length }))
     }
 
     async fn put(
@@ -156,7 +155,7 @@ impl Objects for S3Objects {
         bytes: Bytes,
         mode: PutMode,
         content_type: &str,
-    ) -> Result<Stored, PortError> {
+    ) -> Result<PutOutcome, PortError> {
         let length = bytes.len() as u64;
         let put = self
             .client
@@ -173,16 +172,18 @@ impl Objects for S3Objects {
         let limits =
             aws_sdk_s3::config::Builder::new().timeout_config(limits::timeouts_carrying(length));
         match put.customize().config_override(limits).send().await {
-            Ok(_) => Ok(Stored::Yes),
+            Ok(_) => Ok(PutOutcome::Yes),
             Err(error) => match (status(&error), &mode) {
-                (Some(412), PutMode::IfAbsent | PutMode::IfMatch(_)) => Ok(Stored::Lost),
+                (Some(412), PutMode::IfAbsent | PutMode::IfMatch(_)) => {
+                    Ok(PutOutcome::ConditionFailed)
+                }
                 // There is no object to match. A missing bucket answers so too, and must not look
                 // like a lost race.
                 (Some(404), PutMode::IfMatch(_)) if code(&error) == Some("NoSuchKey") => {
-                    Ok(Stored::Lost)
+                    Ok(PutOutcome::ConditionFailed)
                 }
-                // 409, another conditional write at the same moment, is among these: who won is not
-                // known.
+                // This includes 409, a concurrent conditional write: whether ours succeeded is
+                // unknown.
                 _ => Err(failed(format!("put the object {key}"), error)),
             },
         }
@@ -195,7 +196,7 @@ impl Objects for S3Objects {
         limit: usize,
     ) -> Result<Vec<String>, PortError> {
         let mut keys: Vec<String> = Vec::new();
-        // Ends: each round brings a key or is the last.
+        // Terminates: each round returns a key or is the last.
         while keys.len() < limit {
             let last = keys.last().map(String::as_str).or(after);
             let (page, more) = self.page(prefix, last, limit - keys.len()).await?;

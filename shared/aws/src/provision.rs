@@ -1,5 +1,5 @@
-//! Making what the ports stand on at an endpoint that has no CloudFormation: table, bucket, key and
-//! queues, unless they are there. On AWS the template does this.
+//! Creates table, bucket, key and queues on an endpoint without CloudFormation, unless they exist.
+//! On AWS the template creates them.
 
 use aws_config::SdkConfig;
 use aws_sdk_dynamodb::types::{
@@ -11,45 +11,45 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
-/// Times a new table is asked whether it is ready, half a second apart.
+/// How often a new table is polled until it is active, every half second.
 const ASKED_MAX: u32 = 120;
 
-/// What an endpoint is to hold.
+/// The resources to create on an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ResourceSpec {
     /// The table.
-    pub table: WantedTable,
+    pub table: TableSpec,
     /// The bucket's name.
     pub bucket: String,
     /// The alias of the key, without `alias/`; `None` when the key is known by other ways.
     pub key_alias: Option<String>,
-    /// The queues; one that others send dead letters to stands before those.
-    pub queues: Vec<WantedQueue>,
+    /// The queues. A dead letter queue comes before the queues that use it.
+    pub queues: Vec<QueueSpec>,
 }
 
 /// A table with its indexes, which hold keys only.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedTable {
+pub struct TableSpec {
     /// Its name.
     pub name: String,
     /// Its partition and sort key.
-    pub keys: [WantedKey; 2],
+    pub keys: [KeyAttribute; 2],
     /// Its indexes: name, partition key and sort key.
-    pub indexes: Vec<(String, [WantedKey; 2])>,
+    pub indexes: Vec<(String, [KeyAttribute; 2])>,
     /// The attribute (epoch seconds) after which an item may be deleted.
     pub ttl_attribute: Option<String>,
 }
 
 /// An attribute of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedKey {
+pub struct KeyAttribute {
     /// Its name.
     pub name: String,
     /// Its type.
     pub kind: KeyKind,
 }
 
-/// Types of key attributes.
+/// The type of a key attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
     /// Text.
@@ -60,18 +60,18 @@ pub enum KeyKind {
 
 /// A queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedQueue {
+pub struct QueueSpec {
     /// Its name; one that ends in `.fifo` keeps the order within groups.
     pub name: String,
     /// How long a received message is hidden.
     pub visibility_timeout_seconds: u32,
     /// How long a message lives.
     pub retention_seconds: u32,
-    /// Where a message goes after so many receives.
+    /// The dead letter queue of a message, and the number of receives before; `None` for none.
     pub dead_letters: Option<(String, u32)>,
 }
 
-/// What is there.
+/// The created or existing resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provided {
     /// The id of the key, when one was asked for.
@@ -80,23 +80,23 @@ pub struct Provided {
     pub queue_urls: BTreeMap<String, String>,
 }
 
-/// Why an endpoint does not hold what it should.
+/// Why a resource could not be created.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "could not make {what}: {why}; does the endpoint offer this service, and are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY its keys?"
+    "could not create {what}: {why}; does the endpoint offer this service, and are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY its keys?"
 )]
 pub struct ProvisionError {
     what: String,
     why: String,
 }
 
-/// Makes what is not there. Safe to run at every start: what is there stays as it is.
+/// Creates the missing resources. Safe to run at every start: existing ones are not changed.
 ///
 /// # Errors
 /// [`ProvisionError`] names the first thing that could not be made.
 pub async fn provision(
     sdk_config: &SdkConfig,
-    wanted: &Wanted,
+    wanted: &ResourceSpec,
 ) -> Result<Provided, ProvisionError> {
     table(sdk_config, &wanted.table).await?;
     bucket(sdk_config, &wanted.bucket).await?;
@@ -116,13 +116,13 @@ fn failed(what: String) -> impl Fn(&(dyn Error + 'static)) -> ProvisionError {
     move |error| ProvisionError { what: what.clone(), why: text_of(error) }
 }
 
-/// Returns an error with its causes: the SDK's own first line says little.
+/// Returns the text of an error with its causes; the SDK's first line has little information.
 fn text_of(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-async fn table(sdk_config: &SdkConfig, wanted: &WantedTable) -> Result<(), ProvisionError> {
+async fn table(sdk_config: &SdkConfig, wanted: &TableSpec) -> Result<(), ProvisionError> {
     let failed = failed(format!("the table {}", wanted.name));
     let client = aws_sdk_dynamodb::Client::new(sdk_config);
     let mut create = client
@@ -190,10 +190,10 @@ async fn table(sdk_config: &SdkConfig, wanted: &WantedTable) -> Result<(), Provi
 }
 
 fn schema(
-    keys: &[WantedKey; 2],
+    keys: &[KeyAttribute; 2],
 ) -> Result<Vec<KeySchemaElement>, aws_sdk_dynamodb::error::BuildError> {
     let kinds = [KeyType::Hash, KeyType::Range];
-    let element = |(key, kind): (&WantedKey, KeyType)| {
+    let element = |(key, kind): (&KeyAttribute, KeyType)| {
         KeySchemaElement::builder().attribute_name(&key.name).key_type(kind).build()
     };
     keys.iter().zip(kinds).map(element).collect()
@@ -242,7 +242,7 @@ async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionErr
 
 async fn queue(
     sdk_config: &SdkConfig,
-    wanted: &WantedQueue,
+    wanted: &QueueSpec,
     known: &BTreeMap<String, String>,
 ) -> Result<String, ProvisionError> {
     let failed = failed(format!("the queue {}", wanted.name));

@@ -11,7 +11,7 @@ use aws_sdk_sqs::types::{
     SendMessageBatchRequestEntry,
 };
 use sha2::{Digest, Sha256};
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::port::{Incoming, Outgoing};
 use sluice_runtime::{Entropy, PortError, Queues};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const GROUP_CHARS_MAX: usize = 128;
 
 pub(crate) struct SqsQueues {
     client: Client,
-    urls: BTreeMap<Queue, String>,
+    urls: BTreeMap<MessageQueue, String>,
     groups_on_standard: GroupsOnStandardQueues,
     entropy: Arc<dyn Entropy>,
 }
@@ -52,16 +52,16 @@ impl SqsQueues {
         }
     }
 
-    fn url(&self, queue: Queue, attempt: &str) -> Result<&str, PortError> {
+    fn url(&self, queue: MessageQueue, attempt: &str) -> Result<&str, PortError> {
         self.urls.get(&queue).map(String::as_str).ok_or_else(|| {
-            let why = format!("its URL is not known; {} sets it", queue.variable());
+            let why = format!("its URL is not configured; set {}", queue.variable());
             PortError::unknown(format!("{attempt} {queue:?}"), why)
         })
     }
 
     fn entry(
         &self,
-        queue: Queue,
+        queue: MessageQueue,
         place: usize,
         message: Outgoing,
     ) -> Result<SendMessageBatchRequestEntry, PortError> {
@@ -70,8 +70,8 @@ impl SqsQueues {
             .message_body(message.body);
         let group = message.group.map(group_id);
         if queue.is_fifo() {
-            // Each message has an id of its own, drawn before the SDK's retries: those are dropped
-            // as repeats, a second message with the same text is not.
+            // Each message has its own deduplication id, drawn before the SDK's retries. So a retry
+            // is dropped as a duplicate, and a second message with the same text is not.
             entry =
                 entry.set_message_group_id(group).message_deduplication_id(self.entropy.token());
         } else {
@@ -89,7 +89,7 @@ impl SqsQueues {
 
 #[async_trait]
 impl Queues for SqsQueues {
-    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
+    async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError> {
         let url = self.url(queue, "send to")?;
         for batch in batches(messages) {
             let entries = batch
@@ -114,7 +114,7 @@ impl Queues for SqsQueues {
 
     async fn receive(
         &self,
-        queue: Queue,
+        queue: MessageQueue,
         max: u32,
         wait_seconds: u32,
         visibility_seconds: u32,
@@ -147,13 +147,13 @@ impl Queues for SqsQueues {
             .into_iter()
             .map(|message| {
                 incoming(message).ok_or_else(|| {
-                    PortError::unknown(attempt(), "a message came without its parts")
+                    PortError::unknown(attempt(), "a message has no id, body or receipt")
                 })
             })
             .collect()
     }
 
-    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError> {
+    async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError> {
         self.client
             .delete_message()
             .queue_url(self.url(queue, "acknowledge in")?)
@@ -164,7 +164,11 @@ impl Queues for SqsQueues {
             .map_err(|error| failed(format!("acknowledge in {queue:?}"), error))
     }
 
-    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError> {
+    async fn acknowledge_all(
+        &self,
+        queue: MessageQueue,
+        receipts: &[String],
+    ) -> Result<(), PortError> {
         let attempt = || format!("acknowledge in {queue:?}");
         let url = self.url(queue, "acknowledge in")?;
         let mut refused = None;
@@ -185,7 +189,12 @@ impl Queues for SqsQueues {
         refused.map_or(Ok(()), Err)
     }
 
-    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {
+    async fn postpone(
+        &self,
+        queue: MessageQueue,
+        receipt: &str,
+        seconds: u32,
+    ) -> Result<(), PortError> {
         self.client
             .change_message_visibility()
             .queue_url(self.url(queue, "postpone in")?)
@@ -239,7 +248,7 @@ fn group_id(group: String) -> String {
     if allowed { group } else { hex::encode(Sha256::digest(group)) }
 }
 
-/// Returns the error of a batch of which some messages were refused; `None` when none was.
+/// Returns the error of a batch with refused messages; `None` when all were accepted.
 fn some_refused(attempt: String, refused: &[BatchResultErrorEntry]) -> Option<PortError> {
     let first = refused.first()?;
     Some(PortError {
@@ -263,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_cut_after_ten_messages_and_before_too_many_bytes() {
+    fn a_batch_has_at_most_ten_messages_and_a_limited_size() {
         let sizes = |messages: Vec<Outgoing>| -> Vec<usize> {
             batches(messages).iter().map(Vec::len).collect()
         };
@@ -274,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_sqs_would_refuse_becomes_a_digest() {
+    fn a_group_that_sqs_refuses_is_replaced_by_a_digest() {
         assert_eq!(group_id("tenant/gate/a b".into()).len(), 64);
         assert_eq!(group_id("ü".repeat(20)).len(), 64);
         assert_eq!(group_id("g".repeat(129)).len(), 64);

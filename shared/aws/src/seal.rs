@@ -1,4 +1,4 @@
-//! Encryption at rest by KMS, bound to a context that must be told again.
+//! Encryption at rest with KMS, bound to a context that is required for decryption.
 
 use crate::failure::failed;
 use crate::limits;
@@ -11,7 +11,7 @@ use sluice_runtime::{PortError, Seal};
 
 /// The one key of the encryption context; its value is the port's context.
 const CONTEXT_KEY: &str = "sluice";
-/// What KMS encrypts in one call.
+/// The most bytes that KMS encrypts in one call.
 const PLAIN_BYTES_MAX: usize = 4096;
 
 pub(crate) struct KmsSeal {
@@ -55,7 +55,7 @@ impl Seal for KmsSeal {
     }
 
     async fn open(&self, context: &str, sealed: &[u8]) -> Result<Vec<u8>, PortError> {
-        let attempt = || format!("open what was sealed as {context}");
+        let attempt = || format!("open the sealed {context}");
         let opened = self
             .client
             .decrypt()

@@ -1,6 +1,6 @@
-//! What the ports are told: names of the table, bucket and key, and the URLs of the queues.
+//! The settings of the ports: names of table, bucket and key, and the URLs of the queues.
 
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use std::collections::BTreeMap;
 
 /// How the bucket is named in requests.
@@ -14,7 +14,7 @@ pub enum BucketAddress {
     Path,
 }
 
-/// What becomes of the message group on standard queues, where it serves fairness alone.
+/// Whether message groups are sent to standard queues, where they only serve fairness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupsOnStandardQueues {
     /// It is sent.
@@ -24,7 +24,7 @@ pub enum GroupsOnStandardQueues {
     LeftOut,
 }
 
-/// The names of what the ports stand on.
+/// The names of the resources behind the ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AwsSettings {
     /// The DynamoDB table.
@@ -34,14 +34,14 @@ pub struct AwsSettings {
     /// Id, ARN or alias of the KMS key.
     pub key_id: String,
     /// The URL of each queue. A queue without one answers every call with an error.
-    pub queue_urls: BTreeMap<Queue, String>,
+    pub queue_urls: BTreeMap<MessageQueue, String>,
     /// How the bucket is named in requests.
     pub bucket_address: BucketAddress,
-    /// Whether standard queues are told message groups.
+    /// Whether message groups are sent to standard queues.
     pub groups_on_standard_queues: GroupsOnStandardQueues,
 }
 
-/// Why the environment does not say where to store things.
+/// The environment lacks settings.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "could not read the names of table, bucket, key and queues from the environment: {} not set; the stack's template sets all of them",
@@ -80,7 +80,7 @@ impl AwsSettings {
             table: needed("SLUICE_TABLE"),
             bucket: needed("SLUICE_BUCKET"),
             key_id: needed("SLUICE_KEY"),
-            queue_urls: Queue::ALL
+            queue_urls: MessageQueue::ALL
                 .into_iter()
                 .map(|queue| (queue, needed(queue.variable())))
                 .collect(),
@@ -105,7 +105,7 @@ mod tests {
         let error =
             AwsSettings::from_variables(|name| (name == "SLUICE_TABLE").then(|| "t".to_owned()))
                 .unwrap_err();
-        assert_eq!(error.missing.len(), 2 + Queue::ALL.len());
+        assert_eq!(error.missing.len(), 2 + MessageQueue::ALL.len());
         let text = error.to_string();
         assert!(text.contains("SLUICE_BUCKET, SLUICE_KEY, SLUICE_QUEUE_EVENTS"));
         assert!(!text.contains("SLUICE_TABLE"));

@@ -1,4 +1,4 @@
-//! The time and the randomness of the machine this runs on.
+//! The clock and the random numbers of the operating system.
 
 use sluice_model::Timestamp;
 use sluice_runtime::{Clock, Entropy};
@@ -23,15 +23,14 @@ pub struct OsEntropy;
 
 impl Entropy for OsEntropy {
     /// # Panics
-    /// When the operating system gives no randomness: without it no write could be told from
-    /// another.
+    /// When the operating system returns no random bytes: writes could then not be distinguished.
     #[expect(
         clippy::expect_used,
         reason = "AWS-LC ends the process itself when the system gives no randomness"
     )]
     fn token(&self) -> String {
         let mut bytes = [0; 16];
-        aws_lc_rs::rand::fill(&mut bytes).expect("the operating system gives randomness");
+        aws_lc_rs::rand::fill(&mut bytes).expect("the operating system returns random bytes");
         hex::encode(bytes)
     }
 }

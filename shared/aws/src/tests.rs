@@ -1,5 +1,5 @@
-//! What only this form of the ports has: its items, tokens, retries and errors, against the
-//! emulator without a socket. What both forms must do alike is checked by the conformance suite.
+//! Tests of this implementation alone: its items, tokens, retries and errors, against the emulator
+//! without a socket. The conformance suite checks what all implementations have in common.
 
 use super::*;
 use aws_config::Region;
@@ -10,11 +10,11 @@ use sluice_emulator::data::{
     Connector, DEFAULT_REGION, ENDPOINT, Failure, Fault, Front, Options, Principal, Rule, Secret,
     Service, When,
 };
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{TenantName, Timestamp};
-use sluice_runtime::object::{PutMode, Stored};
+use sluice_runtime::object::{PutMode, PutOutcome};
 use sluice_runtime::port::{Outgoing, due_shard};
-use sluice_runtime::record::{Committed, Due, Expect, Key, Record, Write};
+use sluice_runtime::record::{Due, Expect, Key, Record, TransactionOutcome, Write};
 use std::collections::BTreeMap;
 use tempfile::TempDir;
 
@@ -60,7 +60,7 @@ async fn lab() -> Lab {
         table: "records".into(),
         bucket: "objects".into(),
         key_id: "seal".into(),
-        queue_urls: BTreeMap::from([(Queue::Wakes, made.queue_url.unwrap())]),
+        queue_urls: BTreeMap::from([(MessageQueue::Wakes, made.queue_url.unwrap())]),
         bucket_address: BucketAddress::default(),
         groups_on_standard_queues: GroupsOnStandardQueues::default(),
     };
@@ -91,14 +91,14 @@ fn put(sort: &str, write_id: &str) -> Write {
 }
 
 #[tokio::test]
-async fn a_record_lies_in_the_table_under_the_attributes_of_the_template() {
+async fn a_record_has_the_attributes_of_the_template() {
     let lab = lab().await;
-    let poke = Poke::Tenant { tenant: TenantName::from("t") };
+    let wakeup = Wakeup::Tenant { tenant: TenantName::from("t") };
     let mut full = record("head", "w");
     full.fence = 7;
-    full.outbox = vec![poke.clone()];
-    full.due = Some(Due { at: Timestamp(5_000), poke });
-    full.look_at = Some(Timestamp(4_000));
+    full.outbox = vec![wakeup.clone()];
+    full.due = Some(Due { at: Timestamp(5_000), wakeup });
+    full.sweep_at = Some(Timestamp(4_000));
     full.find = Some(("builds".into(), "9".into()));
     full.expires_at = Some(Timestamp(8_001));
     let write = Write::Put { record: full, expect: Expect::Absent };
@@ -118,7 +118,7 @@ async fn a_record_lies_in_the_table_under_the_attributes_of_the_template() {
         .collect();
     let s = |text: &str| AttributeValue::S(text.into());
     let n = |text: &str| AttributeValue::N(text.into());
-    let json = r#"{"look-at":"tenant","tenant":"t"}"#;
+    let json = r#"{"reconcile":"tenant","tenant":"t"}"#;
     let expected = [
         ("pk", s("cell")),
         ("sk", s("head")),
@@ -127,7 +127,7 @@ async fn a_record_lies_in_the_table_under_the_attributes_of_the_template() {
         ("write_id", s("w")),
         ("fence", n("7")),
         ("outbox", s(&format!("[{json}]"))),
-        ("due_poke", s(json)),
+        ("due_wakeup", s(json)),
         ("due_wanted_at", n("5000")),
         ("due_shard", s(&due_shard("cell").to_string())),
         ("due_at", n("4000")),
@@ -142,13 +142,13 @@ async fn a_record_lies_in_the_table_under_the_attributes_of_the_template() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_tried_again_and_then_asks_to_slow_down() {
+async fn a_conflict_is_retried_and_then_reported_as_throttling() {
     let lab = lab().await;
     let conflict = || Fault::Before(Failure::TransactionConflict);
     lab.strike(Service::DynamoDb, "TransactWriteItems", 2, conflict());
     let both = vec![put("a", "w1"), put("b", "w1")];
     let committed = lab.ports.records.commit(both.clone(), "w1").await.unwrap();
-    assert_eq!(committed, Committed::Yes);
+    assert_eq!(committed, TransactionOutcome::Written);
     lab.strike(Service::DynamoDb, "TransactWriteItems", 3, conflict());
     let error = lab.ports.records.commit(both, "w2").await.unwrap_err();
     assert!(error.throttled, "{error}");
@@ -156,23 +156,23 @@ async fn a_conflict_is_tried_again_and_then_asks_to_slow_down() {
 }
 
 #[tokio::test]
-async fn a_write_whose_answer_was_lost_is_recognised_when_it_is_repeated() {
+async fn a_repeated_write_recognises_its_first_attempt() {
     let lab = lab().await;
     let lost = || Fault::After(Failure::Internal);
     lab.strike(Service::DynamoDb, "PutItem", 1, lost());
     let one = lab.ports.records.commit(vec![put("a", "w1")], "w1").await;
-    assert_eq!(one.unwrap(), Committed::Yes);
+    assert_eq!(one.unwrap(), TransactionOutcome::Written);
     lab.strike(Service::DynamoDb, "TransactWriteItems", 1, lost());
     let two = vec![put("b", "w2"), put("c", "w2")];
     let two = lab.ports.records.commit(two, "w2").await;
-    assert_eq!(two.unwrap(), Committed::Yes);
-    // Somebody else's write is not taken for ours.
+    assert_eq!(two.unwrap(), TransactionOutcome::Written);
+    // Another writer's record is not taken for ours.
     let other = lab.ports.records.commit(vec![put("a", "w3")], "w3").await;
-    assert_eq!(other.unwrap(), Committed::Lost(vec![Key::new("cell", "a")]));
+    assert_eq!(other.unwrap(), TransactionOutcome::ConditionFailed(vec![Key::new("cell", "a")]));
 }
 
 #[tokio::test]
-async fn a_failing_service_is_asked_three_times_and_then_named() {
+async fn a_failing_service_is_called_three_times() {
     let lab = lab().await;
     lab.strike(Service::DynamoDb, "GetItem", 100, Fault::Before(Failure::Internal));
     let error = lab.ports.records.get(&[Key::new("cell", "head")]).await;
@@ -185,10 +185,10 @@ async fn a_failing_service_is_asked_three_times_and_then_named() {
 #[tokio::test]
 async fn what_cannot_be_reached_or_is_unknown_says_what_was_attempted() {
     let lab = lab().await;
-    let error = lab.ports.queues.receive(Queue::Gate, 1, 0, 1).await;
+    let error = lab.ports.queues.receive(MessageQueue::Gate, 1, 0, 1).await;
     assert_eq!(
         error.unwrap_err().to_string(),
-        "could not receive from Gate: its URL is not known; SLUICE_QUEUE_GATE sets it"
+        "could not receive from Gate: its URL is not configured; set SLUICE_QUEUE_GATE"
     );
     let settings = AwsSettings {
         table: "nothing".into(),
@@ -214,8 +214,11 @@ async fn what_cannot_be_reached_or_is_unknown_says_what_was_attempted() {
 async fn a_partly_refused_batch_is_an_error() {
     let lab = lab().await;
     let message = |body: &str| Outgoing { body: body.into(), group: None, delay_seconds: 0 };
-    let sent =
-        lab.ports.queues.send(Queue::Wakes, vec![message("good"), message("bad \u{1}")]).await;
+    let sent = lab
+        .ports
+        .queues
+        .send(MessageQueue::Wakes, vec![message("good"), message("bad \u{1}")])
+        .await;
     let error = sent.unwrap_err();
     assert!(error.why.starts_with("1 messages"), "{error}");
     assert!(error.why.contains("InvalidMessageContents"), "{error}");
@@ -228,15 +231,15 @@ async fn a_lost_race_for_an_object_is_a_value_and_a_busy_store_an_error() {
     let objects = &lab.ports.objects;
     let put = |mode| objects.put("k", "x".into(), mode, "text/plain");
     let missing = put(PutMode::IfMatch("\"0\"".into())).await.unwrap();
-    assert_eq!(missing, Stored::Lost);
-    assert_eq!(put(PutMode::IfAbsent).await.unwrap(), Stored::Yes);
-    assert_eq!(put(PutMode::IfAbsent).await.unwrap(), Stored::Lost);
+    assert_eq!(missing, PutOutcome::ConditionFailed);
+    assert_eq!(put(PutMode::IfAbsent).await.unwrap(), PutOutcome::Yes);
+    assert_eq!(put(PutMode::IfAbsent).await.unwrap(), PutOutcome::ConditionFailed);
     let busy = |failure| lab.strike(Service::S3, "PutObject", 3, Fault::Before(failure));
     busy(Failure::Throttled);
     let error = put(PutMode::IfAbsent).await.unwrap_err();
     assert!(error.throttled, "{error}");
     lab.front.faults().clear();
-    // Another conditional write at the same moment: who won is not known.
+    // A concurrent conditional write: whether ours succeeded is unknown.
     busy(Failure::ConditionalConflict);
     let error = put(PutMode::IfAbsent).await.unwrap_err();
     assert!(error.why.contains("ConditionalRequestConflict"), "{error}");

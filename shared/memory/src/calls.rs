@@ -1,42 +1,42 @@
-//! Counts of the calls that ports answered, by caller and operation: what a real account would
-//! bill.
+//! Counts the calls that the ports answered, by caller and operation, as a real account would be
+//! billed.
 
 use sluice_runtime::record::{Record, Write};
 use std::collections::BTreeMap;
 
-/// The caller of ports that name none.
-pub const NOBODY: &str = "";
+/// The caller of ports without a named caller.
+pub const NO_CALLER: &str = "";
 
 /// Calls and units since the last reset.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Calls {
-    /// Calls by operation (`records.commit`, `queues.send` …).
+    /// The number of calls by operation (`records.commit`, `queues.send` …).
     pub by_operation: BTreeMap<&'static str, u64>,
-    /// The same by who called ([`crate::World::ports_of`]), with what each used.
+    /// The usage by caller ([`crate::World::ports_of`]) and operation.
     pub by_caller: BTreeMap<&'static str, BTreeMap<&'static str, Used>>,
-    /// Records written, conditions checked included.
+    /// The number of records written, including checked conditions.
     pub records_written: u64,
-    /// Bytes of bodies written.
+    /// The number of bytes of written bodies.
     pub bytes_written: u64,
 }
 
-/// What calls of one operation used.
+/// The usage of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Used {
-    /// Calls.
+    /// The number of calls.
     pub calls: u64,
-    /// DynamoDB read request units: one for each 4 KB read consistently, half of one through an
-    /// index.
+    /// DynamoDB read request units: one for each 4 KB of a consistent read, half of one for an
+    /// index read.
     pub read_units: f64,
-    /// DynamoDB write request units: one for each KB, two in a transaction, and those of the
+    /// DynamoDB write request units: one for each KB, two in a transaction, plus those of the
     /// indexes.
     pub write_units: f64,
-    /// How many of the calls went to FIFO queues.
+    /// The number of calls to FIFO queues.
     pub fifo_calls: u64,
 }
 
 impl Used {
-    /// Adds what further calls used.
+    /// Adds the usage of further calls.
     pub fn add(&mut self, other: Self) {
         self.calls += other.calls;
         self.read_units += other.read_units;
@@ -46,7 +46,7 @@ impl Used {
 }
 
 impl Calls {
-    /// Returns the calls of all operations but the polls of queues.
+    /// Returns the number of all calls except polls of queues.
     pub fn total(&self) -> u64 {
         self.by_operation
             .iter()
@@ -61,18 +61,18 @@ impl Calls {
     }
 }
 
-/// Returns the units of a consistent read of one record; one that is not there costs a unit too.
+/// Returns the read units of one consistently read record; a missing record costs a unit too.
 pub(crate) fn read_units(record: Option<&Record>) -> f64 {
     record.map_or(1.0, |record| kilobytes_of(size(record), 4))
 }
 
-/// Returns the units of a consistent query, which counts the bytes of all that it returns together.
+/// Returns the read units of a consistent query, which depend on the total size of its results.
 pub(crate) fn query_units<'a>(records: impl IntoIterator<Item = &'a Record>) -> f64 {
     kilobytes_of(records.into_iter().map(size).sum(), 4)
 }
 
-/// Returns the units of a write or of several in one transaction, `old` telling what was stored
-/// under a key before.
+/// Returns the write units of one write or of a transaction; `old` looks up the record stored under
+/// a key before.
 pub(crate) fn write_units<'a>(writes: &[Write], old: impl Fn(&Write) -> Option<&'a Record>) -> f64 {
     let each = if writes.len() > 1 { 2.0 } else { 1.0 };
     let units = |write: &Write| {
@@ -87,22 +87,22 @@ pub(crate) fn write_units<'a>(writes: &[Write], old: impl Fn(&Write) -> Option<&
     writes.iter().map(units).sum()
 }
 
-/// An index that holds keys alone is written where the record's place in it changes: once to leave,
-/// once to enter.
+/// An index with keys only is written when the record's entry changes: once to remove it, once to
+/// add it.
 fn index_units(before: Option<&Record>, after: Option<&Record>) -> f64 {
     let moved = |before: bool, after: bool, same: bool| {
         if same { 0.0 } else { f64::from(u8::from(before) + u8::from(after)) }
     };
-    let due = |record: Option<&Record>| record.and_then(|record| record.look_at);
+    let due = |record: Option<&Record>| record.and_then(|record| record.sweep_at);
     let find = |record: Option<&Record>| record.and_then(|record| record.find.clone());
     moved(due(before).is_some(), due(after).is_some(), due(before) == due(after))
         + moved(find(before).is_some(), find(after).is_some(), find(before) == find(after))
 }
 
-/// Attribute names, numbers and the key's own bytes, roughly.
+/// The approximate size of attribute names, numbers and the key.
 const OVERHEAD_BYTES: usize = 120;
 
-/// A poke in an outbox, roughly.
+/// The approximate size of a wakeup in an outbox.
 const POKE_BYTES: usize = 150;
 
 fn size(record: &Record) -> usize {

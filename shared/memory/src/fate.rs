@@ -1,4 +1,4 @@
-//! What becomes of one call of a port.
+//! The injected outcome of one call of a port.
 
 use sluice_model::Timestamp;
 use sluice_runtime::Record;
@@ -6,66 +6,66 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// What becomes of a step.
+/// The injected outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fate {
-    /// It works.
+    /// The call succeeds.
     #[default]
     Works,
-    /// The caller dies before the call has its effect.
+    /// The caller stops before the call takes effect.
     DiesBefore,
-    /// The caller dies after the call had its effect and never sees the answer.
+    /// The caller stops after the call took effect and never sees the answer.
     DiesAfter,
-    /// The call fails and has no effect.
+    /// The call fails without an effect.
     FailsBefore,
-    /// The call has its effect, but the caller is told that it failed.
+    /// The call takes effect, but the caller gets an error.
     FailsAfter,
-    /// The service asks to slow down; no effect.
+    /// The service asks the caller to slow down; the call has no effect.
     Throttled,
-    /// Nothing yet: others go on meanwhile, and what becomes of it is asked again when the caller
-    /// is polled again.
+    /// Not decided yet: other tasks run first, and the outcome is decided when the caller is polled
+    /// again.
     Waits,
 }
 
 /// A call that is about to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// Its number; the first is 0.
+    /// The step's number, from 0.
     pub number: u64,
-    /// Its name, for example `records.commit`.
+    /// The name of the operation, such as `records.commit`.
     pub name: &'static str,
-    /// Whose ports it is made through ([`crate::World::ports_of`]).
+    /// The caller of the ports ([`crate::World::ports_of`]).
     pub caller: &'static str,
 }
 
 /// A record that was written or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// The number of the transaction; records with the same number were written at once.
+    /// The number of the transaction; records with the same number were written together.
     pub transaction: u64,
-    /// When.
+    /// When it was written.
     pub at: Timestamp,
     /// The record before; `None` when there was none.
     pub before: Option<Record>,
-    /// The record since; `None` when it was removed.
+    /// The record after; `None` when it was removed.
     pub after: Option<Record>,
 }
 
-/// Pends once, so that whoever polls may let others go on.
+/// Pends once, so that the executor can run other tasks.
 pub(crate) async fn wait_once() {
     let mut has_waited = false;
     poll_fn(|context| {
         if std::mem::replace(&mut has_waited, true) {
             return Poll::Ready(());
         }
-        // Futures that are joined are polled again only when they were woken.
+        // Joined futures are polled again only after a wakeup.
         context.waker().wake_by_ref();
         Poll::Pending
     })
     .await;
 }
 
-/// Runs a future that waits on nothing but ports in memory. `None` means that its function died in
+/// Runs a future that only waits for ports in memory. `None` means that its function was stopped in
 /// a step.
 pub fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);

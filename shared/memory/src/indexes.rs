@@ -1,4 +1,4 @@
-//! The two indexes of the table, which may lag behind it as those of DynamoDB do.
+//! The two indexes of the table. They may lag behind it, as in DynamoDB.
 
 use crate::sqs::{Chooser, Seeded};
 use sluice_model::Timestamp;
@@ -6,28 +6,28 @@ use sluice_runtime::port::due_shard;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// `due` and `find`, with the moves that they do not show yet.
+/// The indexes `due` and `find`, with the changes that are not visible yet.
 pub(crate) struct Indexes {
     due: BTreeSet<(u32, Timestamp, Key)>,
     find: BTreeMap<(String, String), Key>,
-    /// Moves in the order of writes, each with the time from which it shows.
+    /// Changes in the order of writes, each with the time at which it becomes visible.
     coming: VecDeque<(Timestamp, Move)>,
     lag_millis_max: u64,
     lags: Seeded,
 }
 
-/// What a write changes of where a record is found.
+/// The change of a record's index entries by a write.
 struct Move {
     key: Key,
-    old: Place,
-    new: Place,
+    old: IndexEntries,
+    new: IndexEntries,
 }
 
-/// Where a record is found.
-type Place = (Option<Timestamp>, Option<(String, String)>);
+/// The index entries of a record.
+type IndexEntries = (Option<Timestamp>, Option<(String, String)>);
 
 impl Indexes {
-    /// Returns empty indexes that do not lag.
+    /// Returns empty indexes without lag.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             due: BTreeSet::new(),
@@ -42,7 +42,7 @@ impl Indexes {
         self.lag_millis_max = millis_max;
     }
 
-    /// Notes that a record was written or removed.
+    /// Records that a record was written or removed.
     pub(crate) fn moved(
         &mut self,
         key: &Key,
@@ -50,10 +50,10 @@ impl Indexes {
         new: Option<&Record>,
         now: Timestamp,
     ) {
-        let place = |record: Option<&Record>| -> Place {
-            record.map_or((None, None), |record| (record.look_at, record.find.clone()))
+        let entries_of = |record: Option<&Record>| -> IndexEntries {
+            record.map_or((None, None), |record| (record.sweep_at, record.find.clone()))
         };
-        let moved = Move { key: key.clone(), old: place(old), new: place(new) };
+        let moved = Move { key: key.clone(), old: entries_of(old), new: entries_of(new) };
         if moved.old == moved.new {
             return;
         }
@@ -61,13 +61,13 @@ impl Indexes {
             0 => 0,
             most => self.lags.choose(usize::try_from(most).unwrap_or(usize::MAX)) as u64,
         };
-        // One write never shows before an earlier one.
+        // A write never becomes visible before an earlier one.
         let before = self.coming.back().map_or(Timestamp(0), |(at, _)| *at);
         self.coming.push_back((now.plus_millis(lag).max(before), moved));
         self.settle(now);
     }
 
-    /// Returns keys that the index shows as due.
+    /// Returns the keys that the index shows as due.
     pub(crate) fn due(
         &mut self,
         now: Timestamp,
@@ -80,7 +80,7 @@ impl Indexes {
         due.take(limit).map(|(_, _, key)| key.clone()).collect()
     }
 
-    /// Returns keys of one partition of the index, the highest first.
+    /// Returns keys of one partition of the index, in descending order.
     pub(crate) fn find(
         &mut self,
         now: Timestamp,
@@ -100,7 +100,8 @@ impl Indexes {
         keys
     }
 
-    /// Returns the earliest time at which a record is due, those included that do not show yet.
+    /// Returns the earliest time at which a record is due, including changes that are not visible
+    /// yet.
     pub(crate) fn next_due_at(&self) -> Option<Timestamp> {
         let coming =
             self.coming.iter().filter_map(|(shown_at, moved)| Some((*shown_at).max(moved.new.0?)));
@@ -117,12 +118,12 @@ impl Indexes {
             if let Some(at) = new.0 {
                 self.due.insert((shard, at, key.clone()));
             }
-            // Somebody else may be listed there by now.
-            if let Some(place) = old.1.filter(|place| self.find.get(place) == Some(&key)) {
-                self.find.remove(&place);
+            // Another record may have this entry.
+            if let Some(entry) = old.1.filter(|entry| self.find.get(entry) == Some(&key)) {
+                self.find.remove(&entry);
             }
-            if let Some(place) = new.1 {
-                self.find.insert(place, key);
+            if let Some(entry) = new.1 {
+                self.find.insert(entry, key);
             }
         }
     }

@@ -1,16 +1,16 @@
-//! The ports in memory, with faults; and the rules of the services they stand for.
+//! The ports in memory, with injected faults, and the rules of the services that they replace.
 //!
-//! [`World`] holds all state and gives [`sluice_runtime::Ports`] that share it. Every call of a
-//! port is one *step*; a step's [`Fate`] can be set or decided, so that a test stops a function at
-//! each of them, or has others go on in between. [`sqs`] holds the pure rules of the queues,
-//! [`prices`] what the services ask for requests.
+//! [`World`] holds all state and returns [`sluice_runtime::Ports`] that share it. Every call of a
+//! port is one *step*. A test can set or decide the [`Fate`] of a step, to stop a function at each
+//! step, or to run other functions in between. [`sqs`] has the rules of the queues as pure code,
+//! and [`prices`] the prices of requests.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod calls;
 mod fate;
 mod indexes;
-mod meddled;
+mod intercept;
 mod objects;
 pub mod prices;
 mod queues;
@@ -18,7 +18,7 @@ mod records;
 pub mod sqs;
 mod world;
 
-pub use calls::{Calls, NOBODY, Used};
+pub use calls::{Calls, NO_CALLER, Used};
 pub use fate::{Fate, Step, Written, poll_once};
-pub use meddled::Meddled;
+pub use intercept::Meddled;
 pub use world::World;

@@ -3,7 +3,7 @@
 use crate::world::World;
 use async_trait::async_trait;
 use bytes::Bytes;
-use sluice_runtime::object::{Object, Part, PutMode, Stored};
+use sluice_runtime::object::{Object, ObjectPart, PutMode, PutOutcome};
 use sluice_runtime::{Objects, PortError};
 
 #[async_trait]
@@ -23,12 +23,12 @@ impl Objects for World {
         key: &str,
         first: u64,
         most: usize,
-    ) -> Result<Option<Part>, PortError> {
+    ) -> Result<Option<ObjectPart>, PortError> {
         self.with("objects.get_part", |state| {
             Ok(state.objects.get(key).map(|(bytes, _)| {
                 let from = usize::try_from(first).unwrap_or(usize::MAX).min(bytes.len());
                 let to = from.saturating_add(most).min(bytes.len());
-                Part { bytes: bytes.slice(from..to), length: bytes.len() as u64 }
+                ObjectPart { bytes: bytes.slice(from..to), length: bytes.len() as u64 }
             }))
         })
         .await
@@ -40,7 +40,7 @@ impl Objects for World {
         bytes: Bytes,
         mode: PutMode,
         _content_type: &str,
-    ) -> Result<Stored, PortError> {
+    ) -> Result<PutOutcome, PortError> {
         self.with("objects.put", |state| {
             let found = state.objects.get(key).map(|(_, version)| version.to_string());
             let allowed = match &mode {
@@ -49,11 +49,11 @@ impl Objects for World {
                 PutMode::IfMatch(etag) => found.as_ref() == Some(etag),
             };
             if !allowed {
-                return Ok(Stored::Lost);
+                return Ok(PutOutcome::ConditionFailed);
             }
             state.object_versions += 1;
             state.objects.insert(key.to_owned(), (bytes, state.object_versions));
-            Ok(Stored::Yes)
+            Ok(PutOutcome::Yes)
         })
         .await
     }

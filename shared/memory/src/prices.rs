@@ -1,6 +1,6 @@
-//! What requests cost on AWS: on-demand prices of us-east-1 in dollars, from the services' public
-//! pricing pages (aws.amazon.com/{dynamodb,s3,sqs,kms}/pricing, November 2026, before free tiers).
-//! Storage and transfer are left out.
+//! The prices of requests on AWS: on-demand prices of us-east-1 in dollars, from the public pricing
+//! pages (aws.amazon.com/{dynamodb,s3,sqs,kms}/pricing, November 2026, before free tiers). Storage
+//! and transfer are not included.
 
 /// DynamoDB on-demand, standard table class: one write request unit.
 pub const DYNAMODB_WRITE_UNIT: f64 = 0.625e-6;

@@ -1,21 +1,21 @@
-//! The message queues in memory, on the pure rules of [`crate::sqs`].
+//! The message queues in memory, based on the rules in [`crate::sqs`].
 
 use crate::sqs::{NewMessage, Poll};
 use crate::world::{State, World};
 use async_trait::async_trait;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::port::{Incoming, Outgoing};
 use sluice_runtime::{Entropy, PortError, Queues};
 
-/// Messages in one request.
+/// The most messages in one request.
 const BATCH_MAX: usize = 10;
 
 #[async_trait]
 impl Queues for World {
-    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
+    async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError> {
         let ids: Vec<String> = messages.iter().map(|_| self.token()).collect();
         self.with("queues.send", |state| {
-            // Ten a request, as the real service takes them: each further ten is a call.
+            // Ten per request, as in the real service: each further ten are another call.
             state.used.calls += (messages.len().saturating_sub(1) / BATCH_MAX) as u64;
             state.used.fifo_calls = if queue.is_fifo() { state.used.calls } else { 0 };
             let now = state.now.0;
@@ -46,7 +46,7 @@ impl Queues for World {
 
     async fn receive(
         &self,
-        queue: Queue,
+        queue: MessageQueue,
         max: u32,
         _wait_seconds: u32,
         visibility_seconds: u32,
@@ -58,7 +58,7 @@ impl Queues for World {
         .await
     }
 
-    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError> {
+    async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError> {
         self.with("queues.acknowledge", |state| {
             state.used.fifo_calls = u64::from(queue.is_fifo());
             let now = state.now.0;
@@ -72,14 +72,18 @@ impl Queues for World {
         .await
     }
 
-    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError> {
+    async fn acknowledge_all(
+        &self,
+        queue: MessageQueue,
+        receipts: &[String],
+    ) -> Result<(), PortError> {
         for batch in receipts.chunks(BATCH_MAX) {
             self.with("queues.acknowledge", |state| {
                 state.used.fifo_calls = u64::from(queue.is_fifo());
                 let now = state.now.0;
                 let Some(held) = state.queues.get_mut(&queue) else { return Ok(()) };
-                // Each by itself, as the real service does: one that is refused keeps no other from
-                // being removed.
+                // One by one, as in the real service: a refused one does not prevent the removal of
+                // others.
                 let refused =
                     batch.iter().filter_map(|receipt| held.delete(receipt, now).err()).last();
                 refused.map_or(Ok(()), |refusal| {
@@ -91,7 +95,12 @@ impl Queues for World {
         Ok(())
     }
 
-    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {
+    async fn postpone(
+        &self,
+        queue: MessageQueue,
+        receipt: &str,
+        seconds: u32,
+    ) -> Result<(), PortError> {
         self.with("queues.postpone", |state| {
             state.used.fifo_calls = u64::from(queue.is_fifo());
             let now = state.now.0;
@@ -108,7 +117,7 @@ impl Queues for World {
 
 pub(crate) fn receive(
     state: &mut State,
-    queue: Queue,
+    queue: MessageQueue,
     max: u32,
     visibility_seconds: u32,
 ) -> Result<Vec<Incoming>, PortError> {

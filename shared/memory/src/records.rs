@@ -6,7 +6,7 @@ use crate::world::{State, World};
 use async_trait::async_trait;
 use sluice_model::Timestamp;
 use sluice_runtime::record::{
-    BODY_BYTES_MAX, Committed, Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write,
+    BODY_BYTES_MAX, Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, TransactionOutcome, Write,
 };
 use sluice_runtime::{PortError, Records};
 use std::collections::BTreeSet;
@@ -65,7 +65,11 @@ impl Records for World {
         .await
     }
 
-    async fn commit(&self, writes: Vec<Write>, _write_id: &str) -> Result<Committed, PortError> {
+    async fn commit(
+        &self,
+        writes: Vec<Write>,
+        _write_id: &str,
+    ) -> Result<TransactionOutcome, PortError> {
         self.with("records.commit", |state| {
             check_limits(&writes)?;
             state.used.write_units = write_units(&writes, |write| state.records.get(write.key()));
@@ -75,13 +79,13 @@ impl Records for World {
                 .map(|write| write.key().clone())
                 .collect();
             if !lost.is_empty() {
-                return Ok(Committed::Lost(lost));
+                return Ok(TransactionOutcome::ConditionFailed(lost));
             }
             state.transactions += 1;
             for write in writes {
                 apply(state, write);
             }
-            Ok(Committed::Yes)
+            Ok(TransactionOutcome::Written)
         })
         .await
     }
@@ -140,8 +144,8 @@ pub(crate) fn apply(state: &mut State, write: Write) {
         }
         Some(record) => {
             state.calls.bytes_written += record.body.len() as u64;
-            // Whoever writes another cell's head leaves it with what that has still to send, and
-            // with whose write that was.
+            // A write to another cell's head keeps the head's outbox, and the time when that was
+            // written.
             let is_kept =
                 |old: &Record| (&old.write_id, &old.outbox) == (&record.write_id, &record.outbox);
             if !before.as_ref().is_some_and(is_kept) {

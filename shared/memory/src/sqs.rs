@@ -1,14 +1,14 @@
 //! The rules of Amazon SQS as a pure state machine: no I/O, no clock, no randomness of its own.
 //!
-//! `now_ms` (milliseconds since the Unix epoch) is an argument everywhere and what SQS leaves open
-//! (the order of a standard queue, a second delivery) is asked of an injected [`Chooser`]. Both the
-//! simulator's queue port and the emulator's SQS service stand on it. Where AWS documents a limit
-//! it is refused here; where AWS leaves a choice, the harsher one is taken.
+//! `now_ms` (milliseconds since the Unix epoch) is an argument everywhere. What SQS leaves open,
+//! such as the order of a standard queue or a second delivery, is decided by an injected
+//! [`Chooser`]. The simulator's queue port and the emulator's SQS service use these rules.
+//! Documented limits of AWS are enforced; where AWS leaves a choice, the harsher one is taken.
 //!
-//! - [`Queue`] is one queue; [`queue`](self::queue) says what each operation does.
+//! - [`Queue`] is one queue; [`queue`](self::queue) describes each operation.
 //! - [`Settings`] are its attributes, checked once by [`Settings::check`].
-//! - [`Message`] is what is stored, [`Delivered`] what a receiver gets.
-//! - [`Refusal`] is every way of being told no, with AWS's own code.
+//! - [`Message`] is a stored message, [`Delivered`] what a receiver gets.
+//! - [`Refusal`] is every error of SQS, with AWS's own code.
 
 mod choose;
 mod message;

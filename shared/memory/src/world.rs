@@ -1,12 +1,12 @@
-//! The world in memory: one lock, one virtual clock, one seed.
+//! The state behind the ports in memory: one lock, one virtual clock, one seed.
 
-use crate::calls::{Calls, NOBODY, Used};
+use crate::calls::{Calls, NO_CALLER, Used};
 use crate::fate::{Fate, Step, Written, wait_once};
 use crate::indexes::Indexes;
 use crate::sqs;
 use async_trait::async_trait;
 use bytes::Bytes;
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{Timestamp, id::digest};
 use sluice_runtime::port::Incoming;
 use sluice_runtime::record::{Key, Record, Write};
@@ -14,10 +14,10 @@ use sluice_runtime::{Clock, Entropy, PortError, Ports, Seal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Receives after which a message is a dead letter, as in the template.
+/// Receives after which a message becomes a dead letter, as in the template.
 const RECEIVES_MAX: u32 = 5;
 
-/// All state behind the ports in memory. Clones share it.
+/// The state behind the ports in memory. Clones share it.
 #[derive(Clone)]
 pub struct World {
     state: Arc<Mutex<State>>,
@@ -30,21 +30,21 @@ pub(crate) struct State {
     pub(crate) indexes: Indexes,
     pub(crate) objects: BTreeMap<String, (Bytes, u64)>,
     pub(crate) object_versions: u64,
-    pub(crate) queues: BTreeMap<Queue, sqs::Queue>,
-    pub(crate) dead: BTreeMap<Queue, Vec<sqs::Message>>,
+    pub(crate) queues: BTreeMap<MessageQueue, sqs::Queue>,
+    pub(crate) dead: BTreeMap<MessageQueue, Vec<sqs::Message>>,
     pub(crate) chooser: sqs::Seeded,
     pub(crate) calls: Calls,
-    /// What the call under way uses besides itself.
+    /// The usage of the current call besides the call itself.
     pub(crate) used: Used,
-    /// Counts writes of outboxes and sendings, so that [`World::unsent`] can tell which came later.
+    /// Counts outbox writes and sends, so that [`World::unsent`] can compare their order.
     pub(crate) moment: u64,
-    /// When each text was sent last.
+    /// When each text was last sent.
     pub(crate) sent: BTreeMap<String, u64>,
-    /// When each record with an outbox was written last.
+    /// When each record with an outbox was last written.
     pub(crate) outboxes: BTreeMap<Key, u64>,
-    /// Every write since it was taken last, once somebody asked for it.
+    /// Every write since the last call of [`World::writes`]; `None` until its first call.
     pub(crate) journal: Option<Vec<Written>>,
-    /// Transactions so far.
+    /// The number of transactions.
     pub(crate) transactions: u64,
     tokens: u64,
     seed: u64,
@@ -55,19 +55,21 @@ pub(crate) struct State {
     last_step: &'static str,
 }
 
-/// Says what becomes of each step.
+/// Decides the fate of each step.
 type Decide = Box<dyn FnMut(Step) -> Fate + Send>;
 
 impl World {
-    /// Returns an empty world whose whole behaviour follows from `seed`; its clock stands at `now`.
+    /// Returns an empty world that is deterministic for `seed`; its clock is at `now`.
     ///
     /// Standard queues deliver in an order drawn from the seed, and `twice_per_mille` of their
     /// messages twice.
     pub fn new(seed: u64, twice_per_mille: u16, now: Timestamp) -> Self {
-        let queues =
-            Queue::ALL.into_iter().filter_map(|queue| Some((queue, new_queue(queue)?))).collect();
+        let queues = MessageQueue::ALL
+            .into_iter()
+            .filter_map(|queue| Some((queue, new_queue(queue)?)))
+            .collect();
         Self {
-            caller: NOBODY,
+            caller: NO_CALLER,
             state: Arc::new(Mutex::new(State {
                 now,
                 records: BTreeMap::new(),
@@ -95,7 +97,7 @@ impl World {
         }
     }
 
-    /// Returns ports onto this world.
+    /// Returns ports of this world.
     pub fn ports(&self) -> Ports {
         let world = Arc::new(self.clone());
         Ports {
@@ -108,39 +110,39 @@ impl World {
         }
     }
 
-    /// Returns ports onto this world whose calls are counted as `caller`'s.
+    /// Returns ports of this world whose calls are counted for `caller`.
     pub fn ports_of(&self, caller: &'static str) -> Ports {
         Self { caller, ..self.clone() }.ports()
     }
 
-    /// Moves the clock forward.
+    /// Advances the clock.
     pub fn advance_millis(&self, milliseconds: u64) {
         let mut state = self.lock();
         state.now = state.now.plus_millis(milliseconds);
     }
 
-    /// Sets what becomes of the step with this number (the first is 0).
+    /// Sets the fate of the step with this number, from 0.
     pub fn set_fate(&self, step: u64, fate: Fate) {
         self.lock().fates.insert(step, fate);
     }
 
-    /// Has this function say what becomes of each step for which no fate was set.
+    /// Has this function decide the fate of each step without a set fate.
     pub fn decide_fates(&self, decide: impl FnMut(Step) -> Fate + Send + 'static) {
         self.lock().decide = Some(Box::new(decide));
     }
 
-    /// Returns the step at which somebody died since this was asked last.
+    /// Returns the step at which a caller was stopped since the last call of this method.
     pub fn take_death(&self) -> Option<Step> {
         self.lock().died_at.take()
     }
 
-    /// Lets the indexes lag behind the table by up to so many milliseconds from now on.
+    /// Makes the indexes lag behind the table by up to this many milliseconds.
     pub fn set_index_lag(&self, millis_max: u64) {
         self.lock().indexes.set_lag(millis_max);
     }
 
-    /// Returns every write since this was asked last, in order; the first time it returns none and
-    /// begins to note them.
+    /// Returns every write since the last call, in order. The first call returns none and starts
+    /// the recording.
     pub fn take_journal(&self) -> Vec<Written> {
         self.lock().journal.replace(Vec::new()).unwrap_or_default()
     }
@@ -150,27 +152,27 @@ impl World {
         self.lock().records.get(key).cloned()
     }
 
-    /// Looks at every record, in the order of keys, until `look` returns false.
+    /// Calls `look` for every record, in key order, until it returns false.
     pub fn look_at_records(&self, look: impl FnMut(&Record) -> bool) {
         let _ = self.lock().records.values().all(look);
     }
 
-    /// Returns how many fates have not struck: their steps were not taken.
+    /// Returns how many set fates have not been used, because their steps were not reached.
     pub fn fates_left(&self) -> usize {
         self.lock().fates.len()
     }
 
-    /// Returns how many steps were taken so far.
+    /// Returns the number of steps.
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
 
-    /// Returns the name of the newest step.
+    /// Returns the name of the last step.
     pub fn last_step(&self) -> &'static str {
         self.lock().last_step
     }
 
-    /// Returns the counts of calls and starts them anew.
+    /// Returns the counts of calls and resets them.
     pub fn take_calls(&self) -> Calls {
         std::mem::take(&mut self.lock().calls)
     }
@@ -180,36 +182,37 @@ impl World {
         self.lock().records.values().cloned().collect()
     }
 
-    /// Returns the records whose outbox holds a poke that was not sent since it was written.
+    /// Returns the records whose outbox contains a wakeup that was not sent since the write.
     pub fn unsent(&self) -> Vec<Key> {
         let state = self.lock();
-        let is_sent = |written: u64, poke: &Poke| {
-            state.sent.get(&poke.slot()).is_some_and(|sent| *sent > written)
+        let is_sent = |written: u64, wakeup: &Wakeup| {
+            state.sent.get(&wakeup.slot()).is_some_and(|sent| *sent > written)
         };
         let outboxes = state
             .outboxes
             .iter()
             .filter_map(|(key, written)| Some((state.records.get(key)?, *written)));
-        let unsent = outboxes
-            .filter(|(record, written)| !record.outbox.iter().all(|poke| is_sent(*written, poke)));
+        let unsent = outboxes.filter(|(record, written)| {
+            !record.outbox.iter().all(|wakeup| is_sent(*written, wakeup))
+        });
         unsent.map(|(record, _)| record.key.clone()).collect()
     }
 
-    /// Returns the keys of every object.
+    /// Returns the keys of all objects.
     pub fn object_keys(&self) -> Vec<String> {
         self.lock().objects.keys().cloned().collect()
     }
 
-    /// Takes the messages that were received too often out of the dead letter queues.
-    pub fn take_dead(&self) -> Vec<(Queue, String)> {
+    /// Removes and returns the messages of the dead letter queues.
+    pub fn take_dead(&self) -> Vec<(MessageQueue, String)> {
         let dead = std::mem::take(&mut self.lock().dead);
         dead.into_iter()
             .flat_map(|(queue, messages)| messages.into_iter().map(move |m| (queue, m.body)))
             .collect()
     }
 
-    /// Returns how many messages each queue that is not empty holds, in flight or not.
-    pub fn queued(&self) -> BTreeMap<Queue, usize> {
+    /// Returns the number of messages of each queue that is not empty, including those in flight.
+    pub fn queued(&self) -> BTreeMap<MessageQueue, usize> {
         let state = self.lock();
         state
             .queues
@@ -219,9 +222,8 @@ impl World {
             .collect()
     }
 
-    /// Returns the message of a queue that was sent first of those it holds, in flight or not: its
-    /// group, and when.
-    pub fn oldest_message(&self, queue: Queue) -> Option<(Option<String>, Timestamp)> {
+    /// Returns group and time of the oldest message of a queue, including those in flight.
+    pub fn oldest_message(&self, queue: MessageQueue) -> Option<(Option<String>, Timestamp)> {
         let state = self.lock();
         let oldest = state.queues.get(&queue)?.messages().min_by_key(|message| message.sent_ms)?;
         Some((oldest.group.clone(), Timestamp(oldest.sent_ms)))
@@ -234,13 +236,13 @@ impl World {
         state.queues.values().filter_map(|queue| queue.next_wake_ms(now)).min().map(Timestamp)
     }
 
-    /// Returns the earliest time at which the index `due` names a record.
+    /// Returns the earliest time at which a record is due in the index `due`.
     pub fn next_due_at(&self) -> Option<Timestamp> {
         self.lock().indexes.next_due_at()
     }
 
-    /// Tells whether a message of the queue can be received now.
-    pub fn has_visible(&self, queue: Queue) -> bool {
+    /// Returns whether a message of the queue can be received now.
+    pub fn has_visible(&self, queue: MessageQueue) -> bool {
         let state = self.lock();
         let now = state.now.0;
         state
@@ -249,35 +251,39 @@ impl World {
             .is_some_and(|held| held.next_wake_ms(now).is_some_and(|at| at <= now))
     }
 
-    /// Receives messages as an event source does: no step of a function, so nothing is injected
-    /// here.
-    pub fn take_messages(&self, queue: Queue, max: u32, visibility_seconds: u32) -> Vec<Incoming> {
+    /// Receives messages as an event source does. This is not a step of a function, so no fault is
+    /// injected.
+    pub fn take_messages(
+        &self,
+        queue: MessageQueue,
+        max: u32,
+        visibility_seconds: u32,
+    ) -> Vec<Incoming> {
         crate::queues::receive(&mut self.lock(), queue, max, visibility_seconds).unwrap_or_default()
     }
 
-    /// Removes a handled message as an event source does.
-    pub fn drop_message(&self, queue: Queue, receipt: &str) {
+    /// Removes a processed message as an event source does.
+    pub fn drop_message(&self, queue: MessageQueue, receipt: &str) {
         let mut state = self.lock();
         let now = state.now.0;
         if let Some(held) = state.queues.get_mut(&queue) {
-            // A receipt that has gone stale removes nothing: the message was received again
-            // meanwhile.
+            // A stale receipt removes nothing: the message was received again.
             let _ = held.delete(receipt, now);
         }
     }
 
-    /// Writes as somebody outside the functions does: no step, no fate.
+    /// Writes as a client other than the functions does: without a step or a fate.
     pub fn write_directly(&self, write: Write) {
         let mut state = self.lock();
         state.transactions += 1;
         crate::records::apply(&mut state, write);
     }
 
-    /// Runs `work` as one step called `name`. Outside services that a test plays (a forge, a cloud)
-    /// take their steps here too.
+    /// Runs `work` as one step called `name`. Simulated external services (a forge, a cloud) also
+    /// use this.
     ///
     /// # Errors
-    /// What `work` returns, or what the step's fate says.
+    /// The error of `work`, or that of the step's fate.
     pub async fn step<T>(
         &self,
         name: &'static str,
@@ -291,7 +297,7 @@ impl World {
         match fate {
             Fate::DiesBefore => return std::future::pending().await,
             Fate::FailsBefore => {
-                return Err(PortError::unknown(name, "injected: nothing was done"));
+                return Err(PortError::unknown(name, "injected: the call had no effect"));
             }
             Fate::Throttled => {
                 return Err(PortError {
@@ -305,9 +311,10 @@ impl World {
         let result = work();
         match fate {
             Fate::DiesAfter => std::future::pending().await,
-            Fate::FailsAfter => {
-                Err(PortError::unknown(name, "injected: it was done, but the answer was lost"))
-            }
+            Fate::FailsAfter => Err(PortError::unknown(
+                name,
+                "injected: the call took effect, but the answer was lost",
+            )),
             _ => result,
         }
     }
@@ -349,7 +356,7 @@ impl World {
     }
 }
 
-fn new_queue(queue: Queue) -> Option<sqs::Queue> {
+fn new_queue(queue: MessageQueue) -> Option<sqs::Queue> {
     let (name, settings) = if queue.is_fifo() {
         (format!("{queue:?}.fifo"), sqs::Settings::fifo())
     } else {
@@ -386,8 +393,8 @@ impl Seal for World {
                 .map(<[u8]>::to_vec)
                 .ok_or_else(|| {
                     PortError::unknown(
-                        format!("open what was sealed as {context}"),
-                        "it was sealed as something else",
+                        format!("open the sealed {context}"),
+                        "it was sealed with another context",
                     )
                 })
         })

@@ -33,7 +33,7 @@ pub struct StoredConnection {
     #[serde(default)]
     pub webhook_secrets: Vec<String>,
     /// How changes are merged into their branches.
-    #[serde(default, skip_serializing_if = "LandingWay::is_merge")]
+    #[serde(default, skip_serializing_if = "LandingMethod::is_merge")]
     pub landing: LandingMethod,
 }
 

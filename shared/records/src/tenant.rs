@@ -69,7 +69,7 @@ pub struct Tenant {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
     /// The kinds of events that operators hold back.
-    #[serde(default, skip_serializing_if = "EventsHold::is_unused")]
+    #[serde(default, skip_serializing_if = "EventProcessing::is_unused")]
     pub events: EventProcessing,
 }
 

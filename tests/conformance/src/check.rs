@@ -1,15 +1,15 @@
-//! What a check is, what it stands on, and the few words checks are written in.
+//! Defines checks, the ports they run on, and the helpers they use.
 
 use futures::future::BoxFuture;
 use sluice_memory::World;
-use sluice_runtime::record::{Committed, Expect, Key, Record, Write};
+use sluice_runtime::record::{Expect, Key, Record, TransactionOutcome, Write};
 use sluice_runtime::{PortError, Ports};
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The ports a check uses: endpoints need not have the others.
+/// The ports that a check uses. An endpoint may lack others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Needs {
     /// The table.
@@ -22,14 +22,14 @@ pub enum Needs {
     Seal,
 }
 
-/// One check.
+/// One conformance check.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// What must hold, as a sentence.
+    /// The rule that is checked, as a sentence.
     pub name: &'static str,
-    /// The ports it uses.
+    /// The ports that it uses.
     pub needs: Needs,
-    pub(crate) run: fn(Arc<Ground>) -> BoxFuture<'static, Outcome>,
+    pub(crate) run: fn(Arc<TestPorts>) -> BoxFuture<'static, Outcome>,
 }
 
 impl Debug for Check {
@@ -38,10 +38,10 @@ impl Debug for Check {
     }
 }
 
-/// How a check ends.
+/// The result of a check.
 pub(crate) type Outcome = Result<(), Mismatch>;
 
-/// What a check saw and did not expect.
+/// An unexpected observation of a check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Mismatch(pub String);
@@ -52,8 +52,8 @@ impl From<PortError> for Mismatch {
     }
 }
 
-/// Fresh ports onto nothing yet, for one check.
-pub struct Ground {
+/// Fresh ports for one check.
+pub struct TestPorts {
     /// The ports.
     pub ports: Ports,
     time: Time,
@@ -64,26 +64,26 @@ enum Time {
     Virtual(World),
 }
 
-impl Ground {
-    /// Returns ground on which time passes by itself.
+impl TestPorts {
+    /// Returns ports whose time passes by itself.
     pub fn real(ports: Ports) -> Self {
         Self { ports, time: Time::Real }
     }
 
-    /// Returns ground in memory.
+    /// Returns ports in memory.
     pub fn in_memory(world: World) -> Self {
         Self { ports: world.ports(), time: Time::Virtual(world) }
     }
 
-    /// Lets a second pass in memory, where a poll does not wait; elsewhere the poll itself has
-    /// waited.
+    /// Advances the clock in memory by a second, because a poll does not wait there. Does nothing
+    /// elsewhere.
     pub(crate) fn a_poll_has_waited(&self) {
         if let Time::Virtual(world) = &self.time {
             world.advance_millis(1_000);
         }
     }
 
-    /// Lets a moment pass before something that may lag is read again.
+    /// Waits a moment before an index that may lag is read again.
     pub(crate) async fn moment(&self) {
         match &self.time {
             Time::Real => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -91,14 +91,14 @@ impl Ground {
         }
     }
 
-    /// Writes and expects that it is written.
+    /// Writes, and expects success.
     pub(crate) async fn write(&self, writes: Vec<Write>) -> Outcome {
         let committed = self.commit(writes).await?;
-        equal("the write", &committed, &Committed::Yes)
+        equal("the write", &committed, &TransactionOutcome::Written)
     }
 
-    /// Writes under a fresh write id.
-    pub(crate) async fn commit(&self, writes: Vec<Write>) -> Result<Committed, PortError> {
+    /// Writes with a fresh write id.
+    pub(crate) async fn commit(&self, writes: Vec<Write>) -> Result<TransactionOutcome, PortError> {
         let write_id = self.ports.entropy.token();
         self.ports.records.commit(writes, &write_id).await
     }
@@ -110,7 +110,7 @@ impl Ground {
     }
 }
 
-/// Returns a record of revision `revision` whose body is a JSON text.
+/// Returns a record with this revision, whose body is a JSON text.
 pub(crate) fn record(partition: &str, sort: &str, revision: u64) -> Record {
     let mut record = Record::new(Key::new(partition, sort), format!("\"{sort} {revision}\""));
     record.revision = revision;
@@ -130,12 +130,12 @@ pub(crate) fn equal<T: Debug + PartialEq + ?Sized>(what: &str, got: &T, wanted: 
     Err(Mismatch(format!("{what}: got {}, not {}", shortened(got), shortened(wanted))))
 }
 
-/// Expects something to hold.
+/// Expects a condition to hold.
 pub(crate) fn holds(what: &str, holds: bool) -> Outcome {
     if holds { Ok(()) } else { Err(Mismatch(format!("{what}: it does not hold"))) }
 }
 
-/// Expects a call to be refused.
+/// Expects a call to fail.
 pub(crate) fn refused<T: Debug>(what: &str, answer: Result<T, PortError>) -> Outcome {
     match answer {
         Err(_) => Ok(()),
@@ -145,7 +145,7 @@ pub(crate) fn refused<T: Debug>(what: &str, answer: Result<T, PortError>) -> Out
     }
 }
 
-/// Runs `work` for each of `count` writers at once and returns what each of them saw.
+/// Runs `work` concurrently for each of `count` writers and returns their results.
 pub(crate) async fn at_once<T, F>(
     count: usize,
     work: impl Fn(usize) -> F,
@@ -162,7 +162,7 @@ where
         .collect()
 }
 
-/// Makes the list of checks from functions whose names are sentences.
+/// Makes the list of checks from functions whose names state the rules.
 macro_rules! checks {
     ($needs:expr; $($name:ident),* $(,)?) => {
         vec![$(crate::check::Check {

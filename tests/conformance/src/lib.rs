@@ -1,12 +1,12 @@
-//! What every form of the ports must do, as checks that run on any of them.
+//! The rules that all implementations of the ports must follow, as checks that run on any of them.
 //!
-//! A [`Check`] is a function over a [`Ground`]: fresh ports onto an empty table, bucket and set of
-//! queues. [`run`] runs checks and compares what went wrong with the listed [`Difference`]s of that
-//! form, so that a known difference is noticed when it goes away. [`Site`] makes grounds at an
-//! endpoint that speaks AWS's protocols.
+//! A [`Check`] is a function over [`TestPorts`]: fresh ports with an empty table, bucket and set of
+//! queues. [`run`] runs checks and compares the failures with the listed [`Difference`]s of the
+//! implementation, so that a known difference is noticed when it disappears. [`Site`] creates such
+//! ports on an endpoint with AWS's protocols.
 //!
-//! The suite in `tests/` runs them on the ports in memory, on the emulator without and over a
-//! socket, and on foreign endpoints: what our own two forms agree on might be a mistake of both.
+//! The suite in `tests/` runs them on the ports in memory, on the emulator with and without a
+//! socket, and on third-party endpoints: our two implementations might share a mistake.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
@@ -18,7 +18,7 @@ mod run;
 mod seal;
 mod site;
 
-pub use check::{Check, Ground, Mismatch, Needs};
+pub use check::{Check, Mismatch, Needs, TestPorts};
 pub use run::{Difference, Report, run};
 pub use site::{Site, SiteError, sdk_config};
 

@@ -1,9 +1,9 @@
 //! Checks of object storage.
 
-use crate::check::{Check, Ground, Mismatch, Needs, Outcome, at_once, checks, equal, holds};
+use crate::check::{Check, Mismatch, Needs, Outcome, TestPorts, at_once, checks, equal, holds};
 use bytes::Bytes;
 use sluice_runtime::PortError;
-use sluice_runtime::object::{Object, Part, PutMode, Stored};
+use sluice_runtime::object::{Object, ObjectPart, PutMode, PutOutcome};
 use std::sync::Arc;
 
 pub(crate) fn checks() -> Vec<Check> {
@@ -27,32 +27,32 @@ const WRITERS: usize = 16;
 const ROUNDS: usize = 5;
 
 async fn put(
-    ground: &Ground,
+    ground: &TestPorts,
     key: &str,
     body: impl Into<Bytes>,
     mode: PutMode,
-) -> Result<Stored, PortError> {
+) -> Result<PutOutcome, PortError> {
     let objects = &ground.ports.objects;
     objects.put(key, body.into(), mode, "application/octet-stream").await
 }
 
-async fn store(ground: &Ground, key: &str, body: impl Into<Bytes>) -> Outcome {
+async fn store(ground: &TestPorts, key: &str, body: impl Into<Bytes>) -> Outcome {
     let stored = put(ground, key, body, PutMode::Always).await?;
-    equal(&format!("storing {key}"), &stored, &Stored::Yes)
+    equal(&format!("storing {key}"), &stored, &PutOutcome::Yes)
 }
 
-async fn read(ground: &Ground, key: &str) -> Result<Object, Mismatch> {
+async fn read(ground: &TestPorts, key: &str) -> Result<Object, Mismatch> {
     let found = ground.ports.objects.get(key).await?;
     found.ok_or_else(|| Mismatch(format!("{key} is missing")))
 }
 
-async fn missing(ground: &Ground, key: &str) -> Outcome {
+async fn missing(ground: &TestPorts, key: &str) -> Outcome {
     let found = ground.ports.objects.get(key).await?;
     equal(&format!("the object {key}"), &found, &None)
 }
 
 async fn list(
-    ground: &Ground,
+    ground: &TestPorts,
     prefix: &str,
     after: Option<&str>,
     limit: usize,
@@ -60,7 +60,7 @@ async fn list(
     ground.ports.objects.list(prefix, after, limit).await
 }
 
-async fn an_object_comes_back_as_it_was_put(ground: Arc<Ground>) -> Outcome {
+async fn an_object_comes_back_as_it_was_put(ground: Arc<TestPorts>) -> Outcome {
     missing(&ground, "packs/none").await?;
     for size in [0, 1, 65_537, 3 << 20] {
         let key = format!("packs/{size}");
@@ -74,7 +74,7 @@ async fn an_object_comes_back_as_it_was_put(ground: Arc<Ground>) -> Outcome {
     Ok(())
 }
 
-async fn a_part_of_an_object_comes_with_the_length_of_the_whole(ground: Arc<Ground>) -> Outcome {
+async fn a_part_of_an_object_comes_with_the_length_of_the_whole(ground: Arc<TestPorts>) -> Outcome {
     let objects = &ground.ports.objects;
     equal("a part of nothing", &objects.get_part("packs/none", 0, 4).await?, &None)?;
     store(&ground, "packs/part", &b"0123456789"[..]).await?;
@@ -86,7 +86,7 @@ async fn a_part_of_an_object_comes_with_the_length_of_the_whole(ground: Arc<Grou
         ("packs/part", 99, 4, "", 10),
         ("packs/empty", 0, 4, "", 0),
     ] {
-        let part = Part { bytes: Bytes::from_static(bytes.as_bytes()), length };
+        let part = ObjectPart { bytes: Bytes::from_static(bytes.as_bytes()), length };
         equal(
             &format!("{most} bytes of {key} from {first} on"),
             &objects.get_part(key, first, most).await?,
@@ -96,7 +96,7 @@ async fn a_part_of_an_object_comes_with_the_length_of_the_whole(ground: Arc<Grou
     Ok(())
 }
 
-async fn other_content_has_another_tag(ground: Arc<Ground>) -> Outcome {
+async fn other_content_has_another_tag(ground: Arc<TestPorts>) -> Outcome {
     store(&ground, "k", "one").await?;
     let one = read(&ground, "k").await?;
     store(&ground, "k", "two").await?;
@@ -105,37 +105,37 @@ async fn other_content_has_another_tag(ground: Arc<Ground>) -> Outcome {
     holds("the tags differ", one.etag != two.etag)
 }
 
-async fn if_absent_stores_where_there_is_nothing(ground: Arc<Ground>) -> Outcome {
+async fn if_absent_stores_where_there_is_nothing(ground: Arc<TestPorts>) -> Outcome {
     let first = put(&ground, "k", "one", PutMode::IfAbsent).await?;
-    equal("the first", &first, &Stored::Yes)?;
+    equal("the first", &first, &PutOutcome::Yes)?;
     let second = put(&ground, "k", "two", PutMode::IfAbsent).await?;
-    equal("the second", &second, &Stored::Lost)?;
+    equal("the second", &second, &PutOutcome::ConditionFailed)?;
     equal("the content", &read(&ground, "k").await?.bytes[..], b"one")
 }
 
-async fn if_match_stores_over_that_very_object(ground: Arc<Ground>) -> Outcome {
+async fn if_match_stores_over_that_very_object(ground: Arc<TestPorts>) -> Outcome {
     let nothing = PutMode::IfMatch("\"00000000000000000000000000000000\"".into());
     let stored = put(&ground, "k", "x", nothing).await?;
-    equal("over nothing", &stored, &Stored::Lost)?;
+    equal("over nothing", &stored, &PutOutcome::ConditionFailed)?;
     missing(&ground, "k").await?;
     store(&ground, "k", "one").await?;
     let tag = PutMode::IfMatch(read(&ground, "k").await?.etag);
     let stored = put(&ground, "k", "two", tag.clone()).await?;
-    equal("over what was read", &stored, &Stored::Yes)?;
+    equal("over what was read", &stored, &PutOutcome::Yes)?;
     let stored = put(&ground, "k", "three", tag).await?;
-    equal("over what it no longer is", &stored, &Stored::Lost)?;
+    equal("over what it no longer is", &stored, &PutOutcome::ConditionFailed)?;
     equal("the content", &read(&ground, "k").await?.bytes[..], b"two")
 }
 
-/// Lets all writers put at once and expects one winner, whose content is found. A writer may also
-/// be told that it is not known who won; then nobody needs to have.
-async fn race(ground: &Arc<Ground>, key: &str, mode: &PutMode) -> Outcome {
+/// Has all writers put at the same time, and expects one winner, whose content is read. A writer
+/// may also get an unknown outcome; then there may be no winner.
+async fn race(ground: &Arc<TestPorts>, key: &str, mode: &PutMode) -> Outcome {
     let endings = at_once(WRITERS, |n| {
         let (ground, key, mode) = (Arc::clone(ground), key.to_owned(), mode.clone());
         async move { put(&ground, &key, format!("writer {n}"), mode).await }
     })
     .await?;
-    let won = |ended: &Result<Stored, PortError>| matches!(ended, Ok(Stored::Yes));
+    let won = |ended: &Result<PutOutcome, PortError>| matches!(ended, Ok(PutOutcome::Yes));
     let winners: Vec<usize> = (0..WRITERS).filter(|n| won(&endings[*n])).collect();
     let unknown = endings.iter().any(Result::is_err);
     match winners.as_slice() {
@@ -148,17 +148,17 @@ async fn race(ground: &Arc<Ground>, key: &str, mode: &PutMode) -> Outcome {
     }
 }
 
-async fn one_of_sixteen_makes_an_object(ground: Arc<Ground>) -> Outcome {
+async fn one_of_sixteen_makes_an_object(ground: Arc<TestPorts>) -> Outcome {
     for round in 0..ROUNDS {
         race(&ground, &format!("race/{round}"), &PutMode::IfAbsent).await?;
     }
     Ok(())
 }
 
-async fn one_of_sixteen_replaces_an_object(ground: Arc<Ground>) -> Outcome {
-    store(&ground, "race", "nobody").await?;
+async fn one_of_sixteen_replaces_an_object(ground: Arc<TestPorts>) -> Outcome {
+    store(&ground, "race", "no writer").await?;
     for round in 0..ROUNDS {
-        // Other content than the writers', so that no tag of an earlier round fits again.
+        // The content differs from that of the writers, so that no tag of an earlier round matches.
         store(&ground, "race", format!("round {round}")).await?;
         let tag = read(&ground, "race").await?.etag;
         race(&ground, "race", &PutMode::IfMatch(tag)).await?;
@@ -166,17 +166,17 @@ async fn one_of_sixteen_replaces_an_object(ground: Arc<Ground>) -> Outcome {
     Ok(())
 }
 
-async fn a_deleted_object_is_gone_and_can_be_made_again(ground: Arc<Ground>) -> Outcome {
+async fn a_deleted_object_is_gone_and_can_be_made_again(ground: Arc<TestPorts>) -> Outcome {
     ground.ports.objects.delete("never/was").await?;
     store(&ground, "a/k", "one").await?;
     ground.ports.objects.delete("a/k").await?;
     missing(&ground, "a/k").await?;
     equal("the listing", &list(&ground, "a/", None, 10).await?, &vec![])?;
     let again = put(&ground, "a/k", "two", PutMode::IfAbsent).await?;
-    equal("made again", &again, &Stored::Yes)
+    equal("made again", &again, &PutOutcome::Yes)
 }
 
-async fn a_listing_gives_the_keys_under_a_prefix_in_byte_order(ground: Arc<Ground>) -> Outcome {
+async fn a_listing_gives_the_keys_under_a_prefix_in_byte_order(ground: Arc<TestPorts>) -> Outcome {
     let keys = ["l/B", "l/a-b", "l/a/b", "l/a0", "l/é", "m/a"];
     for key in keys.iter().rev() {
         store(&ground, key, "x").await?;
@@ -196,7 +196,7 @@ async fn a_listing_gives_the_keys_under_a_prefix_in_byte_order(ground: Arc<Groun
     equal("nothing there", &list(&ground, "none/", None, 9).await?, &vec![])
 }
 
-async fn a_name_may_be_the_beginning_of_another(ground: Arc<Ground>) -> Outcome {
+async fn a_name_may_be_the_beginning_of_another(ground: Arc<TestPorts>) -> Outcome {
     store(&ground, "logs/a/b", "below").await?;
     store(&ground, "logs/a", "above").await?;
     equal("one", &read(&ground, "logs/a").await?.bytes[..], b"above")?;
@@ -205,7 +205,7 @@ async fn a_name_may_be_the_beginning_of_another(ground: Arc<Ground>) -> Outcome 
     equal("both", &listed, &vec!["logs/a".into(), "logs/a/b".into()])
 }
 
-async fn a_listing_goes_on_over_pages(ground: Arc<Ground>) -> Outcome {
+async fn a_listing_goes_on_over_pages(ground: Arc<TestPorts>) -> Outcome {
     let keys: Vec<String> = (0..1_003).map(|n| format!("many/{n:04}")).collect();
     let stores = at_once(8, |writer| {
         let (ground, keys) = (Arc::clone(&ground), keys.clone());
@@ -223,7 +223,7 @@ async fn a_listing_goes_on_over_pages(ground: Arc<Ground>) -> Outcome {
     holds("1001 after the first are listed", most == keys[1..1_002])
 }
 
-async fn odd_characters_in_a_key_are_kept(ground: Arc<Ground>) -> Outcome {
+async fn odd_characters_in_a_key_are_kept(ground: Arc<TestPorts>) -> Outcome {
     let key = "odd/ä b+c/%41&d=?#'\"(1)~.txt";
     store(&ground, key, "x").await?;
     equal("its content", &read(&ground, key).await?.bytes[..], b"x")?;

@@ -1,7 +1,7 @@
 //! Checks of the message queues.
 
-use crate::check::{Check, Ground, Mismatch, Needs, Outcome, checks, equal, holds, refused};
-use sluice_model::poke::Queue;
+use crate::check::{Check, Mismatch, Needs, Outcome, TestPorts, checks, equal, holds, refused};
+use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::PortError;
 use sluice_runtime::port::{Incoming, Outgoing};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,41 +18,49 @@ pub(crate) fn checks() -> Vec<Check> {
         acknowledging_twice_is_harmless_on_a_standard_queue,
         acknowledging_twice_is_harmless_on_a_fifo_queue,
         an_unacknowledged_message_comes_back_counted,
-        a_postponed_message_comes_back_when_it_was_told_to,
+        a_postponed_message_returns_after_its_delay,
         a_stale_receipt_removes_nothing_on_a_standard_queue,
         a_stale_receipt_removes_nothing_on_a_fifo_queue,
         a_delayed_message_is_not_there_before_its_time,
         twenty_five_messages_are_sent_in_one_call,
         large_texts_are_sent_in_one_call,
         a_text_comes_back_as_it_was_sent,
-        a_standard_queue_tells_the_group,
+        a_standard_queue_returns_the_group,
         a_poll_may_take_longer_than_other_calls,
     ]
 }
 
-/// Long enough that nothing becomes visible while a check runs.
+/// A visibility timeout longer than any check.
 const LONG_SECONDS: u32 = 600;
-/// Polls before a message is given up.
+/// Polls before a message counts as missing.
 const POLLS_MAX: u32 = 15;
 
 fn message(body: impl Into<String>, group: Option<&str>) -> Outgoing {
     Outgoing { body: body.into(), group: group.map(str::to_owned), delay_seconds: 0 }
 }
 
-async fn send(ground: &Ground, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
+async fn send(
+    ground: &TestPorts,
+    queue: MessageQueue,
+    messages: Vec<Outgoing>,
+) -> Result<(), PortError> {
     ground.ports.queues.send(queue, messages).await
 }
 
-/// Receives what is there now.
-async fn now(ground: &Ground, queue: Queue, max: u32) -> Result<Vec<Incoming>, PortError> {
+/// Receives the messages that are visible.
+async fn now(
+    ground: &TestPorts,
+    queue: MessageQueue,
+    max: u32,
+) -> Result<Vec<Incoming>, PortError> {
     let queues = &ground.ports.queues;
     queues.receive(queue, max, 0, LONG_SECONDS).await
 }
 
-/// Polls until `count` messages came, invisible for `visibility_seconds`.
+/// Polls until `count` messages arrived, and hides them for `visibility_seconds`.
 async fn soon(
-    ground: &Ground,
-    queue: Queue,
+    ground: &TestPorts,
+    queue: MessageQueue,
     count: usize,
     visibility_seconds: u32,
 ) -> Result<Vec<Incoming>, Mismatch> {
@@ -72,34 +80,42 @@ async fn soon(
     Err(Mismatch(format!("{} of {count} messages came from {queue:?}", got.len())))
 }
 
-async fn one(ground: &Ground, queue: Queue, visibility_seconds: u32) -> Result<Incoming, Mismatch> {
+async fn one(
+    ground: &TestPorts,
+    queue: MessageQueue,
+    visibility_seconds: u32,
+) -> Result<Incoming, Mismatch> {
     let mut got = soon(ground, queue, 1, visibility_seconds).await?;
     got.pop().ok_or_else(|| Mismatch("no message".into()))
 }
 
-async fn acknowledge(ground: &Ground, queue: Queue, message: &Incoming) -> Result<(), PortError> {
+async fn acknowledge(
+    ground: &TestPorts,
+    queue: MessageQueue,
+    message: &Incoming,
+) -> Result<(), PortError> {
     ground.ports.queues.acknowledge(queue, &message.receipt).await
 }
 
-async fn nothing(ground: &Ground, queue: Queue, when: &str) -> Outcome {
+async fn nothing(ground: &TestPorts, queue: MessageQueue, when: &str) -> Outcome {
     let bodies: Vec<String> = now(ground, queue, 10).await?.into_iter().map(|m| m.body).collect();
     equal(when, &bodies, &vec![])
 }
 
-async fn a_group_keeps_its_order(ground: Arc<Ground>) -> Outcome {
+async fn a_group_keeps_its_order(ground: Arc<TestPorts>) -> Outcome {
     let messages = (0..24).map(|n| message(n.to_string(), Some(["a", "b"][n % 2])));
-    send(&ground, Queue::Gate, messages.collect()).await?;
+    send(&ground, MessageQueue::Gate, messages.collect()).await?;
     let mut by_group: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     let mut left = 24;
     while left > 0 {
-        let first = one(&ground, Queue::Gate, LONG_SECONDS).await?;
-        let mut got = now(&ground, Queue::Gate, 9).await?;
+        let first = one(&ground, MessageQueue::Gate, LONG_SECONDS).await?;
+        let mut got = now(&ground, MessageQueue::Gate, 9).await?;
         got.insert(0, first);
         for message in got {
             let group = message.group.clone().unwrap_or_default();
             let number = message.body.parse().unwrap_or(usize::MAX);
             by_group.entry(group).or_default().push(number);
-            acknowledge(&ground, Queue::Gate, &message).await?;
+            acknowledge(&ground, MessageQueue::Gate, &message).await?;
             left -= 1;
         }
     }
@@ -108,8 +124,8 @@ async fn a_group_keeps_its_order(ground: Arc<Ground>) -> Outcome {
     equal("what came of each group", &by_group, &wanted)
 }
 
-async fn a_group_waits_behind_its_message_in_flight(ground: Arc<Ground>) -> Outcome {
-    let queue = Queue::Pool;
+async fn a_group_waits_behind_its_message_in_flight(ground: Arc<TestPorts>) -> Outcome {
+    let queue = MessageQueue::Pool;
     let messages = vec![message("a1", Some("a")), message("a2", Some("a"))];
     send(&ground, queue, messages).await?;
     let first = soon(&ground, queue, 1, LONG_SECONDS).await?;
@@ -123,8 +139,8 @@ async fn a_group_waits_behind_its_message_in_flight(ground: Arc<Ground>) -> Outc
     equal("after a1 was acknowledged", second.body.as_str(), "a2")
 }
 
-async fn two_equal_texts_are_two_messages(ground: Arc<Ground>) -> Outcome {
-    for queue in [Queue::Tenants, Queue::Wakes] {
+async fn two_equal_texts_are_two_messages(ground: Arc<TestPorts>) -> Outcome {
+    for queue in [MessageQueue::Tenants, MessageQueue::Wakes] {
         let group = queue.is_fifo().then_some("g");
         let twice = vec![message("same", group), message("same", group)];
         send(&ground, queue, twice).await?;
@@ -136,15 +152,15 @@ async fn two_equal_texts_are_two_messages(ground: Arc<Ground>) -> Outcome {
     Ok(())
 }
 
-async fn a_fifo_queue_wants_a_group(ground: Arc<Ground>) -> Outcome {
-    let sent = send(&ground, Queue::Gate, vec![message("x", None)]).await;
+async fn a_fifo_queue_wants_a_group(ground: Arc<TestPorts>) -> Outcome {
+    let sent = send(&ground, MessageQueue::Gate, vec![message("x", None)]).await;
     refused("a message without a group", sent)?;
-    nothing(&ground, Queue::Gate, "after the refusal").await
+    nothing(&ground, MessageQueue::Gate, "after the refusal").await
 }
 
-async fn any_text_can_be_a_group(ground: Arc<Ground>) -> Outcome {
+async fn any_text_can_be_a_group(ground: Arc<TestPorts>) -> Outcome {
     let (spaced, long) = ("tenant/a b/ü", "g".repeat(200));
-    let queue = Queue::Gate;
+    let queue = MessageQueue::Gate;
     for n in ["1", "2"] {
         let both = vec![message(n, Some(spaced)), message(n, Some(&long))];
         send(&ground, queue, both).await?;
@@ -162,14 +178,14 @@ async fn any_text_can_be_a_group(ground: Arc<Ground>) -> Outcome {
     Ok(())
 }
 
-async fn an_acknowledged_message_never_comes_back(ground: Arc<Ground>) -> Outcome {
-    for queue in [Queue::Reports, Queue::Merges] {
+async fn an_acknowledged_message_never_comes_back(ground: Arc<TestPorts>) -> Outcome {
+    for queue in [MessageQueue::Reports, MessageQueue::Merges] {
         let group = queue.is_fifo().then_some("g");
         send(&ground, queue, vec![message("x", group)]).await?;
         let got = one(&ground, queue, 1).await?;
         equal("how often it was received", &got.receive_count, &1)?;
         acknowledge(&ground, queue, &got).await?;
-        // A second message, received after the first one's visibility ended, shows that the time
+        // A second message, received after the first one's visibility timeout, shows that the time
         // has passed.
         send(&ground, queue, vec![message("y", group)]).await?;
         let y = one(&ground, queue, 1).await?;
@@ -181,15 +197,15 @@ async fn an_acknowledged_message_never_comes_back(ground: Arc<Ground>) -> Outcom
     Ok(())
 }
 
-async fn acknowledging_twice_is_harmless_on_a_standard_queue(ground: Arc<Ground>) -> Outcome {
-    twice(ground, Queue::Merges, None).await
+async fn acknowledging_twice_is_harmless_on_a_standard_queue(ground: Arc<TestPorts>) -> Outcome {
+    twice(ground, MessageQueue::Merges, None).await
 }
 
-async fn acknowledging_twice_is_harmless_on_a_fifo_queue(ground: Arc<Ground>) -> Outcome {
-    twice(ground, Queue::Reports, Some("g")).await
+async fn acknowledging_twice_is_harmless_on_a_fifo_queue(ground: Arc<TestPorts>) -> Outcome {
+    twice(ground, MessageQueue::Reports, Some("g")).await
 }
 
-async fn twice(ground: Arc<Ground>, queue: Queue, group: Option<&str>) -> Outcome {
+async fn twice(ground: Arc<TestPorts>, queue: MessageQueue, group: Option<&str>) -> Outcome {
     let messages = vec![message("x", group), message("y", group)];
     send(&ground, queue, messages).await?;
     let got = one(&ground, queue, LONG_SECONDS).await?;
@@ -199,8 +215,8 @@ async fn twice(ground: Arc<Ground>, queue: Queue, group: Option<&str>) -> Outcom
     holds("the other message is still there", other.id != got.id)
 }
 
-async fn an_unacknowledged_message_comes_back_counted(ground: Arc<Ground>) -> Outcome {
-    for queue in [Queue::Images, Queue::BuildsLow] {
+async fn an_unacknowledged_message_comes_back_counted(ground: Arc<TestPorts>) -> Outcome {
+    for queue in [MessageQueue::Images, MessageQueue::BuildsLow] {
         let group = queue.is_fifo().then_some("g");
         send(&ground, queue, vec![message("x", group)]).await?;
         let first = one(&ground, queue, 1).await?;
@@ -214,8 +230,8 @@ async fn an_unacknowledged_message_comes_back_counted(ground: Arc<Ground>) -> Ou
     Ok(())
 }
 
-async fn a_postponed_message_comes_back_when_it_was_told_to(ground: Arc<Ground>) -> Outcome {
-    for queue in [Queue::Events, Queue::BuildsHigh] {
+async fn a_postponed_message_returns_after_its_delay(ground: Arc<TestPorts>) -> Outcome {
+    for queue in [MessageQueue::Events, MessageQueue::BuildsHigh] {
         let group = queue.is_fifo().then_some("g");
         let queues = &ground.ports.queues;
         send(&ground, queue, vec![message("x", group)]).await?;
@@ -232,20 +248,20 @@ async fn a_postponed_message_comes_back_when_it_was_told_to(ground: Arc<Ground>)
     Ok(())
 }
 
-async fn a_stale_receipt_removes_nothing_on_a_standard_queue(ground: Arc<Ground>) -> Outcome {
-    stale(ground, Queue::BuildsNormal, None).await
+async fn a_stale_receipt_removes_nothing_on_a_standard_queue(ground: Arc<TestPorts>) -> Outcome {
+    stale(ground, MessageQueue::BuildsNormal, None).await
 }
 
-async fn a_stale_receipt_removes_nothing_on_a_fifo_queue(ground: Arc<Ground>) -> Outcome {
-    stale(ground, Queue::Gate, Some("g")).await
+async fn a_stale_receipt_removes_nothing_on_a_fifo_queue(ground: Arc<TestPorts>) -> Outcome {
+    stale(ground, MessageQueue::Gate, Some("g")).await
 }
 
-async fn stale(ground: Arc<Ground>, queue: Queue, group: Option<&str>) -> Outcome {
+async fn stale(ground: Arc<TestPorts>, queue: MessageQueue, group: Option<&str>) -> Outcome {
     send(&ground, queue, vec![message("x", group)]).await?;
     let first = one(&ground, queue, 1).await?;
     let second = one(&ground, queue, LONG_SECONDS).await?;
-    // Whether it is refused is left open; what matters is that whoever holds the message now keeps
-    // it.
+    // Whether the stale receipt is refused is left open. The present receiver must keep the
+    // message.
     let _ = acknowledge(&ground, queue, &first).await;
     let queues = &ground.ports.queues;
     let given_back = queues.postpone(queue, &second.receipt, 0).await;
@@ -256,8 +272,8 @@ async fn stale(ground: Arc<Ground>, queue: Queue, group: Option<&str>) -> Outcom
     nothing(&ground, queue, "after the newest receipt was used").await
 }
 
-async fn a_delayed_message_is_not_there_before_its_time(ground: Arc<Ground>) -> Outcome {
-    let queue = Queue::Wakes;
+async fn a_delayed_message_is_not_there_before_its_time(ground: Arc<TestPorts>) -> Outcome {
+    let queue = MessageQueue::Wakes;
     let mut later = message("later", None);
     later.delay_seconds = 2;
     send(&ground, queue, vec![later, message("now", None)]).await?;
@@ -268,8 +284,8 @@ async fn a_delayed_message_is_not_there_before_its_time(ground: Arc<Ground>) -> 
     equal("the second", second.body.as_str(), "later")
 }
 
-async fn twenty_five_messages_are_sent_in_one_call(ground: Arc<Ground>) -> Outcome {
-    let queue = Queue::BuildsHigh;
+async fn twenty_five_messages_are_sent_in_one_call(ground: Arc<TestPorts>) -> Outcome {
+    let queue = MessageQueue::BuildsHigh;
     let messages = (0..25).map(|n| message(format!("{n:02}"), None)).collect();
     send(&ground, queue, messages).await?;
     let got = soon(&ground, queue, 25, LONG_SECONDS).await?;
@@ -279,8 +295,8 @@ async fn twenty_five_messages_are_sent_in_one_call(ground: Arc<Ground>) -> Outco
     nothing(&ground, queue, "besides").await
 }
 
-async fn large_texts_are_sent_in_one_call(ground: Arc<Ground>) -> Outcome {
-    let queue = Queue::Gate;
+async fn large_texts_are_sent_in_one_call(ground: Arc<TestPorts>) -> Outcome {
+    let queue = MessageQueue::Gate;
     let large = |n: usize| message(n.to_string().repeat(150 * 1024), Some("g"));
     send(&ground, queue, (0..8).map(large).collect()).await?;
     for n in 0..8 {
@@ -291,27 +307,27 @@ async fn large_texts_are_sent_in_one_call(ground: Arc<Ground>) -> Outcome {
     Ok(())
 }
 
-async fn a_text_comes_back_as_it_was_sent(ground: Arc<Ground>) -> Outcome {
+async fn a_text_comes_back_as_it_was_sent(ground: Arc<TestPorts>) -> Outcome {
     let texts = ["{\"a\": \"<&>\"}", "ü 測試 𝄞", " line\n\tbreaks\r\n ", "%2B+&=", "x"];
     for text in texts {
-        send(&ground, Queue::Events, vec![message(text, Some("org/project"))]).await?;
-        let got = one(&ground, Queue::Events, LONG_SECONDS).await?;
+        send(&ground, MessageQueue::Events, vec![message(text, Some("org/project"))]).await?;
+        let got = one(&ground, MessageQueue::Events, LONG_SECONDS).await?;
         equal("the text", got.body.as_str(), text)?;
         equal("the group", &got.group.as_deref(), &Some("org/project"))?;
-        acknowledge(&ground, Queue::Events, &got).await?;
+        acknowledge(&ground, MessageQueue::Events, &got).await?;
     }
     Ok(())
 }
 
-async fn a_standard_queue_tells_the_group(ground: Arc<Ground>) -> Outcome {
-    let queue = Queue::BuildsNormal;
+async fn a_standard_queue_returns_the_group(ground: Arc<TestPorts>) -> Outcome {
+    let queue = MessageQueue::BuildsNormal;
     send(&ground, queue, vec![message("x", Some("tenant"))]).await?;
     let got = one(&ground, queue, LONG_SECONDS).await?;
     equal("the group", &got.group.as_deref(), &Some("tenant"))
 }
 
-async fn a_poll_may_take_longer_than_other_calls(ground: Arc<Ground>) -> Outcome {
+async fn a_poll_may_take_longer_than_other_calls(ground: Arc<TestPorts>) -> Outcome {
     let queues = &ground.ports.queues;
-    let got = queues.receive(Queue::Merges, 1, 12, 1).await?;
+    let got = queues.receive(MessageQueue::Merges, 1, 12, 1).await?;
     equal("what an empty queue gives after twelve seconds", &got, &vec![])
 }

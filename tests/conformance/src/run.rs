@@ -1,39 +1,39 @@
-//! Runs checks and holds what they say against the known differences.
+//! Runs checks and compares their results with the known differences.
 
-use crate::check::{Check, Ground, Mismatch};
+use crate::check::{Check, Mismatch, TestPorts};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Checks that run at the same time. Several wait for a message to become visible again, so more
-/// than there are cores.
+/// Checks that run concurrently. There are more than cores, because several wait for a message to
+/// become visible again.
 const AT_ONCE: usize = 6;
-/// Longest time of one check.
+/// The longest duration of one check.
 const CHECK_SECONDS_MAX: u64 = 120;
 
-/// Something that one form of the ports is known to do otherwise.
+/// A known difference of one implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference {
     /// The check that fails.
     pub check: &'static str,
-    /// Part of what it says.
+    /// A part of its failure text.
     pub says: &'static str,
-    /// What is different and what follows from it.
+    /// What is different, and the consequences.
     pub because: &'static str,
 }
 
-/// What became of every check.
+/// The results of all checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The form of the ports.
+    /// The implementation of the ports.
     pub of: String,
-    /// Checks that held.
+    /// The checks that passed.
     pub held: usize,
-    /// Known differences that are still there.
+    /// The known differences that still exist.
     pub known: usize,
-    /// What nobody expected, a sentence each.
+    /// Unexpected results, one sentence each.
     pub unexpected: Vec<String>,
 }
 
@@ -48,11 +48,11 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs `checks`, each on ground of its own that `ground` makes, and returns what became of them.
+/// Runs each of `checks` on separate ports made by `ground`, and returns the results.
 pub async fn run(
     of: &str,
     checks: Vec<Check>,
-    ground: impl Fn(Check) -> BoxFuture<'static, Result<Ground, Mismatch>>,
+    ground: impl Fn(Check) -> BoxFuture<'static, Result<TestPorts, Mismatch>>,
     differences: &[Difference],
 ) -> Report {
     let mut unexpected: Vec<String> = differences
@@ -90,7 +90,7 @@ pub async fn run(
 
 async fn one(
     check: Check,
-    ground: BoxFuture<'static, Result<Ground, Mismatch>>,
+    ground: BoxFuture<'static, Result<TestPorts, Mismatch>>,
 ) -> Result<(), Mismatch> {
     let ground = Arc::new(ground.await?);
     let limit = Duration::from_secs(CHECK_SECONDS_MAX);
@@ -108,7 +108,7 @@ mod tests {
 
     fn check(
         name: &'static str,
-        run: fn(Arc<Ground>) -> BoxFuture<'static, Result<(), Mismatch>>,
+        run: fn(Arc<TestPorts>) -> BoxFuture<'static, Result<(), Mismatch>>,
     ) -> Check {
         Check { name, needs: Needs::Records, run }
     }
@@ -118,8 +118,8 @@ mod tests {
         let good = check("good", |_| Box::pin(async { Ok(()) }));
         let bad = check("bad", |_| Box::pin(async { Err(Mismatch("seven".into())) }));
         let listed = |check, says| Difference { check, says, because: "of a test" };
-        let ground = |_| -> BoxFuture<'static, Result<Ground, Mismatch>> {
-            Box::pin(async { Ok(Ground::in_memory(World::new(1, 0, Timestamp(0)))) })
+        let ground = |_| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
+            Box::pin(async { Ok(TestPorts::in_memory(World::new(1, 0, Timestamp(0)))) })
         };
         let both = || vec![good, bad];
         let report = run("x", both(), ground, &[listed("bad", "seven")]).await;

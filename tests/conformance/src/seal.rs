@@ -1,6 +1,6 @@
-//! Checks of encryption at rest, and of the two ports that ask nobody: randomness and time.
+//! Checks of encryption at rest, and of the two ports without a service: randomness and time.
 
-use crate::check::{Check, Ground, Needs, Outcome, checks, equal, holds, refused};
+use crate::check::{Check, Needs, Outcome, TestPorts, checks, equal, holds, refused};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(crate) fn checks() -> Vec<Check> {
     ]
 }
 
-async fn what_is_sealed_opens_under_its_context_alone(ground: Arc<Ground>) -> Outcome {
+async fn what_is_sealed_opens_under_its_context_alone(ground: Arc<TestPorts>) -> Outcome {
     let seal = &ground.ports.seal;
     let sealed = seal.seal("webhook-secret", b"plain").await?;
     let opened = seal.open("webhook-secret", &sealed).await?;
@@ -25,7 +25,7 @@ async fn what_is_sealed_opens_under_its_context_alone(ground: Arc<Ground>) -> Ou
     refused("opening it as nothing", seal.open("", &sealed).await)
 }
 
-async fn what_was_changed_does_not_open(ground: Arc<Ground>) -> Outcome {
+async fn what_was_changed_does_not_open(ground: Arc<TestPorts>) -> Outcome {
     let seal = &ground.ports.seal;
     let sealed = seal.seal("context", b"plain").await?;
     for place in [0, sealed.len() / 2, sealed.len() - 1] {
@@ -39,7 +39,7 @@ async fn what_was_changed_does_not_open(ground: Arc<Ground>) -> Outcome {
     equal("the unchanged text", opened.as_slice(), b"plain")
 }
 
-async fn a_sealed_text_shows_nothing(ground: Arc<Ground>) -> Outcome {
+async fn a_sealed_text_shows_nothing(ground: Arc<TestPorts>) -> Outcome {
     let seal = &ground.ports.seal;
     let plain = b"a secret of many letters";
     let sealed = seal.seal("context", plain).await?;
@@ -49,14 +49,14 @@ async fn a_sealed_text_shows_nothing(ground: Arc<Ground>) -> Outcome {
     holds("the same text never looks the same", sealed != again)
 }
 
-async fn the_largest_secret_can_be_sealed(ground: Arc<Ground>) -> Outcome {
+async fn the_largest_secret_can_be_sealed(ground: Arc<TestPorts>) -> Outcome {
     let plain = vec![0xA5; 4096];
     let sealed = ground.ports.seal.seal("private-key", &plain).await?;
     let opened = ground.ports.seal.open("private-key", &sealed).await?;
     equal("4096 bytes", &opened, &plain)
 }
 
-async fn tokens_are_32_digits_and_never_drawn_twice(ground: Arc<Ground>) -> Outcome {
+async fn tokens_are_32_digits_and_never_drawn_twice(ground: Arc<TestPorts>) -> Outcome {
     let tokens: BTreeSet<String> = (0..1_000).map(|_| ground.ports.entropy.token()).collect();
     equal("different tokens", &tokens.len(), &1_000)?;
     let well_formed = |token: &String| {
@@ -66,7 +66,7 @@ async fn tokens_are_32_digits_and_never_drawn_twice(ground: Arc<Ground>) -> Outc
     holds("all have 32 hexadecimal digits", tokens.iter().all(well_formed))
 }
 
-async fn the_clock_does_not_go_back(ground: Arc<Ground>) -> Outcome {
+async fn the_clock_does_not_go_back(ground: Arc<TestPorts>) -> Outcome {
     let before = ground.ports.clock.now();
     ground.moment().await;
     holds("time passed", ground.ports.clock.now() > before)

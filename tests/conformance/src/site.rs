@@ -1,6 +1,6 @@
-//! An endpoint that speaks AWS's protocols, and fresh ground on it.
+//! An endpoint with AWS's protocols, and fresh ports on it.
 
-use crate::check::{Check, Ground, Mismatch, Needs};
+use crate::check::{Check, Mismatch, Needs, TestPorts};
 use aws_config::{BehaviorVersion, Region};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
@@ -11,22 +11,22 @@ use aws_sdk_dynamodb::types::{
 use aws_sdk_sqs::types::QueueAttributeName;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use sluice_aws::{AwsSettings, BucketAddress, GroupsOnStandardQueues, OsEntropy, SdkConfig, ports};
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::Entropy;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Times a new table is asked whether it is ready: a minute.
+/// Polls until a new table is active: a minute.
 const ASKED_MAX: u32 = 120;
 
-/// An endpoint with all or some of the services.
+/// An endpoint with some or all of the services.
 #[derive(Debug, Clone)]
 pub struct Site {
     sdk_config: SdkConfig,
     key_id: Option<String>,
 }
 
-/// Why no ground could be made.
+/// Why no ports could be created.
 #[derive(Debug, thiserror::Error)]
 #[error("could not make {what} for a check: {why}")]
 pub struct SiteError {
@@ -40,8 +40,8 @@ impl From<SiteError> for Mismatch {
     }
 }
 
-/// Returns the SDK's configuration for an endpoint in `us-east-1` and one pair of keys;
-/// `http_client` in place of sockets.
+/// Returns the SDK's configuration for an endpoint in `us-east-1` with one pair of keys;
+/// `http_client` replaces sockets.
 pub fn sdk_config(
     endpoint: &str,
     key: &str,
@@ -65,11 +65,11 @@ impl Site {
         Self { sdk_config, key_id }
     }
 
-    /// Makes what a check needs under names nobody has used, and returns the ports onto it.
+    /// Creates the resources of a check under unused names, and returns their ports.
     ///
     /// # Errors
-    /// [`Mismatch`] when the endpoint cannot make it.
-    pub async fn ground(&self, check: Check) -> Result<Ground, Mismatch> {
+    /// [`Mismatch`] when the endpoint cannot create them.
+    pub async fn ground(&self, check: Check) -> Result<TestPorts, Mismatch> {
         let name = format!("conformance-{}", OsEntropy.token());
         let mut queue_urls = BTreeMap::new();
         match check.needs {
@@ -86,14 +86,14 @@ impl Site {
             bucket_address: BucketAddress::Path,
             groups_on_standard_queues: GroupsOnStandardQueues::Sent,
         };
-        Ok(Ground::real(ports(&self.sdk_config, settings).await))
+        Ok(TestPorts::real(ports(&self.sdk_config, settings).await))
     }
 
-    /// Makes everything under names nobody has used, and returns the ports onto it: for who
-    /// measures, not for checks.
+    /// Creates all resources under unused names, and returns their ports; for measurements, not for
+    /// checks.
     ///
     /// # Errors
-    /// [`SiteError`] when the endpoint cannot make it.
+    /// [`SiteError`] when the endpoint cannot create them.
     pub async fn whole(&self) -> Result<sluice_runtime::Ports, SiteError> {
         let name = format!("whole-{}", OsEntropy.token());
         self.make_table(&name).await?;
@@ -163,10 +163,10 @@ impl Site {
             .map_err(|error| SiteError { what: format!("the bucket {name}"), why: text_of(&error) })
     }
 
-    async fn make_queues(&self, name: &str) -> Result<BTreeMap<Queue, String>, SiteError> {
+    async fn make_queues(&self, name: &str) -> Result<BTreeMap<MessageQueue, String>, SiteError> {
         let client = aws_sdk_sqs::Client::new(&self.sdk_config);
         let mut urls = BTreeMap::new();
-        for queue in Queue::ALL {
+        for queue in MessageQueue::ALL {
             let (kind, suffix) = (format!("{queue:?}"), if queue.is_fifo() { ".fifo" } else { "" });
             let full_name = format!("{name}-{kind}{suffix}");
             let mut create = client.create_queue().queue_name(&full_name);
@@ -198,7 +198,7 @@ fn schema(hash: &str, range: &str) -> Result<Vec<KeySchemaElement>, SiteError> {
         .collect()
 }
 
-/// Returns an error with its causes: the SDK's own first line says little.
+/// Returns the text of an error with its causes; the SDK's first line has little information.
 fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();

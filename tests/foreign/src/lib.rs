@@ -1,5 +1,5 @@
-//! Endpoints that others wrote: installed once, started as children on a free port of 127.0.0.1,
-//! ended by their ids.
+//! Third-party endpoints for tests: installed once, started as child processes on a free port of
+//! 127.0.0.1, and stopped by process id.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 
 /// Longest time until a started endpoint answers.
 const START_SECONDS_MAX: u64 = 60;
-/// Times another port is tried when somebody took the free one first.
+/// Attempts with another port when a process takes the free one first.
 const PORTS_TRIED_MAX: u32 = 3;
 
-/// A running endpoint with its data, both gone when this is dropped.
+/// A running endpoint with its data. Both are removed when it is dropped.
 pub struct Foreign {
     child: Child,
     endpoint: String,
@@ -34,7 +34,7 @@ impl Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        // By its id; it has none when it has ended by itself.
+        // By its id; a process that has exited has none.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -50,7 +50,7 @@ fn target() -> PathBuf {
 /// Returns the directory of an installed endpoint; `install` fills it unless that was done before.
 ///
 /// Installed things stay in cargo's target directory, so that only the first run pays. A lock lets
-/// one test at a time install, and a mark tells a finished installation from an interrupted one.
+/// only one test install at a time, and a mark shows that an installation is complete.
 fn installed(name: &str, install: impl FnOnce(&Path)) -> PathBuf {
     let foreign = target().join("foreign");
     std::fs::create_dir_all(&foreign).unwrap();
@@ -105,7 +105,7 @@ async fn started(
                 return foreign;
             }
             assert!(Instant::now() < until, "{name} does not answer:\n{}", foreign.log());
-            // Another process: there is nothing to wait for but its answer.
+            // It is another process, so only its answer shows that it is ready.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         println!("{name} ended at once:\n{}", foreign.log());

@@ -20,8 +20,7 @@ pub async fn start() -> Foreign {
         NAME,
         |port, data| {
             let mut command = Command::new(&program);
-            // It listens on every address unless told otherwise, and leaves files in the directory
-            // for temporary ones.
+            // By default it listens on every address, and leaves files in the temporary directory.
             command
                 .env("BIND_HOST", "127.0.0.1")
                 .env("GATEWAY_PORT", port.to_string())

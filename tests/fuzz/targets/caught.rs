@@ -1,7 +1,7 @@
-//! Panics that are no finding.
+//! Ignores panics that are caught elsewhere.
 
-/// Lets the composer catch the panics of the reader of YAML, as it does elsewhere, where libFuzzer
-/// would end the process.
+/// Lets the composer catch panics of the YAML reader, as in production. libFuzzer would end the
+/// process instead.
 pub fn leave_to_the_composer() {
     let ends_the_process = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! Any bytes as YAML.
+//! Parses arbitrary bytes as YAML.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
-//! Any bytes as the files of a tenant: main configuration, trusted, untrusted and proposed, each
-//! ended by a form feed. One that is left out is the first: a file of the corpus is all four.
+//! Loads arbitrary bytes as the files of a tenant: main configuration, trusted, untrusted and
+//! proposed, separated by form feeds. A missing file equals the first one, so that a corpus file
+//! can be all four.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

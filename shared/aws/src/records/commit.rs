@@ -14,27 +14,26 @@ use aws_sdk_dynamodb::types::{
 use sha2::{Digest, Sha256};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{
-    BODY_BYTES_MAX, Committed, Expect, Key, Record, TRANSACTION_RECORDS_MAX, Write,
+    BODY_BYTES_MAX, Expect, Key, Record, TRANSACTION_RECORDS_MAX, TransactionOutcome, Write,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Characters of a transaction's token.
 const TOKEN_CHARS_MAX: usize = 36;
-/// Pauses before a write is tried again that met another write of the same record.
+/// The pauses before retries of a write that conflicts with another one.
 const CONFLICT_PAUSES_MILLISECONDS: [u64; 2] = [30, 120];
-/// Reasons for which DynamoDB cancels a transaction that may work a moment later.
+/// Cancellation reasons of DynamoDB after which a retry may succeed.
 const BUSY: [&str; 3] = ["ThrottlingError", "TransactionConflict", "ProvisionedThroughputExceeded"];
 
 impl DynamoRecords {
-    /// Writes, and tries again where somebody else's write of the same moment was in the way:
-    /// nothing was written then, and a caller that gives up would have its whole message group
-    /// wait.
+    /// Writes, and retries after a conflict with a concurrent writer. Nothing was written then, and
+    /// a caller that gives up would delay its whole message group.
     pub(super) async fn write(
         &self,
         writes: Vec<Write>,
         write_id: &str,
-    ) -> Result<Committed, PortError> {
+    ) -> Result<TransactionOutcome, PortError> {
         check_limits(&writes)?;
         for pause in CONFLICT_PAUSES_MILLISECONDS {
             match self.write_once(writes.clone(), write_id).await {
@@ -51,9 +50,9 @@ impl DynamoRecords {
         &self,
         mut writes: Vec<Write>,
         write_id: &str,
-    ) -> Result<Committed, PortError> {
+    ) -> Result<TransactionOutcome, PortError> {
         match writes.pop() {
-            None => Ok(Committed::Yes),
+            None => Ok(TransactionOutcome::Written),
             Some(Write::Put { record, expect }) if writes.is_empty() => {
                 self.put(record, &expect, write_id).await
             }
@@ -73,7 +72,7 @@ impl DynamoRecords {
         record: Record,
         expect: &Expect,
         write_id: &str,
-    ) -> Result<Committed, PortError> {
+    ) -> Result<TransactionOutcome, PortError> {
         let key = record.key.clone();
         let condition = Condition::of(expect);
         // Only a record that carries the id of this very write can be recognised as written by it.
@@ -88,23 +87,23 @@ impl DynamoRecords {
             .set_expression_attribute_values(condition.values)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let Err(error) = put.send().await else {
-            return Ok(Committed::Yes);
+            return Ok(TransactionOutcome::Written);
         };
         match error.as_service_error() {
             Some(PutItemError::ConditionalCheckFailedException(lost)) => {
                 // The SDK's retry meets its own first attempt when only the answer to that was
                 // lost.
                 if recognisable && lost.item().is_some_and(|found| is_written_by(found, write_id)) {
-                    Ok(Committed::Yes)
+                    Ok(TransactionOutcome::Written)
                 } else {
-                    Ok(Committed::Lost(vec![key]))
+                    Ok(TransactionOutcome::ConditionFailed(vec![key]))
                 }
             }
             _ => Err(failed(format!("write {key}"), error)),
         }
     }
 
-    async fn delete(&self, key: Key, expect: &Expect) -> Result<Committed, PortError> {
+    async fn delete(&self, key: Key, expect: &Expect) -> Result<TransactionOutcome, PortError> {
         let condition = Condition::of(expect);
         let delete = self
             .client
@@ -115,23 +114,27 @@ impl DynamoRecords {
             .set_expression_attribute_names(condition.names)
             .set_expression_attribute_values(condition.values);
         match delete.send().await {
-            Ok(_) => Ok(Committed::Yes),
+            Ok(_) => Ok(TransactionOutcome::Written),
             Err(error)
                 if error
                     .as_service_error()
                     .is_some_and(|service| service.is_conditional_check_failed_exception()) =>
             {
-                Ok(Committed::Lost(vec![key]))
+                Ok(TransactionOutcome::ConditionFailed(vec![key]))
             }
             Err(error) => Err(failed(format!("delete {key}"), error)),
         }
     }
 
-    async fn transact(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+    async fn transact(
+        &self,
+        writes: Vec<Write>,
+        write_id: &str,
+    ) -> Result<TransactionOutcome, PortError> {
         let keys: Vec<Key> = writes.iter().map(|write| write.key().clone()).collect();
         let attempt = match keys.as_slice() {
             [first, rest @ ..] => format!("write {first} and {} more records", rest.len()),
-            [] => return Ok(Committed::Yes),
+            [] => return Ok(TransactionOutcome::Written),
         };
         let items = writes
             .into_iter()
@@ -145,7 +148,7 @@ impl DynamoRecords {
             .send()
             .await;
         match answer {
-            Ok(_) => Ok(Committed::Yes),
+            Ok(_) => Ok(TransactionOutcome::Written),
             Err(error) => cancelled(attempt, keys, error),
         }
     }
@@ -194,7 +197,7 @@ impl DynamoRecords {
     }
 }
 
-/// A condition as DynamoDB reads it; everything is `None` where nothing is asked.
+/// A condition in DynamoDB's form; all fields are `None` without a condition.
 struct Condition {
     expression: Option<String>,
     names: Option<HashMap<String, String>>,
@@ -221,7 +224,7 @@ impl Condition {
         }
     }
 
-    /// A check needs a condition even when it asks for nothing; this one always holds.
+    /// A check always needs a condition; this one always holds.
     fn for_check(self) -> Self {
         if self.expression.is_some() {
             return self;
@@ -234,12 +237,12 @@ impl Condition {
     }
 }
 
-/// Says how a refused transaction ended. Its reasons stand in the order of the writes.
+/// Returns the outcome of a cancelled transaction. Its reasons are in the order of the writes.
 fn cancelled<R: std::fmt::Debug>(
     attempt: String,
     keys: Vec<Key>,
     error: SdkError<TransactWriteItemsError, R>,
-) -> Result<Committed, PortError> {
+) -> Result<TransactionOutcome, PortError> {
     let Some(TransactWriteItemsError::TransactionCanceledException(cancel)) =
         error.as_service_error()
     else {
@@ -254,7 +257,7 @@ fn cancelled<R: std::fmt::Debug>(
         .map(|(key, _)| key)
         .collect();
     if !lost.is_empty() {
-        return Ok(Committed::Lost(lost));
+        return Ok(TransactionOutcome::ConditionFailed(lost));
     }
     let codes: BTreeSet<String> = reasons.iter().map(code).filter(|code| code != "None").collect();
     if codes.is_empty() {
@@ -267,7 +270,7 @@ fn cancelled<R: std::fmt::Debug>(
     Err(PortError {
         attempt,
         why: format!("the transaction was cancelled: {}", listed.join(", ")),
-        // Only when waiting helps all of it.
+        // Only when a later retry may succeed for all of them.
         throttled: listed.iter().all(|code| BUSY.contains(code)),
     })
 }

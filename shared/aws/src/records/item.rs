@@ -1,10 +1,10 @@
 //! A record as a DynamoDB item, and back.
 //!
-//! `pk`, `sk` (S), `rev` (N), `body` (S, JSON) and `write_id` (S) are always there. The others only
-//! where they say something: `fence` (N, above 0), `outbox` (S, a JSON list of pokes), `due_poke`
-//! (S, JSON) with `due_wanted_at` (N, milliseconds), `due_shard` (S) with `due_at` (N,
-//! milliseconds) for the index `due`, `find_pk` and `find_sk` (S) for the index `find`, `ttl` (N,
-//! seconds, rounded up: what the store may forget it must not forget early).
+//! `pk`, `sk` (S), `rev` (N), `body` (S, JSON) and `write_id` (S) are always present. The others
+//! are optional: `fence` (N, above 0), `outbox` (S, a JSON list of wakeups), `due_wakeup` (S, JSON)
+//! with `due_wanted_at` (N, milliseconds), `due_shard` (S) with `due_at` (N, milliseconds) for the
+//! index `due`, `find_pk` and `find_sk` (S) for the index `find`, `ttl` (N, seconds, rounded up, so
+//! that the store does not delete early).
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(crate) const FIND_PARTITION: &str = "find_pk";
 pub(crate) const FIND_SORT: &str = "find_sk";
 const BODY: &str = "body";
 const OUTBOX: &str = "outbox";
-const DUE_POKE: &str = "due_poke";
+const DUE_WAKEUP: &str = "due_wakeup";
 const DUE_WANTED_AT: &str = "due_wanted_at";
 const EXPIRES: &str = "ttl";
 
@@ -46,10 +46,10 @@ pub(crate) fn encode(record: Record) -> Result<Item, PortError> {
         put(OUTBOX, json(&record.key, &record.outbox)?);
     }
     if let Some(due) = &record.due {
-        put(DUE_POKE, json(&record.key, &due.poke)?);
+        put(DUE_WAKEUP, json(&record.key, &due.wakeup)?);
         put(DUE_WANTED_AT, number(due.at.0));
     }
-    if let Some(at) = record.look_at {
+    if let Some(at) = record.sweep_at {
         put(DUE_SHARD, text(due_shard(&record.key.partition).to_string()));
         put(DUE_AT, number(at.0));
     }
@@ -71,22 +71,22 @@ pub(crate) fn decode(item: Item) -> Result<Record, PortError> {
     let mut fields = Fields { key: &key, item };
     let revision = fields.number(REVISION)?.ok_or_else(|| bad(&key, REVISION, "is missing"))?;
     let body = fields.text(BODY)?.ok_or_else(|| bad(&key, BODY, "is missing"))?;
-    let due = match (fields.json(DUE_POKE)?, fields.number(DUE_WANTED_AT)?) {
-        (Some(poke), Some(at)) => Some(Due { at: Timestamp(at), poke }),
+    let due = match (fields.json(DUE_WAKEUP)?, fields.number(DUE_WANTED_AT)?) {
+        (Some(wakeup), Some(at)) => Some(Due { at: Timestamp(at), wakeup }),
         (None, None) => None,
-        _ => return Err(bad(&key, DUE_POKE, "and due_wanted_at are not both there")),
+        _ => return Err(bad(&key, DUE_WAKEUP, "and due_wanted_at are not both present")),
     };
     let find = match (fields.text(FIND_PARTITION)?, fields.text(FIND_SORT)?) {
         (Some(partition), Some(sort)) => Some((partition, sort)),
         (None, None) => None,
-        _ => return Err(bad(&key, FIND_PARTITION, "and find_sk are not both there")),
+        _ => return Err(bad(&key, FIND_PARTITION, "and find_sk are not both present")),
     };
     let record = Record {
         revision,
         fence: fields.number(FENCE)?.unwrap_or_default(),
         outbox: fields.json(OUTBOX)?.unwrap_or_default(),
         due,
-        look_at: fields.number(DUE_AT)?.map(Timestamp),
+        sweep_at: fields.number(DUE_AT)?.map(Timestamp),
         find,
         expires_at: fields.number(EXPIRES)?.map(|seconds| Timestamp(seconds.saturating_mul(1_000))),
         write_id: fields.text(WRITE_ID)?.unwrap_or_default(),
@@ -96,12 +96,12 @@ pub(crate) fn decode(item: Item) -> Result<Record, PortError> {
     Ok(record)
 }
 
-/// Returns the attributes that address a record.
+/// Returns the key attributes of a record.
 pub(crate) fn key_item(key: &Key) -> Item {
     Item::from([(PARTITION.to_owned(), text(&key.partition)), (SORT.to_owned(), text(&key.sort))])
 }
 
-/// Returns the address in an item.
+/// Returns the key of an item.
 pub(crate) fn key_of(item: &Item) -> Result<Key, PortError> {
     let part = |name: &str| item.get(name).and_then(|value| value.as_s().ok());
     match (part(PARTITION), part(SORT)) {

@@ -13,14 +13,14 @@ use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
 use item::{Item, decode, key_item, key_of, number, text};
 use sluice_model::Timestamp;
-use sluice_runtime::record::{Committed, Key, Query, Record, Write};
+use sluice_runtime::record::{Key, Query, Record, TransactionOutcome, Write};
 use sluice_runtime::{PortError, Records};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Keys in one BatchGetItem.
 const BATCH_KEYS_MAX: usize = 100;
-/// Rounds in which a batch read gets nothing further before it is given up.
+/// Successive rounds of a batch read without progress before it is given up.
 const IDLE_ROUNDS_MAX: u32 = 5;
 /// The first pause after a round that left keys unread; it doubles.
 const PAUSE_MILLISECONDS: u64 = 20;
@@ -56,7 +56,7 @@ impl DynamoRecords {
         answer.item.map(decode).transpose()
     }
 
-    /// Reads one batch until every key was answered. Each round that brings something counts anew.
+    /// Reads one batch until every key is answered. Progress resets the limit on empty rounds.
     async fn get_batch(&self, keys: &[&Key]) -> Result<BTreeMap<Key, Record>, PortError> {
         let mut found = BTreeMap::new();
         let mut left: Vec<Item> = keys.iter().map(|key| key_item(key)).collect();
@@ -110,7 +110,7 @@ impl DynamoRecords {
         Ok((records, unread.map(|left| left.keys).unwrap_or_default()))
     }
 
-    /// Asks page after page until there are `limit` items or no more.
+    /// Requests pages until there are `limit` items or no further page.
     async fn pages(
         &self,
         attempt: &str,
@@ -138,7 +138,7 @@ impl DynamoRecords {
                 break;
             }
             if empty_pages > EMPTY_PAGES_MAX {
-                let why = "page after page was empty and said that there is more";
+                let why = "too many successive pages were empty although more were announced";
                 return Err(PortError::unknown(attempt, why));
             }
         }
@@ -176,10 +176,10 @@ impl Records for DynamoRecords {
         let attempt = format!("query {} / {}…", query.partition, query.prefix);
         let after = query.after.as_ref().filter(|after| **after >= query.prefix);
         if after.is_some_and(|after| !after.starts_with(&query.prefix)) {
-            // It lies behind everything that begins so.
+            // It sorts after everything with this prefix.
             return Ok(Vec::new());
         }
-        // A start key need not exist: DynamoDB goes on behind where it would be.
+        // A start key need not exist: DynamoDB continues after its position.
         let from = after
             .filter(|after| !after.is_empty())
             .map(|after| key_item(&Key::new(query.partition.clone(), after.clone())));
@@ -245,7 +245,11 @@ impl Records for DynamoRecords {
         self.keys(attempt, asked, limit).await
     }
 
-    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+    async fn commit(
+        &self,
+        writes: Vec<Write>,
+        write_id: &str,
+    ) -> Result<TransactionOutcome, PortError> {
         self.write(writes, write_id).await
     }
 }

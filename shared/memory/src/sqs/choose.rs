@@ -1,7 +1,7 @@
-//! What SQS leaves open, decided by whoever runs the queue.
+//! Decides what SQS leaves open; the owner of a queue injects the decisions.
 
-/// Decides what SQS does not promise. Implementations are deterministic, so that a run can be
-/// repeated.
+/// Decides what SQS does not guarantee. Implementations are deterministic, so that runs are
+/// reproducible.
 pub trait Chooser {
     /// Returns which of `count` candidates (never 0) is delivered next; taken modulo `count`.
     fn choose(&mut self, count: usize) -> usize;
@@ -13,7 +13,7 @@ pub trait Chooser {
     }
 }
 
-/// Delivers the oldest message first and nothing twice: the kindest queue that SQS allows.
+/// Delivers the oldest message first and each message once: the best case that SQS allows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Oldest;
 
@@ -32,7 +32,7 @@ pub struct Seeded {
 }
 
 impl Seeded {
-    /// Returns a chooser whose whole behaviour follows from `seed`.
+    /// Returns a chooser that is deterministic for `seed`.
     #[must_use]
     pub fn new(seed: u64, twice_per_mille: u16) -> Self {
         Self { state: seed, twice_per_mille }

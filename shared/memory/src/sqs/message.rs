@@ -1,4 +1,4 @@
-//! Messages as they are sent, stored and delivered, and the checks before one is taken.
+//! Messages as they are sent, stored and delivered, and the checks of a sent message.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::limits;
 use super::refusal::{Refusal, shortened};
 use super::settings::{DedupScope, Kind, Settings, within};
 
-/// A message as its sender gives it.
+/// A message to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewMessage {
     /// The body, 1 byte to 1 MiB of XML characters.
@@ -34,10 +34,10 @@ pub struct Attribute {
     pub value: Vec<u8>,
 }
 
-/// A message as the queue keeps it. Times are milliseconds since the Unix epoch.
+/// A stored message. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Its place in the queue; grows by one with each message.
+    /// The position in the queue; grows by one with each message.
     pub sequence: u64,
     /// Its id, shaped as a UUID, unique in the queue.
     pub id: String,
@@ -49,10 +49,10 @@ pub struct Message {
     pub group: Option<String>,
     /// The deduplication id, given or computed; FIFO only.
     pub dedup_id: Option<String>,
-    /// When it was sent. A move to a FIFO dead letter queue starts it anew, to a standard one it
+    /// When it was sent. A move to a FIFO dead letter queue resets the time, to a standard one it
     /// does not.
     pub sent_ms: u64,
-    /// From when on it may be received.
+    /// When it becomes visible.
     pub visible_at_ms: u64,
     /// How often it was received.
     pub receives: u32,
@@ -64,24 +64,25 @@ pub struct Message {
     pub dead_letter_source: Option<String>,
 }
 
-/// A message as a receiver gets it.
+/// A received message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivered {
     /// The message, its counts already raised by this receive.
     pub message: Message,
-    /// What deletes it or changes its visibility, until the next receive of the same message.
+    /// The handle to delete it or change its visibility, valid until the next receive of the
+    /// message.
     pub receipt: String,
 }
 
-/// What the sender is told.
+/// The answer to the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// The message's id; of the earlier one for a duplicate.
     pub id: String,
-    /// Its place in the queue; of the earlier one for a duplicate.
+    /// The position in the queue; of the earlier one for a duplicate.
     pub sequence: u64,
-    /// Whether a message with the same deduplication id was taken within 5 minutes, so that this
-    /// one is dropped.
+    /// Whether this message was dropped, because one with the same deduplication id was accepted
+    /// within 5 minutes.
     pub duplicate: bool,
 }
 
@@ -90,16 +91,16 @@ pub struct Sent {
 pub struct Dedup {
     /// Scope and id together.
     pub key: String,
-    /// The id of the message that was taken.
+    /// The id of the accepted message.
     pub id: String,
     /// Its sequence.
     pub sequence: u64,
-    /// Until when it is remembered, in milliseconds since the Unix epoch.
+    /// When it is forgotten, in milliseconds since the Unix epoch.
     pub until_ms: u64,
 }
 
 impl NewMessage {
-    /// Returns a message with nothing but a body.
+    /// Returns a message with only a body.
     pub fn body(body: impl Into<String>) -> Self {
         Self { body: body.into(), ..Self::default() }
     }

@@ -41,7 +41,7 @@ struct Journal {
     dedups: BTreeSet<String>,
 }
 
-/// How to receive.
+/// The parameters of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll {
     /// Most messages to return, 1 to 10.
@@ -50,7 +50,7 @@ pub struct Poll {
     pub visibility_seconds: Option<u32>,
 }
 
-/// What a receive gives.
+/// The result of a receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// The messages, in order within a FIFO group.
@@ -60,7 +60,7 @@ pub struct Received {
     pub dead: Vec<Message>,
 }
 
-/// What a delete did. AWS answers success to all three.
+/// The result of a delete. AWS reports success for all three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
     /// The message is gone.
@@ -71,7 +71,7 @@ pub enum Deletion {
     Gone,
 }
 
-/// How many messages there are.
+/// The number of messages by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages that may be received (`ApproximateNumberOfMessages`).
@@ -82,8 +82,7 @@ pub struct Counts {
     pub delayed: usize,
 }
 
-/// What a store must write to hold the queue as it is: everything that changed since the last
-/// [`Queue::take_changes`].
+/// What a store must write: everything that changed since the last [`Queue::take_changes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The sequence that the next message gets.
@@ -131,7 +130,7 @@ impl Queue {
         })
     }
 
-    /// Returns a queue as a store kept it; from here on it notes its [`Changes`].
+    /// Returns a queue restored from a store. It records its [`Changes`] from now on.
     ///
     /// # Errors
     /// The [`Refusal`] of a name or setting outside AWS's limits.
@@ -177,7 +176,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes a message.
+    /// Accepts a message.
     ///
     /// # Errors
     /// The [`Refusal`] of a message that the queue's kind or limits do not allow; nothing is stored
@@ -221,8 +220,8 @@ impl Queue {
         Ok(Sent { id, sequence, duplicate: false })
     }
 
-    /// Takes a message that `source_arn` gave up on. Its age goes on in a standard queue and starts
-    /// anew in a FIFO one.
+    /// Accepts a dead letter of the queue `source_arn`. Its age continues in a standard queue and
+    /// restarts in a FIFO queue.
     pub fn accept_dead(&mut self, mut message: Message, source_arn: &str, now_ms: u64) {
         self.expire(now_ms);
         message.sequence = self.next_sequence;
@@ -278,9 +277,9 @@ impl Queue {
     /// Deletes the message of `handle`.
     ///
     /// # Errors
-    /// [`Refusal::ReceiptInvalid`] for a handle of another queue or of nobody; on a FIFO queue also
-    /// an invalid parameter for a handle whose visibility time-out has passed, as there another
-    /// receiver may already work on the message.
+    /// [`Refusal::ReceiptInvalid`] for a handle of another queue or an invented one. On a FIFO
+    /// queue also an invalid parameter after the visibility timeout, because another receiver may
+    /// already process the message.
     pub fn delete(&mut self, handle: &str, now_ms: u64) -> Result<Deletion, Refusal> {
         let (sequence, receives) = parse_receipt(&self.name, handle)?;
         self.expire(now_ms);
@@ -335,7 +334,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Throws every message away, also those in flight; deduplication ids stay remembered.
+    /// Deletes every message, also those in flight. Keeps the deduplication ids.
     pub fn purge(&mut self) {
         let all: Vec<u64> = self.messages.keys().copied().collect();
         for sequence in all {
@@ -376,7 +375,7 @@ impl Queue {
         self.by_age.first().map(|(sent_ms, _)| *sent_ms)
     }
 
-    /// Returns every message, oldest first, as it is kept.
+    /// Returns every stored message, oldest first.
     pub fn messages(&self) -> impl Iterator<Item = &Message> {
         self.messages.values()
     }

@@ -1,4 +1,4 @@
-//! Every way SQS says no, with the code that AWS gives it.
+//! The errors of SQS, with AWS's codes.
 
 /// Why SQS refuses an operation. [`Refusal::code`] is AWS's error code, the message AWS's wording
 /// where it is documented.

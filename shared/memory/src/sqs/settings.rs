@@ -33,7 +33,7 @@ pub enum Kind {
     Standard,
     /// In order within a message group, with deduplication.
     Fifo {
-        /// Whether the SHA-256 of the body stands in for a missing deduplication id.
+        /// Whether the SHA-256 of the body replaces a missing deduplication id.
         content_dedup: bool,
         /// Among which messages deduplication ids are compared.
         dedup_scope: DedupScope,
@@ -84,8 +84,8 @@ impl Settings {
         }
     }
 
-    /// Returns a FIFO queue as every FIFO queue of Sluice is: high throughput, deduplication by id
-    /// within a group.
+    /// Returns the settings of Sluice's FIFO queues: high throughput, deduplication by id within a
+    /// group.
     #[must_use]
     pub fn fifo() -> Self {
         let kind = Kind::Fifo {

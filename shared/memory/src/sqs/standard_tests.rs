@@ -50,7 +50,7 @@ fn a_stale_receipt_deletes_nothing_and_changes_no_visibility() {
 }
 
 #[test]
-fn a_standard_message_may_be_deleted_after_its_time_out_while_nobody_else_received_it() {
+fn a_standard_message_can_be_deleted_after_its_timeout_unless_received_again() {
     let mut queue = queue(Settings::standard());
     queue.send(NewMessage::body("a"), T).unwrap();
     let first = receive(&mut queue, 1, T).remove(0);
@@ -187,7 +187,7 @@ fn what_aws_refuses_is_refused_with_its_code() {
     }
     let long = Poll { max: 1, visibility_seconds: Some(43_201) };
     assert!(queue.receive(long, T, &mut Oldest).is_err());
-    assert_eq!(queue.delete("nobody's", T).unwrap_err().code(), "ReceiptHandleIsInvalid");
+    assert_eq!(queue.delete("invented", T).unwrap_err().code(), "ReceiptHandleIsInvalid");
     assert_eq!(
         queue.delete("1-1-000000000000000000000000", T).unwrap_err().code(),
         "ReceiptHandleIsInvalid"

@@ -168,7 +168,7 @@ mod tests {
         assert!(window.is_cut);
         let messages: Vec<InboxMessageKind> =
             window.into_messages().into_iter().map(|(_, message)| message.kind).collect();
-        assert_eq!(included.len(), ENQUEUES_MAX + 2);
-        assert_eq!(included[ENQUEUES_MAX..], [in_window, elsewhere]);
+        assert_eq!(messages.len(), ENQUEUES_MAX + 2);
+        assert_eq!(messages[ENQUEUES_MAX..], [in_window, elsewhere]);
     }
 }

@@ -1,7 +1,7 @@
-//! What must hold for a single write to happen.
+//! Checks of the conditions of single writes.
 
-use crate::check::{Check, Ground, Needs, Outcome, checks, equal, put, record, refused};
-use sluice_runtime::record::{BODY_BYTES_MAX, Committed, Expect, Key, Record, Write};
+use crate::check::{Check, Needs, Outcome, TestPorts, checks, equal, put, record, refused};
+use sluice_runtime::record::{BODY_BYTES_MAX, Expect, Key, Record, TransactionOutcome, Write};
 use std::sync::Arc;
 
 pub(crate) fn checks() -> Vec<Check> {
@@ -17,13 +17,13 @@ pub(crate) fn checks() -> Vec<Check> {
     ]
 }
 
-async fn expect(ground: &Ground, write: Write, wanted: &Ended) -> Outcome {
+async fn expect(ground: &TestPorts, write: Write, wanted: &Ended) -> Outcome {
     let key = write.key().clone();
     let what = format!("{write:?}");
     let committed = ground.commit(vec![write]).await?;
     let wanted = match wanted {
-        Ended::Written => Committed::Yes,
-        Ended::Lost => Committed::Lost(vec![key]),
+        Ended::Written => TransactionOutcome::Written,
+        Ended::Lost => TransactionOutcome::ConditionFailed(vec![key]),
     };
     equal(&what, &committed, &wanted)
 }
@@ -34,19 +34,19 @@ enum Ended {
 }
 use Ended::{Lost, Written};
 
-async fn absent_holds_where_there_is_no_record(ground: Arc<Ground>) -> Outcome {
+async fn absent_holds_where_there_is_no_record(ground: Arc<TestPorts>) -> Outcome {
     let first = record("cell", "head", 1);
     expect(&ground, put(first.clone(), Expect::Absent), &Written).await?;
     expect(&ground, put(record("cell", "head", 2), Expect::Absent), &Lost).await?;
     let found = ground.read(&first.key).await?;
     let found = found.map(|found| (found.revision, found.body));
     equal("the record", &found, &Some((1, first.body)))?;
-    // The other half of the key counts, too.
+    // The sort key counts, too.
     expect(&ground, put(record("cell", "other", 1), Expect::Absent), &Written).await?;
     expect(&ground, put(record("other", "head", 1), Expect::Absent), &Written).await
 }
 
-async fn a_revision_holds_for_itself_alone(ground: Arc<Ground>) -> Outcome {
+async fn a_revision_holds_for_itself_alone(ground: Arc<TestPorts>) -> Outcome {
     let at = |revision| put(record("cell", "head", revision + 1), Expect::Revision(revision));
     expect(&ground, at(1), &Lost).await?;
     expect(&ground, put(record("cell", "head", 1), Expect::Absent), &Written).await?;
@@ -54,13 +54,13 @@ async fn a_revision_holds_for_itself_alone(ground: Arc<Ground>) -> Outcome {
     expect(&ground, at(1), &Lost).await?;
     expect(&ground, at(3), &Lost).await?;
     expect(&ground, at(2), &Written).await?;
-    // Striking an outbox off writes under the same revision.
+    // Clearing an outbox writes with the same revision.
     expect(&ground, put(record("cell", "head", 3), Expect::Revision(3)), &Written).await?;
     let found = ground.read(&Key::new("cell", "head")).await?;
     equal("its revision", &found.map(|found| found.revision), &Some(3))
 }
 
-async fn a_fence_lets_its_owner_and_newer_ones_write(ground: Arc<Ground>) -> Outcome {
+async fn a_fence_lets_its_owner_and_newer_ones_write(ground: Arc<TestPorts>) -> Outcome {
     let by = |fence: u64| {
         let record = Record { fence, ..record("build", "run", 1) };
         put(record, Expect::FenceAtMost(fence))
@@ -68,7 +68,7 @@ async fn a_fence_lets_its_owner_and_newer_ones_write(ground: Arc<Ground>) -> Out
     expect(&ground, by(5), &Written).await?;
     expect(&ground, by(4), &Lost).await?;
     expect(&ground, by(5), &Written).await?;
-    // Numbers, not texts: 10 is more than 5.
+    // Numbers, not texts: 10 is greater than 5.
     expect(&ground, by(10), &Written).await?;
     expect(&ground, by(9), &Lost).await?;
     expect(&ground, put(record("build", "bare", 1), Expect::Absent), &Written).await?;
@@ -76,7 +76,7 @@ async fn a_fence_lets_its_owner_and_newer_ones_write(ground: Arc<Ground>) -> Out
     expect(&ground, over_bare, &Written).await
 }
 
-async fn anything_always_holds(ground: Arc<Ground>) -> Outcome {
+async fn anything_always_holds(ground: Arc<TestPorts>) -> Outcome {
     for revision in [1, 7, 2] {
         let write = put(record("cell", "fact", revision), Expect::Anything);
         expect(&ground, write, &Written).await?;
@@ -85,7 +85,7 @@ async fn anything_always_holds(ground: Arc<Ground>) -> Outcome {
     equal("the last one", &found.map(|found| found.revision), &Some(2))
 }
 
-async fn a_delete_obeys_its_condition(ground: Arc<Ground>) -> Outcome {
+async fn a_delete_obeys_its_condition(ground: Arc<TestPorts>) -> Outcome {
     let key = Key::new("cell", "head");
     let delete = |expect| Write::Delete { key: Key::new("cell", "head"), expect };
     for missing_is_fine in [Expect::Anything, Expect::Absent, Expect::FenceAtMost(0)] {
@@ -100,7 +100,7 @@ async fn a_delete_obeys_its_condition(ground: Arc<Ground>) -> Outcome {
     equal("it is gone", &ground.read(&key).await?, &None)
 }
 
-async fn a_check_alone_writes_nothing(ground: Arc<Ground>) -> Outcome {
+async fn a_check_alone_writes_nothing(ground: Arc<TestPorts>) -> Outcome {
     let key = || Key::new("cell", "head");
     let check = |expect| Write::Check { key: key(), expect };
     expect(&ground, check(Expect::Absent), &Written).await?;
@@ -110,10 +110,10 @@ async fn a_check_alone_writes_nothing(ground: Arc<Ground>) -> Outcome {
     ground.write(vec![put(record("cell", "head", 1), Expect::Absent)]).await?;
     expect(&ground, check(Expect::Absent), &Lost).await?;
     expect(&ground, check(Expect::Revision(1)), &Written).await?;
-    equal("nothing to write", &ground.commit(vec![]).await?, &Committed::Yes)
+    equal("nothing to write", &ground.commit(vec![]).await?, &TransactionOutcome::Written)
 }
 
-async fn a_body_has_64_kib_at_most(ground: Arc<Ground>) -> Outcome {
+async fn a_body_has_64_kib_at_most(ground: Arc<TestPorts>) -> Outcome {
     let sized = |bytes: usize| Record { body: "x".repeat(bytes), ..record("cell", "large", 1) };
     let over = vec![put(sized(BODY_BYTES_MAX + 1), Expect::Absent)];
     refused("a byte more", ground.commit(over).await)?;
@@ -125,7 +125,7 @@ async fn a_body_has_64_kib_at_most(ground: Arc<Ground>) -> Outcome {
     equal("its bytes", &bytes, &Some(BODY_BYTES_MAX))
 }
 
-async fn a_repeat_under_the_same_write_id_changes_nothing(ground: Arc<Ground>) -> Outcome {
+async fn a_repeat_under_the_same_write_id_changes_nothing(ground: Arc<TestPorts>) -> Outcome {
     let named = |sort: &str, write_id: &str| Record {
         write_id: write_id.to_owned(),
         ..record("cell", sort, 1)
@@ -137,8 +137,9 @@ async fn a_repeat_under_the_same_write_id_changes_nothing(ground: Arc<Ground>) -
             records.map(|record| put(record, Expect::Absent)).collect()
         };
         let first = ground.ports.records.commit(writes(), &write_id).await?;
-        equal("the first time", &first, &Committed::Yes)?;
-        // A form may recognise the repeat or call it lost; the caller then reads the write id.
+        equal("the first time", &first, &TransactionOutcome::Written)?;
+        // An implementation may recognise the repeat or report a failed condition; the caller then
+        // reads the write id.
         ground.ports.records.commit(writes(), &write_id).await?;
         for sort in &sorts {
             let found = ground.read(&Key::new("cell", *sort)).await?;

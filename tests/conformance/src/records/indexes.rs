@@ -1,6 +1,7 @@
-//! The two indexes. They may lag behind the table, so each question is asked until the answer fits.
+//! Checks of the two indexes. They may lag behind the table, so each query is repeated until its
+//! result matches.
 
-use crate::check::{Check, Ground, Needs, Outcome, checks, equal, put, record};
+use crate::check::{Check, Needs, Outcome, TestPorts, checks, equal, put, record};
 use sluice_model::Timestamp;
 use sluice_runtime::PortError;
 use sluice_runtime::port::{DUE_SHARDS, due_shard};
@@ -18,11 +19,11 @@ pub(crate) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Times an index is asked before its answer counts: ten seconds.
+/// Repetitions before the last result counts: ten seconds.
 const ASKED_MAX: u32 = 100;
 
 fn looked_at(sort: &str, at: u64) -> Record {
-    Record { look_at: Some(Timestamp(at)), ..record("cell", sort, 1) }
+    Record { sweep_at: Some(Timestamp(at)), ..record("cell", sort, 1) }
 }
 
 fn listed(sort: &str, partition: &str, place: &str) -> Record {
@@ -37,13 +38,13 @@ fn names(keys: Vec<Key>) -> Vec<String> {
     keys.into_iter().map(|key| key.sort).collect()
 }
 
-async fn due(ground: &Ground, until: u64, limit: usize) -> Result<Vec<String>, PortError> {
+async fn due(ground: &TestPorts, until: u64, limit: usize) -> Result<Vec<String>, PortError> {
     let records = &ground.ports.records;
     let shard = due_shard("cell");
     Ok(names(records.due(shard, Timestamp(until), limit).await?))
 }
 
-async fn expect_due(ground: &Ground, until: u64, limit: usize, wanted: &[&str]) -> Outcome {
+async fn expect_due(ground: &TestPorts, until: u64, limit: usize, wanted: &[&str]) -> Outcome {
     let mut found = due(ground, until, limit).await?;
     for _ in 0..ASKED_MAX {
         if found == wanted {
@@ -57,7 +58,7 @@ async fn expect_due(ground: &Ground, until: u64, limit: usize, wanted: &[&str]) 
 }
 
 async fn expect_found(
-    ground: &Ground,
+    ground: &TestPorts,
     partition: &str,
     before: Option<&str>,
     limit: usize,
@@ -76,7 +77,7 @@ async fn expect_found(
     equal(&format!("{partition} before {before:?}"), &found, &wanted)
 }
 
-async fn due_gives_the_oldest_first(ground: Arc<Ground>) -> Outcome {
+async fn due_gives_the_oldest_first(ground: Arc<TestPorts>) -> Outcome {
     // 900 comes before 1000: times are numbers.
     let records = [("c", 1_000), ("a", 2_000), ("d", 900), ("b", 3_000)];
     let writes = records.map(|(sort, at)| write(looked_at(sort, at)));
@@ -90,11 +91,11 @@ async fn due_gives_the_oldest_first(ground: Arc<Ground>) -> Outcome {
     expect_due(&ground, 10_000, 0, &[]).await
 }
 
-async fn due_keeps_to_its_shard(ground: Arc<Ground>) -> Outcome {
+async fn due_keeps_to_its_shard(ground: Arc<TestPorts>) -> Outcome {
     let cells: Vec<String> = (0..12).map(|n| format!("cell {n}")).collect();
     for cell in &cells {
         let mut head = record(cell, "head", 1);
-        head.look_at = Some(Timestamp(1_000));
+        head.sweep_at = Some(Timestamp(1_000));
         ground.write(vec![put(head, Expect::Absent)]).await?;
     }
     let mut all = Vec::new();
@@ -118,7 +119,7 @@ async fn due_keeps_to_its_shard(ground: Arc<Ground>) -> Outcome {
     equal("all shards together", &all.len(), &12)
 }
 
-async fn a_rewritten_or_deleted_record_leaves_its_place_in_due(ground: Arc<Ground>) -> Outcome {
+async fn a_rewritten_or_deleted_record_leaves_its_place_in_due(ground: Arc<TestPorts>) -> Outcome {
     let writes = [("a", 1_000), ("b", 2_000), ("c", 3_000)];
     let writes = writes.map(|(sort, at)| write(looked_at(sort, at)));
     ground.write(writes.into()).await?;
@@ -132,7 +133,7 @@ async fn a_rewritten_or_deleted_record_leaves_its_place_in_due(ground: Arc<Groun
     expect_due(&ground, 9_000, 10, &["a"]).await
 }
 
-async fn find_gives_the_newest_first(ground: Arc<Ground>) -> Outcome {
+async fn find_gives_the_newest_first(ground: Arc<TestPorts>) -> Outcome {
     let records = [("a", "03"), ("b", "01"), ("c", "02"), ("d", "10")];
     let writes = records.map(|(sort, place)| write(listed(sort, "builds#t", place)));
     ground.write(writes.into()).await?;
@@ -146,7 +147,7 @@ async fn find_gives_the_newest_first(ground: Arc<Ground>) -> Outcome {
     expect_found(&ground, "builds", None, 10, &[]).await
 }
 
-async fn a_rewritten_or_deleted_record_leaves_its_place_in_find(ground: Arc<Ground>) -> Outcome {
+async fn a_rewritten_or_deleted_record_leaves_its_place_in_find(ground: Arc<TestPorts>) -> Outcome {
     let writes = ["a", "b", "c"].map(|sort| write(listed(sort, "builds", sort)));
     ground.write(writes.into()).await?;
     expect_found(&ground, "builds", None, 10, &["c", "b", "a"]).await?;
@@ -160,11 +161,11 @@ async fn a_rewritten_or_deleted_record_leaves_its_place_in_find(ground: Arc<Grou
     expect_found(&ground, "builds", None, 10, &[]).await
 }
 
-async fn an_index_goes_on_over_pages(ground: Arc<Ground>) -> Outcome {
+async fn an_index_goes_on_over_pages(ground: Arc<TestPorts>) -> Outcome {
     let sorts: Vec<String> = (0..1_200).map(|n| format!("{n:04}")).collect();
     for hundred in sorts.chunks(100) {
         let records = hundred.iter().enumerate().map(|(n, sort)| Record {
-            look_at: Some(Timestamp(n as u64)),
+            sweep_at: Some(Timestamp(n as u64)),
             ..listed(sort, "builds", sort)
         });
         ground.write(records.map(write).collect()).await?;

@@ -1,7 +1,7 @@
-//! What a reader gets: every field, in order, at once.
+//! Checks of reads: all fields, in order, immediately after a write.
 
-use crate::check::{Check, Ground, Mismatch, Needs, Outcome, checks, equal, holds, put, record};
-use sluice_model::poke::Poke;
+use crate::check::{Check, Mismatch, Needs, Outcome, TestPorts, checks, equal, holds, put, record};
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{TenantName, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{BODY_BYTES_MAX, Due, Expect, Key, Query, Record};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) fn checks() -> Vec<Check> {
     checks![Needs::Records;
         every_field_of_a_record_comes_back,
-        a_record_expires_no_earlier_than_it_was_told,
+        a_record_does_not_expire_early,
         records_come_in_the_order_they_were_asked_for,
         a_write_is_read_at_once,
         a_query_gives_one_partition_in_byte_order,
@@ -19,7 +19,7 @@ pub(crate) fn checks() -> Vec<Check> {
     ]
 }
 
-async fn sorts(ground: &Ground, query: &Query) -> Result<Vec<String>, PortError> {
+async fn sorts(ground: &TestPorts, query: &Query) -> Result<Vec<String>, PortError> {
     let found = ground.ports.records.query(query).await?;
     Ok(found.into_iter().map(|record| record.key.sort).collect())
 }
@@ -28,16 +28,16 @@ fn want(sorts: &[&str]) -> Vec<String> {
     sorts.iter().map(|sort| (*sort).to_owned()).collect()
 }
 
-async fn every_field_of_a_record_comes_back(ground: Arc<Ground>) -> Outcome {
-    let poke = |name: &str| Poke::Tenant { tenant: TenantName::from(name) };
+async fn every_field_of_a_record_comes_back(ground: Arc<TestPorts>) -> Outcome {
+    let poke = |name: &str| Wakeup::Tenant { tenant: TenantName::from(name) };
     let full = Record {
         key: Key::new("queue#tenant/gate/é", "item#𝄞 \"1\""),
         revision: u64::from(u32::MAX) + 7,
         fence: 3,
         body: "{\"ü\": [1, null, \"\\n\"]}".into(),
         outbox: vec![poke("one"), poke("two")],
-        due: Some(Due { at: Timestamp(1_800_000_000_123), poke: poke("due") }),
-        look_at: Some(Timestamp(1_800_000_000_001)),
+        due: Some(Due { at: Timestamp(1_800_000_000_123), wakeup: poke("due") }),
+        sweep_at: Some(Timestamp(1_800_000_000_001)),
         find: Some(("builds#t".into(), "2026-11-21T00:00:00#1".into())),
         expires_at: Some(Timestamp(1_900_000_000_000)),
         write_id: ground.ports.entropy.token(),
@@ -54,7 +54,7 @@ async fn every_field_of_a_record_comes_back(ground: Arc<Ground>) -> Outcome {
     Ok(())
 }
 
-async fn a_record_expires_no_earlier_than_it_was_told(ground: Arc<Ground>) -> Outcome {
+async fn a_record_does_not_expire_early(ground: Arc<TestPorts>) -> Outcome {
     let at = Timestamp(1_900_000_000_001);
     let mut expiring = record("cell", "head", 1);
     expiring.expires_at = Some(at);
@@ -65,7 +65,7 @@ async fn a_record_expires_no_earlier_than_it_was_told(ground: Arc<Ground>) -> Ou
     holds("it expires within a second after that", in_time)
 }
 
-async fn records_come_in_the_order_they_were_asked_for(ground: Arc<Ground>) -> Outcome {
+async fn records_come_in_the_order_they_were_asked_for(ground: Arc<TestPorts>) -> Outcome {
     let name = |n: usize| format!("{:03}", (n * 37) % 130);
     for n in (0..130).step_by(13) {
         let ten = (n..n + 13).map(|n| put(record("cell", &name(n), 1), Expect::Absent));
@@ -83,7 +83,7 @@ async fn records_come_in_the_order_they_were_asked_for(ground: Arc<Ground>) -> O
     equal("no keys", &none, &vec![])
 }
 
-async fn a_write_is_read_at_once(ground: Arc<Ground>) -> Outcome {
+async fn a_write_is_read_at_once(ground: Arc<TestPorts>) -> Outcome {
     for revision in 1..=20 {
         let now = record("cell", "head", revision);
         ground.write(vec![put(now.clone(), Expect::Anything)]).await?;
@@ -99,7 +99,7 @@ async fn a_write_is_read_at_once(ground: Arc<Ground>) -> Outcome {
     Ok(())
 }
 
-async fn a_query_gives_one_partition_in_byte_order(ground: Arc<Ground>) -> Outcome {
+async fn a_query_gives_one_partition_in_byte_order(ground: Arc<TestPorts>) -> Outcome {
     // The last two stand the other way round in UTF-16.
     let ordered = ["A", "a", "a#1", "a#10", "a#2", "a/", "b", "é", "\u{FFFD}", "𝄞"];
     for sort in ordered.iter().rev() {
@@ -120,7 +120,7 @@ async fn a_query_gives_one_partition_in_byte_order(ground: Arc<Ground>) -> Outco
     equal("at most none", &none, &vec![])
 }
 
-async fn a_query_goes_on_after_a_key(ground: Arc<Ground>) -> Outcome {
+async fn a_query_goes_on_after_a_key(ground: Arc<TestPorts>) -> Outcome {
     let there = ["a#1", "b#1", "b#2", "b#4", "b#5", "c#1"];
     let writes = there.map(|sort| put(record("cell", sort, 1), Expect::Absent));
     ground.write(writes.into()).await?;
@@ -144,7 +144,7 @@ async fn a_query_goes_on_after_a_key(ground: Arc<Ground>) -> Outcome {
     Ok(())
 }
 
-async fn a_query_goes_on_over_pages(ground: Arc<Ground>) -> Outcome {
+async fn a_query_goes_on_over_pages(ground: Arc<TestPorts>) -> Outcome {
     // 2.5 MB; a page has one.
     let large = |n: usize| Record {
         body: n.to_string().repeat(BODY_BYTES_MAX / 4),

@@ -1,10 +1,12 @@
-//! Writes that happen together or not at all.
+//! Checks of transactions: all writes or none.
 
 use crate::check::{
-    Check, Ground, Mismatch, Needs, Outcome, at_once, checks, equal, holds, put, record, refused,
+    Check, Mismatch, Needs, Outcome, TestPorts, at_once, checks, equal, holds, put, record, refused,
 };
 use sluice_runtime::PortError;
-use sluice_runtime::record::{Committed, Expect, Key, Query, TRANSACTION_RECORDS_MAX, Write};
+use sluice_runtime::record::{
+    Expect, Key, Query, TRANSACTION_RECORDS_MAX, TransactionOutcome, Write,
+};
 use std::sync::Arc;
 
 pub(crate) fn checks() -> Vec<Check> {
@@ -21,10 +23,10 @@ pub(crate) fn checks() -> Vec<Check> {
 
 const WRITERS: usize = 16;
 const ROUNDS: u64 = 6;
-/// Tries of one writer before it gives up: each lost try is another one's gain.
+/// The most attempts of one writer; each failed attempt means that another writer succeeded.
 const TRIES_MAX: usize = 200;
 
-async fn a_transaction_is_all_or_nothing(ground: Arc<Ground>) -> Outcome {
+async fn a_transaction_is_all_or_nothing(ground: Arc<TestPorts>) -> Outcome {
     let there = record("cell", "there", 1);
     ground.write(vec![put(there.clone(), Expect::Absent)]).await?;
     let committed = ground
@@ -36,7 +38,7 @@ async fn a_transaction_is_all_or_nothing(ground: Arc<Ground>) -> Outcome {
         ])
         .await?;
     let lost = vec![Key::new("cell", "there"), Key::new("other", "gone")];
-    equal("what did not hold", &committed, &Committed::Lost(lost))?;
+    equal("what did not hold", &committed, &TransactionOutcome::ConditionFailed(lost))?;
     let keys = [("cell", "a"), ("cell", "there"), ("other", "b")];
     let keys = keys.map(|(partition, sort)| Key::new(partition, sort));
     let found = ground.ports.records.get(&keys).await?;
@@ -53,21 +55,21 @@ async fn a_transaction_is_all_or_nothing(ground: Arc<Ground>) -> Outcome {
     equal("the revisions", &revisions, &vec![1, 2, 1])
 }
 
-async fn a_failed_check_fails_the_rest(ground: Arc<Ground>) -> Outcome {
+async fn a_failed_check_fails_the_rest(ground: Arc<TestPorts>) -> Outcome {
     let lease = Key::new("build", "lease");
     let both = |expect| {
         let check = Write::Check { key: Key::new("build", "lease"), expect };
         vec![put(record("build", "result", 1), Expect::Absent), check]
     };
     let committed = ground.commit(both(Expect::Revision(1))).await?;
-    equal("the check", &committed, &Committed::Lost(vec![lease.clone()]))?;
+    equal("the check", &committed, &TransactionOutcome::ConditionFailed(vec![lease.clone()]))?;
     let result = ground.read(&Key::new("build", "result")).await?;
     equal("the other", &result, &None)?;
     ground.write(both(Expect::Absent)).await?;
     equal("what was checked", &ground.read(&lease).await?, &None)
 }
 
-async fn a_transaction_deletes_and_writes(ground: Arc<Ground>) -> Outcome {
+async fn a_transaction_deletes_and_writes(ground: Arc<TestPorts>) -> Outcome {
     ground
         .write(vec![
             put(record("cell", "old", 1), Expect::Absent),
@@ -83,7 +85,7 @@ async fn a_transaction_deletes_and_writes(ground: Arc<Ground>) -> Outcome {
             put(record("cell", "new", 1), Expect::Absent),
         ]
     };
-    let lost = Committed::Lost(vec![Key::new("cell", "old")]);
+    let lost = TransactionOutcome::ConditionFailed(vec![Key::new("cell", "old")]);
     equal("under another revision", &ground.commit(moved(2)).await?, &lost)?;
     ground.write(moved(1)).await?;
     let all = Query::prefix("cell", "", 10);
@@ -92,7 +94,7 @@ async fn a_transaction_deletes_and_writes(ground: Arc<Ground>) -> Outcome {
     equal("what is left", &left, &vec!["new".to_owned()])
 }
 
-async fn one_of_sixteen_writers_wins_each_round(ground: Arc<Ground>) -> Outcome {
+async fn one_of_sixteen_writers_wins_each_round(ground: Arc<TestPorts>) -> Outcome {
     ground.write(vec![put(record("cell", "head", 1), Expect::Absent)]).await?;
     let mut revision = 1;
     let mut rounds = 0;
@@ -111,8 +113,10 @@ async fn one_of_sixteen_writers_wins_each_round(ground: Arc<Ground>) -> Outcome 
         let mut winners = Vec::new();
         for (n, ended) in endings.into_iter().enumerate() {
             match ended {
-                Ok(Committed::Yes) => winners.push(format!("item#{revision:02}#{n:02}")),
-                Ok(Committed::Lost(keys)) => {
+                Ok(TransactionOutcome::Written) => {
+                    winners.push(format!("item#{revision:02}#{n:02}"))
+                }
+                Ok(TransactionOutcome::ConditionFailed(keys)) => {
                     equal("what was lost", &keys, &vec![Key::new("cell", "head")])?;
                 }
                 Err(error) if error.throttled => {}
@@ -130,8 +134,8 @@ async fn one_of_sixteen_writers_wins_each_round(ground: Arc<Ground>) -> Outcome 
     equal("the last revision", &head.map(|head| head.revision), &Some(revision))
 }
 
-/// Adds one to both counters under their revisions until that works.
-async fn count(ground: Arc<Ground>) -> Result<(), PortError> {
+/// Increments both counters, conditional on their revisions, until that succeeds.
+async fn count(ground: Arc<TestPorts>) -> Result<(), PortError> {
     let keys = ["left", "right"].map(|cell| Key::new(cell, "counter"));
     for _ in 0..TRIES_MAX {
         let found = ground.ports.records.get(&keys).await?;
@@ -141,8 +145,8 @@ async fn count(ground: Arc<Ground>) -> Result<(), PortError> {
             put(record(&key.partition, &key.sort, seen + 1), expect)
         });
         match ground.commit(writes.collect()).await {
-            Ok(Committed::Yes) => return Ok(()),
-            Ok(Committed::Lost(_)) => {}
+            Ok(TransactionOutcome::Written) => return Ok(()),
+            Ok(TransactionOutcome::ConditionFailed(_)) => {}
             Err(error) if error.throttled => {}
             Err(error) => return Err(error),
         }
@@ -150,7 +154,7 @@ async fn count(ground: Arc<Ground>) -> Result<(), PortError> {
     Err(PortError::unknown("count", "too many tries"))
 }
 
-async fn transactions_over_two_cells_lose_no_update(ground: Arc<Ground>) -> Outcome {
+async fn transactions_over_two_cells_lose_no_update(ground: Arc<TestPorts>) -> Outcome {
     for ended in at_once(WRITERS, |_| count(Arc::clone(&ground))).await? {
         ended?;
     }
@@ -162,7 +166,7 @@ async fn transactions_over_two_cells_lose_no_update(ground: Arc<Ground>) -> Outc
     Ok(())
 }
 
-async fn one_record_twice_is_refused(ground: Arc<Ground>) -> Outcome {
+async fn one_record_twice_is_refused(ground: Arc<TestPorts>) -> Outcome {
     let key = Key::new("cell", "head");
     let write = || put(record("cell", "head", 1), Expect::Anything);
     refused("two writes", ground.commit(vec![write(), write()]).await)?;
@@ -171,7 +175,7 @@ async fn one_record_twice_is_refused(ground: Arc<Ground>) -> Outcome {
     equal("nothing is written", &ground.read(&key).await?, &None)
 }
 
-async fn a_transaction_has_100_records_at_most(ground: Arc<Ground>) -> Outcome {
+async fn a_transaction_has_100_records_at_most(ground: Arc<TestPorts>) -> Outcome {
     let writes = |count: usize| -> Vec<Write> {
         let records = (0..count).map(|n| record("cell", &format!("{n:03}"), 1));
         records.map(|record| put(record, Expect::Absent)).collect()

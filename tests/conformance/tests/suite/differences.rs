@@ -1,5 +1,5 @@
-//! What forms of the ports are known to do otherwise. Each line is asserted: when one goes away,
-//! the suite says so.
+//! The known differences of the implementations. Each is asserted: the suite fails when one
+//! disappears.
 
 use sluice_conformance::Difference;
 
@@ -8,17 +8,17 @@ pub const MEMORY: &[Difference] = &[
     Difference {
         check: "a_sealed_text_shows_nothing",
         says: "the plain text is not in it",
-        because: "the seal in memory binds a context and hides nothing; no secret of anybody is ever in it",
+        because: "the seal in memory binds a context and encrypts nothing; it never contains a real secret",
     },
     Difference {
         check: "what_was_changed_does_not_open",
         says: "it was not refused but gave",
-        because: "the seal in memory authenticates its context alone",
+        because: "the seal in memory only authenticates its context",
     },
     Difference {
         check: "any_text_can_be_a_group",
         says: "InvalidParameterValue",
-        because: "the queues in memory refuse a group that SQS would refuse; the form on AWS sends a digest of it",
+        because: "the queues in memory refuse a group that SQS would refuse; the ports on AWS send a digest of it",
     },
 ];
 
@@ -44,7 +44,7 @@ pub const MINISTACK: &[Difference] = &[
     },
 ];
 
-/// What ministack makes of a second acknowledgement.
+/// How ministack answers a second acknowledgement.
 const GONE: &str = "it refuses the receipt of a message that is gone, which SQS accepts; a function that repeats its \
     acknowledgement sees an error, and the message does not come back";
 

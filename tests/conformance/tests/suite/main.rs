@@ -1,8 +1,8 @@
-//! The checks on every form of the ports: in memory, the emulator without and over a socket, and
-//! endpoints that others wrote.
+//! Runs the checks on every implementation of the ports: in memory, the emulator with and without a
+//! socket, and third-party endpoints.
 //!
 //! Foreign endpoints are installed on first use (Python's `venv` and `pip`, Go) into `foreign` in
-//! cargo's target directory and listen on 127.0.0.1 only. What each does otherwise stands in
+//! cargo's target directory and listen on 127.0.0.1 only. Their known differences are in
 //! `differences.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -11,7 +11,7 @@ mod differences;
 
 use futures::future::BoxFuture;
 use sluice_conformance::{
-    Check, Difference, Ground, Mismatch, Needs, Site, checks, run, sdk_config,
+    Check, Difference, Mismatch, Needs, Site, TestPorts, checks, run, sdk_config,
 };
 use sluice_emulator::data::{Connector, ENDPOINT, Front, Options, Principal, Secret, serve};
 use sluice_foreign::{Foreign, ministack, versitygw};
@@ -24,15 +24,15 @@ use tempfile::TempDir;
 const KEY: &str = "AKIDCONFORMANCE";
 const SECRET: &str = "a secret of the suite";
 const SEAL_KEY: &str = "seal";
-/// Where a DynamoDB Local answers that somebody else runs: its licence lets holders of an AWS
-/// account do so.
+/// The URL of a running DynamoDB Local, which the caller starts: its licence requires an AWS
+/// account.
 const DYNAMODB_LOCAL: &str = "SLUICE_CONFORMANCE_DYNAMODB_URL";
 
-/// Runs the checks of these needs and panics with everything unexpected.
+/// Runs the checks that use these ports and panics with all unexpected results.
 async fn hold(
     of: &str,
     needs: &[Needs],
-    ground: impl Fn(Check) -> BoxFuture<'static, Result<Ground, Mismatch>>,
+    ground: impl Fn(Check) -> BoxFuture<'static, Result<TestPorts, Mismatch>>,
     differences: &[Difference],
 ) {
     let checks = checks().into_iter().filter(|check| needs.contains(&check.needs)).collect();
@@ -42,7 +42,7 @@ async fn hold(
 }
 
 async fn hold_at(site: Site, of: &str, needs: &[Needs], differences: &[Difference]) {
-    let ground = move |check| -> BoxFuture<'static, Result<Ground, Mismatch>> {
+    let ground = move |check| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
         let site = site.clone();
         Box::pin(async move { site.ground(check).await })
     };
@@ -54,9 +54,9 @@ const ALL: [Needs; 4] = [Needs::Records, Needs::Objects, Needs::Queues, Needs::S
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ports_in_memory_conform() {
     for seed in 1..=5 {
-        let ground = move |_| -> BoxFuture<'static, Result<Ground, Mismatch>> {
+        let ground = move |_| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
             let world = World::new(seed, 0, Timestamp(1_000_000));
-            Box::pin(async move { Ok(Ground::in_memory(world)) })
+            Box::pin(async move { Ok(TestPorts::in_memory(world)) })
         };
         hold("memory", &ALL, ground, differences::MEMORY).await;
     }
@@ -94,7 +94,7 @@ async fn the_emulator_conforms_over_a_socket() {
 async fn the_emulator_conforms_while_its_indexes_lag() {
     let directories = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&directories);
-    let ground = move |check| -> BoxFuture<'static, Result<Ground, Mismatch>> {
+    let ground = move |check| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
         let (front, directory) = emulator();
         kept.lock().unwrap().push(directory);
         Box::pin(async move {
@@ -105,7 +105,7 @@ async fn the_emulator_conforms_while_its_indexes_lag() {
             ground
         })
     };
-    let of = "the emulator with indexes that lag";
+    let of = "the emulator with lagging indexes";
     hold(of, &[Needs::Records], ground, differences::EMULATOR).await;
 }
 

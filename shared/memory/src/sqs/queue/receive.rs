@@ -1,4 +1,4 @@
-//! Which messages a receive hands out, on a standard and on a FIFO queue.
+//! Selects the messages of a receive, on standard and on FIFO queues.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ impl Queue {
         chooser: &mut dyn Chooser,
         received: &mut Received,
     ) {
-        // What is delivered twice stays visible, but is not handed out twice in one answer.
+        // A message that is delivered twice stays visible, but is not twice in one answer.
         let mut given = BTreeSet::new();
         while received.messages.len() < max {
             let candidates = self.fair_candidates(now_ms, &given);
@@ -113,8 +113,8 @@ impl Queue {
         open
     }
 
-    /// Returns from when on a FIFO group gives a message. What is in flight is among its first ten:
-    /// a receive takes no more, and a further one waits for all of them.
+    /// Returns when a FIFO group can deliver a message. Messages in flight are among its first ten:
+    /// a receive takes at most ten, and the next one waits for all of them.
     pub(super) fn group_opens_ms(&self, group: &BTreeSet<(u64, u64)>, now_ms: u64) -> Option<u64> {
         let first = self.messages.get(&group.first()?.1)?;
         let in_flight =
@@ -127,8 +127,7 @@ impl Queue {
         Some(last.unwrap_or(first.visible_at_ms))
     }
 
-    /// Hands the message out, or takes it out as a dead letter when it was received too often
-    /// already.
+    /// Delivers the message, or removes it as a dead letter when it was received too often.
     fn deliver(&mut self, sequence: u64, now_ms: u64, until_ms: u64, received: &mut Received) {
         let receives = self.messages.get(&sequence).map_or(0, |m| m.receives);
         // A dead letter keeps its count, so only a queue with a redrive policy compares it.

@@ -1,27 +1,27 @@
-//! A table that something is done to on its way, where no [`crate::Fate`] says it: one of its
-//! records, not one of its calls.
+//! A table that intercepts calls for single records, where a [`crate::Fate`] would affect a whole
+//! call.
 
 use async_trait::async_trait;
 use sluice_model::Timestamp;
-use sluice_runtime::record::{Committed, Key, Query, Record, Write};
+use sluice_runtime::record::{Key, Query, Record, TransactionOutcome, Write};
 use sluice_runtime::{PortError, Records};
 use std::sync::Arc;
 
-/// A table whose reads by key may be refused, and whose writes may become others.
+/// A table whose reads by key can be refused, and whose writes can be replaced.
 pub struct Meddled {
     inner: Arc<dyn Records>,
     reads: Reads,
     writes: Writes,
 }
 
-/// Says whether these records may be read.
+/// Returns an error for keys that must not be read.
 type Reads = Box<dyn Fn(&[Key]) -> Result<(), PortError> + Send + Sync>;
 
-/// Returns what is written instead.
+/// Returns the writes to make instead.
 type Writes = Box<dyn Fn(Vec<Write>) -> Vec<Write> + Send + Sync>;
 
 impl Meddled {
-    /// Returns the table where `reads` is asked before each read by key.
+    /// Returns a table that calls `reads` before each read by key.
     pub fn reading(
         inner: Arc<dyn Records>,
         reads: impl Fn(&[Key]) -> Result<(), PortError> + Send + Sync + 'static,
@@ -29,7 +29,7 @@ impl Meddled {
         Self { inner, reads: Box::new(reads), writes: Box::new(|writes| writes) }
     }
 
-    /// Returns the table where `writes` says before each commit what is written.
+    /// Returns a table that passes each commit through `writes`.
     pub fn writing(
         inner: Arc<dyn Records>,
         writes: impl Fn(Vec<Write>) -> Vec<Write> + Send + Sync + 'static,
@@ -62,7 +62,11 @@ impl Records for Meddled {
         self.inner.find(partition, before, limit).await
     }
 
-    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+    async fn commit(
+        &self,
+        writes: Vec<Write>,
+        write_id: &str,
+    ) -> Result<TransactionOutcome, PortError> {
         self.inner.commit((self.writes)(writes), write_id).await
     }
 }
