@@ -26,8 +26,7 @@ fn frozen(layout: &Layout) -> Vec<sluice_model::job::FrozenJob> {
     layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap().jobs
 }
 
-/// Z3.1, C09: a nodeset that contains itself is refused where it stands, by all that are part
-/// of the circle, and a job that asks for it is told of it instead of being worked out without end.
+/// Z3.1, C09: nodesets in a cycle are refused at their definitions, and so is a job that uses one.
 #[test]
 fn nodesets_in_a_cycle_are_refused_at_their_definitions() {
     let layout =

@@ -145,7 +145,7 @@ fn a_branch_without_the_parent_job_is_reported() {
 fn references_to_other_repositories_are_not_errors() {
     let own = "
 - job: {name: unit, parent: elsewhere, nodeset: big, secrets: [key], image-build-name: disk, run: r}
-- job: {name: only, allowed-projects: [somebody], run: r}
+- job: {name: only, allowed-projects: [another], run: r}
 - job: {name: parent, abstract: true, run: r}
 - project:
     templates: [usual]

@@ -603,7 +603,7 @@ fn an_unresolved_name_in_the_main_configuration_is_reported_at_its_place() {
     semaphores: [shared, shard]
     access-rules: [staff, stuff]
     role-mappings:
-      helper: [nobody]
+      helper: [absent]
     source:
       githbu:
         config-projects: [org/config]
@@ -631,7 +631,7 @@ fn an_unresolved_name_in_the_main_configuration_is_reported_at_its_place() {
             (3, 26, "The global semaphore \"shard\" was not found."),
             (4, 27, "The authorization rule \"stuff\" was not found."),
             (6, 7, "The authorization rule \"helper\" was not found."),
-            (6, 16, "The authorization role \"nobody\" was not found."),
+            (6, 16, "The authorization role \"absent\" was not found."),
             (14, 9, "The authorization rule \"noone\" was not found."),
         ]
     );

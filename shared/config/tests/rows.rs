@@ -403,7 +403,7 @@ fn an_intermediate_job_must_be_abstract() {
 #[test]
 fn the_main_file_is_checked_as_a_whole() {
     let main = "
-- tenant: {name: one, semaphores: [shared, missing], access-rules: [staff], admin-rules: [nobody], role-mappings: {helper: [none]}}
+- tenant: {name: one, semaphores: [shared, missing], access-rules: [staff], admin-rules: [absent], role-mappings: {helper: [none]}}
 - global-semaphore: {name: shared, max: 2}
 - authorization-rule: {name: staff, conditions: [{groups: staff}]}
 ";
@@ -414,7 +414,7 @@ fn the_main_file_is_checked_as_a_whole() {
         diagnostics,
         [
             "The global semaphore \"missing\" was not found.",
-            "The authorization rule \"nobody\" was not found.",
+            "The authorization rule \"absent\" was not found.",
             "The authorization rule \"helper\" was not found.",
             "The authorization role \"none\" was not found.",
         ]

@@ -117,7 +117,7 @@ fn alternatives_are_reported_only_if_none_is_available() {
 /// Z4.3, Z4.6, Z4.8, Z8.1, L1.1: unsupported job attributes are reported at definitions and
 /// entries.
 #[test]
-fn attribute_span_span_spans_that_nobody_acts_on_are_told() {
+fn unsupported_job_attributes_are_reported() {
     let text = "
 - image: {name: disk, type: zuul}
 - job:

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 pub const NOT_REQUIRED: &[(&str, &str, &str)] = &[
     ("pipeline", "manager", "L1: the founding documents' image pipelines name none"),
     ("label", "image", "L3.7: a label without an image takes the one of its own name"),
-    ("label", "flavor", "L3.7: static nodes need none, and a cloud's provider tells"),
+    ("label", "flavor", "L3.7: static nodes need none, and a cloud's provider reports it"),
     (
         "aws section/provider",
         "section",

@@ -1,5 +1,4 @@
-//! What nobody would write: kept files, damaged at random. Nothing panics, and nothing takes memory
-//! without end.
+//! Fuzz tests: stored files, damaged at random. Nothing may panic or use unbounded memory.
 //!
 //! 400 cases run with the other tests; `make fuzz` runs many more with a new seed, and `tests/fuzz`
 //! looks for texts that reach what these do not. What fails is shrunk and printed: keep it as a

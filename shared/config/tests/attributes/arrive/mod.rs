@@ -28,13 +28,13 @@ const NOT_SEEN: &[(&str, &str, &str)] = &[
         "parent",
         "Z4.2: an entry is applied to a job with all it inherits, and inherits from nothing",
     ),
-    ("entry", "protected", "Z4.1: it binds who inherits, and nobody inherits from an entry"),
+    ("entry", "protected", "Z4.1: it binds children, and an entry has none"),
     (
         "entry",
         "allowed-projects",
         "Z5.3: the entry is a config project's here, which may add any job to any project's pipelines",
     ),
-    ("entry", "intermediate", "Z4.1: it binds who inherits, and nobody inherits from an entry"),
+    ("entry", "intermediate", "Z4.1: it binds children, and an entry has none"),
 ];
 
 /// Attributes with one value whose effect is a refusal.

@@ -61,7 +61,7 @@ pub fn of(object: &str, path: &[String]) -> Vec<Json> {
         (_, [.., "resource-limits"]) => vec![json!({"instances": 7})],
         (_, [.., "tags"]) if !is_job => vec![json!({"a": "b"})],
         (_, ["label-defaults"]) => vec![json!({"boot-timeout": 77})],
-        (_, ["image-defaults"]) => vec![json!({"username": "somebody"})],
+        (_, ["image-defaults"]) => vec![json!({"username": "another"})],
         (_, ["flavor-defaults"]) => vec![json!({"tags": {"of": "defaults"}})],
         ("section" | "provider", ["images"]) => vec![json!(["b-name"])],
         ("section" | "provider", ["labels"]) => vec![json!(["b-name"])],
