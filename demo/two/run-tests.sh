@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every greeting that is used is there, in the state of org/one that this change will land on.
+# Every greeting in `uses` exists in the tested state of org/one.
 while read -r name; do
     if [ -f "../one/greetings/$name" ]; then
         echo "ok      $name"

@@ -4,7 +4,7 @@
 
 use crate::Api;
 use crate::load::{self, readable};
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
     project: Option<&str>,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
     let now = api.ports.clock.now();
     let requests = read_requests(&api.ports, tenant).await?;
@@ -43,12 +43,12 @@ pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
     id: &str,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
     let requests = read_requests(&api.ports, tenant).await?;
     let found = requests.iter().find(|request| request.id == id);
     let request = found.ok_or_else(|| {
-        ApiError::missing(format!("There is no autohold request {id} in {tenant}."))
+        ErrorResponse::missing(format!("There is no autohold request {id} in {tenant}."))
     })?;
     Ok(reply::json(&to_json(request, api.ports.clock.now())))
 }
@@ -58,13 +58,13 @@ pub(crate) async fn get(
 pub(crate) async fn held(
     ports: &Ports,
     tenant: &TenantName,
-) -> Result<BTreeSet<BuildId>, ApiError> {
+) -> Result<BTreeSet<BuildId>, ErrorResponse> {
     let requests = read_requests(ports, tenant).await?;
     Ok(requests.into_iter().flat_map(|request| request.held).map(|held| held.build).collect())
 }
 
 /// Reads a tenant's requests in creation order. Skips unreadable records.
-async fn read_requests(ports: &Ports, tenant: &TenantName) -> Result<Vec<Autohold>, ApiError> {
+async fn read_requests(ports: &Ports, tenant: &TenantName) -> Result<Vec<Autohold>, ErrorResponse> {
     let records = ports.records.query(&Query::prefix(partition(tenant), "", LISTED_MAX)).await?;
     Ok(records.iter().filter_map(readable).collect())
 }

@@ -6,7 +6,7 @@ use crate::autohold;
 use crate::build_row::{BuildRow, change_json, url_of};
 use crate::filter::{self, BuildFilter, BuildSubject};
 use crate::load;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
 use crate::unbuilt;
 use bytes::Bytes;
@@ -34,7 +34,7 @@ pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     request.allow_parameters(&[filter::BUILDSETS, filter::BUILDS].concat())?;
     let (filter, page) = (BuildFilter::read(request)?, request.page()?);
     let wanted = page.skip + page.limit;
@@ -61,7 +61,7 @@ pub(crate) async fn times(
     api: &Api,
     tenant: &TenantName,
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let known = [
         "project",
         "pipeline",
@@ -104,7 +104,7 @@ pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
     uuid: &str,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let mut row = row(&api.ports, tenant, uuid).await?;
     read_frozen_job(api, &mut row).await?;
     mark_held(std::slice::from_mut(&mut row), &autohold::held(&api.ports, tenant).await?);
@@ -121,8 +121,9 @@ pub(crate) async fn row(
     ports: &Ports,
     tenant: &TenantName,
     uuid: &str,
-) -> Result<BuildRow, ApiError> {
-    let missing = || ApiError::missing(format!("There is no build {uuid} in the tenant {tenant}."));
+) -> Result<BuildRow, ErrorResponse> {
+    let missing =
+        || ErrorResponse::missing(format!("There is no build {uuid} in the tenant {tenant}."));
     let key = order_key(&BuildId::from(uuid));
     let record =
         load::read_many(ports, &[key]).await?.into_iter().next().flatten().ok_or_else(missing)?;
@@ -132,7 +133,7 @@ pub(crate) async fn row(
     }
     let mut rows = complete(ports, vec![order]).await?;
     // The order exists, but the run cannot be read.
-    rows.pop().ok_or_else(|| ApiError::Unavailable {
+    rows.pop().ok_or_else(|| ErrorResponse::Unavailable {
         detail: format!("could not read the run of build {uuid}"),
     })
 }
@@ -142,7 +143,7 @@ pub(crate) async fn rows(
     ports: &Ports,
     tenant: &TenantName,
     ids: &[BuildId],
-) -> Result<Vec<BuildRow>, ApiError> {
+) -> Result<Vec<BuildRow>, ErrorResponse> {
     let keys: Vec<Key> = ids.iter().map(order_key).collect();
     let orders = orders(ports, tenant, &keys).await?;
     let mut rows = complete(ports, orders).await?;
@@ -155,7 +156,7 @@ pub(crate) async fn newest_ended(
     ports: &Ports,
     tenant: &TenantName,
     limit: usize,
-) -> Result<Vec<(Order, Ended)>, ApiError> {
+) -> Result<Vec<(Order, Ended)>, ErrorResponse> {
     let keys = ports.records.find(&partition(tenant), None, limit).await?;
     let orders = orders(ports, tenant, &keys).await?;
     let runs = load::read_many(
@@ -200,7 +201,7 @@ async fn search(
     tenant: &TenantName,
     filter: &BuildFilter<'_>,
     wanted: usize,
-) -> Result<BuildSearch, ApiError> {
+) -> Result<BuildSearch, ErrorResponse> {
     let mut found = BuildSearch { rows: Vec::new(), searched_until: None };
     let held = autohold::held(&api.ports, tenant).await?;
     let mut before = filter.before();
@@ -259,7 +260,11 @@ fn partition(tenant: &TenantName) -> String {
 }
 
 /// Reads the orders of a tenant. Skips expired and unreadable records.
-async fn orders(ports: &Ports, tenant: &TenantName, keys: &[Key]) -> Result<Vec<Order>, ApiError> {
+async fn orders(
+    ports: &Ports,
+    tenant: &TenantName,
+    keys: &[Key],
+) -> Result<Vec<Order>, ErrorResponse> {
     let records = load::read_many(ports, keys).await?;
     let orders = records.iter().flatten().filter_map(load::readable::<Order>);
     Ok(orders.filter(|order| order.queue.tenant == *tenant).collect())
@@ -267,7 +272,7 @@ async fn orders(ports: &Ports, tenant: &TenantName, keys: &[Key]) -> Result<Vec<
 
 /// Reads the other records of builds. Skips a build with an unreadable run: it would look as if no
 /// executor had run it.
-async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, ApiError> {
+async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, ErrorResponse> {
     let keys = orders.iter().flat_map(|order| [run_key(&order.build), stop_key(&order.build)]);
     let records = load::read_many(ports, &keys.collect::<Vec<_>>()).await?;
     let read = orders.into_iter().zip(records.chunks(2));
@@ -310,12 +315,12 @@ fn with_run(order: Order, pair: &[Option<Record>]) -> Option<BuildRow> {
 
 /// Reads a build's frozen job for its nodeset and `provides`. Does nothing if the job graph has
 /// expired.
-async fn read_frozen_job(api: &Api, row: &mut BuildRow) -> Result<(), ApiError> {
+async fn read_frozen_job(api: &Api, row: &mut BuildRow) -> Result<(), ErrorResponse> {
     let Some(object) = api.ports.objects.get(&row.order.graph).await? else {
         return Ok(());
     };
     let graph: JobGraph =
-        serde_json::from_slice(&object.bytes).map_err(|error| ApiError::Unavailable {
+        serde_json::from_slice(&object.bytes).map_err(|error| ErrorResponse::Unavailable {
             detail: format!("could not read the job graph {}: {error}", row.order.graph),
         })?;
     if let Some(job) = graph.jobs.into_iter().find(|job| job.name == row.order.job) {

@@ -6,7 +6,7 @@ use crate::build_row::{change_json, number};
 use crate::builds;
 use crate::filter::{self, BuildFilter, BuildSubject};
 use crate::load::{self, ItemLocation};
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
 use crate::unbuilt;
 use bytes::Bytes;
@@ -105,7 +105,7 @@ pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     request.allow_parameters(filter::BUILDSETS)?;
     let mut rows = search(api, tenant, request).await?;
     read_events(&api.ports, &mut rows).await?;
@@ -117,9 +117,9 @@ pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
     uuid: &str,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let missing =
-        || ApiError::missing(format!("There is no buildset {uuid} in the tenant {tenant}."));
+        || ErrorResponse::missing(format!("There is no buildset {uuid} in the tenant {tenant}."));
     let id = ItemId::from(uuid);
     let mut rows = [match load::item(&api.ports, tenant, &id).await?.ok_or_else(missing)? {
         ItemLocation::Left(buildset) => BuildsetRow::from(*buildset),
@@ -143,14 +143,14 @@ pub(crate) async fn badge(
     api: &Api,
     tenant: &TenantName,
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     request.allow_parameters(&["project", "pipeline", "branch"])?;
     let mut newest = request.clone();
     newest.parameters.extend([("complete".into(), "true".into()), ("limit".into(), "1".into())]);
     let rows = search(api, tenant, &newest).await?;
     let row = rows
         .first()
-        .ok_or_else(|| ApiError::missing("There is no finished buildset that matches."))?;
+        .ok_or_else(|| ErrorResponse::missing("There is no finished buildset that matches."))?;
     let (word, colour) = if row.result() == Some("SUCCESS") {
         ("passing", "#2e7d4f")
     } else {
@@ -173,7 +173,7 @@ pub(crate) async fn newest(
     ports: &Ports,
     tenant: &TenantName,
     limit: usize,
-) -> Result<Vec<BuildsetRow>, ApiError> {
+) -> Result<Vec<BuildsetRow>, ErrorResponse> {
     let keys = ports.records.find(&partition(tenant), None, limit).await?;
     read(ports, tenant, &keys).await
 }
@@ -182,7 +182,7 @@ async fn search(
     api: &Api,
     tenant: &TenantName,
     request: &ApiRequest,
-) -> Result<Vec<BuildsetRow>, ApiError> {
+) -> Result<Vec<BuildsetRow>, ErrorResponse> {
     let (filter, bounds) = (BuildFilter::read(request)?, request.page()?);
     let fits = |row: &BuildsetRow| {
         filter.matches_number(row.number())
@@ -214,7 +214,7 @@ pub(crate) async fn page(
     tenant: &TenantName,
     before: Option<&str>,
     step: usize,
-) -> Result<(Vec<BuildsetRow>, Option<String>), ApiError> {
+) -> Result<(Vec<BuildsetRow>, Option<String>), ErrorResponse> {
     let keys = ports.records.find(&partition(tenant), before, step).await?;
     let found = read(ports, tenant, &keys).await?;
     let oldest =
@@ -223,7 +223,10 @@ pub(crate) async fn page(
 }
 
 /// Returns the queued items, newest first.
-async fn queued_items(ports: &Ports, tenant: &TenantName) -> Result<Vec<BuildsetRow>, ApiError> {
+async fn queued_items(
+    ports: &Ports,
+    tenant: &TenantName,
+) -> Result<Vec<BuildsetRow>, ErrorResponse> {
     let read = load::queues(ports, tenant).await?;
     let mut rows: Vec<BuildsetRow> = Vec::new();
     for (queue, loaded) in read.queues {
@@ -243,14 +246,14 @@ async fn read(
     ports: &Ports,
     tenant: &TenantName,
     keys: &[sluice_runtime::Key],
-) -> Result<Vec<BuildsetRow>, ApiError> {
+) -> Result<Vec<BuildsetRow>, ErrorResponse> {
     let records = load::read_many(ports, keys).await?;
     let found = records.iter().flatten().filter_map(load::readable::<Buildset>);
     Ok(found.filter(|buildset| buildset.queue.tenant == *tenant).map(BuildsetRow::from).collect())
 }
 
 /// Sets the time of the event for each row.
-async fn read_events(ports: &Ports, rows: &mut [BuildsetRow]) -> Result<(), ApiError> {
+async fn read_events(ports: &Ports, rows: &mut [BuildsetRow]) -> Result<(), ErrorResponse> {
     let received = load::received(ports, rows.iter().map(|row| row.item.event_id.as_str())).await?;
     for row in rows {
         row.event_at = received.get(&row.item.event_id).copied();
@@ -263,7 +266,7 @@ async fn builds_of(
     ports: &Ports,
     tenant: &TenantName,
     item: &Item,
-) -> Result<Vec<Value>, ApiError> {
+) -> Result<Vec<Value>, ErrorResponse> {
     let mut ids: Vec<BuildId> = item.builds.clone();
     let current = item.jobs.iter().filter_map(|job| job.build.clone());
     ids.extend(current.filter(|build| !item.builds.contains(build)).collect::<Vec<_>>());

@@ -2,7 +2,7 @@
 
 use crate::Api;
 use crate::load;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::request::{ApiRequest, decode_form_text};
 use crate::status::triggers;
 use crate::variant;
@@ -21,7 +21,10 @@ use std::collections::BTreeMap;
 const UNREADABLE: &str = "Project Not Found";
 
 /// `T/pipelines`.
-pub(crate) async fn pipelines(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn pipelines(
+    api: &Api,
+    tenant: &TenantName,
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let list = live.layout.pipelines().iter().map(|pipeline| {
         let triggers = triggers(pipeline)
@@ -36,7 +39,7 @@ pub(crate) async fn pipelines(api: &Api, tenant: &TenantName) -> Result<Response
 pub(crate) async fn tenant_status(
     api: &Api,
     tenant: &TenantName,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     Ok(reply::json(
         &json!({"config_error_count": live.layout.errors().len() + live.tenant.unreadable_projects.len()}),
@@ -48,7 +51,7 @@ pub(crate) async fn errors(
     api: &Api,
     tenant: &TenantName,
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     request.allow_parameters(&["project", "branch", "severity", "name", "limit", "skip"])?;
     let page = request.page()?;
     let live = load::live(api, tenant).await?;
@@ -110,7 +113,10 @@ fn matches_filter(
 }
 
 /// `T/projects`.
-pub(crate) async fn projects(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn projects(
+    api: &Api,
+    tenant: &TenantName,
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let mut projects: Vec<&TenantProject> = live.layout.tenant().projects.iter().collect();
     projects.sort_by_key(|project| project.name.name());
@@ -130,7 +136,7 @@ pub(crate) async fn project(
     api: &Api,
     tenant: &TenantName,
     name: &str,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
     let project = find_project(layout, name)?;
@@ -179,7 +185,7 @@ pub(crate) async fn project(
 }
 
 /// `T/jobs`.
-pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
     let list = by_name(layout).into_iter().map(|(name, variants)| {
@@ -219,13 +225,13 @@ pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
     name: &str,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
     let name = decode_form_text(name);
     let found = by_name(layout);
     let variants = found.get(name.as_str()).ok_or_else(|| {
-        ApiError::missing(format!("There is no job {name} in the tenant {tenant}."))
+        ErrorResponse::missing(format!("There is no job {name} in the tenant {tenant}."))
     })?;
     let list = variants.iter().map(|(source, variant)| variant::json(layout, source, variant));
     Ok(reply::json(&Value::Array(list.collect())))
@@ -235,9 +241,9 @@ pub(crate) async fn job(
 pub(crate) fn find_project<'l>(
     layout: &'l Layout,
     name: &str,
-) -> Result<&'l TenantProject, ApiError> {
+) -> Result<&'l TenantProject, ErrorResponse> {
     let missing = || {
-        ApiError::missing(format!(
+        ErrorResponse::missing(format!(
             "There is no project {name} in the tenant {}.",
             layout.tenant().name
         ))

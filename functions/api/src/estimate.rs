@@ -2,7 +2,7 @@
 //! page polls every two seconds.
 
 use crate::builds;
-use crate::reply::ApiError;
+use crate::reply::ErrorResponse;
 use sluice_model::{JobName, ProjectName, TenantName, Timestamp};
 use sluice_runtime::Ports;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ impl DurationEstimates {
         &self,
         ports: &Ports,
         tenant: &TenantName,
-    ) -> Result<Arc<Durations>, ApiError> {
+    ) -> Result<Arc<Durations>, ErrorResponse> {
         let now = ports.clock.now();
         if let Some((made_at, cached)) = self.lock().get(tenant)
             && now.since(*made_at) < CACHED_SECONDS * 1_000
@@ -54,7 +54,10 @@ impl DurationEstimates {
     }
 }
 
-async fn estimate_durations(ports: &Ports, tenant: &TenantName) -> Result<Durations, ApiError> {
+async fn estimate_durations(
+    ports: &Ports,
+    tenant: &TenantName,
+) -> Result<Durations, ErrorResponse> {
     let mut sums: BTreeMap<(JobName, ProjectName), (u64, u64)> = BTreeMap::new();
     for (order, ended) in builds::newest_ended(ports, tenant, BUILDS_MAX).await? {
         let Some(started_at) = ended.started_at.filter(|_| ended.result.passed()) else {

@@ -7,7 +7,7 @@
 
 use crate::Api;
 use crate::load::{self, ItemLocation};
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use bytes::Bytes;
 use http::Response;
 use serde::de::DeserializeOwned;
@@ -25,8 +25,9 @@ pub(crate) async fn job(
     tenant: &TenantName,
     id: &str,
     name: &str,
-) -> Result<Response<Bytes>, ApiError> {
-    let missing = || ApiError::missing(format!("There is no item {id} in the tenant {tenant}."));
+) -> Result<Response<Bytes>, ErrorResponse> {
+    let missing =
+        || ErrorResponse::missing(format!("There is no item {id} in the tenant {tenant}."));
     let id_wanted = ItemId::from(id);
     let found = load::item(&api.ports, tenant, &id_wanted).await?.ok_or_else(missing)?;
     let (item, pipeline) = match &found {
@@ -61,7 +62,7 @@ pub(crate) async fn job(
     if trace.is_none() && applied.is_none() {
         let project = change.key.project.name();
         let branch = &change.branch;
-        return Err(ApiError::missing(format!(
+        return Err(ErrorResponse::missing(format!(
             "{project} does not run a job {name} in {pipeline} for {branch}."
         )));
     }
@@ -110,7 +111,7 @@ struct FrozenJobs {
     graph: Option<JobGraph>,
 }
 
-async fn read_frozen(api: &Api, item: &Item) -> Result<Option<FrozenJobs>, ApiError> {
+async fn read_frozen(api: &Api, item: &Item) -> Result<Option<FrozenJobs>, ErrorResponse> {
     let Some(merged) = item.merged() else { return Ok(None) };
     let speculation: Option<Speculation> = read_object(api, &merged.speculation).await?;
     let (branches, containing) = speculation
@@ -120,10 +121,13 @@ async fn read_frozen(api: &Api, item: &Item) -> Result<Option<FrozenJobs>, ApiEr
     Ok(Some(FrozenJobs { configured, containing, graph: read_object(api, &merged.graph).await? }))
 }
 
-async fn read_object<T: DeserializeOwned>(api: &Api, key: &str) -> Result<Option<T>, ApiError> {
+async fn read_object<T: DeserializeOwned>(
+    api: &Api,
+    key: &str,
+) -> Result<Option<T>, ErrorResponse> {
     let Some(object) = api.ports.objects.get(key).await? else { return Ok(None) };
     let read = serde_json::from_slice(&object.bytes);
-    read.map(Some).map_err(|error| ApiError::Unavailable {
+    read.map(Some).map_err(|error| ErrorResponse::Unavailable {
         detail: format!("could not read the object {key}: {error}"),
     })
 }

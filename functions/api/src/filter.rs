@@ -1,7 +1,7 @@
 //! The filters of the lists of builds and buildsets.
 
 use crate::build_row::{BuildRow, NUMBERS_PER_MS};
-use crate::reply::ApiError;
+use crate::reply::ErrorResponse;
 use crate::request::ApiRequest;
 use sluice_model::change::ChangeRef;
 use sluice_model::{JobName, PipelineName, Timestamp};
@@ -51,7 +51,7 @@ impl<'a> BuildFilter<'a> {
     ///
     /// # Errors
     /// When `idx_min` or `idx_max` is not a number.
-    pub(crate) fn read(request: &'a ApiRequest) -> Result<Self, ApiError> {
+    pub(crate) fn read(request: &'a ApiRequest) -> Result<Self, ErrorResponse> {
         Ok(Self {
             request,
             idx_min: request.number_parameter("idx_min")?,

@@ -4,7 +4,7 @@
 use crate::Api;
 use crate::configuration::find_project;
 use crate::load;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::variant::nodeset;
 use bytes::Bytes;
 use http::Response;
@@ -28,7 +28,7 @@ pub(crate) async fn jobs(
     api: &Api,
     tenant: &TenantName,
     query: &FreezeQuery<'_>,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let (_, graph) = freeze(&live.layout, query)?;
     let list =
@@ -42,11 +42,11 @@ pub(crate) async fn job(
     tenant: &TenantName,
     query: &FreezeQuery<'_>,
     name: &str,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
     let (project, graph) = freeze(layout, query)?;
-    let missing = || ApiError::missing(format!("The job {name} would not run."));
+    let missing = || ErrorResponse::missing(format!("The job {name} would not run."));
     let job = graph.jobs.iter().find(|job| job.name.as_str() == name).ok_or_else(missing)?;
     Ok(reply::json(&frozen_json(layout, tenant, project, query, job)))
 }
@@ -66,16 +66,16 @@ pub(crate) async fn pipeline(
     tenant: &TenantName,
     project: &str,
     sent: &[u8],
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let request: FreezePipelineQuery = serde_json::from_slice(sent).map_err(|error| {
-        ApiError::bad(format!(
+        ErrorResponse::bad(format!(
             "The body must be {{\"pipeline\": NAME, \"ref\": \"refs/heads/BRANCH\"}}: {error}."
         ))
     })?;
     let project = find_project(&live.layout, project)?;
     let missing = || {
-        ApiError::missing(format!(
+        ErrorResponse::missing(format!(
             "There is no pipeline {} in the tenant {tenant}.",
             request.pipeline
         ))
@@ -110,10 +110,10 @@ pub(crate) async fn pipeline(
 fn freeze<'l>(
     layout: &'l Layout,
     query: &FreezeQuery<'_>,
-) -> Result<(&'l TenantProject, JobGraph), ApiError> {
+) -> Result<(&'l TenantProject, JobGraph), ErrorResponse> {
     let project = find_project(layout, query.project)?;
     if layout.pipeline(query.pipeline).is_none() {
-        return Err(ApiError::missing(format!(
+        return Err(ErrorResponse::missing(format!(
             "There is no pipeline {} in the tenant {}.",
             query.pipeline,
             layout.tenant().name
@@ -122,7 +122,7 @@ fn freeze<'l>(
     let input = FreezeInput::change(query.pipeline, &project.name, query.branch);
     let graph = layout.freeze(&input).map_err(|errors| {
         let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        ApiError::bad(format!("Could not freeze jobs: {}", words.join("; ")))
+        ErrorResponse::bad(format!("Could not freeze jobs: {}", words.join("; ")))
     })?;
     Ok((project, graph))
 }

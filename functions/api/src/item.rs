@@ -3,7 +3,7 @@
 use crate::Api;
 use crate::load::{self, ItemLocation};
 use crate::node_waits;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::status::StatusContext;
 use crate::status_board;
 use crate::status_detail::DetailLevel;
@@ -17,8 +17,9 @@ pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
     id: &str,
-) -> Result<Response<Bytes>, ApiError> {
-    let missing = || ApiError::missing(format!("There is no item {id} in the tenant {tenant}."));
+) -> Result<Response<Bytes>, ErrorResponse> {
+    let missing =
+        || ErrorResponse::missing(format!("There is no item {id} in the tenant {tenant}."));
     let id_wanted = ItemId::from(id);
     let found = load::item(&api.ports, tenant, &id_wanted).await?.ok_or_else(missing)?;
     let durations = api.estimates.of(&api.ports, tenant).await?;

@@ -8,7 +8,7 @@
 use crate::Api;
 use crate::configuration::find_project;
 use crate::load;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use bytes::Bytes;
 use http::{Response, header};
 use sluice_model::TenantName;
@@ -19,10 +19,10 @@ pub(crate) async fn public(
     api: &Api,
     tenant: &TenantName,
     name: &str,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let missing = || {
-        ApiError::missing(format!(
+        ErrorResponse::missing(format!(
             "There is no key {name}: the path of a project's key is key/PROJECT.pub."
         ))
     };
@@ -34,7 +34,7 @@ pub(crate) async fn public(
     let object = api.ports.objects.get(&public_object(&project.connection, &project.name)).await?;
     let none = || {
         let name = &project.name;
-        ApiError::missing(format!(
+        ErrorResponse::missing(format!(
             "The project {name} has no key pair yet; an operator can generate it with: sluice secret key {name}"
         ))
     };
@@ -46,9 +46,9 @@ pub(crate) async fn public(
 pub(crate) async fn no_ssh_keys(
     api: &Api,
     tenant: &TenantName,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
-    Err(ApiError::missing(
+    Err(ErrorResponse::missing(
         "Projects and tenants have no SSH keys: repositories are read with the connection's token, nodes use the pool's key (`sluice connection list` shows its public key).",
     ))
 }

@@ -46,7 +46,7 @@ pub use live_logs::{HttpLiveLogSource, LIVE_BYTES_MAX, LiveLogSource, LogPiece};
 use bytes::Bytes;
 use estimate::DurationEstimates;
 use http::{Method, Request, Response, header};
-use reply::ApiError;
+use reply::ErrorResponse;
 use request::ApiRequest;
 use sluice_model::Timestamp;
 use sluice_records::layout::Layouts;
@@ -109,8 +109,8 @@ impl Api {
     }
 }
 
-fn refused(request: &Request<Bytes>, refusal: &ApiError) -> Response<Bytes> {
-    if let ApiError::Unavailable { detail } = refusal {
+fn refused(request: &Request<Bytes>, refusal: &ErrorResponse) -> Response<Bytes> {
+    if let ErrorResponse::Unavailable { detail } = refusal {
         tracing::warn!(
             path = request.uri().path(),
             detail,

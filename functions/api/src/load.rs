@@ -2,7 +2,7 @@
 //! once.
 
 use crate::Api;
-use crate::reply::ApiError;
+use crate::reply::ErrorResponse;
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
 use sluice_gate::{Head, Item, Job, JobStatus};
@@ -39,7 +39,7 @@ pub(crate) struct TenantQueues {
     /// are left out.
     pub(crate) queues: Vec<(QueueKey, LoadedQueue)>,
     /// Why queues are halted, for those with unreadable records.
-    pub(crate) frozen: BTreeMap<QueueKey, String>,
+    pub(crate) halted: BTreeMap<QueueKey, String>,
     /// The queues that are left out because a record cannot be read.
     pub(crate) unread: Vec<QueueKey>,
     /// For each queue whose change is hosted in another queue, the name of that queue.
@@ -57,14 +57,14 @@ pub(crate) enum ItemLocation {
 }
 
 /// Returns the names of all tenants in order.
-pub(crate) async fn tenants(ports: &Ports) -> Result<Vec<TenantName>, ApiError> {
+pub(crate) async fn tenants(ports: &Ports) -> Result<Vec<TenantName>, ErrorResponse> {
     let mut names = tenant::list_tenants(ports).await?;
     names.sort();
     Ok(names)
 }
 
 /// Returns an error if the tenant does not exist.
-pub(crate) async fn require_tenant(ports: &Ports, name: &TenantName) -> Result<(), ApiError> {
+pub(crate) async fn require_tenant(ports: &Ports, name: &TenantName) -> Result<(), ErrorResponse> {
     let keys = [tenant::key(name), Key::new(tenant::TENANTS, escape(name.as_str()))];
     let found = ports.records.get(&keys).await?;
     let [head, listed] = found.as_slice() else { return Err(missing(name)) };
@@ -73,20 +73,20 @@ pub(crate) async fn require_tenant(ports: &Ports, name: &TenantName) -> Result<(
     if is_removed || (head.is_none() && listed.is_none()) { Err(missing(name)) } else { Ok(()) }
 }
 
-fn missing(name: &TenantName) -> ApiError {
-    ApiError::missing(format!("There is no tenant {name}."))
+fn missing(name: &TenantName) -> ErrorResponse {
+    ErrorResponse::missing(format!("There is no tenant {name}."))
 }
 
 /// Returns a tenant with its live layout. Returns an error if it does not exist or was never
 /// loaded.
-pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<LiveLayout, ApiError> {
+pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<LiveLayout, ErrorResponse> {
     if let Some(live) =
         api.layouts.load_live(&api.ports, name).await?.filter(|live| !live.tenant.is_removed)
     {
         return Ok(live);
     }
     require_tenant(&api.ports, name).await?;
-    Err(ApiError::NotLoaded { tenant: name.to_string() })
+    Err(ErrorResponse::NotLoaded { tenant: name.to_string() })
 }
 
 /// Decodes one of many records. Logs an unreadable record and returns `None`, so that the others
@@ -121,7 +121,7 @@ async fn queue_keys(
     ports: &Ports,
     name: &TenantName,
     pipeline: Option<&str>,
-) -> Result<(Vec<QueueKey>, Vec<String>), ApiError> {
+) -> Result<(Vec<QueueKey>, Vec<String>), ErrorResponse> {
     let prefix = pipeline.map_or_else(String::new, |pipeline| format!("{}/", escape(pipeline)));
     let query =
         Query::prefix(tenant::partition(name), format!("{}{prefix}", tenant::QUEUES), QUEUES_MAX);
@@ -161,7 +161,10 @@ fn unreadable_listing(key: Option<&QueueKey>, bad: &BadRecord) -> String {
 }
 
 /// Loads all non-empty queues of a tenant. A queue with an unreadable record is left out.
-pub(crate) async fn queues(ports: &Ports, name: &TenantName) -> Result<TenantQueues, ApiError> {
+pub(crate) async fn queues(
+    ports: &Ports,
+    name: &TenantName,
+) -> Result<TenantQueues, ErrorResponse> {
     queues_of(ports, name, None).await
 }
 
@@ -170,7 +173,7 @@ pub(crate) async fn queues_of(
     ports: &Ports,
     name: &TenantName,
     pipeline: Option<&str>,
-) -> Result<TenantQueues, ApiError> {
+) -> Result<TenantQueues, ErrorResponse> {
     let (keys, problems) = queue_keys(ports, name, pipeline).await?;
     let mut read = TenantQueues { problems, ..TenantQueues::default() };
     for keys in keys.chunks(QUEUES_AT_ONCE) {
@@ -182,7 +185,7 @@ pub(crate) async fn queues_of(
                     if loaded.is_halted
                         && let Some(why) = halt_reason(ports, &queue::partition(key)).await?
                     {
-                        read.frozen.insert(key.clone(), why);
+                        read.halted.insert(key.clone(), why);
                     }
                     if let Some(other) =
                         loaded.head.as_ref().and_then(|head| head.hosted_in.clone())
@@ -218,10 +221,10 @@ fn is_hosted_elsewhere(loaded: &LoadedQueue) -> bool {
 /// halted.
 fn queue_problem(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> String {
     let QueueKey { tenant, pipeline, queue } = key;
-    let is_frozen = mark.is_some();
+    let is_halted = mark.is_some();
     let why: String =
         mark.unwrap_or_else(|| bad.to_string()).chars().take(REASON_CHARS_MAX).collect();
-    if is_frozen {
+    if is_halted {
         let resume = format!("sluice queue resume {tenant} {pipeline} {queue} --reason TEXT");
         format!(
             "The queue {queue} of {pipeline} is halted: {why}. To resume it after the record is repaired: {resume}"
@@ -236,7 +239,7 @@ fn queue_problem(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> Strin
 async fn update_from_runs(
     ports: &Ports,
     queues: &mut [(QueueKey, LoadedQueue)],
-) -> Result<(), ApiError> {
+) -> Result<(), ErrorResponse> {
     let is_open =
         |job: &Job| matches!(job.status, JobStatus::Ordered { .. } | JobStatus::Running { .. });
     let mut under_way: Vec<&mut Job> = queues
@@ -270,7 +273,7 @@ pub(crate) async fn item(
     ports: &Ports,
     name: &TenantName,
     id: &ItemId,
-) -> Result<Option<ItemLocation>, ApiError> {
+) -> Result<Option<ItemLocation>, ErrorResponse> {
     if let Some(record) = get(ports, &buildset_key(id)).await? {
         let buildset: Buildset = decode(&record)?;
         if buildset.queue.tenant != *name {
@@ -304,7 +307,7 @@ pub(crate) async fn item(
 pub(crate) async fn items(
     ports: &Ports,
     wanted: &BTreeSet<(QueueKey, ItemId)>,
-) -> Result<BTreeMap<ItemId, Item>, ApiError> {
+) -> Result<BTreeMap<ItemId, Item>, ErrorResponse> {
     let queued: Vec<Key> =
         wanted.iter().map(|(queue, item)| queue::item_key(queue, item)).collect();
     let left: Vec<Key> = wanted.iter().map(|(_, item)| buildset_key(item)).collect();
@@ -326,7 +329,7 @@ pub(crate) async fn items(
 pub(crate) async fn facts(
     ports: &Ports,
     wanted: &BTreeSet<ChangeKey>,
-) -> Result<BTreeMap<ChangeKey, ChangeFacts>, ApiError> {
+) -> Result<BTreeMap<ChangeKey, ChangeFacts>, ErrorResponse> {
     let keys: Vec<Key> = wanted.iter().map(change::facts_key).collect();
     let mut found = BTreeMap::new();
     for record in read_many(ports, &keys).await?.into_iter().flatten() {
@@ -340,7 +343,7 @@ pub(crate) async fn facts(
 pub(crate) async fn received<'e>(
     ports: &Ports,
     events: impl IntoIterator<Item = &'e str>,
-) -> Result<BTreeMap<String, Timestamp>, ApiError> {
+) -> Result<BTreeMap<String, Timestamp>, ErrorResponse> {
     let ids: BTreeSet<DeliveryId> = events.into_iter().map(DeliveryId::from).collect();
     let keys: Vec<Key> = ids.iter().map(delivery::key).collect();
     let records = read_many(ports, &keys).await?;

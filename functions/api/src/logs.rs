@@ -6,7 +6,7 @@ use crate::builds;
 use crate::live_logs::{LIVE_BYTES_MAX, LogPiece};
 use crate::load;
 use crate::page::text as escape_html;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
@@ -30,7 +30,7 @@ pub(crate) async fn follow(
     tenant: &TenantName,
     uuid: &str,
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     request.allow_parameters(&["offset"])?;
     let offset = request.number_parameter("offset")?.unwrap_or(0);
     let row = builds::row(&api.ports, tenant, uuid).await?;
@@ -52,7 +52,11 @@ pub(crate) async fn follow(
 
 /// Returns a piece of the log from the executor. `None` if the build is not running or its executor
 /// does not answer.
-async fn running(api: &Api, row: &BuildRow, offset: u64) -> Result<Option<LogPiece>, ApiError> {
+async fn running(
+    api: &Api,
+    row: &BuildRow,
+    offset: u64,
+) -> Result<Option<LogPiece>, ErrorResponse> {
     let Some(run) = row.run.as_ref().filter(|run| !matches!(run.phase, Phase::RunEnd(_))) else {
         return Ok(None);
     };
@@ -69,7 +73,7 @@ async fn running(api: &Api, row: &BuildRow, offset: u64) -> Result<Option<LogPie
     }
 }
 
-async fn address(api: &Api, run: &Run) -> Result<Option<String>, ApiError> {
+async fn address(api: &Api, run: &Run) -> Result<Option<String>, ErrorResponse> {
     if let Some(log) =
         run.log.as_ref().filter(|log| log.starts_with("http://") || log.starts_with("https://"))
     {
@@ -131,11 +135,11 @@ pub(crate) async fn file(
     build: &str,
     path: &[&str],
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let is_id = build.len() == 32 && build.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_odd = |part: &&str| matches!(*part, "." | "..") || part.contains(['/', '\\', '\0']);
     if !is_id || path.iter().any(is_odd) {
-        return Err(ApiError::missing("There is no log at this path."));
+        return Err(ErrorResponse::missing("There is no log at this path."));
     }
     let build = BuildId::from(build);
     let relative = path.join("/");
@@ -162,7 +166,9 @@ pub(crate) async fn file(
     keys.dedup();
     keys.truncate(LISTED_MAX);
     if keys.is_empty() {
-        return Err(ApiError::missing(format!("There is no log {relative} of the build {build}.")));
+        return Err(ErrorResponse::missing(format!(
+            "There is no log {relative} of the build {build}."
+        )));
     }
     let rows: String = keys
         .iter()
@@ -211,7 +217,7 @@ async fn part(
     api: &Api,
     key: &str,
     range: Option<(u64, Option<u64>)>,
-) -> Result<Option<(ObjectPart, Option<u64>)>, ApiError> {
+) -> Result<Option<(ObjectPart, Option<u64>)>, ErrorResponse> {
     if let Some((first, most)) = requested_part(range) {
         let Some(part) = api.ports.objects.get_part(key, first, most).await? else {
             return Ok(None);
@@ -235,7 +241,7 @@ fn whole_or_part(
     part: &ObjectPart,
     path: &str,
     first: Option<u64>,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let (kind, encoding) = content_type(path);
     let mut builder = archived().header(header::CONTENT_TYPE, kind);
     if let Some(encoding) = encoding {
@@ -247,7 +253,7 @@ fn whole_or_part(
             let why = format!(
                 "The file has {length} bytes, and a response holds at most {FILE_BYTES_MAX}; request parts of it with a Range header."
             );
-            return Err(ApiError::TooLarge { why });
+            return Err(ErrorResponse::TooLarge { why });
         }
         return Ok(reply::finish(builder, part.bytes.clone()));
     };
@@ -332,7 +338,7 @@ mod tests {
         let some = |bytes: usize| ObjectPart { bytes: Bytes::from(vec![b'x'; bytes]), length };
         assert!(matches!(
             whole_or_part(&some(FILE_BYTES_MAX), "a.txt", None),
-            Err(ApiError::TooLarge { .. })
+            Err(ErrorResponse::TooLarge { .. })
         ));
         let part = whole_or_part(&some(10), "a.txt", Some(FILE_BYTES_MAX as u64)).unwrap();
         assert_eq!((part.status(), part.body().len()), (StatusCode::PARTIAL_CONTENT, 10));

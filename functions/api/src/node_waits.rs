@@ -1,7 +1,7 @@
 //! Why jobs wait for nodes, from the reasons in the providers' records of their requests.
 
 use crate::load;
-use crate::reply::ApiError;
+use crate::reply::ErrorResponse;
 use sluice_gate::{Item, Job, JobStatus};
 use sluice_pool::{NodeRequest, RequestRow, RequestState};
 use sluice_records::provider::request_key;
@@ -28,7 +28,7 @@ pub(crate) fn open<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<Key> {
 }
 
 /// Reads what requests wait for.
-pub(crate) async fn read(ports: &Ports, keys: &[Key]) -> Result<NodeWaits, ApiError> {
+pub(crate) async fn read(ports: &Ports, keys: &[Key]) -> Result<NodeWaits, ErrorResponse> {
     let mut node_waits = NodeWaits::new();
     for record in load::read_many(ports, keys).await?.into_iter().flatten() {
         let Some(request) = load::readable::<NodeRequest>(&record) else { continue };

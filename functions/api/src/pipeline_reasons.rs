@@ -3,7 +3,7 @@
 
 use crate::Api;
 use crate::load;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
 use bytes::Bytes;
 use http::Response;
@@ -61,11 +61,11 @@ pub(crate) async fn answer(
     api: &Api,
     tenant: &TenantName,
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     request.allow_parameters(&["project", "change"])?;
     let number = request
         .number_parameter("change")?
-        .ok_or_else(|| ApiError::bad("The parameter `change` is required: `change=7`."))?;
+        .ok_or_else(|| ErrorResponse::bad("The parameter `change` is required: `change=7`."))?;
     let live = load::live(api, tenant).await?;
     let keys: Vec<ChangeKey> = projects(&live, request.parameter("project"))?
         .into_iter()
@@ -140,10 +140,11 @@ impl ChangeState {
 fn projects(
     live: &LiveLayout,
     named: Option<&str>,
-) -> Result<Vec<(ConnectionName, ProjectName)>, ApiError> {
+) -> Result<Vec<(ConnectionName, ProjectName)>, ErrorResponse> {
     if let Some(name) = named {
-        let missing =
-            || ApiError::missing(format!("Tenant {} has no project {name}.", live.tenant.name));
+        let missing = || {
+            ErrorResponse::missing(format!("Tenant {} has no project {name}.", live.tenant.name))
+        };
         let project = live.layout.project(name).ok_or_else(missing)?;
         return Ok(vec![(project.connection.clone(), project.name.clone())]);
     }
@@ -157,7 +158,7 @@ async fn landings(
     api: &Api,
     queues: &load::TenantQueues,
     problems: &mut Vec<String>,
-) -> Result<BTreeMap<ItemId, Landing>, ApiError> {
+) -> Result<BTreeMap<ItemId, Landing>, ErrorResponse> {
     let heads = queues.queues.iter().filter_map(|(_, loaded)| loaded.head.as_ref());
     let landing =
         heads.flat_map(|head| &head.slots).filter(|slot| slot.status == SlotStatus::Landing);
@@ -177,7 +178,7 @@ async fn deferred_events(
     api: &Api,
     tenant: &TenantName,
     problems: &mut Vec<String>,
-) -> Result<Vec<(ChangeKey, String)>, ApiError> {
+) -> Result<Vec<(ChangeKey, String)>, ErrorResponse> {
     let query = Query::prefix(tenant::partition(tenant), tenant::DEFERRED, DEFERRED_MAX);
     let waiting = api.ports.records.query(&query).await?;
     let keys: Vec<Key> = waiting

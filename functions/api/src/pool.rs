@@ -2,7 +2,7 @@
 
 use crate::Api;
 use crate::load;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -25,7 +25,10 @@ const PROVIDERS_MAX: usize = 50;
 const LISTED_MAX: usize = 1_000;
 
 /// `T/labels`.
-pub(crate) async fn labels(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn labels(
+    api: &Api,
+    tenant: &TenantName,
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for label in live.layout.providers().iter().flat_map(|provider| &provider.labels) {
@@ -38,7 +41,10 @@ pub(crate) async fn labels(api: &Api, tenant: &TenantName) -> Result<Response<By
 
 /// `T/nodes`: the unallocated nodes of the tenant's providers, and those allocated to its own
 /// builds.
-pub(crate) async fn nodes(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn nodes(
+    api: &Api,
+    tenant: &TenantName,
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let mut list = Vec::new();
     for loaded in providers(&api.ports, names(&live.layout)).await? {
@@ -61,7 +67,10 @@ pub(crate) async fn nodes(api: &Api, tenant: &TenantName) -> Result<Response<Byt
 }
 
 /// `T/nodeset-requests`.
-pub(crate) async fn requests(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn requests(
+    api: &Api,
+    tenant: &TenantName,
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let mut list = Vec::new();
     for loaded in providers(&api.ports, names(&live.layout)).await? {
@@ -91,7 +100,7 @@ fn names(layout: &Layout) -> Vec<ProviderName> {
 async fn providers(
     ports: &Ports,
     names: Vec<ProviderName>,
-) -> Result<Vec<LoadedProvider>, ApiError> {
+) -> Result<Vec<LoadedProvider>, ErrorResponse> {
     let mut all = Vec::new();
     for provider in names {
         match provider::load(ports, &provider).await {
@@ -108,7 +117,7 @@ async fn providers(
 }
 
 /// Returns the halted providers of a tenant as JSON, with the reasons.
-pub(crate) async fn halted(ports: &Ports, layout: &Layout) -> Result<Vec<Value>, ApiError> {
+pub(crate) async fn halted(ports: &Ports, layout: &Layout) -> Result<Vec<Value>, ErrorResponse> {
     let named: BTreeMap<Key, &str> = layout
         .providers()
         .iter()
@@ -130,7 +139,7 @@ async fn builds_of(
     api: &Api,
     tenant: &TenantName,
     loaded: &LoadedProvider,
-) -> Result<BTreeSet<String>, ApiError> {
+) -> Result<BTreeSet<String>, ErrorResponse> {
     let given: BTreeSet<_> = loaded
         .nodes
         .values()
@@ -155,7 +164,7 @@ fn node_json(node: &Node, layout: &Layout) -> Value {
         .filter(|provider| provider.canonical_name == node.provider.as_str())
         .find_map(|provider| provider.labels.iter().find(|label| label.name == node.label));
     let comment = match &node.state {
-        NodeState::Hold { reason, .. } => Some(recorded_reason.as_str()),
+        NodeState::Hold { reason, .. } => Some(reason.as_str()),
         _ => None,
     };
     json!({

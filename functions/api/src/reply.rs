@@ -15,7 +15,7 @@ const JSON: &str = "application/json; charset=utf-8";
 
 /// Why a request failed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ApiError {
+pub(crate) enum ErrorResponse {
     /// The object does not exist, or not in this tenant.
     #[error("{what}")]
     Missing {
@@ -58,7 +58,7 @@ pub(crate) enum ApiError {
     },
 }
 
-impl ApiError {
+impl ErrorResponse {
     /// Returns the error for an object that does not exist.
     pub(crate) fn missing(what: impl Into<String>) -> Self {
         Self::Missing { what: what.into() }
@@ -100,25 +100,25 @@ impl ApiError {
     }
 }
 
-impl From<PortError> for ApiError {
+impl From<PortError> for ErrorResponse {
     fn from(error: PortError) -> Self {
         Self::Unavailable { detail: error.to_string() }
     }
 }
 
-impl From<BadRecord> for ApiError {
+impl From<BadRecord> for ErrorResponse {
     fn from(error: BadRecord) -> Self {
         Self::Unavailable { detail: error.to_string() }
     }
 }
 
-impl From<ReconcileError> for ApiError {
+impl From<ReconcileError> for ErrorResponse {
     fn from(error: ReconcileError) -> Self {
         Self::Unavailable { detail: error.to_string() }
     }
 }
 
-impl From<LoadError> for ApiError {
+impl From<LoadError> for ErrorResponse {
     fn from(error: LoadError) -> Self {
         Self::Unavailable { detail: error.to_string() }
     }
@@ -194,7 +194,7 @@ mod tests {
     /// Z9.1: clients show `error` and `description`.
     #[test]
     fn an_error_is_json_with_a_description() {
-        let response = ApiError::missing("There is no tenant x.").response();
+        let response = ErrorResponse::missing("There is no tenant x.").response();
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
         assert_eq!(response.headers()["content-type"], JSON);
         assert_eq!(response.headers()["access-control-allow-origin"], "*");
@@ -205,7 +205,7 @@ mod tests {
     /// Z9.1: the error for a tenant that was never loaded says what to do.
     #[test]
     fn the_error_for_an_unloaded_tenant_says_what_to_do() {
-        let response = ApiError::NotLoaded { tenant: "demo".to_owned() }.response();
+        let response = ErrorResponse::NotLoaded { tenant: "demo".to_owned() }.response();
         assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
         assert!(String::from_utf8_lossy(response.body()).contains("`sluice tenant reload demo`"));
     }
@@ -213,8 +213,10 @@ mod tests {
     /// Z5.4: internal details go to the log, not to clients.
     #[test]
     fn internal_details_are_not_sent() {
-        let refusal =
-            ApiError::from(PortError::unknown("read tenant#secret-project / head", "timed out"));
+        let refusal = ErrorResponse::from(PortError::unknown(
+            "read tenant#secret-project / head",
+            "timed out",
+        ));
         assert!(!String::from_utf8_lossy(refusal.response().body()).contains("secret-project"));
     }
 }

@@ -1,6 +1,6 @@
 //! A parsed API request: its decoded path, its parameters and its byte range.
 
-use crate::reply::ApiError;
+use crate::reply::ErrorResponse;
 use bytes::Bytes;
 use http::{Method, Request, header};
 
@@ -45,7 +45,7 @@ impl ApiRequest {
     ///
     /// # Errors
     /// When the method does not only read, or there are too many parameters.
-    pub(crate) fn read(request: &Request<Bytes>) -> Result<Self, ApiError> {
+    pub(crate) fn read(request: &Request<Bytes>) -> Result<Self, ErrorResponse> {
         let parts: Vec<String> = request
             .uri()
             .path()
@@ -56,9 +56,9 @@ impl ApiRequest {
         let is_post_query = parts.last().is_some_and(|last| last == POST_QUERY);
         let body = match *request.method() {
             Method::POST if is_post_query => Some(request.body().clone()),
-            Method::GET if is_post_query => return Err(ApiError::PostOnly),
+            Method::GET if is_post_query => return Err(ErrorResponse::PostOnly),
             Method::GET | Method::HEAD => None,
-            _ => return Err(ApiError::Method),
+            _ => return Err(ErrorResponse::Method),
         };
         let query = request.uri().query().unwrap_or_default();
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
@@ -68,7 +68,9 @@ impl ApiRequest {
             .take(PARAMETERS_MAX + 1)
             .collect();
         if parameters.len() > PARAMETERS_MAX {
-            return Err(ApiError::bad(format!("a query has at most {PARAMETERS_MAX} parameters")));
+            return Err(ErrorResponse::bad(format!(
+                "a query has at most {PARAMETERS_MAX} parameters"
+            )));
         }
         let range = request
             .headers()
@@ -81,10 +83,10 @@ impl ApiRequest {
     }
 
     /// Refuses parameters that the route does not know, as Zuul does.
-    pub(crate) fn allow_parameters(&self, known: &[&str]) -> Result<(), ApiError> {
+    pub(crate) fn allow_parameters(&self, known: &[&str]) -> Result<(), ErrorResponse> {
         match self.parameters.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             Some((name, _)) => {
-                Err(ApiError::missing(format!("There is no parameter {name} here.")))
+                Err(ErrorResponse::missing(format!("There is no parameter {name} here.")))
             }
             None => Ok(()),
         }
@@ -107,22 +109,22 @@ impl ApiRequest {
     }
 
     /// Returns a parameter as a whole number; `None` if it is not given.
-    pub(crate) fn number_parameter(&self, name: &str) -> Result<Option<u64>, ApiError> {
+    pub(crate) fn number_parameter(&self, name: &str) -> Result<Option<u64>, ErrorResponse> {
         let read = |text: &str| {
             text.parse().map_err(|_| {
-                ApiError::bad(format!("{name} must be a whole number, but is \"{text}\"."))
+                ErrorResponse::bad(format!("{name} must be a whole number, but is \"{text}\"."))
             })
         };
         self.parameter(name).map(read).transpose()
     }
 
     /// Returns `limit` (default 50) and `skip`, each within its bounds.
-    pub(crate) fn page(&self) -> Result<PageRange, ApiError> {
+    pub(crate) fn page(&self) -> Result<PageRange, ErrorResponse> {
         let limit = self.number_parameter("limit")?.map_or(50, clamped).min(PAGE_MAX);
         let skip = self.number_parameter("skip")?.map_or(0, clamped);
         if skip > SKIP_MAX {
             let advice = "use idx_max instead to read older ones";
-            return Err(ApiError::bad(format!("skip may be at most {SKIP_MAX}; {advice}.")));
+            return Err(ErrorResponse::bad(format!("skip may be at most {SKIP_MAX}; {advice}.")));
         }
         Ok(PageRange { limit, skip })
     }
@@ -173,7 +175,7 @@ fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
 mod tests {
     use super::*;
 
-    fn request(uri: &str) -> Result<ApiRequest, ApiError> {
+    fn request(uri: &str) -> Result<ApiRequest, ErrorResponse> {
         ApiRequest::read(&Request::get(uri).body(Bytes::new()).unwrap())
     }
 
@@ -208,8 +210,11 @@ mod tests {
             ApiRequest::read(&Request::post(uri).body(Bytes::from_static(b"{}")).unwrap())
         };
         assert_eq!(send("/api/tenant/one/project/a/freeze-pipeline").unwrap().body.unwrap(), "{}");
-        assert_eq!(send("/api/tenant/one/project/a/enqueue"), Err(ApiError::Method));
-        assert_eq!(request("/api/tenant/one/project/a/freeze-pipeline"), Err(ApiError::PostOnly));
+        assert_eq!(send("/api/tenant/one/project/a/enqueue"), Err(ErrorResponse::Method));
+        assert_eq!(
+            request("/api/tenant/one/project/a/freeze-pipeline"),
+            Err(ErrorResponse::PostOnly)
+        );
     }
 
     /// Z7.4

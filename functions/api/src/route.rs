@@ -2,7 +2,7 @@
 //! known path part.
 
 use crate::freeze::{self, FreezeQuery};
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
 use crate::{
     Api, builds, buildsets, configuration, explain, item, keys, load, logs, page, pool, semaphores,
@@ -14,7 +14,10 @@ use serde_json::json;
 use sluice_model::TenantName;
 
 /// Answers a request by its path.
-pub(crate) async fn answer(api: &Api, request: &ApiRequest) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn answer(
+    api: &Api,
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ErrorResponse> {
     let parts: Vec<&str> = request.parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
         []
@@ -35,14 +38,14 @@ pub(crate) async fn answer(api: &Api, request: &ApiRequest) -> Result<Response<B
         }
         ["api", rest @ ..] => api_route(api, rest, request).await,
         _ if request.accepts_html => Ok(page::not_found()),
-        _ => Err(ApiError::missing(format!("There is nothing at /{}.", parts.join("/")))),
+        _ => Err(ErrorResponse::missing(format!("There is nothing at /{}.", parts.join("/")))),
     }
 }
 
 fn without_parameters(
     request: &ApiRequest,
     response: Response<Bytes>,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     request.allow_parameters(&[])?;
     Ok(response)
 }
@@ -51,7 +54,7 @@ async fn api_route(
     api: &Api,
     rest: &[&str],
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     match rest {
         ["tenant", name, rest @ ..] => {
             tenant_route(api, &TenantName::from(*name), rest, request).await
@@ -64,7 +67,7 @@ async fn api_route(
                 _ => system_info::connections(api).await,
             }
         }
-        _ => Err(ApiError::missing(format!("There is nothing at /api/{}.", rest.join("/")))),
+        _ => Err(ErrorResponse::missing(format!("There is nothing at /api/{}.", rest.join("/")))),
     }
 }
 
@@ -73,7 +76,7 @@ async fn tenant_route(
     tenant: &TenantName,
     rest: &[&str],
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     match rest {
         // These routes read parameters of their own.
         ["builds"] => {
@@ -125,7 +128,7 @@ async fn tenant_route(
             )
             .await
         }
-        ["project", _, .., "enqueue" | "dequeue"] => Err(ApiError::Method),
+        ["project", _, .., "enqueue" | "dequeue"] => Err(ErrorResponse::Method),
         ["console-stream"] => no_websocket(api, tenant).await,
         ["project", name @ ..] if !name.is_empty() => {
             configuration::project(api, tenant, &name.join("/")).await
@@ -138,7 +141,7 @@ async fn tenant_route(
             freeze_route(api, tenant, pipeline, rest).await
         }
         ["key", name @ ..] if !name.is_empty() => keys::public(api, tenant, &name.join("/")).await,
-        ["project-ssh-key" | "tenant-ssh-key", ..] => keys::no_ssh(api, tenant).await,
+        ["project-ssh-key" | "tenant-ssh-key", ..] => keys::no_ssh_keys(api, tenant).await,
         ["labels"] => pool::labels(api, tenant).await,
         ["nodes"] => pool::nodes(api, tenant).await,
         ["nodeset-requests"] => pool::requests(api, tenant).await,
@@ -147,10 +150,10 @@ async fn tenant_route(
         ["semaphores"] => semaphores::all(api, tenant).await,
         // These are not supported yet, so the lists are empty.
         ["images" | "flavors" | "providers"] => empty_list(api, tenant).await,
-        ["promote"] => Err(ApiError::Method),
+        ["promote"] => Err(ErrorResponse::Method),
         _ => {
             load::require_tenant(&api.ports, tenant).await?;
-            Err(ApiError::missing(format!(
+            Err(ErrorResponse::missing(format!(
                 "There is nothing at /api/tenant/{tenant}/{}.",
                 rest.join("/")
             )))
@@ -162,22 +165,22 @@ async fn tenant_route(
 async fn in_existing_tenant(
     api: &Api,
     tenant: &TenantName,
-    answer: impl Future<Output = Result<Response<Bytes>, ApiError>>,
-) -> Result<Response<Bytes>, ApiError> {
+    answer: impl Future<Output = Result<Response<Bytes>, ErrorResponse>>,
+) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
     answer.await
 }
 
 /// Zuul's dashboard streams logs over a WebSocket; here they are read piece by piece.
-async fn no_websocket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+async fn no_websocket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
     let log = format!("/api/tenant/{tenant}/build/UUID/log");
-    Err(ApiError::missing(format!(
+    Err(ErrorResponse::missing(format!(
         "There is no WebSocket: read a build's log, while it grows, at {log}?offset=N."
     )))
 }
 
-async fn empty_list(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+async fn empty_list(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
     Ok(reply::json(&json!([])))
 }
@@ -189,12 +192,12 @@ async fn freeze_route(
     tenant: &TenantName,
     pipeline: &str,
     rest: &[&str],
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     let (path, job) = match rest {
         [path @ .., "freeze-jobs"] => (path, None),
         [path @ .., "freeze-job", job] => (path, Some(*job)),
         _ => {
-            return Err(ApiError::missing("There is nothing at this path."));
+            return Err(ErrorResponse::missing("There is nothing at this path."));
         }
     };
     let words = path.iter().enumerate().filter(|(_, word)| **word == "branch").map(|(at, _)| at);
@@ -208,8 +211,8 @@ async fn freeze_route(
         .rev()
         .find(|(project, _)| live.layout.project(project).is_some())
         .or(readings.last());
-    let (project, branch) =
-        chosen.ok_or_else(|| ApiError::missing("The path must contain a project and a branch."))?;
+    let (project, branch) = chosen
+        .ok_or_else(|| ErrorResponse::missing("The path must contain a project and a branch."))?;
     let query = FreezeQuery { pipeline, project, branch };
     match job {
         None => freeze::jobs(api, tenant, &query).await,

@@ -2,7 +2,7 @@
 
 use crate::Api;
 use crate::load;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 const KEYS_AT_ONCE: usize = 100;
 
 /// `T/semaphores`. Holders of other tenants are only counted.
-pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let names: BTreeSet<&str> = live.layout.semaphore_names().collect();
     let known: Vec<(SemaphoreKey, u32)> = names

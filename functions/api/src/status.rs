@@ -6,7 +6,7 @@ use crate::bundle::{self, QueueView, bundles};
 use crate::estimate::Durations;
 use crate::load;
 use crate::node_waits::NodeWaits;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::status_detail::{DetailLevel, fit_detail};
 use bytes::Bytes;
 use http::Response;
@@ -34,7 +34,10 @@ pub(crate) struct StatusContext<'a> {
 }
 
 /// `T/status`.
-pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn status(
+    api: &Api,
+    tenant: &TenantName,
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
@@ -82,7 +85,7 @@ pub(crate) async fn change(
     api: &Api,
     tenant: &TenantName,
     id: &str,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     load::live(api, tenant).await?;
     let read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;

@@ -6,7 +6,7 @@ use crate::buildsets::{self, BuildsetRow};
 use crate::load::{self, TenantQueues};
 use crate::node_waits;
 use crate::pool;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
 use crate::status::{StatusContext, waiting_status};
 use crate::status_detail::{DetailLevel, StatusSelection, fit_detail};
@@ -19,7 +19,7 @@ use sluice_gate::{
     Slot,
 };
 use sluice_model::change::ChangeKey;
-use sluice_model::hold::{EventCommand, EventProcessing};
+use sluice_model::hold::EventProcessing;
 use sluice_model::{PipelineName, QueueKey, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::layout::LiveLayout;
@@ -39,7 +39,7 @@ pub(crate) async fn board(
     api: &Api,
     tenant: &TenantName,
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     request.allow_parameters(StatusSelection::PARAMETERS)?;
     let selection = StatusSelection::read(request);
     let live = load::live(api, tenant).await?;
@@ -74,7 +74,7 @@ pub(crate) async fn board(
         .filter(|pipeline| selection.matches_pipeline(pipeline.name.as_str()))
         .collect();
     if let Some(name) = selection.pipeline.filter(|_| shown.is_empty()) {
-        return Err(ApiError::missing(format!(
+        return Err(ErrorResponse::missing(format!(
             "There is no pipeline {name} in the tenant {tenant}."
         )));
     }
@@ -122,7 +122,7 @@ async fn disabled(
     tenant: &TenantName,
     live: &LiveLayout,
     problems: &mut Vec<String>,
-) -> Result<BTreeMap<PipelineName, u32>, ApiError> {
+) -> Result<BTreeMap<PipelineName, u32>, ErrorResponse> {
     let counts = |pipeline: &&Pipeline| pipeline.disable_after_consecutive_failures.is_some();
     let counting = live.layout.pipelines().iter().filter(counts);
     let keys: Vec<_> =
@@ -130,15 +130,15 @@ async fn disabled(
     let mut disabled = BTreeMap::new();
     for record in load::read_many(ports, &keys).await?.iter().flatten() {
         let health = match decode::<Health>(record) {
-            Ok(health) => pipeline_health.for_layout(live.number()),
+            Ok(health) => health.for_layout(live.number()),
             Err(bad) => {
                 tracing::warn!(%bad, "left an unreadable record of a pipeline's failures out of an answer");
                 problems.push(format!("A pipeline's count of consecutive failures could not be read and starts again: {bad}."));
                 continue;
             }
         };
-        if pipeline_health.disabled {
-            disabled.insert(pipeline_health.pipeline, pipeline_health.failures);
+        if health.disabled {
+            disabled.insert(health.pipeline, health.failures);
         }
     }
     Ok(disabled)
@@ -381,6 +381,7 @@ fn finished(row: &BuildsetRow) -> Value {
 mod tests {
     use super::*;
     use sluice_model::Timestamp;
+    use sluice_model::hold::EventCommand;
 
     /// Z6.1: held events are shown with their reason until they are resumed.
     #[test]

@@ -1,6 +1,6 @@
 //! `T/system-events`: the events of a tenant as a whole, newest first.
 
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
 use crate::{Api, load};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
     request: &ApiRequest,
-) -> Result<Response<Bytes>, ApiError> {
+) -> Result<Response<Bytes>, ErrorResponse> {
     request.allow_parameters(&["event_type", "idx_min", "idx_max", "limit", "skip"])?;
     let (page, min, mut newest) = (
         request.page()?,

@@ -2,7 +2,7 @@
 
 use crate::Api;
 use crate::load;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value, json};
@@ -87,7 +87,7 @@ pub(crate) fn info(api: &Api, tenant: Option<&TenantName>) -> Response<Bytes> {
 }
 
 /// `/api/tenants`.
-pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
     let names = load::tenants(&api.ports).await?;
     let list = names.iter().map(|name| json!({"name": name})).collect();
     Ok(reply::cacheable_json(&Value::Array(list), 1, api.ports.clock.now()))
@@ -95,7 +95,7 @@ pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, ApiError> {
 
 /// `/api/components`: the live executors. Everything else is functions, which run on demand. An
 /// executor with an unreadable session is shown by its session id.
-pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
     let keys = api.ports.records.find(SESSIONS, None, SESSIONS_MAX).await?;
     let now = api.ports.clock.now();
     let mut executors = Vec::new();
@@ -120,7 +120,7 @@ pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ApiError> {
 }
 
 /// `/api/connections`, without secrets and logins (Z5.4).
-pub(crate) async fn connections(api: &Api) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn connections(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
     let file = match api.ports.objects.get(connection::OBJECT).await? {
         None => connection::ConnectionsFile::default(),
         Some(_) => connection::load(&api.ports).await?,

@@ -3,7 +3,7 @@
 
 use crate::Api;
 use crate::load;
-use crate::reply::{self, ApiError};
+use crate::reply::{self, ErrorResponse};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,10 @@ const NAMED_MAX: usize = 100;
 
 /// Answers with the number of unaccounted entries of each kind, and their ids and reasons.
 /// Deliveries belong to a tenant by their project.
-pub(crate) async fn ledger(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+pub(crate) async fn ledger(
+    api: &Api,
+    tenant: &TenantName,
+) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let now = api.ports.clock.now();
     let ledger = open_work::read(&api.ports, open_work::past_bound(now), now).await?;
@@ -25,7 +28,7 @@ pub(crate) async fn ledger(api: &Api, tenant: &TenantName) -> Result<Response<By
         (None, Some(project)) => live.layout.project(project.as_str()).is_some(),
         (None, None) => false,
     };
-    let ours: Vec<&OpenEntry> = open_work.unaccounted().filter(is_ours).collect();
+    let ours: Vec<&OpenEntry> = ledger.unaccounted().filter(is_ours).collect();
     let count = |kind: OpenKind| ours.iter().filter(|open| open.kind == kind).count();
     let counts: Map<String, Value> = OpenKind::ALL
         .into_iter()

@@ -7,7 +7,7 @@ use crate::build_row::{change_json, number};
 use crate::buildsets::{self, BuildsetRow};
 use crate::filter::{BuildFilter, BuildSubject};
 use crate::load;
-use crate::reply::ApiError;
+use crate::reply::ErrorResponse;
 use serde_json::{Map, Value, json};
 use sluice_gate::{Item, Job, JobStatus};
 use sluice_model::{TenantName, Timestamp};
@@ -44,7 +44,7 @@ pub(crate) async fn newest(
     filter: &BuildFilter<'_>,
     wanted: usize,
     until: Option<u64>,
-) -> Result<UnbuiltSearch, ApiError> {
+) -> Result<UnbuiltSearch, ErrorResponse> {
     let (mut search, mut before, mut searched) = (UnbuiltSearch::default(), filter.before(), 0);
     while search.found.len() < wanted {
         let (rows, next) = buildsets::page(&api.ports, tenant, before.as_deref(), STEP).await?;
@@ -96,7 +96,7 @@ fn of_row(row: &BuildsetRow, filter: &BuildFilter<'_>) -> Vec<JobWithoutBuild> {
 pub(crate) async fn to_json(
     api: &Api,
     some: Vec<JobWithoutBuild>,
-) -> Result<Vec<(u64, Value)>, ApiError> {
+) -> Result<Vec<(u64, Value)>, ErrorResponse> {
     let received = load::received(&api.ports, some.iter().map(|one| one.event_id.as_str())).await?;
     let shown = some.into_iter().map(|JobWithoutBuild { number, event_id, mut shown }| {
         let at = received.get(&event_id).copied().map(Timestamp::to_iso);

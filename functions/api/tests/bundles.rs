@@ -58,7 +58,7 @@ fn item(story: &TestSystem, of: &StoryChange) -> Item {
 async fn bundle_story() -> TestSystem {
     let story = story().await;
     edit_head(&story, &gate(), |head| {
-        head.slots[2].bundle_story = true;
+        head.slots[2].joined = true;
         head.slots[2].ahead = head.slots[1].ahead.clone();
         head.slots[3].ahead = Some(Predecessor { item: item_id(&C), generation: 1 });
     })
@@ -241,7 +241,7 @@ async fn a_change_that_stands_in_the_queue_of_another_one_is_a_ref_of_its_item()
         generation: 1,
         ahead: None,
         status: SlotStatus::Waiting,
-        bundle_story: true,
+        joined: true,
         version: 0,
     };
     let item = Item::admitted(&slot, Candidate::bare(&slot.change), "event", NOW);

@@ -204,7 +204,7 @@ async fn a_change_whose_events_cannot_be_read_is_explained_without_them() {
 
 /// Z1.6, Z9.1: an unreadable queue is named for a change that may be in it.
 #[tokio::test]
-async fn a_change_of_a_queue_that_cannot_be_read_is_told_so() {
+async fn an_unreadable_queue_is_named_for_its_changes() {
     let story = story().await;
     damage(&story, &queue::head_key(&integrated()));
     let answer = why(&story, B.number, B.project).await;
@@ -222,7 +222,7 @@ async fn a_change_of_a_queue_that_cannot_be_read_is_told_so() {
 
 /// Z1.6, Z6.5, Z9.1: an unreadable host queue is named for a hosted change.
 #[tokio::test]
-async fn a_change_that_stands_in_a_queue_of_another_one_is_told_that_it_cannot_be_read() {
+async fn an_unreadable_host_queue_is_named_for_a_hosted_change() {
     let story = story().await;
     let home = queue_key("acme", "check", "github.com/org/app#17");
     let own = queue_key("acme", "check", "github.com/org/lib#11");

@@ -11,7 +11,7 @@ use axum::routing::get as route;
 use bytes::Bytes;
 use common::{get, story};
 use http::Request;
-use sluice_api::{HttpLiveLogs, LiveLogSource};
+use sluice_api::{HttpLiveLogSource, LiveLogSource};
 use sluice_browser_tests::story::{ARCHIVED_LOG, B, D, G, LIVE_LOG, PAST, build_id};
 use sluice_model::BuildId;
 use sluice_records::logs::{self, PackedLogs};
@@ -227,7 +227,7 @@ async fn an_executor_is_read_over_http() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/", listener.local_addr().unwrap());
     let server = tokio::spawn(async move { axum::serve(listener, router).await });
-    let logs = HttpLiveLogs::new().unwrap();
+    let logs = HttpLiveLogSource::new().unwrap();
     let piece = logs.read(&address, &"one".into(), 4).await.unwrap().unwrap();
     assert_eq!((piece.bytes.as_ref(), piece.length), (b"456789".as_slice(), 10));
     assert_eq!(logs.read(&address, &"other".into(), 0).await.unwrap(), None);

@@ -93,7 +93,7 @@ async fn a_queue_whose_change_stands_in_another_one_is_not_shown() {
         as_of: Timestamp(0),
         to: "github.com/org/app#17".into(),
     };
-    let (id, event_id) = ("arrival-2".into(), "event".to_owned());
+    let (id, event_id) = ("message-2".into(), "event".to_owned());
     let message = InboxMessage {
         id,
         at: Timestamp(1),

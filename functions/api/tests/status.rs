@@ -364,7 +364,7 @@ async fn the_ledger_lists_unaccounted_work() {
 async fn a_change_in_a_queue_says_what_it_waits_for_now() {
     let story = story().await;
     for (change, said) in [
-        (&A, "is to be put into its branch"),
+        (&A, "is about to be merged"),
         (&B, "jobs have not finished"),
         (&C, "org/app#12 ahead of it, which is being tested"),
         (&F, "outside the window of its queue: the first 5 of 6 changes are being processed"),

@@ -222,7 +222,7 @@ pub(crate) struct UpArguments {
     pub(crate) tick: Option<u64>,
     /// Minutes between two polls of the forge for open changes [default: 10, from the template]
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=60))]
-    pub(crate) ask: Option<u64>,
+    pub(crate) poll: Option<u64>,
     /// Fault injection for tests: kill a process at a chosen call, to see that nothing is lost
     ///
     /// `machine|caller|executor before|after CALLER:OPERATION[:TEXT] [COUNT]`, several separated by
@@ -539,8 +539,8 @@ pub(crate) fn functions(processes: bool) -> sluice_cli::local::Functions {
 }
 
 impl From<LatencyChoice> for sluice_emulator::data::Latency {
-    fn from(word: LatencyChoice) -> Self {
-        match word {
+    fn from(choice: LatencyChoice) -> Self {
+        match choice {
             LatencyChoice::Local => Self::Local,
             LatencyChoice::Aws => Self::Aws,
         }
@@ -548,8 +548,8 @@ impl From<LatencyChoice> for sluice_emulator::data::Latency {
 }
 
 impl From<ApiArguments> for show::ApiLocation {
-    fn from(api: ApiArguments) -> Self {
-        Self { data: api.data.data, api: api.api }
+    fn from(arguments: ApiArguments) -> Self {
+        Self { data: arguments.data.data, api: arguments.api }
     }
 }
 
@@ -565,7 +565,7 @@ impl From<UpArguments> for up::UpOptions {
             forge: !arguments.no_forge,
             slots: arguments.slots,
             template: arguments.template,
-            ask_minutes: arguments.ask,
+            ask_minutes: arguments.poll,
             deaths: arguments.kill.map(|deaths| deaths.0).unwrap_or_default(),
             web_root: arguments.web_root,
             verbose: arguments.verbose,
@@ -602,8 +602,8 @@ mod tests {
         let read = |words: &[&str]| match Cli::try_parse_from(
             [&["sluice", "image"][..], words].concat(),
         ) {
-            Ok(Cli { command: Command::Image(ImageCommand::Build(api)) }) => {
-                Some((api.tenant, api.image))
+            Ok(Cli { command: Command::Image(ImageCommand::Build(arguments)) }) => {
+                Some((arguments.tenant, arguments.image))
             }
             _ => None,
         };

@@ -106,7 +106,7 @@ pub async fn remotes(
         with_driver(connections, Driver::GitHub).chain(with_driver(connections, Driver::Git))
     {
         let credential =
-            decrypted_token(place, name, connection).await?.map(Credential::decrypted_token);
+            decrypted_token(place, name, connection).await?.map(Credential::token);
         let (git_url, landing) = (connection.git_url.clone(), connection.landing);
         remotes.insert(name.clone(), Remote { git_url, credential, landing });
     }
@@ -183,7 +183,7 @@ async fn decrypted_token(
     name: &ConnectionName,
     connection: &StoredConnection,
 ) -> Result<Option<String>, PortError> {
-    let Some(sealed) = &connection.decrypted_token else { return Ok(None) };
+    let Some(sealed) = &connection.token else { return Ok(None) };
     connection::open(&place.ports, &connection::seal_context(name, "token"), sealed).await.map(Some)
 }
 

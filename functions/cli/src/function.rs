@@ -9,7 +9,7 @@ use crate::event::{self, EventError, InvocationEvent};
 use crate::pool_key::PoolKey;
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use sluice_api::{Api, HttpLiveLogs};
+use sluice_api::{Api, HttpLiveLogSource};
 use sluice_cloud::LoginKey;
 use sluice_gate_function::Gate;
 use sluice_images::Images;
@@ -131,7 +131,7 @@ impl From<PortError> for InvocationError {
 
 impl From<ReconcileError> for InvocationError {
     fn from(error: ReconcileError) -> Self {
-        Self { kind: "Look", message: error.to_string() }
+        Self { kind: "Reconcile", message: error.to_string() }
     }
 }
 
@@ -233,9 +233,12 @@ impl FunctionHandler {
             // Without a configured address, the host of the first request is used.
             let web_root =
                 self.environment.web_root.clone().unwrap_or_else(|| format!("https://{host}/"));
-            let api =
-                Api::new(self.environment.ports.clone(), Arc::new(HttpLiveLogs::new()?), &web_root);
-            Ok(if is_loopback(&web_root) { api.for_own_pages() } else { api })
+            let api = Api::new(
+                self.environment.ports.clone(),
+                Arc::new(HttpLiveLogSource::new()?),
+                &web_root,
+            );
+            Ok(if is_loopback(&web_root) { api.restricted_to_own_pages() } else { api })
         };
         self.api.get_or_try_init(build).await
     }

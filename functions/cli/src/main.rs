@@ -61,7 +61,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             )
             .unwrap_or_else(print_check_failure));
         }
-        Command::Freeze(asked) => {
+        Command::Freeze(arguments) => {
             let FreezeArguments {
                 job,
                 path,
@@ -74,11 +74,11 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 containing,
                 files,
                 json,
-            } = asked;
+            } = arguments;
             let item =
                 freeze::FreezeTarget::from_options(branch, tag.as_deref(), git_ref.as_deref());
             let containing = containing.into_iter().map(BranchName::from).collect();
-            let asked = freeze::FreezeOptions {
+            let options = freeze::FreezeOptions {
                 path,
                 tenant,
                 project,
@@ -89,18 +89,18 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 job,
                 json,
             };
-            return Ok(freeze::run(&asked).unwrap_or_else(print_check_failure));
+            return Ok(freeze::run(&options).unwrap_or_else(print_check_failure));
         }
-        Command::Status(StatusArguments { asked, tenant, filter, printed }) => {
-            show::status(&asked.into(), tenant.as_deref(), &filter, printed.format).await?
+        Command::Status(StatusArguments { system, tenant, filter, printed }) => {
+            show::status(&system.into(), tenant.as_deref(), &filter, printed.format).await?
         }
-        Command::Explain(ExplainArguments { asked, change, git_ref, tenant, job }) => {
-            let about = explain::ExplainTarget::read(&change, git_ref.as_deref())?;
-            explain::explain(&asked.into(), &about, tenant.as_deref(), job.as_deref()).await?
+        Command::Explain(ExplainArguments { system, change, git_ref, tenant, job }) => {
+            let target = explain::ExplainTarget::read(&change, git_ref.as_deref())?;
+            explain::explain(&system.into(), &target, tenant.as_deref(), job.as_deref()).await?
         }
         Command::Tenant(command) => match command {
-            TenantCommand::Show { asked, tenant: name, printed } => {
-                show::tenant(&asked.into(), name.as_deref(), printed.format).await?
+            TenantCommand::Show { system, tenant: name, printed } => {
+                show::tenant(&system.into(), name.as_deref(), printed.format).await?
             }
             TenantCommand::Reload { data, all, tenant: name } => {
                 tenant::reload(data.data, name.as_deref().filter(|_| !all)).await?;
@@ -109,12 +109,12 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 tenant::snapshot(data.data, &name, &file).await?
             }
             TenantCommand::Load { data, remove, file } => {
-                let left_out = if remove {
+                let omitted = if remove {
                     tenant::OmittedTenants::Removed
                 } else {
                     tenant::OmittedTenants::Refused
                 };
-                tenant::load(data.data, &file, left_out).await?
+                tenant::load(data.data, &file, omitted).await?
             }
         },
         Command::Connection(command) => match command {
@@ -132,7 +132,12 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         },
         Command::Secret(command) => secret::run(command).await?,
         Command::Quarantine { data, text, printed } => {
-            quarantine::list(data.data, text, printed.format).await?
+            let content = if text {
+                quarantine::MessageContent::Shown
+            } else {
+                quarantine::MessageContent::Hidden
+            };
+            quarantine::list(data.data, content, printed.format).await?
         }
         Command::Queue(QueueCommand::Resume { data, tenant, pipeline, queue: name, reason }) => {
             let key = QueueKey {
@@ -161,7 +166,12 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             } else {
                 executor::ExecutorLifetime::Standalone
             };
-            executor::check_account(lifetime, allow_root)?;
+            let root = if allow_root {
+                executor::RootPolicy::Allowed
+            } else {
+                executor::RootPolicy::Refused
+            };
+            executor::check_account(lifetime, root)?;
             executor::run(state, slots, logs, lifetime).await?;
         }
     }

@@ -5,12 +5,12 @@ use std::sync::OnceLock;
 
 /// Writes a line of a command's output. Unlike `println!`, does not panic when the pipe is closed.
 macro_rules! print_line {
-    ($($part:tt)*) => { $crate::output::line(format_args!($($part)*)) };
+    ($($part:tt)*) => { $crate::output::write_line(format_args!($($part)*)) };
 }
 
 /// Writes a progress line of a long-running command. Errors are ignored.
 macro_rules! print_progress {
-    ($($part:tt)*) => { $crate::output::aside(format_args!($($part)*)) };
+    ($($part:tt)*) => { $crate::output::write_progress(format_args!($($part)*)) };
 }
 
 pub(crate) use {print_line, print_progress};

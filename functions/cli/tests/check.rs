@@ -1,4 +1,4 @@
-//! `sluice check` and `sluice freeze` as programs, on directories.
+//! Tests `sluice check` and `sluice freeze` as programs, on directories.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn sluice(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sluice")).args(arguments).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn output_of(output: &Output) -> String {
     format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
@@ -30,7 +30,7 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// Writes a snapshot of a tenant of `org/central` and `org/own`.
+/// Writes a snapshot of a tenant with `org/central` and `org/own`.
 fn snapshot(file: &Path) {
     let connections = Connections::new().with("github", Driver::GitHub, "github.com");
     let main = "- tenant: {name: one, source: {github: {config-projects: [org/central], untrusted-projects: [org/own, org/other]}}}";
@@ -61,32 +61,32 @@ fn snapshot(file: &Path) {
     std::fs::write(file, Layout::build(sources).to_bytes()).unwrap();
 }
 
-/// Z6.6: an error is told with its file and line; a sound directory ends with 0, one with errors
-/// with 1, none at all with 2.
+/// Z6.6: an error has its file and line; the exit status is 0 without errors, 1 with errors, 2
+/// without configuration.
 #[test]
 fn a_directory_is_checked_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let nothing = sluice(&["check", path]);
-    assert_eq!(nothing.status.code(), Some(2), "{}", said(&nothing));
+    assert_eq!(nothing.status.code(), Some(2), "{}", output_of(&nothing));
     std::fs::write(folder.path().join(".zuul.yaml"), OWN).unwrap();
     let sound = sluice(&["check", path]);
-    assert_eq!(sound.status.code(), Some(0), "{}", said(&sound));
+    assert_eq!(sound.status.code(), Some(0), "{}", output_of(&sound));
     // The pipeline and the job.
     assert!(
-        said(&sound).contains("2 name(s) are defined in other repositories"),
+        output_of(&sound).contains("2 name(s) are defined in other repositories"),
         "{}",
-        said(&sound)
+        output_of(&sound)
     );
     std::fs::write(folder.path().join(".zuul.yaml"), "- job:\n    name: unit\n    vottng: true\n")
         .unwrap();
     let broken = sluice(&["check", path]);
     assert_eq!(broken.status.code(), Some(1));
     assert!(
-        said(&broken).contains(".zuul.yaml:3:5")
-            && said(&broken).contains("did you mean \"voting\"?"),
+        output_of(&broken).contains(".zuul.yaml:3:5")
+            && output_of(&broken).contains("did you mean \"voting\"?"),
         "{}",
-        said(&broken)
+        output_of(&broken)
     );
     let json: Value =
         serde_json::from_slice(&sluice(&["check", path, "--format", "json"]).stdout).unwrap();
@@ -106,7 +106,7 @@ fn a_directory_is_checked_by_itself() {
     assert_eq!(result["locations"][0]["physicalLocation"]["region"]["startLine"], 3);
 }
 
-/// C06: with the tenant at hand, what is wrong with names is found too, here and where it is caused
+/// C06: with a snapshot, unknown names are found, here and where this directory causes them
 /// elsewhere.
 #[test]
 fn a_directory_is_checked_within_its_tenant() {
@@ -121,34 +121,35 @@ fn a_directory_is_checked_within_its_tenant() {
         std::fs::write(central.join(playbook), "[]\n").unwrap();
     }
     let check = || sluice(&["check", central.to_str().unwrap(), "--tenant", tenant]);
-    assert_eq!(check().status.code(), Some(0), "{}", said(&check()));
+    assert_eq!(check().status.code(), Some(0), "{}", output_of(&check()));
     std::fs::write(central.join("zuul.yaml"), CENTRAL.replace("name: unit", "name: units"))
         .unwrap();
     let renamed = check();
     assert_eq!(renamed.status.code(), Some(1));
     assert!(
-        said(&renamed).contains("Job unit not defined") && said(&renamed).contains("org/own"),
+        output_of(&renamed).contains("Job unit not defined")
+            && output_of(&renamed).contains("org/own"),
         "{}",
-        said(&renamed)
+        output_of(&renamed)
     );
     assert!(
-        !said(&renamed).contains("Job made not defined"),
+        !output_of(&renamed).contains("Job made not defined"),
         "what was wrong before is not this directory's doing"
     );
 }
 
-/// Returns what a directory with one file is told, by the tenant's snapshot or alone: line,
-/// severity and message of each finding.
+/// Returns the diagnostics of a directory with one file, with or without the tenant's snapshot:
+/// line, severity and message.
 fn findings(folder: &Path, text: &str, tenant: Option<&Path>) -> Vec<String> {
     std::fs::write(folder.join(".zuul.yaml"), text).unwrap();
     let mut arguments = vec!["check", folder.to_str().unwrap(), "--format", "json"];
     arguments.extend(tenant.iter().flat_map(|file| ["--tenant", file.to_str().unwrap()]));
     let output = sluice(&arguments);
     let json: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", output_of(&output)));
     let findings = json["findings"].as_array().unwrap();
     let has_error = findings.iter().any(|one| one["severity"] == "error");
-    assert_eq!(output.status.code(), Some(i32::from(has_error)), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(i32::from(has_error)), "{}", output_of(&output));
     let word = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
     findings
         .iter()
@@ -156,10 +157,10 @@ fn findings(folder: &Path, text: &str, tenant: Option<&Path>) -> Vec<String> {
         .collect()
 }
 
-/// Z6.6, Z4.7, Z4.9: what a change would be told when its jobs are frozen is told before there is
-/// one, and of a repository by itself only what no other can mend.
+/// Z6.6, Z4.7, Z4.9: errors of freezing jobs are found offline; without a snapshot, only those that
+/// no other repository can fix.
 #[test]
-fn what_can_not_be_frozen_is_told() {
+fn errors_of_freezing_jobs_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (tenant, own) = (folder.path().join("tenant"), folder.path().join("own"));
     snapshot(&tenant);
@@ -167,30 +168,30 @@ fn what_can_not_be_frozen_is_told() {
     let listing =
         |job: &str, entries: &str| format!("{job}- project: {{check: {{jobs: [{entries}]}}}}\n");
     let part = "- job: {name: part, abstract: true, parent: unit}\n";
-    let told = "2 error: Job part is abstract and may not be directly run";
+    let expected = "2 error: Job part is abstract and may not be directly run";
     for known in [None, Some(tenant.as_path())] {
-        assert_eq!(findings(&own, &listing(part, "part, unit"), known), [told], "{known:?}");
+        assert_eq!(findings(&own, &listing(part, "part, unit"), known), [expected], "{known:?}");
         let missing = findings(&own, "- job: {name: late, run: play/late.yaml}\n", known);
         assert!(
-            missing[0].starts_with("1 error: There is no playbook \"play/late.yaml\""),
+            missing[0].starts_with("1 error: Playbook \"play/late.yaml\" was not found"),
             "{missing:?}"
         );
     }
     let text = sluice(&["check", own.to_str().unwrap()]);
-    assert!(said(&text).contains("There is no playbook"), "{}", said(&text));
+    assert!(output_of(&text).contains("was not found in "), "{}", output_of(&text));
     let waits = listing("", "unit: {dependencies: [made]}");
     let needs =
         |severity: &str| format!("2 {severity}: Job unit depends on made which was not run.");
     assert_eq!(
         findings(&own, &waits, None),
         Vec::<String>::new(),
-        "somebody else may define and list it"
+        "another repository may define and list it"
     );
     std::fs::create_dir(own.join("playbooks")).unwrap();
     std::fs::write(own.join("playbooks/made.yml"), "[]\n").unwrap();
     let waits = format!("- job: {{name: made}}\n{waits}");
     assert_eq!(findings(&own, &waits, Some(&tenant)), [needs("error")]);
-    assert_eq!(findings(&own, &waits, None), [needs("warning")], "somebody else may list it");
+    assert_eq!(findings(&own, &waits, None), [needs("warning")], "another repository may list it");
     let sarif: Value = serde_json::from_slice(
         &sluice(&["check", own.to_str().unwrap(), "--format", "sarif"]).stdout,
     )
@@ -199,8 +200,8 @@ fn what_can_not_be_frozen_is_told() {
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "not-permitted", "{sarif:#}");
 }
 
-/// Z6.6, Z6.1: a config project's file lists jobs for others, which are tried too; what others had
-/// wrong before is not its doing.
+/// Z6.6, Z6.1: jobs that a config project lists for other projects are frozen too; existing errors
+/// of those are not reported.
 #[test]
 fn jobs_that_are_listed_for_others_are_tried_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -212,14 +213,14 @@ fn jobs_that_are_listed_for_others_are_tried_too() {
     for playbook in ["base.yaml", "unit.yaml"] {
         std::fs::write(central.join(playbook), "[]\n").unwrap();
     }
-    let told = ["7 error: Job part is abstract and may not be directly run"];
-    assert_eq!(findings(&central, &text, None), told);
+    let expected = ["7 error: Job part is abstract and may not be directly run"];
+    assert_eq!(findings(&central, &text, None), expected);
     let twice = format!("{text}- project: {{name: github.com/org/own, check: {{jobs: [unit]}}}}\n");
-    assert_eq!(findings(&central, &twice, None), told, "one project by two names");
+    assert_eq!(findings(&central, &twice, None), expected, "one project by two names");
     let tenant = folder.path().join("tenant");
     snapshot(&tenant);
-    assert_eq!(findings(&central, &text, Some(&tenant)), told);
-    // Its definition is what breaks another's entry.
+    assert_eq!(findings(&central, &text, Some(&tenant)), expected);
+    // This definition breaks another project's list of jobs.
     let shut = CENTRAL.replace("run: unit.yaml, timeout: 40", "run: unit.yaml, final: true");
     let mut found = findings(
         &central,
@@ -229,8 +230,8 @@ fn jobs_that_are_listed_for_others_are_tried_too() {
     assert_eq!(found.pop().unwrap(), "1 error: Unable to modify final job unit attribute attempts");
 }
 
-/// Z6.6: bytes that are no text are mistakes at their place, and nothing of a file steers the
-/// terminal that it is shown on.
+/// Z6.6: invalid text is an error at its position, and control characters do not reach the
+/// terminal.
 #[test]
 fn a_file_of_any_bytes_is_shown_as_text() {
     let folder = tempfile::tempdir().unwrap();
@@ -243,18 +244,22 @@ fn a_file_of_any_bytes_is_shown_as_text() {
         std::fs::write(&file, bytes).unwrap();
         for format in ["text", "json", "sarif"] {
             let output = sluice(&["check", path, "--format", format]);
-            assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+            assert_eq!(output.status.code(), Some(1), "{}", output_of(&output));
             assert!(
-                !said(&output).contains(|c: char| c.is_control() && c != '\n'),
+                !output_of(&output).contains(|c: char| c.is_control() && c != '\n'),
                 "{:?}",
-                said(&output)
+                output_of(&output)
             );
-            assert!(format != "text" || said(&output).contains(place), "{}", said(&output));
+            assert!(
+                format != "text" || output_of(&output).contains(place),
+                "{}",
+                output_of(&output)
+            );
         }
     }
 }
 
-/// Z4.7: a frozen job is shown with what each definition said and why others were left out.
+/// Z4.7: a frozen job is shown with what each definition sets, and why others do not apply.
 #[test]
 fn a_frozen_job_is_shown_with_its_trace() {
     let folder = tempfile::tempdir().unwrap();
@@ -267,15 +272,15 @@ fn a_frozen_job_is_shown_with_its_trace() {
         sluice(&arguments)
     };
     let shown = freeze(&["unit"]);
-    assert_eq!(shown.status.code(), Some(0), "{}", said(&shown));
+    assert_eq!(shown.status.code(), Some(0), "{}", output_of(&shown));
     for line in [
         "job unit runs",
         "  + job unit from org/central@master .zuul.yaml:4: timeout, run",
-        "  - job unit from org/central@master .zuul.yaml:5: left out, its branches do not match master",
+        "  - job unit from org/central@master .zuul.yaml:5: not applied, its branches do not match master",
         "  + entry unit from org/own@master .zuul.yaml:1: attempts",
         "\"timeout_seconds\": 40",
     ] {
-        assert!(said(&shown).contains(line), "{line} is missing from:\n{}", said(&shown));
+        assert!(output_of(&shown).contains(line), "{line} is missing from:\n{}", output_of(&shown));
     }
     let json: Value =
         serde_json::from_slice(&freeze(&["--json", "--branch", "stable/1"]).stdout).unwrap();
@@ -283,8 +288,8 @@ fn a_frozen_job_is_shown_with_its_trace() {
     assert_eq!(freeze(&["nothing"]).status.code(), Some(2));
 }
 
-/// Z4.2, Z4.7: jobs of what was pushed are frozen offline as well: a branch's as its changes', a
-/// tag's by its whole ref.
+/// Z4.2, Z4.7: jobs of pushed refs are frozen offline: a branch's like its changes', a tag's by its
+/// full ref.
 #[test]
 fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
     let folder = tempfile::tempdir().unwrap();
@@ -303,34 +308,39 @@ fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
     ] {
         let shown = freeze(&named);
         let left_out = format!("left out, its branches do not match {whole}");
-        assert_eq!(shown.status.code(), Some(0), "{}", said(&shown));
+        assert_eq!(shown.status.code(), Some(0), "{}", output_of(&shown));
         let note = String::from_utf8_lossy(&shown.stderr).into_owned();
         assert!(note.contains("name them with --on BRANCH"), "{note}");
         assert!(
-            said(&shown).contains(&left_out) && said(&shown).contains("\"timeout_seconds\": 40"),
+            output_of(&shown).contains(&left_out)
+                && output_of(&shown).contains("\"timeout_seconds\": 40"),
             "{}",
-            said(&shown)
+            output_of(&shown)
         );
     }
     for named in [["--ref", "refs/heads/stable/1"], ["--ref", "stable/1"], ["--branch", "stable/1"]]
     {
         let shown = freeze(&named);
-        assert!(said(&shown).contains("\"timeout_seconds\": 80"), "{named:?}: {}", said(&shown));
+        assert!(
+            output_of(&shown).contains("\"timeout_seconds\": 80"),
+            "{named:?}: {}",
+            output_of(&shown)
+        );
     }
     for (on, seconds) in [("master", 40), ("stable/1", 80)] {
         let shown = freeze(&["--tag", "1.0", "--on", on]);
         assert!(
-            said(&shown).contains(&format!("\"timeout_seconds\": {seconds}")),
+            output_of(&shown).contains(&format!("\"timeout_seconds\": {seconds}")),
             "{on}: {}",
-            said(&shown)
+            output_of(&shown)
         );
-        assert!(!said(&shown).contains("--on BRANCH"), "{}", said(&shown));
+        assert!(!output_of(&shown).contains("--on BRANCH"), "{}", output_of(&shown));
     }
     let both = freeze(&["--tag", "1.0", "--branch", "master"]);
     assert!(
-        !both.status.success() && said(&both).contains("cannot be used with"),
+        !both.status.success() && output_of(&both).contains("cannot be used with"),
         "{}",
-        said(&both)
+        output_of(&both)
     );
     let mut arguments =
         vec!["freeze", "nothing", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
@@ -338,13 +348,13 @@ fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
     let missing = sluice(&arguments);
     assert_eq!(missing.status.code(), Some(2));
     assert!(
-        said(&missing).contains("does not run a job nothing in check for refs/tags/1.0"),
+        output_of(&missing).contains("does not run a job nothing in check for refs/tags/1.0"),
         "{}",
-        said(&missing)
+        output_of(&missing)
     );
 }
 
-/// Returns what is wrong with a SARIF log, after the rules of version 2.1.0 for what this one has.
+/// Returns the violations of version 2.1.0 in a SARIF log, for the parts that are used.
 fn faults(log: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     let mut must = |holds: bool, what: String| {
@@ -408,8 +418,7 @@ fn faults(log: &Value) -> Vec<String> {
     faults
 }
 
-/// Z6.6: what forges are given beside the lines is SARIF as its specification says it, whatever was
-/// found where.
+/// Z6.6: the SARIF output conforms to its specification, whatever is found.
 #[test]
 fn sarif_is_as_its_specification_says() {
     let folder = tempfile::tempdir().unwrap();
@@ -442,13 +451,12 @@ fn sarif_is_as_its_specification_says() {
             .all(|one| places.contains(one)),
         "{places:?}"
     );
-    assert!(results.iter().any(|result| result["ruleId"] == "not-served"), "{log:#}");
+    assert!(results.iter().any(|result| result["ruleId"] == "unsupported"), "{log:#}");
 }
 
-/// README: what is understood and not carried out is told when the configuration is checked, in the
-/// directory's own files.
+/// README: unsupported attributes are reported for the directory's own files.
 #[test]
-fn what_is_not_carried_out_is_told() {
+fn unsupported_attributes_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let tenant = folder.path().join("tenant");
     snapshot(&tenant);
@@ -457,44 +465,55 @@ fn what_is_not_carried_out_is_told() {
     let text = "- nodeset: {name: n, nodes: [{name: a, label: nowhere}]}\n- secret: {name: token, oidc: null}\n";
     std::fs::write(own.join(".zuul.yaml"), text).unwrap();
     let alone = sluice(&["check", own.to_str().unwrap()]);
-    assert_eq!(alone.status.code(), Some(0), "warnings are no errors: {}", said(&alone));
-    assert!(said(&alone).contains("tokens are not issued yet"), "{}", said(&alone));
+    assert_eq!(alone.status.code(), Some(0), "warnings are no errors: {}", output_of(&alone));
+    assert!(output_of(&alone).contains("tokens are not issued yet"), "{}", output_of(&alone));
     assert!(
-        !said(&alone).contains("no provider of the tenant"),
-        "nobody knows the tenant's: {}",
-        said(&alone)
+        !output_of(&alone).contains("no provider of the tenant"),
+        "labels are unknown without a snapshot: {}",
+        output_of(&alone)
     );
     let within = sluice(&["check", own.to_str().unwrap(), "--tenant", tenant.to_str().unwrap()]);
     assert!(
-        said(&within).contains("no provider of the tenant offers nowhere"),
+        output_of(&within).contains("no provider of the tenant offers nowhere"),
         "{}",
-        said(&within)
+        output_of(&within)
     );
 }
 
-/// Z2.2, Z6.6: the tenants' file is checked before it is loaded, by its own words; which
-/// connections there are only the system knows.
+/// Z2.2, Z6.6: the main configuration is checked offline; only the system knows the connections.
 #[test]
-fn a_tenants_file_is_checked_by_itself() {
+fn a_main_configuration_is_checked_offline() {
     let folder = tempfile::tempdir().unwrap();
     let main = folder.path().join("main.yaml");
     let path = main.to_str().unwrap();
     let sound = "- tenant:\n    name: one\n    source:\n      hub:\n        config-projects: [org/config]\n        untrusted-projects: [org/own]\n";
     std::fs::write(&main, sound).unwrap();
     let checked = sluice(&["check", path]);
-    assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
-    assert!(said(&checked).contains("1 tenant(s), 2 project(s): 0 error(s)"), "{}", said(&checked));
-    assert!(said(&checked).contains("the connection(s) hub"), "{}", said(&checked));
+    assert_eq!(checked.status.code(), Some(0), "{}", output_of(&checked));
+    assert!(
+        output_of(&checked).contains("1 tenant(s), 2 project(s): 0 error(s)"),
+        "{}",
+        output_of(&checked)
+    );
+    assert!(output_of(&checked).contains("the connection(s) hub"), "{}", output_of(&checked));
     let limited = "    allowed-triggers: [hub, timer]\n    allowed-reporters: mail\n    source:";
     std::fs::write(&main, sound.replace("    source:", limited)).unwrap();
     let checked = sluice(&["check", path]);
-    assert!(said(&checked).contains("the connection(s) hub, mail exist"), "{}", said(&checked));
-    assert!(!said(&checked).contains("Unknown connection"), "{}", said(&checked));
+    assert!(
+        output_of(&checked).contains("the connection(s) hub, mail exist"),
+        "{}",
+        output_of(&checked)
+    );
+    assert!(!output_of(&checked).contains("Unknown connection"), "{}", output_of(&checked));
     std::fs::write(&main, sound.replace("untrusted-projects", "untrusted-project")).unwrap();
     let wrong = sluice(&["check", path]);
-    assert_eq!(wrong.status.code(), Some(1), "{}", said(&wrong));
-    assert!(said(&wrong).contains("main.yaml:6"), "{}", said(&wrong));
-    assert!(said(&wrong).contains("did you mean \"untrusted-projects\"?"), "{}", said(&wrong));
+    assert_eq!(wrong.status.code(), Some(1), "{}", output_of(&wrong));
+    assert!(output_of(&wrong).contains("main.yaml:6"), "{}", output_of(&wrong));
+    assert!(
+        output_of(&wrong).contains("did you mean \"untrusted-projects\"?"),
+        "{}",
+        output_of(&wrong)
+    );
     let json: Value =
         serde_json::from_slice(&sluice(&["check", path, "--format", "json"]).stdout).unwrap();
     assert_eq!(
@@ -510,25 +529,29 @@ fn a_tenants_file_is_checked_by_itself() {
     )
     .unwrap();
     let checked = sluice(&["check", path]);
-    assert_eq!(checked.status.code(), Some(1), "{}", said(&checked));
-    assert!(said(&checked).contains("global.yaml:3"), "{}", said(&checked));
-    assert!(said(&checked).contains("main.yaml:3"), "{}", said(&checked));
-    assert!(said(&checked).contains("The tenant includes \"other.yaml\""), "{}", said(&checked));
+    assert_eq!(checked.status.code(), Some(1), "{}", output_of(&checked));
+    assert!(output_of(&checked).contains("global.yaml:3"), "{}", output_of(&checked));
+    assert!(output_of(&checked).contains("main.yaml:3"), "{}", output_of(&checked));
+    assert!(
+        output_of(&checked).contains("The tenant includes \"other.yaml\""),
+        "{}",
+        output_of(&checked)
+    );
     let with_tenant = sluice(&["check", path, "--tenant", "x"]);
-    assert!(said(&with_tenant).contains("omit --tenant"), "{}", said(&with_tenant));
+    assert!(output_of(&with_tenant).contains("omit --tenant"), "{}", output_of(&with_tenant));
     let nothing = sluice(&["check", folder.path().to_str().unwrap()]);
     assert_eq!(nothing.status.code(), Some(2));
     assert!(
-        said(&nothing).contains("is the main configuration, pass its path"),
+        output_of(&nothing).contains("is the main configuration, pass its path"),
         "{}",
-        said(&nothing)
+        output_of(&nothing)
     );
 }
 
-/// Z2.5, Z4.9: what lies beside the tenants' file for jobs of included files is looked at with it,
-/// and what could not be stored is told.
+/// Z2.5, Z4.9: playbooks and roles next to the main configuration are checked, including whether
+/// they can be stored.
 #[test]
-fn playbooks_beside_the_tenants_file_are_looked_at_with_it() {
+fn playbooks_next_to_the_main_configuration_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     let main = folder.path().join("main.yaml");
     std::fs::write(&main, "- tenant: {name: one, include: [global.yaml]}\n").unwrap();
@@ -536,34 +559,34 @@ fn playbooks_beside_the_tenants_file_are_looked_at_with_it() {
     std::fs::write(folder.path().join("global.yaml"), jobs).unwrap();
     let path = main.to_str().unwrap();
     let plain = sluice(&["check", path]);
-    assert!(!said(&plain).contains("There is no playbook"), "{}", said(&plain));
+    assert!(!output_of(&plain).contains("was not found in "), "{}", output_of(&plain));
     std::fs::create_dir(folder.path().join("playbooks")).unwrap();
     std::fs::write(folder.path().join("playbooks/base.yaml"), "- hosts: all\n").unwrap();
     let checked = sluice(&["check", path]);
-    assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
-    assert!(said(&checked).contains("global.yaml:"), "{}", said(&checked));
+    assert_eq!(checked.status.code(), Some(0), "{}", output_of(&checked));
+    assert!(output_of(&checked).contains("global.yaml:"), "{}", output_of(&checked));
     assert!(
-        said(&checked).contains("There is no playbook \"archive\" below playbooks/"),
+        output_of(&checked).contains("Playbook \"archive\" was not found in playbooks/"),
         "{}",
-        said(&checked)
+        output_of(&checked)
     );
     assert!(
-        !said(&checked).contains("There is no playbook \"playbooks/base.yaml\""),
+        !output_of(&checked).contains("Playbook \"playbooks/base.yaml\" was not found"),
         "{}",
-        said(&checked)
+        output_of(&checked)
     );
     std::os::unix::fs::symlink("../main.yaml", folder.path().join("playbooks/archive.yaml"))
         .unwrap();
     let refused = sluice(&["check", path]);
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(2), "{}", output_of(&refused));
     assert!(
-        said(&refused).contains("playbooks/archive.yaml: it is a link to ../main.yaml"),
+        output_of(&refused).contains("playbooks/archive.yaml: it is a link to ../main.yaml"),
         "{}",
-        said(&refused)
+        output_of(&refused)
     );
 }
 
-/// The hook for pre-commit looks at the files that are read for configuration, and at no others.
+/// The pre-commit hook runs for exactly the files that are read as configuration.
 #[test]
 fn the_hook_runs_for_the_files_that_are_read() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.pre-commit-hooks.yaml");

@@ -1,4 +1,4 @@
-//! `sluice` as a program: a system is started, asked, changed, stopped and started again.
+//! Tests `sluice` as a program: a system is started, queried, changed, stopped and restarted.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -9,17 +9,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use tempfile::TempDir;
 
-/// A running `sluice up`; killed when dropped.
+/// A running `sluice up`, killed when dropped.
 struct Up {
     child: Child,
     port: u16,
     said: BufReader<std::process::ChildStdout>,
-    /// What it said at first.
+    /// The first lines of its output.
     first: String,
 }
 
 impl Up {
-    /// Starts a system on `data` and waits until it says that it is up.
+    /// Starts a system on `data` and waits until it is up.
     fn start(data: &Path, more: &[&str]) -> Self {
         install();
         let port = free_port();
@@ -40,11 +40,11 @@ impl Up {
         Self { child, port, said, first }
     }
 
-    /// Asks it to stop and returns how it ended, with the last it said.
+    /// Stops it, and returns its exit status and last output.
     fn stop(mut self) -> (ExitStatus, String) {
-        let told =
+        let output =
             Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(told.success());
+        assert!(output.success());
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();
         (self.child.wait().unwrap(), rest)
@@ -66,15 +66,14 @@ fn install() {
     });
 }
 
-/// Returns a port that is free with the two above it.
+/// Returns a port that is free, with the next two.
 fn free_port() -> u16 {
     let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    // Tests run side by side: each looks from a place of its own.
+    // Tests run concurrently: each searches from a port of its own.
     static STARTED: AtomicU16 = AtomicU16::new(0);
     let place = u16::try_from(std::process::id() % 80).unwrap() * 10
         + STARTED.fetch_add(1, Ordering::SeqCst) % 10;
-    // Below those that the system gives to connections: between this look and the listening
-    // somebody may get one.
+    // Below the ephemeral ports, which connections could take between this check and the start.
     let first = 21_000 + place * 14;
     (first..32_750).step_by(14).find(|port| (*port..port + 3).all(free)).unwrap()
 }
@@ -93,12 +92,12 @@ fn run(data: &Path, arguments: &[&str]) -> Output {
     sluice(data, arguments).output().unwrap()
 }
 
-/// Reads a path of the system's pages, with the head of the answer.
+/// Reads a path of the pages, with the response's headers.
 fn get(port: u16, path: &str) -> String {
     get_by(port, path, "127.0.0.1")
 }
 
-/// Reads it by a name that leads here.
+/// Reads a path with another host name.
 fn get_by(port: u16, path: &str, host: &str) -> String {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
@@ -127,19 +126,18 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Reads an answer that is meant for programs.
+/// Parses JSON output.
 fn json(output: &Output) -> serde_json::Value {
     serde_json::from_str(&out(output))
         .unwrap_or_else(|error| panic!("{error}: {}{}", out(output), err(output)))
 }
 
-/// C4, C5: what an operator stores is there after a stop and after a second start, and secrets are
-/// shown nowhere.
+/// C4, C5: stored connections survive a restart, and secrets are never shown.
 #[test]
 fn connections_are_added_rotated_and_kept_over_a_restart() {
     let data = TempDir::new().unwrap();
     let up = Up::start(data.path(), &["--no-forge"]);
-    // The forge is not asked: it is far away.
+    // The forge is unreachable, so the token is not checked.
     let add =
         ["connection", "add", "hub", "--no-check", "--token-file", "-", "--webhook-secret-file"];
     let secret = data.path().join("secret");
@@ -205,8 +203,8 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
     assert!(again.stop().0.success());
 }
 
-/// C5: a newcomer gives the usual name to a forge of his own; neither his token nor the samples are
-/// lost by it.
+/// C5: an operator gives the default name to another forge; neither its token nor the samples are
+/// lost.
 #[test]
 fn the_connection_of_the_forge_beside_the_system_is_not_given_away() {
     let data = TempDir::new().unwrap();
@@ -218,7 +216,7 @@ fn the_connection_of_the_forge_beside_the_system_is_not_given_away() {
     let add = [&add[..], &[secret.to_str().unwrap()]].concat();
     let refused = run_with_input(data.path(), &add, "a token\n");
     assert!(err(&refused).contains("--no-forge"), "{}", err(&refused));
-    // A token of the forge beside us can be tried: it tells whose it is.
+    // The local forge can check a token.
     let forge = format!("http://127.0.0.1:{}", up.port + 1);
     let header = std::fs::read_to_string(data.path().join("ada.header")).unwrap();
     let token =
@@ -228,7 +226,7 @@ fn the_connection_of_the_forge_beside_the_system_is_not_given_away() {
     let tried =
         [&tried[..], &["--token-file", "-", "--webhook-secret-file", secret.to_str().unwrap()]]
             .concat();
-    let wrong = run_with_input(data.path(), &tried, "no token of anybody\n");
+    let wrong = run_with_input(data.path(), &tried, "an invalid token\n");
     assert!(err(&wrong).contains("rejects it; nothing was stored"), "{}", err(&wrong));
     let right = run_with_input(data.path(), &tried, &format!("{token}\n"));
     assert!(out(&right).contains("account ada"), "{}", err(&right));
@@ -276,13 +274,13 @@ fn everything_moves_to_other_ports_together() {
     assert!(second.stop().0.success());
 }
 
-/// C4: what a newcomer is told to type works as it is printed, and what becomes of his change is
-/// told where he started the system.
+/// C4: the printed first steps work, and the outcome of the change is printed where the system was
+/// started.
 #[test]
 fn the_printed_first_steps_propose_a_change_that_is_followed() {
     let data = TempDir::new().unwrap();
     let up = Up::start(data.path(), &[]);
-    // A change that is proposed before its tenant was read is found by the sweep, much later.
+    // A change that is proposed before its tenant is loaded is only found by a later sweep.
     let is_read = (0..400)
         .map(|_| out(&run(data.path(), &["tenant", "show"])))
         .any(|shown| shown.contains("org/two"));
@@ -310,8 +308,8 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
         .unwrap();
     assert!(typed.status.success(), "{script}\n{}", err(&typed));
     let explained = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
-    // Until its queue has looked, the change "is not in check": its event is only offered.
-    let explained = explained.into_iter().find(|told| told.contains("enqueued in check"));
+    // Before its queue has reconciled, the change is not in check yet.
+    let explained = explained.into_iter().find(|output| output.contains("enqueued in check"));
     assert!(explained.is_some(), "the change is taken in");
     let of_job = run(data.path(), &["explain", "one#1", "--job", "no-such-job"]);
     assert!(err(&of_job).contains("does not run a job no-such-job in check"), "{}", err(&of_job));
@@ -328,10 +326,11 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
     ];
     let taken = run(data.path(), &dequeue);
     assert!(taken.status.success(), "{}", err(&taken));
-    let told = out(&taken);
+    let output = out(&taken);
     assert!(
-        told.contains("Dequeued org/one#1 from check: DEQUEUED: an operator took it out: it hangs"),
-        "{told}"
+        output
+            .contains("Dequeued org/one#1 from check: DEQUEUED: an operator dequeued it: it hangs"),
+        "{output}"
     );
     let again = run(data.path(), &dequeue);
     assert!(
@@ -340,10 +339,12 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
         err(&again)
     );
     let gone = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
-    let gone =
-        gone.into_iter().find(|told| told.contains("DEQUEUED")).expect("the change is taken out");
+    let gone = gone
+        .into_iter()
+        .find(|output| output.contains("DEQUEUED"))
+        .expect("the change is taken out");
     assert!(
-        gone.contains("an operator took it out: it hangs")
+        gone.contains("an operator dequeued it: it hangs")
             && gone.contains(" dequeued it: it hangs"),
         "{gone}"
     );
@@ -355,9 +356,9 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
     );
 }
 
-/// An answer that nobody reads to its end is no panic.
+/// A closed pipe does not cause a panic.
 #[test]
-fn a_reader_that_goes_away_ends_a_command_quietly() {
+fn a_closed_pipe_ends_a_command_quietly() {
     let data = TempDir::new().unwrap();
     let up = Up::start(data.path(), &["--no-forge"]);
     let mut child = sluice(data.path(), &["connection", "list"])
@@ -371,13 +372,13 @@ fn a_reader_that_goes_away_ends_a_command_quietly() {
     assert!(up.stop().0.success());
 }
 
-/// C4, Z5.2: functions run as processes answer as those in this one do; the sample repositories are
-/// a tenant at once.
+/// C4, Z5.2: functions in separate processes behave as those in this process; the samples are a
+/// tenant at once.
 #[test]
 fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_processes() {
     let data = TempDir::new().unwrap();
     let up = Up::start(data.path(), &["--processes"]);
-    // The configuration is read by functions; how long that takes is theirs to say.
+    // The configuration is loaded asynchronously.
     let shown = (0..200)
         .map(|_| out(&run(data.path(), &["tenant", "show"])))
         .find(|shown| shown.contains("org/two"));
@@ -390,13 +391,13 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     );
     let of =
         |arguments: &[&str]| json(&run(data.path(), &[arguments, &["--format", "json"]].concat()));
-    let told = of(&["status"]);
-    let names = [&told[0]["tenant"], &told[0]["board"]["tenant"]].map(|name| name.as_str());
-    assert_eq!(names, [Some("demo"), Some("demo")], "{told}");
-    let told = of(&["tenant", "show"]);
+    let output = of(&["status"]);
+    let names = [&output[0]["tenant"], &output[0]["board"]["tenant"]].map(|name| name.as_str());
+    assert_eq!(names, [Some("demo"), Some("demo")], "{output}");
+    let output = of(&["tenant", "show"]);
     let has_two =
-        told["projects"].as_array().unwrap().iter().any(|project| project["name"] == "org/two");
-    assert!(has_two && told["config_errors"].is_array(), "{told}");
+        output["projects"].as_array().unwrap().iter().any(|project| project["name"] == "org/two");
+    assert!(has_two && output["config_errors"].is_array(), "{output}");
     for list in ["quarantine", "autohold-list"] {
         assert_eq!(of(&[list]).as_array().map(Vec::len), Some(0), "{list}");
     }
@@ -411,15 +412,15 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
         "{}",
         err(&refused)
     );
-    let nobody = data.path().join("empty.yaml");
-    std::fs::write(&nobody, "[]\n").unwrap();
-    let refused = run(data.path(), &["tenant", "load", nobody.to_str().unwrap()]);
+    let unknown = data.path().join("empty.yaml");
+    std::fs::write(&unknown, "[]\n").unwrap();
+    let refused = run(data.path(), &["tenant", "load", unknown.to_str().unwrap()]);
     assert!(
         err(&refused).contains("it defines no tenant; nothing was stored"),
         "{}",
         err(&refused)
     );
-    // A project's key is at hand by the name that people know, and the API serves the same one.
+    // A project's key is found by its short name, and the API serves the same key.
     let key = out(&run(data.path(), &["secret", "key", "org/one"]));
     assert!(key.starts_with("-----BEGIN PUBLIC KEY-----"), "{key}");
     for host in ["evil.example", "127.0.0.1.evil.example"] {
@@ -428,7 +429,7 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     }
     let served = get(up.port, "/api/tenant/demo/key/org/one.pub");
     assert!(served.starts_with("HTTP/1.1 200") && served.ends_with(&key), "{served}");
-    // A key that is brought along is the project's from then on, and takes no other's place.
+    // An imported key becomes the project's key, but never replaces one.
     let brought = sluice_keys::ProjectKey::generate().unwrap();
     let pem = data.path().join("brought.pem");
     std::fs::write(&pem, brought.to_pem().unwrap().expose()).unwrap();
@@ -445,8 +446,8 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     let refused = import("org/one");
     assert!(err(&refused).contains("already has another key pair"), "{}", err(&refused));
     assert_eq!(out(&run(data.path(), &["secret", "key", "org/one"])), key);
-    let nobody = run(data.path(), &["secret", "key", "org/nobody"]);
-    assert!(err(&nobody).contains("there is no project org/nobody"), "{}", err(&nobody));
+    let unknown = run(data.path(), &["secret", "key", "org/unknown"]);
+    assert!(err(&unknown).contains("there is no project org/unknown"), "{}", err(&unknown));
     let reloaded = run(data.path(), &["tenant", "reload", "demo"]);
     assert!(reloaded.status.success(), "{}", err(&reloaded));
     let all = run(data.path(), &["tenant", "reload", "--all"]);
@@ -464,8 +465,8 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     assert!(status.success(), "{said}");
 }
 
-/// R03, C16: a newcomer puts his own tenant in the place of the sample's; what goes is said, and
-/// what cannot be read too.
+/// R03, C16: another tenant replaces the sample's; removed tenants and unreadable projects are
+/// printed.
 #[test]
 fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
     let data = TempDir::new().unwrap();
@@ -477,7 +478,7 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
     )
     .unwrap();
     let main = main.to_str().unwrap();
-    // The sample's tenant is there once it is read.
+    // The sample's tenant is listed once it is loaded.
     let listed = (0..200)
         .map(|_| out(&run(data.path(), &["status"])))
         .any(|shown| shown.contains("tenant demo"));
@@ -485,14 +486,14 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
     let refused = run(data.path(), &["tenant", "load", main]);
     assert!(err(&refused).contains("it omits the existing tenants demo"), "{}", err(&refused));
     let loaded = run(data.path(), &["tenant", "load", "--remove", main]);
-    let told = out(&loaded);
+    let output = out(&loaded);
     assert!(
-        told.contains("Removed tenants, whose changes are being dequeued: demo"),
-        "{told}{}",
+        output.contains("Removed tenants, whose changes are being dequeued: demo"),
+        "{output}{}",
         err(&loaded)
     );
-    assert!(told.contains("tenant mine: 4 projects, 1 configuration error(s)"), "{told}");
-    assert!(told.contains("could not read org/missing"), "{told}");
+    assert!(output.contains("tenant mine: 4 projects, 1 configuration error(s)"), "{output}");
+    assert!(output.contains("could not read org/missing"), "{output}");
     let shown = out(&run(data.path(), &["tenant", "show"]));
     assert!(
         shown.contains("tenant mine")
@@ -515,17 +516,17 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
     assert!(err(&run(data.path(), &nowhere)).contains("in the pipeline gate of tenant mine"));
     let resume = ["queue", "resume", "mine", "gate", "integrated", "--reason", "looked"];
     assert!(err(&run(data.path(), &resume)).contains("is not halted"));
-    let resume = ["provider", "resume", "nobody"];
+    let resume = ["provider", "resume", "unknown"];
     assert!(
         err(&run(data.path(), &resume))
-            .contains("could not resume the provider nobody: it is not halted")
+            .contains("could not resume the provider unknown: it is not halted")
     );
     assert!(up.stop().0.success());
 }
 
-/// Whoever asks for what cannot be is told what to do instead.
+/// An error message says what to do.
 #[test]
-fn mistakes_are_answered_with_what_to_do() {
+fn errors_say_what_to_do() {
     let data = TempDir::new().unwrap();
     let cases: [(&[&str], &str); 6] = [
         (&["status"], "start one with `sluice up`"),
@@ -535,10 +536,10 @@ fn mistakes_are_answered_with_what_to_do() {
         (&["connection", "rotate", "hub"], "could not rotate the secrets"),
         (&["demo", "--data", "/"], "it is not empty and was not created by a demo"),
     ];
-    for (arguments, told) in cases {
+    for (arguments, output) in cases {
         let output = run(data.path(), arguments);
         assert!(
-            !output.status.success() && err(&output).contains(told),
+            !output.status.success() && err(&output).contains(output),
             "{arguments:?}: {}",
             err(&output)
         );

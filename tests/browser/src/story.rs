@@ -8,7 +8,7 @@
 mod parts;
 mod write;
 
-pub use parts::{Change, PAST, build_id, change, item_id, queue_key};
+pub use parts::{PAST, StoryChange, build_id, change, item_id, queue_key};
 
 use crate::configuration;
 use async_trait::async_trait;
@@ -38,46 +38,46 @@ pub const OTHER: &str = "other";
 pub const WEB_ROOT: &str = "https://ci.example.org/";
 
 /// The changes of the gate queue, in order.
-pub const A: Change = Change {
+pub const A: StoryChange = StoryChange {
     project: "org/lib",
     number: 11,
     title: "Read numbers without copying them",
     author: "ada",
 };
 /// Behind A.
-pub const B: Change = Change {
+pub const B: StoryChange = StoryChange {
     project: "org/app",
     number: 12,
     title: "Use the faster numbers in the importer",
     author: "grace",
 };
 /// Behind B; it failed.
-pub const C: Change = Change {
+pub const C: StoryChange = StoryChange {
     project: "org/lib",
     number: 13,
     title: "Drop the old parser <script>alert(1)</script>",
     author: "linus",
 };
 /// Behind C, then on B.
-pub const D: Change = Change {
+pub const D: StoryChange = StoryChange {
     project: "org/app",
     number: 14,
     title: "Retry a lost connection once",
     author: "barbara",
 };
 /// Behind D.
-pub const E: Change =
-    Change { project: "org/lib", number: 15, title: "Explain the grammar", author: "edsger" };
+pub const E: StoryChange =
+    StoryChange { project: "org/lib", number: 15, title: "Explain the grammar", author: "edsger" };
 /// Outside the window.
-pub const F: Change = Change {
+pub const F: StoryChange = StoryChange {
     project: "org/app",
     number: 16,
     title: "Say which file was skipped",
     author: "margaret",
 };
 /// In check.
-pub const G: Change =
-    Change { project: "org/app", number: 17, title: "Add a dry run", author: "grace" };
+pub const G: StoryChange =
+    StoryChange { project: "org/app", number: 17, title: "Add a dry run", author: "grace" };
 
 /// The world with its records, and the API over it.
 pub struct TestSystem {
@@ -144,7 +144,7 @@ pub async fn write_story() -> Result<TestSystem, PortError> {
     gate(&mut writer).await?;
     check(&mut writer).await?;
     write_finished(&mut writer).await?;
-    writer.of_other_tenant(OTHER).await?;
+    writer.second_tenant(OTHER).await?;
     let logs = Arc::new(StoryLogs::default());
     logs.append(&build_id(&B, "integration", 1), LIVE_LOG);
     let live: Arc<dyn LiveLogSource> = logs.clone();
@@ -156,12 +156,12 @@ pub async fn write_story() -> Result<TestSystem, PortError> {
 async fn gate(writer: &mut Writer) -> Result<(), PortError> {
     let queue = queue_key(TENANT, "gate", "integrated");
     let mut head = Head::new(queue.clone(), Manager::Dependent, 5, 3);
-    let slot = |of: &Change, generation, ahead: Option<(&Change, u64)>, standing| Slot {
+    let slot = |of: &StoryChange, generation, ahead: Option<(&StoryChange, u64)>, status| Slot {
         id: item_id(of),
         change: change(of),
         generation,
         ahead: ahead.map(|(change, generation)| Predecessor { item: item_id(change), generation }),
-        status: standing,
+        status,
         joined: false,
         version: 0,
     };
@@ -245,7 +245,7 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
 async fn check(writer: &mut Writer) -> Result<(), PortError> {
     let queue = queue_key(TENANT, "check", "github.com/org/app#17");
     let mut head = Head::new(queue.clone(), Manager::Independent, 0, 3);
-    let (id, change, standing) = (item_id(&G), change(&G), SlotStatus::Testing);
+    let (id, change, status) = (item_id(&G), change(&G), SlotStatus::Testing);
     head.slots =
         vec![Slot { id, change, generation: 1, ahead: None, status, joined: false, version: 0 }];
     writer.head(&head).await?;

@@ -6,7 +6,7 @@ use crate::output::print_line;
 use anyhow::bail;
 use serde_json::{Value, json};
 use sluice_config::job::NamedPlaybook;
-use sluice_config::{ConfigError, Foreseen, Known, ProblemKind, Severity, plain, plain_json};
+use sluice_config::{ConfigError, Coverage, DiagnosticKind, Forecast, Severity, plain, plain_json};
 use sluice_model::job::{Playbook, playbook_files};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -50,7 +50,7 @@ pub fn run(options: &LocalConfigOptions, format: CheckFormat) -> anyhow::Result<
             )
         }
         Some(main) => {
-            let rendered = main.rendered();
+            let rendered = main.render();
             (CheckResult { diagnostics: main.diagnostics, unknown: 0, untried: 0 }, rendered)
         }
         None => {
@@ -66,7 +66,7 @@ pub fn run(options: &LocalConfigOptions, format: CheckFormat) -> anyhow::Result<
         CheckFormat::Sarif => print_line!("{}", plain_json(&format!("{:#}", sarif(&checked)))),
     }
     let has_errors =
-        checked.diagnostics.iter().any(|error| error.problem.severity == Severity::Error);
+        checked.diagnostics.iter().any(|error| error.diagnostic.severity == Severity::Error);
     Ok(if has_errors { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -82,10 +82,13 @@ pub fn check(config: &LocalConfig) -> CheckResult {
     let mut unknown = 0;
     // Which labels exist is only known with a snapshot of the tenant.
     let is_known = |error: &ConfigError| {
-        config.tenant.is_some() || error.problem.attribute.as_deref() != Some("nodes.label")
+        config.tenant.is_some() || error.diagnostic.attribute.as_deref() != Some("nodes.label")
     };
-    let unserved =
-        config.layout.unserved().into_iter().filter(|error| is_own(error) && is_known(error));
+    let unserved = config
+        .layout
+        .ignored_attributes()
+        .into_iter()
+        .filter(|error| is_own(error) && is_known(error));
     match &config.tenant {
         Some(before) => {
             let caused =
@@ -93,25 +96,25 @@ pub fn check(config: &LocalConfig) -> CheckResult {
             diagnostics.extend(caused);
         }
         None => diagnostics.retain_mut(|error| {
-            if error.problem.kind != ProblemKind::UnknownName {
+            if error.diagnostic.kind != DiagnosticKind::UnknownName {
                 return true;
             }
             // A similar name is defined here, so this is probably a typo, but another repository
             // may define it.
-            error.problem.severity = Severity::Warning;
-            unknown += usize::from(error.problem.suggestion.is_none());
-            error.problem.suggestion.is_some()
+            error.diagnostic.severity = Severity::Warning;
+            unknown += usize::from(error.diagnostic.suggestion.is_none());
+            error.diagnostic.suggestion.is_some()
         }),
     }
-    let scope = if config.tenant.is_some() { Known::Tenant } else { Known::Repository };
+    let scope = if config.tenant.is_some() { Coverage::Tenant } else { Coverage::Repository };
     let foreseen = config.layout.foresee(&config.listed, scope);
     let missing = missing_playbooks(config, &foreseen);
     let (own, elsewhere): (Vec<_>, Vec<_>) = foreseen.diagnostics.into_iter().partition(is_own);
     diagnostics.extend(own);
     if let Some(before) = config.tenant.as_ref().filter(|_| !elsewhere.is_empty()) {
         // Errors that exist without this directory are not its fault.
-        let scope = before.foresee(&config.listed, Known::Tenant).diagnostics;
-        diagnostics.extend(elsewhere.into_iter().filter(|error| !scope.contains(error)));
+        let existing = before.foresee(&config.listed, Coverage::Tenant).diagnostics;
+        diagnostics.extend(elsewhere.into_iter().filter(|error| !existing.contains(error)));
     }
     diagnostics.extend(missing);
     diagnostics.extend(unserved);
@@ -119,7 +122,7 @@ pub fn check(config: &LocalConfig) -> CheckResult {
 }
 
 /// Returns a diagnostic for each playbook of the directory's jobs that does not exist there (Z4.9).
-fn missing_playbooks(config: &LocalConfig, foreseen: &Foreseen) -> Vec<ConfigError> {
+fn missing_playbooks(config: &LocalConfig, foreseen: &Forecast) -> Vec<ConfigError> {
     let Some(root) = &config.root else { return Vec::new() };
     let is_there = |name: &str| playbook_files(name).iter().any(|file| root.join(file).is_file());
     let named = config.layout.named_playbooks(&config.own, &config.layout);
@@ -147,7 +150,7 @@ fn text(config: &LocalConfig, checked: &CheckResult) -> String {
         let _ = writeln!(text, "{}", error.render(source.map(String::as_str)));
     }
     let count = |severity| {
-        checked.diagnostics.iter().filter(|error| error.problem.severity == severity).count()
+        checked.diagnostics.iter().filter(|error| error.diagnostic.severity == severity).count()
     };
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     for note in ignored_files(config) {
@@ -208,7 +211,7 @@ fn ignored_files(config: &LocalConfig) -> Vec<String> {
 
 fn json(checked: &CheckResult) -> Value {
     let row = |error: &ConfigError| {
-        let problem = &error.problem;
+        let problem = &error.diagnostic;
         json!({
             "project": error.project, "branch": error.branch, "path": error.path,
             "line": problem.start.line(), "column": problem.start.column(),
@@ -234,17 +237,19 @@ fn as_uri(path: &str) -> String {
 }
 
 fn sarif(checked: &CheckResult) -> Value {
-    let rule = |error: &ConfigError| serde_json::to_value(error.problem.kind).unwrap_or_default();
+    let rule =
+        |error: &ConfigError| serde_json::to_value(error.diagnostic.kind).unwrap_or_default();
     let rules: BTreeSet<String> = checked
         .diagnostics
         .iter()
         .filter_map(|error| rule(error).as_str().map(str::to_owned))
         .collect();
     let result = |error: &ConfigError| {
-        let (start, end) = (error.problem.start, error.problem.end.max(error.problem.start));
+        let (start, end) =
+            (error.diagnostic.start, error.diagnostic.end.max(error.diagnostic.start));
         json!({
             "ruleId": rule(error),
-            "level": error.problem.severity,
+            "level": error.diagnostic.severity,
             "message": {"text": error.short_text()},
             "locations": [{"physicalLocation": {
                 "artifactLocation": {"uri": as_uri(&error.path)},

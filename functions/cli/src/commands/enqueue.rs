@@ -63,20 +63,20 @@ pub struct EnqueueRefArguments {
 
 /// A change or ref to enqueue in a pipeline.
 #[derive(Debug, Clone)]
-pub struct EnqueueRequest {
+pub struct EnqueueOptions {
     /// The project and the pipeline.
     pub project: ProjectSelector,
     /// The change or ref.
     pub target: EnqueueTarget,
 }
 
-impl From<EnqueueArguments> for EnqueueRequest {
+impl From<EnqueueArguments> for EnqueueOptions {
     fn from(arguments: EnqueueArguments) -> Self {
         Self { project: arguments.project, target: EnqueueTarget::Change(arguments.change) }
     }
 }
 
-impl From<EnqueueRefArguments> for EnqueueRequest {
+impl From<EnqueueRefArguments> for EnqueueOptions {
     fn from(EnqueueRefArguments { project, name, oldrev, newrev }: EnqueueRefArguments) -> Self {
         Self { project, target: EnqueueTarget::Ref { name, oldrev, newrev } }
     }
@@ -103,8 +103,8 @@ pub enum EnqueueTarget {
 ///
 /// # Errors
 /// When the pipeline rejects the change, or the store does not answer.
-pub async fn enqueue(request: EnqueueRequest) -> anyhow::Result<ExitCode> {
-    let EnqueueRequest { project: ProjectSelector { within, project: project_name }, target } =
+pub async fn enqueue(request: EnqueueOptions) -> anyhow::Result<ExitCode> {
+    let EnqueueOptions { project: ProjectSelector { within, project: project_name }, target } =
         request;
     let ports = operator(within.data).await?;
     let tenant = only_tenant(&ports, within.tenant.as_deref()).await?;
@@ -217,7 +217,7 @@ pub(super) async fn resolve_project(
 /// Returns a tenant with its live configuration.
 pub(super) async fn load_live(ports: &Ports, tenant: &TenantName) -> anyhow::Result<LiveLayout> {
     let live =
-        Layouts::default().load_live(ports, tenant).await.map_err(|error| anyhow!("{error}"))?;
+        Layouts::default().live(ports, tenant).await.map_err(|error| anyhow!("{error}"))?;
     live.with_context(|| {
         format!(
             "the configuration of tenant {tenant} has not been loaded yet: see `sluice tenant show`"

@@ -6,6 +6,7 @@ use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use sluice_aws::OsEntropy;
+use sluice_model::hold::EventCommand;
 use sluice_model::wakeup::Wakeup;
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::tenant::{self, Tenant};
@@ -63,9 +64,15 @@ pub async fn manage(arguments: ManageEventsArguments) -> anyhow::Result<()> {
         let record_before = record.with_context(|| format!("could not change event processing: the configuration of tenant {name} has not been loaded yet"))?;
         let mut head: Tenant = decode(&record_before)?;
         let at = ports.clock.now();
-        let (discard, pause, results) =
-            (arguments.discard_trigger, arguments.pause_trigger, arguments.pause_result);
-        head.events = head.events.apply(discard, pause, results, &who(), reason, at);
+        let by = who();
+        let command = EventCommand {
+            discard_triggers: arguments.discard_trigger,
+            pause_triggers: arguments.pause_trigger,
+            pause_results: arguments.pause_result,
+            by: &by,
+            reason,
+        };
+        head.events = head.events.apply(command, at);
         let (revision, description) = (record_before.revision, head.events.describe());
         let mut record = with_body(record_before, &head)?;
         record.revision = revision + 1;

@@ -31,14 +31,23 @@ fn parent_ended() -> tokio::sync::oneshot::Receiver<()> {
     end
 }
 
+/// Whether an executor may run as root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RootPolicy {
+    /// Root is refused.
+    Refused,
+    /// Root is allowed.
+    Allowed,
+}
+
 /// Refuses to run as root unless --allow-root is given or `sluice up` started the executor.
 ///
 /// # Errors
 /// When the process runs as root and that is not allowed.
-pub fn check_account(lifetime: ExecutorLifetime, allow_root: bool) -> anyhow::Result<()> {
+pub fn check_account(lifetime: ExecutorLifetime, root: RootPolicy) -> anyhow::Result<()> {
     anyhow::ensure!(
         lifetime == ExecutorLifetime::WithParent
-            || allow_root
+            || root == RootPolicy::Allowed
             || !sluice_executor::sandbox::is_root(),
         "could not start the executor: running as root would let playbooks read root's files; use an account of its own, as the container image does, or add --allow-root"
     );

@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
-use sluice_config::job::not_beside;
+use sluice_config::job::missing_included_playbooks;
 use sluice_config::tenant::{MainConfig, included_branch, included_collisions};
 use sluice_config::{ConfigError, Fragment, SourceFile, fragment, text_of};
 use sluice_git::{NewFile, Planted, is_own_directory, keys, plant};
@@ -82,7 +82,9 @@ pub fn missing_playbooks(
     if content.is_empty() {
         return Vec::new();
     }
-    not_beside(&distinct(&parsed(path, text, main, files)), |file| content.contains_key(file))
+    missing_included_playbooks(&distinct(&parsed(path, text, main, files)), |file| {
+        content.contains_key(file)
+    })
 }
 
 /// Returns the parsed included files of every tenant.

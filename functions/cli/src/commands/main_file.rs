@@ -65,8 +65,9 @@ impl MainFile {
         included_files::commit(&content)?;
         diagnostics
             .extend(included_files::missing_playbooks(&name, &text, &main, &texts, &content));
-        let of_tenants = main.tenants.iter().flat_map(|tenant| tenant.unserved(&name));
-        let unserved: BTreeSet<ConfigError> = of_tenants.chain(main.unserved(&name)).collect();
+        let of_tenants = main.tenants.iter().flat_map(|tenant| tenant.ignored_attributes(&name));
+        let unserved: BTreeSet<ConfigError> =
+            of_tenants.chain(main.ignored_attributes(&name)).collect();
         diagnostics.extend(unserved);
         texts.insert(name, text);
         let projects = main.tenants.iter().map(|tenant| tenant.projects.len()).sum();
@@ -84,7 +85,7 @@ impl MainFile {
             );
         }
         let count = |severity| {
-            self.diagnostics.iter().filter(|error| error.problem.severity == severity).count()
+            self.diagnostics.iter().filter(|error| error.diagnostic.severity == severity).count()
         };
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
         let (tenants, projects) = (self.tenants, self.projects);

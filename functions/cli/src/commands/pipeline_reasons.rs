@@ -37,7 +37,7 @@ pub async fn print(
         for problem in list(change, "problems") {
             print_line!("  INCOMPLETE:  {}", problem.as_str().unwrap_or_default());
         }
-        if let Some(nowhere) = change["nowhere"].as_str() {
+        if let Some(nowhere) = change["not_enqueued"].as_str() {
             print_line!("  not in any pipeline: {nowhere}");
         }
         for event in list(change, "deferred_events") {

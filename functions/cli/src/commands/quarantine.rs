@@ -13,6 +13,15 @@ use std::path::PathBuf;
 /// The maximum number of messages shown.
 const SHOWN_MAX: usize = 200;
 
+/// Whether the untrusted content of messages is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageContent {
+    /// Only the origin, time and reason are printed.
+    Hidden,
+    /// The content is printed too.
+    Shown,
+}
+
 /// Prints the messages in quarantine with their origin, time and reason. Prints their untrusted
 /// content only on request.
 ///
@@ -20,14 +29,14 @@ const SHOWN_MAX: usize = 200;
 /// When the store does not answer.
 pub async fn list(
     data: Option<PathBuf>,
-    with_text: bool,
+    content: MessageContent,
     format: OutputFormat,
 ) -> anyhow::Result<()> {
     let ports = super::operator(data).await?;
     let messages = read(&ports).await?;
     if format == OutputFormat::Json {
         let row = |(name, message): &(String, QuarantineEntry)| {
-            let text = with_text.then_some(&message.body);
+            let text = (content == MessageContent::Shown).then_some(&message.body);
             json!({"at": message.at.to_iso(), "name": name, "reason": message.reason, "text": text})
         };
         print_json(&Value::Array(messages.iter().map(row).collect()));
@@ -35,7 +44,7 @@ pub async fn list(
     }
     for (name, message) in &messages {
         print_line!("{}", describe(name, message));
-        if with_text {
+        if content == MessageContent::Shown {
             // Line by line: a line end is the only control character that is let through to the
             // terminal.
             for describe in message.body.lines() {

@@ -513,8 +513,8 @@ mod tests {
             ChangeKey::change("github".into(), ProjectName::new("github.com", project), number);
         let change =
             ChangeRef { key, branch: "main".into(), head: head.into(), patchset: head.to_owned() };
-        let (id, standing) = (ItemId(format!("{project}-{head}")), SlotStatus::Waiting);
-        Slot { id, change, generation: 1, ahead: None, status: standing, joined: false, version: 0 }
+        let (id, status) = (ItemId(format!("{project}-{head}")), SlotStatus::Waiting);
+        Slot { id, change, generation: 1, ahead: None, status, joined: false, version: 0 }
     }
 
     /// Z6.4: a number that is ambiguous in a shared queue promotes nothing.
@@ -572,7 +572,7 @@ mod tests {
     /// command applied.
     #[test]
     fn an_item_that_left_before_the_command_is_no_success() {
-        let taken = "an operator took it out: it hangs";
+        let taken = "an operator dequeued it: it hangs";
         assert_eq!(
             dequeue_outcome(&left_with_result("DEQUEUED", taken), false),
             Ok(format!("DEQUEUED: {taken}"))
@@ -592,8 +592,8 @@ mod tests {
         );
         assert!(dequeue_outcome(&print_positions, false).is_err());
         assert!(dequeue_outcome(&ItemOutcome::Gone, false).is_err());
-        let stands =
+        let still_queued =
             dequeue_outcome(&ItemOutcome::InQueue { position: 0, of: 2 }, false).unwrap_err();
-        assert!(stands.ends_with("at position 1 of 2"), "{stands}");
+        assert!(still_queued.ends_with("at position 1 of 2"), "{still_queued}");
     }
 }

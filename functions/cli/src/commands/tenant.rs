@@ -59,7 +59,7 @@ pub async fn load(
     let files = included_files::read(file, &main)?;
     let diagnostics =
         included_files::diagnostics(&file.display().to_string(), &text, &main, &files);
-    if diagnostics.iter().any(|error| error.problem.severity == Severity::Error) {
+    if diagnostics.iter().any(|error| error.diagnostic.severity == Severity::Error) {
         let own =
             |error: &ConfigError| files.get(&error.path).map_or(text.as_str(), String::as_str);
         let all: Vec<String> =
@@ -129,7 +129,9 @@ pub async fn load(
         );
     }
     // Warnings of a tenant are shown with its configuration; these belong to no tenant.
-    for warning in missing_playbooks.into_iter().chain(main.unserved(&file.display().to_string())) {
+    for warning in
+        missing_playbooks.into_iter().chain(main.ignored_attributes(&file.display().to_string()))
+    {
         print_line!("{warning}");
     }
     if !gone.is_empty() {
@@ -232,10 +234,10 @@ async fn parse(
 ) -> anyhow::Result<(MainConfig, Vec<ConfigError>)> {
     let connections = connection::load(ports).await?.vocabulary();
     let (main, errors) = parse_main(path, text, &connections);
-    if errors.iter().any(|error| error.problem.severity == Severity::Error) {
+    if errors.iter().any(|error| error.diagnostic.severity == Severity::Error) {
         let all: Vec<String> = errors.iter().map(|error| error.render(Some(text))).collect();
         let is_unknown =
-            |error: &ConfigError| error.problem.message.starts_with("Unknown connection");
+            |error: &ConfigError| error.diagnostic.message.starts_with("Unknown connection");
         let advice = match errors.iter().any(is_unknown) {
             true => "\nAdd a connection with `sluice connection add NAME --driver github|git …`.",
             false => "",

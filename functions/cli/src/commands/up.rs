@@ -66,7 +66,7 @@ pub async fn run(options: UpOptions) -> anyhow::Result<()> {
         log_to(&data, if options.verbose { Verbosity::Everything } else { Verbosity::Warnings })?;
     let stop = stop_signal()?;
     let started = Instant::now();
-    let options = LocalOptions {
+    let local_options = LocalOptions {
         data: data.clone(),
         port: options.listen.port(),
         functions: options.functions,
@@ -80,7 +80,7 @@ pub async fn run(options: UpOptions) -> anyhow::Result<()> {
         deaths: options.deaths,
         web_root: options.web_root.as_deref().map(address_of_pages).transpose()?,
     };
-    let local = Local::start(options).await?;
+    let local = Local::start(local_options).await?;
     print_progress!("sluice is up after {:.1} s.\n", started.elapsed().as_secs_f64());
     print_addresses(&local, &data, &log);
     let mut calls = CallReportWriter::default();
@@ -161,12 +161,14 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
     let ignored = local.ignored();
     match ignored.as_slice() {
         [] => {
-            let otherwise = data.join("template-otherwise.txt");
+            let differences_file = data.join("template-differences.txt");
             let parts = local.elsewhere().len();
-            let is_written = std::fs::write(&otherwise, local.otherwise());
+            let is_written = std::fs::write(&differences_file, local.differences());
             let location = match is_written {
-                Ok(()) => otherwise.display().to_string(),
-                Err(error) => format!("(could not be written to {}: {error})", otherwise.display()),
+                Ok(()) => differences_file.display().to_string(),
+                Err(error) => {
+                    format!("(could not be written to {}: {error})", differences_file.display())
+                }
             };
             print_progress!(
                 "  template       ignored: nothing; {parts} parts are provided differently: {location}"

@@ -50,7 +50,7 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<ExitCode> {
     let data = fresh_directory(options.data.clone())?;
     let log = log_to(&data, Verbosity::Silent)?;
     let stop = stop_signal()?;
-    let options = LocalOptions {
+    let local_options = LocalOptions {
         data: data.clone(),
         port: free_port(PORTS_TRIED)?,
         functions: options.functions,
@@ -67,7 +67,7 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<ExitCode> {
     let mut narrator = Narrator::new();
     narrator.title("Starting a system on this machine");
     let started = Instant::now();
-    let local = Local::start(options).await?;
+    let local = Local::start(local_options).await?;
     narrator.action(&format!(
         "started in {:.1} s: data services, 10 functions, forge, nodes, executor",
         started.elapsed().as_secs_f64()
@@ -112,8 +112,8 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<ExitCode> {
 }
 
 /// Creates an empty directory. Deletes an existing one only if a demo created it.
-fn fresh_directory(options: Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    let data = match options {
+fn fresh_directory(directory: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let data = match directory {
         Some(data) => data,
         None => data_or_default(None)?.with_file_name("sluice-demo"),
     };

@@ -1,5 +1,5 @@
 //! Prints the events of the demo, one line each, with the seconds since the start: titles, user
-//! actions, and news from the API.
+//! actions, and new decisions from the API.
 
 use crate::commands::show::{Client, change_name, job_detail, list, text};
 use crate::output::print_progress;

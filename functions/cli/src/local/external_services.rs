@@ -10,14 +10,16 @@ use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use aws_config::BehaviorVersion;
 use aws_credential_types::provider::ProvideCredentials as _;
-use sluice_aws::provision::{KeyKind, Wanted, WantedKey, WantedQueue, WantedTable, provision};
+use sluice_aws::provision::{KeyAttribute, KeyKind, QueueSpec, ResourceSpec, TableSpec, provision};
 use sluice_aws::{AwsSettings, SdkConfig};
 use sluice_emulator::data::{Front as Data, Options as DataOptions, Principal, Secret, serve};
 use sluice_emulator::ec2::Ec2;
 use sluice_emulator::http::{Front as HttpEvents, HttpFront, Routes};
 use sluice_emulator::lambda::{InProcess, Invoke, Limits};
 use sluice_emulator::sources::{Delivered, Message, Origin, QueueError, QueuePort, Sources};
-use sluice_emulator::template::{self, AttributeType, KeySchema, Place as TemplatePlace, Plan};
+use sluice_emulator::template::{
+    self, AttributeType, DeploymentTarget as TemplatePlace, KeySchema, Plan,
+};
 use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::{PortError, Queues};
 use std::collections::BTreeMap;
@@ -157,7 +159,7 @@ impl ExternalServices {
 }
 
 /// Returns the resources that the endpoint must have.
-fn required_resources(plan: &Plan, stack: &str) -> anyhow::Result<Wanted> {
+fn required_resources(plan: &Plan, stack: &str) -> anyhow::Result<ResourceSpec> {
     let ([table], [bucket]) = (plan.tables.as_slice(), plan.buckets.as_slice()) else {
         bail!(
             "the template has {} tables and {} buckets; another endpoint supports exactly one of each",
@@ -165,20 +167,20 @@ fn required_resources(plan: &Plan, stack: &str) -> anyhow::Result<Wanted> {
             plan.buckets.len()
         );
     };
-    let keys = |schema: &KeySchema| -> anyhow::Result<[WantedKey; 2]> {
+    let keys = |schema: &KeySchema| -> anyhow::Result<[KeyAttribute; 2]> {
         let range = schema.range.as_ref().context("a key of the table has no RANGE attribute")?;
-        let key = |key: &template::KeyAttribute| WantedKey {
+        let key = |key: &template::KeyAttribute| KeyAttribute {
             name: key.name.clone(),
             kind: if key.kind == AttributeType::N { KeyKind::Number } else { KeyKind::Text },
         };
         Ok([key(&schema.hash), key(range)])
     };
     let indexes = table.indexes.iter().map(|index| Ok((index.name.clone(), keys(&index.keys)?)));
-    let mut queues: Vec<WantedQueue> = plan.queues.iter().map(wanted_queue).collect();
+    let mut queues: Vec<QueueSpec> = plan.queues.iter().map(wanted_queue).collect();
     // Dead letter queues first, because the others refer to them.
     queues.sort_by_key(|queue| queue.dead_letters.is_some());
-    Ok(Wanted {
-        table: WantedTable {
+    Ok(ResourceSpec {
+        table: TableSpec {
             name: table.name.clone(),
             keys: keys(&table.keys)?,
             indexes: indexes.collect::<anyhow::Result<_>>()?,
@@ -190,8 +192,8 @@ fn required_resources(plan: &Plan, stack: &str) -> anyhow::Result<Wanted> {
     })
 }
 
-fn wanted_queue(queue: &template::QueuePlan) -> WantedQueue {
-    WantedQueue {
+fn wanted_queue(queue: &template::QueuePlan) -> QueueSpec {
+    QueueSpec {
         name: queue.name.clone(),
         visibility_timeout_seconds: queue.visibility_timeout_seconds,
         retention_seconds: queue.retention_seconds,

@@ -323,22 +323,22 @@ impl Writer {
         };
         let key = queue_key(tenant, "gate", "integrated");
         let mut head = Head::new(key.clone(), sluice_config::pipeline::Manager::Dependent, 5, 3);
-        let standing = sluice_gate::SlotStatus::Testing;
+        let status = sluice_gate::SlotStatus::Testing;
         let (id, change) = (item_id(&of), change(&of));
         let slot = sluice_gate::Slot {
             id,
             change,
             generation: 1,
             ahead: None,
-            status: standing,
+            status,
             joined: false,
             version: 0,
         };
         head.slots = vec![slot];
         self.head(&head).await?;
         self.item(&key, &of, 1, &[("unit", JobState::Running(10))], &["enqueued"]).await?;
-        let arrival = InboxMessage {
-            id: "arrival-1".into(),
+        let message = InboxMessage {
+            id: "message-1".into(),
             at: before(1),
             event_id: "event".into(),
             layout: 0,
@@ -346,7 +346,7 @@ impl Writer {
             in_progress: false,
             kind: InboxMessageKind::Enqueue { candidates: vec![candidate(&super::G)] },
         };
-        let write = queue::put_message(&queue_key(TENANT, "gate", "integrated"), &arrival)?;
+        let write = queue::put_message(&queue_key(TENANT, "gate", "integrated"), &message)?;
         self.commit(vec![write]).await
     }
 }
