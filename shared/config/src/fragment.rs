@@ -428,7 +428,7 @@ mod tests {
         );
     }
 
-    /// Z2.4, Z6.6: who adds a second place of configuration is told that it is not read.
+    /// Z2.4, Z6.6: a second location of configuration is reported as ignored.
     #[test]
     fn an_ignored_location_is_reported_once() {
         let mut project = TenantProject::new("github", "github.com/org/p".into(), Trust::Untrusted);

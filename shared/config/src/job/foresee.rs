@@ -60,7 +60,7 @@ impl Layout {
                     }
                     let input = FreezeInput::change(pipeline.as_str(), project, branch.as_str());
                     let frozen = layout.freeze_each(&input, None);
-                    for error in told(&frozen, known) {
+                    for error in reported(&frozen, known) {
                         places.entry(error).or_default().insert(branch);
                     }
                     let implied = frozen.jobs.into_iter().filter(|job| job.run_time.implied_run);
@@ -71,10 +71,10 @@ impl Layout {
                 places.into_iter().map(|(error, on)| with_branches(error, &on, branches.len())),
             );
         }
-        let told =
+        let reported =
             self.errors().iter().filter(|error| error.diagnostic.severity == Severity::Error);
-        let told: Vec<&ConfigError> = told.collect();
-        foreseen.diagnostics.retain(|error| !told.iter().any(|one| is_same(one, error)));
+        let reported: Vec<&ConfigError> = reported.collect();
+        foreseen.diagnostics.retain(|error| !reported.iter().any(|one| is_same(one, error)));
         let place = |error: &ConfigError| {
             (error.project.clone(), error.path.clone(), error.diagnostic.start)
         };
@@ -86,7 +86,7 @@ impl Layout {
 }
 
 /// Returns the diagnostics of one attempt.
-fn told(frozen: &Frozen, known: Coverage) -> Vec<ConfigError> {
+fn reported(frozen: &Frozen, known: Coverage) -> Vec<ConfigError> {
     let rejections = frozen.rejections.iter().filter(|job_error| !job_error.is_reported_elsewhere);
     let rejections = rejections.filter_map(|job_error| match (known, job_error.attribute) {
         // The lists name projects by their real names, which are not known here.
@@ -126,9 +126,9 @@ fn with_branches(mut error: ConfigError, on: &BTreeSet<&BranchName>, all: usize)
 
 /// Returns whether two diagnostics are the same: at the same position, or with the same message in
 /// one file.
-fn is_same(told: &ConfigError, found: &ConfigError) -> bool {
+fn is_same(reported: &ConfigError, found: &ConfigError) -> bool {
     let file =
         |error: &ConfigError| (error.project.clone(), error.branch.clone(), error.path.clone());
-    let (one, other) = (&told.diagnostic, &found.diagnostic);
-    (one.start == other.start || one.message == other.message) && file(told) == file(found)
+    let (one, other) = (&reported.diagnostic, &found.diagnostic);
+    (one.start == other.start || one.message == other.message) && file(reported) == file(found)
 }

@@ -232,10 +232,10 @@ impl<'l> Freezer<'l, '_> {
         entries: &BTreeMap<&str, Vec<Entry<'l>>>,
     ) {
         let Some(trace) = self.trace.as_deref_mut() else { return };
-        let mut told: BTreeSet<&str> = BTreeSet::new();
+        let mut traced: BTreeSet<&str> = BTreeSet::new();
         for (entry, why) in other_branches {
             let name = entry.job.name.as_str();
-            if !entries.contains_key(name) && told.insert(name) {
+            if !entries.contains_key(name) && traced.insert(name) {
                 let steps = other_branch_steps(other_branches, name);
                 trace.push(JobTrace {
                     job: name.to_owned(),

@@ -122,9 +122,10 @@ impl Layout {
         )
     }
 
-    /// Returns what is told of a job that has playbooks, roles or files of variables of included
-    /// files (Z2.5) where nothing lies beside those, in a tenant that has no config project where
-    /// they could be; at the job's first definition. `None` where the layout has none.
+    /// Returns the error for a job that uses playbooks, roles or variable files of included files
+    /// (Z2.5), if none exist and no config project could have them.
+    ///
+    /// It is located at the job's first definition; `None` if the layout has none.
     pub fn without_config_project(&self, job: &FrozenJob) -> Option<ConfigError> {
         let defined = self.jobs(job.name.as_str()).next()?;
         let message = format!(

@@ -32,11 +32,11 @@ impl JobBuilder<'_> {
         let (own, passed) = self.secrets(from, origin.source).map_err(rejection)?;
         if !own.is_empty() {
             self.uses_secrets = true;
-            // Whoever can change an untrusted repository could otherwise print its secrets before
-            // review.
+            // Anyone who can change an untrusted repository could otherwise print its secrets
+            // before review.
             self.job.post_review |= !origin.source.trust.is_trusted();
         }
-        // A parent's untrusted playbook gets a secret: that needs review, whoever passes it.
+        // A parent's untrusted playbook gets a secret from a child: that needs review.
         self.job.post_review |=
             !passed.is_empty() && self.named_playbooks().any(|playbook| !playbook.trusted);
         let seen = self.job.pre_run.len()

@@ -1,5 +1,5 @@
-//! Whether an overlay costs what the edit costs: counts of what it looks at, in tenants of
-//! different sizes.
+//! Tests that an overlay costs what the edit costs, by counting its work in tenants of different
+//! sizes.
 
 use super::*;
 use crate::fragment::parse;
@@ -53,8 +53,8 @@ fn tenant(projects: usize) -> Layout {
     layout
 }
 
-/// Files that came and went, names that were settled again, stanzas that were settled and checked
-/// again, mistakes.
+/// Returns the numbers of added and removed files, resolved names, resolved and checked stanzas,
+/// and diagnostics.
 fn work(layout: &Layout) -> [usize; 6] {
     let over = layout.overlay.as_ref().unwrap();
     let names = ObjectKind::WORDS.iter().map(|(_, kind)| over.symbols.of(*kind).count()).sum();
@@ -98,7 +98,7 @@ fn an_edit_of_one_file_has_as_much_looked_at_in_a_tenant_of_any_size() {
         assert_eq!(
             over(&small).errors_since(&small).len(),
             over(&large).errors_since(&large).len(),
-            "{what} is told of alike"
+            "{what} is reported in both"
         );
     }
 }

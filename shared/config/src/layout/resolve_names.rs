@@ -531,7 +531,7 @@ impl<'l> Resolver<'l> {
             let message = format!("The {kind} \"{name}\" is already defined in {}", source.project);
             (DiagnosticKind::Duplicate, message)
         } else if source.branch == file.source().branch {
-            // Even an identical one: somebody will change only one of the two.
+            // Even an identical one, since only one of the two would be changed later.
             (
                 DiagnosticKind::Duplicate,
                 format!("The {kind} \"{name}\" is already defined in {}", source.path),

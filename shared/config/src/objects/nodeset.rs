@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sluice_model::job::{ALL_NODES, NodeGroup, NodeSet, NodeSpec, names_executor};
 use std::collections::BTreeSet;
 
-/// Greatest number of nodesets that one may come to.
+/// Maximum number of alternatives after flattening.
 pub(crate) const ALTERNATIVES_MAX: usize = 256;
 
 /// A `nodeset` stanza.
@@ -16,15 +16,15 @@ pub(crate) const ALTERNATIVES_MAX: usize = 256;
 pub struct NodesetStanza {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// The span of the stanza.
     pub span: Span,
-    /// Where it names labels and other nodesets.
+    /// The spans of its labels and alternatives.
     pub spans: AttributeSpans,
-    /// What it holds.
+    /// Its nodes or alternatives.
     pub body: NodesetBody,
 }
 
-/// What a nodeset holds.
+/// The nodes or alternatives of a nodeset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodesetBody {
@@ -40,7 +40,7 @@ pub enum NodesetBody {
 pub enum Alternative {
     /// Another nodeset's name.
     Named(String),
-    /// Nodes and groups in line.
+    /// An inline nodeset.
     Inline(NodeSet),
 }
 
@@ -55,7 +55,7 @@ pub(super) fn stanza(
     Some(NodesetStanza { name: name?, span, spans, body: body? })
 }
 
-/// Reads the nodes of a job that are written in line.
+/// Reads the inline nodes of a job.
 pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
     let mut fields = Fields::of(node, "nodeset", p)?;
     let body = body_of(&mut fields, "", p);
@@ -136,8 +136,8 @@ pub(super) fn nodes_only(list: &[Node], p: &mut Diagnostics) -> NodeSet {
     nodes_and_names(list, p).0
 }
 
-/// Reads a list of nodes. Returns all names as well, also of nodes with a mistake: a group may mean
-/// them.
+/// Reads a list of nodes. Also returns all names, including nodes with errors, since groups may
+/// name them.
 fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<String>) {
     let mut set = NodeSet::default();
     let mut seen = BTreeSet::new();
@@ -185,7 +185,7 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Diagnostics) -> Option<N
     if let Some(name) = &name {
         check_name(name, name_node, "Groups", "groups.name", p);
         if name == ALL_NODES {
-            let message = "Groups named 'all' are not allowed: Ansible has one of all nodes anyway, and takes none within itself";
+            let message = "Groups named 'all' are not allowed: Ansible defines this group itself";
             p.syntax(name_node, "groups.name", message);
         }
     }
@@ -203,9 +203,8 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Diagnostics) -> Option<N
     Some(NodeGroup { name: name?, nodes: nodes? })
 }
 
-/// Ansible expands the names of hosts and groups as templates wherever a playbook prints them, and
-/// trusted playbooks do; what these do on the executor must not be done on a node that has its name
-/// (Z7.5).
+/// Ansible expands host and group names as templates when a playbook prints them. A name must not
+/// make a trusted playbook run code on the executor (Z7.5).
 fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Diagnostics) {
     let plain = |c: char| c.is_alphanumeric() || "-_.:@+/ ".contains(c);
     if name.is_empty() || !name.chars().all(plain) {

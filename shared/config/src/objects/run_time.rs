@@ -1,5 +1,4 @@
-//! Attributes of a job that act at run time only, as a definition says them; names are not resolved
-//! yet.
+//! Attributes of a job definition that only matter at run time. Names are not resolved.
 
 use super::combine::Combined;
 use super::job_parts::named;
@@ -9,68 +8,69 @@ use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
 use sluice_model::job::{ExternalHost, Fingerprint, JobKind, SecretExposure, Tristate};
 
-/// What one definition says of run time. `None` says nothing.
+/// The run-time attributes of a definition. `None` leaves one unset.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunTimeStanza {
-    /// `type`: when it runs.
+    /// `type`: the kind of job, which decides when it runs.
     pub kind: Option<JobKind>,
-    /// Where a failure points to.
+    /// The link for a failure.
     pub failure_url: Option<String>,
-    /// Where a success points to.
+    /// The link for a success.
     pub success_url: Option<String>,
-    /// Whether changes behind wait for it.
+    /// Whether following changes wait for it.
     pub hold_following_changes: Option<bool>,
-    /// Whether a bundle shares one build.
+    /// Whether the members of a bundle share one build.
     pub deduplicate: Option<Tristate>,
-    /// Expressions that mean failure.
+    /// Regular expressions for output that means failure.
     pub failure_output: Option<Combined<Vec<String>>>,
-    /// What is done when a secret shows.
+    /// What happens when a secret is exposed.
     pub secret_exposure: Option<SecretExposure>,
-    /// Repositories to put in place besides the required ones.
+    /// Repositories in the workspace besides the required ones.
     pub include_projects: Option<Combined<Vec<Selector>>>,
-    /// Repositories not to put in place.
+    /// Repositories not in the workspace.
     pub exclude_projects: Option<Combined<Vec<Selector>>>,
-    /// Files of variables.
+    /// Variable files.
     pub include_vars: Option<Combined<Vec<IncludeVarsRef>>>,
-    /// Whether standard output and error are kept apart.
+    /// Whether standard output and error are separate.
     pub ansible_split_streams: Option<bool>,
     /// Whether repositories are checked out.
     pub workspace_checkout: Option<Tristate>,
-    /// Paths of the home directory that this definition's playbooks keep.
+    /// Paths in the home directory that this definition's playbooks preserve.
     pub preserve_home_paths: Option<Vec<String>>,
-    /// Where repositories are placed: the seeds' `workspace`.
+    /// The directory of the repositories (older `workspace`).
     pub workspace: Option<String>,
-    /// The host in the place of nodes.
+    /// The host that replaces nodes.
     pub host: Option<ExternalHost>,
-    /// Containers of object storage: the seeds' `auth: swift`.
+    /// Object storage containers (older `auth: swift`).
     pub containers: Option<Vec<String>>,
 }
 
 /// Selects projects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Selector {
-    /// The project's name; without one it selects none.
+    /// The project's name; a selector without one selects none.
     pub name: Option<String>,
 }
 
-/// A file of variables as a job names it.
+/// A variable file as a job names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncludeVarsRef {
     /// Its path within the repository.
     pub name: String,
-    /// The repository; `None` is the one of the definition.
+    /// The repository; `None` for the definition's own.
     pub project: Option<String>,
     /// Whether it is the repository of the change.
     pub zuul_project: bool,
     /// Whether it must exist.
     pub required: bool,
-    /// Whether it is read as the tested state has it.
+    /// Whether the tested state of the repository is used.
     pub use_ref: bool,
 }
 
 impl RunTimeStanza {
-    /// Returns what it sets of all that decides how a job runs: a final job does not take it.
+    /// Returns the attributes it sets that affect how a job runs, which may not change in a final
+    /// job.
     pub(super) fn changes_execution(&self) -> impl Iterator<Item = &'static str> + use<> {
         let set = [
             ("type", self.kind.is_some()),
@@ -90,7 +90,7 @@ impl RunTimeStanza {
     }
 }
 
-/// Takes what acts at run time only.
+/// Takes the run-time attributes.
 pub(super) fn read(f: &mut Fields<'_>, p: &mut Diagnostics) -> RunTimeStanza {
     let kinds = [
         ("regular", JobKind::Regular),
@@ -125,7 +125,7 @@ pub(super) fn read(f: &mut Fields<'_>, p: &mut Diagnostics) -> RunTimeStanza {
     }
 }
 
-/// Takes a truth value or `auto`.
+/// Takes a boolean or `auto`.
 fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Diagnostics) -> Option<Tristate> {
     let node = f.take(name)?;
     match &node.value {
@@ -139,7 +139,7 @@ fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Diagnostics) -> Option
     }
 }
 
-/// Reads texts that must be regular expressions.
+/// Reads regular expressions as text.
 fn expressions(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String> {
     for one in members(node) {
         if let Some(wrong) = one.as_text().and_then(|text| Pattern::new(text).err()) {
@@ -197,7 +197,7 @@ fn include_vars(node: &Node, p: &mut Diagnostics) -> Vec<IncludeVarsRef> {
     })
 }
 
-/// Takes the seeds' `host` with its `fingerprint` (Z8.1).
+/// Takes the older `host` with its `fingerprint` (Z8.1).
 fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
     let (name, fingerprint) = (f.take("host"), f.take("fingerprint"));
     let (name, fingerprint) = match (name, fingerprint) {
@@ -207,7 +207,7 @@ fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
             p.syntax(
                 given,
                 "fingerprint",
-                "required key not provided: a \"host\" needs the \"fingerprint\" of its key",
+                "required key not provided: a \"host\" requires the \"fingerprint\" of its key",
             );
             return None;
         }
@@ -215,7 +215,7 @@ fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
             p.syntax(
                 given,
                 "host",
-                "required key not provided: a \"fingerprint\" needs the \"host\" that it is of",
+                "required key not provided: a \"fingerprint\" requires a \"host\"",
             );
             return None;
         }
@@ -224,7 +224,7 @@ fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
     let found = text(fingerprint, "fingerprint", p)?;
     let Some(fingerprint) = Fingerprint::parse(&found) else {
         let message = format!(
-            "\"{found}\" is no fingerprint: expected 16 bytes with colons between, or SHA256:…"
+            "\"{found}\" is not a valid fingerprint: expected 16 bytes with colons between, or SHA256:…"
         );
         p.syntax(fingerprint, "fingerprint", message);
         return None;
@@ -232,7 +232,7 @@ fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
     Some(ExternalHost { name: name?, fingerprint })
 }
 
-/// Reads the seeds' list of containers.
+/// Reads the older list of containers.
 pub(super) fn containers(node: &Node, p: &mut Diagnostics) -> Vec<String> {
     let mut found = Vec::new();
     for member in members(node) {

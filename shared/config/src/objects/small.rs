@@ -1,4 +1,4 @@
-//! The small stanzas: queue, secret, semaphore and pragma.
+//! The stanzas for queues, secrets, semaphores and pragmas.
 
 use super::Span;
 use super::read::{Diagnostics, Fields, members};
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use sluice_model::job::OidcToken;
 
-/// A `queue` stanza: what the shared queue of that name allows.
+/// A `queue` stanza: the settings of a shared queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueStanza {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// The span of the stanza.
     pub span: Span,
     /// How branches share it.
     pub queue_type: QueueType,
-    /// Whether changes may depend on each other in a circle.
+    /// Whether dependency cycles between changes are allowed.
     pub allow_circular_dependencies: bool,
-    /// Whether changes of one topic depend on each other.
+    /// Whether changes with the same topic depend on each other.
     pub dependencies_by_topic: bool,
 }
 
@@ -28,26 +28,26 @@ pub struct QueueStanza {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueType {
-    /// All branches are in one.
+    /// All branches share one.
     AllBranches,
-    /// Each branch has one of its own; branches of one name share it across projects.
+    /// One queue per branch, which projects with that branch share.
     PerBranch,
-    /// A project's stanza says for each of its branches which queue it is in.
+    /// The project stanzas assign a queue to each branch.
     BranchAssigned,
 }
 
-/// A `secret` stanza: ciphertexts stay as written (Z5.1).
+/// A `secret` stanza. Ciphertexts stay as written (Z5.1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SecretStanza {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// The span of the stanza.
     pub span: Span,
-    /// Where it asks for a token.
+    /// The spans of its attributes.
     pub spans: AttributeSpans,
     /// Its values.
     pub data: Map<String, Json>,
-    /// A token to issue in their place.
+    /// The OIDC token to issue instead.
     pub oidc: Option<OidcToken>,
 }
 
@@ -56,18 +56,18 @@ pub struct SecretStanza {
 pub struct SemaphoreStanza {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// The span of the stanza.
     pub span: Span,
-    /// How many may hold it.
+    /// How many builds may hold it.
     pub max: u32,
 }
 
-/// A `pragma` stanza: how the rest of its file is read.
+/// A `pragma` stanza: settings for its file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PragmaStanza {
-    /// Whether jobs get the file's branch as their matcher.
+    /// Whether jobs are bound to the file's branch.
     pub implied_branch_matchers: Option<bool>,
-    /// Branches in place of the file's own.
+    /// The branches that replace the file's own.
     pub implied_branches: Option<Vec<Pattern>>,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn queue(
         p.warning(
             node,
             "per-branch",
-            "\"per-branch\" has no effect beside \"type\", of which it is the older form",
+            "\"per-branch\" has no effect next to \"type\", which replaces it",
         );
     }
     let allow_circular_dependencies =
@@ -99,9 +99,8 @@ pub(super) fn queue(
     let dependencies_by_topic = fields.flag("dependencies-by-topic", p).unwrap_or(false);
     if let Some(node) = topic_node.filter(|_| dependencies_by_topic && !allow_circular_dependencies)
     {
-        // The changes of one topic all need each other.
-        let message =
-            "\"dependencies-by-topic\" needs \"allow-circular-dependencies: true\" beside it";
+        // The changes of a topic depend on each other mutually.
+        let message = "\"dependencies-by-topic\" requires \"allow-circular-dependencies: true\"";
         p.syntax(node, "dependencies-by-topic", message);
     }
     Some(QueueStanza {
@@ -140,7 +139,7 @@ pub(super) fn secret(
     Some(SecretStanza { span, spans, data, oidc, name: fields.required_name("name", p)? })
 }
 
-/// Tells of encrypted values that no key can open, for they are no ciphertexts.
+/// Reports encrypted values that are not valid ciphertexts.
 fn ciphertexts(node: &Node, p: &mut Diagnostics) {
     match &node.value {
         Value::Tagged(tag, inner) if tag.starts_with("!encrypted/") => {
@@ -160,7 +159,7 @@ fn ciphertexts(node: &Node, p: &mut Diagnostics) {
     }
 }
 
-/// Returns whether a text is base64 with its padding; white space does not count.
+/// Returns whether a text is padded base64, ignoring whitespace.
 fn is_base64(text: &str) -> bool {
     let packed: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let padding = packed.iter().rev().take_while(|byte| **byte == b'=').count();
@@ -169,7 +168,7 @@ fn is_base64(text: &str) -> bool {
     !body.is_empty() && padding <= 2 && packed.len().is_multiple_of(4) && body.iter().all(is_digit)
 }
 
-/// Reads what a token is to be; without a word it is the system's usual one.
+/// Reads the attributes of a token. Defaults apply to the others.
 fn token(node: &Node, p: &mut Diagnostics) -> OidcToken {
     if node.is_null() {
         return OidcToken::default();
@@ -196,7 +195,7 @@ pub(super) fn semaphore(
 
 pub(super) fn pragma(fields: &mut Fields<'_>, p: &mut Diagnostics) -> PragmaStanza {
     let implied_branch_matchers = fields.flag("implied-branch-matchers", p);
-    // Expressions as a job's own `branches` are.
+    // Regular expressions, like a job's `branches`.
     let implied_branches = fields.patterns("implied-branches", p);
     PragmaStanza { implied_branch_matchers, implied_branches }
 }

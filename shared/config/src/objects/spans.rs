@@ -69,7 +69,7 @@ impl AttributeSpans {
     /// spans of the lists stay.
     pub(super) fn forget_members(&mut self, attributes: &BTreeSet<String>) {
         let any = |words: &[&str]| words.iter().any(|word| attributes.contains(*word));
-        let is_told = |list: &str| match list {
+        let has_error = |list: &str| match list {
             "required-projects" => any(&["required-projects", "repos"]),
             "secrets" => any(&["secrets", "auth"]),
             "label" | "alternatives" => any(&["nodeset", "nodes", "groups", "alternatives"]),
@@ -78,7 +78,7 @@ impl AttributeSpans {
         };
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         self.0.retain(|(known, _)| match known.split_once('.') {
-            Some((list, number)) if is_number(number) => !is_told(list),
+            Some((list, number)) if is_number(number) => !has_error(list),
             _ => true,
         });
     }

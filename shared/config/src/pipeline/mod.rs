@@ -1,5 +1,5 @@
-//! What a pipeline is (Z6.1): its manager, window, triggers, requirements, reporters and messages,
-//! resolved and ready to be asked.
+//! A pipeline (Z6.1): its manager, window, triggers, requirements, reporters and messages, with
+//! names resolved.
 //!
 //! Triggers are in [`trigger`], requirements in [`filter`], reporters in [`reporter`].
 
@@ -25,7 +25,7 @@ pub use trigger::{
 use serde::{Deserialize, Serialize};
 use sluice_model::{ConnectionName, PipelineName, wakeup::Precedence};
 
-/// The pipelines that one may supersede.
+/// Maximum number of pipelines that a pipeline may supersede.
 pub const SUPERSEDES_MAX: usize = 32;
 
 /// A pipeline with its names resolved to connections.
@@ -33,58 +33,57 @@ pub const SUPERSEDES_MAX: usize = 32;
 pub struct Pipeline {
     /// Its name, unique in the tenant.
     pub name: PipelineName,
-    /// What it is for, for people.
+    /// A description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// How its changes stand to each other.
+    /// How its changes relate to each other.
     pub manager: Manager,
-    /// How urgent its builds are.
+    /// The priority of its builds.
     pub precedence: Precedence,
-    /// Whether what it tests has been reviewed: jobs that need review may run, and untrusted
-    /// secrets may be used.
+    /// Whether its changes are reviewed: jobs that need review may run, and untrusted secrets may
+    /// be used.
     pub post_review: bool,
-    /// The seeds' word on jobs with secrets (Z5.3): `false` forbids them; unset leaves the released
-    /// rule.
+    /// `false` forbids jobs with secrets (Z5.3); unset, Zuul's rule applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_secrets: Option<bool>,
-    /// How many changes of a queue are worked on at once.
+    /// How many changes of a queue are processed at once.
     pub window: Window,
     /// Pipelines that a change leaves when it enters this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub supersedes: Vec<PipelineName>,
-    /// What puts a change into it; any one suffices.
+    /// The events that enqueue a change; any one suffices.
     #[serde(default)]
     pub triggers: Vec<Trigger>,
-    /// What a change must satisfy to enter; each filter counts for changes of its own connection.
+    /// The requirements of a change; each filter applies to changes of its own connection.
     #[serde(default)]
     pub require: Vec<Filter>,
-    /// What a change must not satisfy.
+    /// Filters that reject a change.
     #[serde(default)]
     pub reject: Vec<Filter>,
-    /// What is told to whom, and when.
+    /// The reporters by occasion.
     #[serde(default)]
     pub reporters: Reporters,
-    /// What the reports say.
+    /// The texts of the reports.
     #[serde(default)]
     pub messages: Messages,
-    /// Whether changes and refs of connections that it names nowhere may come in, also as
-    /// dependencies: see [`Pipeline::takes_from`].
+    /// Whether changes and refs of connections it does not name are accepted, also as dependencies
+    /// (see [`Pipeline::takes_from`]).
     pub allow_other_connections: bool,
-    /// Whether an enqueue by hand may carry parameters.
+    /// Whether a manual enqueue may have parameters.
     #[serde(default)]
     pub allow_parameters: bool,
-    /// Whether a new patch set removes the older one.
+    /// Whether a new patch set dequeues the older one.
     pub dequeue_on_new_patchset: bool,
-    /// Whether dependencies are left alone (independent pipelines only).
+    /// Whether dependencies are ignored (independent pipelines only).
     pub ignore_dependencies: bool,
-    /// The number of failures in a row after which reports go to the `disabled` reporters; `None`
+    /// The number of consecutive failures after which only the `disabled` reporters report; `None`
     /// for never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_after_consecutive_failures: Option<u32>,
 }
 
 impl Pipeline {
-    /// Returns a pipeline of the given manager with Zuul's defaults for all else.
+    /// Returns a pipeline with a manager and Zuul's defaults.
     pub fn new(name: &str, manager: Manager) -> Self {
         Self {
             name: name.into(),
@@ -108,8 +107,9 @@ impl Pipeline {
         }
     }
 
-    /// Returns whether changes and refs of a connection may come in: of those that its triggers,
-    /// requirements or reporters name always, of others unless it says otherwise.
+    /// Returns whether changes and refs of a connection are accepted: always if its triggers,
+    /// requirements or reporters name the connection, otherwise if `allow-other-connections` is
+    /// set.
     pub fn takes_from(&self, connection: &ConnectionName) -> bool {
         self.allow_other_connections
             || self.triggers.iter().any(|trigger| trigger.connection == *connection)
@@ -122,22 +122,22 @@ impl Pipeline {
     }
 }
 
-/// How the changes of a pipeline stand to each other.
+/// How the changes of a pipeline relate to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Manager {
-    /// Each for itself.
+    /// Each change is tested alone.
     Independent,
-    /// Each on top of those ahead; they land in order (Z6.4).
+    /// Each change is tested on top of those ahead, and they merge in order (Z6.4).
     Dependent,
-    /// One after the other in shared queues, each for itself.
+    /// Shared queues process one change at a time.
     Serial,
-    /// Only the newest of a project and branch.
+    /// Only the newest change of a project and branch is processed.
     Supercedent,
 }
 
 impl Manager {
-    /// Returns the word of the configuration.
+    /// Returns the keyword in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Independent => "independent",
@@ -148,18 +148,18 @@ impl Manager {
     }
 }
 
-/// How many changes of one queue are worked on at once, and how that number moves.
+/// How many changes of a queue are processed at once, and how this adapts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Where it starts; 0 means without limit.
+    /// The initial size; 0 for no limit.
     pub initial: u32,
-    /// It never falls below.
+    /// The minimum size.
     pub floor: u32,
-    /// It never rises above; `None` for no such limit.
+    /// The maximum size; `None` for no limit.
     pub ceiling: Option<u32>,
-    /// How it rises after a success.
+    /// How it grows after a success.
     pub increase: Growth,
-    /// How it falls after a failure.
+    /// How it shrinks after a failure.
     pub decrease: Growth,
 }
 

@@ -1,17 +1,15 @@
-//! Attributes that are read, typed and shown, and that nobody acts on yet: of jobs, and of what
-//! nodes are made of.
+//! Attributes of jobs and provider objects that are parsed but not supported yet.
 
 use crate::objects::{JobStanza, ProviderObject, RoleSource, Span};
 use serde_json::Value as Json;
 use sluice_model::job::{SecretExposure, Tristate};
 use std::collections::BTreeSet;
 
-/// Returns what of a job's definition, or of an entry, nobody acts on: attribute, place, and what
-/// is told.
+/// Returns the unsupported attributes of a job definition or entry, each with its span and message.
 pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
     let run_time = &job.run_time;
     let is_galaxy = |source: &RoleSource| matches!(source, RoleSource::Galaxy(_));
-    let without = "not carried out yet: the job runs as if this were not there";
+    let without = "not supported yet: the job runs without it";
     let said = [
         (
             "secret-exposure",
@@ -34,22 +32,22 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
         (
             "auth.swift",
             run_time.containers.is_some(),
-            "not carried out yet: no credentials for storage are issued",
+            "not supported yet: no storage credentials are issued",
         ),
         (
             "roles",
             job.roles.iter().flatten().any(|role| is_galaxy(&role.source)),
-            "those of Ansible Galaxy are not fetched yet",
+            "roles from Ansible Galaxy are not supported yet",
         ),
         (
             "image-build-name",
             job.image_build_name.is_some(),
-            "nothing that the job returns becomes an image yet",
+            "images that the job builds are not imported yet",
         ),
         (
             "ansible-version",
             job.ansible_version.as_deref() == Some("9"),
-            "all jobs run with Ansible 11 so far",
+            "all jobs run with Ansible 11",
         ),
     ];
     let told = said.into_iter().filter(|(_, is_said, _)| *is_said).map(|(attribute, _, why)| {
@@ -58,8 +56,8 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
     told.collect()
 }
 
-/// Attributes of what nodes are made of that no machine is launched by. (`az`: several zones of one
-/// label; those of a section or provider are the ones that it launches in.)
+/// Attributes of provider objects that do not affect launched machines. (`az` stands for several
+/// zones of a label; those of a section or provider are supported.)
 const OF_NODES: [&str; 37] = [
     "aliases",
     "az",
@@ -100,8 +98,8 @@ const OF_NODES: [&str; 37] = [
     "snapshot-expiration",
 ];
 
-/// Returns the attributes of an image, flavor, label, section or provider (`kind`) that nobody acts
-/// on, wherever in it they stand.
+/// Returns the unsupported attributes of an image, flavor, label, section or provider (`kind`),
+/// wherever they are set in it.
 pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'static str> {
     let members = ["images", "flavors", "labels", "nodes"]
         .into_iter()
@@ -111,11 +109,11 @@ pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'stati
     let parts =
         members.flatten().filter_map(Json::as_object).chain(defaults).map(|part| (part, true));
     let parts = parts.chain([(&object.attributes, !matches!(kind, "section" | "provider"))]);
-    // What says no more than is so anyway asks for nothing.
+    // A value equal to the default requests nothing.
     let asks = |name: &str, value: &Json| match (name, value) {
-        // Keys are gathered and checked unless somebody says no.
+        // Host keys are checked by default.
         ("host-key-checking", value) => *value == Json::Bool(false),
-        // One zone is what a label is bound to.
+        // A single zone binds the label to it.
         ("az", value) => value.as_array().is_some_and(|zones| zones.len() > 1),
         (_, Json::Null | Json::Bool(false)) => false,
         (_, Json::Array(list)) if list.is_empty() => false,
@@ -132,8 +130,8 @@ pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'stati
     said.collect()
 }
 
-/// Returns the limits of a section or provider that nothing is counted against: how much a machine
-/// has of them, nobody knows.
+/// Returns the limits of a section or provider that are not enforced, because the machines' usage
+/// of these resources is unknown.
 pub(super) fn uncounted(object: &ProviderObject) -> Vec<&str> {
     let limits = object.attributes.get("resource-limits").and_then(Json::as_object);
     let names = limits.into_iter().flat_map(|limits| limits.keys().map(String::as_str));

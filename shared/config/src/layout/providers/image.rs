@@ -1,4 +1,4 @@
-//! An image as one provider needs it, every attribute in its field.
+//! An image as a provider needs it, with a field for every attribute.
 
 use super::label::{ImageFilter, image_filters};
 use super::values::{count, texts};
@@ -6,44 +6,43 @@ use crate::objects::ProviderObject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// The format of images of which nobody says one.
+/// The default format of images.
 pub const FORMAT: &str = "raw";
 
-/// An image as one provider needs it.
+/// An image as a provider needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageConfig {
     /// Its short name.
     pub name: String,
     /// Its name across tenants.
     pub canonical_name: String,
-    /// Whether it is built here (`zuul`), not the cloud's own.
+    /// Whether Sluice builds it (`zuul`); otherwise the cloud provides it.
     pub is_built: bool,
-    /// The format that it is wanted in.
+    /// The required format.
     pub format: String,
-    /// How the cloud takes it in: `snapshot`, `image` or `ebs-direct`; `None` leaves it to the
-    /// driver.
+    /// How the cloud imports it: `snapshot`, `image` or `ebs-direct`; `None` for the driver's
+    /// default.
     pub import_method: Option<String>,
-    /// Seconds that taking it in may last; `None` leaves it to the driver.
+    /// Timeout of the import in seconds; `None` for the driver's default.
     pub import_timeout_seconds: Option<u64>,
-    /// How it may get there, in order of preference; empty leaves it to the driver.
+    /// How it may be uploaded, in order of preference; empty for the driver's default.
     pub upload_methods: Vec<String>,
-    /// Uploads that are kept besides the newest.
+    /// The number of uploads kept besides the newest.
     pub retain_count: Option<u32>,
-    /// Uploads that are kept at most.
+    /// Maximum number of uploads kept.
     pub max_retain_count: Option<u32>,
-    /// What there is to know of a node that runs it, whichever label it is made for.
+    /// Settings of nodes that run it, whatever their label.
     #[serde(default)]
     pub node: ImageNode,
 }
 
-/// What an image says of the nodes that run it; what it does not say is left to labels and their
-/// defaults.
+/// The node settings of an image. Labels and their defaults apply where it sets none.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageNode {
     /// The user to log in as.
     pub username: Option<String>,
-    /// Python's path; `auto` lets Ansible look.
+    /// Python's path; `auto` lets Ansible find it.
     pub python_path: Option<String>,
     /// The shell's type, for Ansible.
     pub shell_type: Option<String>,
@@ -51,13 +50,13 @@ pub struct ImageNode {
     pub connection_type: Option<String>,
     /// The port to log in at.
     pub connection_port: Option<u16>,
-    /// Whether its settings are on a drive.
+    /// Whether its settings are on a config drive.
     pub config_drive: Option<bool>,
     /// The cloud's id of the image.
     pub image_id: Option<String>,
     /// The cloud's name of the image.
     pub image_name: Option<String>,
-    /// What the cloud's image is found by; the newest that fits all is taken.
+    /// The filters that find the cloud's image; the newest match is used.
     pub image_filters: Vec<ImageFilter>,
     /// The image's architecture.
     pub architecture: Option<String>,
@@ -65,17 +64,17 @@ pub struct ImageNode {
     pub ena_support: Option<bool>,
     /// The version of the metadata service that it supports.
     pub imds_support: Option<String>,
-    /// Whether the metadata service wants tokens: `optional` or `required`.
+    /// Whether the metadata service requires tokens: `optional` or `required`.
     pub imds_http_tokens: Option<String>,
 }
 
-/// Returns whether an image is built here. That is for the `image` to say and for nobody below it:
-/// it is one image of a tenant, which all of its providers run (L3.4, L3.7).
+/// Returns whether Sluice builds an image. Only its definition decides this: it is one image of a
+/// tenant for all its providers (L3.4, L3.7).
 pub(in crate::layout) fn is_built(image: &ProviderObject) -> bool {
     image.attributes.get("type").and_then(Json::as_str) == Some("zuul")
 }
 
-/// Puts the merged attributes of an image into their fields.
+/// Converts the merged attributes of an image.
 pub(super) fn typed(
     image: &ProviderObject,
     canonical_name: String,

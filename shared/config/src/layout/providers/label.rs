@@ -1,4 +1,4 @@
-//! A label as one provider makes it, every attribute in its field.
+//! A label as a provider offers it, with a field for every attribute.
 
 use super::values::{count, texts};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 use sluice_model::LabelName;
 use std::collections::BTreeMap;
 
-/// A label as one provider makes it.
+/// A label as a provider offers it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabelConfig {
     /// Its short name.
@@ -15,7 +15,7 @@ pub struct LabelConfig {
     pub canonical_name: String,
     /// The image's name across tenants; `None` for static nodes.
     pub image: Option<String>,
-    /// Whether the image is built here (`zuul`), not the cloud's own.
+    /// Whether Sluice builds the image (`zuul`); otherwise the cloud provides it.
     pub image_is_built: bool,
     /// The cloud's id of the image.
     pub image_id: Option<String>,
@@ -23,11 +23,11 @@ pub struct LabelConfig {
     pub image_name: Option<String>,
     /// The flavor's short name.
     pub flavor: Option<String>,
-    /// The cloud's name of the machine's size.
+    /// The cloud's name of the machine type.
     pub instance_type: Option<String>,
     /// The user to log in as.
     pub username: String,
-    /// Python's path on the node; `auto` lets Ansible look.
+    /// Python's path on the node; `auto` lets Ansible find it.
     pub python_path: String,
     /// `ssh`, `winrm` …
     pub connection_type: String,
@@ -35,17 +35,17 @@ pub struct LabelConfig {
     pub connection_port: u16,
     /// The shell's type, for Ansible.
     pub shell_type: Option<String>,
-    /// Nodes to keep ready.
+    /// The number of nodes to keep ready.
     pub min_ready: u32,
-    /// Greatest number in the tenant.
+    /// Maximum number of nodes in the tenant.
     pub max_nodes: Option<u32>,
     /// Seconds after which an unused ready node is replaced; 0 for never.
     pub max_ready_age_seconds: u64,
-    /// Seconds after which a node that can be used again is deleted; 0 for never.
+    /// Seconds after which a reusable node is deleted; 0 for never.
     pub max_age_seconds: u64,
-    /// Seconds from the launch until the node answers.
+    /// Timeout in seconds from launch until the node responds.
     pub boot_timeout_seconds: u64,
-    /// The cloud's name of the key put on the node.
+    /// The cloud's name of the node's key pair.
     pub key_name: Option<String>,
     /// Whether host keys are gathered and checked.
     pub host_key_checking: bool,
@@ -59,94 +59,93 @@ pub struct LabelConfig {
     pub userdata: Option<String>,
     /// The disk's size in GiB.
     pub volume_size_gib: Option<u32>,
-    /// Builds that may share one node.
+    /// The number of builds that may share a node.
     pub slots: u32,
     /// Whether a used node becomes ready again.
     pub reuse: bool,
-    /// Other names that it answers to.
+    /// Aliases of the label.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// The zone, where the label binds itself to one: what is said of the label alone, and the
-    /// innermost of that (L3.2). The zones of a section are its provider's, whichever a label
-    /// names.
+    /// The zone, if the label binds itself to one by the label's own attributes, the innermost last
+    /// (L3.2). The zones of a section belong to its provider, whatever its labels are.
     #[serde(default)]
     pub zone: Option<String>,
     /// The zone of executors that reach its nodes.
     #[serde(default)]
     pub executor_zone: Option<String>,
-    /// Seconds for which a used node that can be used again is kept at least.
+    /// Minimum seconds for which a reusable node is kept.
     #[serde(default)]
     pub min_retention_seconds: u64,
-    /// Seconds that taking a snapshot may last.
+    /// Timeout of a snapshot in seconds.
     #[serde(default)]
     pub snapshot_timeout_seconds: u64,
     /// Seconds for which a snapshot is kept.
     #[serde(default)]
     pub snapshot_expiration_seconds: u64,
-    /// What only a cloud's machines have.
+    /// Attributes of cloud machines only.
     #[serde(default)]
     pub cloud: CloudSettings,
-    /// Everything that applies to it, merged, as configured.
+    /// All merged attributes, as configured.
     pub attributes: Map<String, Json>,
 }
 
-/// What only a cloud's machines have.
+/// Attributes of cloud machines only.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CloudSettings {
     /// The disk's type.
     pub volume_type: Option<String>,
-    /// The disk's operations per second.
+    /// The disk's I/O operations per second.
     pub iops: Option<u32>,
     /// The disk's throughput in MiB per second.
     pub throughput: Option<u32>,
-    /// Whether the metadata service wants tokens: `optional` or `required`.
+    /// Whether the metadata service requires tokens: `optional` or `required`.
     pub imds_http_tokens: Option<String>,
     /// The version of the metadata service that the image supports.
     pub imds_support: Option<String>,
-    /// The instance profile, by name or (`arn:…`) by its number.
+    /// The instance profile, by name or ARN (`arn:…`).
     pub iam_instance_profile: Option<String>,
     /// The key that disks are encrypted with.
     pub kms_key_id: Option<String>,
     /// `on-demand` or `spot`.
     pub market_type: Option<String>,
-    /// Whether it has a host for itself.
+    /// Whether it runs on a dedicated host.
     pub dedicated_host: bool,
-    /// Whether its way to disks is its own.
+    /// Whether it has dedicated bandwidth to its disks.
     pub ebs_optimized: bool,
-    /// Whether machines can run within it.
+    /// Whether it supports nested virtualization.
     pub nested_virtualization: bool,
-    /// Whether it has a public address; `None` leaves it to the subnet.
+    /// Whether it has a public IPv4 address; `None` for the subnet's default.
     pub public_ipv4: Option<bool>,
-    /// Whether it has an address of the newer kind.
+    /// Whether it has a public IPv6 address.
     pub public_ipv6: Option<bool>,
-    /// Sizes to choose from, in the place of one.
+    /// Machine types to choose from, instead of a single one.
     pub fleet: Option<Fleet>,
-    /// What the cloud's image is found by; the newest that fits all is taken.
+    /// The filters that find the cloud's image; the newest match is used.
     pub image_filters: Vec<ImageFilter>,
     /// The image's architecture.
     pub architecture: Option<String>,
     /// Whether the image has the cloud's network driver.
     pub ena_support: Option<bool>,
-    /// Whether its settings are on a drive.
+    /// Whether its settings are on a config drive.
     pub config_drive: Option<bool>,
 }
 
-/// Sizes of machines to choose from.
+/// Machine types to choose from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fleet {
-    /// The cloud's names of the sizes.
+    /// The cloud's names of the machine types.
     pub instance_types: Vec<String>,
-    /// How one of them is chosen.
+    /// The strategy for choosing one.
     pub allocation_strategy: String,
 }
 
-/// A condition on the cloud's images.
+/// A filter for the cloud's images.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageFilter {
-    /// What is looked at.
+    /// The attribute.
     pub name: String,
-    /// What it may be.
+    /// The allowed values.
     pub values: Vec<String>,
 }
 
@@ -160,7 +159,7 @@ pub(super) struct LabelIdentity {
     pub(super) zone: Option<String>,
 }
 
-/// Puts the merged attributes of a label into their fields.
+/// Converts the merged attributes of a label.
 pub(super) fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> LabelConfig {
     let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
     let seconds = |name: &str| merged.get(name).and_then(Json::as_u64);
@@ -246,7 +245,7 @@ fn cloud(merged: &Map<String, Json>) -> CloudSettings {
     }
 }
 
-/// Returns what the cloud's image of merged attributes is found by.
+/// Returns the image filters in merged attributes.
 pub(super) fn image_filters(merged: &Map<String, Json>) -> Vec<ImageFilter> {
     let filters = merged
         .get("image-filters")

@@ -1,4 +1,4 @@
-//! Providers of nodes with image, flavor, label and section applied in order (L3.2).
+//! Providers with their images, flavors, labels and sections applied in order (L3.2).
 
 mod image;
 mod label;
@@ -15,57 +15,56 @@ use serde_json::{Map, Value as Json};
 use sluice_model::{ConnectionName, ProviderName, TenantName};
 use std::collections::BTreeMap;
 
-/// A provider with everything resolved. Providers stand in the order of the tenant's configuration,
-/// which is their preference.
+/// A provider with all references resolved. Providers are in configuration order, which is their
+/// order of preference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProviderConfig {
     /// Its short name.
     pub name: ProviderName,
-    /// Its name across tenants: the canonical name of its project, a slash and the short name
-    /// (L3.4).
+    /// Its name across tenants: the canonical project name, a slash and the short name (L3.4).
     pub canonical_name: String,
     /// Its tenant.
     pub tenant: TenantName,
-    /// The connection to its cloud; `None` for nodes that always exist.
+    /// The connection to its cloud; `None` for static nodes.
     pub connection: Option<ConnectionName>,
     /// The name of its section across tenants.
     pub section: String,
     /// The cloud's region.
     pub region: Option<String>,
-    /// Zones it may use; empty leaves it to the cloud.
+    /// The zones it may use; if empty, the cloud chooses.
     pub zones: Vec<String>,
-    /// Limits of its own (`instances`, `cores`, `ram` …).
+    /// Its own limits (`instances`, `cores`, `ram` …).
     pub quota: BTreeMap<String, u64>,
-    /// Limits it shares with all providers of its section (L3.11).
+    /// Limits that all providers of its section share (L3.11).
     pub section_quota: Option<SectionQuota>,
-    /// Seconds a node may take from the launch to being usable; `None` for no limit.
+    /// The time from launch until a node is usable, in seconds; `None` for no limit.
     pub launch_timeout_seconds: Option<u64>,
-    /// Launches of one node before its request is declined.
+    /// Maximum number of launches of a node before its request is declined.
     pub launch_attempts: u32,
-    /// What it offers, in order.
+    /// Its labels in order.
     pub labels: Vec<LabelConfig>,
-    /// The images that it needs, for its labels or because it or its section lists them, by name.
+    /// The images it needs, for its labels or because it or its section lists them, by name.
     #[serde(default)]
     pub images: Vec<ImageConfig>,
-    /// The bucket that images go through on their way to the cloud.
+    /// The bucket through which images are imported into the cloud.
     #[serde(default)]
     pub bucket: Option<String>,
-    /// Nodes that always exist.
+    /// Its static nodes.
     pub nodes: Vec<StaticNode>,
-    /// Attributes without a field of their own, as configured.
+    /// Attributes without a field, as configured.
     pub attributes: Map<String, Json>,
 }
 
 /// Limits shared by all providers of a section.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SectionQuota {
-    /// The section's name across tenants: who counts together.
+    /// The section's name across tenants, which identifies the shared limits.
     pub section: String,
     /// The limits.
     pub limits: BTreeMap<String, u64>,
 }
 
-/// A node that always exists (Z1.10).
+/// A static node (Z1.10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaticNode {
     /// Its host name.
@@ -78,7 +77,7 @@ pub struct StaticNode {
     pub username: String,
     /// The port to log in at.
     pub connection_port: u16,
-    /// Other names that it answers to.
+    /// Its aliases.
     #[serde(default)]
     pub aliases: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! From the five objects to providers: inheritance of sections, the layers of each label, and what
-//! is wrong with them. What they name is followed in `follow`.
+//! Resolves providers: inheritance of sections, the layers of each label, and their diagnostics.
+//! `follow` checks the names that they use.
 
 mod follow;
 
@@ -19,16 +19,16 @@ use serde_json::{Map, Value as Json};
 use sluice_model::{ConnectionName, TenantName};
 use std::collections::BTreeSet;
 
-/// Depth of sections that inherit from sections.
+/// Maximum depth of inheritance between sections.
 const SECTIONS_MAX: usize = 20;
-/// Greatest number of labels of one provider.
+/// Maximum number of labels of a provider.
 const LABELS_MAX: usize = 1_000;
-/// What a label weighs that says nothing.
+/// The weight of an empty label.
 const LABEL_WEIGHT: usize = 1_024;
-/// What the labels of all providers may weigh together, in about bytes: each has all of its
-/// section's attributes.
+/// Maximum weight of the labels of all providers, in approximate bytes. Each label has all
+/// attributes of its section.
 const WEIGHT_MAX: usize = 64 << 20;
-/// Attributes that only nodes of a cloud have.
+/// Attributes of cloud nodes only.
 const OF_CLOUDS_ONLY: [&str; 31] = [
     "region",
     "object-storage",
@@ -63,8 +63,8 @@ const OF_CLOUDS_ONLY: [&str; 31] = [
     "config-drive",
 ];
 
-/// Returns every provider resolved, and what is wrong. What could be read of objects with mistakes
-/// of shape is followed as well.
+/// Resolves every provider. Returns the diagnostics as well. Objects with structural errors are
+/// checked as far as they could be parsed.
 pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
     let faulty_images = layout.faulty::<ProviderObject>(ObjectKind::Image);
     let mut resolver = Resolver {
@@ -77,7 +77,7 @@ pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<C
     };
     for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
         let faulty = layout.faulty::<ProviderObject>(kind);
-        // Of one that stands it is told where its sections are put together.
+        // For an accepted provider this is reported where its sections are merged.
         if kind == ObjectKind::Provider {
             faulty.iter().for_each(|defined| resolver.section((*defined, defined.object)));
         }
@@ -103,10 +103,10 @@ struct Resolver<'o> {
     layout: &'o Layout,
     tenant: &'o TenantName,
     errors: Vec<ConfigError>,
-    /// What labels may still weigh.
+    /// The weight that labels may still use.
     left: usize,
     hints: SuggestionBudget,
-    /// The names of images with mistakes.
+    /// The names of images with errors.
     faulty_images: BTreeSet<&'o str>,
 }
 
@@ -134,8 +134,7 @@ impl<'o> Resolver<'o> {
         );
     }
 
-    /// Tells of a name that nothing bears: at the list's member where it is one, with the nearest
-    /// name.
+    /// Reports an undefined name, at the list member if it is one, with a suggestion.
     fn unknown<'n>(
         &mut self,
         at: Found<'_>,
@@ -170,13 +169,12 @@ impl<'o> Resolver<'o> {
         self.errors.push(defined.source().error(diagnostic));
     }
 
-    /// Returns whether a provider and its sections say one connection, and tells of a provider that
-    /// says another one: with it whoever may write a provider could reach any connection of the
-    /// system.
+    /// Checks that a provider and its sections have the same connection. Otherwise the author of a
+    /// provider could use any connection of the system.
     fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
         let mut said = chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
         let of_section = said.next();
-        // Told at the section that says it.
+        // Reported at the section with the other connection.
         if said.any(|other| Some(other) != of_section) {
             return false;
         }
@@ -187,22 +185,22 @@ impl<'o> Resolver<'o> {
         }
         let section = chain.first().map_or("", |(_, section)| section.name.as_str());
         let message = format!(
-            "The connection of the section \"{section}\", {}, may not be overridden: remove \"connection\" from the provider, or name a section with the one you want",
+            "The connection of the section \"{section}\", {}, can not be overridden: remove \"connection\" from the provider, or use a section with this connection",
             named(of_section)
         );
         self.error(at, "provider", "connection", DiagnosticKind::NotPermitted, message);
         false
     }
 
-    /// Tells of what nodes of this kind cannot have: static ones nothing of a cloud, a cloud's no
-    /// list of nodes (L3.10).
+    /// Reports attributes that do not apply: cloud attributes of static nodes, and `nodes` of a
+    /// cloud provider (L3.10).
     fn kind_of_nodes(&mut self, at: Found<'o>, whole: &Map<String, Json>) {
         let connection = whole.get("connection").and_then(Json::as_str);
         let is_static = connection
             .is_none_or(|name| self.layout.connections().driver(name) == Some(Driver::Static));
         if !is_static {
             if whole.contains_key("nodes") {
-                let message = "\"nodes\" may be given only where \"connection\" is null";
+                let message = "\"nodes\" is only allowed if \"connection\" is null";
                 self.error(
                     at,
                     "provider",
@@ -227,7 +225,7 @@ impl<'o> Resolver<'o> {
             .filter(|name| layers.iter().any(|layer| layer.contains_key(*name)))
         {
             let message =
-                format!("\"{name}\" is not for static nodes, and \"connection\" is null here");
+                format!("\"{name}\" is not allowed for static nodes (\"connection\" is null)");
             self.error(at, "provider", name, DiagnosticKind::NotPermitted, message);
         }
     }
@@ -249,7 +247,7 @@ impl<'o> Resolver<'o> {
         let mut limits = Map::new();
         for (_, object) in chain.iter().rev() {
             let mut attributes = object.attributes.clone();
-            // Whether a section is abstract is its own affair.
+            // Whether a section is abstract is not inherited.
             attributes.remove("abstract");
             if let Some(Json::Object(own)) = attributes.remove("resource-limits") {
                 limits.extend(own);
@@ -292,13 +290,13 @@ impl<'o> Resolver<'o> {
         })
     }
 
-    /// Returns the section of a provider and those it inherits from, the nearest first.
+    /// Returns the section of a provider and its ancestors, the nearest first.
     fn sections(&mut self, at: Found<'o>) -> Option<Vec<Found<'o>>> {
         let mut chain: Vec<Found<'o>> = Vec::new();
         let mut wanted = at.1.attributes.get("section")?.as_str()?.to_owned();
         loop {
             let Some(found) = self.find(ObjectKind::Section, &wanted) else {
-                // What a section inherits from is told there, whoever uses it.
+                // Errors in the ancestors are reported there, regardless of providers.
                 if chain.is_empty() {
                     self.section(at);
                 }
@@ -308,9 +306,7 @@ impl<'o> Resolver<'o> {
                 return None;
             }
             if chain.len() >= SECTIONS_MAX {
-                let message = format!(
-                    "The section inherits from more than {SECTIONS_MAX} others, one from the next"
-                );
+                let message = format!("The section has more than {SECTIONS_MAX} ancestors");
                 self.error(at, "provider", "section", DiagnosticKind::Conflict, message);
                 return None;
             }
@@ -324,7 +320,7 @@ impl<'o> Resolver<'o> {
 
     fn labels(&mut self, at: Found<'o>, of_section: &Map<String, Json>) -> Vec<LabelConfig> {
         let provider = &at.1.attributes;
-        // Lists concatenate (L3.2): what a section offers, all of its providers do.
+        // Lists are concatenated (L3.2): providers have all entries of their section.
         let mut names = names_in(of_section, "labels");
         names.extend(names_in(provider, "labels"));
         let listed: BTreeSet<String> = names.iter().cloned().collect();
@@ -340,14 +336,16 @@ impl<'o> Resolver<'o> {
         let mut known: BTreeSet<String> = BTreeSet::new();
         names.retain(|name| known.insert(name.clone()));
         if names.len() > LABELS_MAX {
-            let message =
-                format!("A provider has at most {LABELS_MAX} labels, and this one {}", names.len());
+            let message = format!(
+                "A provider can have at most {LABELS_MAX} labels, but this one has {}",
+                names.len()
+            );
             self.error(at, "provider", "labels", DiagnosticKind::Conflict, message);
             names.truncate(LABELS_MAX);
         }
         for name in names {
             match self.find(ObjectKind::Label, &name) {
-                // Told when it came to that.
+                // Reported when the budget ran out.
                 Some(_) if self.left == 0 => break,
                 Some(label) => {
                     let label = self.label(at, of_section, label);
@@ -355,13 +353,13 @@ impl<'o> Resolver<'o> {
                     labels.push(label);
                     if self.left == 0 {
                         let message = format!(
-                            "The labels of the tenant's providers come to more than {} MiB; say less in sections that many labels share",
+                            "The labels of the tenant's providers exceed {} MiB; reduce the attributes of sections with many labels",
                             WEIGHT_MAX >> 20
                         );
                         self.error(at, "provider", "labels", DiagnosticKind::Conflict, message);
                     }
                 }
-                // Told where it is listed.
+                // Reported where it is listed.
                 None if listed.contains(&name) => {}
                 None => {
                     let message = format!("The label \"{name}\" was not found.");
@@ -424,8 +422,8 @@ impl<'o> Resolver<'o> {
                 .filter_map(|entry| entry.get(what))
                 .chain(label.attributes.get(what))
                 .filter_map(Json::as_str);
-            // Entries come from the outermost to the innermost, the label itself is outermost of
-            // all.
+            // Entries are ordered from the outermost to the innermost; the label itself is
+            // outermost.
             let mut all: Vec<&str> = chosen.collect();
             all.rotate_right(usize::from(label.attributes.contains_key(what)));
             all.last().map(|text| (*text).to_owned())
@@ -445,8 +443,8 @@ impl<'o> Resolver<'o> {
             PartOfLabel::new("flavor", flavor_name.as_deref(), flavor.map(|(_, flavor)| flavor)),
             PartOfLabel::new("label", Some(&label.name), Some(label)),
         ];
-        // A label binds itself to a zone by what is said of it alone, and of labels; the zones of
-        // all nodes are the provider's affair. Several zones bind to none of them.
+        // A label's own attributes and those of labels may bind it to a zone. Other zones belong to
+        // the provider, and several zones bind it to none.
         let zone_in = |attributes: &Map<String, Json>| {
             Some(texts(attributes, "az")).filter(|all| all.len() == 1)?.pop()
         };
@@ -465,7 +463,7 @@ impl<'o> Resolver<'o> {
                     if part.is_final == Final::Yes && entry.len() > 1 {
                         let name = part.name.unwrap_or_default();
                         let message = format!(
-                            "The {} \"{name}\" is final and may not be given again here",
+                            "The {} \"{name}\" is final and can not be changed here",
                             part.word
                         );
                         self.error(
@@ -486,8 +484,7 @@ impl<'o> Resolver<'o> {
         }
         let cloud = of_section.get("connection").is_some_and(Json::is_string)
             || provider.get("connection").is_some_and(Json::is_string);
-        // What is named and nothing bears is told where it is named, and what is wrong with the
-        // image of a label's own name at that.
+        // An undefined name is reported where it is used, and an error in an image at the image.
         let lacks_image = image_name.is_none() && !self.faulty_images.contains(label.name.as_str());
         if cloud && (lacks_image || flavor_name.is_none()) {
             let missing = if lacks_image { "image" } else { "flavor" };
@@ -504,7 +501,7 @@ impl<'o> Resolver<'o> {
             );
             self.put(at, "provider", span, diagnostic.about("labels").as_warning());
         }
-        // What a section or provider says of this label comes after what the label says; the
+        // The attributes of sections and providers for this label follow those of the label, the
         // innermost last.
         let listed = layers.iter().flat_map(|layer| entries(layer, "labels", &label.name));
         let of_label_alone = std::iter::once(&label.attributes).chain(listed);
@@ -525,20 +522,20 @@ impl<'o> Resolver<'o> {
     }
 }
 
-/// Returns a connection as a mistake names it.
+/// Returns the text for a connection in a diagnostic.
 fn named(connection: Option<&str>) -> String {
     connection.map_or_else(|| "which is null".to_owned(), |name| format!("which is \"{name}\""))
 }
 
-/// Whether what a section or provider says may change an image, flavor or label that was given
-/// before.
+/// Whether a section or provider may change an attribute of an image, flavor or label that is set
+/// already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Final {
-    /// Defaults and further entries do.
+    /// Defaults and further entries may.
     No,
-    /// Further entries do, defaults do not.
+    /// Further entries may, defaults may not.
     AllowOverride,
-    /// Nothing does.
+    /// Nothing may.
     Yes,
 }
 
@@ -552,14 +549,14 @@ impl Final {
     }
 }
 
-/// One of the three things that a label is made of.
+/// An image, flavor or label, as part of a label.
 struct PartOfLabel<'a> {
     word: &'static str,
     list: &'static str,
     defaults: &'static str,
     name: Option<&'a str>,
     is_final: Final,
-    /// Whether somebody said so of it alone.
+    /// Whether `final` was set for this object itself.
     is_said: bool,
 }
 
@@ -581,21 +578,21 @@ impl<'a> PartOfLabel<'a> {
         }
     }
 
-    /// Returns the defaults that a section or provider has for it: what is final is not what they
-    /// are for.
+    /// Returns the defaults of a section or provider for it. Defaults do not apply to final
+    /// objects.
     fn defaults_in<'j>(&self, layer: &'j Map<String, Json>) -> Option<&'j Map<String, Json>> {
         layer.get(self.defaults).and_then(Json::as_object).filter(|_| self.is_final == Final::No)
     }
 
-    /// Takes in what an entry says of who may say more.
+    /// Applies the `final` attribute of an entry.
     fn hear(&mut self, entry: &Map<String, Json>) {
         if let Some(said) = Final::of(entry) {
             (self.is_final, self.is_said) = (said, true);
         }
     }
 
-    /// Takes in what the defaults of a layer say of who may say more, where nobody said it of this
-    /// one: those below may not.
+    /// Applies the `final` attribute of a layer's defaults to the layers below, unless the object
+    /// sets its own.
     fn leave(&mut self, layer: &Map<String, Json>) {
         let by_default = layer.get(self.defaults).and_then(Json::as_object).and_then(Final::of);
         if let Some(by_default) = by_default.filter(|_| !self.is_said) {

@@ -1,4 +1,4 @@
-//! Reading and merging the attributes of provider objects.
+//! Reads and merges the attributes of provider objects.
 
 use super::StaticNode;
 use crate::layout::Definition;
@@ -6,7 +6,7 @@ use crate::objects::ProviderObject;
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 
-/// What describes a provider or section itself and is no part of a label.
+/// Attributes of a provider or section itself, which labels do not inherit.
 const NOT_OF_LABELS: [&str; 17] = [
     "name",
     "description",
@@ -37,7 +37,7 @@ pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
         match (into.get_mut(&name), value) {
             (Some(Json::Object(old)), Json::Object(new)) => merge(old, new),
             (Some(Json::Array(old)), Json::Array(new)) => {
-                // What is said of one thing a second time is said after what came between.
+                // A repeated entry moves behind the others.
                 let is_in_order = matches!(name.as_str(), "images" | "flavors" | "labels");
                 for member in new {
                     if is_in_order || !old.contains(&member) {
@@ -65,7 +65,7 @@ pub(super) fn of_label(attributes: &Map<String, Json>) -> Map<String, Json> {
         .collect()
 }
 
-/// Returns the entries of a list that bear a name.
+/// Returns the entries of a list with a name.
 pub(super) fn entries<'j>(
     attributes: &'j Map<String, Json>,
     list: &str,

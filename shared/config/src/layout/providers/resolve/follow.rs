@@ -1,5 +1,5 @@
-//! What sections, providers and labels name, whoever uses them: connections, sections above,
-//! images, flavors and labels.
+//! Checks the names in sections, providers and labels: connections, parents, images, flavors and
+//! labels.
 
 use super::super::image::is_built;
 use super::super::values::names_in;
@@ -10,7 +10,7 @@ use crate::yaml::Mark;
 use serde_json::{Map, Value as Json};
 
 impl<'o> Resolver<'o> {
-    /// Tells of a connection that there is none of.
+    /// Reports an unknown connection.
     pub(super) fn connection(&mut self, at: Found<'o>, word: &str) {
         let Some(name) = at.1.attributes.get("connection").and_then(Json::as_str) else { return };
         let connections = self.layout.connections();
@@ -26,7 +26,7 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Tells of a provider's section that there is none of.
+    /// Reports an undefined section of a provider.
     pub(super) fn section(&mut self, at: Found<'o>) {
         let Some(wanted) = at.1.attributes.get("section").and_then(Json::as_str) else { return };
         if self.find(ObjectKind::Section, wanted).is_none() {
@@ -41,7 +41,7 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Tells of a section that inherits from one that there is none of, or from itself.
+    /// Reports a section whose parent is undefined, or that inherits from itself.
     pub(super) fn parent(&mut self, at: Found<'o>) {
         let Some(mut wanted) = at.1.attributes.get("parent").and_then(Json::as_str) else { return };
         if self.find(ObjectKind::Section, wanted).is_none() {
@@ -62,7 +62,7 @@ impl<'o> Resolver<'o> {
                     format!("The section \"{wanted}\" inherits from itself: {}", way.join(" → "));
                 return self.error(at, "section", "parent", DiagnosticKind::Conflict, message);
             }
-            // Others that come back to themselves, or to nothing, are told of that.
+            // Cycles and undefined names among the ancestors are reported there.
             let above = self.find(ObjectKind::Section, wanted).map(|(_, above)| above);
             let Some(next) = above.and_then(|above| above.attributes.get("parent")?.as_str())
             else {
@@ -72,14 +72,14 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Tells of a section that says another connection than the nearest above it that says any:
-    /// whoever may write a section could otherwise take its parent's images and quota to any
+    /// Reports a section whose connection differs from the nearest ancestor's that has one.
+    /// Otherwise the author of a section could use its parent's images and quota with any
     /// connection of the system.
     pub(super) fn overridden(&mut self, at: Found<'o>) {
         let Some(own) = at.1.attributes.get("connection") else { return };
         let mut parent = at.1.attributes.get("parent").and_then(Json::as_str);
         for _ in 0..SECTIONS_MAX {
-            // One that there is none of is told by its name.
+            // An undefined one is reported by its name.
             let Some((_, above)) = parent.and_then(|name| self.find(ObjectKind::Section, name))
             else {
                 return;
@@ -87,7 +87,7 @@ impl<'o> Resolver<'o> {
             if let Some(said) = above.attributes.get("connection") {
                 if said != own {
                     let message = format!(
-                        "The connection of the section \"{}\", {}, may not be overridden: remove \"connection\" here, or inherit from another section",
+                        "The connection of the section \"{}\", {}, can not be overridden: remove \"connection\" here, or inherit from another section",
                         above.name,
                         named(said.as_str())
                     );
@@ -99,8 +99,7 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Tells of images, flavors and labels that a section or provider lists and that there are none
-    /// of.
+    /// Reports undefined images, flavors and labels that a section or provider lists.
     pub(super) fn lists(&mut self, at: Found<'o>, word: &str) {
         for (kind, list, one) in [
             (ObjectKind::Image, "images", "image"),
@@ -116,9 +115,8 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Tells what is wrong with what a section or provider says of single labels and images: a
-    /// label made of an image or flavor that there is none of, and an image said to be of another
-    /// type than it is.
+    /// Reports errors in the entries of labels and images: a label with an undefined image or
+    /// flavor, and an image with another type than its definition.
     pub(super) fn members(&mut self, at: Found<'o>, word: &str) {
         for (name, label) in listed(&at.1.attributes, "labels") {
             for (kind, part) in PARTS {
@@ -145,7 +143,7 @@ impl<'o> Resolver<'o> {
             let own = if is_built(image) { "zuul" } else { "cloud" };
             if said != own {
                 let message = format!(
-                    "The image \"{name}\" is of type {own}, which its definition alone says: remove \"type\" here, or define an image of type {said}"
+                    "The image \"{name}\" is defined with type {own}, which can not be changed here: remove \"type\", or define an image of type {said}"
                 );
                 let span = at.1.spans.of_member(&format!("images.{name}"), "type");
                 let diagnostic = Diagnostic::new(
@@ -164,7 +162,7 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Tells of an image or flavor that a label names and that there is none of.
+    /// Reports an undefined image or flavor of a label.
     pub(super) fn parts(&mut self, at: Found<'o>) {
         for (kind, word) in PARTS {
             let Some(name) = at.1.attributes.get(word).and_then(Json::as_str) else { continue };
@@ -176,11 +174,11 @@ impl<'o> Resolver<'o> {
     }
 }
 
-/// What a label is made of, by the attribute that names it.
+/// The parts of a label, by the attribute that names them.
 const PARTS: [(ObjectKind, &str); 2] =
     [(ObjectKind::Image, "image"), (ObjectKind::Flavor, "flavor")];
 
-/// Returns the members of a list of a section or provider, by name.
+/// Returns the members of a list of a section or provider by name.
 fn listed<'j>(
     attributes: &'j Map<String, Json>,
     list: &str,
