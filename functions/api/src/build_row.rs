@@ -60,7 +60,7 @@ impl BuildRow {
     /// Returns how the build ended: as in the run, else as in the item, else as stopped before any
     /// executor ran it. `None` if it has not ended.
     pub(crate) fn end(&self) -> Option<End> {
-        if let Some(Run { phase: Phase::RunEnd(ended), .. }) = &self.run {
+        if let Some(Run { phase: Phase::Ended(ended), .. }) = &self.run {
             return Some(End {
                 result: ended.result,
                 detail: ended.detail.clone(),
@@ -145,7 +145,7 @@ impl BuildRow {
     /// Returns the artifacts that the job returned, if they have a name and an address.
     fn artifacts(&self) -> Vec<Value> {
         let data = match &self.run {
-            Some(Run { phase: Phase::RunEnd(ended), .. }) => &ended.data,
+            Some(Run { phase: Phase::Ended(ended), .. }) => &ended.data,
             Some(Run { phase: Phase::Paused(pause), .. }) => &pause.data,
             _ => return Vec::new(),
         };
@@ -159,7 +159,7 @@ impl BuildRow {
 
 /// Returns a change in the shape of `ref`.
 pub(crate) fn change_json(change: &ChangeRef, url: Option<&str>) -> Value {
-    let moved = change.key.moved();
+    let moved = change.key.ref_move();
     json!({
         "project": change.key.project.name(),
         "branch": change.on_branch(),

@@ -12,7 +12,7 @@ use crate::unbuilt;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
-use sluice_model::build::{Ended, Order, Phase, Run};
+use sluice_model::build::{RunEnd, Order, Phase, Run};
 use sluice_model::job::JobGraph;
 use sluice_model::name::escape;
 use sluice_model::{BuildId, TenantName};
@@ -156,7 +156,7 @@ pub(crate) async fn newest_ended(
     ports: &Ports,
     tenant: &TenantName,
     limit: usize,
-) -> Result<Vec<(Order, Ended)>, ErrorResponse> {
+) -> Result<Vec<(Order, RunEnd)>, ErrorResponse> {
     let keys = ports.records.find(&partition(tenant), None, limit).await?;
     let orders = orders(ports, tenant, &keys).await?;
     let runs = load::read_many(
@@ -167,7 +167,7 @@ pub(crate) async fn newest_ended(
     let mut found = Vec::new();
     for (order, run) in orders.into_iter().zip(runs) {
         let run = run.as_ref().and_then(load::readable::<Run>);
-        if let Some(Run { phase: Phase::RunEnd(ended), .. }) = run {
+        if let Some(Run { phase: Phase::Ended(ended), .. }) = run {
             found.push((order, ended));
         }
     }
@@ -279,8 +279,8 @@ async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Er
     let mut rows: Vec<BuildRow> = read.filter_map(|(order, pair)| with_run(order, pair)).collect();
     // A change's address is in its facts, a ref's in its item.
     let needs_item = |row: &&BuildRow| {
-        !matches!(row.run, Some(Run { phase: Phase::RunEnd(_), .. }))
-            || row.order.change.key.moved().is_some()
+        !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. }))
+            || row.order.change.key.ref_move().is_some()
     };
     let wanted: BTreeSet<_> = rows
         .iter()

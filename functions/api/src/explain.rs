@@ -50,7 +50,7 @@ pub(crate) async fn job(
         project: &change.key.project,
         branch: change.on_branch().map(BranchName::as_str),
         containing: frozen.as_ref().and_then(|frozen| frozen.containing.as_deref()),
-        git_ref: change.key.moved().map_or(change.branch.as_str(), |moved| &moved.git_ref),
+        git_ref: change.key.ref_move().map_or(change.branch.as_str(), |moved| &moved.git_ref),
         files,
         before: None,
         image_names: change.key.images().map_or(&[][..], |images| images.names.as_slice()),
@@ -80,7 +80,7 @@ pub(crate) async fn job(
         }
         Some(_) => {}
     }
-    if files.is_none() && change.key.moved().is_none() {
+    if files.is_none() && change.key.ref_move().is_none() {
         notes.push(
             "The files of the change are unknown, so file matchers were not applied.".to_owned(),
         );

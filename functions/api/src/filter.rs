@@ -88,7 +88,7 @@ impl<'a> BuildFilter<'a> {
                 || matches_wildcard(pattern, key.project.as_str())
         };
         let number = key.number().map(|number| number.to_string());
-        let newrev = key.moved().and_then(|moved| moved.newrev.as_ref());
+        let newrev = key.ref_move().and_then(|moved| moved.newrev.as_ref());
         let branch = subject.change.on_branch();
         self.any("project", project)
             && self.any("pipeline", |pattern| matches_wildcard(pattern, subject.pipeline.as_str()))

@@ -6,7 +6,7 @@ use crate::reply::ErrorResponse;
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
 use sluice_gate::{Head, Item, Job, JobStatus};
-use sluice_model::build::{Ended, Phase, Run};
+use sluice_model::build::{RunEnd, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
 use sluice_model::{DeliveryId, ItemId, QueueKey, QueueName, TenantName, Timestamp};
@@ -255,8 +255,8 @@ async fn update_from_runs(
         let Some(run) = record.as_ref().and_then(decode_or_log::<Run>) else { continue };
         let started_at = Some(run.claimed_at);
         job.status = match run.phase {
-            Phase::RunEnd(ended) if ended.result.passed() => {
-                let Ended { result, detail, started_at, ended_at, log_url, .. } = ended;
+            Phase::Ended(ended) if ended.result.passed() => {
+                let RunEnd { result, detail, started_at, ended_at, log_url, .. } = ended;
                 JobStatus::Ended { result, detail, started_at, ended_at, log_url }
             }
             // The queue is notified at once of any other end of a running build.

@@ -57,7 +57,7 @@ async fn running(
     row: &BuildRow,
     offset: u64,
 ) -> Result<Option<LogPiece>, ErrorResponse> {
-    let Some(run) = row.run.as_ref().filter(|run| !matches!(run.phase, Phase::RunEnd(_))) else {
+    let Some(run) = row.run.as_ref().filter(|run| !matches!(run.phase, Phase::Ended(_))) else {
         return Ok(None);
     };
     let Some(address) = address(api, run).await? else {

@@ -333,7 +333,7 @@ fn change(candidate: &Candidate) -> Value {
 }
 
 fn change_key(key: &ChangeKey) -> Value {
-    match key.moved() {
+    match key.ref_move() {
         None => json!({"project": key.project.name(), "number": key.number()}),
         Some(moved) => json!({"project": key.project.name(), "ref": moved.git_ref}),
     }

@@ -75,14 +75,14 @@ async fn a_status_that_would_be_too_large_says_less_of_each_change() {
 
 /// Z6.5, Z9.1: the queue of a hosted change is only shown if it has inbox messages.
 #[tokio::test]
-async fn a_queue_whose_change_stands_in_another_one_is_not_shown() {
+async fn the_queue_of_a_hosted_change_is_not_shown() {
     let story = story().await;
     let pipelines = async |of: &str| {
         json(&story.api, &format!("/api/tenant/acme/{of}")).await["pipelines"].clone()
     };
     let before = (pipelines("board").await, pipelines("status").await);
     let key = queue_key("acme", "check", "github.com/org/lib#11");
-    let stands_in = Some("github.com/org/app#17".into());
+    let hosted_in = Some("github.com/org/app#17".into());
     let head = Head { hosted_in, ..Head::new(key.clone(), Manager::Independent, 0, 3) };
     let record = Record { revision: 1, ..queue::head_record(&head).unwrap() };
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });

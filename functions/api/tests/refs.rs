@@ -7,7 +7,7 @@ use common::{json, story};
 use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{NOW, TENANT, queue_key};
 use sluice_gate::{Candidate, Item, Job, JobStatus, Slot, SlotStatus};
-use sluice_model::build::{BuildResult, Ended, Order, Phase, Run};
+use sluice_model::build::{BuildResult, RunEnd, Order, Phase, Run};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::git::Oid;
 use sluice_model::{BuildId, ItemId, Timestamp};
@@ -38,7 +38,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
     };
     let candidate = Candidate { url: PAGE.into(), ..Candidate::bare(&change) };
     let mut item = Item::admitted(&slot, candidate, event.as_str(), RECEIVED.plus_seconds(1));
-    let ended = Ended {
+    let ended = RunEnd {
         result: BuildResult::Success,
         detail: None,
         started_at: Some(RECEIVED.plus_seconds(3)),
@@ -87,7 +87,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         build: built.clone(),
         session: "session-1".into(),
         fence: 1,
-        phase: Phase::RunEnd(ended),
+        phase: Phase::Ended(ended),
         claimed_at: RECEIVED.plus_seconds(2),
         log: None,
     };

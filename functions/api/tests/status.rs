@@ -8,7 +8,7 @@ use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{A, B, C, D, E, F, G, NOW, build_id, change, item_id};
 use sluice_gate::{Item, JobStatus, WaitsFor};
 use sluice_model::QueueKey;
-use sluice_model::build::{BuildResult, Ended, Phase, Run};
+use sluice_model::build::{BuildResult, RunEnd, Phase, Run};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::{build, queue};
 use sluice_runtime::quarantine::halt_cell;
@@ -387,7 +387,7 @@ async fn a_build_that_passed_is_shown_so_before_its_queue_has_looked() {
     let key = build::run_key(&build_id(&G, "unit", 1));
     let record = story.world.records().into_iter().find(|record| record.key == key).unwrap();
     let run: Run = decode(&record).unwrap();
-    let ended = Ended {
+    let ended = RunEnd {
         result: BuildResult::Success,
         detail: None,
         started_at: Some(run.claimed_at),
@@ -396,7 +396,7 @@ async fn a_build_that_passed_is_shown_so_before_its_queue_has_looked() {
         data_object: None,
         log_url: None,
     };
-    let record = with_body(record, &Run { phase: Phase::RunEnd(ended), ..run }).unwrap();
+    let record = with_body(record, &Run { phase: Phase::Ended(ended), ..run }).unwrap();
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
     let status = json(&story.api, "/api/tenant/acme/status").await;
     let jobs = &status["pipelines"][0]["change_queues"][0]["heads"][0][0]["jobs"];

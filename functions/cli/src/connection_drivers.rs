@@ -105,8 +105,7 @@ pub async fn remotes(
     for (name, connection) in
         with_driver(connections, Driver::GitHub).chain(with_driver(connections, Driver::Git))
     {
-        let credential =
-            decrypted_token(place, name, connection).await?.map(Credential::token);
+        let credential = decrypted_token(place, name, connection).await?.map(Credential::token);
         let (git_url, landing) = (connection.git_url.clone(), connection.landing);
         remotes.insert(name.clone(), Remote { git_url, credential, landing });
     }

@@ -74,7 +74,7 @@ fn a_directory_is_checked_by_itself() {
     assert_eq!(sound.status.code(), Some(0), "{}", output_of(&sound));
     // The pipeline and the job.
     assert!(
-        output_of(&sound).contains("2 name(s) are defined in other repositories"),
+        output_of(&sound).contains("not checked: 2 names that other repositories define"),
         "{}",
         output_of(&sound)
     );
@@ -491,16 +491,16 @@ fn a_main_configuration_is_checked_offline() {
     let checked = sluice(&["check", path]);
     assert_eq!(checked.status.code(), Some(0), "{}", output_of(&checked));
     assert!(
-        output_of(&checked).contains("1 tenant(s), 2 project(s): 0 error(s)"),
+        output_of(&checked).contains("1 tenant, 2 projects: 0 errors"),
         "{}",
         output_of(&checked)
     );
-    assert!(output_of(&checked).contains("the connection(s) hub"), "{}", output_of(&checked));
+    assert!(output_of(&checked).contains("the connections hub"), "{}", output_of(&checked));
     let limited = "    allowed-triggers: [hub, timer]\n    allowed-reporters: mail\n    source:";
     std::fs::write(&main, sound.replace("    source:", limited)).unwrap();
     let checked = sluice(&["check", path]);
     assert!(
-        output_of(&checked).contains("the connection(s) hub, mail exist"),
+        output_of(&checked).contains("the connections hub, mail exist"),
         "{}",
         output_of(&checked)
     );

@@ -147,9 +147,11 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
     assert!(added.status.success(), "{}", err(&added));
     assert!(out(&added).contains("api/connection/hub/payload"));
     let listed = run(data.path(), &["connection", "list"]);
-    assert!(out(&listed).contains(
-        "hub: github at github.com (https://api.github.com), a token, 1 webhook secret(s)"
-    ));
+    assert!(
+        out(&listed).contains(
+            "hub: github at github.com (https://api.github.com), a token, 1 webhook secret"
+        )
+    );
     let rows = json(&run(data.path(), &["connection", "list", "--format", "json"]));
     let hub =
         rows["connections"].as_array().unwrap().iter().find(|row| row["name"] == "hub").unwrap();
@@ -187,7 +189,7 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
     assert!(
         listed.contains("hub: github")
             && listed.contains("ssh-ed25519 ")
-            && listed.contains("2 webhook secret(s)"),
+            && listed.contains("2 webhook secrets"),
         "{listed}"
     );
     let log = std::fs::read_to_string(data.path().join("sluice.log")).unwrap();
@@ -492,7 +494,7 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
         "{output}{}",
         err(&loaded)
     );
-    assert!(output.contains("tenant mine: 4 projects, 1 configuration error(s)"), "{output}");
+    assert!(output.contains("tenant mine: 4 projects, 1 configuration error"), "{output}");
     assert!(output.contains("could not read org/missing"), "{output}");
     let shown = out(&run(data.path(), &["tenant", "show"]));
     assert!(

@@ -31,7 +31,7 @@ const refresh = async () => {
     failures += 1;
     next = Math.min(REFRESH_MS_MAX, REFRESH_MS * 2 ** Math.min(failures, 4));
     if (error instanceof ApiError && !refresh.hasShown) show(el("h1", { "data-key": "title" }, "Not found"), el("p", { class: "notice bad", "data-key": "why" }, error.message));
-    pulse(error instanceof ApiError ? "not found" : "not connected, retrying", "bad");
+    pulse(error.status === 404 ? "not found" : error instanceof ApiError ? "error" : "not connected, retrying", "bad");
   }
   setTimeout(refresh, next);
 };

@@ -3,7 +3,7 @@
 
 use super::enqueue::{find_project, load_live};
 use super::queue::{only_tenant, who};
-use super::{FormatArgument, OutputFormat, operator, print_json};
+use super::{FormatArgument, OutputFormat, counted, operator, print_json};
 use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -138,9 +138,9 @@ pub async fn create(arguments: AutoholdArguments) -> anyhow::Result<()> {
             == TransactionOutcome::Written
         {
             print_line!(
-                "Autohold request {} created: the nodes of the next {} failed build(s) of {} will be held.",
+                "Autohold request {} created: the nodes of the next {} of {} will be held.",
                 request.id,
-                request.max_count,
+                counted(request.max_count, "failed build"),
                 request.job
             );
             return Ok(());
@@ -250,9 +250,9 @@ pub async fn delete(arguments: IdArguments) -> anyhow::Result<()> {
             providers.into_iter().map(|provider| Wakeup::Pool { provider }).collect();
         cell::send(&ports, &wakeups).await?;
         print_line!(
-            "Autohold request {} deleted; released the nodes of {} build(s).",
+            "Autohold request {} deleted; released the nodes of {}.",
             request.id,
-            request.current_count()
+            counted(request.current_count(), "build")
         );
         return Ok(());
     }

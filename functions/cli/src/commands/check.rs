@@ -1,5 +1,6 @@
 //! `sluice check`: checks the configuration of a repository, or the main configuration, offline.
 
+use super::counted;
 use super::local_config::{self, LocalConfig, LocalConfigOptions};
 use super::main_file::MainFile;
 use crate::output::print_line;
@@ -156,21 +157,27 @@ fn text(config: &LocalConfig, checked: &CheckResult) -> String {
     for note in ignored_files(config) {
         let _ = writeln!(text, "note: {}", plain(note));
     }
-    let (files, project, branch) = (config.read.len(), &config.project, &config.branch);
+    let (files, project, branch) =
+        (counted(config.read.len(), "file"), &config.project, &config.branch);
     let whose =
         config.tenant.as_ref().map(|_| format!(" of {project}@{branch}")).unwrap_or_default();
-    let _ = writeln!(text, "{files} file(s){whose}: {errors} error(s), {warnings} warning(s)");
+    let _ = writeln!(
+        text,
+        "{files}{whose}: {}, {}",
+        counted(errors, "error"),
+        counted(warnings, "warning")
+    );
     if checked.unknown > 0 {
         let _ = writeln!(
             text,
-            "{} name(s) are defined in other repositories and were not checked; pass a snapshot of the tenant with --tenant",
-            checked.unknown
+            "not checked: {} that other repositories define; pass a snapshot of the tenant with --tenant",
+            counted(checked.unknown, "name")
         );
     }
     if checked.untried > 0 {
         let _ = writeln!(
             text,
-            "{} more pipeline(s) and branch(es) were not checked for freezing jobs",
+            "not checked: whether jobs can be frozen in {} more pipelines and branches",
             checked.untried
         );
     }

@@ -217,7 +217,7 @@ pub(super) async fn resolve_project(
 /// Returns a tenant with its live configuration.
 pub(super) async fn load_live(ports: &Ports, tenant: &TenantName) -> anyhow::Result<LiveLayout> {
     let live =
-        Layouts::default().live(ports, tenant).await.map_err(|error| anyhow!("{error}"))?;
+        Layouts::default().load_live(ports, tenant).await.map_err(|error| anyhow!("{error}"))?;
     live.with_context(|| {
         format!(
             "the configuration of tenant {tenant} has not been loaded yet: see `sluice tenant show`"

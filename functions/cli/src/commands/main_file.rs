@@ -1,7 +1,7 @@
 //! Checks the main configuration (`main.yaml`) offline. It is not part of a repository, and has
 //! stanzas of its own.
 
-use super::included_files;
+use super::{counted, included_files};
 use anyhow::Context as _;
 use serde_json::Value;
 use sluice_config::{ConfigError, Connections, Driver, Severity, parse_main, text_of, yaml};
@@ -76,32 +76,32 @@ impl MainFile {
 
     /// Formats the diagnostics and a summary as text.
     pub fn render(&self) -> String {
-        let mut render = String::new();
+        let mut text = String::new();
         for error in &self.diagnostics {
-            let _ = writeln!(
-                render,
-                "{}",
-                error.render(self.texts.get(&error.path).map(String::as_str))
-            );
+            let _ =
+                writeln!(text, "{}", error.render(self.texts.get(&error.path).map(String::as_str)));
         }
         let count = |severity| {
             self.diagnostics.iter().filter(|error| error.diagnostic.severity == severity).count()
         };
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-        let (tenants, projects) = (self.tenants, self.projects);
         let _ = writeln!(
-            render,
-            "main configuration: {tenants} tenant(s), {projects} project(s): {errors} error(s), {warnings} warning(s)"
+            text,
+            "main configuration: {}, {}: {}, {}",
+            counted(self.tenants, "tenant"),
+            counted(self.projects, "project"),
+            counted(errors, "error"),
+            counted(warnings, "warning")
         );
         if !self.connections.is_empty() {
             let names: Vec<&str> = self.connections.iter().map(String::as_str).collect();
             let _ = writeln!(
-                render,
-                "not checked offline: whether the connection(s) {} exist and have these projects; `sluice tenant load` checks it",
+                text,
+                "not checked offline: whether the connections {} exist and have these projects; `sluice tenant load` checks it",
                 names.join(", ")
             );
         }
-        render
+        text
     }
 }
 

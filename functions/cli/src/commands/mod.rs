@@ -60,6 +60,13 @@ fn print_json(answer: &Value) {
     print_line!("{}", plain_json(&format!("{answer:#}")));
 }
 
+/// Returns a number with its noun in the singular or plural: `1 error`, `2 errors`.
+fn counted(count: impl std::fmt::Display, noun: &str) -> String {
+    let count = count.to_string();
+    let plural = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// Returns the given data directory, or the default one.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! `sluice status` and `sluice tenant show`: print answers of the API as text or JSON.
 
-use super::{OutputFormat, print_json};
+use super::{OutputFormat, counted, print_json};
 use crate::local::OperatorAccess;
 use crate::output::print_line;
 use anyhow::{Context as _, bail};
@@ -220,7 +220,11 @@ fn show_tenant(name: &str, board: &Value, ledger: &Value) {
     print_line!(
         "tenant {name}, layout {}{}",
         board["layout"]["live"],
-        if errors > 0 { format!(", {errors} configuration error(s)") } else { String::new() }
+        if errors > 0 {
+            format!(", {}", counted(errors, "configuration error"))
+        } else {
+            String::new()
+        }
     );
     if let Some(held) = board["held"].as_str() {
         print_line!("  EVENTS ON HOLD: {held} (`sluice manage-events`)");

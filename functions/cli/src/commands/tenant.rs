@@ -3,7 +3,7 @@
 
 use super::enqueue::load_live;
 use super::queue::only_tenant;
-use super::{included_files, operator};
+use super::{counted, included_files, operator};
 use crate::output::print_line;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
@@ -123,8 +123,8 @@ pub async fn load(
     print_line!("Stored the main configuration.");
     if let Some(commit) = commit {
         print_line!(
-            "Stored {} file(s) of playbooks/ and roles/ as commit {}.",
-            content.len(),
+            "Stored {} of playbooks/ and roles/ as commit {}.",
+            counted(content.len(), "file"),
             commit.short()
         );
     }
@@ -275,9 +275,9 @@ async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
     for _ in 0..POLLS_MAX {
         if let Some(tenant) = loaded_tenant(ports, name).await? {
             print_line!(
-                "tenant {name}: {} projects, {} configuration error(s)",
-                tenant.projects.len(),
-                tenant.errors
+                "tenant {name}: {}, {}",
+                counted(tenant.projects.len(), "project"),
+                counted(tenant.errors, "configuration error")
             );
             for problem in &tenant.unreadable_projects {
                 print_line!("  could not read {}: {}", problem.project, problem.why);

@@ -3,7 +3,7 @@
 use super::NOW;
 use sluice_gate::merge::Merged;
 use sluice_gate::{Candidate, JobStatus, MergeStatus};
-use sluice_model::build::{BuildResult, Ended};
+use sluice_model::build::{BuildResult, RunEnd};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{Commit, Oid};
 use sluice_model::id::digest;
@@ -118,9 +118,9 @@ pub(super) fn ended(
     ended_at: Timestamp,
     seconds: u64,
     why: Option<&str>,
-) -> Ended {
+) -> RunEnd {
     let artifacts = serde_json::json!({"artifacts": [{"name": "Report", "url": format!("https://ci.example.org/logs/{build}/report/")}, {"broken": 1}]});
-    Ended {
+    RunEnd {
         result,
         detail: why.map(str::to_owned),
         started_at: (result != BuildResult::Skipped)
@@ -133,7 +133,7 @@ pub(super) fn ended(
     }
 }
 
-pub(super) fn status_of(ended: &Ended) -> JobStatus {
+pub(super) fn status_of(ended: &RunEnd) -> JobStatus {
     JobStatus::Ended {
         result: ended.result,
         detail: ended.detail.clone(),

@@ -188,7 +188,7 @@ impl Writer {
             JobState::Ended(result, seconds, why) => {
                 let ended = ended(&build, result, before(20), seconds, why);
                 let status = status_of(&ended);
-                (before(seconds + 30), Some(Phase::RunEnd(ended)), status)
+                (before(seconds + 30), Some(Phase::Ended(ended)), status)
             }
         };
         job.attempt = 1;
@@ -294,7 +294,7 @@ impl Writer {
                         &item.id,
                         name,
                         Timestamp(ended_at.0 - 300_000),
-                        Some(Phase::RunEnd(ended)),
+                        Some(Phase::Ended(ended)),
                     )
                     .await?;
                 }

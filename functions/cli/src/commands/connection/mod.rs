@@ -3,7 +3,7 @@
 
 mod validate;
 
-use super::{OutputFormat, operator, operator_access, print_json, tenant};
+use super::{OutputFormat, counted, operator, operator_access, print_json, tenant};
 use crate::local::{CONNECTION, HOST};
 use crate::output::print_line;
 use crate::pool_key::PoolKey;
@@ -308,11 +308,11 @@ fn description(connection: &StoredConnection, is_local: bool) -> String {
         }
         driver => {
             let address = connection.api_url.as_deref().unwrap_or(&connection.git_url);
-            let secrets = connection.webhook_secrets.len();
+            let secrets = counted(connection.webhook_secrets.len(), "webhook secret");
             let landing =
                 if connection.landing.is_merge() { "" } else { ", merges by fast-forward" };
             format!(
-                "{} at {host} ({address}), {token}{login}, {secrets} webhook secret(s){landing}",
+                "{} at {host} ({address}), {token}{login}, {secrets}{landing}",
                 driver_name(driver)
             )
         }
