@@ -1,7 +1,7 @@
-//! Tested states with a local forge: the requests of a merge, and that its packs alone are complete.
+//! Tested states with a local forge: the requests of a merge, and that its packs alone are
+//! complete.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use bytes::Bytes;
 use sluice_forge::{Forge as _, GitHub, GitHubOptions, Secret};
 use sluice_git::{CommitDelta, Credential, keys};
 use sluice_local_forge::{Account, Edit, Forge, Options, Permission, Proposal, PullState};
@@ -242,7 +242,8 @@ async fn a_commit_is_a_state_with_the_paths_that_differ_from_another() {
     elsewhere.configuration_files(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
 }
 
-/// Z4.3: a job may check out a tag, also an annotated one; a tag of another object counts as missing.
+/// Z4.3: a job may check out a tag, also an annotated one; a tag of another object counts as
+/// missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tag_is_the_state_of_its_full_ref() {
     let site = TestForge::new().await;
@@ -302,8 +303,8 @@ async fn the_branches_with_a_commit_are_named() {
     assert!(repos.branches_containing(&at(), &Oid("ab".repeat(20))).await.is_err());
 }
 
-/// Z6.4: the delta of a tested commit is stored only when its branch may be fast-forwarded to it. That
-/// excludes modes in which the branch does not contain the change's own commit.
+/// Z6.4: the delta of a tested commit is stored only when its branch may be fast-forwarded to it.
+/// That excludes modes in which the branch does not contain the change's own commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delta_is_stored_when_the_branch_may_be_fast_forwarded() {
     let site = TestForge::new().await;
@@ -325,11 +326,11 @@ async fn a_delta_is_stored_when_the_branch_may_be_fast_forwarded() {
         };
         let key = keys::commit_delta(&at().project, &state.base.id, &state.result.id);
         let object = site.world.ports().objects.get(&key).await.unwrap();
-        assert_eq!((kept, object.is_some()), (expected, expected), "{landing:?} {mode:?}");
+        assert_eq!((has_delta, object.is_some()), (expected, expected), "{landing:?} {mode:?}");
         if let Some(object) = object {
             // The change's commit with its tree and file, and the merge commit with the same tree.
-            let kept = CommitDelta::read(&object.bytes).unwrap();
-            assert_eq!(kept.pack().unwrap().get(8..12), Some(&4_u32.to_be_bytes()[..]));
+            let delta = CommitDelta::read(&object.bytes).unwrap();
+            assert_eq!(delta.pack().unwrap().get(8..12), Some(&4_u32.to_be_bytes()[..]));
         }
     }
 }
@@ -346,7 +347,7 @@ async fn a_change_that_is_in_its_branch_has_no_delta() {
     else {
         panic!("it merges");
     };
-    assert!(!kept);
+    assert!(!has_delta);
 }
 
 /// Z6.4: two tested commits land by one push of their deltas, and the forge marks both changes as

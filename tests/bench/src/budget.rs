@@ -1,51 +1,52 @@
-//! What the plan allows, step by step.
+//! The budget of the design, step by step.
 
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 
 /// Own calls that a change with three jobs may make.
 pub const GOAL_CALLS: u64 = 60;
 
-/// Milliseconds from an event to its build request, the forge's own time left out.
+/// Milliseconds from an event to its build request, without the forge's own time.
 pub const GOAL_MILLISECONDS: f64 = 50.0;
 
-/// Changes that pass one gate queue in a second.
+/// Changes per second through one gate queue.
 pub const GOAL_CHANGES_PER_SECOND: f64 = 50.0;
 
-/// Changes of a burst over many projects that are checked in a second.
+/// Changes per second in a burst over many projects in check.
 pub const GOAL_BURST_PER_SECOND: f64 = 100.0;
 
-/// Milliseconds of processor time of one change, however many projects its tenant has.
+/// Milliseconds of processor time per change, however many projects its tenant has.
 pub const GOAL_CHANGE_MILLISECONDS: f64 = 5.0;
 
-/// How many times as much a change may take in a tenant of a thousand projects as in one of ten:
-/// flat, but for noise.
+/// The factor by which a change may take longer in a tenant of a thousand projects than in one of
+/// ten: constant, except for noise.
 pub const GOAL_FLAT: f64 = 1.25;
 
-/// Milliseconds of processor time that a whole look at a queue of a thousand changes may take.
+/// Milliseconds of processor time of a full reconciliation of a queue with a thousand changes.
 pub const GOAL_LOOK_MILLISECONDS: f64 = 10.0;
 
-/// Records of items that such a look may write for each item that changed. The head is written
-/// besides, once for each commit.
+/// Item records that such a reconciliation may write per changed item. The head is written in
+/// addition, once per commit.
 pub const GOAL_ITEM_WRITES: u64 = 1;
 
-/// Calls that cold nodes add.
+/// Additional calls for cold nodes.
 pub const COLD_NODES: u64 = 10;
 
-/// Queues of the batches of messages, one after another, from a delivery to its request for nodes.
-pub const WAY_TO_NODES: [Queue; 3] = [Queue::Events, Queue::Merges, Queue::Gate];
+/// The queues of successive message batches from a delivery to its node requests.
+pub const WAY_TO_NODES: [MessageQueue; 3] =
+    [MessageQueue::Events, MessageQueue::Merges, MessageQueue::Gate];
 
 /// The same to its build.
-pub const WAY_TO_BUILD: [Queue; 4] = [Queue::Events, Queue::Merges, Queue::Gate, Queue::Pool];
+pub const WAY_TO_BUILD: [MessageQueue; 4] =
+    [MessageQueue::Events, MessageQueue::Merges, MessageQueue::Gate, MessageQueue::Pool];
 
-/// Messages by which a gate change with three jobs has its queue looked at.
+/// Messages that wake the queue of a gate change with three jobs.
 pub const POKES_OF_GATE: u64 = 6;
 
-/// The steps of a change in their order.
+/// The steps of a change, in order.
 pub const STEPS: [&str; 7] =
     ["webhook", "intake", "gate", "merger", "launcher", "executor", "reporter"];
 
-/// Returns the calls that the plan gives one step of a check change with warm nodes; 0 for what it
-/// does not know.
+/// Returns the budgeted calls of one step of a check change with warm nodes; 0 for an unknown step.
 pub fn planned(step: &str, jobs: u64) -> u64 {
     match step {
         "webhook" => 2,

@@ -1,38 +1,40 @@
-//! Times what lies outside of the functions: each call of a forge and of repositories.
+//! Measures the time outside the functions: each call of a forge and of repositories.
 
 use async_trait::async_trait;
 use sluice_forge::{
     Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker,
-    MergeMessage, ReviewVerdict, StatusReport,
+    MergeMessage, ReviewDecision, StatusReport,
 };
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, RepositoryPermission};
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName, Timestamp};
-use sluice_repos::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError};
+use sluice_repos::{
+    BranchMerge, BranchMergeResult, Branches, CommitFiles, ProjectAt, Repos, ReposError,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Time and calls by name, shared between who measures and who is measured.
+/// A shared stopwatch: time and number of calls by name.
 #[derive(Debug, Clone, Default)]
 pub struct Stopwatch(Arc<Mutex<Measured>>);
 
 #[derive(Debug, Default)]
 struct Measured {
     by_name: BTreeMap<&'static str, (Duration, u64)>,
-    /// By the part of the name before the dot: how many calls are open, since when, and how long
-    /// any was open before.
+    /// By the part of the name before the dot: the number of running calls, since when, and the
+    /// total time with any running call before.
     kinds: BTreeMap<&'static str, (u32, Option<Instant>, Duration)>,
 }
 
 impl Stopwatch {
-    /// Returns what was measured and starts anew.
+    /// Returns the measurements and resets them.
     pub fn take(&self) -> BTreeMap<&'static str, (Duration, u64)> {
         std::mem::take(&mut *self.0.lock().unwrap()).by_name
     }
 
-    /// Returns for how long at least one call of a kind (`forge`, `git`) was open; calls may run
-    /// side by side.
+    /// Returns how long at least one call of a kind (`forge`, `git`) was running; calls may run
+    /// concurrently.
     pub fn covered(&self, kind: &str) -> Duration {
         self.0.lock().unwrap().kinds.get(kind).map(|(_, _, covered)| *covered).unwrap_or_default()
     }
@@ -76,14 +78,14 @@ fn kind(name: &'static str) -> &'static str {
     name.split_once('.').map_or(name, |(kind, _)| kind)
 }
 
-/// A forge, timed.
+/// A forge whose calls are timed.
 pub struct ClockedForge {
     inner: Arc<dyn Forge>,
     watch: Stopwatch,
 }
 
 impl ClockedForge {
-    /// Times a forge.
+    /// Wraps a forge.
     pub fn new(inner: Arc<dyn Forge>, watch: Stopwatch) -> Self {
         Self { inner, watch }
     }
@@ -191,18 +193,18 @@ impl Forge for ClockedForge {
         &self,
         project: &ProjectName,
         login: &str,
-    ) -> Result<Permission, ForgeError> {
+    ) -> Result<RepositoryPermission, ForgeError> {
         self.watch.time("forge.permission_of", self.inner.permission_of(project, login)).await
     }
     async fn put_review(
         &self,
         change: &ChangeRef,
         marker: &Marker,
-        verdict: ReviewVerdict,
+        decision: ReviewDecision,
         text: &str,
     ) -> Result<(), ForgeError> {
         self.watch
-            .time("forge.put_review", self.inner.put_review(change, marker, verdict, text))
+            .time("forge.put_review", self.inner.put_review(change, marker, decision, text))
             .await
     }
     async fn merge(
@@ -237,14 +239,14 @@ impl Forge for ClockedForge {
     }
 }
 
-/// Repositories, timed.
+/// Repositories whose calls are timed.
 pub struct ClockedRepos {
     inner: Arc<dyn Repos>,
     watch: Stopwatch,
 }
 
 impl ClockedRepos {
-    /// Times repositories.
+    /// Wraps repositories.
     pub fn new(inner: Arc<dyn Repos>, watch: Stopwatch) -> Self {
         Self { inner, watch }
     }
@@ -255,53 +257,58 @@ impl Repos for ClockedRepos {
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError> {
         self.watch.time("git.branches", self.inner.branches(project)).await
     }
-    async fn tip(
+    async fn branch_tip(
         &self,
         project: &ProjectAt,
         branch: &BranchName,
     ) -> Result<BranchState, ReposError> {
-        self.watch.time("git.tip", self.inner.tip(project, branch)).await
+        self.watch.time("git.tip", self.inner.branch_tip(project, branch)).await
     }
-    async fn tag(&self, project: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
-        self.watch.time("git.tag", self.inner.tag(project, tag)).await
+    async fn tag_state(&self, project: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
+        self.watch.time("git.tag", self.inner.tag_state(project, tag)).await
     }
-    async fn at(
+    async fn commit_state(
         &self,
         project: &ProjectAt,
         branch: &BranchName,
         commit: &Oid,
         since: Option<&Oid>,
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError> {
-        self.watch.time("git.at", self.inner.at(project, branch, commit, since)).await
+        self.watch.time("git.at", self.inner.commit_state(project, branch, commit, since)).await
     }
-    async fn containing(
+    async fn branches_containing(
         &self,
         project: &ProjectAt,
         commit: &Oid,
     ) -> Result<Vec<BranchName>, ReposError> {
-        self.watch.time("git.containing", self.inner.containing(project, commit)).await
+        self.watch.time("git.containing", self.inner.branches_containing(project, commit)).await
     }
-    async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
+    async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError> {
         self.watch.time("git.merge", self.inner.merge(ask)).await
     }
-    async fn configuration(
+    async fn configuration_files(
         &self,
         project: &ProjectAt,
         commit: &Oid,
         state: Option<&BranchState>,
         extra: &[String],
-    ) -> Result<Files, ReposError> {
+    ) -> Result<CommitFiles, ReposError> {
         self.watch
-            .time("git.configuration", self.inner.configuration(project, commit, state, extra))
+            .time(
+                "git.configuration",
+                self.inner.configuration_files(project, commit, state, extra),
+            )
             .await
     }
-    async fn present(
+    async fn existing_files(
         &self,
         project: &ProjectAt,
         commit: &Oid,
         state: Option<&BranchState>,
         paths: &[String],
     ) -> Result<Vec<String>, ReposError> {
-        self.watch.time("git.present", self.inner.present(project, commit, state, paths)).await
+        self.watch
+            .time("git.present", self.inner.existing_files(project, commit, state, paths))
+            .await
     }
 }

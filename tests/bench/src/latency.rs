@@ -1,12 +1,12 @@
-//! Times an event on an idle house until its builds are asked for: with git repositories, before a
-//! forge on this machine whose own time is left out.
+//! Measures the time from an event to its build requests on an idle deployment: with git
+//! repositories and a local forge, whose own time is excluded.
 
-use crate::house::Ends;
+use crate::deployment::Ends;
 use crate::real::Real;
 use crate::runner::Builds;
 use crate::sample;
 use crate::throughput::{Times, sum};
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use std::time::{Duration, Instant};
 
 /// Changes before the first that is timed.
@@ -24,9 +24,9 @@ pub struct Latency {
     pub build_request: Spread,
     /// Queues of the batches of messages on the way to the requests for nodes, one after another,
     /// of the change that needed most.
-    pub node_way: Vec<Queue>,
+    pub node_way: Vec<MessageQueue>,
     /// The same to the build.
-    pub build_way: Vec<Queue>,
+    pub build_way: Vec<MessageQueue>,
     /// Time by function until the build was asked for, of all changes together, what it waited for
     /// included.
     pub functions: Times,
@@ -34,17 +34,17 @@ pub struct Latency {
     pub outside: Times,
 }
 
-/// What one change took.
+/// The times of one change.
 struct Sample {
     node_request: Duration,
-    node_way: Vec<Queue>,
+    node_way: Vec<MessageQueue>,
     build_request: Duration,
-    build_way: Vec<Queue>,
+    build_way: Vec<MessageQueue>,
     functions: Times,
     outside: Times,
 }
 
-/// How samples lie.
+/// The distribution of samples.
 #[derive(Debug, Clone, Copy)]
 pub struct Spread {
     /// Half are faster.
@@ -59,16 +59,16 @@ const NODES: u32 = 6;
 /// Times fifty changes, one after another.
 pub async fn measure() -> Latency {
     let mut real = Real::new(sample::repositories_with(NODES), Builds::Nothing).await;
-    real.house.ends = Ends::OneByOne;
+    real.deployment.ends = Ends::OneByOne;
     let mut samples = Vec::new();
     for number in 1..=WARM_UP + SAMPLES {
         let sample = one(&mut real, number).await;
         if number > WARM_UP {
             samples.push(sample);
         }
-        real.house.rest().await;
-        real.told().await;
-        real.house.rest().await;
+        real.deployment.rest().await;
+        real.deliver_events().await;
+        real.deployment.rest().await;
     }
     Latency {
         node_request: Spread::of(samples.iter().map(|sample| sample.node_request).collect()),
@@ -80,52 +80,52 @@ pub async fn measure() -> Latency {
     }
 }
 
-fn longest<'a>(ways: impl Iterator<Item = &'a Vec<Queue>>) -> Vec<Queue> {
+fn longest<'a>(ways: impl Iterator<Item = &'a Vec<MessageQueue>>) -> Vec<MessageQueue> {
     ways.max_by_key(|way| way.len()).cloned().unwrap_or_default()
 }
 
 async fn one(real: &mut Real, number: u64) -> Sample {
     real.push(number).await;
-    real.told().await;
-    real.house.rest().await;
+    real.deliver_events().await;
+    real.deployment.rest().await;
     real.propose(number).await;
-    real.told().await;
+    real.deliver_events().await;
     let (forge, outside) = (real.forge.clone(), real.outside.clone());
-    real.house.take_times();
+    real.deployment.take_times();
     outside.take();
     let (begin, before) = (Instant::now(), forge.busy());
     let own = || begin.elapsed().saturating_sub(forge.busy().saturating_sub(before));
-    let house = &mut real.house;
-    house.receive_all().await;
+    let deployment = &mut real.deployment;
+    deployment.receive_all().await;
     let (mut way, mut requested) = (Vec::new(), None);
     loop {
         let mut moved = false;
-        for queue in [Queue::Events, Queue::Gate, Queue::Merges] {
-            if house.deliver(queue).await {
+        for queue in [MessageQueue::Events, MessageQueue::Gate, MessageQueue::Merges] {
+            if deployment.deliver(queue).await {
                 way.push(queue);
                 moved = true;
             }
         }
-        if requested.is_none() && house.world.has_visible(Queue::Pool) {
+        if requested.is_none() && deployment.world.has_visible(MessageQueue::Pool) {
             requested = Some((own(), way.clone()));
         }
-        if house.deliver(Queue::Pool).await {
-            way.push(Queue::Pool);
+        if deployment.deliver(MessageQueue::Pool).await {
+            way.push(MessageQueue::Pool);
             moved = true;
         }
-        if house.world.has_visible(Queue::BuildsNormal) {
+        if deployment.world.has_visible(MessageQueue::BuildsNormal) {
             let (node_request, node_way) = requested.unwrap_or_default();
             return Sample {
                 node_request,
                 node_way,
                 build_request: own(),
                 build_way: way,
-                functions: house.take_times(),
+                functions: deployment.take_times(),
                 outside: outside.take(),
             };
         }
-        moved |= house.deliver(Queue::Wakes).await;
-        assert!(moved || house.wait(), "no build was ever asked for");
+        moved |= deployment.deliver(MessageQueue::Wakes).await;
+        assert!(moved || deployment.wait(), "no build was ever asked for");
     }
 }
 

@@ -1,20 +1,20 @@
-//! One queue of a thousand changes: what a look at it costs when nothing happened, when something
-//! happened to one of them, and when the first one fails, so that all that are tested behind it
-//! move and begin anew.
+//! Measures reconciliations of a queue with a thousand changes: when nothing happened, when one
+//! change had an event, and when the first one fails, so that all later ones are moved and
+//! restarted.
 
-use crate::played::Played;
 use crate::sample::{self, Nodes};
-use sluice_gate::{Arrival, ArrivalKind, Candidate};
+use crate::simulated::Played;
+use sluice_gate::{Candidate, InboxMessage, InboxMessageKind};
 use sluice_model::change::ChangeKey;
-use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ArrivalId, QueueKey, Timestamp};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
+use sluice_model::{InboxMessageId, QueueKey, Timestamp};
 use sluice_records::queue;
 use sluice_runtime::cell;
 use sluice_runtime::record::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Looks that are measured; the median counts.
+/// The number of measured reconciliations, of which the median counts.
 const LOOKS: usize = 21;
 
 /// How many of a queue's changes are tested at once.
@@ -26,7 +26,7 @@ pub enum Window {
     All,
 }
 
-/// What looks at a long queue cost.
+/// The cost of reconciling a long queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Long {
     /// How many are tested at once.
@@ -43,11 +43,11 @@ pub struct Long {
     /// The looks at which the first item had failed, until nothing more moves without the merger.
     pub moved: Cost,
     /// The looks after those, until nothing moves before builds end or nodes boot: all that moved
-    /// is merged and begins anew.
+    /// is merged and restarted.
     pub restarted: Cost,
 }
 
-/// What looks cost the gate.
+/// The cost of reconciliations for the gate.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cost {
     /// Time of reading, deciding and writing. On ports in memory that waits for nothing, so it is
@@ -61,7 +61,7 @@ pub struct Cost {
     pub written: Written,
 }
 
-/// What was written.
+/// The writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
     /// Items of the queue whose records were written or removed.
@@ -70,7 +70,7 @@ pub struct Written {
     pub item_writes: u64,
     /// Writes of the queue's head: one for each commit.
     pub head: u64,
-    /// Writes of all other records by what they are, whoever wrote them.
+    /// Writes of all other records, by kind, of all functions.
     pub others: BTreeMap<String, u64>,
 }
 
@@ -113,8 +113,8 @@ fn kind(key: &Key) -> String {
 impl Cost {
     /// Returns what was used since this was asked last.
     fn taken(played: &Played, key: &QueueKey) -> Self {
-        let (time, looks) = played.house.take_times().get("gate").copied().unwrap_or_default();
-        let calls = played.house.world.take_calls();
+        let (time, looks) = played.deployment.take_times().get("gate").copied().unwrap_or_default();
+        let calls = played.deployment.world.take_calls();
         let read_units = calls
             .by_caller
             .get("gate")
@@ -123,7 +123,7 @@ impl Cost {
             time,
             looks,
             read_units,
-            written: Written::of(played.house.world.take_journal(), key),
+            written: Written::of(played.deployment.world.take_journal(), key),
         }
     }
 
@@ -138,35 +138,35 @@ impl Cost {
     }
 }
 
-/// Measures a queue of so many changes.
+/// Measures a queue with this number of changes.
 pub async fn measure(items: usize, window: Window) -> Long {
     let mut played = match window {
         Window::Default => Played::new(Nodes::Cold).await,
         Window::All => Played::of(sample::MAIN, &sample::wide()).await,
     };
-    played.house.listens = false;
+    played.deployment.listens = false;
     let key =
         QueueKey { tenant: "bench".into(), pipeline: "gate".into(), queue: "integrated".into() };
     for number in 1..=items {
         let change = played.propose(number as u64);
-        // What is not approved does not land: all behind it would begin anew.
+        // A change without approval does not land, so the later ones would be restarted.
         played.forge.approve(&change);
         let arrival = arrival(&played, &change);
-        played.house.world.write_directly(queue::put_arrival(&key, &arrival).unwrap());
+        played.deployment.world.write_directly(queue::put_message(&key, &arrival).unwrap());
     }
     poke(&played, &key).await;
     move_on(&mut played).await;
     // The first time, it begins to note what is written.
-    played.house.world.take_journal();
+    played.deployment.world.take_journal();
     // Executors have claimed builds meanwhile, which a queue hears of when it looks.
     look(&mut played, &key).await;
     let mut idle = Vec::new();
     for _ in 0..LOOKS {
         idle.push(look(&mut played, &key).await);
     }
-    let head = played.house.world.record(&queue::head_key(&key)).unwrap();
+    let head = played.deployment.world.record(&queue::head_key(&key)).unwrap();
     let standing = played
-        .house
+        .deployment
         .world
         .records()
         .iter()
@@ -175,11 +175,11 @@ pub async fn measure(items: usize, window: Window) -> Long {
     let mut changed = Vec::new();
     for _ in 0..LOOKS {
         // Nodes take their time.
-        while played.house.running() == 0 && played.house.wait() {
+        while played.deployment.running() == 0 && played.deployment.wait() {
             move_on(&mut played).await;
         }
         look(&mut played, &key).await;
-        assert!(played.house.end_build().await, "no build is under way any more");
+        assert!(played.deployment.end_build().await, "no build is under way any more");
         changed.push(look(&mut played, &key).await);
     }
     let (moved, restarted) = fail_first(&mut played, &key).await;
@@ -194,25 +194,27 @@ pub async fn measure(items: usize, window: Window) -> Long {
     }
 }
 
-/// Has the first item fail and returns what it costs to move what is behind it, and then to have
-/// that begin anew.
+/// Fails the first item, and returns the cost of moving the later items and of restarting them.
 async fn fail_first(played: &mut Played, key: &QueueKey) -> (Cost, Cost) {
-    let loaded = queue::load(&played.house.world.ports(), key).await.unwrap();
+    let loaded = queue::load(&played.deployment.world.ports(), key).await.unwrap();
     let first = loaded.head.unwrap().slots[0].change.key.number().unwrap();
-    while played.house.builds_of(first) == 0 && played.house.wait() {
+    while played.deployment.builds_of(first) == 0 && played.deployment.wait() {
         move_on(played).await;
     }
     look(played, key).await;
-    assert!(played.house.fail_builds(first).await > 0, "no build of the first change is under way");
+    assert!(
+        played.deployment.fail_builds(first).await > 0,
+        "no build of the first change is under way"
+    );
     poke(played, key).await;
     Cost::taken(played, key);
-    while played.house.deliver(Queue::Gate).await {}
+    while played.deployment.deliver(MessageQueue::Gate).await {}
     let moved = Cost::taken(played, key);
     move_on(played).await;
     (moved, Cost::taken(played, key))
 }
 
-fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
+fn arrival(played: &Played, key: &ChangeKey) -> InboxMessage {
     let facts = played.forge.change(key).unwrap().facts;
     let candidate = Candidate {
         change: facts.change.clone(),
@@ -221,37 +223,39 @@ fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
         message: facts.message.clone(),
         author: facts.author.clone(),
         needs: Vec::new(),
-        cycle: Vec::new(),
-        mates: Vec::new(),
-        unfollowed: Vec::new(),
+        bundle: Vec::new(),
+        cycle_needs: Vec::new(),
+        unresolved_dependencies: Vec::new(),
         refused: None,
         merged: None,
         moved_from: None,
         as_of: Timestamp(0),
-        moved_on: None,
+        newer_head: None,
         debug: false,
     };
-    Arrival {
-        id: ArrivalId(format!("{:032x}", key.number().unwrap())),
-        at: played.house.world.ports().clock.now(),
+    InboxMessage {
+        id: InboxMessageId(format!("{:032x}", key.number().unwrap())),
+        at: played.deployment.world.ports().clock.now(),
         event_id: "bench".to_owned(),
         layout: 0,
         by_operator: false,
-        taken_up: false,
-        kind: ArrivalKind::Enqueue { candidates: vec![candidate] },
+        in_progress: false,
+        kind: InboxMessageKind::Enqueue { candidates: vec![candidate] },
     }
 }
 
 async fn poke(played: &Played, key: &QueueKey) {
-    cell::send(&played.house.world.ports(), &[Poke::Queue { queue: key.clone() }]).await.unwrap();
+    cell::send(&played.deployment.world.ports(), &[Wakeup::Queue { queue: key.clone() }])
+        .await
+        .unwrap();
 }
 
 /// Moves everything but the ends of builds, until nothing moves; no time passes.
 async fn move_on(played: &mut Played) {
     loop {
         let mut moved = false;
-        for queue in Queue::ALL {
-            moved |= played.house.deliver(queue).await;
+        for queue in MessageQueue::ALL {
+            moved |= played.deployment.deliver(queue).await;
         }
         if !moved {
             return;
@@ -259,11 +263,11 @@ async fn move_on(played: &mut Played) {
     }
 }
 
-/// Looks at the whole queue once and returns what that cost.
+/// Reconciles the whole queue once and returns the cost.
 async fn look(played: &mut Played, key: &QueueKey) -> Cost {
     poke(played, key).await;
     Cost::taken(played, key);
-    assert!(played.house.deliver(Queue::Gate).await, "the queue was not looked at");
+    assert!(played.deployment.deliver(MessageQueue::Gate).await, "the queue was not looked at");
     let cost = Cost::taken(played, key);
     // What it asked of others is done before the next look, so that each look is about one thing.
     move_on(played).await;

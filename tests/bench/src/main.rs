@@ -1,4 +1,4 @@
-//! `sluice-bench`: measures and prints. A goal that is missed is printed, it is no failure.
+//! `sluice-bench`: measures and prints. A missed goal is printed and is not an error.
 #![allow(clippy::unwrap_used, reason = "a measuring harness may panic")]
 
 use sluice_bench::count::{count, idle};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    // What is not optimised is slow: fewer changes then, so that it all ends within three minutes.
+    // A build without optimisation is slow: it measures fewer changes, to end within three minutes.
     let (own, real, changes, wide) =
         if cfg!(debug_assertions) { (60, 20, 100, 100) } else { (200, 60, 500, 1_000) };
     if cfg!(debug_assertions) {

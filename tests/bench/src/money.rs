@@ -1,5 +1,5 @@
-//! What counted calls cost on AWS, by the prices that the emulator's meter takes too. Function
-//! time, storage, nodes and transfer are left out.
+//! Computes the price of counted calls on AWS, with the prices of the emulator's meter. Function
+//! time, storage, nodes and transfer are not included.
 
 use sluice_memory::Used;
 use sluice_memory::prices::{

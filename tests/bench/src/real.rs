@@ -1,8 +1,7 @@
-//! A house before a forge on this machine, with git repositories: what is played elsewhere is real
-//! here, but for Ansible and nodes.
+//! A deployment with a local forge and git repositories. Only Ansible and nodes are simulated.
 
 use crate::clocked::{ClockedForge, ClockedRepos, Stopwatch};
-use crate::house::{House, Parts, Signed, WEBHOOK_SECRET};
+use crate::deployment::{Deployment, Parts, Signed, WEBHOOK_SECRET};
 use crate::runner::Builds;
 use crate::sample::{self, File};
 use axum::routing::post;
@@ -13,7 +12,7 @@ use sluice_git::Credential;
 use sluice_local_forge::{
     Account, Edit, Forge as LocalForge, Options, Permission, Proposal, PullState,
 };
-use sluice_model::git::LandingWay;
+use sluice_model::git::LandingMethod;
 use sluice_repos::{GitRepos, Remote, Repos};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,10 +21,10 @@ use std::sync::{Arc, mpsc};
 /// The project whose changes are measured.
 const PROJECT: &str = "org/one";
 
-/// A house before a forge on this machine.
+/// A deployment with a local forge.
 pub struct Real {
-    /// The house.
-    pub house: House,
+    /// The deployment.
+    pub deployment: Deployment,
     /// The forge.
     pub forge: Arc<LocalForge>,
     /// Time spent in calls of the forge and in git.
@@ -60,8 +59,9 @@ impl Real {
             forge.create_repository(&project, &edits, "ada").await.unwrap();
         }
         let outside = Stopwatch::default();
-        let house = house(&forge, &outside, folder.path().join("cache"), webhooks, builds).await;
-        Self { house, forge, outside, _folder: folder }
+        let deployment =
+            deployment(&forge, &outside, folder.path().join("cache"), webhooks, builds).await;
+        Self { deployment, forge, outside, _folder: folder }
     }
 
     /// Pushes a branch with a file of its own.
@@ -83,12 +83,12 @@ impl Real {
         self.forge.approve(PROJECT, number, "grace").unwrap();
     }
 
-    /// Waits until the forge has sent every webhook that it has.
-    pub async fn told(&self) {
+    /// Waits until the forge has sent all of its webhooks.
+    pub async fn deliver_events(&self) {
         self.forge.deliveries_tried(PROJECT).await.unwrap();
     }
 
-    /// Tells whether a change's head has a status.
+    /// Returns whether the head of a change has a status.
     pub fn has_status(&self, number: u64, context: &str, state: &str) -> bool {
         let head = self.forge.pull(PROJECT, number).unwrap().head;
         let statuses = self.forge.statuses(PROJECT, &head).unwrap();
@@ -106,13 +106,13 @@ pub fn landed(forge: &LocalForge) -> u64 {
     pulls.iter().filter(|pull| matches!(pull.state, PullState::Merged { .. })).count() as u64
 }
 
-async fn house(
+async fn deployment(
     forge: &LocalForge,
     outside: &Stopwatch,
     cache: PathBuf,
     webhooks: mpsc::Receiver<Signed>,
     builds: Builds,
-) -> House {
+) -> Deployment {
     let github = GitHub::new(GitHubOptions {
         connection: "github".into(),
         host: "forge.test".to_owned(),
@@ -125,7 +125,7 @@ async fn house(
         Arc::new(ClockedForge::new(Arc::new(github.unwrap()), outside.clone()));
     let git_url = forge.web_url().to_owned();
     let credential = Some(Credential::token("sluice-token"));
-    let remote = Remote { git_url: git_url.clone(), credential, landing: LandingWay::default() };
+    let remote = Remote { git_url: git_url.clone(), credential, landing: LandingMethod::default() };
     let watch = outside.clone();
     let repos = Box::new(move |ports: sluice_runtime::Ports| {
         let remotes = BTreeMap::from([("github".into(), remote.clone())]);
@@ -135,8 +135,8 @@ async fn house(
         Arc::new(ClockedRepos::new(repos, watch.clone())) as Arc<dyn Repos>
     });
     let inbox = Box::new(move || webhooks.try_recv().ok());
-    House::new(
-        Parts { world: House::world(), forge: github, repos, git_url, inbox, builds },
+    Deployment::new(
+        Parts { world: Deployment::world(), forge: github, repos, git_url, inbox, builds },
         sample::MAIN,
     )
     .await
@@ -150,7 +150,7 @@ async fn listen() -> (String, mpsc::Receiver<Signed>) {
     let take = move |headers: HeaderMap, body: Bytes| {
         let send = send.clone();
         async move {
-            // Nobody listens any more when the measurement is over.
+            // The receiver is gone after the measurement.
             let _ = send.send(Signed { headers, body });
             StatusCode::ACCEPTED
         }

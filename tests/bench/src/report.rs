@@ -1,4 +1,4 @@
-//! Prints what was measured, against the goals, and keeps the numbers as JSON.
+//! Prints the measurements with the goals, and returns them as JSON.
 
 use crate::budget::{
     COLD_NODES, GOAL_BURST_PER_SECOND, GOAL_CALLS, GOAL_CHANGE_MILLISECONDS,
@@ -11,18 +11,18 @@ use crate::latency::{Latency, SAMPLES, Spread};
 use crate::long::{Cost, Long, Window, Written};
 use crate::runner::Builds;
 use crate::throughput::{Rate, Times};
-use crate::words::{asked_a_minute, at_least, millis, ranked, verdict, way_spent};
+use crate::wording::{asked_a_minute, at_least, at_most, millis, ranked, way_spent};
 use serde_json::{Value, json};
 use sluice_executor::service::{QUEUES, RENEW_SECONDS, WAIT_SECONDS};
 use sluice_memory::sqs::limits::WAIT_SECONDS_MAX;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Jobs of the measured change.
 const JOBS: u64 = 3;
 
-/// Everything that was measured.
+/// All measurements.
 pub struct Measured {
     /// Calls with nodes that stand there already.
     pub warm: Counted,
@@ -55,7 +55,7 @@ impl Measured {
         self.calls(&mut text);
         self.money(&mut text);
         self.latency(&mut text);
-        rate(&mut text, "4a", "our own work alone (forge and git played in memory)", &self.own);
+        rate(&mut text, "4a", "our own work alone (forge and git simulated in memory)", &self.own);
         rate(&mut text, "4b", "real git merges and a forge on this machine", &self.real);
         long(&mut text, "5a", &self.long);
         long(&mut text, "5b", &self.wide);
@@ -94,7 +94,7 @@ impl Measured {
                 format_args!(
                     "   processor time of a change at {} projects: {is:.2} ms, goal {GOAL_CHANGE_MILLISECONDS} ms: {}; {:.1} own calls",
                     burst.projects,
-                    verdict(is, GOAL_CHANGE_MILLISECONDS),
+                    at_most(is, GOAL_CHANGE_MILLISECONDS),
                     burst.calls as f64 / burst.changes.max(1) as f64
                 ),
             );
@@ -160,7 +160,7 @@ impl Measured {
         line(
             text,
             format_args!(
-                "   cold nodes add {} (plan: {COLD_NODES}); what the forge tells of a landing adds {}, and of the push of a branch that is proposed from the same repository {}",
+                "   cold nodes add {} (plan: {COLD_NODES}); the forge's events about a landing add {}, and of the push of a branch that is proposed from the same repository {}",
                 cold.check.total().saturating_sub(is),
                 warm.echo.total(),
                 warm.push.total()
@@ -178,7 +178,7 @@ impl Measured {
                 format_args!(
                     "   {what}: {} calls, goal at most {GOAL_CALLS}: {}",
                     stage.total(),
-                    verdict(stage.total() as f64, GOAL_CALLS as f64)
+                    at_most(stage.total() as f64, GOAL_CALLS as f64)
                 ),
             );
             if stage.total() > GOAL_CALLS {
@@ -206,7 +206,7 @@ impl Measured {
         line(
             text,
             format_args!(
-                "   apart, per minute in which nothing happens, measured over {IDLE_MINUTES} virtual ones: the timer's calls {:.1}, those of functions that it pokes {:.1}, event sources' receives with messages {:.1};",
+                "   apart, per minute in which nothing happens, measured over {IDLE_MINUTES} virtual ones: the timer's calls {:.1}, those of functions that it wakes {:.1}, event sources' receives with messages {:.1};",
                 minute(sweep.calls_of("timer")),
                 minute(sweep.total().saturating_sub(sweep.calls_of("timer"))),
                 minute(sweep.sources.receives)
@@ -279,7 +279,7 @@ impl Measured {
             format_args!(
                 "   a build is asked for  median {is:>7.2} ms   95th percentile {:>7.2} ms   goal {GOAL_MILLISECONDS} ms: {}",
                 millis(high),
-                verdict(is, GOAL_MILLISECONDS)
+                at_most(is, GOAL_MILLISECONDS)
             ),
         );
         let Latency { node_way, build_way, functions, outside, .. } = &self.latency;
@@ -299,7 +299,7 @@ impl Measured {
         line(
             text,
             format_args!(
-                "   a gate change of {JOBS} jobs looked at its queue {} times for {} messages (plan: {POKES_OF_GATE})",
+                "   a gate change of {JOBS} jobs reconciled its queue {} times for {} messages (plan: {POKES_OF_GATE})",
                 self.warm.gate.sources.gate_batches, self.warm.gate.sources.gate_messages
             ),
         );
@@ -311,7 +311,7 @@ impl Measured {
         );
     }
 
-    /// Returns the numbers for machines.
+    /// Returns the measurements as JSON.
     pub fn json(&self) -> Value {
         let counted = |counted: &Counted| json!({"check": stage(&counted.check), "gate": stage(&counted.gate), "echo": stage(&counted.echo), "push": stage(&counted.push)});
         let spread = |spread: &Spread| json!({"median_milliseconds": millis(spread.median), "high_milliseconds": millis(spread.high)});
@@ -326,13 +326,13 @@ impl Measured {
     }
 }
 
-fn hops(text: &mut String, until: &str, way: &[Queue], planned: &[Queue]) {
+fn hops(text: &mut String, until: &str, way: &[MessageQueue], planned: &[MessageQueue]) {
     let (is, goal) = (way.len(), planned.len());
     line(
         text,
         format_args!(
             "   batches one after another until {until}: {is}, goal at most {goal}: {}",
-            verdict(is as f64, goal as f64)
+            at_most(is as f64, goal as f64)
         ),
     );
     if is > goal {
@@ -353,8 +353,8 @@ fn long(text: &mut String, number: &str, long: &Long) {
         ),
     );
     let looks = [
-        ("a whole look when nothing happened", &long.idle),
-        ("a whole look when a build of one ended", &long.changed),
+        ("a full reconciliation when nothing happened", &long.idle),
+        ("a full reconciliation when a build of one ended", &long.changed),
         ("when the first one failed, until all behind it in the window has moved", &long.moved),
     ];
     for (what, cost) in looks {
@@ -363,7 +363,7 @@ fn long(text: &mut String, number: &str, long: &Long) {
             text,
             format_args!(
                 "   {what}: {is:.2} ms, goal {GOAL_LOOK_MILLISECONDS} ms: {}; {:.0} read units",
-                verdict(is, GOAL_LOOK_MILLISECONDS),
+                at_most(is, GOAL_LOOK_MILLISECONDS),
                 cost.read_units
             ),
         );
@@ -372,7 +372,7 @@ fn long(text: &mut String, number: &str, long: &Long) {
             line(
                 text,
                 format_args!(
-                    "      spent on: {} looks, {head} commits with a plan each, {items} items; {:.2} ms for each commit, {:.3} ms for each item that changed",
+                    "      spent on: {} reconciliations, {head} commits with a plan each, {items} items; {:.2} ms for each commit, {:.3} ms for each item that changed",
                     cost.looks,
                     is / head.max(1) as f64,
                     is / items.max(1) as f64
@@ -385,7 +385,7 @@ fn long(text: &mut String, number: &str, long: &Long) {
     line(
         text,
         format_args!(
-            "   then, until that is merged and begins anew: {:.2} ms of the gate in {looks} looks, {:.3} ms each; {:.2} writes for each of {} items that changed, one for each step that it takes, and {} of the head",
+            "   then, until that is merged and restarted: {:.2} ms of the gate in {looks} reconciliations, {:.3} ms each; {:.2} writes for each of {} items that changed, one for each step that it takes, and {} of the head",
             millis(*time),
             millis(*time) / (*looks).max(1) as f64,
             written.per_item(),
@@ -395,8 +395,8 @@ fn long(text: &mut String, number: &str, long: &Long) {
     );
 }
 
-/// Says what looks wrote, against the goal for each item that changed. The head is no item, and is
-/// told apart.
+/// Prints the writes of reconciliations with the goal per changed item. The head is not an item and
+/// is printed separately.
 fn written(text: &mut String, cost: &Cost) {
     let written = &cost.written;
     let (is, goal) = match written.items {
@@ -435,7 +435,7 @@ fn long_json(long: &Long) -> Value {
         "idle": cost_json(&long.idle),
         "one_changed": cost_json(&long.changed),
         "first_failed": cost_json(&long.moved),
-        "begun_anew": cost_json(&long.restarted),
+        "restarted": cost_json(&long.restarted),
     })
 }
 
@@ -472,7 +472,7 @@ fn rate(text: &mut String, number: &str, what: &str, rate: &Rate) {
     line(
         text,
         format_args!(
-            "   builds are claimed, started and finished through the records; they {builds}; nodes are played"
+            "   builds are claimed, started and finished through the records; they {builds}; nodes are simulated"
         ),
     );
     let is = rate.per_second();

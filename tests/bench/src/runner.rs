@@ -1,12 +1,12 @@
-//! A runner that leaves Ansible and nodes out: it prepares what a playbook would find, writes the
-//! logs that every build has, and ends when it is let.
+//! A runner without Ansible and nodes: it prepares the workspace of a playbook, writes the logs of
+//! every build, and ends a build on request.
 
 use async_trait::async_trait;
 use serde_json::json;
 use sluice_executor::jobdir::Jobdir;
-use sluice_executor::{Job, Observer, Runner, Sources, StopSignal, prepare, workspace};
+use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal, prepare, workspace};
 use sluice_model::Timestamp;
-use sluice_model::build::{BuildResult, Ended};
+use sluice_model::build::{BuildResult, RunEnd};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ pub enum Builds {
     Prepared,
 }
 
-/// Runs nothing; every build succeeds, but for those of a change that is to fail.
+/// A runner without playbooks. Every build succeeds, except those of a change that is set to fail.
 pub struct Nothing {
     ends: Semaphore,
     fails: watch::Sender<Option<u64>>,
@@ -67,10 +67,10 @@ impl Nothing {
     /// Waits until a build of this change may end, and returns how it does.
     async fn end_of(&self, number: u64) -> BuildResult {
         let mut fails = self.fails.subscribe();
-        let told = async { fails.wait_for(|fails| *fails == Some(number)).await.is_ok() };
+        let failed = async { fails.wait_for(|fails| *fails == Some(number)).await.is_ok() };
         tokio::select! {
             biased;
-            _ = told => BuildResult::Failure,
+            _ = failed => BuildResult::Failure,
             permit = self.ends.acquire() => {
                 permit.unwrap().forget();
                 BuildResult::Success
@@ -80,10 +80,10 @@ impl Nothing {
 }
 
 /// Does what an executor does before and after the playbooks, but for nodes.
-async fn prepare_all(job: &Job<'_>, sources: &dyn Sources, root: &Path) {
+async fn prepare_all(job: &Job<'_>, sources: &dyn RepositorySources, root: &Path) {
     let jobdir = Jobdir::make(root, &root.join("runtime"), &job.order.build).unwrap();
-    let placed = workspace::place_all(job, sources, &jobdir).await.unwrap();
-    prepare::playbooks(job, sources, &jobdir).await.unwrap();
+    let placed = workspace::place_repositories(job, sources, &jobdir).await.unwrap();
+    prepare::prepare_playbooks(job, sources, &jobdir).await.unwrap();
     std::fs::create_dir_all(jobdir.logs.join("zuul-info")).unwrap();
     std::fs::write(jobdir.logs.join("zuul-info/inventory.yaml"), "all: {}\n").unwrap();
     std::fs::write(jobdir.logs.join("workspace-repos.json"), json!(placed).to_string()).unwrap();
@@ -95,11 +95,11 @@ impl Runner for Nothing {
     async fn execute(
         &self,
         job: &Job<'_>,
-        sources: &dyn Sources,
+        sources: &dyn RepositorySources,
         jobdir: &Path,
         _: StopSignal,
         observer: &dyn Observer,
-    ) -> Ended {
+    ) -> RunEnd {
         let at = job.order.ordered_at;
         if self.builds == Builds::Prepared {
             prepare_all(job, sources, jobdir).await;
@@ -112,7 +112,7 @@ impl Runner for Nothing {
         *self.waiting.lock().unwrap().entry(number).or_default() += 1;
         let result = self.end_of(number).await;
         *self.waiting.lock().unwrap().entry(number).or_default() -= 1;
-        Ended {
+        RunEnd {
             result,
             detail: None,
             started_at: Some(at),

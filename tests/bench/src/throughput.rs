@@ -1,5 +1,4 @@
-//! Sends many approved changes through one gate queue and says how long that took, and where the
-//! time went.
+//! Measures the throughput of one gate queue with many approved changes, and where the time goes.
 //!
 //! Everything runs in one thread, one batch after another: functions run side by side on AWS, so
 //! this is a lower bound of the rate, and the time of the gate's own function its upper one.
@@ -9,11 +8,11 @@
 //! forge's own.
 
 use crate::clocked::Stopwatch;
-use crate::house::{Ends, House};
-use crate::played::Played;
+use crate::deployment::{Deployment, Ends};
 use crate::real::{self, Real};
 use crate::runner::Builds;
 use crate::sample::{self, Nodes};
+use crate::simulated::Played;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -33,7 +32,7 @@ pub fn sum(all: impl IntoIterator<Item = Times>) -> Times {
     sum
 }
 
-/// How changes passed.
+/// The throughput.
 #[derive(Debug, Clone)]
 pub struct Rate {
     /// How much of each build was done.
@@ -79,15 +78,16 @@ impl Rate {
 /// repositories have no packs, so builds have no workspace.
 pub async fn own(changes: u64) -> Rate {
     let mut played = Played::new(Nodes::Cold).await;
-    played.house.ends = Ends::AtOnce;
+    played.deployment.ends = Ends::AtOnce;
     let keys: Vec<_> = (1..=changes).map(|number| played.propose(number)).collect();
-    played.house.rest().await;
+    played.deployment.rest().await;
     for key in &keys {
         played.forge.approve(key);
     }
     let (forge, outside) = (played.forge.clone(), played.outside.clone());
     let forge_time = || outside.covered("forge");
-    measure(&mut played.house, &outside, changes, || forge.merges().len() as u64, forge_time).await
+    measure(&mut played.deployment, &outside, changes, || forge.merges().len() as u64, forge_time)
+        .await
 }
 
 /// Measures with real repositories: a forge on this machine, its REST API, merges by git, and
@@ -95,49 +95,49 @@ pub async fn own(changes: u64) -> Rate {
 /// out, and the nodes that it would run on are played.
 pub async fn real(changes: u64) -> Rate {
     let mut real = Real::new(sample::playable(Nodes::Cold), Builds::Prepared).await;
-    real.house.ends = Ends::AtOnce;
+    real.deployment.ends = Ends::AtOnce;
     let mut numbers = Vec::new();
     for number in 1..=changes {
         real.push(number).await;
         numbers.push(real.propose(number).await);
     }
-    real.told().await;
-    real.house.rest().await;
+    real.deliver_events().await;
+    real.deployment.rest().await;
     for number in &numbers {
         real.approve(*number);
     }
-    real.told().await;
+    real.deliver_events().await;
     let (forge, outside) = (real.forge.clone(), real.outside.clone());
-    measure(&mut real.house, &outside, changes, || real::landed(&forge), || forge.busy()).await
+    measure(&mut real.deployment, &outside, changes, || real::landed(&forge), || forge.busy()).await
 }
 
 async fn measure(
-    house: &mut House,
+    deployment: &mut Deployment,
     outside: &Stopwatch,
     asked: u64,
     landed: impl Fn() -> u64,
     forge_time: impl Fn() -> Duration,
 ) -> Rate {
-    house.world.take_calls();
-    house.take_times();
+    deployment.world.take_calls();
+    deployment.take_times();
     outside.take();
     let (begin, before) = (Instant::now(), processor_time());
     let (forge_before, git_before) = (forge_time(), outside.covered("git"));
     while landed() < asked && begin.elapsed() < PATIENCE {
-        if !house.step().await && !house.wait() {
-            // What a real forge tells is on its way through a socket.
+        if !deployment.step().await && !deployment.wait() {
+            // The events of a real forge arrive through a socket.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
     let (wall, processor) = (begin.elapsed(), processor_time().saturating_sub(before));
-    let calls = house.world.take_calls();
+    let calls = deployment.world.take_calls();
     Rate {
-        builds: house.builds(),
+        builds: deployment.builds(),
         asked,
         landed: landed(),
         wall,
         processor,
-        functions: house.take_times(),
+        functions: deployment.take_times(),
         forge: forge_time().saturating_sub(forge_before),
         git: outside.covered("git").saturating_sub(git_before),
         outside: outside.take(),

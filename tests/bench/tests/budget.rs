@@ -1,4 +1,4 @@
-//! The calls of a change do not grow unnoticed.
+//! Detects growth of the number of calls of a change.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_bench::budget::{GOAL_CALLS, GOAL_ITEM_WRITES, WAY_TO_BUILD};
@@ -6,16 +6,16 @@ use sluice_bench::count::{IDLE_MINUTES, Stage, count, idle};
 use sluice_bench::long::{Window, Written};
 use sluice_bench::runner::Builds;
 use sluice_bench::sample::Nodes;
-use sluice_bench::words::{asked_a_minute, at_least, unplanned, verdict, way_spent};
+use sluice_bench::wording::{asked_a_minute, at_least, at_most, unplanned, way_spent};
 use sluice_bench::{burst, long, throughput};
 use sluice_memory::Used;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use std::collections::BTreeMap;
 
 /// The plan's budget: a change with three jobs on warm nodes, goal 60. Calls are counted in one
-/// thread and by a clock of its own, so they are always the same. Of three builds that pass side by
-/// side the last one tells their queue: the first two cost no message, and no look of the gate's
-/// with its read and its commit.
+/// thread and by a clock of its own, so they are always the same. Of three builds that end
+/// together only the last one wakes their queue: the first two cost neither a message nor a
+/// reconciliation with its read and commit.
 #[tokio::test]
 async fn a_change_costs_no_more_calls_than_it_did() {
     let counted = count(Nodes::Warm).await;
@@ -64,7 +64,7 @@ async fn a_look_at_a_long_queue_reads_and_writes_what_changed() {
     }
 }
 
-/// Z6.7: where all changes are tested at once, all behind one that fails move.
+/// Z6.7: with an unlimited window, all changes behind a failed one move.
 #[tokio::test]
 async fn a_failure_at_the_head_of_a_wide_queue_writes_each_change_behind_it_once() {
     let wide = long::measure(60, Window::All).await;
@@ -80,8 +80,8 @@ fn each_item_is_written_once(moved: &Written) {
     assert!(moved.item_writes <= GOAL_ITEM_WRITES * moved.items, "{moved:?}");
 }
 
-/// C1, C2: what a change costs does not grow with the projects of its tenant, and many that come at
-/// once all pass.
+/// C1, C2: the cost of a change does not grow with the projects of its tenant, and all changes of a
+/// burst pass.
 #[tokio::test]
 async fn a_change_makes_the_same_calls_in_a_tenant_of_few_projects_and_of_many() {
     let (few, many) = (burst::measure(20, 5).await, burst::measure(20, 150).await);
@@ -97,8 +97,7 @@ async fn a_change_makes_the_same_calls_in_a_tenant_of_few_projects_and_of_many()
     );
 }
 
-/// What a step makes beyond the plan is told with what it is made of: its own calls alone, and no
-/// step that keeps to the plan.
+/// A step over its budget is reported with its own calls; a step within its budget is not reported.
 #[test]
 fn a_step_that_makes_more_calls_than_planned_says_which() {
     let used = |calls| Used { calls, ..Used::default() };
@@ -116,26 +115,30 @@ fn a_step_that_makes_more_calls_than_planned_says_which() {
     );
 }
 
-/// A way that is longer than planned names what it passes beyond the plan, and one that is not says
-/// so.
+/// A path that is longer than planned is reported with its additional queues.
 #[test]
 fn a_way_that_is_longer_than_planned_says_by_what() {
-    let way = [Queue::Events, Queue::Gate, Queue::Merges, Queue::Gate, Queue::Pool];
-    assert_eq!(unplanned(&way, &WAY_TO_BUILD), [Queue::Gate]);
+    let way = [
+        MessageQueue::Events,
+        MessageQueue::Gate,
+        MessageQueue::Merges,
+        MessageQueue::Gate,
+        MessageQueue::Pool,
+    ];
+    assert_eq!(unplanned(&way, &WAY_TO_BUILD), [MessageQueue::Gate]);
     assert!(unplanned(&WAY_TO_BUILD, &WAY_TO_BUILD).is_empty());
     let spent = way_spent(&way, &WAY_TO_BUILD);
     assert!(
         spent.starts_with("Events, Gate, Merges, Gate, Pool; beyond the plan: Gate (intake writes"),
         "{spent}"
     );
-    assert_eq!(verdict(5.0, 4.0), "MISSED by 1 (1.25 times it)");
-    assert_eq!(verdict(4.0, 4.0), "met (1.00 of it)");
+    assert_eq!(at_most(5.0, 4.0), "MISSED by 1 (1.25 times it)");
+    assert_eq!(at_most(4.0, 4.0), "met (1.00 of it)");
     assert_eq!(at_least(40.0, 50.0), "MISSED by 10.0 (0.80 of it)");
     assert_eq!(at_least(50.0, 50.0), "met (1.00 of it)");
 }
 
-/// A session is renewed by one write, and while it runs builds it reads beside that whether one is
-/// to stop.
+/// A session is renewed by one write. While it runs builds, it also reads whether one must stop.
 #[tokio::test]
 async fn a_session_costs_a_write_a_second_and_a_read_more_while_it_builds() {
     let idle = idle().await;

@@ -1,9 +1,9 @@
-//! What configuration costs: tenants of any size, made up, and the time and room that each step
-//! takes with them.
+//! Measures the cost of configuration: the time and memory of each step for generated tenants of
+//! any size.
 //!
-//! [`tenant`] writes the files, [`measure`] times the steps, [`openstack`] does the same with a
-//! real configuration where it is at hand. It is a program of its own, with few dependencies,
-//! because its figures mean something only when optimised.
+//! [`tenant`] generates the files, [`measure`] times the steps, and [`openstack`] does the same
+//! with a real configuration if it is available. It is a separate program with few dependencies,
+//! because its figures only mean something in an optimised build.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measuring harness may panic")]
 
 pub mod measure;

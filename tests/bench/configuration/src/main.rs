@@ -1,5 +1,5 @@
-//! `sluice-bench-configuration`: measures and prints. A goal that an optimised build misses is a
-//! failure that says which, and so is an overlay that grows with the tenant, whatever build it is.
+//! `sluice-bench-configuration`: measures and prints. A missed goal is an error in an optimised
+//! build. An overlay whose cost grows with the tenant is an error in any build.
 #![allow(clippy::unwrap_used, reason = "a measuring harness may panic")]
 
 use sluice_bench_configuration::report::{Measured, NOT_MEASURED};
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Returns the greatest resident memory of this process, where the kernel tells.
+/// Returns the peak resident memory of this process, if the kernel reports it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

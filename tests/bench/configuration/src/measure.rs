@@ -8,50 +8,51 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What one tenant costs.
+/// The cost of one tenant's configuration.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// What was measured.
+    /// The name of the measured tenant.
     pub name: String,
-    /// Bytes of configuration.
+    /// The bytes of configuration.
     pub bytes: usize,
-    /// Every file parsed.
+    /// The time to parse all files.
     pub parse: Duration,
-    /// The layout of parsed files.
+    /// The time to build a layout from parsed files.
     pub layout: Duration,
-    /// A layout with one file edited, its errors since included; the file is parsed already.
+    /// The time of an overlay with one edited and parsed file, including the errors it causes.
     pub overlay: Duration,
-    /// The same where the edit removes a job and adds another.
+    /// The same for an edit that replaces a job by another.
     pub overlay_renamed: Duration,
-    /// The jobs of one change, on a layout that froze nothing before.
+    /// The time to freeze the jobs of one change, on a layout that has frozen none.
     pub freeze_first: Duration,
-    /// The same again.
+    /// The time to freeze them again.
     pub freeze: Duration,
-    /// To bytes.
+    /// The time to encode the layout.
     pub store: Duration,
-    /// Bytes stored.
+    /// The encoded bytes.
     pub stored_bytes: usize,
-    /// From bytes.
+    /// The time to decode the layout.
     pub open: Duration,
-    /// From bytes to the frozen jobs of a first change.
+    /// The time from encoded bytes to the frozen jobs of a first change.
     pub open_and_freeze: Duration,
-    /// The next layout where one project's file changed, by a function that has this one in memory.
+    /// The time of the next layout after a change to one file, in a function with the previous
+    /// layout in memory.
     pub rebuild: Duration,
-    /// The same by a cold function, from bytes.
+    /// The same in a cold function, which decodes the previous layout.
     pub open_and_rebuild: Duration,
-    /// Mistakes found.
+    /// The number of configuration errors.
     pub errors: usize,
-    /// Jobs of the change.
+    /// The number of frozen jobs.
     pub jobs: usize,
 }
 
-/// Returns the shortest of some runs of `work`, and its last result: what else this machine does
-/// only adds.
+/// Returns the shortest of several runs of `work` and its last result. The shortest is least
+/// disturbed by other load.
 pub fn shortest<T>(runs: usize, mut work: impl FnMut() -> T) -> (Duration, T) {
     let mut best = Duration::MAX;
     let mut last = None;
     for _ in 0..runs {
-        // What came out before makes no room dear, and takes no time to be put away.
+        // Drops the previous result first, so that neither its memory nor its release is measured.
         drop(last.take());
         let begin = Instant::now();
         let result = work();
@@ -61,7 +62,8 @@ pub fn shortest<T>(runs: usize, mut work: impl FnMut() -> T) -> (Duration, T) {
     (best, last.expect("there is at least one run"))
 }
 
-/// Measures a made tenant; `edits` are its project number 3 edited, without and with a job renamed.
+/// Measures a generated tenant. `edits` are two edits of its project number 3, the second one with
+/// a renamed job.
 pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
     let runs = 7;
     let (parse_time, fragments) = shortest(3, || {
@@ -122,7 +124,7 @@ pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
         .collect();
     let rebuild_from = |layout: &Layout| {
         let of = |(file, content): &(&SourceFile, String)| {
-            let kept = layout.kept(&file.source.project, &file.source.branch, content);
+            let kept = layout.carry_over(&file.source.project, &file.source.branch, content);
             kept.unwrap_or_else(|| vec![Arc::new(parse(file))])
         };
         Layout::build(LayoutSources {

@@ -1,4 +1,4 @@
-//! A real configuration: OpenStack's, where its data lie beside the checkout.
+//! Measures a real configuration: OpenStack's, if its data are next to the checkout.
 
 use crate::measure::shortest;
 use sluice_config::fragment::{Source, SourceFile, parse};
@@ -10,20 +10,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the real configuration costs.
+/// The cost of the real configuration.
 #[derive(Debug)]
 pub struct Real {
-    /// Bytes of configuration.
+    /// The bytes of configuration.
     pub bytes: usize,
-    /// Stanzas that were read.
+    /// The number of stanzas.
     pub stanzas: usize,
-    /// From texts to a layout, the tenants' file included.
+    /// The time from texts to a layout, including the tenants' file.
     pub parse_and_layout: Duration,
-    /// Mistakes, nearly all about repositories that the data leave out.
+    /// The number of configuration errors, nearly all about repositories that are missing in the
+    /// data.
     pub errors: usize,
 }
 
-/// Returns where the data lie, if they do: beside the checkout, or where `SLUICE_TEST_DATA` says.
+/// Returns the directory of the data: `SLUICE_TEST_DATA`, or next to the checkout; `None` when it
+/// does not exist.
 pub fn data() -> Option<PathBuf> {
     let given = std::env::var_os("SLUICE_TEST_DATA").map(PathBuf::from);
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/data");

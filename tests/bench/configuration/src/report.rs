@@ -1,4 +1,4 @@
-//! What was measured, as a table for people and as JSON, each goal with whether it is met.
+//! Reports the measurements as a table and as JSON, with the goals.
 
 use crate::measure::Figures;
 use crate::openstack::Real;
@@ -6,30 +6,30 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// A layout of 2,000 projects from parsed fragments.
+/// The goal for a layout of 2,000 projects from parsed fragments, in milliseconds.
 const LAYOUT_MILLISECONDS: f64 = 50.0;
-/// An overlay for one edited file, whatever the tenant's size.
+/// The goal for an overlay of one edited file in a tenant of any size, in milliseconds.
 const OVERLAY_MILLISECONDS: f64 = 3.0;
-/// How many times as long an overlay may take in the largest tenant as in the smallest, what caches
-/// miss there included …
+/// The factor by which an overlay may be slower in the largest tenant than in the smallest,
+/// including cache misses …
 const FLAT_FACTOR: f64 = 4.0;
-/// … and by how much longer, for names that are suggested are looked for among all.
+/// … and the additional milliseconds, because suggestions for names search all of them.
 const FLAT_MILLISECONDS: f64 = 1.0;
-/// The jobs of one item.
+/// The goal for the jobs of one item, in milliseconds.
 const FREEZE_MILLISECONDS: f64 = 1.0;
-/// OpenStack's configuration from texts to a layout.
+/// The goal for OpenStack's configuration from texts to a layout, in milliseconds.
 const REAL_MILLISECONDS: f64 = 500.0;
-/// The greatest memory of it all.
+/// The goal for the peak memory.
 const MEMORY_MEGABYTES: f64 = 200.0;
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Debug)]
 pub struct Measured {
-    /// Made tenants, the smallest first.
+    /// The generated tenants, smallest first.
     pub tenants: Vec<Figures>,
-    /// The real one, where its data are at hand.
+    /// The real tenant; `None` when its data are missing.
     pub real: Option<Real>,
-    /// The greatest resident memory of this process, which held each of them, in bytes.
+    /// The peak resident memory of this process, which held each of them, in bytes.
     pub peak_bytes: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ impl Measured {
         text
     }
 
-    /// Returns every goal with what was measured for it.
+    /// Returns every goal with its measurement.
     pub fn goals(&self) -> Vec<Goal> {
         let mut goals = Vec::new();
         let mut goal = |what: String, is: f64, at_most: f64| goals.push(Goal { what, is, at_most });
@@ -127,8 +127,8 @@ impl Measured {
         goals
     }
 
-    /// Returns what is to be told of as an error: each goal that is missed, and an overlay that
-    /// grows with the tenant. What is not optimised is held to the latter only.
+    /// Returns the errors: missed goals, and an overlay whose cost grows with the tenant. Only the
+    /// latter counts in a build that is not optimised.
     pub fn failures(&self, is_optimised: bool) -> Vec<String> {
         let missed = self.goals().into_iter().filter(|goal| is_optimised && !goal.is_met());
         let missed = missed.map(|goal| format!("a goal is missed: {goal}"));
@@ -137,8 +137,8 @@ impl Measured {
             .collect()
     }
 
-    /// Returns why an overlay is not flat in the tenant's size: it costs what the edit costs, not
-    /// what stands beside it.
+    /// Returns why the cost of an overlay grows with the size of the tenant; `None` when it depends
+    /// on the edit alone.
     pub fn grows(&self) -> Option<String> {
         let (small, large) = (self.tenants.first()?, self.tenants.last()?);
         let rows = [
@@ -156,7 +156,7 @@ impl Measured {
         })
     }
 
-    /// Returns the numbers for machines.
+    /// Returns the measurements as JSON.
     pub fn json(&self) -> Value {
         let tenants = self.tenants.iter().map(|row| {
             json!({
@@ -182,23 +182,23 @@ impl Measured {
     }
 }
 
-/// What is said where the real configuration is not at hand.
+/// The note that replaces the real configuration when its data are missing.
 pub const NOT_MEASURED: &str = "NOT MEASURED: OpenStack's configuration. There is no ../shared/data/real-config/openstack beside this \
                                 checkout and SLUICE_TEST_DATA names no folder with one.";
 
-/// A goal and what was measured for it.
+/// A goal and its measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goal {
-    /// What is measured, with its unit.
+    /// What is measured, with the unit.
     pub what: String,
-    /// How much it is.
+    /// The measured value.
     pub is: f64,
-    /// How much it may be.
+    /// The largest allowed value.
     pub at_most: f64,
 }
 
 impl Goal {
-    /// Returns whether it is met.
+    /// Returns whether the goal is met.
     pub fn is_met(&self) -> bool {
         self.is <= self.at_most
     }
@@ -223,10 +223,10 @@ mod tests {
         Figures { name: projects.to_owned(), layout: time, ..Figures::default() }
     }
 
-    /// Z6.7: a goal that is missed is a failure that says which, of an optimised build; without the
-    /// real data that is said.
+    /// Z6.7: a missed goal is an error that names it in an optimised build. Missing real data are
+    /// reported.
     #[test]
-    fn a_missed_goal_is_told_by_name() {
+    fn a_missed_goal_is_named() {
         let measured = |milliseconds| Measured {
             tenants: vec![figures("10", 0), figures("2000", milliseconds)],
             real: None,

@@ -1,4 +1,4 @@
-//! Made-up tenants: a config project with pipelines and central jobs, and any number of projects
+//! Generates tenants: a config project with pipelines and central jobs, and any number of projects
 //! with a `.zuul.yaml` each.
 
 use sluice_config::fragment::{Source, SourceFile, Trust};
@@ -7,25 +7,25 @@ use sluice_config::{Connections, Driver};
 use sluice_model::{BranchName, ProjectName};
 use std::fmt::Write as _;
 
-/// Jobs that the config project defines for all.
+/// Jobs that the config project defines for all projects.
 const CENTRAL_JOBS: usize = 20;
-/// Projects that a stanza with a regular expression configures, of the config project.
+/// Projects that a regular expression in the config project configures.
 const PATTERNS: [&str; 3] =
     ["^github.com/org/project-[0-9]*7$", "^github.com/org/project-1.*", "^github.com/org/.*"];
 
-/// A tenant and its files.
+/// A generated tenant with its files.
 #[derive(Debug)]
 pub struct Made {
     /// The tenant.
     pub tenant: TenantConfig,
-    /// Its connections.
+    /// The connections.
     pub connections: Connections,
-    /// Its files.
+    /// The configuration files.
     pub files: Vec<SourceFile>,
 }
 
-/// Returns the tenant with this number of projects besides the config project; the same for the
-/// same number.
+/// Generates a tenant with this number of projects besides the config project. The result depends
+/// only on the number.
 pub fn make(projects: usize) -> Made {
     let connections = Connections::new().with("github", Driver::GitHub, "github.com");
     let mut main = String::from(

@@ -1,21 +1,21 @@
-//! `sluice-bench-emulated`: times an event until its builds are asked for, through the emulator's
-//! data services in this process: the SDK signs and serialises each call, no socket lies between,
-//! and the emulator does it on disk.
+//! `sluice-bench-emulated`: measures the time from an event to its build requests through the
+//! emulator's data services in this process. The SDK signs and serialises each call, no socket is
+//! used, and the emulator writes to disk.
 //!
-//! The forge, git and machines are played in memory here, and no policy is evaluated: what is
-//! measured is the data services' share. Git's is in what `sluice-bench` prints.
+//! Forge, git and machines are simulated in memory, and no policies are evaluated, so only the
+//! share of the data services is measured. `sluice-bench` measures git.
 //!
-//! The number stands beside the one on ports in memory that `sluice-bench` prints; it is a program
-//! of its own, since it links the SDK, which takes minutes to optimise.
+//! The result compares with that of `sluice-bench` on ports in memory. This is a separate program,
+//! because the SDK takes minutes to compile with optimisation.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measuring harness may panic")]
 
 use sluice_bench::budget::GOAL_MILLISECONDS;
-use sluice_bench::house::{configure, signed};
+use sluice_bench::deployment::{configure, signed};
 use sluice_bench::latency::{SAMPLES, Spread, WARM_UP};
 use sluice_bench::sample;
 use sluice_bench::throughput::{Times, sum};
-use sluice_bench::words::{millis, ranked, verdict};
-use sluice_cloud::Site as CloudSite;
+use sluice_bench::wording::{at_most, millis, ranked};
+use sluice_cloud::LaunchSettings as CloudSite;
 use sluice_conformance::{Site, sdk_config};
 use sluice_emulator::data::{Connector, ENDPOINT, Front, Options, Principal, Secret};
 use sluice_forge::Forge;
@@ -24,10 +24,10 @@ use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
 use sluice_memory::World;
 use sluice_merger::Merger;
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{ProjectName, TenantName, Timestamp, git::BranchKey};
 use sluice_repos::Repos;
-use sluice_runtime::batch::{self, Look};
+use sluice_runtime::batch::{self, Reconciler};
 use sluice_runtime::port::Incoming;
 use sluice_runtime::{Ports, cell};
 use sluice_scenarios::PlayedForge;
@@ -43,9 +43,9 @@ use std::time::{Duration, Instant};
 const KEY: &str = "AKIDBENCH";
 const SECRET: &str = "a secret of the measurement";
 const SEAL_KEY: &str = "seal";
-/// Nodes that stand there: each change takes three, and no build ever ends.
+/// The number of ready nodes: each change takes three, and no build ends.
 const NODES: u32 = 3 * (SAMPLES as u32 + WARM_UP as u32);
-/// The longest that one change may take.
+/// The time limit of one change.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -69,7 +69,7 @@ async fn main() {
         "   a build is asked for  median {:>7.2} ms   95th percentile {:>7.2} ms   goal {GOAL_MILLISECONDS} ms: {}",
         millis(median),
         millis(high),
-        verdict(millis(median), GOAL_MILLISECONDS)
+        at_most(millis(median), GOAL_MILLISECONDS)
     );
     println!("      spent on (ms for each change): {}", ranked(&sum(spent), SAMPLES));
 }
@@ -78,13 +78,12 @@ struct System {
     ports: Ports,
     forge: Arc<PlayedForge>,
     webhook: Webhook,
-    functions: BTreeMap<Queue, Box<dyn Look>>,
-    /// Builds that were asked for so far.
+    functions: BTreeMap<MessageQueue, Box<dyn Reconciler>>,
+    /// The number of build requests.
     builds: u64,
-    /// Time spent on polls in vain and on acknowledging: event sources do both beside the
-    /// functions.
+    /// The time for empty polls and acknowledgements, which event sources do outside the functions.
     beside: Duration,
-    /// Time by function, and that of receives which brought messages.
+    /// The time by function, and that of receives with messages.
     times: Times,
 }
 
@@ -98,8 +97,8 @@ impl System {
             Site::new(sdk_config(ENDPOINT, KEY, SECRET, Some(client)), Some(SEAL_KEY.into()));
         let ports = site.whole().await.unwrap();
         configure(&ports, sample::MAIN, "https://forge.test").await;
-        // The forge, its repositories and the machines are played: they have a clock of their own
-        // and cost nothing.
+        // Forge, repositories and machines are simulated: they have their own clock and take no
+        // time.
         let world = World::new(1, 0, Timestamp(ports.clock.now().0));
         let store = Arc::new(Mutex::new(Store::default()));
         for (project, path, text) in sample::repositories_with(NODES) {
@@ -117,13 +116,16 @@ impl System {
         let driver = Arc::new(PlayedCloud::new(world.clone()));
         let clouds = BTreeMap::from([("ec2".into(), Cloud { driver, site: CloudSite::default() })]);
         let launcher = Launcher::new(ports.clone(), clouds, Arc::new(PlayedChecks(world)));
-        let functions: BTreeMap<Queue, Box<dyn Look>> = BTreeMap::from([
-            (Queue::Events, Box::new(Intake::new(ports.clone(), forges.clone())) as Box<dyn Look>),
-            (Queue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
-            (Queue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),
-            (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos, forges))),
-            (Queue::Pool, Box::new(launcher)),
-            (Queue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
+        let functions: BTreeMap<MessageQueue, Box<dyn Reconciler>> = BTreeMap::from([
+            (
+                MessageQueue::Events,
+                Box::new(Intake::new(ports.clone(), forges.clone())) as Box<dyn Reconciler>,
+            ),
+            (MessageQueue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
+            (MessageQueue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),
+            (MessageQueue::Tenants, Box::new(Tenants::new(ports.clone(), repos, forges))),
+            (MessageQueue::Pool, Box::new(launcher)),
+            (MessageQueue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
         ]);
         let mut system = Self {
             webhook: Webhook::new(ports.clone()),
@@ -134,19 +136,18 @@ impl System {
             beside: Duration::ZERO,
             times: Times::new(),
         };
-        let poke = Poke::Tenant { tenant: TenantName::from("bench") };
+        let poke = Wakeup::Tenant { tenant: TenantName::from("bench") };
         cell::send(&system.ports, &[poke]).await.unwrap();
-        while !system.deliver(Queue::Tenants).await {}
+        while !system.deliver(MessageQueue::Tenants).await {}
         system.rest().await;
         system
     }
 
-    /// Lets a change come and returns the time until its first build is asked for, and what of it
-    /// was spent on.
+    /// Proposes a change, and returns the time to its first build request with its breakdown.
     async fn change(&mut self, number: u64) -> (Duration, Times) {
         let file = format!("file-{number}");
         self.forge.propose("org/one", number, &file, "", &[(&file, "new")]);
-        let webhook = self.forge.next_webhook().expect("the forge tells of a change");
+        let webhook = self.forge.next_webhook().expect("the forge sends a webhook for the change");
         let signed = signed(&webhook.id, &webhook.event, webhook.body);
         let before = self.builds;
         self.beside = Duration::ZERO;
@@ -156,10 +157,15 @@ impl System {
         self.add("webhook", begin);
         assert_eq!(answer.status(), http::StatusCode::ACCEPTED);
         while self.builds == before {
-            // In the order of the way that a change takes.
-            for queue in
-                [Queue::Events, Queue::Gate, Queue::Merges, Queue::Gate, Queue::Pool, Queue::Wakes]
-            {
+            // In the order in which a change passes them.
+            for queue in [
+                MessageQueue::Events,
+                MessageQueue::Gate,
+                MessageQueue::Merges,
+                MessageQueue::Gate,
+                MessageQueue::Pool,
+                MessageQueue::Wakes,
+            ] {
                 self.deliver(queue).await;
             }
             self.take_builds().await;
@@ -171,20 +177,20 @@ impl System {
         (time, functions)
     }
 
-    /// Lets everything come to rest, apart from what comes by itself.
+    /// Processes everything except periodic work.
     async fn rest(&mut self) {
         let mut idle = 0;
-        // Twice nothing: a message that was sent last shows in the second round.
+        // Two empty rounds: a message that was sent last appears in the second one.
         while idle < 2 {
             let mut moved = false;
             while self.forge.next_webhook().is_some() {}
             for queue in [
-                Queue::Events,
-                Queue::Gate,
-                Queue::Merges,
-                Queue::Tenants,
-                Queue::Pool,
-                Queue::Wakes,
+                MessageQueue::Events,
+                MessageQueue::Gate,
+                MessageQueue::Merges,
+                MessageQueue::Tenants,
+                MessageQueue::Pool,
+                MessageQueue::Wakes,
             ] {
                 moved |= self.deliver(queue).await;
             }
@@ -193,7 +199,7 @@ impl System {
         }
     }
 
-    async fn deliver(&mut self, queue: Queue) -> bool {
+    async fn deliver(&mut self, queue: MessageQueue) -> bool {
         let messages = self.receive(queue).await;
         if messages.is_empty() {
             return false;
@@ -207,18 +213,18 @@ impl System {
     }
 
     async fn take_builds(&mut self) -> bool {
-        let messages = self.receive(Queue::BuildsNormal).await;
+        let messages = self.receive(MessageQueue::BuildsNormal).await;
         self.builds += messages.len() as u64;
         let is_any = !messages.is_empty();
         self.acknowledge(
-            Queue::BuildsNormal,
+            MessageQueue::BuildsNormal,
             messages.into_iter().map(|message| message.receipt).collect(),
         )
         .await;
         is_any
     }
 
-    async fn receive(&mut self, queue: Queue) -> Vec<Incoming> {
+    async fn receive(&mut self, queue: MessageQueue) -> Vec<Incoming> {
         let begin = Instant::now();
         let messages = self.ports.queues.receive(queue, 10, 0, 30).await.unwrap();
         if messages.is_empty() {
@@ -229,27 +235,27 @@ impl System {
         messages
     }
 
-    /// Adds what has passed since then to a name.
+    /// Adds the time since `since` to a name.
     fn add(&mut self, name: &'static str, begin: Instant) {
         let entry = self.times.entry(name).or_default();
         *entry = (entry.0 + begin.elapsed(), entry.1 + 1);
     }
 
-    async fn acknowledge(&mut self, queue: Queue, receipts: Vec<String>) {
+    async fn acknowledge(&mut self, queue: MessageQueue, receipts: Vec<String>) {
         let begin = Instant::now();
         self.ports.queues.acknowledge_all(queue, &receipts).await.unwrap();
         self.beside += begin.elapsed();
     }
 }
 
-/// Returns the name of the function that takes the messages of a queue.
-fn name(queue: Queue) -> &'static str {
+/// Returns the name of the function that processes the messages of a queue.
+fn name(queue: MessageQueue) -> &'static str {
     match queue {
-        Queue::Events => "intake",
-        Queue::Gate => "gate",
-        Queue::Merges => "merger",
-        Queue::Tenants => "tenant",
-        Queue::Pool => "launcher",
+        MessageQueue::Events => "intake",
+        MessageQueue::Gate => "gate",
+        MessageQueue::Merges => "merger",
+        MessageQueue::Tenants => "tenant",
+        MessageQueue::Pool => "launcher",
         _ => "timer",
     }
 }

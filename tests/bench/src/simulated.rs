@@ -1,7 +1,8 @@
-//! A house before a forge and repositories that are played in memory: our own work alone.
+//! A deployment with a forge and repositories simulated in memory, to measure Sluice's own work
+//! alone.
 
 use crate::clocked;
-use crate::house::{House, Parts, signed};
+use crate::deployment::{Deployment, Parts, signed};
 use crate::runner::Builds;
 use crate::sample::{self, File, Nodes};
 use sluice_forge::Forge;
@@ -14,10 +15,10 @@ use sluice_scenarios::repos::{PlayedRepos, Store};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// A house before a played forge.
+/// A deployment with a simulated forge.
 pub struct Played {
-    /// The house.
-    pub house: House,
+    /// The deployment.
+    pub deployment: Deployment,
     /// The forge.
     pub forge: Arc<PlayedForge>,
     /// Time spent in the forge and in repositories.
@@ -32,7 +33,7 @@ impl Played {
 
     /// Builds one with this main configuration and these repositories: project, path, text.
     pub async fn of(main_yaml: &str, repositories: &[File]) -> Self {
-        let world = House::world();
+        let world = Deployment::world();
         let store = Arc::new(Mutex::new(Store::default()));
         for (project, path, text) in repositories {
             let mut store = store.lock().unwrap();
@@ -64,7 +65,7 @@ impl Played {
             inbox,
             builds: Builds::Nothing,
         };
-        Self { house: House::new(parts, main_yaml).await, forge, outside }
+        Self { deployment: Deployment::new(parts, main_yaml).await, forge, outside }
     }
 
     /// Proposes a change of a file of its own.

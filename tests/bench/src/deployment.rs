@@ -1,5 +1,5 @@
-//! The system that is measured: every function on ports of its own name, moved in one thread, one
-//! batch after another.
+//! The measured system: every function with its own named ports, in one thread, one batch after
+//! another.
 
 use crate::clocked::Stopwatch;
 use crate::runner::{Builds, Nothing};
@@ -7,9 +7,9 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use http::HeaderMap;
-use sluice_cloud::Site as CloudSite;
+use sluice_cloud::LaunchSettings as CloudSite;
 use sluice_config::connection::Driver;
-use sluice_executor::service::{Executor, Options, RENEW_SECONDS};
+use sluice_executor::service::{ExecutorService, ExecutorSettings, RENEW_SECONDS};
 use sluice_forge::webhook::sign;
 use sluice_forge::{Forge, Secret};
 use sluice_gate_function::Gate;
@@ -17,15 +17,15 @@ use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
 use sluice_memory::World;
 use sluice_merger::Merger;
-use sluice_model::git::LandingWay;
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::git::LandingMethod;
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{SessionId, TenantName, Timestamp};
 use sluice_records::codec::encode_first;
-use sluice_records::connection::{self, Connection, ConnectionsFile};
+use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
 use sluice_records::session::{self, Session};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
-use sluice_runtime::batch::{self, Look, LookError};
+use sluice_runtime::batch::{self, ReconcileError, Reconciler};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Write};
 use sluice_runtime::{Clock as _, Entropy, Ports};
@@ -37,13 +37,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Where the story begins.
+/// The start of the virtual clock.
 const START: Timestamp = Timestamp(1_800_000_000_000);
-/// Rounds after which a house that does not come to rest is taken for stuck.
+/// Rounds after which a deployment that does not become idle counts as stuck.
 const ROUNDS_MAX: usize = 200_000;
-/// Seconds a received message stays hidden.
+/// The visibility timeout of received messages in seconds.
 const VISIBILITY_SECONDS: u32 = 30;
-/// The login that reports are made under.
+/// The account that reports.
 pub const OWN: &str = "sluice[bot]";
 /// The secret that webhooks are signed with.
 pub const WEBHOOK_SECRET: &str = "a shared secret";
@@ -68,19 +68,19 @@ pub fn signed(id: &str, event: &str, body: Vec<u8>) -> Signed {
     Signed { headers, body: Bytes::from(body) }
 }
 
-/// Where webhooks come from.
+/// The source of webhooks.
 pub type Inbox = Box<dyn FnMut() -> Option<Signed> + Send>;
 
 /// When builds end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// Each by itself, once everything else is at rest: the most looks that a queue can need.
+    /// One by one, when everything else is idle: the worst case for the number of reconciliations.
     OneByOne,
     /// As soon as they have started.
     AtOnce,
 }
 
-/// What event sources did: they call SQS on the account's bill, though no function does.
+/// The calls of event sources to SQS, which are billed although no function makes them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventSources {
     /// Receives that brought messages.
@@ -95,7 +95,7 @@ pub struct EventSources {
     pub gate_messages: u64,
 }
 
-/// What a house is made of besides its functions.
+/// The parts of a deployment besides its functions.
 pub struct Parts {
     /// The world.
     pub world: World,
@@ -105,14 +105,14 @@ pub struct Parts {
     pub repos: Box<dyn Fn(Ports) -> Arc<dyn Repos>>,
     /// Where the forge's repositories are.
     pub git_url: String,
-    /// Where webhooks come from.
+    /// The source of webhooks.
     pub inbox: Inbox,
     /// How much of a build is done.
     pub builds: Builds,
 }
 
-/// A whole Sluice, measured.
-pub struct House {
+/// A complete deployment of Sluice, measured.
+pub struct Deployment {
     /// Its world.
     pub world: World,
     /// Its cloud.
@@ -125,18 +125,18 @@ pub struct House {
     pub ends: Ends,
     /// Whether webhooks are let in.
     pub listens: bool,
-    functions: BTreeMap<Queue, (&'static str, Box<dyn Look>)>,
+    functions: BTreeMap<MessageQueue, (&'static str, Box<dyn Reconciler>)>,
     webhook: Webhook,
-    executor: Arc<Executor>,
+    executor: Arc<ExecutorService>,
     session: SessionId,
     runner: Arc<Nothing>,
-    running: FuturesUnordered<BoxFuture<'static, Result<(), LookError>>>,
+    running: FuturesUnordered<BoxFuture<'static, Result<(), ReconcileError>>>,
     inbox: Inbox,
     _state: tempfile::TempDir,
 }
 
-impl House {
-    /// Builds a house and lets it read its configuration.
+impl Deployment {
+    /// Creates a deployment and has it read its configuration.
     pub async fn new(parts: Parts, main_yaml: &str) -> Self {
         let Parts { world, forge, repos, git_url, inbox, builds } = parts;
         configure(&world.ports(), main_yaml, &git_url).await;
@@ -149,27 +149,37 @@ impl House {
         )]);
         let launcher =
             Launcher::new(ports("launcher"), clouds, Arc::new(PlayedChecks(world.clone())));
-        let functions: BTreeMap<Queue, (&'static str, Box<dyn Look>)> = BTreeMap::from([
-            (
-                Queue::Events,
-                ("intake", Box::new(Intake::new(ports("intake"), forges())) as Box<dyn Look>),
-            ),
-            (Queue::Gate, ("gate", Box::new(Gate::new(ports("gate"), "https://sluice.test/")))),
-            (
-                Queue::Tenants,
+        let functions: BTreeMap<MessageQueue, (&'static str, Box<dyn Reconciler>)> =
+            BTreeMap::from([
                 (
-                    "tenant",
-                    Box::new(Tenants::new(ports("tenant"), repos(ports("tenant")), forges())),
+                    MessageQueue::Events,
+                    (
+                        "intake",
+                        Box::new(Intake::new(ports("intake"), forges())) as Box<dyn Reconciler>,
+                    ),
                 ),
-            ),
-            (Queue::Pool, ("launcher", Box::new(launcher))),
-            (Queue::Reports, ("reporter", Box::new(Reporter::new(ports("reporter"), forges())))),
-            (
-                Queue::Merges,
-                ("merger", Box::new(Merger::new(ports("merger"), repos(ports("merger"))))),
-            ),
-            (Queue::Wakes, ("timer", Box::new(Timer::new(ports("timer"), 10)))),
-        ]);
+                (
+                    MessageQueue::Gate,
+                    ("gate", Box::new(Gate::new(ports("gate"), "https://sluice.test/"))),
+                ),
+                (
+                    MessageQueue::Tenants,
+                    (
+                        "tenant",
+                        Box::new(Tenants::new(ports("tenant"), repos(ports("tenant")), forges())),
+                    ),
+                ),
+                (MessageQueue::Pool, ("launcher", Box::new(launcher))),
+                (
+                    MessageQueue::Reports,
+                    ("reporter", Box::new(Reporter::new(ports("reporter"), forges()))),
+                ),
+                (
+                    MessageQueue::Merges,
+                    ("merger", Box::new(Merger::new(ports("merger"), repos(ports("merger"))))),
+                ),
+                (MessageQueue::Wakes, ("timer", Box::new(Timer::new(ports("timer"), 10)))),
+            ]);
         let state = tempfile::tempdir().unwrap();
         let runner = Arc::new(Nothing::new(builds));
         let noted = Arc::new(Noted { world: world.clone(), newest: Mutex::default() });
@@ -179,7 +189,7 @@ impl House {
             state.path(),
         );
         let session = SessionId(noted.newest.lock().unwrap().clone());
-        let mut house = Self {
+        let mut deployment = Self {
             webhook: Webhook::new(ports("webhook")),
             world,
             cloud,
@@ -195,20 +205,20 @@ impl House {
             inbox,
             _state: state,
         };
-        house.begin_session();
-        let poke = Poke::Tenant { tenant: TenantName::from("bench") };
-        sluice_runtime::cell::send(&house.world.ports(), &[poke]).await.unwrap();
-        house.rest().await;
-        house
+        deployment.begin_session();
+        let poke = Wakeup::Tenant { tenant: TenantName::from("bench") };
+        sluice_runtime::cell::send(&deployment.world.ports(), &[poke]).await.unwrap();
+        deployment.rest().await;
+        deployment
     }
 
     /// Returns a fresh world.
     pub fn world() -> World {
-        // No message twice: that is the exception, and what is measured is the rule.
+        // No message is delivered twice: the normal case is measured.
         World::new(1, 0, START)
     }
 
-    /// Moves everything until nothing is left but what comes by itself every few minutes.
+    /// Processes everything except periodic work.
     pub async fn rest(&mut self) {
         for _ in 0..ROUNDS_MAX {
             if self.step().await {
@@ -218,14 +228,14 @@ impl House {
                 return;
             }
         }
-        panic!("the house does not come to rest: {:?}", self.world.queued());
+        panic!("the deployment does not become idle: {:?}", self.world.queued());
     }
 
     /// Does what can be done at this moment: each queue's next batch. Returns false when there was
     /// nothing.
     pub async fn step(&mut self) -> bool {
         let mut moved = self.receive_all().await;
-        for queue in Queue::ALL {
+        for queue in MessageQueue::ALL {
             moved |= self.deliver(queue).await;
         }
         if self.ends == Ends::AtOnce || !moved {
@@ -234,14 +244,14 @@ impl House {
         moved
     }
 
-    /// Lets time pass until the next message shows. Returns false when none is under way.
+    /// Advances the clock until the next message is visible. Returns false when there is none.
     pub fn wait(&mut self) -> bool {
         let Some(next) = self.world.next_message_at() else { return false };
         self.world.advance_millis(next.since(self.world.now()).max(1));
         true
     }
 
-    /// Takes in every webhook that has come.
+    /// Processes every webhook that has arrived.
     pub async fn receive_all(&mut self) -> bool {
         let mut moved = false;
         while self.listens
@@ -257,9 +267,8 @@ impl House {
         moved
     }
 
-    /// Hands one batch of a queue to its function. Returns false when the queue has nothing to
-    /// show.
-    pub async fn deliver(&mut self, queue: Queue) -> bool {
+    /// Passes one batch of a queue to its function. Returns false when no message is visible.
+    pub async fn deliver(&mut self, queue: MessageQueue) -> bool {
         if !self.world.has_visible(queue) {
             return false;
         }
@@ -276,7 +285,7 @@ impl House {
         self.sources.receives += 1;
         self.sources.deletes += 1;
         self.sources.fifo_calls += if queue.is_fifo() { 2 } else { 0 };
-        if queue == Queue::Gate {
+        if queue == MessageQueue::Gate {
             self.sources.gate_batches += 1;
             self.sources.gate_messages += messages.len() as u64;
         }
@@ -287,14 +296,14 @@ impl House {
     }
 
     /// Has the executor take every build of a queue, as far as it goes without the build's end.
-    async fn claim(&mut self, queue: Queue) -> bool {
+    async fn claim(&mut self, queue: MessageQueue) -> bool {
         let ports = self.world.ports_of("executor");
         let mut moved = false;
         while self.world.has_visible(queue) {
             let begin = Instant::now();
             let messages = ports.queues.receive(queue, 10, 20, 60).await.unwrap();
             moved |= !messages.is_empty();
-            for taken in self.executor.take(queue, messages).await {
+            for taken in self.executor.claim_received(queue, messages).await {
                 let executor = self.executor.clone();
                 self.running.push(async move { executor.execute(taken).await }.boxed());
             }
@@ -323,12 +332,12 @@ impl House {
         moved
     }
 
-    /// Returns how many builds are under way.
+    /// Returns the number of running builds.
     pub fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// Lets one build end. Returns false when none is under way.
+    /// Ends one build. Returns false when none is running.
     pub async fn end_build(&mut self) -> bool {
         self.runner.let_end(1);
         match self.running.next().await {
@@ -340,12 +349,12 @@ impl House {
         }
     }
 
-    /// Returns how many builds of a change have begun and not ended.
+    /// Returns the number of running builds of a change.
     pub fn builds_of(&self, number: u64) -> usize {
         self.runner.waiting(number)
     }
 
-    /// Lets the builds of a change that are under way fail, and returns how many those were.
+    /// Fails the running builds of a change, and returns their number.
     pub async fn fail_builds(&mut self, number: u64) -> usize {
         let failing = self.runner.let_fail(number);
         for _ in 0..failing {
@@ -355,7 +364,8 @@ impl House {
     }
 
     fn is_at_rest(&self) -> bool {
-        let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
+        let waits =
+            |queue: &MessageQueue| !matches!(queue, MessageQueue::Pool | MessageQueue::Wakes);
         let records = self.world.records();
         let is_provider = |partition: &str| partition.starts_with("provider#");
         self.running.is_empty()
@@ -363,13 +373,13 @@ impl House {
             && self.cloud.running() == 0
             && !records
                 .iter()
-                .any(|record| record.look_at.is_some() && !is_provider(&record.key.partition))
+                .any(|record| record.sweep_at.is_some() && !is_provider(&record.key.partition))
             && !records.iter().any(|record| {
                 is_provider(&record.key.partition) && record.key.sort.starts_with("request#")
             })
     }
 
-    /// Begins a session that outlives the measuring: renewals are counted by the minute, not by the
+    /// Starts a session that outlives the measurement: renewals are counted per minute, not per
     /// change.
     pub fn begin_session(&self) {
         let now = self.world.now();
@@ -403,14 +413,14 @@ impl House {
         self.runner.builds()
     }
 
-    /// Returns the time spent in functions so far, by function, and starts anew.
+    /// Returns the time in functions by function, and resets it.
     pub fn take_times(&self) -> BTreeMap<&'static str, (Duration, u64)> {
         self.watch.take()
     }
 }
 
-fn executor(ports: Ports, runner: Arc<Nothing>, state: &std::path::Path) -> Arc<Executor> {
-    let options = Options {
+fn executor(ports: Ports, runner: Arc<Nothing>, state: &std::path::Path) -> Arc<ExecutorService> {
+    let options = ExecutorSettings {
         hostname: "bench".to_owned(),
         slots: 1_000,
         state: state.to_owned(),
@@ -418,7 +428,7 @@ fn executor(ports: Ports, runner: Arc<Nothing>, state: &std::path::Path) -> Arc<
         log_address: None,
         log_root: "https://sluice.test/logs/".to_owned(),
     };
-    Executor::new(ports, runner, options)
+    ExecutorService::new(ports, runner, options)
 }
 
 /// Remembers the newest token: the first that an executor draws names its session.
@@ -439,7 +449,7 @@ impl Entropy for Noted {
 pub async fn configure(ports: &Ports, main_yaml: &str, git_url: &str) {
     let context = connection::seal_context(&"github".into(), "webhook-secret");
     let secret = connection::seal(ports, &context, WEBHOOK_SECRET).await.unwrap();
-    let github = Connection {
+    let github = StoredConnection {
         driver: Driver::GitHub,
         canonical_hostname: "forge.test".to_owned(),
         api_url: None,
@@ -447,9 +457,9 @@ pub async fn configure(ports: &Ports, main_yaml: &str, git_url: &str) {
         login: Some(OWN.to_owned()),
         token: None,
         webhook_secrets: vec![secret],
-        landing: LandingWay::default(),
+        landing: LandingMethod::default(),
     };
-    let ec2 = Connection {
+    let ec2 = StoredConnection {
         driver: Driver::Aws,
         canonical_hostname: "ec2".to_owned(),
         webhook_secrets: Vec::new(),

@@ -1,14 +1,14 @@
-//! Words for what was measured: verdicts against goals, and where the time and the way went.
+//! Formats measurements: comparisons with goals, and breakdowns of times and message paths.
 
 use crate::throughput::Times;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use std::time::Duration;
 
-/// Names of which a ranking tells the time.
+/// The number of names in a ranking.
 const RANKED_MAX: usize = 7;
 
-/// Says whether a goal is met that something must not exceed, and by how much not.
-pub fn verdict(is: f64, goal: f64) -> String {
+/// Formats whether a value is at most its goal, and the excess.
+pub fn at_most(is: f64, goal: f64) -> String {
     let ratio = is / goal;
     if is <= goal {
         format!("met ({ratio:.2} of it)")
@@ -17,7 +17,7 @@ pub fn verdict(is: f64, goal: f64) -> String {
     }
 }
 
-/// Says whether a goal is met that something must reach, and by how much not.
+/// Formats whether a value reaches its goal, and the shortfall.
 pub fn at_least(is: f64, goal: f64) -> String {
     let ratio = is / goal;
     if is >= goal {
@@ -27,12 +27,12 @@ pub fn at_least(is: f64, goal: f64) -> String {
     }
 }
 
-/// Returns milliseconds.
+/// Returns a duration in milliseconds.
 pub fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
-/// Says what most time went to, for each of so many changes.
+/// Formats the names with the most time, per change.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub fn ranked(times: &Times, changes: u64) -> String {
     let mut rows: Vec<_> = times.iter().collect();
@@ -44,7 +44,7 @@ pub fn ranked(times: &Times, changes: u64) -> String {
 }
 
 /// Returns the queues that a way passes beyond those that were planned, however often each.
-pub fn unplanned(way: &[Queue], planned: &[Queue]) -> Vec<Queue> {
+pub fn unplanned(way: &[MessageQueue], planned: &[MessageQueue]) -> Vec<MessageQueue> {
     let (mut left, mut beyond) = (planned.to_vec(), Vec::new());
     for queue in way {
         match left.iter().position(|of| of == queue) {
@@ -57,22 +57,21 @@ pub fn unplanned(way: &[Queue], planned: &[Queue]) -> Vec<Queue> {
     beyond
 }
 
-/// Says what batches a way has, which of them are beyond the plan, and why, where that is known.
-pub fn way_spent(way: &[Queue], planned: &[Queue]) -> String {
-    let names = |queues: &[Queue]| {
+/// Formats the batches of a path, those beyond the plan, and a known reason.
+pub fn way_spent(way: &[MessageQueue], planned: &[MessageQueue]) -> String {
+    let names = |queues: &[MessageQueue]| {
         queues.iter().map(|queue| format!("{queue:?}")).collect::<Vec<_>>().join(", ")
     };
     let beyond = unplanned(way, planned);
-    let why = if beyond.contains(&Queue::Gate) {
-        " (intake writes arrivals and creates no items, as a queue's head has one writer: the gate takes them in)"
+    let why = if beyond.contains(&MessageQueue::Gate) {
+        " (intake writes inbox messages; only the gate creates items, because a queue's head has one writer)"
     } else {
         ""
     };
     format!("{}; beyond the plan: {}{why}", names(way), names(&beyond))
 }
 
-/// Returns the questions of a minute that something asks, when each waits so long where nothing
-/// comes.
+/// Returns the polls per minute of `askers` pollers that wait up to `wait_seconds` for a message.
 pub fn asked_a_minute(askers: usize, wait_seconds: u32) -> f64 {
     askers as f64 * 60.0 / f64::from(wait_seconds.max(1))
 }
