@@ -114,7 +114,8 @@ fn may_host(key: &QueueKey, loaded: &queue::LoadedQueue) -> bool {
 pub(crate) fn writes(
     key: &QueueKey,
     own_queues: &OwnQueues,
-    (plan, layout): (&QueuePlan, u64),
+    plan: &QueuePlan,
+    layout: u64,
     now: Timestamp,
 ) -> Result<Vec<Write>, ReconcileError> {
     let mut writes = Vec::new();

@@ -143,7 +143,7 @@ pub(crate) fn prepare_commit(
         writes.push(forward(queue, message)?);
         wakeups.push(Wakeup::Queue { queue: queue.clone() });
     }
-    writes.extend(host_queues::writes(key, &loaded.own_queues, (&plan, live.number()), now)?);
+    writes.extend(host_queues::writes(key, &loaded.own_queues, &plan, live.number(), now)?);
     for semaphore in &plan.semaphores {
         let seen = loaded.semaphores.get(&semaphore.key).map(|(record, _)| record);
         writes.push(sluice_records::semaphore::put(seen, semaphore)?);

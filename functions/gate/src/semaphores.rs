@@ -118,7 +118,7 @@ pub(crate) async fn idle_holders(
         None => Some(holder.since.plus_seconds(CLAIM_SECONDS)),
         Some(record) => match decode_or_log::<Run>(record)?.phase {
             Phase::Paused(pause) => Some(pause.since),
-            Phase::Running | Phase::Failing | Phase::RunEnd(_) => None,
+            Phase::Running | Phase::Failing | Phase::Ended(_) => None,
         },
     };
     Ok(holders

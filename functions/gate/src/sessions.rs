@@ -56,7 +56,7 @@ impl ExecutorWatch {
     /// sessions that are due to be read.
     pub(crate) fn track(&mut self, running: &[Run], now: Timestamp) -> BTreeSet<SessionId> {
         let mut alive_at = BTreeMap::new();
-        for run in running.iter().filter(|run| !matches!(run.phase, Phase::RunEnd(_))) {
+        for run in running.iter().filter(|run| !matches!(run.phase, Phase::Ended(_))) {
             let read_at = self.alive_at.get(&run.session).copied().unwrap_or(run.claimed_at);
             let at: &mut Timestamp = alive_at.entry(run.session.clone()).or_insert(read_at);
             *at = (*at).max(run.claimed_at);
@@ -233,7 +233,7 @@ fn liveness(
 /// Returns the state of a build. `session` is `None` where it was not read and `Some(None)` where
 /// there is none.
 fn seen(run: &Run, session: Option<Option<&Session>>, is_over: bool) -> ObservedBuild {
-    if let Phase::RunEnd(end) = &run.phase {
+    if let Phase::Ended(end) = &run.phase {
         return ObservedBuild::Ended(end.clone());
     }
     let started_at = Some(run.claimed_at);

@@ -4,7 +4,7 @@
 use crate::state::MergedState;
 use crate::{MergeFailure, Merger, merge_failure};
 use futures::future::try_join_all;
-use sluice_config::fragment::{passed_over, source_files, text_of};
+use sluice_config::fragment::{ignored_locations, source_files, text_of};
 use sluice_config::job::{FreezeInput, JobTrace};
 use sluice_config::layout::{BranchConfig, Layout, Scope};
 use sluice_config::tenant::TenantProject;
@@ -65,7 +65,7 @@ impl Merger {
             project: &branch.project,
             branch: change.on_branch().map(BranchName::as_str),
             containing: state.speculation.containing.as_deref(),
-            git_ref: change.key.moved().map_or(branch.branch.as_str(), |moved| &moved.git_ref),
+            git_ref: change.key.ref_move().map_or(branch.branch.as_str(), |moved| &moved.git_ref),
             files: state.files.as_deref(),
             before: overlay.as_ref().map(|_| &*live.layout),
             image_names: change.key.images().map_or(&[][..], |images| images.names.as_slice()),
@@ -212,7 +212,7 @@ impl Merger {
             job.override_checkout.clone().filter(|_| !is_trusted).map(NeededCheckout::Checkout)
         };
         // As in the executor: the name of a pushed branch or tag does not select the roles' branch.
-        let of_roles = |playbook: &Playbook, project: &ProjectName| match change.key.moved() {
+        let of_roles = |playbook: &Playbook, project: &ProjectName| match change.key.ref_move() {
             None => vec![NeededCheckout::Nothing],
             Some(_) => Vec::from(
                 [playbook.branch.clone(), layout.default_branch(project)]
@@ -419,12 +419,12 @@ fn configuration(
 ) -> BranchConfig {
     let text = |(path, bytes): (String, Vec<u8>)| (path, text_of(bytes));
     let files: Vec<(String, String)> = files.into_iter().map(text).collect();
-    let passed_over = passed_over(project, branch, &files);
+    let ignored_locations = ignored_locations(project, branch, &files);
     let read = source_files(project, branch, files);
     BranchConfig {
         project: project.name.clone(),
         branch: branch.clone(),
-        fragments: read.iter().map(|file| layout.parse(file)).chain(passed_over).collect(),
+        fragments: read.iter().map(|file| layout.parse(file)).chain(ignored_locations).collect(),
     }
 }
 

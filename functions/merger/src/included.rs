@@ -87,7 +87,7 @@ impl Merger {
     ) -> Result<Option<IncludedSources>, MergeFailure> {
         let tenant = layout.tenant();
         let (mut by_paths, mut first) = (BTreeMap::new(), None);
-        let own = tenant.included.as_ref().zip(tenant.beside.as_ref());
+        let own = tenant.included.as_ref().zip(tenant.included_content.as_ref());
         let has_own = own.is_some();
         let of_tenant = tenant.projects.iter().filter(|project| project.trust.is_trusted());
         let own = own.into_iter().map(|(project, beside)| (project, Some(beside)));

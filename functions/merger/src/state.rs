@@ -169,7 +169,7 @@ impl Merger {
                 change.key.project, live.tenant.name
             ));
         };
-        if let Some(moved) = change.key.moved() {
+        if let Some(moved) = change.key.ref_move() {
             return self.put_ref(state, candidate, moved, live).await;
         }
         if let Some(merged) = &candidate.merged {

@@ -143,7 +143,7 @@ impl Reporter {
     /// Reads data that builds returned and that is too large for their runs' records.
     async fn read_returned(&self, known: &mut PublishedItem) -> Result<(), ReconcileError> {
         for run in known.runs.values() {
-            let Phase::RunEnd(end) = &run.phase else { continue };
+            let Phase::Ended(end) = &run.phase else { continue };
             let Some(object) = &end.data_object else { continue };
             if let Some(stored) = self.ports.objects.get(object).await? {
                 let all: Map<String, Value> = serde_json::from_slice(&stored.bytes)

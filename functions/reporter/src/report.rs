@@ -7,7 +7,7 @@
 use crate::Reporter;
 use sluice_forge::{
     CheckReport, CheckState, Conclusion, ErrorClass, Forge, ForgeError, LineComment, Marker,
-    ReviewVerdict, StatusReport, StatusState, VoteReport,
+    ReviewDecision, StatusReport, StatusState, VoteReport,
 };
 use sluice_gate::merge::LineNote;
 use sluice_gate::{Report, ReportAction, ReportState};
@@ -410,11 +410,11 @@ async fn perform(
                 made => made,
             }
         }
-        ReportAction::Review { marker, verdict, body, .. } => {
+        ReportAction::Review { marker, kind: verdict, body, .. } => {
             let verdict = match verdict.as_str() {
-                "approve" => ReviewVerdict::Approve,
-                "request-changes" => ReviewVerdict::RequestChanges,
-                _ => ReviewVerdict::Comment,
+                "approve" => ReviewDecision::Approve,
+                "request-changes" => ReviewDecision::RequestChanges,
+                _ => ReviewDecision::Comment,
             };
             forge.put_review(&report.change, &Marker::new(marker), verdict, body).await
         }

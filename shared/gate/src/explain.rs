@@ -9,7 +9,7 @@ use crate::filter::{self, is_action, is_triggered, refusal};
 use serde::{Deserialize, Serialize};
 use sluice_config::pattern::Pattern;
 use sluice_config::pipeline::{GitHubTrigger, Manager, Pipeline, Trigger, TriggerKind};
-use sluice_model::change::{ChangeFacts, ChangeStatus, Permission};
+use sluice_model::change::{ChangeFacts, ChangeStatus, RepositoryPermission};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::{PipelineName, TenantName, Timestamp};
 
@@ -112,7 +112,7 @@ pub enum RoutingOutcome {
     Offered,
 }
 
-/// Returns the result of routing an event about a change to a pipeline. `told` says whether an
+/// Returns the result of routing an event about a change to a pipeline. `request` says whether an
 /// enqueue request was sent to the queue.
 pub fn routing_outcome(
     pipeline: &Pipeline,
@@ -122,7 +122,7 @@ pub fn routing_outcome(
     now: Timestamp,
 ) -> RoutingOutcome {
     let takes_from = |may| is_triggered(pipeline, event, Some(facts), may);
-    if !takes_from(Some(Permission::Admin)) {
+    if !takes_from(Some(RepositoryPermission::Admin)) {
         return RoutingOutcome::Ignored(trigger_mismatches(pipeline, event, facts));
     }
     let was_sent = match request {
@@ -181,23 +181,23 @@ pub enum EnqueueRequest<'a> {
 /// events, and the requirement that the change did not meet when it was last read.
 pub fn absence_reasons(
     pipeline: &Pipeline,
-    verdict: Option<&PipelineRouting>,
+    routing: Option<&PipelineRouting>,
     facts: Option<&ChangeFacts>,
     now: Timestamp,
 ) -> Vec<String> {
     let mut lines = Vec::new();
-    let seen = |what: &str, seen: &RoutedEvent| {
-        format!("{what}: {} at {}: {}", seen.event, seen.at.to_iso(), seen.why)
+    let seen = |title: &str, seen: &RoutedEvent| {
+        format!("{title}: {} at {}: {}", seen.event, seen.at.to_iso(), seen.why)
     };
-    if let Some(verdict) = verdict {
+    if let Some(routing) = routing {
         lines.extend(
-            verdict
+            routing
                 .triggered
                 .as_ref()
                 .map(|taken| seen("latest event that matched a trigger", taken)),
         );
         lines.extend(
-            verdict
+            routing
                 .ignored
                 .as_ref()
                 .map(|passed| seen("latest event that matched no trigger", passed)),
@@ -463,12 +463,12 @@ mod tests {
     /// Only the latest event of each kind is stored, and the whole fits into a record.
     #[test]
     fn each_pipeline_stores_the_latest_matching_and_the_latest_ignored_event() {
-        let mut verdicts = RoutingRecord::default();
+        let mut record = RoutingRecord::default();
         let long = "x".repeat(5_000);
         for number in 0..60 {
             let pipeline = PipelineName::from(format!("p{number}").as_str());
             for at in 0..3 {
-                verdicts.record(
+                record.record(
                     &"t".into(),
                     &pipeline,
                     &RoutingOutcome::Ignored(long.clone()),
@@ -476,7 +476,7 @@ mod tests {
                     Timestamp(at),
                 );
             }
-            verdicts.record(
+            record.record(
                 &"t".into(),
                 &pipeline,
                 &RoutingOutcome::Refused(long.clone()),
@@ -484,10 +484,10 @@ mod tests {
                 Timestamp(9),
             );
         }
-        assert_eq!(verdicts.pipelines.len(), PIPELINES_MAX);
-        let first = &verdicts.pipelines[0];
+        assert_eq!(record.pipelines.len(), PIPELINES_MAX);
+        let first = &record.pipelines[0];
         assert_eq!(first.ignored.as_ref().map(|seen| seen.at), Some(Timestamp(2)));
         assert_eq!(first.triggered.as_ref().map(|seen| seen.at), Some(Timestamp(9)));
-        assert!(serde_json::to_string(&verdicts).unwrap().len() < 48 << 10);
+        assert!(serde_json::to_string(&record).unwrap().len() < 48 << 10);
     }
 }

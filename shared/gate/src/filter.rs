@@ -13,7 +13,7 @@ use sluice_config::pipeline::{
     Filter, FilterKind, GerritFilter, GitHubFilter, GitHubTrigger, Permission as Needed, Pipeline,
     ReviewRequirement, Trigger, TriggerKind,
 };
-use sluice_model::change::{ChangeFacts, ChangeStatus, Permission, Review, ReviewState};
+use sluice_model::change::{ChangeFacts, ChangeStatus, RepositoryPermission, ChangeReview, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
 use sluice_model::{ConnectionName, PipelineName, TenantName, Timestamp};
 
@@ -24,7 +24,7 @@ pub fn is_triggered(
     pipeline: &Pipeline,
     event: &ForgeEvent,
     facts: Option<&ChangeFacts>,
-    may: Option<Permission>,
+    may: Option<RepositoryPermission>,
 ) -> bool {
     report_detail(pipeline, event, facts, may).is_some()
 }
@@ -56,7 +56,7 @@ pub fn report_detail(
     pipeline: &Pipeline,
     event: &ForgeEvent,
     facts: Option<&ChangeFacts>,
-    may: Option<Permission>,
+    may: Option<RepositoryPermission>,
 ) -> Option<ReportDetail> {
     ReportDetail::of_all(triggers_of(pipeline, event).filter(|trigger| match &trigger.kind {
         TriggerKind::GitHub(github) => takes(github, event, facts) && is_permitted(github, may),
@@ -284,16 +284,16 @@ fn triggers_of<'a>(
 
 /// Returns whether the sender has the permission that the trigger requires. A trigger with
 /// `permission` does not match while the permission is unknown.
-fn is_permitted(trigger: &GitHubTrigger, may: Option<Permission>) -> bool {
+fn is_permitted(trigger: &GitHubTrigger, may: Option<RepositoryPermission>) -> bool {
     trigger.permission.is_none_or(|needed| may.and_then(as_needed) >= Some(needed))
 }
 
-fn as_needed(permission: Permission) -> Option<Needed> {
+fn as_needed(permission: RepositoryPermission) -> Option<Needed> {
     match permission {
-        Permission::None => None,
-        Permission::Read => Some(Needed::Read),
-        Permission::Write => Some(Needed::Write),
-        Permission::Admin => Some(Needed::Admin),
+        RepositoryPermission::None => None,
+        RepositoryPermission::Read => Some(Needed::Read),
+        RepositoryPermission::Write => Some(Needed::Write),
+        RepositoryPermission::Admin => Some(Needed::Admin),
     }
 }
 
@@ -570,7 +570,7 @@ fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<Str
     })
 }
 
-fn review_fits(requirement: &ReviewRequirement, review: &Review, now: Timestamp) -> bool {
+fn review_fits(requirement: &ReviewRequirement, review: &ChangeReview, now: Timestamp) -> bool {
     let age_seconds = now.since(review.submitted_at) / 1_000;
     let kind = match review.state {
         ReviewState::Approved => "approved",

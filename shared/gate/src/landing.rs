@@ -30,7 +30,7 @@ pub struct Landing {
     /// The forge's merge mode.
     pub mode: MergeMode,
     /// How it is merged: before the intent as the queue ordered it, then as it is attempted.
-    #[serde(default, skip_serializing_if = "LandingWay::is_merge")]
+    #[serde(default, skip_serializing_if = "LandingMethod::is_merge")]
     pub method: LandingMethod,
     /// Landings ordered together with it, each tested on the result of the one before. One push may
     /// merge all of them. Each of them ends by itself, by the content of the branch.
@@ -160,7 +160,7 @@ impl Landing {
 }
 
 /// The pipeline's requirements on a change that is to be merged: the same as when it entered,
-/// whoever enqueued it (G12).
+/// by whichever way (G12).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MergeRequirements {
     /// The pipeline's `require`.

@@ -46,7 +46,7 @@ pub struct Head {
     /// [`UNCLAIMED_MAX`].
     pub unclaimed: Vec<BuildId>,
     /// The host queue: the queue in which this queue's own change is hosted as a member of a bundle
-    /// ([`crate::plan::Door`]). Meanwhile this queue is empty and forwards its inbox there.
+    /// ([`crate::plan::Residency`]). Meanwhile this queue is empty and forwards its inbox there.
     pub hosted_in: Option<QueueName>,
 }
 
@@ -161,7 +161,7 @@ pub fn queue_of(
 ) -> QueueKey {
     let queue = match pipeline.manager {
         Manager::Independent => own_queue(&change.key),
-        // Whatever is newest of a branch, or of a tag, stands for all that came before.
+        // The newest commit of a branch or tag supersedes all earlier ones.
         Manager::Supercedent => QueueName(format!("{}@{}", change.key.project, change.branch)),
         Manager::Dependent | Manager::Serial => {
             let branch = change.on_branch().map(BranchName::as_str);

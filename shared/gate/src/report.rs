@@ -187,7 +187,7 @@ pub enum ReportAction {
         /// Hidden in the review, so that a retry finds it.
         marker: String,
         /// `approve`, `request-changes` or `comment`.
-        verdict: String,
+        kind: String,
         /// The text.
         body: String,
     },
@@ -296,11 +296,11 @@ impl Planner<'_> {
     pub(crate) fn report_refusal(
         &self,
         candidate: &Candidate,
-        arrival: &InboxMessage,
+        message: &InboxMessage,
         why: &str,
     ) -> Option<Report> {
         let pipeline = self.snapshot.pipeline?;
-        let id = crate::plan::item_id(&self.head, &candidate.change, arrival);
+        let id = crate::plan::item_id(&self.head, &candidate.change, message);
         let (change, url, page) =
             (&candidate.change, candidate.url.as_str(), self.snapshot.item_url_prefix.as_str());
         let words = MessageContext { queue: &self.head.key, pipeline, change, url, page };
@@ -383,7 +383,7 @@ impl Planner<'_> {
 
 /// Returns whether an action is possible. For a ref, only a status on its commit and messages are.
 fn is_possible(action: &ReportAction, change: &ChangeRef) -> bool {
-    match change.key.moved() {
+    match change.key.ref_move() {
         None => true,
         Some(moved) => {
             action.is_message()

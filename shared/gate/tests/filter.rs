@@ -9,12 +9,12 @@ use sluice_config::pipeline::{
     ReviewRequirement,
 };
 use sluice_gate::MergeRequirements;
-use sluice_gate::filter::{refusal, refs_refusal};
+use sluice_gate::filter::{refs_refusal, refusal};
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeFacts, Truncation, Permission, Review, ReviewState};
+use sluice_model::change::{ChangeFacts, RepositoryPermission, ChangeReview, ReviewState, Truncation};
 
-fn review(state: ReviewState, permission: Permission, days_ago: u64) -> Review {
-    Review {
+fn review(state: ReviewState, permission: RepositoryPermission, days_ago: u64) -> ChangeReview {
+    ChangeReview {
         by: "grace".to_owned(),
         email: Some("grace@example.com".to_owned()),
         state,
@@ -23,7 +23,7 @@ fn review(state: ReviewState, permission: Permission, days_ago: u64) -> Review {
     }
 }
 
-fn asked(
+fn refusal_with(
     require: Option<GitHubFilter>,
     reject: Option<GitHubFilter>,
     facts: &ChangeFacts,
@@ -40,10 +40,10 @@ fn asked(
     refusal(&pipeline, facts, NOW)
 }
 
-/// Z6.1: each requirement by itself, met and unmet; rejects turn them round. A trigger asks what is
-/// its own in the same words.
+/// Z6.1: each requirement alone, met and unmet, and each reject the other way round. A trigger's
+/// own filters are the same.
 #[test]
-fn what_is_required_must_hold_and_what_is_rejected_must_not() {
+fn requirements_must_be_met_and_rejects_must_not() {
     let none = GitHubFilter::default;
     let by = |kind: &str| {
         let wanted =
@@ -51,7 +51,7 @@ fn what_is_required_must_hold_and_what_is_rejected_must_not() {
         GitHubFilter { review: vec![wanted], ..GitHubFilter::default() }
     };
     let reviews = [ReviewState::ChangesRequested, ReviewState::Commented]
-        .map(|state| review(state, Permission::Write, 0));
+        .map(|state| review(state, RepositoryPermission::Write, 0));
     let reviewed = ChangeFacts { reviews: reviews.to_vec(), ..facts() };
     let taken = |require: Option<GitHubFilter>, reject: Option<GitHubFilter>| {
         let (require, reject) = (require.map(FilterKind::GitHub), reject.map(FilterKind::GitHub));
@@ -64,7 +64,7 @@ fn what_is_required_must_hold_and_what_is_rejected_must_not() {
         (GitHubFilter { open: Some(false), ..none() }, false),
         (GitHubFilter { merged: Some(false), ..none() }, true),
         (GitHubFilter { merged: Some(true), ..none() }, false),
-        // A change is read as it is, so that what is asked about is always its newest revision.
+        // Facts are always those of the newest revision.
         (GitHubFilter { current_patchset: Some(true), ..none() }, true),
         (GitHubFilter { current_patchset: Some(false), ..none() }, false),
         (GitHubFilter { draft: Some(false), ..none() }, true),
@@ -76,37 +76,37 @@ fn what_is_required_must_hold_and_what_is_rejected_must_not() {
             true,
         ),
         (GitHubFilter { status: vec![pattern(".*:demo/check:failure")], ..none() }, false),
-        // In GitHub's words as in Zuul's.
+        // By GitHub's name as well as by Zuul's.
         (by("request_changes"), true),
         (by("changes_requested"), true),
         (by("comment"), true),
         (by("commented"), true),
         (by("approved"), false),
     ] {
-        let required = asked(Some(filter.clone()), None, &reviewed);
+        let required = refusal_with(Some(filter.clone()), None, &reviewed);
         assert_eq!(required.is_none(), holds, "{filter:?}: {required:?}");
         assert_eq!(taken(Some(filter.clone()), None), holds, "required by a trigger: {filter:?}");
         if filter == none() {
-            continue; // Who rejects nothing rejects nobody.
+            continue; // An empty reject rejects nothing.
         }
-        let rejected = asked(None, Some(filter.clone()), &reviewed);
+        let rejected = refusal_with(None, Some(filter.clone()), &reviewed);
         assert_eq!(rejected.is_some(), holds, "{filter:?}: {rejected:?}");
         assert_eq!(taken(None, Some(filter.clone())), !holds, "rejected by a trigger: {filter:?}");
     }
     let both = [by("comment").review, by("approved").review].concat();
     let reviews = || GitHubFilter { review: both.clone(), ..none() };
-    assert!(asked(Some(reviews()), None, &reviewed).is_some(), "each review is required");
-    assert!(asked(None, Some(reviews()), &reviewed).is_some(), "any review is rejected");
+    assert!(refusal_with(Some(reviews()), None, &reviewed).is_some(), "each review is required");
+    assert!(refusal_with(None, Some(reviews()), &reviewed).is_some(), "any review is rejected");
     let either = vec![pattern("ci:unit:success"), pattern(".*:demo/check:success")];
     let statuses = || GitHubFilter { status: either.clone(), ..none() };
-    assert_eq!(asked(Some(statuses()), None, &reviewed), None, "any one status is enough");
-    assert!(asked(None, Some(statuses()), &reviewed).is_some(), "any status is rejected");
-    assert_eq!(asked(None, Some(none()), &reviewed), None);
+    assert_eq!(refusal_with(Some(statuses()), None, &reviewed), None, "any one status is enough");
+    assert!(refusal_with(None, Some(statuses()), &reviewed).is_some(), "any status is rejected");
+    assert_eq!(refusal_with(None, Some(none()), &reviewed), None);
 }
 
-/// R08, Z6.1: type, permission, name, address and age of a review; a dismissed one is none. What
-/// meets a requirement is rejected where it is to be rejected, of a pipeline and of a trigger
-/// alike; names and addresses are searched.
+/// R08, Z6.1: a review is matched by type, permission, name, address and age; a dismissed one
+/// never. A review that meets a requirement also meets a reject, of a pipeline and of a trigger.
+/// Names and addresses are searched.
 #[test]
 fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
     let any = ReviewRequirement::default;
@@ -121,43 +121,42 @@ fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
     let at = |address: &str| ReviewRequirement { email: Some(pattern(address)), ..approved() };
     let yes = ReviewState::Approved;
     let robot =
-        || Review { by: "bot-2".to_owned(), email: None, ..review(yes, Permission::Write, 0) };
+        || ChangeReview { by: "bot-2".to_owned(), email: None, ..review(yes, RepositoryPermission::Write, 0) };
     for (requirement, reviews, met) in [
         (approved(), vec![], false),
-        (approved(), vec![review(yes, Permission::Write, 0)], true),
-        (approved(), vec![review(yes, Permission::Admin, 0)], true),
-        (approved(), vec![review(yes, Permission::Read, 0)], false),
-        (approved(), vec![review(ReviewState::Commented, Permission::Write, 0)], false),
-        (approved(), vec![review(ReviewState::ChangesRequested, Permission::Write, 0)], false),
-        (any(), vec![review(ReviewState::Dismissed, Permission::Admin, 0)], false),
-        (recent(), vec![review(yes, Permission::Write, 1)], true),
-        (recent(), vec![review(yes, Permission::Write, 3)], false),
-        (older(), vec![review(yes, Permission::Write, 3)], true),
-        (older(), vec![review(yes, Permission::Write, 1)], false),
-        (by("gra.*"), vec![review(yes, Permission::Write, 0)], true),
-        (by("race$"), vec![review(yes, Permission::Write, 0)], true),
-        (by("^race"), vec![review(yes, Permission::Write, 0)], false),
+        (approved(), vec![review(yes, RepositoryPermission::Write, 0)], true),
+        (approved(), vec![review(yes, RepositoryPermission::Admin, 0)], true),
+        (approved(), vec![review(yes, RepositoryPermission::Read, 0)], false),
+        (approved(), vec![review(ReviewState::Commented, RepositoryPermission::Write, 0)], false),
+        (approved(), vec![review(ReviewState::ChangesRequested, RepositoryPermission::Write, 0)], false),
+        (any(), vec![review(ReviewState::Dismissed, RepositoryPermission::Admin, 0)], false),
+        (recent(), vec![review(yes, RepositoryPermission::Write, 1)], true),
+        (recent(), vec![review(yes, RepositoryPermission::Write, 3)], false),
+        (older(), vec![review(yes, RepositoryPermission::Write, 3)], true),
+        (older(), vec![review(yes, RepositoryPermission::Write, 1)], false),
+        (by("gra.*"), vec![review(yes, RepositoryPermission::Write, 0)], true),
+        (by("race$"), vec![review(yes, RepositoryPermission::Write, 0)], true),
+        (by("^race"), vec![review(yes, RepositoryPermission::Write, 0)], false),
         (by("bot"), vec![robot()], true),
         (by("^bot$"), vec![robot()], false),
-        (at("@example\\.com$"), vec![review(yes, Permission::Write, 0)], true),
-        (at("^example"), vec![review(yes, Permission::Write, 0)], false),
-        (at("@example\\.org$"), vec![review(yes, Permission::Write, 0)], false),
-        (at("bot@"), vec![review(yes, Permission::Write, 0)], false),
-        // Whose address is not shown is taken for nobody's, and another's address does not stand
-        // for his.
+        (at("@example\\.com$"), vec![review(yes, RepositoryPermission::Write, 0)], true),
+        (at("^example"), vec![review(yes, RepositoryPermission::Write, 0)], false),
+        (at("@example\\.org$"), vec![review(yes, RepositoryPermission::Write, 0)], false),
+        (at("bot@"), vec![review(yes, RepositoryPermission::Write, 0)], false),
+        // A hidden address matches nothing, and another reviewer's address does not help.
         (at(".*"), vec![robot()], false),
         (
             ReviewRequirement { username: Some(pattern("bot")), ..at("grace") },
-            vec![robot(), review(yes, Permission::Write, 0)],
+            vec![robot(), review(yes, RepositoryPermission::Write, 0)],
             false,
         ),
     ] {
         let facts = ChangeFacts { reviews, ..facts() };
         let filter =
             || GitHubFilter { review: vec![requirement.clone()], ..GitHubFilter::default() };
-        let refused = asked(Some(filter()), None, &facts);
+        let refused = refusal_with(Some(filter()), None, &facts);
         assert_eq!(refused.is_none(), met, "{requirement:?} {:?}: {refused:?}", facts.reviews);
-        let rejected = asked(None, Some(filter()), &facts);
+        let rejected = refusal_with(None, Some(filter()), &facts);
         assert_eq!(
             rejected.is_some(),
             met,
@@ -175,39 +174,40 @@ fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
     }
 }
 
-/// Z6.1: a review that may be missed because its author shows no address is missed with that word.
+/// Z6.1: where a review may be missed because its author's address is hidden, the reason says so.
 #[test]
-fn a_review_by_an_address_that_is_not_shown_is_missed_with_its_reason() {
+fn a_review_with_a_hidden_address_is_explained() {
     let wanted = ReviewRequirement {
         email: Some(pattern("@example\\.org$")),
         ..ReviewRequirement::default()
     };
-    let told = |email: Option<&str>| {
+    let refusal_text = |email: Option<&str>| {
         let email = email.map(str::to_owned);
-        let reviews = vec![Review { email, ..review(ReviewState::Approved, Permission::Write, 0) }];
+        let reviews = vec![ChangeReview { email, ..review(ReviewState::Approved, RepositoryPermission::Write, 0) }];
         let filter = GitHubFilter { review: vec![wanted.clone()], ..GitHubFilter::default() };
-        asked(Some(filter), None, &ChangeFacts { reviews, ..facts() })
+        refusal_with(Some(filter), None, &ChangeFacts { reviews, ..facts() })
     };
     let missing = "pipeline gate requires a review: any by the address @example\\.org$";
-    assert_eq!(told(Some("grace@example.com")).as_deref(), Some(missing));
-    let hidden = told(None).unwrap();
+    assert_eq!(refusal_text(Some("grace@example.com")).as_deref(), Some(missing));
+    let hidden = refusal_text(None).unwrap();
     assert!(hidden.starts_with(missing) && hidden.contains("shows no address"), "{hidden}");
-    assert_eq!(told(Some("grace@example.org")), None);
+    assert_eq!(refusal_text(Some("grace@example.org")), None);
 }
 
-/// Z6.1: a filter of another connection is not about this change; the reason names pipeline and
+/// Z6.1: filters of other connections are ignored; the reason names the pipeline and the
 /// requirement.
 #[test]
-fn a_refusal_says_what_is_missing() {
+fn a_refusal_names_the_missing_requirement() {
     let review = vec![ReviewRequirement {
         r#type: Some("approved".to_owned()),
         permission: Some(Needed::Write),
         ..ReviewRequirement::default()
     }];
-    let told = asked(Some(GitHubFilter { review, ..GitHubFilter::default() }), None, &facts());
+    let refusal_text =
+        refusal_with(Some(GitHubFilter { review, ..GitHubFilter::default() }), None, &facts());
     assert_eq!(
-        told.as_deref(),
-        Some("pipeline gate requires a review: approved by somebody with write permission")
+        refusal_text.as_deref(),
+        Some("pipeline gate requires a review: approved by a user with write permission")
     );
     let mut other = Pipeline::new("gate", Manager::Dependent);
     let kind = FilterKind::GitHub(GitHubFilter { open: Some(false), ..GitHubFilter::default() });
@@ -215,10 +215,9 @@ fn a_refusal_says_what_is_missing() {
     assert_eq!(refusal(&other, &facts(), NOW), None);
 }
 
-/// Z6.1: of a change with more reviews or statuses than are read, what was not read grants nothing
-/// and may be what is rejected.
+/// Z6.1: reviews and statuses beyond the limit grant nothing and may be ones that are rejected.
 #[test]
-fn what_was_not_read_of_a_change_never_lets_it_through() {
+fn unread_reviews_and_statuses_never_admit_a_change() {
     let review = || {
         vec![ReviewRequirement {
             r#type: Some("changes_requested".to_owned()),
@@ -237,14 +236,14 @@ fn what_was_not_read_of_a_change_never_lets_it_through() {
         (GitHubFilter { status: status(), ..GitHubFilter::default() }, cut(false, true)),
     ] {
         let whole = cut(false, false);
-        let required = |facts| asked(Some(filter.clone()), None, facts);
-        let rejected = |facts| asked(None, Some(filter.clone()), facts);
+        let required = |facts| refusal_with(Some(filter.clone()), None, facts);
+        let rejected = |facts| refusal_with(None, Some(filter.clone()), facts);
         assert!(required(&whole).is_some() && required(&cut_short).is_some());
         assert_eq!(rejected(&whole), None);
-        let told = rejected(&cut_short).unwrap();
-        assert!(told.contains("than are read"), "{told}");
+        let refusal_text = rejected(&cut_short).unwrap();
+        assert!(refusal_text.contains("than Sluice reads"), "{refusal_text}");
         assert_eq!(
-            asked(
+            refusal_with(
                 None,
                 Some(GitHubFilter { open: Some(false), ..GitHubFilter::default() }),
                 &cut_short
@@ -254,10 +253,10 @@ fn what_was_not_read_of_a_change_never_lets_it_through() {
     }
 }
 
-/// Z6.1: check runs that the token is not shown fulfil nothing, and it is said why; nothing is
-/// rejected because of them.
+/// Z6.1: check runs that the token may not read meet no requirement, and the reason says so; they
+/// are not rejected.
 #[test]
-fn a_status_that_may_be_a_hidden_check_run_is_missed_with_its_reason() {
+fn a_status_that_may_be_a_hidden_check_run_is_explained() {
     let filter =
         || GitHubFilter { status: vec![pattern("ci:unit:success")], ..GitHubFilter::default() };
     let with = |check_runs| ChangeFacts {
@@ -265,18 +264,19 @@ fn a_status_that_may_be_a_hidden_check_run_is_missed_with_its_reason() {
         truncated: Truncation { check_runs, ..Truncation::default() },
         ..facts()
     };
-    let told = |check_runs| asked(Some(filter()), None, &with(check_runs)).unwrap();
+    let refusal_text = |check_runs| refusal_with(Some(filter()), None, &with(check_runs)).unwrap();
     assert!(
-        told(true).contains("no check runs") && !told(false).contains("no check runs"),
+        refusal_text(true).contains("no check runs")
+            && !refusal_text(false).contains("no check runs"),
         "{}",
-        told(true)
+        refusal_text(true)
     );
-    assert_eq!(asked(None, Some(filter()), &with(true)), None);
+    assert_eq!(refusal_with(None, Some(filter()), &with(true)), None);
 }
 
 /// Z6.1
 #[test]
-fn what_is_required_of_changes_keeps_refs_out() {
+fn requirements_on_changes_exclude_refs() {
     let github =
         |filter| vec![Filter { connection: "github".into(), kind: FilterKind::GitHub(filter) }];
     let mut pipeline = Pipeline::new("post", Manager::Independent);
@@ -289,11 +289,10 @@ fn what_is_required_of_changes_keeps_refs_out() {
     assert!(refs_refusal(&pipeline, &"github".into()).unwrap().contains("rejects"));
 }
 
-/// G12, Z6.4: before a change lands it is asked what it was asked when it entered. That a review
-/// has grown old meanwhile takes nothing back; that it was dismissed, or that the forge itself
-/// would refuse the change, does.
+/// G12, Z6.4: before the merge, the requirements are checked again. A review that has become too
+/// old does not count against the change; a dismissed review, or the forge's own refusal, does.
 #[test]
-fn a_landing_is_refused_for_what_was_taken_back_and_not_for_time_alone() {
+fn a_landing_is_refused_for_new_facts_and_not_for_time_alone() {
     let mut pipeline = Pipeline::new("gate", Manager::Dependent);
     let young = ReviewRequirement {
         r#type: Some("approved".to_owned()),
@@ -303,21 +302,21 @@ fn a_landing_is_refused_for_what_was_taken_back_and_not_for_time_alone() {
     let github = GitHubFilter { review: vec![young], ..GitHubFilter::default() };
     pipeline.require =
         vec![Filter { connection: "github".into(), kind: FilterKind::GitHub(github) }];
-    let asks = MergeRequirements::of(&pipeline, Timestamp(NOW.0 - 2 * DAY_SECONDS * 1_000));
+    let requirements = MergeRequirements::of(&pipeline, Timestamp(NOW.0 - 2 * DAY_SECONDS * 1_000));
     let of = |state, days_ago| ChangeFacts {
-        reviews: vec![review(state, Permission::Write, days_ago)],
+        reviews: vec![review(state, RepositoryPermission::Write, days_ago)],
         ..facts()
     };
-    let asked = |facts: &ChangeFacts| asks.refusal(&pipeline.name, facts, NOW);
+    let refused_now = |facts: &ChangeFacts| requirements.refusal(&pipeline.name, facts, NOW);
     assert!(
         refusal(&pipeline, &of(ReviewState::Approved, 3), NOW).is_some(),
-        "it would not enter any more"
+        "it would be refused at entry"
     );
-    assert_eq!(asked(&of(ReviewState::Approved, 3)), None);
-    assert_eq!(asked(&of(ReviewState::Approved, 1)), None, "given after it entered");
-    for lost in [of(ReviewState::Dismissed, 3), of(ReviewState::Approved, 5), facts()] {
-        assert!(asked(&lost).unwrap().contains("pipeline gate requires a review"));
+    assert_eq!(refused_now(&of(ReviewState::Approved, 3)), None);
+    assert_eq!(refused_now(&of(ReviewState::Approved, 1)), None, "given after it entered");
+    for refused in [of(ReviewState::Dismissed, 3), of(ReviewState::Approved, 5), facts()] {
+        assert!(refused_now(&refused).unwrap().contains("pipeline gate requires a review"));
     }
     let refused = ChangeFacts { submittable: Some(false), ..of(ReviewState::Approved, 1) };
-    assert!(asked(&refused).unwrap().contains("by its own requirements"));
+    assert!(refused_now(&refused).unwrap().contains("own merge requirements"));
 }

@@ -1,11 +1,11 @@
-//! Connections that a pipeline takes changes of (Z6.1).
+//! The connections that a pipeline accepts changes of (Z6.1).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubReporter, GitHubTrigger, Manager, Pipeline, Reporter,
     ReporterKind, Trigger, TriggerKind,
 };
-use sluice_gate::filter::{refusal, connection_refusal, refs_refusal};
+use sluice_gate::filter::{connection_refusal, refs_refusal, refusal};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
 use sluice_model::{ProjectName, Timestamp};
 
@@ -16,9 +16,10 @@ fn facts() -> ChangeFacts {
     ChangeFacts::bare(change, Timestamp(0))
 }
 
-/// Z6.1: what is named is a connection of a trigger, a requirement or a reporter of any occasion.
+/// Z6.1: a pipeline names the connections of its triggers, requirements and reporters of any
+/// occasion.
 #[test]
-fn a_pipeline_that_allows_no_other_connections_takes_nothing_of_one_that_it_does_not_name() {
+fn a_pipeline_without_other_connections_accepts_only_named_ones() {
     let mut bare = Pipeline::new("check", Manager::Independent);
     assert_eq!(
         connection_refusal(&bare, &"github".into()),
@@ -39,12 +40,12 @@ fn a_pipeline_that_allows_no_other_connections_takes_nothing_of_one_that_it_does
     assert_eq!(refusal(&triggered, &facts(), Timestamp(0)), None);
     for pipeline in [triggered, requires, rejects, reports] {
         assert_eq!(connection_refusal(&pipeline, &"github".into()), None);
-        assert!(refs_refusal(&pipeline, &"gerrit".into()).unwrap().contains("takes no others"));
+        assert!(refs_refusal(&pipeline, &"gerrit".into()).unwrap().contains("accepts no other"));
     }
     assert!(
         refs_refusal(&bare, &"github".into())
             .unwrap()
-            .contains("does not name the connection github")
+            .contains("has no trigger, filter or reporter for the connection github")
     );
     assert!(refusal(&bare, &facts(), Timestamp(0)).unwrap().contains("allow-other-connections"));
 }

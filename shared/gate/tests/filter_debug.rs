@@ -1,4 +1,4 @@
-//! How much is told of what a trigger lets in: `debug` of the triggers that take an event (Z6.1).
+//! The report detail: `debug` of the triggers that match an event (Z6.1).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_config::Pattern;
@@ -6,9 +6,11 @@ use sluice_config::pipeline::{
     GitHubTrigger, Manager, Permission as Needed, Pipeline, Trigger, TriggerKind, ZuulTrigger,
 };
 use sluice_gate::Candidate;
-use sluice_gate::filter::{ReportDetail, depends_on_sender, detail_by_images, detail_by_zuul, report_detail};
+use sluice_gate::filter::{
+    ReportDetail, depends_on_sender, detail_by_images, detail_by_zuul, report_detail,
+};
 use sluice_model::ProjectName;
-use sluice_model::change::{ChangeKey, ChangeRef, Permission};
+use sluice_model::change::{ChangeKey, ChangeRef, RepositoryPermission};
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
 
 /// A comment on a change.
@@ -26,7 +28,7 @@ fn comment(text: &str) -> ForgeEvent {
     ForgeEvent { connection: "github".into(), project, sender: "ada".to_owned(), kind }
 }
 
-/// A trigger for comments with a word.
+/// A trigger for comments that contain a word.
 fn on_comment(word: &str, permission: Option<Needed>, debug: bool) -> Trigger {
     let on = GitHubTrigger {
         event: vec!["pull_request".to_owned()],
@@ -45,22 +47,22 @@ fn pipeline(triggers: &[Trigger]) -> Pipeline {
 }
 
 #[test]
-fn jobs_are_explained_where_a_trigger_that_takes_the_event_says_so() {
+fn jobs_are_explained_where_a_matching_trigger_has_debug() {
     let plain = on_comment("recheck", None, false);
     let debug = on_comment("recheck debug", None, true);
     for triggers in [[plain.clone(), debug.clone()], [debug.clone(), plain.clone()]] {
         let of = |text: &str| report_detail(&pipeline(&triggers), &comment(text), None, None);
         assert_eq!(of("recheck"), Some(ReportDetail::Outcome));
-        assert_eq!(of("recheck debug"), Some(ReportDetail::Debug), "in whichever order they stand");
+        assert_eq!(of("recheck debug"), Some(ReportDetail::Debug), "in any order");
         assert_eq!(of("nice"), None);
     }
     let elsewhere = Trigger { connection: "elsewhere".into(), ..debug };
     assert_eq!(report_detail(&pipeline(&[elsewhere]), &comment("recheck debug"), None, None), None);
 }
 
-/// The forge is asked only where that decides: here whether jobs are explained.
+/// The sender's permission is read only where it decides: here whether the jobs are explained.
 #[test]
-fn who_may_not_have_jobs_explained_is_told_the_outcome() {
+fn a_sender_without_the_permission_gets_the_outcome_only() {
     let plain = on_comment("recheck", None, false);
     let debug = on_comment("recheck debug", Some(Needed::Write), true);
     let both = pipeline(&[plain.clone(), debug.clone()]);
@@ -68,15 +70,26 @@ fn who_may_not_have_jobs_explained_is_told_the_outcome() {
     assert!(!depends_on_sender(&both, &comment("recheck"), None));
     for (may, detail) in [
         (None, ReportDetail::Outcome),
-        (Some(Permission::Read), ReportDetail::Outcome),
-        (Some(Permission::Write), ReportDetail::Debug),
-        (Some(Permission::Admin), ReportDetail::Debug),
+        (Some(RepositoryPermission::Read), ReportDetail::Outcome),
+        (Some(RepositoryPermission::Write), ReportDetail::Debug),
+        (Some(RepositoryPermission::Admin), ReportDetail::Debug),
     ] {
-        assert_eq!(report_detail(&both, &comment("recheck debug"), None, may), Some(detail), "{may:?}");
+        assert_eq!(
+            report_detail(&both, &comment("recheck debug"), None, may),
+            Some(detail),
+            "{may:?}"
+        );
     }
-    assert!(depends_on_sender(&pipeline(std::slice::from_ref(&debug)), &comment("recheck debug"), None));
+    assert!(depends_on_sender(
+        &pipeline(std::slice::from_ref(&debug)),
+        &comment("recheck debug"),
+        None
+    ));
     let anyway = pipeline(&[on_comment("recheck", None, true), debug]);
-    assert!(!depends_on_sender(&anyway, &comment("recheck debug"), None), "jobs are explained anyway");
+    assert!(
+        !depends_on_sender(&anyway, &comment("recheck debug"), None),
+        "jobs are explained anyway"
+    );
     let outcome = on_comment("recheck debug", Some(Needed::Write), false);
     assert!(
         !depends_on_sender(&pipeline(&[plain, outcome]), &comment("recheck debug"), None),
@@ -85,7 +98,7 @@ fn who_may_not_have_jobs_explained_is_told_the_outcome() {
 }
 
 #[test]
-fn what_happened_elsewhere_and_what_is_asked_of_images_has_jobs_explained_by_its_own_trigger() {
+fn zuul_and_image_events_use_the_debug_of_their_own_triggers() {
     let on = |event: &str, debug| {
         let on = ZuulTrigger { event: vec![event.to_owned()], ..ZuulTrigger::default() };
         Trigger { connection: "zuul".into(), kind: TriggerKind::Zuul(on), debug }
@@ -105,9 +118,9 @@ fn what_happened_elsewhere_and_what_is_asked_of_images_has_jobs_explained_by_its
     assert_eq!(asked(ImageEvent::ImageDelete), None);
 }
 
-/// What was stored before anybody asked is read as asking for nothing more.
+/// A record without the field means no explanation.
 #[test]
-fn records_without_the_word_ask_for_the_outcome_alone() {
+fn a_record_without_debug_means_the_outcome_only() {
     let key = ChangeKey::change("github".into(), ProjectName::new("github.com", "org/one"), 1);
     let change =
         ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
@@ -115,10 +128,10 @@ fn records_without_the_word_ask_for_the_outcome_alone() {
     let stored = serde_json::to_value(&plain).unwrap();
     assert!(stored.get("debug").is_none(), "{stored}");
     assert_eq!(serde_json::from_value::<Candidate>(stored).unwrap(), plain);
-    let told = Candidate { debug: true, ..plain };
+    let detailed = Candidate { debug: true, ..plain };
     assert_eq!(
-        serde_json::from_value::<Candidate>(serde_json::to_value(&told).unwrap()).unwrap(),
-        told
+        serde_json::from_value::<Candidate>(serde_json::to_value(&detailed).unwrap()).unwrap(),
+        detailed
     );
     let tick = |debug| {
         let (tenant, pipeline, branches) = ("demo".into(), "nightly".into(), vec!["main".into()]);

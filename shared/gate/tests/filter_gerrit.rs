@@ -1,5 +1,4 @@
-//! Gerrit's and git's triggers, requirements and rejects, one table for each attribute of theirs
-//! (Z6.1).
+//! Gerrit's and git's triggers, requirements and rejects, one table per attribute (Z6.1).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_config::Pattern;
@@ -7,7 +6,7 @@ use sluice_config::pipeline::{
     Approval, Filter, FilterKind, GerritFilter, GerritTrigger, GitTrigger, Manager, Pipeline,
     Trigger, TriggerKind,
 };
-use sluice_gate::filter::{is_triggered, refusal, refs_refusal};
+use sluice_gate::filter::{is_triggered, refs_refusal, refusal};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
@@ -41,12 +40,16 @@ fn approval(label: &str, values: &[i64]) -> Approval {
     Approval { labels: [(label.to_owned(), values.to_vec())].into(), ..Approval::default() }
 }
 
-fn triggers(kind: TriggerKind, told: EventKind, facts: Option<&ChangeFacts>) -> bool {
+fn triggers(kind: TriggerKind, event: EventKind, facts: Option<&ChangeFacts>) -> bool {
     let mut pipeline = Pipeline::new("p", Manager::Independent);
     pipeline.triggers = vec![Trigger { connection: "gerrit".into(), kind, debug: false }];
     let project = ProjectName::new("review.test", "org/one");
-    let event =
-        ForgeEvent { connection: "gerrit".into(), project, sender: "grace".to_owned(), kind: told };
+    let event = ForgeEvent {
+        connection: "gerrit".into(),
+        project,
+        sender: "grace".to_owned(),
+        kind: event,
+    };
     is_triggered(&pipeline, &event, facts, None)
 }
 
@@ -54,7 +57,7 @@ fn on(r#type: &str) -> GerritTrigger {
     GerritTrigger { event: vec![r#type.to_owned()], ..GerritTrigger::default() }
 }
 
-fn told(r#type: &str) -> GerritEvent {
+fn gerrit_event(r#type: &str) -> GerritEvent {
     GerritEvent {
         number: 1,
         r#type: r#type.to_owned(),
@@ -63,21 +66,21 @@ fn told(r#type: &str) -> GerritEvent {
     }
 }
 
-/// A comment with two votes, of which one was there before.
+/// A comment with two votes, one of them unchanged.
 fn reviewed() -> GerritEvent {
     let cast = |label: &str, value, before| CastVote { label: label.to_owned(), value, before };
     GerritEvent {
         email: Some("grace@example.org".to_owned()),
         comment: Some("Patch Set 3: Code-Review+2\n\nrecheck please".to_owned()),
         votes: vec![cast("Code-Review", 2, Some(1)), cast("Workflow", 1, None)],
-        ..told("comment-added")
+        ..gerrit_event("comment-added")
     }
 }
 
 /// Z6.1: `event`, `branch`, `comment`, `comment_filter`, `email`, `username`, `approval`,
 /// `approval-change`.
 #[test]
-fn a_trigger_of_gerrit_takes_what_an_event_says() {
+fn a_gerrit_trigger_matches_the_attributes_of_an_event() {
     let comment = || on("comment-added");
     for (trigger, taken) in [
         (comment(), true),
@@ -140,13 +143,14 @@ fn a_trigger_of_gerrit_takes_what_an_event_says() {
 
 /// Z6.1: `added` and `removed` of `hashtags-changed`, `scheme` and `uuid` of `pending-check`.
 #[test]
-fn a_trigger_of_gerrit_takes_hashtags_and_checkers() {
+fn a_gerrit_trigger_matches_hashtags_and_checkers() {
     let tags = GerritEvent {
         added: vec!["run-long".to_owned()],
         removed: vec!["wip".to_owned(), "hold".to_owned()],
-        ..told("hashtags-changed")
+        ..gerrit_event("hashtags-changed")
     };
-    let check = GerritEvent { checker: Some("zuul:check".to_owned()), ..told("pending-check") };
+    let check =
+        GerritEvent { checker: Some("zuul:check".to_owned()), ..gerrit_event("pending-check") };
     let changed = || on("hashtags-changed");
     for (trigger, event, taken) in [
         (changed(), &tags, true),
@@ -182,7 +186,7 @@ fn a_trigger_of_gerrit_takes_hashtags_and_checkers() {
 
 /// Z6.1, S06: `ref-updated` with `ref` and `ignore-deletes`, of Gerrit and of plain git alike.
 #[test]
-fn a_ref_that_moved_is_taken_by_its_name_and_a_deleted_one_only_where_that_is_asked_for() {
+fn a_moved_ref_is_matched_by_name_and_a_deleted_one_only_without_ignore_deletes() {
     let push = |git_ref: &str, newrev: &str| EventKind::Push {
         git_ref: git_ref.to_owned(),
         oldrev: "a".into(),
@@ -196,7 +200,7 @@ fn a_ref_that_moved_is_taken_by_its_name_and_a_deleted_one_only_where_that_is_as
         (vec![], None, push("refs/heads/main", &zeros), false),
         (vec![], Some(true), push("refs/heads/main", &zeros), false),
         (vec![], Some(false), push("refs/heads/main", &zeros), true),
-        (vec![], Some(false), EventKind::Gerrit(told("ref-updated")), false),
+        (vec![], Some(false), EventKind::Gerrit(gerrit_event("ref-updated")), false),
         (vec![], None, EventKind::Sweep, false),
     ] {
         let event = vec!["ref-updated".to_owned()];
@@ -226,9 +230,9 @@ fn a_ref_that_moved_is_taken_by_its_name_and_a_deleted_one_only_where_that_is_as
     );
 }
 
-/// Z6.1: a revision that was found without being told of counts as if Gerrit had.
+/// Z6.1: a synthesized event for a new revision counts as Gerrit's own event.
 #[test]
-fn a_revision_that_nobody_told_of_is_a_patchset_that_was_created() {
+fn a_synthesized_revision_is_a_created_patchset() {
     let found = EventKind::Change {
         number: 1,
         event: "pull_request".to_owned(),
@@ -251,8 +255,8 @@ fn refused(require: GerritFilter, reject: GerritFilter, facts: &ChangeFacts) -> 
 }
 
 /// R08, G11, Z6.1: `approval` with `username`, `email`, `older-than`, `newer-than`, values; `open`,
-/// `current-patchset`, `wip`, `hashtags`, `status`. Whatever meets a requirement is rejected where
-/// it is to be rejected, and the other way round.
+/// `current-patchset`, `wip`, `hashtags`, `status`. A change that meets a requirement also meets
+/// the same reject.
 #[test]
 fn each_requirement_of_gerrit_is_met_or_not() {
     let by = |edit: fn(&mut Approval)| {
@@ -334,7 +338,7 @@ fn each_requirement_of_gerrit_is_met_or_not() {
     );
 }
 
-/// G11: votes one by one, then work in progress.
+/// G11: votes are added one by one, then work in progress is ended.
 #[test]
 fn a_change_meets_its_requirements_once_both_votes_are_there_and_it_is_no_work_in_progress() {
     let both = vec![approval("Code-Review", &[2]), approval("Verified", &[1, 2])];
@@ -352,12 +356,12 @@ fn a_change_meets_its_requirements_once_both_votes_are_there_and_it_is_no_work_i
     }
     facts.draft = true;
     let why = refused(required(), GerritFilter::default(), &facts).unwrap();
-    assert_eq!(why, "pipeline p requires a change that is no work in progress");
+    assert_eq!(why, "pipeline p requires a change that is not work in progress");
 }
 
-/// Z6.1: what only a change has no ref can show.
+/// Z6.1: a ref cannot meet a requirement on changes.
 #[test]
-fn a_pipeline_that_requires_votes_takes_no_refs() {
+fn a_pipeline_that_requires_votes_accepts_no_refs() {
     let mut pipeline = Pipeline::new("p", Manager::Independent);
     assert_eq!(refs_refusal(&pipeline, &"gerrit".into()), None);
     let voted =
@@ -368,9 +372,9 @@ fn a_pipeline_that_requires_votes_takes_no_refs() {
     assert_eq!(refs_refusal(&pipeline, &"github".into()), None);
 }
 
-/// Z6.1: a change that is merged or abandoned is what Gerrit calls it.
+/// Z6.1: `status` uses Gerrit's names for merged and abandoned changes.
 #[test]
-fn a_status_is_named_in_gerrits_words() {
+fn a_status_has_gerrits_name() {
     for (status, word) in [(ChangeStatus::Merged, "MERGED"), (ChangeStatus::Closed, "ABANDONED")] {
         let filter = GerritFilter { status: vec![word.to_owned()], ..GerritFilter::default() };
         let facts = ChangeFacts { status, ..facts() };

@@ -3,13 +3,13 @@
 
 mod common;
 
-use common::{event, event_of, facts, on, pattern, told, triggered_for, with};
+use common::{event, event_by, event_of, facts, on, pattern, triggered_for, with};
 use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline,
     Trigger, TriggerKind, ZuulTrigger,
 };
-use sluice_gate::filter::{depends_on_sender, detail_by_images, uses_status, is_triggered};
-use sluice_model::change::Permission;
+use sluice_gate::filter::{depends_on_sender, detail_by_images, is_triggered, uses_status};
+use sluice_model::change::RepositoryPermission;
 use sluice_model::event::{EventKind, ImageEvent};
 
 fn triggered(trigger: GitHubTrigger, kind: EventKind) -> bool {
@@ -18,7 +18,7 @@ fn triggered(trigger: GitHubTrigger, kind: EventKind) -> bool {
 
 /// Z6.1
 #[test]
-fn a_trigger_takes_its_events_with_its_actions() {
+fn a_trigger_matches_its_events_and_actions() {
     let opened = || event("pull_request", "opened");
     for (trigger, kind, taken) in [
         (on("pull_request", &["opened", "changed"]), opened(), true),
@@ -36,8 +36,7 @@ fn a_trigger_takes_its_events_with_its_actions() {
             false,
         ),
         (on("pull_request", &[]), EventKind::Sweep, false),
-        // A check run that is asked for again, by its name and by the older one; also as it was
-        // stored by that.
+        // A re-requested check run, by its present and its older name.
         (on("check_run", &["rerequested"]), event("check_run", "rerequested"), true),
         (on("check_run", &["requested"]), event("check_run", "rerequested"), true),
         (on("check_run", &["rerequested"]), event("check_run", "requested"), true),
@@ -48,9 +47,9 @@ fn a_trigger_takes_its_events_with_its_actions() {
     }
 }
 
-/// Z6.1: a comment is searched, a label and a state are named, a status is matched as a whole.
+/// Z6.1: comments are searched, labels and states compared, statuses matched as a whole.
 #[test]
-fn a_trigger_takes_what_the_event_says_besides() {
+fn a_trigger_matches_comments_labels_states_and_statuses() {
     let with = |edit: fn(&mut EventKind)| {
         let mut kind = event("e", "a");
         edit(&mut kind);
@@ -115,9 +114,9 @@ fn a_trigger_takes_what_the_event_says_besides() {
     ));
 }
 
-/// Z6.1: `check` is about check runs alone, each by its app, its name and how it ended, as a whole.
+/// Z6.1: `check` matches check runs only, each as a whole by its app, name and result.
 #[test]
-fn a_trigger_takes_a_check_run_by_its_whole_name_and_no_other_event_by_it() {
+fn check_matches_whole_check_runs_only() {
     let run = |name: &str, said: Option<&str>| event_of(name, "completed", said);
     let failed = || run("check_run", Some("ci:one/unit:failure"));
     for (checks, kind, taken) in [
@@ -147,7 +146,7 @@ fn a_trigger_takes_a_check_run_by_its_whole_name_and_no_other_event_by_it() {
 
 /// Z6.1
 #[test]
-fn a_push_is_taken_by_its_ref() {
+fn a_push_is_matched_by_its_ref() {
     let push = || EventKind::Push {
         git_ref: "refs/tags/v1".to_owned(),
         oldrev: "0".into(),
@@ -168,9 +167,9 @@ fn pushed(git_ref: &str) -> EventKind {
     EventKind::Push { git_ref: git_ref.to_owned(), oldrev: "a".into(), newrev: "b".into() }
 }
 
-/// S06, Z6.1: a push is looked at by its ref; whatever only a change has keeps it out.
+/// S06, Z6.1: a push is matched by its ref; a condition that only a change can meet excludes it.
 #[test]
-fn a_push_is_taken_by_its_ref_and_by_nothing_that_a_change_has() {
+fn a_push_meets_no_condition_on_changes() {
     let on_push = || on("push", &[]);
     for (trigger, git_ref, taken) in [
         (on_push(), "refs/heads/main", true),
@@ -199,7 +198,7 @@ fn a_push_is_taken_by_its_ref_and_by_nothing_that_a_change_has() {
         (on("push", &["opened"]), "refs/heads/main", false),
         (on("pull_request", &[]), "refs/heads/main", false),
     ] {
-        let event = told("ada", pushed(git_ref));
+        let event = event_by("ada", pushed(git_ref));
         assert_eq!(
             is_triggered(&with(trigger.clone()), &event, None, None),
             taken,
@@ -208,10 +207,9 @@ fn a_push_is_taken_by_its_ref_and_by_nothing_that_a_change_has() {
     }
 }
 
-/// Z6.7: a status is looked at where a trigger is for it, or where changes are asked for statuses,
-/// and nowhere else.
+/// Z6.7: a status is used only where a trigger matches it or a filter names statuses.
 #[test]
-fn a_pipeline_heeds_statuses_only_if_it_says_a_word_of_them() {
+fn a_pipeline_uses_statuses_only_where_it_names_them() {
     let on_status = |status: &str| GitHubTrigger {
         status: vec![pattern(status)],
         ..on("pull_request", &["status"])
@@ -220,10 +218,10 @@ fn a_pipeline_heeds_statuses_only_if_it_says_a_word_of_them() {
         label: vec!["go".to_owned()],
         ..GitHubFilter::default()
     }));
-    let about = told("ci", event_of("pull_request", "status", Some("ci:unit:success")));
+    let about = event_by("ci", event_of("pull_request", "status", Some("ci:unit:success")));
     for (trigger, heeded) in [
         (on_status("ci:unit:success"), true),
-        // What it asks of the change nobody knows yet.
+        // The trigger's requirements on the change are not checked yet.
         (
             GitHubTrigger {
                 require,
@@ -250,8 +248,7 @@ fn a_pipeline_heeds_statuses_only_if_it_says_a_word_of_them() {
     }
 }
 
-/// S06: no pipeline of GitHub's is started by a ref that is gone; its triggers have no
-/// `ignore-deletes` that could say otherwise.
+/// S06: a deleted ref starts no GitHub pipeline, since GitHub's triggers have no `ignore-deletes`.
 #[test]
 fn a_deleted_ref_starts_nothing() {
     for git_ref in ["refs/heads/main", "refs/tags/1.0"] {
@@ -265,19 +262,18 @@ fn a_deleted_ref_starts_nothing() {
     }
 }
 
-/// Z6.1: who may not do what the trigger asks for starts nothing, and nor does one of whom nobody
-/// knows it.
+/// Z6.1: a sender without the required permission, or with an unknown one, starts nothing.
 #[test]
-fn a_trigger_that_asks_who_it_is_fires_for_those_alone_who_may_do_so_much() {
+fn a_trigger_with_permission_matches_only_senders_that_have_it() {
     let pipeline =
         with(GitHubTrigger { permission: Some(Needed::Write), ..on("pull_request", &["comment"]) });
-    let event = |action: &str| told("ada", event("pull_request", action));
+    let event = |action: &str| event_by("ada", event("pull_request", action));
     for (may, fires) in [
         (None, false),
-        (Some(Permission::None), false),
-        (Some(Permission::Read), false),
-        (Some(Permission::Write), true),
-        (Some(Permission::Admin), true),
+        (Some(RepositoryPermission::None), false),
+        (Some(RepositoryPermission::Read), false),
+        (Some(RepositoryPermission::Write), true),
+        (Some(RepositoryPermission::Admin), true),
     ] {
         assert_eq!(
             is_triggered(&pipeline, &event("comment"), Some(&facts()), may),
@@ -285,7 +281,7 @@ fn a_trigger_that_asks_who_it_is_fires_for_those_alone_who_may_do_so_much() {
             "{may:?}"
         );
     }
-    // The forge is asked only where that decides.
+    // The sender's permission is read only where it decides.
     assert!(depends_on_sender(&pipeline, &event("comment"), Some(&facts())));
     assert!(!depends_on_sender(&pipeline, &event("opened"), Some(&facts())));
     let mut either = pipeline;
@@ -293,9 +289,9 @@ fn a_trigger_that_asks_who_it_is_fires_for_those_alone_who_may_do_so_much() {
     assert!(!depends_on_sender(&either, &event("comment"), Some(&facts())));
 }
 
-/// L1.2, L1.5, L1.6: each of the three is asked for by its own word, and nothing else starts by it.
+/// L1.2, L1.5, L1.6: each of the three image events starts only pipelines that name it.
 #[test]
-fn what_is_asked_of_images_starts_pipelines_that_name_it() {
+fn an_image_event_starts_pipelines_that_name_it() {
     let all = [ImageEvent::ImageBuild, ImageEvent::ImageValidate, ImageEvent::ImageDelete];
     for (events, taken) in [
         (&["image-build"][..], [true, false, false]),

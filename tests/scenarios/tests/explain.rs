@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_config::pipeline::Pipeline;
-use sluice_gate::explain::{Verdicts, chain};
+use sluice_gate::explain::{RoutingRecord, absence_reasons};
 use sluice_memory::poll_once;
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeFacts, ChangeKey};
@@ -22,14 +22,14 @@ fn site() -> Site {
     sample::small(8, PROJECT, |_, _, _| BuildResult::Success)
 }
 
-fn verdicts(site: &Site, key: &ChangeKey) -> Verdicts {
+fn verdicts(site: &Site, key: &ChangeKey) -> RoutingRecord {
     let record = poll_once(get(&site.ports(), &change::verdicts_key(key))).unwrap().unwrap();
     decode(&record.expect("what became of its events is kept")).unwrap()
 }
 
 /// Returns why a change is not in a pipeline, as the API tells it.
 fn why(site: &Site, key: &ChangeKey, pipeline: &str) -> Vec<String> {
-    let live = poll_once(Layouts::default().live(&site.ports(), &"demo".into()))
+    let live = poll_once(Layouts::default().load_live(&site.ports(), &"demo".into()))
         .unwrap()
         .unwrap()
         .unwrap();
@@ -38,7 +38,7 @@ fn why(site: &Site, key: &ChangeKey, pipeline: &str) -> Vec<String> {
     let facts: ChangeFacts = decode(&record.unwrap()).unwrap();
     let verdicts = verdicts(site, key);
     let verdict = verdicts.pipelines.iter().find(|verdict| verdict.pipeline == pipeline.name);
-    let lines = chain(pipeline, verdict, Some(&facts), site.world.now());
+    let lines = absence_reasons(pipeline, verdict, Some(&facts), site.world.now());
     // Times stand between the event and what came of it.
     lines.into_iter().map(|line| line.replace("2027-01-15T", "at ")).collect()
 }
@@ -54,16 +54,16 @@ fn a_change_that_was_never_enqueued_is_explained_by_its_last_event_and_by_what_i
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(
         told[0]
-            .starts_with("the last event that no trigger of it took: pull_request opened by ada"),
+            .starts_with("latest event that matched no trigger: pull_request opened by ada"),
         "{told:?}"
     );
     assert!(
-        told[0].ends_with("it wants the event pull_request_review, not pull_request"),
+        told[0].ends_with("it requires the event pull_request_review, not pull_request"),
         "{told:?}"
     );
     assert!(told[1].contains("pipeline gate requires a review: approved"), "{told:?}");
     let told = why(&site, &a, "check");
-    assert!(told[0].ends_with("offered to its queue") && told.len() == 1, "{told:?}");
+    assert!(told[0].ends_with("sent to its queue") && told.len() == 1, "{told:?}");
     site.forge.comment(&a, "go on, land it");
     site.run();
     let told = why(&site, &a, "gate");
@@ -71,7 +71,7 @@ fn a_change_that_was_never_enqueued_is_explained_by_its_last_event_and_by_what_i
     site.forge.approve(&a);
     site.run();
     let told = why(&site, &a, "gate");
-    assert!(told.iter().any(|line| line.ends_with("offered to its queue")), "{told:?}");
+    assert!(told.iter().any(|line| line.ends_with("sent to its queue")), "{told:?}");
 }
 
 /// Z9.1
@@ -82,7 +82,7 @@ fn a_change_of_a_project_that_takes_part_nowhere_says_so() {
     site.run();
     let verdicts = verdicts(&site, &bare);
     assert_eq!(verdicts.pipelines, []);
-    assert!(verdicts.nowhere.unwrap().contains("takes part in no pipeline"));
+    assert!(verdicts.unrouted.unwrap().contains("takes part in no pipeline"));
 }
 
 /// Z9.1: a review that is given and taken back: the event was taken, and the pipeline does not take

@@ -108,7 +108,7 @@ pub(crate) fn misfit(trigger: &GerritTrigger, event: &ForgeEvent, facts: &Change
             return format!("it requires a hashtag to be {word}: {}", texts(wanted));
         }
     }
-    "the change does not meet its `require`, or meets its `reject`, or the checker is another one"
+    "the change does not meet its `require`, or meets its `reject`, or the event is from another checker"
         .to_owned()
 }
 

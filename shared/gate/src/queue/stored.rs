@@ -273,7 +273,7 @@ impl StoredHead {
                 id: words.id,
                 generation: words.generation,
                 ahead,
-                status: words.standing,
+                status: words.status,
                 joined: words.joined,
                 version: words.version,
             });
@@ -310,7 +310,7 @@ impl StoredHead {
 /// The parsed text of a slot.
 struct SlotText {
     id: ItemId,
-    standing: SlotStatus,
+    status: SlotStatus,
     joined: bool,
     generation: u64,
     version: u64,
@@ -330,7 +330,7 @@ impl SlotText {
         let id = long(words.next()?)?;
         let mut read = Self {
             id,
-            standing: SlotStatus::Waiting,
+            status: SlotStatus::Waiting,
             joined: false,
             generation: 1,
             version: 1,
@@ -356,7 +356,7 @@ impl SlotText {
                     let (id, generation) = rest.rsplit_once('.')?;
                     read.on = BaseText::Removed(long(id)?, generation.parse().ok()?);
                 }
-                letter if rest.is_empty() => read.standing = standing(letter)?,
+                letter if rest.is_empty() => read.status = status_of_letter(letter)?,
                 _ => return None,
             }
         }
@@ -364,8 +364,8 @@ impl SlotText {
     }
 }
 
-fn letter(standing: SlotStatus) -> Option<char> {
-    match standing {
+fn letter(status: SlotStatus) -> Option<char> {
+    match status {
         SlotStatus::Waiting => None,
         SlotStatus::Testing => Some('t'),
         SlotStatus::Failing => Some('f'),
@@ -377,10 +377,10 @@ fn letter(standing: SlotStatus) -> Option<char> {
     }
 }
 
-fn standing(letter: char) -> Option<SlotStatus> {
+fn status_of_letter(letter: char) -> Option<SlotStatus> {
     use SlotStatus::{AwaitingLanding, Failing, Landed, Landing, Passed, Reporting, Testing};
     let known = [Testing, Failing, Passed, Landing, AwaitingLanding, Landed, Reporting];
-    known.into_iter().find(|standing| self::letter(*standing) == Some(letter))
+    known.into_iter().find(|status| self::letter(*status) == Some(letter))
 }
 
 /// Returns an id in its short form: 22 letters, or `~` and the id.

@@ -75,12 +75,7 @@ pub(super) fn github_actions(
         };
         let body = cut(github.review_body.as_deref().unwrap_or(text));
         let (connection, marker) = (connection.clone(), format!("{id}/review"));
-        actions.push(ReportAction::Review {
-            connection,
-            marker,
-            verdict: verdict.to_owned(),
-            body,
-        });
+        actions.push(ReportAction::Review { connection, marker, kind: verdict.to_owned(), body });
     }
     if !github.label.is_empty() || !github.unlabel.is_empty() {
         let (connection, add, remove) =

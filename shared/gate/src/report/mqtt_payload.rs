@@ -147,7 +147,7 @@ fn build(
 /// Returns the returned data in the record of a run, or `None` while it is running.
 fn returned(run: &Run) -> Option<&Map<String, Value>> {
     match &run.phase {
-        Phase::RunEnd(end) => Some(&end.data),
+        Phase::Ended(end) => Some(&end.data),
         Phase::Paused(pause) => Some(&pause.data),
         Phase::Running | Phase::Failing => None,
     }

@@ -1,25 +1,26 @@
-//! What the tables of GitHub's filters are made of: a change, what a forge tells of it, and a
-//! pipeline with one trigger.
+//! Builders for the filter tests: a change, events about it, and a pipeline with one trigger.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use sluice_config::Pattern;
 use sluice_config::pipeline::{GitHubTrigger, Manager, Pipeline, Trigger, TriggerKind};
 use sluice_gate::filter::is_triggered;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Truncation};
+use sluice_model::change::{
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Truncation,
+};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::{ProjectName, Timestamp};
 
-/// Seconds of a day.
+/// The seconds of a day.
 pub const DAY_SECONDS: u64 = 86_400;
-/// When the forge is asked.
+/// The time at which the filters are evaluated.
 pub const NOW: Timestamp = Timestamp(100 * DAY_SECONDS * 1_000);
 
-/// Returns a pattern of these words.
+/// Compiles a pattern.
 pub fn pattern(text: &str) -> Pattern {
     Pattern::new(text).unwrap()
 }
 
-/// Returns an open change with a label and a status.
+/// Returns the facts of an open change with a label and a status.
 pub fn facts() -> ChangeFacts {
     let key = ChangeKey::change("github".into(), ProjectName::new("github.com", "org/one"), 1);
     ChangeFacts {
@@ -58,12 +59,12 @@ pub fn facts() -> ChangeFacts {
     }
 }
 
-/// Returns what a forge tells of that change.
+/// Returns the content of an event about that change.
 pub fn event(name: &str, action: &str) -> EventKind {
     event_of(name, action, None)
 }
 
-/// Returns what a forge tells of a status or a check run of that change.
+/// Returns the content of an event about a status or check run of that change.
 pub fn event_of(name: &str, action: &str, status: Option<&str>) -> EventKind {
     EventKind::Change {
         number: 1,
@@ -76,13 +77,13 @@ pub fn event_of(name: &str, action: &str, status: Option<&str>) -> EventKind {
     }
 }
 
-/// Returns what a forge tells, by whom.
-pub fn told(sender: &str, kind: EventKind) -> ForgeEvent {
+/// Returns an event with this sender.
+pub fn event_by(sender: &str, kind: EventKind) -> ForgeEvent {
     let project = ProjectName::new("github.com", "org/one");
     ForgeEvent { connection: "github".into(), project, sender: sender.to_owned(), kind }
 }
 
-/// Returns a trigger for an event with these actions, or any.
+/// Returns a trigger for an event with these actions; none for any action.
 pub fn on(name: &str, actions: &[&str]) -> GitHubTrigger {
     GitHubTrigger {
         event: vec![name.to_owned()],
@@ -102,7 +103,7 @@ pub fn with(trigger: GitHubTrigger) -> Pipeline {
     pipeline
 }
 
-/// Returns whether a pipeline with this trigger is started for a change.
+/// Returns whether an event about a change starts a pipeline with this trigger.
 pub fn triggered_for(trigger: GitHubTrigger, kind: EventKind, facts: &ChangeFacts) -> bool {
-    is_triggered(&with(trigger), &told("ada", kind), Some(facts), None)
+    is_triggered(&with(trigger), &event_by("ada", kind), Some(facts), None)
 }

@@ -12,16 +12,8 @@ fn change(number: u64) -> ChangeRef {
     ChangeRef { key, branch: "main".into(), head: head.as_str().into(), patchset: head }
 }
 
-fn slot(number: u64, id: ItemId, generation: u64, standing: SlotStatus, version: u64) -> Slot {
-    Slot {
-        id,
-        change: change(number),
-        generation,
-        ahead: None,
-        status: standing,
-        joined: false,
-        version,
-    }
+fn slot(number: u64, id: ItemId, generation: u64, status: SlotStatus, version: u64) -> Slot {
+    Slot { id, change: change(number), generation, ahead: None, status, joined: false, version }
 }
 
 fn head(manager: Manager, slots: Vec<Slot>) -> Head {
@@ -171,7 +163,7 @@ fn any_head() -> impl Strategy<Value = Head> {
     let manager = prop::sample::select(vec![Manager::Dependent, Manager::Independent]);
     (manager, prop::collection::vec(one, 0..12)).prop_map(|(manager, all)| {
         let mut slots: Vec<Slot> = Vec::new();
-        for (at, (is_usual, generation, standing, joined, version, back, of)) in
+        for (at, (is_usual, generation, status, joined, version, back, of)) in
             all.into_iter().enumerate()
         {
             let own = if is_usual { id(at as u64) } else { ItemId(format!("item-{at}.5")) };
@@ -181,11 +173,7 @@ fn any_head() -> impl Strategy<Value = Head> {
                 back => at.checked_sub(back).map(|at| slots[at].id.clone()),
             };
             let ahead = ahead.map(|item| Predecessor { item, generation: of });
-            slots.push(Slot {
-                ahead,
-                joined,
-                ..slot(at as u64, own, generation, standing, version)
-            });
+            slots.push(Slot { ahead, joined, ..slot(at as u64, own, generation, status, version) });
         }
         head(manager, slots)
     })
