@@ -182,8 +182,8 @@ pub async fn log_in_and_run_true(
     let result = timeout(within, login(target, user, key, handler)).await;
     let shown = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
     match result {
-        Ok(Ok(Login::Done)) => Ok(()),
-        Ok(Ok(Login::Refused)) => Err(SshCheckError::Login {
+        Ok(Ok(LoginOutcome::Done)) => Ok(()),
+        Ok(Ok(LoginOutcome::Refused)) => Err(SshCheckError::Login {
             user: user.to_owned(),
             address: target.address.clone(),
             port: target.port,
@@ -196,7 +196,8 @@ pub async fn log_in_and_run_true(
     }
 }
 
-enum Login {
+/// The outcome of a login attempt.
+enum LoginOutcome {
     Done,
     Refused,
 }
@@ -206,7 +207,7 @@ async fn login(
     user: &str,
     key: &LoginKey,
     handler: HostKeyRecorder,
-) -> Result<Login, russh::Error> {
+) -> Result<LoginOutcome, russh::Error> {
     let mut session = client::connect(
         config(Preferred::DEFAULT),
         (target.address.as_str(), target.port),
@@ -218,11 +219,11 @@ async fn login(
         .authenticate_publickey(user, PrivateKeyWithHashAlg::new(Arc::clone(&key.0), hash))
         .await?;
     if !matches!(answer, AuthResult::Success) {
-        return Ok(Login::Refused);
+        return Ok(LoginOutcome::Refused);
     }
     let status = run_true(&session).await?;
     session.disconnect(Disconnect::ByApplication, "", "en").await?;
-    Ok(if status == Some(0) { Login::Done } else { Login::Refused })
+    Ok(if status == Some(0) { LoginOutcome::Done } else { LoginOutcome::Refused })
 }
 
 async fn run_true(session: &Handle<HostKeyRecorder>) -> Result<Option<u32>, russh::Error> {

@@ -159,13 +159,13 @@ fn a_tag_uses_definitions_of_branches_that_contain_its_commit() {
             ..FreezeInput::change("check", &name, "")
         };
         let graph = layout.freeze(&input).unwrap();
-        let diagnostics = graph.jobs.iter().map(|job| {
+        let jobs = graph.jobs.iter().map(|job| {
             match job.vars.get("from").and_then(|from| from.as_str()) {
                 Some(from) => format!("{} from {from}", job.name),
                 None => job.name.to_string(),
             }
         });
-        assert_eq!(diagnostics.collect::<Vec<String>>(), expected, "{containing:?}");
+        assert_eq!(jobs.collect::<Vec<String>>(), expected, "{containing:?}");
     }
 }
 
@@ -191,13 +191,13 @@ fn a_trace_names_the_branches_that_contain_a_tag() {
         ..FreezeInput::change("check", &name, "")
     };
     let (_, trace) = layout.freeze_with_trace(&input);
-    let diagnostics: Vec<String> = trace.iter().map(ToString::to_string).collect();
-    let diagnostics = diagnostics.join("\n");
+    let lines: Vec<String> = trace.iter().map(ToString::to_string).collect();
+    let lines = lines.join("\n");
     for why in [
         "left out, its branches match neither refs/tags/1.0 nor a branch that contains it",
         "its stanza applies to branch stable, which does not contain refs/tags/1.0",
     ] {
-        assert!(diagnostics.contains(why), "{why} is missing from:\n{diagnostics}");
+        assert!(lines.contains(why), "{why} is missing from:\n{lines}");
     }
 }
 

@@ -677,7 +677,7 @@ fn a_trace_shows_stanzas_for_other_branches() {
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
     let name = project("org/project");
     let (_, trace) = layout.freeze_with_trace(&FreezeInput::change("check", &name, "master"));
-    let diagnostics: Vec<(&str, bool, Vec<bool>)> = trace
+    let entries: Vec<(&str, bool, Vec<bool>)> = trace
         .iter()
         .map(|one| {
             (
@@ -688,7 +688,7 @@ fn a_trace_shows_stanzas_for_other_branches() {
         })
         .collect();
     assert_eq!(
-        diagnostics,
+        entries,
         [("both", true, vec![true, true, true, false]), ("old", false, vec![false])]
     );
     assert_eq!(trace[1].reason.as_deref(), Some("the branches of its stanza do not match master"));

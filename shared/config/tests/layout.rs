@@ -298,8 +298,8 @@ fn a_file_that_a_layout_has_is_not_parsed_again() {
     let layout = build(std::slice::from_ref(&file), &branches());
     let source =
         |text: &str| SourceFile { source: fragment(&file).source.clone(), text: text.to_owned() };
-    let kept = layout.fragments().iter().find(|one| one.source.path == file.2).unwrap();
-    assert!(Arc::ptr_eq(&layout.parse(&source(&file.3)), kept));
+    let stored = layout.fragments().iter().find(|one| one.source.path == file.2).unwrap();
+    assert!(Arc::ptr_eq(&layout.parse(&source(&file.3)), stored));
     assert_eq!(layout.parse(&source("- job: {name: j1}")).stanzas().count(), 1);
 }
 

@@ -175,8 +175,8 @@ fn a_host_replaces_the_nodes() {
         tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", &entry).sound();
     assert!(refusals(&layout, "check", "org/project").contains("Unable to modify final job"));
     for (text, diagnostics) in [
-        ("host: a", "a \"host\" needs the \"fingerprint\" of its key"),
-        ("fingerprint: a", "a \"fingerprint\" needs the \"host\" that it is of"),
+        ("host: a", "a \"host\" requires the \"fingerprint\" of its key"),
+        ("fingerprint: a", "a \"fingerprint\" requires a \"host\""),
         ("host: a, fingerprint: 'SHA256:abc'", "is no fingerprint"),
     ] {
         let layout =
@@ -292,7 +292,7 @@ fn a_final_job_takes_no_run_time_attribute() {
 
 /// Z4.1: attribute-control makes single attributes final for children and for entries.
 #[test]
-fn attribute_span_span_span_control_makes_attributes_final() {
+fn attribute_span_span_span_span_control_makes_attributes_final() {
     let refused = |control: &str, entry: &str| {
         let top = format!(
             "- job: {{name: test, run: r, attribute-control: {{{control}: {{final: true}}}}}}\n"

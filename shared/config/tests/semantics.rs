@@ -583,7 +583,7 @@ fn the_first_stanza_that_sets_fail_fast_decides() {
         layout.fail_fast(&FreezeInput::change("check", &project("org/project"), "master"))
     };
     let [yes, no, nothing] = ["fail-fast: true", "fail-fast: false", "jobs: [noop]"];
-    assert!(with(yes, no) && !with(no, yes), "the config project's word stands");
+    assert!(with(yes, no) && !with(no, yes), "the config project's value counts");
     assert!(
         with(nothing, yes) && with(yes, nothing) && !with(nothing, no) && !with(nothing, nothing)
     );

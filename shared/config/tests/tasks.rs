@@ -415,7 +415,7 @@ fn invalid_attributes_of_a_task_are_reported() {
         ("{id: a, type: group, strategy: {type: parallel, amount: 0}}", "must be at least 1"),
         (
             "{id: a, type: group, strategy: {type: one_by_one, amount: 2}}",
-            "one by one is one at a time",
+            "is only allowed with \"parallel\"",
         ),
         ("{id: a, type: group, strategy: {amount: 2}}", "required key not provided: \"type\""),
         ("{id: a, type: shell, parameters: {timeout: soon}}", "expected an integer"),

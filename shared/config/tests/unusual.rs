@@ -168,7 +168,7 @@ fn a_job_tree_adds_dependencies_to_those_of_the_definition() {
 /// Z4.1: `attribute-control` makes an attribute final for children, variants and entries, with and
 /// without tags.
 #[test]
-fn attribute_control_applies_to_children_variants_and_entries() {
+fn attribute_span_control_applies_to_children_variants_and_entries() {
     let after = |more: &str| {
         let control = "attribute-control: {vars: {final: true}, pre-run: {final: true}}";
         let text = format!(
@@ -313,7 +313,7 @@ fn conflicting_attributes_are_reported() {
             "- pipeline: {name: q, manager: dependent, window-floor: 4, window-ceiling: 3}",
             false,
             "window-ceiling",
-            "is 3, and must be at least \"window-floor\", which is 4",
+            "is 3, but must be at least \"window-floor\", which is 4",
         ),
         (
             "- pipeline: {name: q, manager: dependent, window-ceiling: 2}",
@@ -341,7 +341,7 @@ fn conflicting_attributes_are_reported() {
             "has no effect",
         ),
     ];
-    for (stanza, stands, attribute, words) in rows {
+    for (stanza, takes_effect, attribute, words) in rows {
         let users = "- project: {name: org/project, queue: q, q: {jobs: [noop]}}\n";
         let layout = tenant().file("org/config", &format!("{BASE}{stanza}\n{users}")).build();
         let is_expected = |error: &&sluice_config::ConfigError| {
@@ -353,12 +353,15 @@ fn conflicting_attributes_are_reported() {
             "{stanza}: {:#?}",
             layout.errors()
         );
-        let severity =
-            if stands { sluice_config::Severity::Warning } else { sluice_config::Severity::Error };
+        let severity = if takes_effect {
+            sluice_config::Severity::Warning
+        } else {
+            sluice_config::Severity::Error
+        };
         assert_eq!(diagnostics[0].diagnostic.severity, severity, "{stanza}");
         let is_queue = stanza.starts_with("- queue");
         let found = if is_queue { queue_is_there(&layout) } else { layout.pipeline("q").is_some() };
-        assert_eq!(found, stands, "{stanza}");
+        assert_eq!(found, takes_effect, "{stanza}");
         if let Some(pipeline) = layout.pipeline("q") {
             assert_eq!(
                 (pipeline.window.initial, pipeline.window.ceiling),
@@ -462,7 +465,7 @@ fn mutually_exclusive_attributes_are_reported() {
     for (text, diagnostics) in [
         (
             "- job: {name: test, roles: [{zuul: org/project, galaxy: a.b}]}\n",
-            "from \"zuul\" or \"galaxy\", but not from both",
+            "either \"zuul\" or \"galaxy\", not both",
         ),
         (
             "- secret: {name: s, data: {a: b}, oidc: {ttl: 5}}\n",

@@ -224,7 +224,7 @@ pub enum Phase {
     /// continues with post-run.
     Paused(Pause),
     /// The run is over.
-    RunEnd(Ended),
+    Ended(RunEnd),
 }
 
 /// A paused build that waits for its dependent jobs, with the data it has returned so far.
@@ -232,10 +232,10 @@ pub enum Phase {
 pub struct Pause {
     /// When the pause began.
     pub since: Timestamp,
-    /// As [`Ended::data`].
+    /// As [`RunEnd::data`].
     #[serde(default)]
     pub data: Map<String, Value>,
-    /// As [`Ended::data_object`].
+    /// As [`RunEnd::data_object`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_object: Option<String>,
     /// The address of its logs, if it has already uploaded them.
@@ -245,7 +245,7 @@ pub struct Pause {
 
 /// The end of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct RunEnd {
     /// The result.
     pub result: BuildResult,
     /// The reason in a sentence, if the result alone does not explain it.

@@ -174,7 +174,7 @@ impl ChangeKey {
     }
 
     /// Returns the ref and its move; `None` for a change.
-    pub fn moved(&self) -> Option<&RefMove> {
+    pub fn ref_move(&self) -> Option<&RefMove> {
         match &self.id {
             ChangeId::Number(_) => None,
             ChangeId::Ref(moved) => Some(moved),
@@ -183,7 +183,7 @@ impl ChangeKey {
 
     /// Returns the images that an image event names; `None` for all other changes and refs.
     pub fn images(&self) -> Option<&ImageSelection> {
-        self.moved()?.images.as_deref()
+        self.ref_move()?.images.as_deref()
     }
 
     /// Returns a text that is unique within the project: the number, or the ref with its move and
@@ -307,7 +307,7 @@ pub enum ReviewState {
 /// A reviewer's access level in the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Permission {
+pub enum RepositoryPermission {
     /// No access beyond the public's.
     None,
     /// Read access.
@@ -320,7 +320,7 @@ pub enum Permission {
 
 /// The latest review of one reviewer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Review {
+pub struct ChangeReview {
     /// The reviewer's login.
     pub by: String,
     /// The reviewer's e-mail address, if the forge shows it.
@@ -329,7 +329,7 @@ pub struct Review {
     /// The state of the review.
     pub state: ReviewState,
     /// The reviewer's permission in the repository.
-    pub permission: Permission,
+    pub permission: RepositoryPermission,
     /// When it was submitted.
     pub submitted_at: Timestamp,
 }
@@ -400,7 +400,7 @@ pub struct ChangeFacts {
     /// Labels or hashtags, sorted.
     pub labels: Vec<String>,
     /// The latest review of each reviewer, sorted by login.
-    pub reviews: Vec<Review>,
+    pub reviews: Vec<ChangeReview>,
     /// The newest status per context, sorted by context.
     pub statuses: Vec<CommitStatus>,
     /// Which of [`Self::reviews`] and [`Self::statuses`] are incomplete.
@@ -517,11 +517,11 @@ mod tests {
         assert_eq!((pushed.on_branch().unwrap().as_str(), pushed.head.as_str()), ("stable/1", "b"));
         assert_eq!(pushed.key.local_id(), "refs/heads/stable/1 a..b");
         let tag = of(RefMove::new("refs/tags/1.0", Oid::zero(), "b".into()));
-        assert_eq!((tag.on_branch(), tag.key.moved().unwrap().tag()), (None, Some("1.0")));
+        assert_eq!((tag.on_branch(), tag.key.ref_move().unwrap().tag()), (None, Some("1.0")));
         let deleted = of(RefMove::new("refs/heads/old", "a".into(), Oid::zero()));
-        assert!(deleted.key.moved().unwrap().is_deleted() && deleted.head.as_str() == "a");
+        assert!(deleted.key.ref_move().unwrap().is_deleted() && deleted.head.as_str() == "a");
         let nightly = of(RefMove::at_tip(&"main".into()));
-        assert!(nightly.head.is_zero() && !nightly.key.moved().unwrap().is_deleted());
+        assert!(nightly.head.is_zero() && !nightly.key.ref_move().unwrap().is_deleted());
         assert_eq!(nightly.to_string(), "org/one refs/heads/main");
     }
 

@@ -12,8 +12,8 @@ const QUOTA: u32 = 8;
 
 /// An event between two plans.
 #[derive(Debug, Clone)]
-enum Happening {
-    Ask(Vec<&'static str>),
+enum WorldEvent {
+    Request(Vec<&'static str>),
     CarryOut,
     /// Some actions are carried out, but their answers are lost.
     LoseAnswers,
@@ -25,13 +25,13 @@ enum Happening {
     Claim(usize),
     End(usize),
     /// The run holds a state that the executor could not write into the request.
-    Tell(usize, BuildFact),
+    Observe(usize, BuildFact),
     Withdraw(usize),
     Wait(u64),
     List,
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn world_event() -> impl Strategy<Value = WorldEvent> {
     let labels =
         prop::collection::vec(prop_oneof![Just("small"), Just("large")], 1..=QUOTA as usize);
     let answer = prop_oneof![
@@ -42,20 +42,20 @@ fn happening() -> impl Strategy<Value = Happening> {
         Just(LaunchFact::Permanent("image".into())),
     ];
     prop_oneof![
-        3 => labels.prop_map(Happening::Ask),
-        6 => Just(Happening::CarryOut),
-        1 => Just(Happening::LoseAnswers),
-        1 => Just(Happening::Crash),
-        1 => answer.prop_map(Happening::LaunchesAnswer),
-        1 => any::<usize>().prop_map(Happening::MachineEnds),
-        1 => Just(Happening::NeverBoots),
-        2 => any::<usize>().prop_map(Happening::Claim),
-        2 => any::<usize>().prop_map(Happening::End),
+        3 => labels.prop_map(WorldEvent::Request),
+        6 => Just(WorldEvent::CarryOut),
+        1 => Just(WorldEvent::LoseAnswers),
+        1 => Just(WorldEvent::Crash),
+        1 => answer.prop_map(WorldEvent::LaunchesAnswer),
+        1 => any::<usize>().prop_map(WorldEvent::MachineEnds),
+        1 => Just(WorldEvent::NeverBoots),
+        2 => any::<usize>().prop_map(WorldEvent::Claim),
+        2 => any::<usize>().prop_map(WorldEvent::End),
         1 => (any::<usize>(), prop_oneof![Just(BuildFact::Claimed), Just(BuildFact::Ended), Just(BuildFact::Gone)])
-            .prop_map(|(number, fact)| Happening::Tell(number, fact)),
-        1 => any::<usize>().prop_map(Happening::Withdraw),
-        2 => prop_oneof![Just(1_u64), Just(31), Just(61), Just(400)].prop_map(Happening::Wait),
-        2 => Just(Happening::List),
+            .prop_map(|(number, fact)| WorldEvent::Observe(number, fact)),
+        1 => any::<usize>().prop_map(WorldEvent::Withdraw),
+        2 => prop_oneof![Just(1_u64), Just(31), Just(61), Just(400)].prop_map(WorldEvent::Wait),
+        2 => Just(WorldEvent::List),
     ]
 }
 
@@ -64,16 +64,16 @@ fn pick(world: &World, number: usize) -> Option<u64> {
     request.build.as_str().strip_prefix("build-")?.parse().ok()
 }
 
-fn happen(world: &mut World, happening: Happening, sequence: u64) {
-    match happening {
-        Happening::Ask(labels) => world.cell.requests.push(request(sequence, &labels)),
-        Happening::CarryOut => world.carry_out(),
-        Happening::LoseAnswers => {
+fn apply_event(world: &mut World, world_event: WorldEvent, sequence: u64) {
+    match world_event {
+        WorldEvent::Request(labels) => world.cell.requests.push(request(sequence, &labels)),
+        WorldEvent::CarryOut => world.carry_out(),
+        WorldEvent::LoseAnswers => {
             world.carry_out();
             world.cell.facts = PoolFacts::default();
         }
-        Happening::Crash => world.actions.clear(),
-        Happening::LaunchesAnswer(fact) => {
+        WorldEvent::Crash => world.actions.clear(),
+        WorldEvent::LaunchesAnswer(fact) => {
             for action in std::mem::take(&mut world.actions) {
                 // A used token returns its machine, even if the cloud would now refuse a launch.
                 if let PoolAction::Launch(node) = action
@@ -86,31 +86,31 @@ fn happen(world: &mut World, happening: Happening, sequence: u64) {
                 }
             }
         }
-        Happening::MachineEnds(number) => {
+        WorldEvent::MachineEnds(number) => {
             let count = world.machines.len().max(1);
             if let Some(fact) = world.machines.values_mut().nth(number % count) {
                 fact.state = InstanceState::Terminated;
             }
         }
-        Happening::NeverBoots => {
+        WorldEvent::NeverBoots => {
             world.carry_out();
             world.cell.facts.checks.clear();
         }
-        Happening::Claim(number) => {
+        WorldEvent::Claim(number) => {
             if let Some(sequence) = pick(world, number)
                 && world.state(sequence).starts_with("fulfilled")
             {
                 world.executor_writes(sequence);
             }
         }
-        Happening::End(number) => {
+        WorldEvent::End(number) => {
             if let Some(sequence) = pick(world, number)
                 && world.state(sequence).starts_with("claimed")
             {
                 world.executor_writes(sequence);
             }
         }
-        Happening::Tell(number, fact) => {
+        WorldEvent::Observe(number, fact) => {
             if let Some(sequence) = pick(world, number)
                 && ["fulfilled", "claimed"]
                     .iter()
@@ -119,13 +119,13 @@ fn happen(world: &mut World, happening: Happening, sequence: u64) {
                 world.build(sequence, fact);
             }
         }
-        Happening::Withdraw(number) => {
+        WorldEvent::Withdraw(number) => {
             if let Some(sequence) = pick(world, number) {
                 world.build(sequence, BuildFact::Withdrawn);
             }
         }
-        Happening::Wait(seconds) => world.now = world.now.plus_seconds(seconds),
-        Happening::List => world.list(),
+        WorldEvent::Wait(seconds) => world.now = world.now.plus_seconds(seconds),
+        WorldEvent::List => world.list(),
     }
 }
 
@@ -215,14 +215,14 @@ proptest! {
     /// Z1.4 to Z1.9
     #[test]
     fn quota_and_order_hold_and_every_machine_is_terminated(
-        happenings in prop::collection::vec((happening(), any::<bool>()), 1..60),
+        events in prop::collection::vec((world_event(), any::<bool>()), 1..60),
         min_ready in 0..3_u32,
     ) {
         let mut limits = limits(QUOTA);
         limits.labels.insert("small".into(), label(min_ready));
         let mut world = World::new(limits);
-        for (sequence, (happening, planned)) in happenings.into_iter().enumerate() {
-            happen(&mut world, happening, sequence as u64);
+        for (sequence, (world_event, planned)) in events.into_iter().enumerate() {
+            apply_event(&mut world, world_event, sequence as u64);
             if planned {
                 let before = world.cell.clone();
                 let plan = world.step();
@@ -234,10 +234,10 @@ proptest! {
 
     /// A committed plan leaves nothing to decide.
     #[test]
-    fn a_plan_without_new_facts_is_empty(happenings in prop::collection::vec(happening(), 1..40)) {
+    fn a_plan_without_new_facts_is_empty(events in prop::collection::vec(world_event(), 1..40)) {
         let mut world = World::new(limits(QUOTA));
-        for (sequence, happening) in happenings.into_iter().enumerate() {
-            happen(&mut world, happening, sequence as u64);
+        for (sequence, world_event) in events.into_iter().enumerate() {
+            apply_event(&mut world, world_event, sequence as u64);
             world.step();
         }
         let again = plan(&world.cell, world.now);

@@ -67,7 +67,7 @@ struct InstanceItem {
     public_ip: Option<String>,
     #[serde(rename = "ipv6Address")]
     ipv6: Option<String>,
-    placement: Option<Placement>,
+    placement: Option<PlacementItem>,
     #[serde(rename = "launchTime")]
     launch_time: Option<String>,
     #[serde(rename = "tagSet", default)]
@@ -80,7 +80,7 @@ struct InstanceStateItem {
 }
 
 #[derive(Deserialize)]
-struct Placement {
+struct PlacementItem {
     #[serde(rename = "availabilityZone")]
     az: Option<String>,
 }

@@ -116,7 +116,7 @@ impl CallFailure {
 }
 
 #[derive(Deserialize)]
-struct Refusal {
+struct ErrorResponse {
     #[serde(rename = "Errors")]
     errors: Errors,
 }
@@ -167,7 +167,7 @@ impl Ec2Driver {
         if status.is_success() {
             return Ok(body);
         }
-        let refusal: Option<Refusal> = from_str(&body).ok();
+        let refusal: Option<ErrorResponse> = from_str(&body).ok();
         let (code, message) = refusal.map_or_else(
             || (format!("HTTP {}", status.as_u16()), String::new()),
             |refusal| (refusal.errors.error.code, refusal.errors.error.message),

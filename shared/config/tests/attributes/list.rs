@@ -97,7 +97,7 @@ pub enum Type {
     True,
     /// A number with a minimum.
     Int(i64),
-    Word(String),
+    Literal(String),
     List(Vec<Type>),
     /// One of several types.
     OneOf(Vec<Type>),
@@ -146,7 +146,9 @@ impl Type {
             "False" => Self::Bool,
             "qosValue" => Self::Int(0),
             "no_dup_config_paths" => Self::OneOf(vec![Self::Text, Self::List(vec![Self::Text])]),
-            quoted if quoted.starts_with('\'') => Self::Word(quoted.trim_matches('\'').to_owned()),
+            quoted if quoted.starts_with('\'') => {
+                Self::Literal(quoted.trim_matches('\'').to_owned())
+            }
             other => panic!("the list has a type that this test does not know: {other}"),
         }
     }
@@ -163,7 +165,7 @@ impl Type {
                 number.as_i64().is_some_and(|number| number >= *least)
             }
             (Self::Float, Json::Number(_)) => true,
-            (Self::Word(word), Json::String(text)) => word == text,
+            (Self::Literal(word), Json::String(text)) => word == text,
             (Self::List(kinds), Json::Array(list)) => {
                 list.iter().all(|member| kinds.iter().any(|kind| kind.accepts(member)))
             }
@@ -183,7 +185,7 @@ impl Type {
             Self::Float => vec![json!(2.5)],
             Self::Null => vec![Json::Null],
             Self::Int(_) => vec![json!(2)],
-            Self::Word(word) => vec![json!(word)],
+            Self::Literal(word) => vec![json!(word)],
             Self::Map => vec![map.clone()],
             Self::Variables => vec![json!({"a_name": {"any": ["thing", 1, null]}})],
             Self::List(kinds) => kinds

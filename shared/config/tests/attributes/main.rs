@@ -1,17 +1,16 @@
-//! Walks the project's attribute list: each attribute is accepted where it belongs, in every way it
-//! may be written, and refused by name where it does not, with a value of another type, or missing
-//! where it is required.
+//! Walks the project's attribute list. Each attribute is accepted at its place in every form. It is
+//! refused by name elsewhere, with a value of another type, and if it is required and missing.
 //!
-//! What we read otherwise than the list stands in `exceptions`, each with its reason; that each
-//! does its work, in `arrive`; which of them an untrusted project may not say, in `untrusted`.
+//! `exceptions` has the deviations from the list with their reasons. `effects` checks that each
+//! attribute takes effect, and `untrusted` which ones are refused in an untrusted project.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod arrive;
 #[path = "../common/mod.rs"]
 mod common;
+mod documents;
+mod effects;
 mod exceptions;
 mod list;
-mod places;
 mod untrusted;
 mod walk;
 
@@ -31,7 +30,7 @@ fn unexpected_diagnostics(
     named: Option<&str>,
 ) -> Vec<String> {
     let mut found = Vec::new();
-    for (text, problems) in places::problems(object, given) {
+    for (text, problems) in documents::problems(object, given) {
         let diagnostics: Vec<String> = problems
             .iter()
             .map(|problem| {
@@ -176,7 +175,7 @@ fn an_attribute_of_another_object_is_refused_by_name() {
             let is_free = matches!(object.as_str(), "project" | "project-template");
             let value = attribute.kind.as_ref().map_or(json!("text"), |kind| {
                 kind.right(
-                    places::a_text(std::slice::from_ref(name)),
+                    documents::a_text(std::slice::from_ref(name)),
                     &json!({"neither": "of these"}),
                 )
                 .remove(0)
@@ -249,7 +248,7 @@ fn an_attribute_of_another_part_is_refused_by_name() {
                     continue;
                 }
                 let kind = attribute.kind.as_ref().unwrap();
-                let text = places::a_text(&[(*name).to_owned()]);
+                let text = documents::a_text(&[(*name).to_owned()]);
                 let mut inside = inside.clone();
                 inside.insert((*name).to_owned(), kind.right(text, &json!({})).remove(0));
                 let inside = Json::Object(inside);
@@ -305,7 +304,7 @@ fn only_attributes_that_combine_take_control_tags() {
         let value = values.into_iter().find(|value| *value != json!({})).unwrap_or(json!({}));
         for tag in ["!override", "!inherit"] {
             let text = format!("- job: {{name: test, {name}: {tag} {value}}}\n");
-            let diagnostics = places::of_repository(&text);
+            let diagnostics = documents::of_repository(&text);
             if diagnostics.is_empty() != combines
                 || (!combines
                     && !diagnostics.iter().any(|diagnostics| diagnostics.message.contains(name)))
@@ -355,38 +354,41 @@ fn each_driver_of_nodes_takes_its_own_attributes_only() {
     let objects = objects();
     let (aws, fixed) = (&objects["aws section/provider"], &objects["static section/provider"]);
     let mut failures = Vec::new();
-    let mut judge =
-        |place: &str, name: &str, attribute: &Attribute, connection: Json, is_fit: bool| {
-            let kind = attribute.kind.as_ref().unwrap();
-            let path: Vec<String> = place
-                .split('.')
-                .filter(|part| !part.is_empty())
-                .chain([name])
-                .map(str::to_owned)
-                .collect();
-            let value = kind
-                .right(places::a_text(&path), &full("aws section/provider", aws, &path, attribute))
-                .remove(0);
-            let mut body = json!({"name": "p", "section": "s"});
-            let inner = json!({"name": "l", name: value});
-            let (key, value) = match place {
-                "" => (name, value),
-                "labels" | "images" | "flavors" => (place, json!([inner])),
-                _ => (place, json!({name: value})),
-            };
-            body[key] = value;
-            let section = json!({"name": "s", "connection": connection});
-            let text = json!([{"provider": body}, {"section": section}, {"label": {"name": "l"}}])
-                .to_string();
-            let layout = common::tenant().file("org/config", &text).build();
-            let diagnostics: Vec<String> = common::messages(&layout)
-                .into_iter()
-                .filter(|diagnostics| diagnostics.contains(&format!("\"{name}\" ")))
-                .collect();
-            if diagnostics.is_empty() != is_fit {
-                failures.push(format!("{text}\n    {diagnostics:?}"));
-            }
+    let mut judge = |place: &str,
+                     name: &str,
+                     attribute: &Attribute,
+                     connection: Json,
+                     is_fit: bool| {
+        let kind = attribute.kind.as_ref().unwrap();
+        let path: Vec<String> = place
+            .split('.')
+            .filter(|part| !part.is_empty())
+            .chain([name])
+            .map(str::to_owned)
+            .collect();
+        let value = kind
+            .right(documents::a_text(&path), &full("aws section/provider", aws, &path, attribute))
+            .remove(0);
+        let mut body = json!({"name": "p", "section": "s"});
+        let inner = json!({"name": "l", name: value});
+        let (key, value) = match place {
+            "" => (name, value),
+            "labels" | "images" | "flavors" => (place, json!([inner])),
+            _ => (place, json!({name: value})),
         };
+        body[key] = value;
+        let section = json!({"name": "s", "connection": connection});
+        let text =
+            json!([{"provider": body}, {"section": section}, {"label": {"name": "l"}}]).to_string();
+        let layout = common::tenant().file("org/config", &text).build();
+        let diagnostics: Vec<String> = common::messages(&layout)
+            .into_iter()
+            .filter(|diagnostics| diagnostics.contains(&format!("\"{name}\" ")))
+            .collect();
+        if diagnostics.is_empty() != is_fit {
+            failures.push(format!("{text}\n    {diagnostics:?}"));
+        }
+    };
     for place in ["", "labels", "flavors", "label-defaults", "image-defaults", "flavor-defaults"] {
         let of = |root: &Attribute| -> Vec<String> {
             let at = if place.is_empty() { root } else { &root.children[place] };

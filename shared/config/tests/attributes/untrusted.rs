@@ -3,8 +3,8 @@
 //! rule.
 
 use crate::common::{BASE, tenant_of};
+use crate::documents::{self, all_connections};
 use crate::none;
-use crate::places::{self, all_connections};
 use crate::walk::{At, objects};
 use serde_json::Value as Json;
 use sluice_config::Severity;
@@ -35,10 +35,9 @@ const BASE_JOBS: &str = "Base jobs may only be defined in config-projects";
 const REPORTERS: &str = "Reporter jobs may be defined in config-projects";
 const OWN_PROJECT: &str = "only a stanza for the project itself is permitted";
 
-/// Zuul's rules, as its documentation has them: a new attribute that it keeps for config projects
-/// belongs here, and nothing else may be refused. `allowed-projects` is none of them: an untrusted
-/// project may say who lists its jobs. What depends on who else defines a thing of the name
-/// (shadowing, another project's secret) is no attribute's affair.
+/// The rules of Zuul's documentation: attributes reserved to config projects, and nothing else. An
+/// untrusted project may set `allowed-projects`. Rules that depend on other definitions of a name
+/// (shadowing, another project's secret) are not listed here.
 const REFUSED: &[Rule] = &[
     // With all attributes of its triggers, requirements and reporters.
     rule("pipeline", None, None, PIPELINES),
@@ -121,7 +120,7 @@ fn untrusted_projects_may_set_all_attributes_except_reserved_ones() {
         for value in at.right() {
             let rule = rule_for(&at, &value);
             used.extend(rule);
-            for text in places::texts(at.object, &at.given(Some(value))) {
+            for text in documents::texts(at.object, &at.given(Some(value))) {
                 count += 1;
                 let found = diagnostics_of_untrusted_only(&text);
                 let is_as_ruled = match rule.map(|number| REFUSED[number].diagnostics) {

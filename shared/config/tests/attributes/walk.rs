@@ -1,9 +1,9 @@
 //! The walk over the attribute list: each attribute within its parents, with all required
 //! attributes.
 
+use crate::documents;
 use crate::exceptions::{either_of, is_attribute};
 use crate::list::{self, Attribute, Objects};
-use crate::places;
 use serde_json::{Map, Value as Json, json};
 
 /// Returns all objects of the list, and the two locations of a job list's entry.
@@ -58,7 +58,7 @@ impl At<'_> {
             self.name(),
         );
         if let Some(value) = value {
-            for (name, value) in places::beside(self.object, &self.path, &value) {
+            for (name, value) in documents::companions(self.object, &self.path, &value) {
                 inner.insert(name.to_owned(), value);
             }
             inner.insert(self.name().to_owned(), value);
@@ -85,7 +85,7 @@ impl At<'_> {
         self.attribute
             .kind
             .as_ref()
-            .map(|kind| kind.right(places::a_text(&self.path), &map))
+            .map(|kind| kind.right(documents::a_text(&self.path), &map))
             .unwrap_or_default()
     }
 }
@@ -113,20 +113,20 @@ pub fn required(
     root: &Attribute,
     path: &[String],
     here: &Attribute,
-    beside: &str,
+    companion: &str,
 ) -> Map<String, Json> {
     let rivals = either_of(object, path);
     let mut given = Map::new();
     for (name, attribute) in
-        here.children.iter().filter(|(name, attribute)| attribute.required && *name != beside)
+        here.children.iter().filter(|(name, attribute)| attribute.required && *name != companion)
     {
-        if rivals.contains(&name.as_str()) && (rivals.contains(&beside) || rivals[0] != name) {
+        if rivals.contains(&name.as_str()) && (rivals.contains(&companion) || rivals[0] != name) {
             continue;
         }
         let path = [path, std::slice::from_ref(name)].concat();
         let map = full(object, root, &path, attribute);
         let kind = attribute.kind.as_ref().unwrap();
-        given.insert(name.clone(), kind.right(places::a_text(&path), &map).remove(0));
+        given.insert(name.clone(), kind.right(documents::a_text(&path), &map).remove(0));
     }
     given
 }
@@ -134,5 +134,5 @@ pub fn required(
 /// Returns a mapping for an attribute: with all required attributes, or a suitable sample.
 pub fn full(object: &str, root: &Attribute, path: &[String], attribute: &Attribute) -> Json {
     let with = required(object, root, path, attribute, "");
-    if with.is_empty() { places::a_map(object, path) } else { Json::Object(with) }
+    if with.is_empty() { documents::a_map(object, path) } else { Json::Object(with) }
 }

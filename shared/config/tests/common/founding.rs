@@ -20,7 +20,7 @@ pub fn founding_material(undone: &str) -> Option<PathBuf> {
     assert!(!is_given, "SLUICE_SHARED names {}, which has no folder seeds", folder.display());
     waived(
         "seeds",
-        &format!("no ../shared/seeds beside the checkout and no SLUICE_SHARED, so {undone}"),
+        &format!("no ../shared/seeds next to the checkout and no SLUICE_SHARED, so {undone}"),
     );
     None
 }

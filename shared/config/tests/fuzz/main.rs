@@ -1,8 +1,8 @@
 //! Fuzz tests: stored files, damaged at random. Nothing may panic or use unbounded memory.
 //!
 //! 400 cases run with the other tests; `make fuzz` runs many more with a new seed, and `tests/fuzz`
-//! looks for texts that reach what these do not. What fails is shrunk and printed: keep it as a
-//! file in `corpus`, where both begin.
+//! searches for texts with new code coverage. A failing text is shrunk and printed: store it in
+//! `corpus`, where both start.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod survive;

@@ -1,8 +1,8 @@
-"""What PyYAML and a few lines of Python find in OpenStack's configuration, to judge the loader by something else.
+"""Reads OpenStack's configuration with PyYAML and a few lines of Python, as an independent check of the loader.
 
     python3 facts.py count DATA    stanzas of each file, and the names that are defined, as JSON; the test runs this
-    python3 facts.py lists DATA    job lists of ten projects in check and gate, as JSON; kept as job-lists.json
-    python3 facts.py runs DATA     which of them run for changes of some files, as JSON; kept as job-runs.json
+    python3 facts.py lists DATA    job lists of ten projects in check and gate, as JSON; stored as job-lists.json
+    python3 facts.py runs DATA     which of them run for changes of some files, as JSON; stored as job-runs.json
     python3 facts.py absent DATA   jobs and nodesets that are named and not defined, as JSON; the test puts bare ones in their place
 
 DATA is the directory `real-config/openstack`. To recreate a stored file: python3 facts.py lists DATA > job-lists.json

@@ -23,12 +23,12 @@ const REPOSITORIES: [&str; 2] = ["project-config", "openstack-zuul-jobs"];
 /// `openstack`.
 fn data() -> Option<PathBuf> {
     let given = std::env::var_os("SLUICE_TEST_DATA").map(PathBuf::from);
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = given.unwrap_or(beside).join("real-config/openstack");
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = given.unwrap_or(default).join("real-config/openstack");
     if folder.is_dir() {
         return Some(folder);
     }
-    let missing = "no ../shared/data/real-config/openstack beside the checkout and none where SLUICE_TEST_DATA says, so \
+    let missing = "no ../shared/data/real-config/openstack next to the checkout and none in SLUICE_TEST_DATA, so \
                    OpenStack's configuration was not loaded";
     common::waived("openstack", missing);
     None
@@ -197,16 +197,16 @@ fn every_stanza_is_read_and_only_references_to_missing_data_are_refused() {
 fn job_lists_equal_those_computed_in_python() {
     let Some(folder) = data() else { return };
     let layout = load(&folder).layout;
-    let kept: BTreeMap<String, BTreeMap<String, Vec<String>>> =
+    let stored: BTreeMap<String, BTreeMap<String, Vec<String>>> =
         serde_json::from_str(include_str!("job-lists.json")).unwrap();
-    assert_eq!(kept.len(), 10);
+    assert_eq!(stored.len(), 10);
     let found = pyyaml("lists", &folder);
     assert_eq!(
         found,
-        serde_json::to_value(&kept).unwrap(),
-        "the kept file is no longer what facts.py works out"
+        serde_json::to_value(&stored).unwrap(),
+        "the stored file is no longer what facts.py works out"
     );
-    for (project, pipelines) in &kept {
+    for (project, pipelines) in &stored {
         let name = ProjectName::new("opendev.org", project);
         for (pipeline, jobs) in pipelines {
             // Jobs of missing repositories are listed although they cannot be frozen.
@@ -240,17 +240,17 @@ fn jobs_of_a_file_change_equal_those_computed_in_python() {
     let Some(folder) = data() else { return };
     let layout = load_with(&folder, &bare(&pyyaml("absent", &folder))).layout;
     type ByFile = BTreeMap<String, Vec<String>>;
-    let kept: BTreeMap<String, BTreeMap<String, ByFile>> =
+    let stored: BTreeMap<String, BTreeMap<String, ByFile>> =
         serde_json::from_str(include_str!("job-runs.json")).unwrap();
-    assert_eq!(kept.len(), 10);
+    assert_eq!(stored.len(), 10);
     let found = pyyaml("runs", &folder);
     assert_eq!(
         found,
-        serde_json::to_value(&kept).unwrap(),
-        "the kept file is no longer what facts.py works out"
+        serde_json::to_value(&stored).unwrap(),
+        "the stored file is no longer what facts.py works out"
     );
     let (mut running, mut left_out) = (0, 0);
-    for (project, pipelines) in &kept {
+    for (project, pipelines) in &stored {
         let name = ProjectName::new("opendev.org", project);
         for (pipeline, by_file) in pipelines {
             for (file, jobs) in by_file {

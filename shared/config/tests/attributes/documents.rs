@@ -172,7 +172,7 @@ pub fn a_map(object: &str, path: &[String]) -> Json {
 }
 
 /// Returns the attributes that must accompany a value.
-pub fn beside(object: &str, path: &[String], value: &Json) -> Vec<(&'static str, Json)> {
+pub fn companions(object: &str, path: &[String], value: &Json) -> Vec<(&'static str, Json)> {
     match path {
         // A secret has values or a token.
         [name] if object == "secret" && name == "name" => vec![("data", json!({"a": "b"}))],

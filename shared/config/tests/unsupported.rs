@@ -163,7 +163,7 @@ fn unsupported_job_attributes_are_reported() {
     let entry = "- job: {name: unit, run: r}\n- project: {name: org/project, check: {jobs: [unit: {workspace: /opt}]}}\n";
     assert_eq!(
         warnings(entry),
-        ["job unit: \"workspace\": not carried out yet: the job runs as if this were not there"]
+        ["job unit: \"workspace\": not supported yet: the job runs without it"]
     );
 }
 

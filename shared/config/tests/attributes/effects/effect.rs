@@ -2,7 +2,7 @@
 
 use super::{provider, values};
 use crate::common::{BASE, Tenant, connections, project, tenant, tenant_of};
-use crate::places::all_connections;
+use crate::documents::all_connections;
 use crate::walk::At;
 use serde_json::{Map, Value as Json, json};
 use sluice_config::objects::Stanza;
@@ -10,7 +10,7 @@ use sluice_config::{FreezeInput, Layout, Severity, parse_main};
 
 /// The observed effect of an object.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Effect {
     /// The resulting objects.
     pub text: String,
     /// The diagnostics.
@@ -18,7 +18,7 @@ pub struct Seen {
 }
 
 /// Returns the effects of an object with these attributes, for each location of such an object.
-pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
+pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Effect> {
     let object = at.object;
     if matches!(at.name(), "description" | "variant-description") && at.path.len() < 3 {
         return vec![kept_with_the_definition(object, given)];
@@ -69,7 +69,7 @@ pub fn refused(layout: &Layout) -> Vec<String> {
 
 /// Returns the effect of display-only attributes, which stay with the definition for pages and the
 /// API.
-fn kept_with_the_definition(object: &str, given: &Map<String, Json>) -> Seen {
+fn kept_with_the_definition(object: &str, given: &Map<String, Json>) -> Effect {
     if object == "pipeline" {
         return pipeline(given);
     }
@@ -93,18 +93,18 @@ fn kept_with_the_definition(object: &str, given: &Map<String, Json>) -> Seen {
         .flat_map(|file| file.stanzas().cloned().collect::<Vec<_>>())
         .collect();
     let mut text = serde_json::to_value(&stanzas).unwrap();
-    without_places(&mut text);
-    Seen { text: text.to_string(), refused: Vec::new() }
+    without_spans(&mut text);
+    Effect { text: text.to_string(), refused: Vec::new() }
 }
 
 /// Removes spans: a longer text is not an effect.
-fn without_places(value: &mut Json) {
+fn without_spans(value: &mut Json) {
     match value {
         Json::Object(map) => {
-            map.retain(|name, _| !matches!(name.as_str(), "place" | "places" | "start" | "end"));
-            map.values_mut().for_each(without_places);
+            map.retain(|name, _| !matches!(name.as_str(), "span" | "spans" | "start" | "end"));
+            map.values_mut().for_each(without_spans);
         }
-        Json::Array(list) => list.iter_mut().for_each(without_places),
+        Json::Array(list) => list.iter_mut().for_each(without_spans),
         _ => {}
     }
 }
@@ -144,7 +144,7 @@ fn with_named(stanzas: &[Json]) -> Tenant {
 }
 
 /// Returns the frozen jobs of projects in pipelines, for a change of README.
-fn frozen(layout: &Layout, wanted: &[(&str, &str)]) -> Seen {
+fn frozen(layout: &Layout, wanted: &[(&str, &str)]) -> Effect {
     let (mut text, mut refused, files) = (String::new(), refused(layout), ["README".to_owned()]);
     for (name, pipeline) in wanted {
         let name = project(name);
@@ -159,7 +159,7 @@ fn frozen(layout: &Layout, wanted: &[(&str, &str)]) -> Seen {
             }
         }
     }
-    Seen { text, refused }
+    Effect { text, refused }
 }
 
 /// Returns the attribute that a later entry sets, if the case is about permitted attributes.
@@ -178,7 +178,7 @@ fn probe(attribute: &str) -> Json {
 
 /// Observed in a job with this definition, in a child in the same project and in one of another
 /// project.
-fn of_job(given: &Map<String, Json>, at: &At<'_>) -> Seen {
+fn of_job(given: &Map<String, Json>, at: &At<'_>) -> Effect {
     let mut stanzas = vec![
         json!({"job": with_name(given, "test")}),
         json!({"job": {"name": "child", "parent": "test", "voting": false}}),
@@ -202,7 +202,7 @@ fn of_job(given: &Map<String, Json>, at: &At<'_>) -> Seen {
 }
 
 /// Observed in the job of this entry, and in the attributes that a later entry may set.
-fn of_entry(object: &str, given: &Map<String, Json>, at: &At<'_>) -> Seen {
+fn of_entry(object: &str, given: &Map<String, Json>, at: &At<'_>) -> Effect {
     let mut entry = given.clone();
     // Roles and secrets apply to the playbooks of the same definition.
     entry.entry("pre-run").or_insert_with(|| json!("entry-pre"));
@@ -223,7 +223,7 @@ fn of_entry(object: &str, given: &Map<String, Json>, at: &At<'_>) -> Seen {
 }
 
 /// Observed in the branches of a job in the file.
-fn of_pragma(given: &Map<String, Json>) -> Seen {
+fn of_pragma(given: &Map<String, Json>) -> Effect {
     let file = json!([{"pragma": given}, {"job": {"name": "p", "run": "r"}}]);
     let config = format!("{BASE}- project: {{name: org/project, check: {{jobs: [p]}}}}\n");
     let tenant = tenant_of(PROJECTS)
@@ -235,11 +235,11 @@ fn of_pragma(given: &Map<String, Json>) -> Seen {
         let graph = layout.freeze(&FreezeInput::change("check", &name, branch)).unwrap();
         graph.jobs.iter().map(|job| job.name.to_string()).collect::<Vec<_>>()
     };
-    Seen { text: format!("{:?}", ["master", "stable"].map(of_branch)), refused: refused(&layout) }
+    Effect { text: format!("{:?}", ["master", "stable"].map(of_branch)), refused: refused(&layout) }
 }
 
 /// Observed in a job that uses it.
-fn of_nodeset(given: &Map<String, Json>) -> Seen {
+fn of_nodeset(given: &Map<String, Json>) -> Effect {
     let layout = with_named(&[
         json!({"nodeset": with_name(given, "n")}),
         json!({"job": {"name": "test", "nodeset": "n", "run": "r"}}),
@@ -249,7 +249,7 @@ fn of_nodeset(given: &Map<String, Json>) -> Seen {
 }
 
 /// Observed in a job that uses it.
-fn of_secret(given: &Map<String, Json>) -> Seen {
+fn of_secret(given: &Map<String, Json>) -> Effect {
     let layout = with_named(&[
         json!({"secret": with_name(given, "s")}),
         json!({"job": {"name": "test", "secrets": ["s"], "run": "r"}}),
@@ -263,24 +263,24 @@ fn of_layout<T: std::fmt::Debug>(
     given: &Map<String, Json>,
     kind: &str,
     ask: impl Fn(&Layout) -> T,
-) -> Seen {
+) -> Effect {
     let layout = with_named(&[json!({kind: given})]).build();
-    Seen { text: format!("{:?}", ask(&layout)), refused: refused(&layout) }
+    Effect { text: format!("{:?}", ask(&layout)), refused: refused(&layout) }
 }
 
 /// Observed in a project whose stanza names it on one branch only.
-fn of_queue(given: &Map<String, Json>) -> Seen {
+fn of_queue(given: &Map<String, Json>) -> Effect {
     let layout = with_named(&[
         json!({"queue": with_name(given, "q")}),
         json!({"project": {"name": "org/project", "branches": "stable", "queue": "q"}}),
     ])
     .build();
     let queue = |branch| layout.queue_on(&project("org/project"), "gate", Some(branch));
-    Seen { text: format!("{:?}", ["master", "stable"].map(queue)), refused: refused(&layout) }
+    Effect { text: format!("{:?}", ["master", "stable"].map(queue)), refused: refused(&layout) }
 }
 
 /// Observed in the project's jobs and in the layout.
-fn of_project(object: &str, given: &Map<String, Json>) -> Seen {
+fn of_project(object: &str, given: &Map<String, Json>) -> Effect {
     let mut given = given.clone();
     given.insert("gate".to_owned(), json!({"jobs": ["more"]}));
     let template = json!({"project-template": {"name": "a-name", "gate": {"jobs": ["other"]}}});
@@ -299,33 +299,33 @@ fn of_project(object: &str, given: &Map<String, Json>) -> Seen {
     let names = ["org/config", "org/project", "a-name", "b-name"];
     let wanted: Vec<(&str, &str)> =
         names.iter().flat_map(|name| [(*name, "check"), (*name, "gate")]).collect();
-    let mut seen = frozen(&layout, &wanted);
+    let mut result = frozen(&layout, &wanted);
     for name in names.map(project) {
-        seen.text +=
+        result.text +=
             &format!("{name}: {:?} {:?}", layout.merge_mode(&name), layout.default_branch(&name));
         for pipeline in ["check", "gate"] {
             let queue = layout.queue(&name, pipeline);
             let input = FreezeInput::change(pipeline, &name, "master");
             let (debug, fail_fast) = (layout.debug(&input), layout.fail_fast(&input));
             let parameters = layout.parameters(&name, pipeline, Some("master"));
-            seen.text += &format!(" {queue:?} {debug} {fail_fast} {parameters:?}\n");
+            result.text += &format!(" {queue:?} {debug} {fail_fast} {parameters:?}\n");
         }
     }
-    seen
+    result
 }
 
-fn pipeline(stanza: &Map<String, Json>) -> Seen {
+fn pipeline(stanza: &Map<String, Json>) -> Effect {
     let text = json!([
         {"pipeline": {"name": "a-name", "manager": "independent"}},
         {"pipeline": {"name": "b-name", "manager": "independent"}},
         {"pipeline": with_name(stanza, "p")},
     ]);
     let layout = tenant().file("org/config", &text.to_string()).build_with(&all_connections());
-    Seen { text: format!("{:?}", layout.pipeline("p")), refused: refused(&layout) }
+    Effect { text: format!("{:?}", layout.pipeline("p")), refused: refused(&layout) }
 }
 
 /// Observed in the typed pipeline.
-fn of_pipeline(given: &Map<String, Json>, at: &At<'_>) -> Seen {
+fn of_pipeline(given: &Map<String, Json>, at: &At<'_>) -> Effect {
     let mut given = given.clone();
     // Only dependent pipelines have windows.
     if at.path[0].starts_with("window") {
@@ -335,7 +335,7 @@ fn of_pipeline(given: &Map<String, Json>, at: &At<'_>) -> Seen {
 }
 
 /// Observed in the typed pipeline.
-fn of_driver(driver: &str, what: &str, given: &Map<String, Json>) -> Seen {
+fn of_driver(driver: &str, what: &str, given: &Map<String, Json>) -> Effect {
     let (attribute, value) = match what {
         "trigger" => ("trigger", json!([given])),
         "require" | "reject" => (what, json!(given)),
@@ -347,7 +347,7 @@ fn of_driver(driver: &str, what: &str, given: &Map<String, Json>) -> Seen {
 }
 
 /// Observed in the typed tenants' file.
-fn of_main(stanza: &Json) -> Seen {
+fn of_main(stanza: &Json) -> Effect {
     let text = json!([
         {"global-semaphore": {"name": "a-name", "max": 3}},
         {"global-semaphore": {"name": "b-name", "max": 4}},
@@ -370,14 +370,14 @@ fn of_main(stanza: &Json) -> Seen {
     list.pop();
     list.push(body);
     let (config, errors) = parse_main("main.yaml", &Json::Array(list).to_string(), &connections());
-    Seen {
+    Effect {
         text: format!("{config:?}"),
         refused: errors.iter().map(|error| error.short_text()).collect(),
     }
 }
 
 /// Observed in the tenant's typed projects.
-fn of_source(list: &str, given: &Map<String, Json>) -> Vec<Seen> {
+fn of_source(list: &str, given: &Map<String, Json>) -> Vec<Effect> {
     let lists: &[&str] = match list {
         "config-projects[]" => &["config-projects"],
         "untrusted-projects[]" => &["untrusted-projects"],

@@ -343,7 +343,7 @@ fn conflicts_and_config_errors_default_to_the_reporters_of_failures() {
     assert!(found.success.is_empty());
 }
 
-/// Z6.6: reporters under an older attribute name are ignored beside the newer one, with a warning.
+/// Z6.6: reporters under an older attribute name are ignored in favour of the newer one, with a warning.
 /// The pipeline remains valid.
 #[test]
 fn ignored_reporters_under_an_older_name_are_reported() {
@@ -473,7 +473,7 @@ fn built_in_roles_are_not_defined_and_every_permission_of_a_route_can_be_given()
         let (count, diagnostics) = read(name, "autohold");
         assert_eq!((count, diagnostics.len()), (0, 1), "{diagnostics:?}");
         assert!(
-            diagnostics[0].contains(&format!("the role \"{name}\" is there anyway")),
+            diagnostics[0].contains(&format!("the role \"{name}\" is built in")),
             "{diagnostics:?}"
         );
     }

@@ -325,7 +325,7 @@ fn a_playbook_that_is_missing_is_marked_where_it_is_named() {
 /// L3.2, L3.7: attributes of a single image, flavor or label are refused as defaults, where they
 /// have no effect.
 #[test]
-fn attribute_span_spans_of_a_single_object_are_refused_as_defaults() {
+fn attribute_span_span_spans_of_a_single_object_are_refused_as_defaults() {
     let rows = [
         ("label", "min-ready: 1"),
         ("label", "image: debian"),
@@ -346,7 +346,7 @@ fn attribute_span_spans_of_a_single_object_are_refused_as_defaults() {
         let layout = tenant().file("org/config", &text).build();
         let [error] = layout.errors() else { panic!("{said}: {:#?}", layout.errors()) };
         let diagnostics = format!(
-            "extra keys not allowed: \"{word}\" is no default, for each {of} says it of itself"
+            "extra keys not allowed: \"{word}\" can not have a default: set it in each {of}"
         );
         assert!(
             error.diagnostic.message.starts_with(&diagnostics),

@@ -1,7 +1,7 @@
 //! The effect of the five node objects: the provider with every layer applied, without its untyped
 //! rest.
 
-use super::seen::{Seen, refused, with_name};
+use super::effect::{Effect, refused, with_name};
 use crate::common::{connections, tenant};
 use crate::walk::At;
 use serde_json::{Map, Value as Json, json};
@@ -9,7 +9,7 @@ use sluice_config::Driver;
 
 /// Returns the effect of one of the five objects. Objects that may be in a section or a provider
 /// are tried in both.
-pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
+pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Effect> {
     match at.object {
         "section" => vec![in_section(at, given)],
         "provider" => vec![in_provider(at, given)],
@@ -55,7 +55,7 @@ fn name_what_it_is_said_of(at: &At<'_>, given: &mut Map<String, Json>) {
     }
 }
 
-fn in_section(at: &At<'_>, given: &Map<String, Json>) -> Seen {
+fn in_section(at: &At<'_>, given: &Map<String, Json>) -> Effect {
     let mut section = with_name(given, "a-name");
     section.remove("section");
     if at.object == "section" && at.path[0] != "connection" {
@@ -74,7 +74,7 @@ fn in_section(at: &At<'_>, given: &Map<String, Json>) -> Seen {
     settled(at, "section", &section, &provider)
 }
 
-fn in_provider(at: &At<'_>, given: &Map<String, Json>) -> Seen {
+fn in_provider(at: &At<'_>, given: &Map<String, Json>) -> Effect {
     let mut provider = with_name(given, "a-name");
     provider.entry("section").or_insert_with(|| json!("a-name"));
     provider.entry("labels").or_insert_with(|| json!(["a-name"]));
@@ -83,7 +83,7 @@ fn in_provider(at: &At<'_>, given: &Map<String, Json>) -> Seen {
 }
 
 /// Replaces the default object of a kind, and returns the resulting provider.
-fn settled(at: &At<'_>, kind: &str, object: &Map<String, Json>, provider: &Json) -> Seen {
+fn settled(at: &At<'_>, kind: &str, object: &Map<String, Json>, provider: &Json) -> Effect {
     let is_static = at.object == "static section/provider";
     let mut stanzas: Vec<Json> = Vec::new();
     for name in ["a-name", "b-name"] {
@@ -113,5 +113,5 @@ fn settled(at: &At<'_>, kind: &str, object: &Map<String, Json>, provider: &Json)
             label.as_object_mut().unwrap().remove("attributes");
         }
     }
-    Seen { text: found.to_string(), refused: refused(&layout) }
+    Effect { text: found.to_string(), refused: refused(&layout) }
 }

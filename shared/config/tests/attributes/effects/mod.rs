@@ -2,16 +2,16 @@
 //! or run-time structures. The cases are derived from the list, so that a new attribute without
 //! effect fails the test.
 //!
-//! [`seen`] puts an object into a small tenant and returns the result. [`values`] has sample values
+//! [`effect`] puts an object into a small tenant and returns the result. [`values`] has sample values
 //! for attributes that do not accept any value.
 
+mod effect;
 mod provider;
-mod seen;
 mod values;
 
 use crate::list::Type;
 use crate::walk::{At, objects};
-use seen::Seen;
+use effect::Effect;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ fn few(kind: &Type) -> Vec<Json> {
         Type::Bool => vec![json!(true), json!(false)],
         Type::True => vec![json!(true)],
         Type::Null => vec![Json::Null],
-        Type::Word(word) => vec![json!(word)],
+        Type::Literal(word) => vec![json!(word)],
         Type::OneOf(kinds) => {
             let mut found: Vec<Json> = Vec::new();
             for value in kinds.iter().flat_map(few) {
@@ -133,20 +133,20 @@ fn every_attribute_of_the_list_takes_effect() {
         assert!(!groups.is_empty(), "{place}: there is no value to try");
         for group in groups {
             count += 1;
-            let mut seen: Vec<(String, Vec<Seen>)> = Vec::new();
+            let mut results: Vec<(String, Vec<Effect>)> = Vec::new();
             for value in group {
                 let said = value.as_ref().map_or_else(|| "nothing".to_owned(), Json::to_string);
                 // Omitting a required attribute omits its parent.
-                seen.push((said, seen::of(&at, &at.given(value))));
+                results.push((said, effect::of(&at, &at.given(value))));
             }
-            for (said, found) in &seen {
+            for (said, found) in &results {
                 let refused = found.iter().flat_map(|one| &one.refused).collect::<Vec<_>>();
                 if !refused.is_empty() && !is_in(SEEN_BY_REFUSAL.iter().copied(), &at) {
                     failures.push(format!("{place}: {said} is refused: {refused:?}"));
                 }
             }
-            for (number, (one, first)) in seen.iter().enumerate() {
-                for (other, second) in &seen[number + 1..] {
+            for (number, (one, first)) in results.iter().enumerate() {
+                for (other, second) in &results[number + 1..] {
                     // For each location of such an object.
                     if first.iter().zip(second).any(|(first, second)| first == second) {
                         failures.push(format!("{place}: {one} and {other} come to the same"));
@@ -158,7 +158,7 @@ fn every_attribute_of_the_list_takes_effect() {
     println!("{count} cases");
     assert!(
         failures.is_empty(),
-        "{} of {count} do not arrive:\n{}",
+        "{} of {count} have no effect:\n{}",
         failures.len(),
         failures.join("\n")
     );
