@@ -438,7 +438,7 @@ fn is_named(gerrit: &GerritEvent, vote: &CastVote, name: &str) -> bool {
     let is_by = |by: &str| {
         by == gerrit.username || (gerrit.username.is_empty() && gerrit.r#type == "vote-deleted")
     };
-    named.is_some_and(|(label, by)| label == vote.label && has_project_by(by))
+    named.is_some_and(|(label, by)| label == vote.label && is_by(by))
 }
 
 /// Returns the keys by which a repeated event is recognised, or none where it is always new. Each
@@ -447,7 +447,7 @@ fn event_keys(event: &ForgeEvent) -> Vec<String> {
     match &event.kind {
         EventKind::Gerrit(gerrit) => match gerrit.r#type.as_str() {
             "comment-added" => {
-                let cast = stored
+                let cast = gerrit
                     .votes
                     .iter()
                     .filter(|vote| vote.before.is_some_and(|before| before != vote.value));
@@ -456,7 +456,7 @@ fn event_keys(event: &ForgeEvent) -> Vec<String> {
                 })
                 .collect()
             }
-            "vote-deleted" => stored
+            "vote-deleted" => gerrit
                 .votes
                 .iter()
                 .map(|vote| short(&["vote-deleted", &gerrit.username, &vote.label]))
@@ -493,13 +493,13 @@ fn vote_name(vote: &Vote) -> String {
 }
 
 /// Returns the value of a stored vote.
-fn value_of(kept: &str) -> i64 {
-    split_value(kept).0.parse().unwrap_or_default()
+fn value_of(stored: &str) -> i64 {
+    split_value(stored).0.parse().unwrap_or_default()
 }
 
 /// Splits a stored vote or status into its value, and its time or number where it has one.
-fn split_value(kept: &str) -> (&str, Option<u64>) {
-    kept.split_once(AT).map_or((kept, None), |(value, at)| (value, at.parse().ok()))
+fn split_value(stored: &str) -> (&str, Option<u64>) {
+    stored.split_once(AT).map_or((stored, None), |(value, at)| (value, at.parse().ok()))
 }
 
 /// Returns whether an attribute is as it was processed. A stored value without time or number

@@ -87,8 +87,9 @@ impl Intake {
             if key == facts.change.key {
                 continue;
             }
-            let description = |mate: &Candidate| queue_description(live, pipeline, &member.change);
-            if let Some(member) = enqueued.iter().find(|mate| member.change.key == key) {
+            let description =
+                |member: &Candidate| queue_description(live, pipeline, &member.change);
+            if let Some(member) = enqueued.iter().find(|member| member.change.key == key) {
                 let description = description(member);
                 effects.log(format!(
                     "{} may enter {description} in one bundle with {}",
@@ -111,7 +112,7 @@ impl Intake {
             let candidates = with_detail(vec![candidate], &member.change, asker.detail());
             let kind = InboxMessageKind::Enqueue { candidates };
             let message = self.inbox_message(id, live, &queue, &member.change, kind);
-            effects.arrive(
+            effects.send_to_queue(
                 &queue,
                 &InboxMessage { by_operator: asker == Requester::Operator, ..message },
             )?;

@@ -19,7 +19,7 @@
 
 use crate::Intake;
 use crate::change_context::{ChangeContext, ConcernedTenant, EventOrder, UnreadableTenants};
-use crate::dependencies::Seen;
+use crate::dependencies::ChangeCache;
 use crate::process_delivery::{DeliveryOutcome, Effects, final_or_retry};
 use crate::route::{Routed, RoutedEvent};
 use sluice_model::change::{ChangeFacts, ChangeKey, RefMove};
@@ -376,16 +376,16 @@ impl Intake {
     /// true when one of those has a pipeline for the change.
     async fn route_remaining(
         &self,
-        news: RoutedEvent<'_>,
+        routed_event: RoutedEvent<'_>,
         key: &ChangeKey,
         before: ChangeContext,
         is_somewhere: bool,
         effects: &mut Effects,
     ) -> Result<(), ReconcileError> {
-        let RoutedEvent { event, facts, is_new, .. } = news;
+        let RoutedEvent { event, facts, is_new, .. } = routed_event;
         let mut cache = ChangeCache::knowing(facts, before.is_needed, before.moment(facts));
         let Routed { needs, tenants: count, .. } =
-            self.route(news, &before, &mut cache, effects).await?;
+            self.route(routed_event, &before, &mut cache, effects).await?;
         if is_new {
             let seen = before.tenants.get(..count).unwrap_or_default();
             let said = (event, cache.speaker.unwrap_or_default());

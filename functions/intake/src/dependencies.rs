@@ -16,7 +16,7 @@ use sluice_gate::bundle_order::bundle_landing_order;
 use sluice_gate::filter::{self, EventAuthor};
 use sluice_gate::plan::BUNDLE_MAX;
 use sluice_gate::{Candidate, MergedChange};
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Permission};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, RepositoryPermission};
 use sluice_model::event::ForgeEvent;
 use sluice_model::{ConnectionName, PipelineName, ProjectName, Timestamp};
 use sluice_records::connection;
@@ -137,7 +137,7 @@ pub(crate) struct ChangeCache {
     /// Whether any change depends on the event's own, or ever did.
     is_needed: bool,
     /// The permission of the event's sender, once it was read.
-    may: Option<Permission>,
+    may: Option<RepositoryPermission>,
     /// Whether Sluice caused the event, once that was checked.
     pub(crate) speaker: Option<EventAuthor>,
     /// The time on the forge's clock of the event's own change.
@@ -187,21 +187,21 @@ impl Intake {
         &self,
         event: &ForgeEvent,
         cache: &mut ChangeCache,
-    ) -> Result<Permission, ReconcileError> {
+    ) -> Result<RepositoryPermission, ReconcileError> {
         if let Some(may) = cache.may {
             return Ok(may);
         }
         let may = match event.sender.as_str() {
             // A sweep found the event, so it has no sender.
-            "" => Permission::None,
+            "" => RepositoryPermission::None,
             sender => match self.find_forge(&event.connection).await? {
                 Ok(forge) => match forge.permission_of(&event.project, sender).await {
                     Ok(may) => may,
-                    Err(error) if error.class() == ErrorClass::Final => Permission::None,
+                    Err(error) if error.class() == ErrorClass::Final => RepositoryPermission::None,
                     Err(error) => return Err(retry_error(error)),
                 },
                 // The connection was removed, so no permission exists.
-                Err(_) => Permission::None,
+                Err(_) => RepositoryPermission::None,
             },
         };
         Ok(*cache.may.insert(may))
@@ -259,7 +259,9 @@ impl Intake {
         {
             // Its own key is left out.
             match self.changes_of_topic(&key.connection, topic, cache).await? {
-                Ok(mates) => named.extend(mates.into_iter().filter(|mate| mate != key).map(Ok)),
+                Ok(changes) => {
+                    named.extend(changes.into_iter().filter(|change| change != key).map(Ok))
+                }
                 Err(why) => named.push(Err(why)),
             }
         }
@@ -279,9 +281,9 @@ impl Intake {
             return Ok(Ok(known.clone()));
         }
         match self.forge(connection)?.open_changes_of_topic(topic).await {
-            Ok(mates) => {
-                cache.topics.insert(of, mates.clone());
-                Ok(Ok(mates))
+            Ok(changes) => {
+                cache.topics.insert(of, changes.clone());
+                Ok(Ok(changes))
             }
             Err(error) if error.class() == ErrorClass::Final => Ok(Err(format!(
                 "it depends on the changes of its topic, which cannot be read: {error}"
@@ -444,7 +446,7 @@ pub(crate) fn candidate(
     let below = if refused.is_some() { &[] } else { needs.open.as_slice() };
     let own = &facts.change.key;
     let tied = if refused.is_some() { Vec::new() } else { needs.cycle_of(own) };
-    let (cycle, mates): (Vec<ChangeKey>, Vec<ChangeKey>) = match pipeline.manager {
+    let (cycle, changes): (Vec<ChangeKey>, Vec<ChangeKey>) = match pipeline.manager {
         Manager::Dependent => (tied, Vec::new()),
         _ => (Vec::new(), tied.into_iter().filter(|key| key != own).collect()),
     };
@@ -461,7 +463,7 @@ pub(crate) fn candidate(
             })
             .collect(),
         bundle: cycle,
-        cycle_needs: mates,
+        cycle_needs: changes,
         unresolved_dependencies: needs.unfollowed.clone(),
         refused,
         ..bare_candidate(facts, 4_000)

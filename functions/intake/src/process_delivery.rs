@@ -3,11 +3,11 @@
 use crate::attributes::Novelty;
 use crate::closed_changes::is_not_shown_yet;
 use crate::commit_statuses::CommitStatusEvent;
-use crate::dependencies::Seen;
+use crate::dependencies::ChangeCache;
 use crate::image_events::ImageRequest;
 use crate::route::{Routed, RoutedEvent};
 use crate::seen_events;
-use crate::split_messages::fit;
+use crate::split_messages::split_message;
 use crate::sweep::{MissedEvent, SYNTHESIZED};
 use crate::zuul_events::ZuulTrigger;
 use crate::{Intake, retry_error};

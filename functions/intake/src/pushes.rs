@@ -64,7 +64,7 @@ impl Intake {
             landing::non_config_merge_key(branch, moved.oldrev.as_ref().unwrap_or(&Oid::zero()))
         };
         let harmless = branch.as_ref().map(name);
-        let seen = branch_tips::key(&event.project);
+        let refs_key = branch_tips::key(&event.project);
         let keys: Vec<Key> = harmless.iter().chain([&refs_key]).cloned().collect();
         let known = self.tenants_with(&event.project, EventOrder::AfterDeferred, &keys).await?;
         let is_for_any = may_have_project_by(&known, event);
@@ -162,7 +162,7 @@ impl Intake {
             match (reads, branch.is_some()) {
                 (true, _) => effects.log(format!("{git_ref} is at {at}: tenant {name} reads its configuration again")),
                 (false, true) => effects
-                    .record_marks(format!("{git_ref} is at {at}, as tenant {name} merged it: its configuration is unchanged")),
+                    .log(format!("{git_ref} is at {at}, as tenant {name} merged it: its configuration is unchanged")),
                 (false, false) => effects.log(format!("{git_ref} is not a branch: tenant {name} reads no configuration there")),
             }
         }
@@ -343,12 +343,12 @@ impl Intake {
         Ok(RefReading::Confirmed(change, moved_on))
     }
 
-    /// Offers a ref to a pipeline, for its author or an operator. `moved_on` is the commit that the
-    /// ref has moved on to since then, if any.
+    /// Offers a ref to a pipeline, for its author or an operator. `newer_head` is the commit that
+    /// the ref has moved on to since then, if any.
     pub(crate) fn offer_ref(
         &self,
         (id, asker): (&DeliveryId, Requester),
-        (change, author, moved_on): (&ChangeRef, &str, Option<Oid>),
+        (change, author, newer_head): (&ChangeRef, &str, Option<Oid>),
         (live, pipeline): (&LiveLayout, &Pipeline),
         effects: &mut Effects,
     ) -> Result<(), ReconcileError> {

@@ -4,7 +4,7 @@
 use crate::Intake;
 use crate::bundle::bundle_queue;
 use crate::change_context::{ChangeContext, ConcernedTenant, UnreadableTenants};
-use crate::closed_changes::{LifecycleEvent, says};
+use crate::closed_changes::{LifecycleEvent, lifecycle_event};
 use crate::dependencies::{
     ChangeCache, Dependencies, candidate, is_of_tenant, other_connection_reason,
 };
@@ -87,12 +87,12 @@ impl Intake {
     /// processes the tenants that do not fit into this one.
     pub(crate) async fn route(
         &self,
-        news: RoutedEvent<'_>,
+        routed_event: RoutedEvent<'_>,
         before: &ChangeContext,
         cache: &mut ChangeCache,
         effects: &mut Effects,
     ) -> Result<Routed, ReconcileError> {
-        let RoutedEvent { id, event, facts, is_new } = news;
+        let RoutedEvent { id, event, facts, is_new } = routed_event;
         let mut routed = Routed::default();
         let reports_end = is_new && lifecycle_event(event) == Some(LifecycleEvent::Ended);
         let was_known_ended =
@@ -124,7 +124,7 @@ impl Intake {
             }
             // Queues that hold the change learn of its new state at once: that does not depend on
             // triggers.
-            let news = RoutedEvent { is_new: is_new && awaited.is_none(), ..news };
+            let routed_event = RoutedEvent { is_new: is_new && awaited.is_none(), ..routed_event };
             let needs = match facts.status {
                 ChangeStatus::Open => self.dependencies_of(facts, &live.layout, cache).await?,
                 ChangeStatus::Merged | ChangeStatus::Closed => Dependencies::default(),
@@ -138,8 +138,9 @@ impl Intake {
                 }
                 let queue = queue_key(live, pipeline, &facts.change);
                 let target = TargetQueue { live, pipeline, queue: &queue, occupied_queues };
-                let message =
-                    self.message_for_queue((news, was_known_ended), &needs, &target, cache).await?;
+                let message = self
+                    .message_for_queue((routed_event, was_known_ended), &needs, &target, cache)
+                    .await?;
                 if let Some((message, effect)) = message {
                     effects.send_to_queue(&bundle_queue(&message, pipeline, &queue), &message)?;
                     effects.log(effect);
@@ -190,12 +191,12 @@ impl Intake {
     /// in a queue, it was enqueued in that state on purpose.
     async fn message_for_queue(
         &self,
-        (news, was_known_ended): (RoutedEvent<'_>, bool),
+        (routed_event, was_known_ended): (RoutedEvent<'_>, bool),
         needs: &Dependencies,
         target: &TargetQueue<'_>,
         cache: &mut ChangeCache,
     ) -> Result<Option<(InboxMessage, String)>, ReconcileError> {
-        let RoutedEvent { id, event, facts, is_new } = news;
+        let RoutedEvent { id, event, facts, is_new } = routed_event;
         let TargetQueue { live, pipeline, queue, occupied_queues } = *target;
         let now = self.ports.clock.now();
         let message = |kind| self.inbox_message(id, live, queue, &facts.change, kind);
@@ -285,8 +286,8 @@ impl Intake {
         if let Some(known) = cache.speaker {
             return Ok(known);
         }
-        let says = self.event_speaker(event).await?;
-        Ok(*cache.speaker.insert(says))
+        let speaker = self.event_speaker(event).await?;
+        Ok(*cache.speaker.insert(speaker))
     }
 
     /// Returns how detailed the report is of what the event enqueues in the pipeline; `None` where

@@ -94,7 +94,7 @@ impl Intake {
                 // A concurrent writer stored some of them. A delivery that is missing has no due
                 // time, so retry.
                 let token = self.ports.entropy.token();
-                if let sluice_runtime::record::TransactionOutcome::MissedUpdate(_) =
+                if let sluice_runtime::record::TransactionOutcome::ConditionFailed(_) =
                     self.ports.records.commit(writes, &token).await?
                 {
                     return Err(ReconcileError::Retry(format!(
@@ -103,7 +103,8 @@ impl Intake {
                     )));
                 }
             }
-            let pokes: Vec<Wakeup> = some.iter().filter_map(|(_, wakeup)| wakeup.clone()).collect();
+            let wakeups: Vec<Wakeup> =
+                some.iter().filter_map(|(_, wakeup)| wakeup.clone()).collect();
             cell::send(&self.ports, &wakeups).await?;
         }
         Ok(())

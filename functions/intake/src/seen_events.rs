@@ -2,10 +2,12 @@
 //! whether a webhook or a sweep reported it.
 
 use crate::attributes::{Attributes, MissedUpdate, Novelty, SweepScope};
-use crate::closed_changes::{ENDS, LifecycleEvent, end_mark, says};
+use crate::closed_changes::{ENDS, LifecycleEvent, end_mark, lifecycle_event};
 use crate::missed_events::REDELIVERABLE_MILLIS;
 use serde::{Deserialize, Serialize};
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Review, ReviewState};
+use sluice_model::change::{
+    ChangeFacts, ChangeKey, ChangeRef, ChangeReview, ChangeStatus, ReviewState,
+};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::{BranchName, Timestamp};
 use std::collections::BTreeSet;
@@ -99,28 +101,28 @@ impl SeenEvents {
     /// A synthesized event is not new when a webhook reported the same meanwhile, or the change is
     /// in another state. Its own webhook is not new when it arrives later, for as long as forges
     /// redeliver.
-    pub(crate) fn tenant_readiness(
+    pub(crate) fn apply_lifecycle(
         &mut self,
         event: &ForgeEvent,
         facts: &ChangeFacts,
         (is_synthesized, was_ended): (bool, bool),
     ) -> bool {
-        let Some(says) = lifecycle_event(event) else { return true };
+        let Some(lifecycle) = lifecycle_event(event) else { return true };
         let end = end_mark(facts);
-        let (is_so, was_so) = match says {
+        let (is_so, was_so) = match lifecycle {
             LifecycleEvent::Ended => (end.is_some(), end.is_some_and(|end| self.contains(end))),
             LifecycleEvent::Reopened => (end.is_none(), !was_ended),
         };
-        self.marks.extend(end.filter(|_| says == LifecycleEvent::Ended).map(str::to_owned));
+        self.marks.extend(end.filter(|_| lifecycle == LifecycleEvent::Ended).map(str::to_owned));
         if is_synthesized {
             let is_new = is_so && !was_so;
             self.synthesized_lifecycle =
-                is_new.then_some((says, facts.seen_at)).or(self.synthesized_lifecycle);
+                is_new.then_some((lifecycle, facts.seen_at)).or(self.synthesized_lifecycle);
             return is_new;
         }
         let made_up = self.synthesized_lifecycle.take();
         !made_up.is_some_and(|(seen, at)| {
-            seen == says && was_so && facts.seen_at.since(at) < REDELIVERABLE_MILLIS
+            seen == lifecycle && was_so && facts.seen_at.since(at) < REDELIVERABLE_MILLIS
         })
     }
 
@@ -267,7 +269,7 @@ pub(crate) fn former_branches(seen: &SeenEvents, facts: &ChangeFacts) -> Vec<Bra
 }
 
 /// Returns the mark of a review.
-pub(crate) fn review(review: &Review) -> String {
+pub(crate) fn review(review: &ChangeReview) -> String {
     format!("review {} by {} at {}", state_name(review.state), review.by, review.submitted_at.0)
 }
 
@@ -305,7 +307,7 @@ pub(crate) fn marks(event: &ForgeEvent, facts: &ChangeFacts) -> Vec<String> {
             shown.map(|name| label(name)).collect()
         }
         ("pull_request_review", "submitted") => {
-            let is_meant = |review: &&Review| {
+            let is_meant = |review: &&ChangeReview| {
                 review.by == event.sender && state.as_deref() == Some(state_name(review.state))
             };
             facts.reviews.iter().find(is_meant).map(review).into_iter().collect()
@@ -324,7 +326,7 @@ pub(crate) fn marks(event: &ForgeEvent, facts: &ChangeFacts) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_model::change::Permission;
+    use sluice_model::change::RepositoryPermission;
 
     fn facts() -> ChangeFacts {
         let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 1);
@@ -335,12 +337,12 @@ mod tests {
         ChangeFacts { labels, reviews, ..ChangeFacts::bare(change, Timestamp(8)) }
     }
 
-    fn said(state: ReviewState, at: u64) -> Review {
-        Review {
+    fn said(state: ReviewState, at: u64) -> ChangeReview {
+        ChangeReview {
             by: "grace".to_owned(),
             email: None,
             state,
-            permission: Permission::Write,
+            permission: RepositoryPermission::Write,
             submitted_at: Timestamp(at),
         }
     }
@@ -487,18 +489,18 @@ mod tests {
         (first.updated_at, first.seen_at) = (Timestamp(5_000), Timestamp(6_500));
         let mut second = first.clone();
         second.change.head = sluice_model::git::Oid::from("def");
-        let tell = |seen: SeenEvents, facts: &ChangeFacts| {
+        let process = |seen: SeenEvents, facts: &ChangeFacts| {
             assert!(!seen.is_newer_than(&edited, facts));
             let mut seen = seen.without_stale_marks(&edited, facts);
             seen.marks = shown(facts);
             seen.next_moment(facts);
             seen
         };
-        let seen = tell(tell(SeenEvents::default(), &first), &second);
+        let seen = process(process(SeenEvents::default(), &first), &second);
         assert!(seen.is_newer_than(&edited, &first) && !seen.is_newer_than(&edited, &second));
         second.updated_at = Timestamp(6_000);
         first.updated_at = Timestamp(7_000);
-        tell(tell(seen, &second), &first);
+        process(process(seen, &second), &first);
     }
 
     /// C5: a webhook and the event that a sweep synthesized for it count as one.
@@ -568,7 +570,7 @@ mod tests {
         let over = ChangeFacts { status: ChangeStatus::Closed, ..facts() };
         let later = ChangeFacts { seen_at: Timestamp(2 * 86_400_000), ..over.clone() };
         let mut seen = SeenEvents { marks: shown(&open), ..SeenEvents::default() };
-        let mut hear = |event: &ForgeEvent, facts: &ChangeFacts, is_synthesized: bool| {
+        let mut apply = |event: &ForgeEvent, facts: &ChangeFacts, is_synthesized: bool| {
             let was_ended = seen.is_ended();
             seen = seen.clone().without_stale_marks(event, facts);
             (seen.apply_lifecycle(event, facts, (is_synthesized, was_ended)), seen.is_ended())

@@ -12,7 +12,9 @@ use sluice_config::connection::Driver;
 use sluice_forge::ErrorClass;
 use sluice_gate::filter;
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, OpenChange, Review, ReviewState};
+use sluice_model::change::{
+    ChangeFacts, ChangeRef, ChangeReview, ChangeStatus, OpenChange, ReviewState,
+};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
 use sluice_model::id::digest;
@@ -301,7 +303,7 @@ impl MissedEvent {
         }
     }
 
-    fn review(change: &ChangeRef, review: &Review) -> Self {
+    fn review(change: &ChangeRef, review: &ChangeReview) -> Self {
         let action = if review.state == ReviewState::Dismissed { "dismissed" } else { "submitted" };
         let state = Some(seen_events::state_name(review.state).to_owned());
         let kind = kind(change, "pull_request_review", action, state, None);
@@ -367,7 +369,7 @@ impl MissedEvent {
         }
     }
 
-    fn attribute_span(facts: &ChangeFacts, lost: &MissedUpdate, scope: &SweepScope) -> Self {
+    fn attribute(facts: &ChangeFacts, lost: &MissedUpdate, scope: &SweepScope) -> Self {
         let number = facts.change.key.number().unwrap_or_default();
         let condition = match lost {
             _ if scope.is_own(lost.by()) => SynthesisCondition::IfTriggered,

@@ -5,7 +5,7 @@
 
 use crate::change_context::ConcernedTenant;
 use crate::deferred::Readiness;
-use crate::dependencies::Seen;
+use crate::dependencies::ChangeCache;
 use crate::operator_enqueue::Requester;
 use crate::process_delivery::{DeliveryOutcome, Effects, SHOWN_MILLIS, final_or_retry};
 use crate::{Intake, retry_error};

@@ -131,8 +131,8 @@ impl Holds {
             PoolChange::RemoveRequest(row) => self.rows.get(row),
             _ => None,
         });
-        let kept: Vec<(Key, HeldNodes)> = removed.cloned().collect();
-        let keys: BTreeSet<Key> = kept.iter().map(|(key, _)| key.clone()).collect();
+        let remaining: Vec<(Key, HeldNodes)> = removed.cloned().collect();
+        let keys: BTreeSet<Key> = remaining.iter().map(|(key, _)| key.clone()).collect();
         let mut writes = Vec::new();
         for key in keys {
             let Some((record, request)) = self.requests.get_mut(&key) else { continue };
@@ -140,7 +140,7 @@ impl Holds {
             let later: Vec<&BuildId> = self
                 .rows
                 .values()
-                .filter(|row| row.0 == key && !kept.contains(row))
+                .filter(|row| row.0 == key && !remaining.contains(row))
                 .map(|(_, held)| &held.build)
                 .collect();
             let mut now = request.clone();

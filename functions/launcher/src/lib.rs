@@ -13,7 +13,7 @@ mod places;
 pub use outside::{Checks, SshChecks};
 
 use crate::holds::Holds;
-use crate::limits::{Configured, Found};
+use crate::limits::{Configured, ProviderSettings};
 use async_trait::async_trait;
 use sluice_cloud::{CloudDriver, LaunchSettings, TagFilter};
 use sluice_model::build::{Phase, Run};
@@ -70,7 +70,7 @@ pub struct Launcher {
 /// writer raises the revision of the head or a request, and the next commit fails.
 struct Held {
     name: ProviderName,
-    found: Found,
+    found: ProviderSettings,
     loaded: LoadedProvider,
     /// Where builds were when the run began.
     builds: BTreeMap<BuildId, BuildFact>,
@@ -85,7 +85,7 @@ struct Held {
 
 /// What is read with a provider's cell at the beginning of a run.
 #[derive(Default)]
-struct Seen {
+struct InitialReads {
     /// The tenant that had the provider last.
     tenant: Option<Record>,
     builds: BTreeMap<BuildId, BuildFact>,
@@ -157,12 +157,12 @@ impl Launcher {
         let waiting = places::may_have_moved(requests.clone(), now);
         let wanted: Vec<BuildId> =
             builds_to_observe(&head, requests, nodes, now).into_iter().collect();
-        let (found, Seen { builds, places, .. }) = match self
+        let (found, InitialReads { builds, places, .. }) = match self
             .configured
             .recent(name, now)
             .filter(|_| wanted.is_empty())
         {
-            Some(found) => (found, Seen::default()),
+            Some(found) => (found, InitialReads::default()),
             None => {
                 let seen = self.read(name, &wanted, &waiting).await?;
                 let found = match self
@@ -174,7 +174,7 @@ impl Launcher {
                     None if is_unused(&loaded) => return Ok(None),
                     None => {
                         tracing::warn!(provider = %name, "no tenant's layout has this provider any more: it releases its nodes");
-                        Found {
+                        ProviderSettings {
                             connection: head.connection.clone(),
                             limits: ProviderLimits::retired(name.clone()),
                         }
@@ -209,7 +209,7 @@ impl Launcher {
         name: &ProviderName,
         wanted: &[BuildId],
         waiting: &[&NodeRequest],
-    ) -> Result<Seen, ReconcileError> {
+    ) -> Result<InitialReads, ReconcileError> {
         let tenant = self.configured.key(name);
         let of_builds = wanted
             .iter()
@@ -233,7 +233,7 @@ impl Launcher {
         };
         let builds = wanted.iter().map(|id| (id.clone(), fact(id))).collect();
         let places = places::by_now(waiting, &found);
-        Ok(Seen { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
+        Ok(InitialReads { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 
     /// Combines the cell and the observations, and plans.
@@ -418,7 +418,7 @@ fn build_fact(
         (Some(_), None, None) => BuildFact::Waiting,
         (Some(_), Some(_), None) => BuildFact::Withdrawn,
         (Some(_), stop, Some(run)) => match decode_or_log::<Run>(run).map(|run| run.phase) {
-            Some(Phase::RunEnd(_)) => BuildFact::Ended,
+            Some(Phase::Ended(_)) => BuildFact::Ended,
             // Its queue has to give up an unreadable run; no other build of the provider waits for
             // it.
             phase => {

@@ -20,7 +20,7 @@ const RECENT_SECONDS: u64 = 60;
 
 /// A provider as it is configured.
 #[derive(Clone)]
-pub(crate) struct Found {
+pub(crate) struct ProviderSettings {
     pub(crate) connection: Option<ConnectionName>,
     pub(crate) limits: ProviderLimits,
 }
@@ -29,12 +29,12 @@ pub(crate) struct Found {
 #[derive(Default)]
 pub(crate) struct Configured {
     layouts: Layouts,
-    known: Mutex<BTreeMap<ProviderName, Known>>,
+    known: Mutex<BTreeMap<ProviderName, CachedProvider>>,
 }
 
-struct Known {
+struct CachedProvider {
     tenant: TenantName,
-    found: Found,
+    found: ProviderSettings,
     at: Timestamp,
 }
 
@@ -46,7 +46,11 @@ impl Configured {
 
     /// Returns a recently read provider, for runs that place nothing. If its ready machines are
     /// outdated, the next read releases them.
-    pub(crate) fn recent(&self, provider: &ProviderName, now: Timestamp) -> Option<Found> {
+    pub(crate) fn recent(
+        &self,
+        provider: &ProviderName,
+        now: Timestamp,
+    ) -> Option<ProviderSettings> {
         let known = self.known();
         let known =
             known.get(provider).filter(|known| now < known.at.plus_seconds(RECENT_SECONDS))?;
@@ -61,7 +65,7 @@ impl Configured {
         name: &ProviderName,
         read: Option<&Record>,
         now: Timestamp,
-    ) -> Result<Option<Found>, ReconcileError> {
+    ) -> Result<Option<ProviderSettings>, ReconcileError> {
         if let Some(record) = read
             && let Some(tenant) = decode_or_log::<Tenant>(record)
             && let Some(found) = self.found_in(ports, &tenant, name).await?
@@ -96,22 +100,28 @@ impl Configured {
         ports: &Ports,
         tenant: &Tenant,
         name: &ProviderName,
-    ) -> Result<Option<Found>, ReconcileError> {
+    ) -> Result<Option<ProviderSettings>, ReconcileError> {
         let Some(object) = &tenant.layout_object else { return Ok(None) };
         let layout = self.layouts.open(ports, object).await?;
         let provider =
             layout.providers().iter().find(|provider| provider.canonical_name == name.as_str());
-        Ok(provider.map(|provider| Found {
+        Ok(provider.map(|provider| ProviderSettings {
             connection: provider.connection.clone(),
             limits: limits(provider),
         }))
     }
 
-    fn keep(&self, name: &ProviderName, tenant: TenantName, found: &Found, at: Timestamp) {
-        self.known().insert(name.clone(), Known { tenant, found: found.clone(), at });
+    fn keep(
+        &self,
+        name: &ProviderName,
+        tenant: TenantName,
+        found: &ProviderSettings,
+        at: Timestamp,
+    ) {
+        self.known().insert(name.clone(), CachedProvider { tenant, found: found.clone(), at });
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<ProviderName, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<ProviderName, CachedProvider>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

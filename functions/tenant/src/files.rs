@@ -7,7 +7,9 @@
 
 use crate::Tenants;
 use bytes::Bytes;
-use sluice_config::fragment::{self, Fragment, SourceFile, passed_over, source_files, text_of};
+use sluice_config::fragment::{
+    self, Fragment, SourceFile, ignored_locations, source_files, text_of,
+};
 use sluice_config::layout::Layout;
 use sluice_config::tenant::TenantProject;
 use sluice_model::BranchName;
@@ -73,7 +75,7 @@ pub(crate) enum Unread {
 #[derive(Debug, Default)]
 pub(crate) struct FragmentStats {
     /// Branches whose files were reused.
-    pub(crate) kept: usize,
+    pub(crate) reused: usize,
     /// Branches whose files were fetched.
     pub(crate) fetched: usize,
 }
@@ -109,7 +111,7 @@ impl Tenants {
         let text = serde_json::to_string(&files)
             .map_err(|error| Unread::Port(ReconcileError::Retry(error.to_string())))?;
         let mut hashes: Vec<String> =
-            passed_over(project, branch, &files).iter().map(|one| one.hash.clone()).collect();
+            ignored_locations(project, branch, &files).iter().map(|one| one.hash.clone()).collect();
         hashes.extend(source_files(project, branch, files).iter().map(fragment::hash));
         let content = fragment::content(hashes.iter().map(String::as_str));
         Ok(Some((self.put_files(text).await.map_err(Unread::Port)?, content)))
@@ -162,16 +164,16 @@ impl Tenants {
         work: &mut FragmentStats,
     ) -> Result<Vec<Arc<Fragment>>, ReconcileError> {
         let Some(key) = &read.files else { return Ok(Vec::new()) };
-        let kept = live.zip(read.content.as_ref());
-        let kept =
-            kept.and_then(|(live, content)| live.carry_over(&project.name, &read.branch, content));
+        let reused = live.zip(read.content.as_ref());
+        let reused = reused
+            .and_then(|(live, content)| live.carry_over(&project.name, &read.branch, content));
         // A file keeps the source that it was read with: the project may have been trusted then.
         let is_as_now = |file: &Arc<Fragment>| {
             file.source.trust == project.trust && file.source.connection == project.connection
         };
-        if let Some(kept) = kept.filter(|files| files.iter().all(is_as_now)) {
-            work.kept += 1;
-            return Ok(kept);
+        if let Some(reused) = reused.filter(|files| files.iter().all(is_as_now)) {
+            work.reused += 1;
+            return Ok(reused);
         }
         work.fetched += 1;
         let files: Vec<(String, String)> = self.object(key).await?;
@@ -180,11 +182,11 @@ impl Tenants {
             Some(live) => live.parse(file),
             None => Arc::new(fragment::parse(file)),
         };
-        let passed_over = passed_over(project, &read.branch, &files);
+        let ignored_locations = ignored_locations(project, &read.branch, &files);
         Ok(source_files(project, &read.branch, files)
             .iter()
             .map(parse)
-            .chain(passed_over)
+            .chain(ignored_locations)
             .collect())
     }
 

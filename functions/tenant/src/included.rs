@@ -32,11 +32,11 @@ impl Tenants {
         config: &TenantConfig,
         main: &str,
     ) -> Result<(IncludedSources, Option<BranchState>), ReconcileError> {
-        let IncludedConfig { files, roles: beside } = match config.included {
+        let IncludedConfig { files, roles } = match config.included {
             Some(_) => included_files::load(&self.ports, main).await?,
             None => IncludedConfig::default(),
         };
-        Ok((IncludedSources::Stored { main: main.to_owned(), files }, beside))
+        Ok((IncludedSources::Stored { main: main.to_owned(), files }, roles))
     }
 }
 

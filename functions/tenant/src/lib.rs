@@ -57,7 +57,7 @@ const REASON_CHARS_MAX: usize = 300;
 /// What the main configuration says about a tenant.
 enum TenantSpec {
     /// It names the tenant.
-    NamedTenant(Box<Named>),
+    Named(Box<NamedTenant>),
     /// It omits the tenant.
     Omitted {
         /// The digest of the main configuration that omits it.
@@ -72,7 +72,7 @@ struct NamedTenant {
     config: TenantConfig,
     connections: Connections,
     /// The files that the tenant includes.
-    beside: IncludedSources,
+    included_files: IncludedSources,
 }
 
 /// The main configuration as it was read.
@@ -117,11 +117,11 @@ impl Tenants {
         {
             // Notifies the queues of the layout before, and continues: the message that led here is
             // not repeated.
-            let event = self.notify_queues(found.clone(), known.clone()).await?;
+            let notified = self.notify_queues(found.clone(), known.clone()).await?;
             head = Some(decode(&notified)?);
             record = Some(notified);
         }
-        let NamedTenant { config, connections, beside } =
+        let NamedTenant { config, connections, included_files } =
             match self.tenant_spec(name, head.as_ref()).await? {
                 TenantSpec::Named(named) => *named,
                 TenantSpec::Omitted { main } => {
@@ -157,9 +157,10 @@ impl Tenants {
             return self.continue_reading(record, head, writes).await;
         }
         let before = self.reusable_layout(&head).await;
-        let included = beside.fragments(config, before.as_deref());
-        let (layout, work) =
-            self.layout(config, &connections, included, &sources.kept, before.as_deref()).await?;
+        let included = included_files.fragments(config, before.as_deref());
+        let (layout, work) = self
+            .layout(config, &connections, included, &sources.projects, before.as_deref())
+            .await?;
         let object = format!("layouts/{}", layout.id());
         let has_timers = has_timers(&layout);
         let status_triggers = status_triggers(&layout);
@@ -168,14 +169,14 @@ impl Tenants {
             || head.layout.live == 0
             || head.is_reloading
             || head.is_removed;
-        let problems = problems(&sources.kept, awaited_projects.given_up());
+        let problems = problems(&sources.projects, awaited_projects.given_up());
         let mut next = Tenant {
             errors: u32::try_from(layout.errors().len() + problems.len()).unwrap_or(u32::MAX),
             unreadable_projects: problems.into_iter().take(UNREADABLE_PROJECTS_MAX).collect(),
             omitted_since: None,
             is_removed: false,
             landings: awaited_projects.given_up().to_vec(),
-            retry_at: retry_at(&sources.kept),
+            retry_at: retry_at(&sources.projects),
             is_reading: false,
             reading_since: None,
             is_reloading: false,
@@ -227,8 +228,8 @@ impl Tenants {
             let projects = config.projects.iter().map(|project| project.name.clone()).collect();
             tenant::set_projects(&self.ports, &mut next, projects).await?;
             next.is_notifying_queues = true;
-            let FragmentStats { kept, fetched } = work;
-            tracing::info!(tenant = %name, layout = next.layout.live, errors = next.errors, kept, fetched, "a layout is live");
+            let FragmentStats { reused, fetched } = work;
+            tracing::info!(tenant = %name, layout = next.layout.live, errors = next.errors, reused, fetched, "a layout is live");
         }
         let due = self.due(&next);
         let record = record_of(record, &next)?;
@@ -376,7 +377,7 @@ impl Tenants {
                 Ok(TenantSpec::Named(Box::new(NamedTenant {
                     config,
                     connections,
-                    beside: IncludedSources::of_layout(&layout),
+                    included_files: IncludedSources::of_layout(&layout),
                 })))
             }
             (_, Some(config), None) => self.named(config, connections, &text).await,
@@ -394,9 +395,9 @@ impl Tenants {
         connections: Connections,
         main: &str,
     ) -> Result<TenantSpec, ReconcileError> {
-        let (files, beside) = self.included_sources(&config, main).await?;
-        let config = TenantConfig { beside, ..config };
-        Ok(TenantSpec::Named(Box::new(NamedTenant { config, connections, beside: files })))
+        let (included_files, included) = self.included_sources(&config, main).await?;
+        let config = TenantConfig { included_content: included, ..config };
+        Ok(TenantSpec::Named(Box::new(NamedTenant { config, connections, included_files })))
     }
 
     /// Reads a stored layout.
@@ -436,7 +437,7 @@ impl Tenants {
             errors.iter().filter(|error| error.diagnostic.severity == Severity::Error).count();
         if errors_found == 0 && config.tenants.is_empty() {
             tracing::error!(
-                "the main configuration names no tenant at all, which counts as a mistake"
+                "the main configuration names no tenant at all, which counts as an error"
             );
             errors_found = 1;
         }

@@ -42,7 +42,7 @@ const PROBLEM_CHARS_MAX: usize = 500;
 
 /// The sources of all projects after a run, and the writes that store them.
 pub(crate) struct Sources {
-    pub(crate) kept: Vec<ProjectSource>,
+    pub(crate) projects: Vec<ProjectSource>,
     pub(crate) writes: Vec<Write>,
     /// Projects that are not completely read: the next run continues.
     pub(crate) unread: BTreeSet<ProjectName>,
@@ -61,7 +61,7 @@ impl Budget {
 
 /// What to read of a project, and whether to wait for its forge.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct ProjectReading<'a> {
     config: &'a TenantConfig,
     connections: &'a Connections,
     project: &'a TenantProject,
@@ -79,7 +79,7 @@ struct Wanted<'a> {
 
 /// The stored sources of a tenant's projects.
 #[derive(Default)]
-struct Known {
+struct StoredSources {
     sources: BTreeMap<ProjectName, ProjectSource>,
     /// Projects whose records are unreadable.
     damaged: BTreeSet<ProjectName>,
@@ -101,7 +101,8 @@ impl Tenants {
         let damaged = known.damaged.clone();
         let lost = self.fall_back_to_layout(config, head, &mut known.sources, known.damaged).await;
         let now = self.ports.clock.now();
-        let mut sources = Sources { kept: Vec::new(), writes: Vec::new(), unread: BTreeSet::new() };
+        let mut sources =
+            Sources { projects: Vec::new(), writes: Vec::new(), unread: BTreeSet::new() };
         let mut budget = Budget(READ_MAX);
         for project in &config.projects {
             let before = known.sources.remove(&project.name);
@@ -112,17 +113,17 @@ impl Tenants {
                 is_moved || before.retry_at.map_or(before.rules != rules, |at| at <= now)
             };
             if let Some(before) = before.as_ref().filter(|before| !is_due(before)) {
-                sources.kept.push(before.clone());
+                sources.projects.push(before.clone());
                 continue;
             }
             if sources.writes.len() >= WRITES_MAX || !budget.take() {
                 sources.unread.insert(project.name.clone());
-                sources.kept.extend(before);
+                sources.projects.extend(before);
                 continue;
             }
             let is_waited_for = awaited_projects.contains(&project.name);
             let is_lost = lost.contains(&project.name);
-            let wanted = Wanted {
+            let reading = ProjectReading {
                 config,
                 connections,
                 project,
@@ -136,20 +137,20 @@ impl Tenants {
                     Origin::Anywhere
                 },
             };
-            let source = self.read_project(wanted, &mut budget).await?;
+            let source = self.read_project(reading, &mut budget).await?;
             if source.is_unfinished {
                 sources.unread.insert(project.name.clone());
             }
             if before.as_ref() != Some(&source) {
                 sources.writes.push(self.store(config, &source).await?);
             }
-            sources.kept.push(source);
+            sources.projects.push(source);
         }
         Ok(sources)
     }
 
-    async fn known(&self, config: &TenantConfig) -> Result<Known, ReconcileError> {
-        let mut known = Known::default();
+    async fn known(&self, config: &TenantConfig) -> Result<StoredSources, ReconcileError> {
+        let mut known = StoredSources::default();
         let mut after = None;
         // A page at a time, at most 20,000 projects.
         for _ in 0..20 {
@@ -204,33 +205,33 @@ impl Tenants {
     /// remaining branches stay as they were and the project is unfinished.
     async fn read_project(
         &self,
-        wanted: Wanted<'_>,
+        reading: ProjectReading<'_>,
         budget: &mut Budget,
     ) -> Result<ProjectSource, ReconcileError> {
-        let Wanted { config, project, before, rules, .. } = wanted;
+        let ProjectReading { config, project, before, rules, .. } = reading;
         let at =
             ProjectAt { connection: project.connection.clone(), project: project.name.clone() };
         let branches = match self.repos.branches(&at).await {
             Ok(branches) => branches,
-            Err(error) => return self.unreadable(wanted, before_or_none(wanted), error),
+            Err(error) => return self.unreadable(reading, before_or_none(reading), error),
         };
         if project.trust.is_trusted() && project.load_branch.is_none() && branches.default.is_none()
         {
             let why = "its forge does not say which branch is the default; name one by load-branch"
                 .to_owned();
-            return self.unreadable(wanted, before_or_none(wanted), ReposError::Unreadable(why));
+            return self.unreadable(reading, before_or_none(reading), ReposError::Unreadable(why));
         }
         let guards =
-            match self.branch_protections(config, wanted.connections, project, &branches).await {
+            match self.branch_protections(config, reading.connections, project, &branches).await {
                 Ok(guards) => guards,
-                Err(error) => return self.unreadable(wanted, before_or_none(wanted), error),
+                Err(error) => return self.unreadable(reading, before_or_none(reading), error),
             };
         // What was read with other parameters does not apply to these.
         let before_by_these = before.filter(|before| before.rules == rules);
         let mut source = ProjectSource { rules: rules.to_owned(), ..nothing(project) };
         source.retry_at = guards.reread_at(self.ports.clock.now());
         let mut problem = None;
-        for (branch, commit) in in_order(wanted, &branches, &guards).into_iter().take(BRANCHES_MAX)
+        for (branch, commit) in in_order(reading, &branches, &guards).into_iter().take(BRANCHES_MAX)
         {
             let known = before_by_these
                 .and_then(|before| before.branches.iter().find(|known| known.branch == *branch));
@@ -260,7 +261,7 @@ impl Tenants {
                 source.is_unfinished = true;
                 source.branches.extend(known.cloned());
             } else {
-                match self.read_branch(&at, project, branch, commit, wanted.origin).await {
+                match self.read_branch(&at, project, branch, commit, reading.origin).await {
                     Ok(Some((files, content))) => {
                         source.branches.push(BranchSource {
                             files: Some(files),
@@ -282,9 +283,9 @@ impl Tenants {
             // If a branch cannot be read with these parameters, the project stays as it was with
             // the old ones.
             Some(error) if before.is_some() && before_by_these.is_none() => {
-                self.unreadable(wanted, before_or_none(wanted), error)
+                self.unreadable(reading, before_or_none(reading), error)
             }
-            Some(error) => self.unreadable(wanted, source, error),
+            Some(error) => self.unreadable(reading, source, error),
         }
     }
 
@@ -293,11 +294,11 @@ impl Tenants {
     /// source is lost.
     fn unreadable(
         &self,
-        wanted: Wanted<'_>,
+        reading: ProjectReading<'_>,
         source: ProjectSource,
         error: ReposError,
     ) -> Result<ProjectSource, ReconcileError> {
-        let Wanted { config, project, before, is_waited_for, is_lost, .. } = wanted;
+        let ProjectReading { config, project, before, is_waited_for, is_lost, .. } = reading;
         let (why, seconds) = match error {
             error if is_lost => {
                 let name = &project.name;
@@ -331,7 +332,7 @@ impl Tenants {
         if branches.is_none() {
             tracing::error!(
                 key,
-                "branches that were kept cannot be read; they are asked for again"
+                "the stored branches cannot be read; they are read again from the forge"
             );
         }
         Ok(branches)
@@ -377,18 +378,18 @@ fn rules(config: &TenantConfig, project: &TenantProject) -> String {
     digest(&parts)
 }
 
-fn before_or_none(wanted: Wanted<'_>) -> ProjectSource {
-    wanted.before.cloned().unwrap_or_else(|| nothing(wanted.project))
+fn before_or_none(reading: ProjectReading<'_>) -> ProjectSource {
+    reading.before.cloned().unwrap_or_else(|| nothing(reading.project))
 }
 
 /// Returns the branches, the most relevant first: the default one, those with configuration, others
 /// that are read, the rest. So pushing many branches displaces no relevant one.
 fn in_order<'a>(
-    wanted: Wanted<'_>,
+    reading: ProjectReading<'_>,
     branches: &'a Branches,
     guards: &BranchProtections,
 ) -> Vec<(&'a BranchName, &'a Oid)> {
-    let Wanted { config, project, before, .. } = wanted;
+    let ProjectReading { config, project, before, .. } = reading;
     let had_files = |branch: &BranchName| {
         before.is_some_and(|before| {
             before.branches.iter().any(|known| known.branch == *branch && known.files.is_some())

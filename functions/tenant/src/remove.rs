@@ -48,14 +48,15 @@ impl Tenants {
             return self.clear(record, head).await;
         }
         // An operator who confirmed the removal cannot have omitted it by accident.
-        let word = get(&self.ports, &tenant::removal_key(name)).await?;
-        let is_meant = word.as_ref().and_then(decode_or_log::<String>).is_some_and(|of| of == main);
+        let confirmed = get(&self.ports, &tenant::removal_key(name)).await?;
+        let is_meant =
+            confirmed.as_ref().and_then(decode_or_log::<String>).is_some_and(|of| of == main);
         match head.omitted_since {
             _ if is_meant => self.remove(record, head).await,
             Some(at) if sure_at(at) <= self.ports.clock.now() => self.remove(record, head).await,
-            Some(_) => self.look_later(Some(record), &head).await,
+            Some(_) => self.postpone(Some(record), &head).await,
             None => {
-                tracing::warn!(tenant = %name, "the main configuration names this tenant no more; it is removed if it stays so");
+                tracing::warn!(tenant = %name, "the main configuration does not name this tenant any more; it is removed if that does not change soon");
                 let next = Tenant { omitted_since: Some(self.ports.clock.now()), ..head };
                 self.write(record, &next, Vec::new()).await.map(drop)
             }
@@ -85,11 +86,11 @@ impl Tenants {
         let number = head.layout.wanted.max(head.layout.live) + 1;
         (next.layout.wanted, next.layout.live) = (number, number);
         tracing::warn!(tenant = %name, "a tenant is removed, and its queues are emptied");
-        let word = Write::Delete { key: tenant::removal_key(name), expect: Expect::Anything };
+        let confirmed = Write::Delete { key: tenant::removal_key(name), expect: Expect::Anything };
         let mut others = vec![
             tenant::remove_from_tenant_list(name),
             tenant::put_tenant_list_version(name, now)?,
-            word,
+            confirmed,
         ];
         others.extend(status_triggers::put(&self.ports, name, &[]).await?);
         let record = self.write(record, &next, others).await?;
@@ -101,10 +102,10 @@ impl Tenants {
     async fn clear(&self, record: Record, head: Tenant) -> Result<(), ReconcileError> {
         self.forget_all(&head.name).await?;
         if head.is_notifying_queues {
-            return self.tell(record, head).await.map(drop);
+            return self.notify_queues(record, head).await.map(drop);
         }
         if head.landings.is_empty() || self.await_landings(&head).await?.is_none() {
-            return self.look_later(Some(record), &head).await;
+            return self.postpone(Some(record), &head).await;
         }
         let next = Tenant { landings: Vec::new(), ..head };
         self.write(record, &next, Vec::new()).await.map(drop)

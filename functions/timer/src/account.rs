@@ -1,4 +1,4 @@
-//! Checks the ledger each minute: counts and logs overdue work, and wakes its cells.
+//! Checks the open work each minute: counts and logs overdue work, and wakes its cells.
 
 use crate::Timer;
 use crate::sweep::Failures;
@@ -22,7 +22,7 @@ impl Timer {
         now: Timestamp,
         failures: &mut Failures,
     ) -> Result<(), PortError> {
-        let ledger = open_work::read(&self.ports, open_work::past_bound(now), now).await?;
+        let open_work = open_work::read(&self.ports, open_work::past_bound(now), now).await?;
         for open in open_work.unaccounted().take(LOGGED_MAX) {
             tracing::error!(
                 kind = open.kind.plural(),
@@ -31,17 +31,14 @@ impl Timer {
                 "unaccounted for"
             );
         }
-        for cell in open_work.frozen.iter().take(LOGGED_MAX) {
-            tracing::error!(
-                cell,
-                "frozen, and what stands in it waits until an operator has looked at it"
-            );
+        for cell in open_work.halted.iter().take(LOGGED_MAX) {
+            tracing::error!(cell, "halted until an operator resumes it");
         }
         // CloudWatch reads the metrics from this line (embedded metric format); each should be 0.
-        let (counts, frozen) = (open_work.counts(), open_work.frozen.len());
-        tracing::info!(?counts, frozen, is_cut = ledger.is_cut, "overdue work");
+        let (counts, halted) = (open_work.counts(), open_work.halted.len());
+        tracing::info!(?counts, halted, is_cut = open_work.is_cut, "overdue work");
         if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
-            println!("{}", metrics(&ledger, now));
+            println!("{}", metrics(&open_work, now));
         }
         let wakeups: BTreeSet<Wakeup> =
             open_work.unaccounted().filter_map(|open| open.wakeup.clone()).collect();
@@ -50,10 +47,9 @@ impl Timer {
     }
 }
 
-/// Returns the line that CloudWatch takes the metrics `Sluice/UnaccountedDeliveries` (`…Arrivals`,
-/// `…Items`, `…Builds`, `…Requests`) and `Sluice/FrozenCells` from: frozen queues and providers in
-/// which something is past its bound.
-fn metrics(ledger: &OpenWork, now: Timestamp) -> String {
+/// Returns the log line with the metrics for CloudWatch: one for each kind of overdue work, such as
+/// `Sluice/UnaccountedDeliveries`, and `Sluice/FrozenCells` for halted queues and providers.
+fn metrics(open_work: &OpenWork, now: Timestamp) -> String {
     let stack = std::env::var("SLUICE_STACK").unwrap_or_else(|_| "sluice".to_owned());
     let names = OpenKind::ALL.into_iter().map(metric).chain([FROZEN]);
     let names: Vec<Value> = names.map(|name| json!({"Name": name, "Unit": "Count"})).collect();
@@ -66,7 +62,7 @@ fn metrics(ledger: &OpenWork, now: Timestamp) -> String {
         }),
     );
     line.insert("Stack".to_owned(), json!(stack));
-    line.insert(FROZEN.to_owned(), json!(ledger.halted.len()));
+    line.insert(FROZEN.to_owned(), json!(open_work.halted.len()));
     line.extend(
         open_work.counts().into_iter().map(|(kind, count)| (metric(kind).to_owned(), json!(count))),
     );
@@ -93,7 +89,7 @@ mod tests {
     /// alarm.
     #[test]
     fn each_count_is_a_metric_that_an_alarm_looks_at() {
-        let ledger =
+        let open_work =
             OpenWork { halted: ["queue#demo/gate/q".to_owned()].into(), ..OpenWork::default() };
         let line: Value = serde_json::from_str(&metrics(&open_work, Timestamp(5))).unwrap();
         assert_eq!((&line["FrozenCells"], &line["UnaccountedItems"]), (&json!(1), &json!(0)));

@@ -19,10 +19,10 @@ impl Timer {
     /// is due earlier, the sweep wakes it each minute, and the dead letter is not needed.
     pub(crate) async fn revive(
         &self,
-        dead: &Wakeup,
+        wakeup: &Wakeup,
         reception: Reception,
     ) -> Result<(), ReconcileError> {
-        if let Some(key) = head_of(dead_letter)
+        if let Some(key) = head_of(wakeup)
             && let Some(record) = get(&self.ports, &key).await?
         {
             // The failed runs may have committed without sending their outbox.
@@ -30,11 +30,14 @@ impl Timer {
             let soon = self.ports.clock.now().plus_seconds(REVIVE_SECONDS.into());
             // A record that is due only in days (a schedule, a tenant) would stay stuck until then.
             if record.due.as_ref().is_some_and(|due| due.at <= soon) {
-                tracing::error!(wakeup = ?dead, "dropping a dead letter, because the sweep wakes its cell; find out why it failed");
+                tracing::error!(
+                    ?wakeup,
+                    "dropping a dead letter, because the sweep wakes its cell; find out why it failed"
+                );
                 return Ok(());
             }
         }
-        let key = dead_letter::key(dead_letter)?;
+        let key = dead_letter::key(wakeup)?;
         let record = get(&self.ports, &key).await?;
         let before = record.as_ref().and_then(decode_or_log::<DeadLetter>);
         let now = self.ports.clock.now();
@@ -45,11 +48,11 @@ impl Timer {
                 .as_ref()
                 .is_some_and(|before| now < before.revived_at.plus_seconds(REVIVE_SECONDS.into()));
         if is_on_its_way {
-            tracing::error!(wakeup = ?dead, "dropping a dead letter, because a copy is in flight");
+            tracing::error!(?wakeup, "dropping a dead letter, because a copy is in flight");
             return Ok(());
         }
         let times = before.map_or(0, |before| before.times).saturating_add(1);
-        let next = DeadLetter { wakeup: dead_letter.clone(), revived_at: now, times };
+        let next = DeadLetter { wakeup: wakeup.clone(), revived_at: now, times };
         let token = self.ports.entropy.token();
         let write = dead_letter::put(record.as_ref(), &next, &token)?;
         if let TransactionOutcome::ConditionFailed(_) =
@@ -58,9 +61,8 @@ impl Timer {
         {
             return Ok(()); // A concurrent run sends it.
         }
-        tracing::error!(wakeup = ?dead, times, "sending a dead letter again; find out why it failed");
-        let wake =
-            Wakeup::Wake { then: Box::new(dead_letter.clone()), delay_seconds: REVIVE_SECONDS };
+        tracing::error!(?wakeup, times, "sending a dead letter again; find out why it failed");
+        let wake = Wakeup::Wake { then: Box::new(wakeup.clone()), delay_seconds: REVIVE_SECONDS };
         Ok(cell::send(&self.ports, &[wake]).await?)
     }
 }

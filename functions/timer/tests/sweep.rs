@@ -92,15 +92,15 @@ fn queue_of(name: &str) -> QueueKey {
 }
 
 /// Writes a head that is due.
-fn write_due(world: &World, key: Key, poke: Wakeup) {
-    write_due_at(world, key, poke, START);
+fn write_due(world: &World, key: Key, wakeup: Wakeup) {
+    write_due_at(world, key, wakeup, START);
 }
 
-fn write_due_at(world: &World, key: Key, poke: Wakeup, at: Timestamp) {
+fn write_due_at(world: &World, key: Key, wakeup: Wakeup, at: Timestamp) {
     let mut record = Record::new(key, "{}".to_owned());
     record.revision = 1;
     record.sweep_at = Some(at);
-    record.due = Some(Due { at, wakeup: poke });
+    record.due = Some(Due { at, wakeup: wakeup });
     world.write_directly(Write::Put { record, expect: Expect::Anything });
 }
 
@@ -111,14 +111,14 @@ fn sent(world: &World, queue: MessageQueue) -> Vec<Wakeup> {
 
 /// Returns the wakeups in a queue, in order, and removes them.
 fn sent_in_order(world: &World, queue: MessageQueue) -> Vec<Wakeup> {
-    let mut pokes = Vec::new();
+    let mut wakeups = Vec::new();
     loop {
         let messages = world.take_messages(queue, 10, 30);
         if messages.is_empty() {
-            return pokes;
+            return wakeups;
         }
         for message in messages {
-            pokes.push(serde_json::from_str(&message.body).unwrap());
+            wakeups.push(serde_json::from_str(&message.body).unwrap());
             world.drop_message(queue, &message.receipt);
         }
     }
@@ -132,9 +132,9 @@ fn one_unreadable_record_does_not_stop_the_others() {
         (0..30).map(|n| if n % 10 == 5 { format!("{BAD}{n}") } else { format!("q{n}") }).collect();
     let mut expected = Vec::new();
     for name in &names {
-        let poke = Wakeup::Queue { queue: queue_of(name) };
-        write_due(&world, queue::head_key(&queue_of(name)), poke.clone());
-        expected.extend((!name.contains(BAD)).then_some(poke));
+        let wakeup = Wakeup::Queue { queue: queue_of(name) };
+        write_due(&world, queue::head_key(&queue_of(name)), wakeup.clone());
+        expected.extend((!name.contains(BAD)).then_some(wakeup));
     }
     expected.sort();
     let error = poll_once(timer(&world).tick()).unwrap().unwrap_err().to_string();
@@ -154,16 +154,16 @@ fn due_records_are_woken_in_order() {
     let ids = (0..).map(|n| DeliveryId::from(format!("d{n}").as_str()));
     let ids = ids.filter(|id| due_shard(&delivery::key(id).partition) == 0);
     let project = ProjectName::new("forge.test", "org/one");
-    let poke = |delivery| Wakeup::Delivery { delivery, project: project.clone() };
-    let mut expected: Vec<Wakeup> = ids.take(6).map(poke).collect();
+    let wakeup = |delivery| Wakeup::Delivery { delivery, project: project.clone() };
+    let mut expected: Vec<Wakeup> = ids.take(6).map(wakeup).collect();
     expected.sort();
     expected.reverse();
-    for (n, poke) in expected.iter().enumerate() {
-        let Wakeup::Delivery { delivery, .. } = poke else { unreachable!() };
+    for (n, wakeup) in expected.iter().enumerate() {
+        let Wakeup::Delivery { delivery, .. } = wakeup else { unreachable!() };
         write_due_at(
             &world,
             delivery::key(delivery),
-            poke.clone(),
+            wakeup.clone(),
             Timestamp(START.0 - 1_000 + n as u64),
         );
     }
@@ -178,9 +178,9 @@ fn many_unreadable_records_do_not_stop_the_others() {
     let mut expected = Vec::new();
     for n in 0..400 {
         let name = if n < 380 { format!("{BAD}{n}") } else { format!("q{n}") };
-        let poke = Wakeup::Queue { queue: queue_of(&name) };
-        write_due(&world, queue::head_key(&queue_of(&name)), poke.clone());
-        expected.extend((n >= 380).then_some(poke));
+        let wakeup = Wakeup::Queue { queue: queue_of(&name) };
+        write_due(&world, queue::head_key(&queue_of(&name)), wakeup.clone());
+        expected.extend((n >= 380).then_some(wakeup));
     }
     expected.sort();
     let error = poll_once(timer(&world).tick()).unwrap().unwrap_err().to_string();
@@ -195,9 +195,9 @@ fn one_unsendable_message_does_not_stop_the_others() {
     let mut expected = Vec::new();
     for name in ["a", "refused", "b"] {
         let tenant = TenantName::from(name);
-        let poke = Wakeup::Tenant { tenant: tenant.clone() };
-        write_due(&world, tenant::key(&tenant), poke.clone());
-        expected.extend((name != "refused").then_some(poke));
+        let wakeup = Wakeup::Tenant { tenant: tenant.clone() };
+        write_due(&world, tenant::key(&tenant), wakeup.clone());
+        expected.extend((name != "refused").then_some(wakeup));
     }
     let queue = Wakeup::Queue { queue: queue_of("q") };
     write_due(&world, queue::head_key(&queue_of("q")), queue.clone());
@@ -208,9 +208,9 @@ fn one_unsendable_message_does_not_stop_the_others() {
     );
 }
 
-fn sorted(mut pokes: Vec<Wakeup>) -> Vec<Wakeup> {
-    pokes.sort();
-    pokes
+fn sorted(mut wakeups: Vec<Wakeup>) -> Vec<Wakeup> {
+    wakeups.sort();
+    wakeups
 }
 
 /// Z3.3: a message that dies again and again stays one message.
@@ -283,11 +283,11 @@ fn the_cells_of_overdue_work_are_woken() {
         head.revision = 1;
         head.sweep_at = due;
         world.write_directly(Write::Put { record: head, expect: Expect::Anything });
-        let mut arrival =
+        let mut message =
             Record::new(Key::new(queue::partition(queue), "inbox#1"), "{}".to_owned());
-        arrival.revision = 1;
-        arrival.find = Some(open_work::index_entry(&arrival.key, START));
-        world.write_directly(Write::Put { record: arrival, expect: Expect::Anything });
+        message.revision = 1;
+        message.find = Some(open_work::index_entry(&message.key, START));
+        world.write_directly(Write::Put { record: message, expect: Expect::Anything });
     };
     listed(&queue_of("forgotten"), None);
     listed(&queue_of("waiting"), Some(START.plus_seconds(10_000)));
@@ -373,7 +373,7 @@ fn projects_of_forges_with_an_api_are_swept() {
     }
     let mut asked: Vec<String> = sent(&world, MessageQueue::Events)
         .into_iter()
-        .map(|poke| match poke {
+        .map(|wakeup| match wakeup {
             Wakeup::Delivery { project, delivery } => {
                 let record = world.record(&delivery::key(&delivery)).unwrap();
                 let stored: Delivery = decode(&record).unwrap();
