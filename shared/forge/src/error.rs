@@ -144,8 +144,8 @@ mod tests {
             ),
             (ForgeError::unknown(attempted(), "connection reset"), ErrorClass::Retry),
         ];
-        for (error, verdict) in rows {
-            assert_eq!(error.class(), verdict, "{error}");
+        for (error, class) in rows {
+            assert_eq!(error.class(), class, "{error}");
             assert!(error.to_string().contains("merge example/one#3"), "{error}");
         }
     }

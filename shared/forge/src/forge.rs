@@ -4,7 +4,7 @@
 use crate::error::ForgeError;
 use crate::marker::Marker;
 use async_trait::async_trait;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, RepositoryPermission};
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName, Timestamp};
 use std::collections::BTreeMap;
@@ -127,14 +127,14 @@ pub trait Forge: Send + Sync {
         &self,
         project: &ProjectName,
         login: &str,
-    ) -> Result<Permission, ForgeError>;
+    ) -> Result<RepositoryPermission, ForgeError>;
 
     /// Reviews a change's head with `marker`. An existing review is left alone.
     async fn put_review(
         &self,
         change: &ChangeRef,
         marker: &Marker,
-        verdict: ReviewVerdict,
+        decision: ReviewDecision,
         text: &str,
     ) -> Result<(), ForgeError>;
 
@@ -321,7 +321,7 @@ impl Conclusion {
 
 /// The kind of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReviewVerdict {
+pub enum ReviewDecision {
     /// It approves.
     Approve,
     /// It requests changes.
@@ -330,7 +330,7 @@ pub enum ReviewVerdict {
     Comment,
 }
 
-impl ReviewVerdict {
+impl ReviewDecision {
     /// Returns GitHub's word.
     pub fn as_str(self) -> &'static str {
         match self {

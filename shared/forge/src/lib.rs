@@ -15,7 +15,7 @@ pub use depends_on::{DEPENDENCIES_MAX, depends_on, names_too_many, no_changes};
 pub use error::{ErrorClass, ForgeError};
 pub use forge::{
     Branch, CheckReport, CheckState, CommitFacts, Conclusion, Delivery, Forge, LineComment,
-    MergeMessage, Protection, ReviewVerdict, StatusReport, StatusState, VoteReport,
+    MergeMessage, Protection, ReviewDecision, StatusReport, StatusState, VoteReport,
 };
 pub use github::{ConnectError, GitHub, GitHubOptions};
 pub use marker::Marker;

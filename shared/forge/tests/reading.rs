@@ -10,7 +10,7 @@ use sluice_forge::{
 };
 use sluice_local_forge::{Aim, Edit, Fault, ReviewVote as Review, Times};
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeStatus, Permission, ReviewState};
+use sluice_model::change::{ChangeStatus, RepositoryPermission, ReviewState};
 use sluice_model::git::BranchKey;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,8 +54,8 @@ async fn a_change_is_read_with_all_that_a_decision_asks_for() {
     let reviews: Vec<_> =
         facts.reviews.iter().map(|r| (r.by.as_str(), r.state, r.permission)).collect();
     let expected = [
-        ("bob", ReviewState::Approved, Permission::Write),
-        ("guest", ReviewState::Approved, Permission::Read),
+        ("bob", ReviewState::Approved, RepositoryPermission::Write),
+        ("guest", ReviewState::Approved, RepositoryPermission::Read),
     ];
     assert_eq!(reviews, expected);
     let addresses: Vec<_> = facts.reviews.iter().map(|r| r.email.as_deref()).collect();
@@ -260,10 +260,10 @@ async fn a_ref_is_read_as_the_commit_it_leads_to_or_as_gone() {
 async fn a_permission_is_read_by_login_and_a_stranger_has_none() {
     let scene = Scene::new().await;
     for (login, expected) in [
-        ("sluice", Permission::Admin),
-        ("ann", Permission::Write),
-        ("guest", Permission::Read),
-        ("stranger", Permission::None),
+        ("sluice", RepositoryPermission::Admin),
+        ("ann", RepositoryPermission::Write),
+        ("guest", RepositoryPermission::Read),
+        ("stranger", RepositoryPermission::None),
     ] {
         assert_eq!(
             scene.github.permission_of(&scene.project(), login).await.unwrap(),

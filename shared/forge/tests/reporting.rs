@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use sluice_forge::webhook::{self, Parsed};
 use sluice_forge::{
     CheckReport, CheckState, Conclusion, Forge as _, ForgeError, LineComment, Marker,
-    ReviewVerdict, Secret, StatusReport, StatusState,
+    ReviewDecision, Secret, StatusReport, StatusState,
 };
 use sluice_local_forge::{Aim, Fault, Times};
 use sluice_model::Timestamp;
@@ -307,7 +307,7 @@ async fn a_review_is_left_once_for_its_marker() {
         let marker = Marker::new("one");
         scene
             .github
-            .put_review(&change, &marker, ReviewVerdict::Approve, "It passed.")
+            .put_review(&change, &marker, ReviewDecision::Approve, "It passed.")
             .await
             .unwrap();
     }
@@ -346,7 +346,7 @@ async fn an_application_that_does_not_know_its_login_says_everything_once() {
             .await
             .unwrap();
         github
-            .put_review(&change, &Marker::new("review"), ReviewVerdict::Approve, "It passed.")
+            .put_review(&change, &Marker::new("review"), ReviewDecision::Approve, "It passed.")
             .await
             .unwrap();
     }

@@ -8,10 +8,10 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 /// Answers of the server that replace its usual ones, by the beginning of the command.
-type Said = (&'static str, &'static str);
+type Answer = (&'static str, &'static str);
 
 /// Starts a server that returns each mail with its envelope. Returns its port.
-async fn server(said: &'static [Said]) -> (u16, mpsc::UnboundedReceiver<String>) {
+async fn server(said: &'static [Answer]) -> (u16, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, (mails, taken)) = (listener.local_addr().unwrap().port(), mpsc::unbounded_channel());
     tokio::spawn(async move {

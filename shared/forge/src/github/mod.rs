@@ -10,14 +10,14 @@ mod shapes;
 
 use crate::error::ForgeError;
 use crate::forge::{
-    Branch, CheckReport, CommitFacts, Delivery, Forge, LineComment, MergeMessage, ReviewVerdict,
+    Branch, CheckReport, CommitFacts, Delivery, Forge, LineComment, MergeMessage, ReviewDecision,
     StatusReport,
 };
 use crate::marker::Marker;
 use crate::secret::Secret;
 use async_trait::async_trait;
 use http::Api;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, RepositoryPermission};
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
 use sluice_model::{ConnectionName, ProjectName, Timestamp};
 use url::Url;
@@ -257,7 +257,7 @@ impl Forge for GitHub {
         &self,
         project: &ProjectName,
         login: &str,
-    ) -> Result<Permission, ForgeError> {
+    ) -> Result<RepositoryPermission, ForgeError> {
         let attempted = format!("read what {login} may do in {}", project.name());
         read::permission(&self.api, project, login, &attempted).await
     }
@@ -266,10 +266,10 @@ impl Forge for GitHub {
         &self,
         change: &ChangeRef,
         marker: &Marker,
-        verdict: ReviewVerdict,
+        decision: ReviewDecision,
         text: &str,
     ) -> Result<(), ForgeError> {
-        report::put_review(self, change, marker, verdict, text).await
+        report::put_review(self, change, marker, decision, text).await
     }
 
     async fn merge(

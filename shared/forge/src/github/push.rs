@@ -26,7 +26,7 @@ pub(super) async fn fast_forward(
     let base = github.web.as_str().trim_end_matches('/');
     let url = format!("{base}/{}.git/git-receive-pack", escape_path(branch.project.name()));
     let answer = github.api.push(&url, command(&name, from, to, pack), &attempted).await?;
-    let message = match verdict(&answer, &name) {
+    let message = match push_result(&answer, &name) {
         Some(Ok(())) => return Ok(()),
         Some(Err(message)) => message,
         None => return Err(ForgeError::unknown(&attempted, "the answer says neither yes nor no")),
@@ -52,7 +52,7 @@ fn command(name: &str, from: &Oid, to: &Oid, pack: &[u8]) -> Vec<u8> {
 
 /// Returns whether the branch was moved, or the reason why not, from the forge's report; `None`
 /// where it does not say.
-fn verdict(answer: &[u8], name: &str) -> Option<Result<(), String>> {
+fn push_result(answer: &[u8], name: &str) -> Option<Result<(), String>> {
     let lines = lines(answer);
     let cut = |why: &str| why.chars().take(REASON_MAX_CHARACTERS).collect::<String>();
     let unpacked = lines.iter().find_map(|line| line.strip_prefix("unpack "))?;
@@ -116,7 +116,7 @@ mod tests {
             ("", None),
         ];
         for (answer, expected) in rows {
-            assert_eq!(verdict(answer.as_bytes(), name), expected, "{answer}");
+            assert_eq!(push_result(answer.as_bytes(), name), expected, "{answer}");
         }
     }
 }

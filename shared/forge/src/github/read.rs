@@ -7,8 +7,8 @@ use crate::error::ForgeError;
 use crate::forge::{Branch, CommitFacts, Delivery, Protection};
 use reqwest::Method;
 use sluice_model::change::{
-    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review,
-    ReviewState, Truncation,
+    ChangeFacts, ChangeKey, ChangeRef, ChangeReview, ChangeStatus, CommitStatus, OpenChange,
+    RepositoryPermission, ReviewState, Truncation,
 };
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_model::{ProjectName, Timestamp};
@@ -139,7 +139,7 @@ async fn reviews(
     api: &Api,
     key: &ChangeKey,
     attempted: &str,
-) -> Result<(Vec<Review>, bool), ForgeError> {
+) -> Result<(Vec<ChangeReview>, bool), ForgeError> {
     let path = repository(&key.project, &format!("/pulls/{}/reviews", number(key, attempted)?));
     let listed = api
         .pages(&path, REVIEW_PAGES_MAX, attempted, |reviews: Vec<shapes::Review>| reviews)
@@ -150,7 +150,7 @@ async fn reviews(
     let mut reviews = Vec::with_capacity(asked.len());
     for (by, Latest { state, at, email, .. }) in asked {
         let permission = permission(api, &key.project, &by, attempted).await?;
-        reviews.push(Review { by, email, state, permission, submitted_at: at });
+        reviews.push(ChangeReview { by, email, state, permission, submitted_at: at });
     }
     Ok((reviews, is_cut))
 }
@@ -220,17 +220,17 @@ pub(super) async fn permission(
     project: &ProjectName,
     login: &str,
     attempted: &str,
-) -> Result<Permission, ForgeError> {
+) -> Result<RepositoryPermission, ForgeError> {
     let path = repository(project, &format!("/collaborators/{}/permission", escape_path(login)));
     match api.get::<shapes::PermissionOf>(&path, attempted).await {
         Ok(answer) => Ok(match answer.permission.as_str() {
-            "admin" => Permission::Admin,
-            "write" | "maintain" => Permission::Write,
-            "read" | "triage" => Permission::Read,
-            _ => Permission::None,
+            "admin" => RepositoryPermission::Admin,
+            "write" | "maintain" => RepositoryPermission::Write,
+            "read" | "triage" => RepositoryPermission::Read,
+            _ => RepositoryPermission::None,
         }),
         // A deleted account is called `ghost` and has no permissions.
-        Err(ForgeError::NotFound { .. }) => Ok(Permission::None),
+        Err(ForgeError::NotFound { .. }) => Ok(RepositoryPermission::None),
         Err(error) => Err(error),
     }
 }

@@ -4,7 +4,7 @@
 use super::http::{Ahead, Api, Repeat};
 use super::{GitHub, escape_path, number, read, repository, shapes};
 use crate::error::ForgeError;
-use crate::forge::{CheckReport, CheckState, LineComment, ReviewVerdict, StatusReport};
+use crate::forge::{CheckReport, CheckState, LineComment, ReviewDecision, StatusReport};
 use crate::marker::Marker;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ pub(super) async fn set_status(
         format!("set status {} on {} of {}", status.context, head.short(), project.name());
     // GitHub adds a status each time and sends an event for each: a second one may trigger a
     // pipeline twice.
-    if stands(github, project, head, status, &attempted).await {
+    if is_already_set(github, project, head, status, &attempted).await {
         return Ok(());
     }
     let path = repository(project, &format!("/statuses/{}", escape_path(head.as_str())));
@@ -54,7 +54,7 @@ pub(super) async fn set_status(
 /// Returns whether Sluice set the newest status of its context for this report: it is equal, and
 /// was set after the report was requested. An earlier one belongs to another report, and pipelines
 /// that wait for this one would get no event. Where it cannot be read the status is set.
-async fn stands(
+async fn is_already_set(
     github: &GitHub,
     project: &ProjectName,
     head: &Oid,
@@ -247,7 +247,7 @@ pub(super) async fn put_review(
     github: &GitHub,
     change: &ChangeRef,
     marker: &Marker,
-    verdict: ReviewVerdict,
+    decision: ReviewDecision,
     text: &str,
 ) -> Result<(), ForgeError> {
     let attempted = format!("review {change}");
@@ -268,7 +268,7 @@ pub(super) async fn put_review(
     {
         return Ok(());
     }
-    let body = json!({"commit_id": change.head.as_str(), "event": verdict.as_str(), "body": body});
+    let body = json!({"commit_id": change.head.as_str(), "event": decision.as_str(), "body": body});
     send(&github.api, Method::POST, &path, body, Repeat::Never, &attempted).await
 }
 
@@ -340,9 +340,9 @@ fn cut(text: &str, characters_max: usize) -> String {
     if text.chars().count() <= characters_max {
         return text.to_owned();
     }
-    let mut kept: String = text.chars().take(characters_max.saturating_sub(1)).collect();
-    kept.push('…');
-    kept
+    let mut cut: String = text.chars().take(characters_max.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
 }
 
 #[cfg(test)]
