@@ -1,16 +1,16 @@
-//! When a timer fires: Zuul's form of cron, in UTC, pure.
+//! Computes when a timer fires: Zuul's form of cron, in UTC.
 //!
-//! Minute, hour, day, month, weekday, then perhaps second and jitter. As APScheduler, by which Zuul
-//! reads them: the first weekday is Monday, and day and weekday must both fit. The crates that read
-//! cron count from Sunday and take either, so none fits.
+//! The fields are minute, hour, day, month, weekday, and optionally second and jitter. As in
+//! APScheduler, which Zuul uses, weekday 0 is Monday, and day and weekday must both match. Existing
+//! cron crates count from Sunday and accept either match.
 
 use sluice_model::Timestamp;
 
-/// Days that are looked through for the next time: a 29th of February that is a certain weekday
-/// comes within 40 years.
+/// The number of days searched for the next time. A 29th of February on a given weekday occurs
+/// within 40 years.
 const DAYS_MAX: u64 = 41 * 366;
 
-/// The longest jitter in seconds: a day.
+/// Maximum jitter in seconds: a day.
 const JITTER_SECONDS_MAX: u64 = 86_400;
 
 const SECOND_MILLIS: u64 = 1_000;
@@ -29,11 +29,11 @@ pub struct Cron {
     months: Set,
     weekdays: Set,
     seconds: Set,
-    /// Seconds by which it may be late, drawn for each project and branch.
+    /// The maximum delay in seconds, drawn for each project and branch.
     pub jitter_seconds: u64,
 }
 
-/// Numbers below 64, and whether the last day of a month is one of them.
+/// A set of numbers below 64, and whether it contains the last day of a month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Set {
     numbers: u64,
@@ -46,7 +46,7 @@ impl Set {
     }
 }
 
-/// What a field may hold.
+/// The limits of a field.
 struct Field {
     name: &'static str,
     least: u64,
@@ -55,7 +55,7 @@ struct Field {
 }
 
 impl Cron {
-    /// Reads a timer's `time`; the error says which field is wrong, and how.
+    /// Parses a timer's `time`. The error names the wrong field and the reason.
     pub fn parse(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         if !(5..=7).contains(&fields.len()) {
@@ -94,7 +94,7 @@ impl Cron {
         }
     }
 
-    /// Returns the first time after a point in time at which it fires; `None` where there is none.
+    /// Returns the first time after a point in time at which it fires; `None` if there is none.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         let from = after.seconds() + 1;
         for day in from / DAY_SECONDS..from / DAY_SECONDS + DAYS_MAX {
@@ -138,7 +138,7 @@ impl Cron {
     }
 }
 
-/// Reads one field: numbers, names, ranges and steps, separated by commas.
+/// Parses a field: numbers, names, ranges and steps, separated by commas.
 fn set(text: &str, field: &Field) -> Result<Set, String> {
     let wrong = |part: &str| {
         format!("{part:?} is no {} from {} to {}", field.name, field.least, field.most)
@@ -165,7 +165,7 @@ fn set(text: &str, field: &Field) -> Result<Set, String> {
         let (first, last) = match range.split_once('-') {
             _ if range == "*" => (field.least, field.most),
             Some((first, last)) => (number(first)?, number(last)?),
-            // A step from somewhere goes on to the end.
+            // A step with a start continues to the end of the range.
             None if part.contains('/') => (number(range)?, field.most),
             None => (number(range)?, number(range)?),
         };
@@ -219,9 +219,9 @@ mod tests {
         assert_eq!(Cron::parse("0 0 * * * 0 300").unwrap().jitter_seconds, 300);
     }
 
-    /// Z2.4: a time that never comes is a mistake, and said to be one.
+    /// Z2.4: a time that never occurs is an error that says so.
     #[test]
-    fn what_is_no_time_is_told_by_its_field() {
+    fn an_invalid_time_is_reported_by_its_field() {
         for (text, word) in [
             ("0 2 * *", "weekday"),
             ("60 2 * * *", "minute"),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     proptest! {
-        /// R09: no time is passed over, and none comes twice.
+        /// R09: no time is skipped, and none occurs twice.
         #[test]
         fn the_next_time_is_the_first_one_and_it_fits(after in 0_u64..4_000_000_000, minute in 0_u64..60, hour in 0_u64..24) {
             let cron = Cron::parse(&format!("{minute} {hour} * * *")).unwrap();

@@ -1,4 +1,4 @@
-//! What a change must (or must not) satisfy to be in a pipeline, by driver.
+//! The requirements for changes in a pipeline, by driver.
 
 use crate::Pattern;
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 /// Requirements for the changes of one connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
-    /// The connection whose changes it is for.
+    /// The connection whose changes it applies to.
     pub connection: ConnectionName,
-    /// The requirements. In `require` all must hold; in `reject` any one suffices.
+    /// The requirements. In `require` all must match; in `reject` any one suffices.
     pub kind: FilterKind,
 }
 
-/// Requirements in the words of a driver.
+/// The requirements of a driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FilterKind {
@@ -25,7 +25,7 @@ pub enum FilterKind {
     Gerrit(GerritFilter),
     /// For merge requests of GitLab.
     GitLab(GitLabFilter),
-    /// A driver whose vocabulary is not known here: its attributes as written.
+    /// An unknown driver, with its attributes as written.
     Other(Value),
 }
 
@@ -43,10 +43,10 @@ pub struct GitHubFilter {
     pub current_patchset: Option<bool>,
     /// Whether it is a draft.
     pub draft: Option<bool>,
-    /// Commit statuses `<user>:<context>:<status>`, one of which must be there; each covers the
-    /// whole text.
+    /// Commit statuses `<user>:<context>:<status>`, one of which must be set. Each pattern must
+    /// match the whole text.
     pub status: Vec<Pattern>,
-    /// Labels, all of which must be there.
+    /// Labels, all of which must be set.
     pub label: Vec<String>,
 }
 
@@ -58,17 +58,17 @@ pub struct ReviewRequirement {
     pub username: Option<Pattern>,
     /// The reviewer's address.
     pub email: Option<Pattern>,
-    /// Least age in seconds.
+    /// Minimum age in seconds.
     pub older_than_seconds: Option<u64>,
-    /// Greatest age in seconds.
+    /// Maximum age in seconds.
     pub newer_than_seconds: Option<u64>,
     /// `approved`, `comment`, `changes_requested`.
     pub r#type: Option<String>,
-    /// What the reviewer must be allowed.
+    /// The permission that the reviewer must have.
     pub permission: Option<Permission>,
 }
 
-/// What a user may do on a forge; the greater includes the lesser.
+/// A user's permission at a forge. Greater ones include lesser ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Permission {
@@ -80,7 +80,7 @@ pub enum Permission {
     Admin,
 }
 
-/// Requirements for a change of Gerrit.
+/// Requirements for a Gerrit change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GerritFilter {
@@ -94,11 +94,11 @@ pub struct GerritFilter {
     pub wip: Option<bool>,
     /// Hash tags.
     pub hashtags: Vec<Pattern>,
-    /// The change's status, of which one must hold.
+    /// The allowed statuses of the change.
     pub status: Vec<String>,
 }
 
-/// A vote of Gerrit.
+/// A Gerrit vote.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Approval {
@@ -106,15 +106,15 @@ pub struct Approval {
     pub username: Option<Pattern>,
     /// The voter's address.
     pub email: Option<Pattern>,
-    /// Least age in seconds.
+    /// Minimum age in seconds.
     pub older_than_seconds: Option<u64>,
-    /// Greatest age in seconds.
+    /// Maximum age in seconds.
     pub newer_than_seconds: Option<u64>,
-    /// Label to the values of which one must be there.
+    /// The allowed values of each label.
     pub labels: BTreeMap<String, Vec<i64>>,
 }
 
-/// Requirements for a merge request of GitLab.
+/// Requirements for a GitLab merge request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GitLabFilter {
@@ -124,6 +124,6 @@ pub struct GitLabFilter {
     pub merged: Option<bool>,
     /// Whether it is approved.
     pub approved: Option<bool>,
-    /// Labels, all of which must be there.
+    /// Labels, all of which must be set.
     pub labels: Vec<String>,
 }

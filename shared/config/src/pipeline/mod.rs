@@ -214,34 +214,34 @@ pub struct Growth {
     pub factor: u32,
 }
 
-/// How a window's factor acts.
+/// How a window's factor is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GrowthKind {
-    /// By adding or taking away.
+    /// Adding and subtracting.
     Linear,
-    /// By multiplying or dividing.
+    /// Multiplying and dividing.
     Exponential,
 }
 
-/// What reports say; `None` leaves the built-in words.
+/// The texts of reports; `None` uses the built-in text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Messages {
     /// When a change's jobs start.
     pub start: String,
-    /// When all voting jobs passed.
+    /// When all voting jobs succeeded.
     pub success: String,
     /// When one failed.
     pub failure: String,
-    /// When the change does not merge.
+    /// When the change has a merge conflict.
     pub merge_conflict: String,
-    /// When no job is to be run.
+    /// When no job runs.
     pub no_jobs: String,
-    /// When it entered.
+    /// When it is enqueued.
     pub enqueue: String,
-    /// When it was taken out.
+    /// When it is dequeued.
     pub dequeue: String,
-    /// A text under every report.
+    /// A text at the end of every report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub footer: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What a pipeline tells to whom, by occasion and driver.
+//! The reporters of a pipeline, by occasion and driver.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,13 +17,13 @@ pub struct Reporters {
     pub success: Vec<Reporter>,
     /// One failed.
     pub failure: Vec<Reporter>,
-    /// It does not merge; filled with those of `failure` where not given.
+    /// The change has a merge conflict; defaults to the reporters of `failure`.
     pub merge_conflict: Vec<Reporter>,
-    /// No job is to be run.
+    /// No job runs.
     pub no_jobs: Vec<Reporter>,
-    /// It was taken out.
+    /// The change is dequeued.
     pub dequeue: Vec<Reporter>,
-    /// Its configuration is wrong; filled with those of `failure` where not given.
+    /// The configuration has an error; defaults to the reporters of `failure`.
     pub config_error: Vec<Reporter>,
     /// The pipeline is disabled after too many failures.
     pub disabled: Vec<Reporter>,
@@ -47,17 +47,17 @@ impl Reporters {
     }
 }
 
-/// One thing to do when the occasion comes.
+/// An action on an occasion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reporter {
-    /// The connection it speaks on. It acts on changes of that connection; mail, MQTT and the like
-    /// act on all.
+    /// The connection it uses. Forge reporters act on changes of that connection only; mail, MQTT
+    /// and the like act on all.
     pub connection: ConnectionName,
-    /// What it does.
+    /// The action.
     pub kind: ReporterKind,
 }
 
-/// What a reporter does, in the words of a driver.
+/// The action of a reporter, by driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReporterKind {
@@ -69,13 +69,13 @@ pub enum ReporterKind {
     GitLab(GitLabReporter),
     /// By mail.
     Smtp {
-        /// Receiver, when not the connection's default.
+        /// The recipient, if not the connection's default.
         #[serde(default)]
         to: Option<String>,
-        /// Sender, when not the connection's default.
+        /// The sender, if not the connection's default.
         #[serde(default)]
         from: Option<String>,
-        /// Subject; may name the change.
+        /// The subject, which may contain fields of the change.
         #[serde(default)]
         subject: Option<String>,
     },
@@ -86,31 +86,31 @@ pub enum ReporterKind {
         /// Quality of service 0, 1 or 2.
         #[serde(default)]
         qos: u8,
-        /// Whether data returned by jobs go along.
+        /// Whether data returned by jobs is included.
         #[serde(default)]
         include_returned_data: bool,
     },
-    /// Into the records of builds, which are kept anyway.
+    /// Stores builds, which Sluice does anyway.
     Sql,
     /// Into an index of Elasticsearch.
     Elasticsearch {
-        /// The index, when not the connection's.
+        /// The index, if not the connection's default.
         #[serde(default)]
         index: Option<String>,
-        /// Whether the jobs' variables go along.
+        /// Whether the jobs' variables are included.
         #[serde(default)]
         index_vars: bool,
-        /// Whether data returned by jobs go along.
+        /// Whether data returned by jobs is included.
         #[serde(default)]
         index_returned_vars: bool,
     },
-    /// Into the records of images (L1.3).
+    /// Updates the records of images (L1.3).
     Zuul(ZuulReporter),
-    /// A driver whose vocabulary is not known here: its attributes as written.
+    /// An unknown driver, with its attributes as written.
     Other(Value),
 }
 
-/// What is done to a pull request.
+/// The actions on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GitHubReporter {
@@ -118,7 +118,7 @@ pub struct GitHubReporter {
     pub status: Option<CommitStatus>,
     /// The check run to set.
     pub check: Option<CheckConclusion>,
-    /// Whether to comment; true where a result is reported and nothing else is said.
+    /// Whether to comment; by default true for results if no other action is set.
     pub comment: Option<bool>,
     /// The review to leave.
     pub review: Option<ReviewVerdict>,
@@ -126,11 +126,11 @@ pub struct GitHubReporter {
     pub review_body: Option<String>,
     /// Whether to merge it.
     pub merge: bool,
-    /// Labels to put on.
+    /// Labels to add.
     pub label: Vec<String>,
-    /// Labels to take off.
+    /// Labels to remove.
     pub unlabel: Vec<String>,
-    /// Where the status points to, when not to the item's page.
+    /// The link of the status, if not the item's page.
     pub status_url: Option<String>,
 }
 
@@ -166,7 +166,7 @@ pub enum CheckConclusion {
     Neutral,
 }
 
-/// What a review says.
+/// The verdict of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReviewVerdict {
@@ -178,7 +178,7 @@ pub enum ReviewVerdict {
     Comment,
 }
 
-/// What is done to a change of Gerrit.
+/// The actions on a Gerrit change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GerritReporter {
@@ -186,7 +186,7 @@ pub struct GerritReporter {
     pub submit: bool,
     /// Whether to leave a message.
     pub comment: Option<bool>,
-    /// Who is told: `NONE`, `OWNER`, `OWNER_REVIEWERS`, `ALL`.
+    /// Who gets a mail: `NONE`, `OWNER`, `OWNER_REVIEWERS`, `ALL`.
     pub notify: Option<String>,
     /// Votes: label to value.
     pub votes: BTreeMap<String, i64>,
@@ -194,23 +194,23 @@ pub struct GerritReporter {
     pub checks_api: BTreeMap<String, Value>,
 }
 
-/// What is done to a merge request of GitLab.
+/// The actions on a GitLab merge request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GitLabReporter {
     /// Whether to comment.
     pub comment: Option<bool>,
-    /// Whether to approve, or take approval back.
+    /// Whether to approve, or withdraw the approval.
     pub approval: Option<bool>,
     /// Whether to merge it.
     pub merge: bool,
-    /// Labels to put on.
+    /// Labels to add.
     pub label: Vec<String>,
-    /// Labels to take off.
+    /// Labels to remove.
     pub unlabel: Vec<String>,
 }
 
-/// What is recorded about images.
+/// The updates of image records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ZuulReporter {

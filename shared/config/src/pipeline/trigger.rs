@@ -1,4 +1,4 @@
-//! What puts a change, a ref or an image into a pipeline, by driver.
+//! The triggers of a pipeline, by driver.
 
 use super::filter::{Approval, FilterKind, Permission};
 use crate::Pattern;
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sluice_model::ConnectionName;
 
-/// One trigger of a pipeline.
+/// A trigger of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trigger {
-    /// The connection whose events it looks at.
+    /// The connection of its events.
     pub connection: ConnectionName,
-    /// What it looks for.
+    /// The events it matches.
     pub kind: TriggerKind,
-    /// Whether reports on what it lets in tell how jobs were decided.
+    /// Whether reports on the items it enqueues explain how jobs were selected.
     #[serde(default)]
     pub debug: bool,
 }
 
-/// What a trigger looks for.
+/// The events that a trigger matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TriggerKind {
@@ -28,17 +28,17 @@ pub enum TriggerKind {
     Gerrit(GerritTrigger),
     /// Events of GitLab.
     GitLab(GitLabTrigger),
-    /// A branch or tag that moved on a plain git server.
+    /// A branch or tag that was updated on a plain git server.
     Git(GitTrigger),
     /// The clock.
     Timer(TimerTrigger),
     /// Zuul's own events.
     Zuul(ZuulTrigger),
-    /// A driver whose vocabulary is not known here: its attributes as written.
+    /// An unknown driver, with its attributes as written.
     Other(Value),
 }
 
-/// Events of GitHub. An empty list does not restrict; all lists that are given must match.
+/// GitHub events. An empty list does not restrict; all given lists must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GitHubTrigger {
@@ -51,23 +51,24 @@ pub struct GitHubTrigger {
     pub branch: Vec<Pattern>,
     /// The ref of a push.
     pub r#ref: Vec<Pattern>,
-    /// Texts sought anywhere in a comment.
+    /// Patterns to find anywhere in a comment.
     pub comment: Vec<Pattern>,
-    /// Labels of which one was put on.
+    /// Labels, one of which was added.
     pub label: Vec<String>,
-    /// Labels of which one was taken off.
+    /// Labels, one of which was removed.
     pub unlabel: Vec<String>,
-    /// What the author of the comment must be allowed.
+    /// The permission that the author of the comment must have.
     pub permission: Option<Permission>,
     /// A review's state: `approved`, `comment`, `request_changes`.
     pub state: Vec<String>,
-    /// A commit status that was set, `<user>:<context>:<status>`; covers the whole text.
+    /// A commit status that was set, `<user>:<context>:<status>`. The pattern must match the whole
+    /// text.
     pub status: Vec<Pattern>,
-    /// A check run that is meant, `<app>:<name>:<conclusion>`; covers the whole text.
+    /// A requested check run, `<app>:<name>:<conclusion>`. The pattern must match the whole text.
     pub check: Vec<Pattern>,
-    /// What the change must satisfy for this trigger alone.
+    /// Requirements for the change, for this trigger only.
     pub require: Option<FilterKind>,
-    /// What it must not satisfy for this trigger alone.
+    /// Requirements it must not meet, for this trigger only.
     pub reject: Option<FilterKind>,
 }
 
@@ -81,7 +82,7 @@ pub struct GerritTrigger {
     pub branch: Vec<Pattern>,
     /// The ref that was updated.
     pub r#ref: Vec<Pattern>,
-    /// Whether the deletion of a ref is no event; true unless said otherwise.
+    /// Whether to ignore the deletion of refs; true by default.
     pub ignore_deletes: Option<bool>,
     /// Votes of the comment: label to value.
     pub approval: Vec<Approval>,
@@ -91,19 +92,19 @@ pub struct GerritTrigger {
     pub email: Vec<Pattern>,
     /// The commenter's name.
     pub username: Vec<Pattern>,
-    /// Texts sought in the comment.
+    /// Patterns to find in the comment.
     pub comment: Vec<Pattern>,
-    /// Hash tags put on.
+    /// Added hashtags.
     pub added: Vec<Pattern>,
-    /// Hash tags taken off.
+    /// Removed hashtags.
     pub removed: Vec<Pattern>,
-    /// Checker: its scheme.
+    /// The scheme of a checker.
     pub scheme: Option<String>,
-    /// Checker: its UUID.
+    /// The UUID of a checker.
     pub uuid: Option<String>,
-    /// What the change must satisfy for this trigger alone.
+    /// Requirements for the change, for this trigger only.
     pub require: Option<FilterKind>,
-    /// What it must not satisfy for this trigger alone.
+    /// Requirements it must not meet, for this trigger only.
     pub reject: Option<FilterKind>,
 }
 
@@ -117,17 +118,17 @@ pub struct GitLabTrigger {
     pub action: Vec<String>,
     /// The target branch.
     pub branch: Vec<Pattern>,
-    /// Texts sought in the comment.
+    /// Patterns to find in the comment.
     pub comment: Vec<Pattern>,
     /// The ref of a push.
     pub r#ref: Vec<Pattern>,
-    /// Labels put on.
+    /// Added labels.
     pub labels: Vec<String>,
-    /// Labels taken off.
+    /// Removed labels.
     pub unlabels: Vec<String>,
 }
 
-/// A ref of a plain git server that moved.
+/// An updated ref of a plain git server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GitTrigger {
@@ -135,7 +136,7 @@ pub struct GitTrigger {
     pub event: Vec<String>,
     /// The ref.
     pub r#ref: Vec<Pattern>,
-    /// Whether the deletion of a ref is no event; true unless said otherwise.
+    /// Whether to ignore the deletion of refs; true by default.
     pub ignore_deletes: Option<bool>,
 }
 

@@ -17,7 +17,7 @@ const TEXT_BYTES_MAX: usize = 64 << 20;
 /// What is said where the reader of YAML panics.
 const GAVE_UP: &str = "the text cannot be read from here on: a tag that no space follows, or an escape that is no character";
 
-/// Greatest number of mistakes that are told of one text besides the one that ends it.
+/// Maximum number of errors reported for one text, besides the one that ends it.
 const NOTED_MAX: usize = 100;
 
 const STANDARD: &str = "tag:yaml.org,2002:";
@@ -34,11 +34,12 @@ pub fn compose_once(text: &str) -> Result<Node, YamlError> {
     sound(document(text, Repeated::Refused))
 }
 
-/// Returns as [`compose_once`], with every mistake: keys that are there twice and tags that nobody
-/// knows keep nothing else from being read. Members of the document's list are left out that have
-/// an alias of which nobody knows what it stands for. Of a list that breaks off, as no text can be
-/// parsed behind a bracket that nothing closes, the members that were finished are returned. A
-/// document with mistakes is there to be looked through for more, and for nothing else.
+/// Does the same as [`compose_once`], but returns every error. Duplicate keys and unknown tags do
+/// not stop parsing.
+///
+/// Members of the document's list with an undefined alias are left out. If the text ends in a
+/// syntax error, the members before it are returned. A document with errors may only be searched
+/// for further errors.
 pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
     document(text, Repeated::Refused)
 }
@@ -47,7 +48,7 @@ pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
 fn sound((root, mistakes): (Option<Node>, Vec<YamlError>)) -> Result<Node, YamlError> {
     match (mistakes.into_iter().next(), root) {
         (None, Some(root)) => Ok(root),
-        (Some(mistake), _) => Err(mistake),
+        (Some(error_found), _) => Err(error_found),
         (None, None) => Err(error(Mark(1, 1), "there is no document")),
     }
 }
@@ -98,7 +99,7 @@ fn read(text: &str, repeated: Repeated) -> Read {
         parser,
         repeated,
         anchors: HashMap::new(),
-        holes: HashSet::new(),
+        unknown_aliases: HashSet::new(),
         is_whole: true,
         nodes: 0,
         text_bytes: 0,
@@ -137,8 +138,8 @@ struct Composer<'a, 'b> {
     repeated: Repeated,
     /// What is known of each anchor so far.
     anchors: HashMap<String, Anchor>,
-    /// Where aliases stand of which nobody knows what they stand for.
-    holes: HashSet<Mark>,
+    /// The positions of aliases whose value is unknown.
+    unknown_aliases: HashSet<Mark>,
     /// Whether the member of the document's list that is being read has none of these yet.
     is_whole: bool,
     nodes: usize,
@@ -158,9 +159,8 @@ enum Anchor {
     Open,
     /// Its finished node, and what that costs.
     Read(Node, Size),
-    /// Two nodes have it, or its own may lack what another alias stands for: nobody knows what it
-    /// means.
-    Unclear,
+    /// The anchor is defined twice, or its value may contain an unknown alias.
+    Ambiguous,
 }
 
 /// What a node costs each time it is repeated.
@@ -187,8 +187,8 @@ fn mark(place: libyaml_safer::Mark) -> Mark {
 
 impl Composer<'_, '_> {
     fn event(&mut self) -> Result<Event, YamlError> {
-        // The reader panics where it should refuse, for example at `[!tag, a]`; nobody's file may
-        // stop a function. It is not asked again after that.
+        // The parser panics on some invalid texts, for example `[!tag, a]`. A file must not stop a
+        // function, so the panic is caught and the parser is not used again.
         let event = catch_unwind(AssertUnwindSafe(|| self.parser.parse()));
         let event = event.map_err(|_| error(self.reached, GAVE_UP))?;
         let event = event.map_err(|cause| {
@@ -235,15 +235,15 @@ impl Composer<'_, '_> {
     }
 
     /// Notes a mistake in spite of which the rest can be read; too many of them end it.
-    fn note(&mut self, mistake: YamlError) -> Result<(), YamlError> {
+    fn note(&mut self, error_found: YamlError) -> Result<(), YamlError> {
         if self.noted.len() >= NOTED_MAX {
-            return Err(mistake);
+            return Err(error_found);
         }
-        // What follows from it, or from what nobody knows, is no other mistake.
-        if !self.holes.contains(&mistake.mark)
-            && !self.noted.iter().any(|known| known.mark == mistake.mark)
+        // An error that follows from this one, or from an unknown alias, is not reported.
+        if !self.unknown_aliases.contains(&error_found.mark)
+            && !self.noted.iter().any(|known| known.mark == error_found.mark)
         {
-            self.noted.push(mistake);
+            self.noted.push(error_found);
         }
         Ok(())
     }
@@ -256,8 +256,8 @@ impl Composer<'_, '_> {
     ) -> Result<Composed, YamlError> {
         match read {
             Ok(composed) => Ok(composed),
-            Err(mistake) => {
-                self.note(mistake)?;
+            Err(error_found) => {
+                self.note(error_found)?;
                 Ok(Composed { node: instead, merge: false })
             }
         }
@@ -330,7 +330,7 @@ impl Composer<'_, '_> {
         if self.anchors.insert(anchor.clone(), Anchor::Open).is_none() {
             return Ok(());
         }
-        self.anchors.insert(anchor.clone(), Anchor::Unclear);
+        self.anchors.insert(anchor.clone(), Anchor::Ambiguous);
         self.note(error(place, format!("found duplicate anchor \"{anchor}\"")))
     }
 
@@ -339,7 +339,7 @@ impl Composer<'_, '_> {
             return Ok(());
         }
         if !self.is_whole {
-            self.anchors.insert(anchor, Anchor::Unclear);
+            self.anchors.insert(anchor, Anchor::Ambiguous);
             return Ok(());
         }
         // The anchor's own copy is one more.
@@ -362,14 +362,14 @@ impl Composer<'_, '_> {
                 Some(format!("the alias \"{anchor}\" stands within its own anchor"))
             }
             // That is told where it came to be so.
-            Some(Anchor::Unclear) => None,
+            Some(Anchor::Ambiguous) => None,
             None => Some(format!("found undefined alias \"{anchor}\"")),
         };
         if let Some(message) = why {
             self.note(error(place, message))?;
         }
         self.count(1, 0, place)?;
-        self.holes.insert(place);
+        self.unknown_aliases.insert(place);
         self.is_whole = false;
         Ok(Composed { node: Node { value: Value::Null, start: place, end: place }, merge: false })
     }
@@ -412,7 +412,7 @@ impl Composer<'_, '_> {
             let key = self.node(event, depth + 1)?;
             if self.repeated == Repeated::Refused
                 && !key.merge
-                && !self.holes.contains(&key.node.start)
+                && !self.unknown_aliases.contains(&key.node.start)
                 && let Some(first) = keys.insert(identity(&key.node), key.node.start)
             {
                 let name = key.node.scalar_text().unwrap_or_default();
@@ -428,7 +428,7 @@ impl Composer<'_, '_> {
             if key.merge {
                 match pairs_to_merge(value) {
                     Ok(pairs) => merged.extend(pairs),
-                    Err(mistake) => self.note(mistake)?,
+                    Err(error_found) => self.note(error_found)?,
                 }
                 continue;
             }

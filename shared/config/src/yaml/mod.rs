@@ -1,17 +1,18 @@
-//! YAML as Zuul reads it: PyYAML's meaning of every scalar, with the place of every node kept.
+//! YAML as Zuul reads it: scalars have the same meaning as in PyYAML, and every node has its
+//! position.
 
 mod compose;
 mod scalar;
 
 pub use compose::{compose, compose_all, compose_once};
 
-/// What stands for bytes that are no UTF-8: a character that YAML does not allow.
+/// The replacement for bytes that are not UTF-8: a character that YAML does not allow.
 pub const UNREADABLE: char = '\u{fffe}';
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value as Json};
 
-/// A place in a file: line and column, both counted from 1.
+/// A position in a file: line and column, both starting at 1.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -29,7 +30,7 @@ impl Mark {
     }
 }
 
-/// Why a text is no YAML document.
+/// Why a text is not a valid YAML document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read the YAML at line {}, column {} because {message}", mark.0, mark.1)]
 pub struct YamlError {
@@ -39,13 +40,13 @@ pub struct YamlError {
     pub message: String,
 }
 
-/// A value with its place.
+/// A value with its position.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
     /// The value.
     #[serde(rename = "v")]
     pub value: Value,
-    /// Where it begins.
+    /// Where it starts.
     #[serde(rename = "s")]
     pub start: Mark,
     /// Where it ends.
@@ -53,34 +54,34 @@ pub struct Node {
     pub end: Mark,
 }
 
-/// What a node can be.
+/// The value of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Value {
     /// Nothing.
     Null,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Int(i64),
-    /// A number with a fraction, infinite or no number at all.
+    /// A floating-point number, possibly infinite or NaN.
     Float(f64),
-    /// A day, or a moment of one, as it was written: no text to PyYAML, so nothing can be named so
-    /// without quotes. As a value of JSON it is what was written.
+    /// A date or timestamp, as written. PyYAML does not read it as text, so names like this need
+    /// quotes. In JSON it is the text.
     Date(String),
     /// A text.
     Text(String),
     /// A list.
     List(Vec<Node>),
-    /// A mapping in the order written, each key once.
+    /// A mapping in the order as written, with unique keys.
     Map(Vec<(Node, Node)>),
-    /// A value with a tag of its own, for example `!encrypted/pkcs1-oaep`.
+    /// A value with a custom tag, for example `!encrypted/pkcs1-oaep`.
     Tagged(String, Box<Node>),
-    /// A whole number that [`Value::Int`] does not hold, as its decimal digits.
+    /// An integer beyond the range of [`Value::Int`], as decimal digits.
     Long(String),
 }
 
 impl Node {
-    /// Returns the text, if it is one.
+    /// Returns the text; `None` if it is not a text.
     pub fn as_text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -88,7 +89,7 @@ impl Node {
         }
     }
 
-    /// Returns the members of a list, if it is one.
+    /// Returns the members of a list; `None` if it is not a list.
     pub fn as_list(&self) -> Option<&[Node]> {
         match &self.value {
             Value::List(list) => Some(list),

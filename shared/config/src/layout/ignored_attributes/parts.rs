@@ -50,10 +50,10 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
             "all jobs run with Ansible 11",
         ),
     ];
-    let told = said.into_iter().filter(|(_, is_said, _)| *is_said).map(|(attribute, _, why)| {
+    let set = said.into_iter().filter(|(_, is_said, _)| *is_said).map(|(attribute, _, why)| {
         (attribute, job.spans.of(attribute).unwrap_or(job.span), format!("\"{attribute}\": {why}"))
     });
-    told.collect()
+    set.collect()
 }
 
 /// Attributes of provider objects that do not affect launched machines. (`az` stands for several
