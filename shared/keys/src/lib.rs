@@ -1,6 +1,6 @@
 //! Key pairs: RSA for the secrets of projects, Ed25519 for logins on nodes (Z5.1, Z5.2, Z8.2).
 //!
-//! Private parts leave this crate only inside [`Secret`], which no log line can print.
+//! Private keys leave this crate only inside [`Secret`], which is never printed.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod pem;

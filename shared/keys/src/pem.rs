@@ -1,12 +1,12 @@
-//! PEM, both ways: base64 of 64 columns between two lines.
+//! Encodes and decodes PEM: base64 in lines of 64 characters between two marker lines.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use zeroize::Zeroizing;
 
-/// Returns the PEM text of these bytes.
+/// Encodes bytes as PEM text.
 pub(crate) fn write(label: &str, bytes: &[u8], columns: usize) -> Zeroizing<String> {
     let encoded = Zeroizing::new(STANDARD.encode(bytes));
-    // The exact size from the start: growing would leave copies behind.
+    // Allocated at its exact size, because growing would leave copies in memory.
     let mut text = Zeroizing::new(String::with_capacity(
         encoded.len() + encoded.len() / columns + 2 * label.len() + 64,
     ));
@@ -21,8 +21,7 @@ pub(crate) fn write(label: &str, bytes: &[u8], columns: usize) -> Zeroizing<Stri
     text
 }
 
-/// Returns label and bytes of the first PEM block in `text`; `None` when there is none that is
-/// whole.
+/// Returns label and bytes of the first PEM block in `text`; `None` when there is no complete one.
 pub(crate) fn read(text: &str) -> Option<(String, Zeroizing<Vec<u8>>)> {
     let mut lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("-----BEGIN "));
     let label = lines.next()?.strip_prefix("-----BEGIN ")?.strip_suffix("-----")?.to_owned();

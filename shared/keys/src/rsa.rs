@@ -1,7 +1,7 @@
 //! A project's RSA key pair: it decrypts the secrets in the project's configuration (Z5.1, Z5.2).
 //!
-//! The cipher is Zuul's: RSAES-OAEP with SHA-1 for both hashes and an empty label. Without Sluice,
-//! the public key at hand:
+//! The cipher is Zuul's: RSAES-OAEP with SHA-1 for both hashes and an empty label. To encrypt
+//! without Sluice, given the public key:
 //! `openssl pkeyutl -encrypt -pubin -inkey project.pub -pkeyopt rsa_padding_mode:oaep -pkeyopt rsa_oaep_md:sha1 | base64 -w0`
 
 use crate::{Secret, pem};
@@ -16,23 +16,23 @@ use sluice_model::{ConnectionName, ProjectName};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// Chunks that one ciphertext may have; 470 bytes each with a key of 4096 bits.
+/// The most chunks of one ciphertext; each has 470 bytes with a key of 4096 bits.
 const CHUNKS_MAX: usize = 1_000;
 
-/// A project's key pair. It has no `Debug`.
+/// A project's key pair. It has no `Debug`, so that it is never printed.
 pub struct ProjectKey {
     private: PrivateDecryptingKey,
 }
 
 impl ProjectKey {
-    /// Makes a key pair of 4096 bits. It takes seconds.
+    /// Generates a key pair of 4096 bits, which takes seconds.
     pub fn generate() -> Result<Self, RsaError> {
         let private =
             PrivateDecryptingKey::generate(KeySize::Rsa4096).map_err(|_| RsaError::Generate)?;
         Ok(Self { private })
     }
 
-    /// Reads a private key as PEM: PKCS#8, or the PKCS#1 that Zuul keeps.
+    /// Parses a private key in PEM: PKCS#8, or PKCS#1 as in Zuul.
     pub fn from_pem(text: &Secret) -> Result<Self, RsaError> {
         let text = text.expose_text().ok_or(RsaError::Key { problem: "it is not text" })?;
         let (label, der) = pem::read(text).ok_or(RsaError::Key { problem: "it is not PEM" })?;
@@ -48,19 +48,19 @@ impl ProjectKey {
         Ok(Self { private })
     }
 
-    /// Returns the private key as PKCS#8 PEM, for the key store alone.
+    /// Returns the private key as PKCS#8 PEM, for the key store only.
     pub fn to_pem(&self) -> Result<Secret, RsaError> {
         let der = AsDer::<Pkcs8V1Der<'_>>::as_der(&self.private)
             .map_err(|_| RsaError::Key { problem: "it cannot be written as PKCS#8" })?;
         Ok(Secret::new(pem::write("PRIVATE KEY", der.as_ref(), 64).as_bytes().to_vec()))
     }
 
-    /// Returns the public half.
+    /// Returns the public key.
     pub fn public(&self) -> ProjectPublicKey {
         ProjectPublicKey { public: self.private.public_key() }
     }
 
-    /// Decrypts a ciphertext of this project; that of another does not decrypt (Z5.3).
+    /// Decrypts a ciphertext of this project. Fails for that of another project (Z5.3).
     pub fn decrypt(&self, ciphertext: &Ciphertext) -> Result<Secret, RsaError> {
         let key = OaepPrivateDecryptingKey::new(self.private.clone())
             .map_err(|_| RsaError::Key { problem: "it cannot be used for OAEP" })?;
@@ -78,13 +78,13 @@ impl ProjectKey {
     }
 }
 
-/// The public half of a project's key pair.
+/// The public key of a project.
 pub struct ProjectPublicKey {
     public: PublicEncryptingKey,
 }
 
 impl ProjectPublicKey {
-    /// Reads a public key as PEM (SPKI, `BEGIN PUBLIC KEY`).
+    /// Parses a public key in PEM (SPKI, `BEGIN PUBLIC KEY`).
     pub fn from_pem(text: &str) -> Result<Self, RsaError> {
         let (_, der) = pem::read(text)
             .filter(|(label, _)| label == "PUBLIC KEY")
@@ -94,14 +94,14 @@ impl ProjectPublicKey {
         Ok(Self { public })
     }
 
-    /// Returns the key as PEM (SPKI), as it is served over HTTP.
+    /// Returns the key as PEM (SPKI), as served over HTTP.
     pub fn to_pem(&self) -> Result<String, RsaError> {
         let der = AsDer::<PublicKeyX509Der<'_>>::as_der(&self.public)
             .map_err(|_| RsaError::Key { problem: "it cannot be written as SPKI" })?;
         Ok(pem::write("PUBLIC KEY", der.as_ref(), 64).to_string())
     }
 
-    /// Encrypts bytes of any length, in as many chunks as it takes.
+    /// Encrypts bytes of any length, in as many chunks as needed.
     pub fn encrypt(&self, plain: &[u8]) -> Result<Ciphertext, RsaError> {
         let key = OaepPublicEncryptingKey::new(self.public.clone())
             .map_err(|_| RsaError::Key { problem: "it cannot be used for OAEP" })?;
@@ -123,15 +123,14 @@ impl ProjectPublicKey {
     }
 }
 
-/// A secret as it stands in the configuration under `!encrypted/pkcs1-oaep`.
+/// An encrypted secret, as in the configuration under `!encrypted/pkcs1-oaep`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ciphertext {
     chunks: Vec<Vec<u8>>,
 }
 
 impl Ciphertext {
-    /// Reads the value under the tag: base64 text, or a list of such. White space within is
-    /// ignored.
+    /// Parses the value of the tag: base64 text, or a list of such texts. White space is ignored.
     pub fn from_value(value: &Value) -> Result<Self, RsaError> {
         let texts: Vec<&str> = match value {
             Value::String(text) => vec![text],
@@ -148,7 +147,7 @@ impl Ciphertext {
         Ok(Self { chunks: texts.into_iter().map(decode).collect::<Result<_, _>>()? })
     }
 
-    /// Returns the list form, which holds any length.
+    /// Returns the list form, which can have any length.
     pub fn to_value(&self) -> Value {
         Value::Array(
             self.chunks.iter().map(|chunk| Value::String(STANDARD.encode(chunk))).collect(),
@@ -157,7 +156,7 @@ impl Ciphertext {
 }
 
 impl fmt::Display for Ciphertext {
-    /// Writes the YAML that is pasted into a configuration, without indentation.
+    /// Returns the YAML to paste into a configuration, without indentation.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "!encrypted/pkcs1-oaep")?;
         for chunk in &self.chunks {
@@ -167,30 +166,30 @@ impl fmt::Display for Ciphertext {
     }
 }
 
-/// Returns where a project's private key is kept below the key store:
-/// `<source name>/<repo name>.pem` (Z5.2).
+/// Returns the path of a project's private key in the key store: `<source name>/<repo name>.pem`
+/// (Z5.2).
 pub fn key_file(connection: &ConnectionName, project: &ProjectName) -> String {
     format!("{}/{}.pem", connection, project.name())
 }
 
-/// Why a project's key could not be used. No variant holds anything secret.
+/// Why a project's key could not be used. No variant contains a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RsaError {
-    /// No key pair was made.
+    /// No key pair could be generated.
     #[error("could not make an RSA key pair: the cryptography library refused; try again")]
     Generate,
-    /// A key cannot be read or written.
+    /// A key cannot be parsed or encoded.
     #[error("could not use the project's key: {problem}")]
     Key {
-        /// What is wrong with it.
+        /// What is wrong with the key.
         problem: &'static str,
     },
-    /// The configuration's value is no ciphertext: tell the author.
+    /// The configured value is not a ciphertext, which its author has to correct.
     #[error(
         "could not read the encrypted value: it must be base64 text or a list of up to {CHUNKS_MAX} such texts"
     )]
     Ciphertext,
-    /// It was encrypted for another key: tell the author.
+    /// The value was encrypted for another key, which its author has to correct.
     #[error(
         "could not decrypt the secret: it was not encrypted with this project's public key; encrypt it again with that key"
     )]
@@ -198,15 +197,15 @@ pub enum RsaError {
     /// Encryption failed.
     #[error("could not encrypt the secret: the cryptography library refused the public key")]
     Encrypt,
-    /// Too much to encrypt.
+    /// The plain text is too long.
     #[error("could not encrypt the secret: it is longer than {max_bytes} bytes")]
     TooLong {
-        /// The longest that can be.
+        /// The maximum length.
         max_bytes: usize,
     },
 }
 
-/// Wraps a PKCS#1 private key as PKCS#8: version 0, the algorithm rsaEncryption, the key as an
+/// Wraps a PKCS#1 private key as PKCS#8: version 0, the algorithm rsaEncryption, and the key as an
 /// octet string.
 fn pkcs8(pkcs1: &[u8]) -> Zeroizing<Vec<u8>> {
     const VERSION_AND_ALGORITHM: [u8; 18] = [

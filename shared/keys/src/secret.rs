@@ -1,4 +1,4 @@
-//! Bytes that must not be shown.
+//! Bytes that must not be printed.
 
 use std::fmt;
 use zeroize::Zeroizing;
@@ -8,12 +8,12 @@ use zeroize::Zeroizing;
 pub struct Secret(pub(crate) Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Wraps the bytes.
+    /// Wraps bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Returns the bytes, for the one who uses them.
+    /// Returns the bytes, for use.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

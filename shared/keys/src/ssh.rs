@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 const KIND: &str = "ssh-ed25519";
 
-/// An Ed25519 key pair. `Debug` shows the public half alone.
+/// An Ed25519 key pair. `Debug` prints only the public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshKeyPair {
     private: Secret,
@@ -17,7 +17,7 @@ pub struct SshKeyPair {
 }
 
 impl SshKeyPair {
-    /// Makes a key pair. The comment is for people and stands in both halves; line breaks in it
+    /// Generates a key pair. The comment is for people and is part of both keys; line breaks in it
     /// become spaces.
     pub fn generate(comment: &str) -> Result<Self, SshError> {
         let pair = Ed25519KeyPair::generate().map_err(|_| SshError::Generate)?;
@@ -39,8 +39,7 @@ impl SshKeyPair {
         })
     }
 
-    /// Puts back together what a key store kept: the private half as OpenSSH wrote it, which names
-    /// the public one.
+    /// Restores a key pair from the private key in OpenSSH's format, which contains the public key.
     pub fn from_openssh(private: Secret) -> Result<Self, SshError> {
         let text = private.expose_text().ok_or(SshError::Read)?;
         let (_, bytes) = pem::read(text)
@@ -50,13 +49,13 @@ impl SshKeyPair {
         Ok(Self { private, public })
     }
 
-    /// Returns the private half in OpenSSH's format, without a passphrase; `ssh-add` and russh take
-    /// it.
+    /// Returns the private key in OpenSSH's format, without a passphrase, as `ssh-add` and russh
+    /// read it.
     pub fn private(&self) -> &Secret {
         &self.private
     }
 
-    /// Returns the public half as one line for `authorized_keys`: `ssh-ed25519 AAAA… comment`.
+    /// Returns the public key as one line for `authorized_keys`: `ssh-ed25519 AAAA… comment`.
     pub fn public_line(&self) -> &str {
         &self.public
     }
@@ -65,10 +64,10 @@ impl SshKeyPair {
 /// Why there is no key pair.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
-    /// None was made.
+    /// No key pair could be generated.
     #[error("could not make an SSH key pair: the cryptography library refused; try again")]
     Generate,
-    /// What was kept is not one.
+    /// The stored text is not a key pair.
     #[error(
         "could not read the SSH key pair: it is not an unencrypted Ed25519 key in OpenSSH's format; delete it to have a new one made"
     )]
@@ -87,7 +86,7 @@ fn public_blob(public: &[u8]) -> Vec<u8> {
     blob
 }
 
-/// Returns the bytes of `openssh-key-v1` without encryption (PROTOCOL.key of OpenSSH).
+/// Encodes `openssh-key-v1` without encryption (PROTOCOL.key of OpenSSH).
 fn openssh_private(
     seed: &[u8],
     public: &[u8],
@@ -115,7 +114,7 @@ fn openssh_private(
     outer
 }
 
-/// Returns the public line of an unencrypted Ed25519 key in OpenSSH's format.
+/// Returns the public key line of an unencrypted Ed25519 key in OpenSSH's format.
 fn read_public(bytes: &[u8]) -> Option<String> {
     let mut rest = bytes.strip_prefix(b"openssh-key-v1\0")?;
     let unencrypted = [b"none".as_slice(), b"none", b""];
@@ -132,7 +131,7 @@ fn read_public(bytes: &[u8]) -> Option<String> {
     let blob = take(&mut rest)?;
     let mut inner = take(&mut rest)?.get(8..)?;
     let kind = take(&mut inner)?;
-    // The public and the private key stand before the comment.
+    // The public and the private key come before the comment.
     let _ = (take(&mut inner)?, take(&mut inner)?);
     let comment = std::str::from_utf8(take(&mut inner)?).ok()?;
     (kind == KIND.as_bytes())

@@ -42,10 +42,10 @@ fn an_agent_takes_the_private_key_from_a_pipe() {
 /// Z8.2
 #[test]
 fn a_kept_private_key_names_its_public_half() {
-    let pair = SshKeyPair::generate("kept").unwrap();
+    let pair = SshKeyPair::generate("stored").unwrap();
     let text = pair.private().expose_text().unwrap().to_owned();
     assert_eq!(SshKeyPair::from_openssh(Secret::from(text.clone())).unwrap(), pair);
     let cut = text[..text.len() / 2].to_owned();
     assert!(SshKeyPair::from_openssh(Secret::from(cut)).is_err());
-    assert_ne!(SshKeyPair::generate("kept").unwrap(), pair);
+    assert_ne!(SshKeyPair::generate("stored").unwrap(), pair);
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use sluice_forge::{
-    Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker,
+    Branch, CheckReport, CommitDetails, WebhookDelivery, Forge, ForgeError, LineComment, Marker,
     MergeMessage, ReviewDecision, StatusReport,
 };
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, RepositoryPermission};
@@ -124,7 +124,7 @@ impl Forge for ClockedForge {
         &self,
         project: &ProjectName,
         id: &Oid,
-    ) -> Result<CommitFacts, ForgeError> {
+    ) -> Result<CommitDetails, ForgeError> {
         self.watch.time("forge.read_commit", self.inner.read_commit(project, id)).await
     }
     async fn set_status(
@@ -227,13 +227,13 @@ impl Forge for ClockedForge {
     async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError> {
         self.watch.time("forge.contains", self.inner.contains(branch, commit)).await
     }
-    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
+    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<WebhookDelivery>, ForgeError> {
         self.watch.time("forge.deliveries", self.inner.deliveries(project)).await
     }
     async fn redeliver(
         &self,
         project: &ProjectName,
-        delivery: &Delivery,
+        delivery: &WebhookDelivery,
     ) -> Result<(), ForgeError> {
         self.watch.time("forge.redeliver", self.inner.redeliver(project, delivery)).await
     }

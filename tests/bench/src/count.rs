@@ -197,14 +197,14 @@ async fn one(real: &mut Real, number: u64) -> Counted {
     settle(real).await;
     let push = Stage::taken(&mut real.deployment);
     let change = real.propose(number).await;
-    hear(real).await;
+    process_events(real).await;
     assert!(real.has_status(change, "bench/check", "success"), "check did not end well");
     let check = Stage::taken(&mut real.deployment);
     // The forge's events about our own statuses.
     settle(real).await;
     Stage::taken(&mut real.deployment);
     real.approve(change);
-    hear(real).await;
+    process_events(real).await;
     assert!(real.has_status(change, "bench/gate", "success"), "gate did not end well");
     let gate = Stage::taken(&mut real.deployment);
     settle(real).await;
@@ -213,7 +213,7 @@ async fn one(real: &mut Real, number: u64) -> Counted {
 
 /// Processes the forge's events up to now and their consequences. Later events of the forge wait:
 /// they arrive through a socket, so it would be random which of them are counted.
-async fn hear(real: &mut Real) {
+async fn process_events(real: &mut Real) {
     real.deliver_events().await;
     real.deployment.receive_all().await;
     real.deployment.listens = false;

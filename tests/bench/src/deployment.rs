@@ -206,8 +206,8 @@ impl Deployment {
             _state: state,
         };
         deployment.begin_session();
-        let poke = Wakeup::Tenant { tenant: TenantName::from("bench") };
-        sluice_runtime::cell::send(&deployment.world.ports(), &[poke]).await.unwrap();
+        let wakeup = Wakeup::Tenant { tenant: TenantName::from("bench") };
+        sluice_runtime::cell::send(&deployment.world.ports(), &[wakeup]).await.unwrap();
         deployment.rest().await;
         deployment
     }

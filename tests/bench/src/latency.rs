@@ -9,28 +9,27 @@ use crate::throughput::{Times, sum};
 use sluice_model::wakeup::MessageQueue;
 use std::time::{Duration, Instant};
 
-/// Changes before the first that is timed.
+/// Changes before the first measured one.
 pub const WARM_UP: u64 = 5;
-/// Changes that are timed.
+/// Measured changes.
 pub const SAMPLES: u64 = 50;
 
-/// Medians and 95th percentiles, without the time during which the forge answers something, git
-/// over HTTP included.
+/// Medians and 95th percentiles, without the time during which the forge answers requests,
+/// including git over HTTP.
 #[derive(Debug, Clone)]
 pub struct Latency {
-    /// From the webhook to the gate's requests for nodes.
+    /// From the webhook to the gate's node requests.
     pub node_request: Spread,
     /// From the webhook to the first build in an executor's queue.
     pub build_request: Spread,
-    /// Queues of the batches of messages on the way to the requests for nodes, one after another,
-    /// of the change that needed most.
+    /// The queues of successive message batches up to the node requests, for the change that needed
+    /// most.
     pub node_way: Vec<MessageQueue>,
-    /// The same to the build.
+    /// The same up to the build.
     pub build_way: Vec<MessageQueue>,
-    /// Time by function until the build was asked for, of all changes together, what it waited for
-    /// included.
+    /// The time by function up to the build request, for all changes together, including waits.
     pub functions: Times,
-    /// By call of the forge and of repositories, which is part of that.
+    /// The time by call of the forge and of repositories, which is part of that.
     pub outside: Times,
 }
 
@@ -47,16 +46,16 @@ struct Sample {
 /// The distribution of samples.
 #[derive(Debug, Clone, Copy)]
 pub struct Spread {
-    /// Half are faster.
+    /// The median.
     pub median: Duration,
-    /// One in twenty is slower.
+    /// The 95th percentile.
     pub high: Duration,
 }
 
-/// Nodes that stand there: the changes' own, and as many that are given back meanwhile.
+/// The number of ready nodes: those of the changes, and as many that are being returned.
 const NODES: u32 = 6;
 
-/// Times fifty changes, one after another.
+/// Measures fifty changes, one after another.
 pub async fn measure() -> Latency {
     let mut real = Real::new(sample::repositories_with(NODES), Builds::Nothing).await;
     real.deployment.ends = Ends::OneByOne;
@@ -130,7 +129,7 @@ async fn one(real: &mut Real, number: u64) -> Sample {
 }
 
 impl Spread {
-    /// Returns how these lie; there is at least one.
+    /// Returns the distribution of samples, of which there is at least one.
     pub fn of(mut samples: Vec<Duration>) -> Self {
         samples.sort();
         Self { median: samples[samples.len() / 2], high: samples[samples.len() * 95 / 100] }

@@ -14,33 +14,33 @@ use sluice_runtime::record::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The number of measured reconciliations, of which the median counts.
+/// The number of measured reconciliations; the median counts.
 const LOOKS: usize = 21;
 
-/// How many of a queue's changes are tested at once.
+/// The window of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
-    /// As many as where a pipeline says nothing, with three jobs of one node each.
+    /// The default window, with three jobs of one node each.
     Default,
-    /// All of them, with one job without nodes each.
+    /// All changes in the window, with one job without nodes each.
     All,
 }
 
 /// The cost of reconciling a long queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Long {
-    /// How many are tested at once.
+    /// The window.
     pub window: Window,
-    /// Items that stand in the queue.
+    /// The number of items in the queue.
     pub items: usize,
-    /// Bytes of the head's record.
+    /// The bytes of the head's record.
     pub head_bytes: usize,
-    /// A whole look at which nothing had happened; of all such looks, what the one wrote that wrote
-    /// most.
+    /// A full reconciliation without any event; its writes are the largest of all such
+    /// reconciliations.
     pub idle: Cost,
-    /// A look at which a build of one item had ended. Some builds are their change's last.
+    /// A reconciliation after a build of one item ended. Some builds are the last of their change.
     pub changed: Cost,
-    /// The looks at which the first item had failed, until nothing more moves without the merger.
+    /// The reconciliations after the first item failed, until nothing changes without the merger.
     pub moved: Cost,
     /// The looks after those, until nothing moves before builds end or nodes boot: all that moved
     /// is merged and restarted.
@@ -50,23 +50,22 @@ pub struct Long {
 /// The cost of reconciliations for the gate.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cost {
-    /// Time of reading, deciding and writing. On ports in memory that waits for nothing, so it is
-    /// processor time.
+    /// The time to read, decide and write. Ports in memory never wait, so it is processor time.
     pub time: Duration,
-    /// Batches of messages for which it looked.
+    /// The number of message batches.
     pub looks: u64,
-    /// Read units that it used.
+    /// The read units.
     pub read_units: f64,
-    /// What was written meanwhile.
+    /// The writes.
     pub written: Written,
 }
 
 /// The writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Items of the queue whose records were written or removed.
+    /// Items whose records were written or removed.
     pub items: u64,
-    /// How often.
+    /// The number of writes of item records.
     pub item_writes: u64,
     /// Writes of the queue's head: one for each commit.
     pub head: u64,
@@ -80,7 +79,7 @@ impl Written {
         self.item_writes + self.head + self.others.values().sum::<u64>()
     }
 
-    /// Returns the writes of items' records for each item that changed.
+    /// Returns the writes of item records per changed item.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     pub fn per_item(&self) -> f64 {
         self.item_writes as f64 / self.items.max(1) as f64
@@ -104,14 +103,14 @@ impl Written {
     }
 }
 
-/// Returns what a record is, by the beginnings of its key.
+/// Returns the kind of a record, by the prefixes of its key.
 fn kind(key: &Key) -> String {
     let first = |text: &str| text.split('#').next().unwrap_or_default().to_owned();
     format!("{} {}", first(&key.partition), first(&key.sort))
 }
 
 impl Cost {
-    /// Returns what was used since this was asked last.
+    /// Returns the cost since the last call.
     fn taken(played: &Played, key: &QueueKey) -> Self {
         let (time, looks) = played.deployment.take_times().get("gate").copied().unwrap_or_default();
         let calls = played.deployment.world.take_calls();
@@ -151,21 +150,21 @@ pub async fn measure(items: usize, window: Window) -> Long {
         let change = played.propose(number as u64);
         // A change without approval does not land, so the later ones would be restarted.
         played.forge.approve(&change);
-        let arrival = arrival(&played, &change);
-        played.deployment.world.write_directly(queue::put_message(&key, &arrival).unwrap());
+        let message = message(&played, &change);
+        played.deployment.world.write_directly(queue::put_message(&key, &message).unwrap());
     }
-    poke(&played, &key).await;
+    wake(&played, &key).await;
     move_on(&mut played).await;
-    // The first time, it begins to note what is written.
+    // The first call starts the recording of writes.
     played.deployment.world.take_journal();
-    // Executors have claimed builds meanwhile, which a queue hears of when it looks.
+    // Executors have claimed builds, which the queue finds when it is reconciled.
     look(&mut played, &key).await;
     let mut idle = Vec::new();
     for _ in 0..LOOKS {
         idle.push(look(&mut played, &key).await);
     }
     let head = played.deployment.world.record(&queue::head_key(&key)).unwrap();
-    let standing = played
+    let items = played
         .deployment
         .world
         .records()
@@ -174,7 +173,7 @@ pub async fn measure(items: usize, window: Window) -> Long {
         .count();
     let mut changed = Vec::new();
     for _ in 0..LOOKS {
-        // Nodes take their time.
+        // Nodes take some time to boot.
         while played.deployment.running() == 0 && played.deployment.wait() {
             move_on(&mut played).await;
         }
@@ -185,7 +184,7 @@ pub async fn measure(items: usize, window: Window) -> Long {
     let (moved, restarted) = fail_first(&mut played, &key).await;
     Long {
         window,
-        items: standing,
+        items,
         head_bytes: head.body.len(),
         idle: Cost::of(idle, LOOKS - 1),
         changed: Cost::of(changed, LOOKS / 2),
@@ -206,7 +205,7 @@ async fn fail_first(played: &mut Played, key: &QueueKey) -> (Cost, Cost) {
         played.deployment.fail_builds(first).await > 0,
         "no build of the first change is under way"
     );
-    poke(played, key).await;
+    wake(played, key).await;
     Cost::taken(played, key);
     while played.deployment.deliver(MessageQueue::Gate).await {}
     let moved = Cost::taken(played, key);
@@ -214,7 +213,7 @@ async fn fail_first(played: &mut Played, key: &QueueKey) -> (Cost, Cost) {
     (moved, Cost::taken(played, key))
 }
 
-fn arrival(played: &Played, key: &ChangeKey) -> InboxMessage {
+fn message(played: &Played, key: &ChangeKey) -> InboxMessage {
     let facts = played.forge.change(key).unwrap().facts;
     let candidate = Candidate {
         change: facts.change.clone(),
@@ -244,7 +243,7 @@ fn arrival(played: &Played, key: &ChangeKey) -> InboxMessage {
     }
 }
 
-async fn poke(played: &Played, key: &QueueKey) {
+async fn wake(played: &Played, key: &QueueKey) {
     cell::send(&played.deployment.world.ports(), &[Wakeup::Queue { queue: key.clone() }])
         .await
         .unwrap();
@@ -265,11 +264,12 @@ async fn move_on(played: &mut Played) {
 
 /// Reconciles the whole queue once and returns the cost.
 async fn look(played: &mut Played, key: &QueueKey) -> Cost {
-    poke(played, key).await;
+    wake(played, key).await;
     Cost::taken(played, key);
     assert!(played.deployment.deliver(MessageQueue::Gate).await, "the queue was not looked at");
     let cost = Cost::taken(played, key);
-    // What it asked of others is done before the next look, so that each look is about one thing.
+    // Its consequences are processed before the next reconciliation, so that each one measures one
+    // event.
     move_on(played).await;
     cost
 }

@@ -12,13 +12,13 @@ use std::path::Path;
 use std::sync::Mutex;
 use tokio::sync::{Semaphore, watch};
 
-/// How much of a build is done.
+/// How much of a build is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Builds {
     /// It starts and ends, and leaves a log.
     Nothing,
-    /// Its repositories and playbooks are put in place first, from the packs that the merger
-    /// stored, and it leaves the files that every build leaves, which one call stores with the log.
+    /// Its repositories and playbooks are prepared from the packs in object storage, and it leaves
+    /// the files of every build, which one call stores with the log.
     Prepared,
 }
 
@@ -26,13 +26,13 @@ pub enum Builds {
 pub struct Nothing {
     ends: Semaphore,
     fails: watch::Sender<Option<u64>>,
-    /// Builds that wait for their end, by their change's number.
+    /// Builds that wait for their end, by change number.
     waiting: Mutex<BTreeMap<u64, usize>>,
     builds: Builds,
 }
 
 impl Nothing {
-    /// Makes a runner of which no build has been let to end.
+    /// Creates a runner in which no build may end yet.
     pub fn new(builds: Builds) -> Self {
         Self {
             ends: Semaphore::new(0),
@@ -42,7 +42,7 @@ impl Nothing {
         }
     }
 
-    /// Returns how much of a build is done.
+    /// Returns how much of a build is executed.
     pub fn builds(&self) -> Builds {
         self.builds
     }
@@ -52,19 +52,19 @@ impl Nothing {
         self.ends.add_permits(builds);
     }
 
-    /// Has every build of a change fail, and returns how many of them were under way.
+    /// Fails every build of a change, and returns how many of them were running.
     pub fn let_fail(&self, number: u64) -> usize {
         let waiting = self.waiting(number);
         self.fails.send_replace(Some(number));
         waiting
     }
 
-    /// Returns how many builds of a change wait for their end.
+    /// Returns the number of running builds of a change.
     pub fn waiting(&self, number: u64) -> usize {
         self.waiting.lock().unwrap().get(&number).copied().unwrap_or_default()
     }
 
-    /// Waits until a build of this change may end, and returns how it does.
+    /// Waits until a build of this change may end, and returns its result.
     async fn end_of(&self, number: u64) -> BuildResult {
         let mut fails = self.fails.subscribe();
         let failed = async { fails.wait_for(|fails| *fails == Some(number)).await.is_ok() };
@@ -79,7 +79,7 @@ impl Nothing {
     }
 }
 
-/// Does what an executor does before and after the playbooks, but for nodes.
+/// Does the work of an executor before and after the playbooks, without nodes.
 async fn prepare_all(job: &Job<'_>, sources: &dyn RepositorySources, root: &Path) {
     let jobdir = Jobdir::make(root, &root.join("runtime"), &job.order.build).unwrap();
     let placed = workspace::place_repositories(job, sources, &jobdir).await.unwrap();

@@ -2,7 +2,7 @@
 
 use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
 
-/// The tenant.
+/// The tenant's name.
 pub const MAIN: &str = "
 - tenant:
     name: bench
@@ -12,12 +12,12 @@ pub const MAIN: &str = "
         untrusted-projects: [org/one]
 ";
 
-/// Where the nodes come from.
+/// How nodes are provided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nodes {
-    /// They stand there already.
+    /// Ready nodes exist.
     Warm,
-    /// Each is launched for its build and terminated after it.
+    /// Each node is launched for its build and terminated after it.
     Cold,
 }
 
@@ -33,12 +33,12 @@ pub fn repositories(nodes: Nodes) -> Vec<File> {
     })
 }
 
-/// Returns the configuration of the repositories with so many nodes that stand there.
+/// Returns the configuration with this number of ready nodes.
 pub fn repositories_with(nodes: u32) -> Vec<File> {
     supplied(&warm(nodes))
 }
 
-/// Returns the configuration of the repositories, and the playbooks that it names.
+/// Returns the configuration, with the playbooks that it names.
 pub fn playable(nodes: Nodes) -> Vec<File> {
     let mut files = repositories(nodes);
     for name in ["pre", "post", "one", "two", "three"] {
@@ -75,12 +75,12 @@ pub fn wide() -> Vec<File> {
     ]
 }
 
-/// Returns the name of one of many projects.
+/// Returns the name of a project of a large tenant.
 pub fn project(number: usize) -> String {
     format!("org/p{number:04}")
 }
 
-/// Returns the main configuration of a tenant of many projects.
+/// Returns the main configuration of a tenant with this number of projects.
 pub fn main_of(projects: usize) -> String {
     let names: Vec<String> = (0..projects).map(project).collect();
     MAIN.replace("[org/one]", &format!("[{}]", names.join(", ")))

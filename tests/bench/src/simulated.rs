@@ -76,9 +76,10 @@ impl Played {
 
     /// Whether a change has the status.
     pub fn has_status(&self, change: &ChangeKey, context: &str, state: &str) -> bool {
-        let kept = self.forge.change(change);
-        kept.is_some_and(|kept| {
-            kept.facts
+        let stored = self.forge.change(change);
+        stored.is_some_and(|stored| {
+            stored
+                .facts
                 .statuses
                 .iter()
                 .any(|status| status.context == context && status.state == state)

@@ -3,9 +3,8 @@
 //! Everything runs in one thread, one batch after another: functions run side by side on AWS, so
 //! this is a lower bound of the rate, and the time of the gate's own function its upper one.
 //!
-//! The forge of this machine starts git processes for what it answers. It counts the time during
-//! which it answers anything, API and git over HTTP alike, and that time is left out: it is the
-//! forge's own.
+//! The local forge starts git processes for its answers. It measures the time during which it
+//! answers any request, of the API or of git over HTTP. That time is excluded.
 
 use crate::clocked::Stopwatch;
 use crate::deployment::{Deployment, Ends};
@@ -16,13 +15,13 @@ use crate::simulated::Played;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The longest that one measurement may take.
+/// The time limit of one measurement.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time and how often, by name.
+/// Time and number of calls, by name.
 pub type Times = BTreeMap<&'static str, (Duration, u64)>;
 
-/// Adds times up by name.
+/// Adds times by name.
 pub fn sum(all: impl IntoIterator<Item = Times>) -> Times {
     let mut sum = Times::new();
     for (name, (time, count)) in all.into_iter().flatten() {
@@ -35,39 +34,39 @@ pub fn sum(all: impl IntoIterator<Item = Times>) -> Times {
 /// The throughput.
 #[derive(Debug, Clone)]
 pub struct Rate {
-    /// How much of each build was done.
+    /// How much of each build was executed.
     pub builds: Builds,
-    /// How many were approved.
+    /// The number of approved changes.
     pub asked: u64,
-    /// How many had landed when it ended.
+    /// The number of landed changes at the end.
     pub landed: u64,
-    /// From the first approval being known to the last landing.
+    /// The time from the first approval to the last landing.
     pub wall: Duration,
-    /// Processor time of this process; a forge that runs in it is included, its git processes are
-    /// not.
+    /// The processor time of this process, including a forge that runs in it, without its git
+    /// processes.
     pub processor: Duration,
-    /// By function, what it waited for included.
+    /// The time by function, including waits.
     pub functions: Times,
-    /// By call of the forge and of repositories.
+    /// The time by call of the forge and of repositories.
     pub outside: Times,
     /// The forge's own time: for how long it was answering at least one request.
     pub forge: Duration,
-    /// For how long git worked on at least one repository, fetching included.
+    /// The time during which git worked on at least one repository, including fetches.
     pub git: Duration,
-    /// Records written.
+    /// The number of records written.
     pub records_written: u64,
-    /// Own calls.
+    /// The number of own calls.
     pub calls: u64,
 }
 
 impl Rate {
-    /// Returns the changes that one processor would pass in a second if nothing else ran on it.
+    /// Returns the changes per second that one processor would allow.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     pub fn per_processor_second(&self) -> f64 {
         self.landed as f64 / self.processor.as_secs_f64().max(1e-9)
     }
 
-    /// Returns changes in a second, the forge's own time left out.
+    /// Returns the changes per second, without the forge's own time.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     pub fn per_second(&self) -> f64 {
         self.landed as f64 / self.wall.saturating_sub(self.forge).as_secs_f64().max(1e-9)
@@ -146,12 +145,12 @@ async fn measure(
     }
 }
 
-/// Returns the processor time that this process has used, its children left out. Linux counts it in
-/// hundredths of a second.
+/// Returns the processor time of this process without its children. Linux counts it in hundredths
+/// of a second.
 pub fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold spaces; user and system time are the 12th and 13th fields
-    // behind it.
+    // The name in parentheses may contain spaces; user and system time are the 12th and 13th fields
+    // after it.
     let behind = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 = behind
         .split_whitespace()

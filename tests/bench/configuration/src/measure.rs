@@ -124,8 +124,8 @@ pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
         .collect();
     let rebuild_from = |layout: &Layout| {
         let of = |(file, content): &(&SourceFile, String)| {
-            let kept = layout.carry_over(&file.source.project, &file.source.branch, content);
-            kept.unwrap_or_else(|| vec![Arc::new(parse(file))])
+            let carried = layout.carry_over(&file.source.project, &file.source.branch, content);
+            carried.unwrap_or_else(|| vec![Arc::new(parse(file))])
         };
         Layout::build(LayoutSources {
             fragments: contents.iter().flat_map(of).collect(),

@@ -28,8 +28,8 @@ pub struct Real {
 /// does not exist.
 pub fn data() -> Option<PathBuf> {
     let given = std::env::var_os("SLUICE_TEST_DATA").map(PathBuf::from);
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/data");
-    let folder = given.unwrap_or_else(beside).join("real-config/openstack");
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/data");
+    let folder = given.unwrap_or_else(default).join("real-config/openstack");
     folder.is_dir().then_some(folder)
 }
 

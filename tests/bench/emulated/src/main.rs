@@ -82,7 +82,7 @@ struct System {
     /// The number of build requests.
     builds: u64,
     /// The time for empty polls and acknowledgements, which event sources do outside the functions.
-    beside: Duration,
+    outside: Duration,
     /// The time by function, and that of receives with messages.
     times: Times,
 }
@@ -133,11 +133,11 @@ impl System {
             forge,
             functions,
             builds: 0,
-            beside: Duration::ZERO,
+            outside: Duration::ZERO,
             times: Times::new(),
         };
-        let poke = Wakeup::Tenant { tenant: TenantName::from("bench") };
-        cell::send(&system.ports, &[poke]).await.unwrap();
+        let wakeup = Wakeup::Tenant { tenant: TenantName::from("bench") };
+        cell::send(&system.ports, &[wakeup]).await.unwrap();
         while !system.deliver(MessageQueue::Tenants).await {}
         system.rest().await;
         system
@@ -150,7 +150,7 @@ impl System {
         let webhook = self.forge.next_webhook().expect("the forge sends a webhook for the change");
         let signed = signed(&webhook.id, &webhook.event, webhook.body);
         let before = self.builds;
-        self.beside = Duration::ZERO;
+        self.outside = Duration::ZERO;
         self.times.clear();
         let begin = Instant::now();
         let answer = self.webhook.receive(&"github".into(), &signed.headers, &signed.body).await;
@@ -171,7 +171,7 @@ impl System {
             self.take_builds().await;
             assert!(begin.elapsed() < PATIENCE, "no build was ever asked for");
         }
-        let time = begin.elapsed().saturating_sub(self.beside);
+        let time = begin.elapsed().saturating_sub(self.outside);
         let functions = std::mem::take(&mut self.times);
         self.rest().await;
         (time, functions)
@@ -228,7 +228,7 @@ impl System {
         let begin = Instant::now();
         let messages = self.ports.queues.receive(queue, 10, 0, 30).await.unwrap();
         if messages.is_empty() {
-            self.beside += begin.elapsed();
+            self.outside += begin.elapsed();
         } else {
             self.add("receives", begin);
         }
@@ -244,7 +244,7 @@ impl System {
     async fn acknowledge(&mut self, queue: MessageQueue, receipts: Vec<String>) {
         let begin = Instant::now();
         self.ports.queues.acknowledge_all(queue, &receipts).await.unwrap();
-        self.beside += begin.elapsed();
+        self.outside += begin.elapsed();
     }
 }
 
