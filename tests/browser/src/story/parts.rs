@@ -1,7 +1,7 @@
 //! The fixture's changes, and parts of their records.
 
 use super::NOW;
-use sluice_gate::merge::Merged;
+use sluice_gate::merge::TestedState;
 use sluice_gate::{Candidate, JobStatus, MergeStatus};
 use sluice_model::build::{BuildResult, RunEnd};
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -99,7 +99,7 @@ pub(super) fn candidate(of: &StoryChange) -> Candidate {
 }
 
 pub(super) fn merged(of: &StoryChange) -> MergeStatus {
-    MergeStatus::Merged(Merged {
+    MergeStatus::Merged(TestedState {
         speculation: "speculations/x".into(),
         graph: "jobs/unit".into(),
         jobs: Vec::new(),
