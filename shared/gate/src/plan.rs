@@ -50,7 +50,7 @@ use semaphores::WaitingJob;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_model::build::{BuildResult, Ended, RequestRef};
+use sluice_model::build::{BuildResult, RunEnd, RequestRef};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, MergeMode, Oid};
@@ -164,7 +164,7 @@ pub enum ObservedBuild {
         data: Map<String, Value>,
     },
     /// It ended.
-    Ended(Ended),
+    Ended(RunEnd),
     /// It was stopped before an executor claimed it, and no executor will.
     NeverClaimed,
     /// Its executor is gone.

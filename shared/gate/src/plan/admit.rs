@@ -1,6 +1,7 @@
 //! Consumes the queue's inbox: enqueues changes, and applies updates of changes that are queued.
 
 use super::commands::is_command;
+use super::finish::MergedRevisions;
 use super::hosting::Routing;
 use super::pending_messages::BlockedMessages;
 use super::{Planner, is_dependent, item_id, new_slot};
@@ -488,7 +489,7 @@ impl Planner<'_> {
                     return false;
                 }
                 if !self.head.has_landed(change) {
-                    self.remember_landed(change, false);
+                    self.remember_landed(change, MergedRevisions::All);
                 }
                 self.remember_merged(&together);
                 true

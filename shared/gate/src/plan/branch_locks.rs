@@ -85,17 +85,17 @@ impl Planner<'_> {
     /// Returns why this queue cannot acquire a branch lock now, or `None` if it can.
     fn lock_obstacle(&self, branch: &BranchKey) -> Option<LockObstacle> {
         let lock = self.branch_lock(branch);
-        let me = &self.head.key;
+        let this_queue = &self.head.key;
         let blocked = |until: String, in_line: bool| {
             Some(LockObstacle { branch: branch.clone(), until, in_line })
         };
-        let others_are_first = lock.waiting.first().filter(|first| *first != me);
+        let others_are_first = lock.waiting.first().filter(|first| *first != this_queue);
         let after_them = |first: &QueueKey| {
             blocked(format!("{} is first in line", self.queue_label(first)), true)
         };
         let reservation = lock.reservation_at(self.now);
         match &lock.holder {
-            Some(holder) if holder.queue == *me => {
+            Some(holder) if holder.queue == *this_queue => {
                 let is_landing = |slot: &Slot| slot.id == holder.item && slot.status.is_landing();
                 if self.head.slots.iter().any(is_landing) {
                     return blocked(format!("held for {}", holder.change), false);
@@ -107,7 +107,7 @@ impl Planner<'_> {
                 true,
             ),
             _ if reservation.is_some() => reservation
-                .filter(|reservation| reservation.queue != *me)
+                .filter(|reservation| reservation.queue != *this_queue)
                 .and_then(|reservation| after_them(&reservation.queue)),
             Some(_) => None,
             None => {
@@ -177,7 +177,7 @@ impl Planner<'_> {
     /// Releases the branch locks whose landings have ended, and updates this queue's place in the
     /// lines. Wakes the next queue where a lock becomes free.
     pub(super) fn update_branch_locks(&mut self) {
-        let me = self.head.key.clone();
+        let this_queue = self.head.key.clone();
         let known = self
             .snapshot
             .branch_locks
@@ -187,7 +187,7 @@ impl Planner<'_> {
         for branch in known.cloned().collect::<BTreeSet<BranchKey>>() {
             let before = self.branch_lock(&branch);
             let mut lock = before.clone();
-            if lock.holder.as_ref().is_some_and(|holder| holder.queue == me) {
+            if lock.holder.as_ref().is_some_and(|holder| holder.queue == this_queue) {
                 lock.holder = self.lock_holder(&branch, &lock);
                 if lock.holder.is_none() {
                     lock.free_since = self.now;
@@ -195,18 +195,18 @@ impl Planner<'_> {
             }
             let is_gone = |reservation: &BranchReservation| {
                 let is_queued = self.head.slots.iter().any(|slot| slot.id == reservation.item);
-                reservation.queue == me && (self.head.halted.is_some() || !is_queued)
+                reservation.queue == this_queue && (self.head.halted.is_some() || !is_queued)
             };
             let is_reservation_stale = lock.reserved_for.as_ref().is_some_and(is_gone);
             if is_reservation_stale {
                 lock.reserved_for = None;
             }
             let awaits = self.awaited_branches.contains(&branch);
-            let is_in_line = lock.waiting.contains(&me);
+            let is_in_line = lock.waiting.contains(&this_queue);
             if awaits && !is_in_line && lock.waiting.len() < WAITING_MAX {
-                lock.waiting.push(me.clone());
+                lock.waiting.push(this_queue.clone());
             } else if !awaits && is_in_line && !self.is_incomplete {
-                lock.waiting.retain(|queue| *queue != me);
+                lock.waiting.retain(|queue| *queue != this_queue);
             }
             let has_changed = self.branch_locks.contains_key(&branch) || lock != before;
             if !has_changed || (!self.branch_locks.contains_key(&branch) && !self.has_room(1)) {
@@ -217,7 +217,9 @@ impl Planner<'_> {
             if lock.holder.is_none() && has_lost_one {
                 // Only the first: a queue that leaves the line wakes the next, and a queue that
                 // does not come is skipped.
-                self.plan.wake.extend(lock.waiting.iter().find(|queue| **queue != me).cloned());
+                self.plan
+                    .wake
+                    .extend(lock.waiting.iter().find(|queue| **queue != this_queue).cloned());
             }
             self.branch_locks.insert(branch, lock);
         }

@@ -8,7 +8,7 @@
 
 use super::Planner;
 use super::admit::{DEPENDENCIES_CHANGED, DEQUEUE_RECORDS, replacement_reason};
-use super::finish::{mismatch_reason, unverified_reason};
+use super::finish::{MergedRevisions, mismatch_reason, unverified_reason};
 use super::hosting::RESIDENCY_RECORDS;
 use super::{RECORDS_MAX, is_dependent};
 use crate::branch_lock::branch_of;
@@ -67,8 +67,8 @@ impl Planner<'_> {
         if self.is_bundle_queued(&members) && !needs_more {
             return self.log_refusal(&one.change, "its whole bundle is already queued");
         }
-        let is_older = |work: &mut Self| {
-            members.iter().any(|member| work.rejects_outdated(&member.change, member.as_of))
+        let is_older = |planner: &mut Self| {
+            members.iter().any(|member| planner.rejects_outdated(&member.change, member.as_of))
         };
         if !is_dependent(&self.head) && !needs_more && is_older(self) {
             return true;
@@ -450,7 +450,7 @@ impl Planner<'_> {
                     let has_left =
                         self.dequeue_with_bundle(at, MERGED_ELSEWHERE, Occasion::Dequeue);
                     if has_left {
-                        self.remember_landed(&slot.change, false);
+                        self.remember_landed(&slot.change, MergedRevisions::All);
                         self.remember_merged(&changes);
                     }
                     return has_left;
@@ -486,8 +486,8 @@ impl Planner<'_> {
         }
         let landed = self.head.slots[bundle.clone()].to_vec();
         for slot in &landed {
-            let is_pushed = self.is_pushed(&slot.id);
-            self.remember_landed(&slot.change, is_pushed);
+            let revisions = self.merged_revisions(&slot.id);
+            self.remember_landed(&slot.change, revisions);
             self.emit_event(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
             for behind in &mut self.head.slots[bundle.end..] {
                 // The entries behind were tested on exactly the branches' new states.

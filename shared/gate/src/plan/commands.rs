@@ -2,6 +2,7 @@
 
 use super::Planner;
 use super::admit::DEQUEUE_RECORDS;
+use super::finish::MergedRevisions;
 use crate::inbox::{DEQUEUED_BY_OPERATOR, InboxMessage, InboxMessageKind};
 use crate::item::MergeStatus;
 use crate::landing::{Landing, LandingEnd, LandingState};
@@ -93,7 +94,7 @@ impl Planner<'_> {
                 && matches!(end, LandingEnd::MergedElsewhere { .. })
             {
                 // It was merged too, but not by this queue.
-                self.remember_landed(&slot.change, false);
+                self.remember_landed(&slot.change, MergedRevisions::All);
             }
             if slot.status == SlotStatus::Landed {
                 self.remove_at(bundle.start, "SUCCESS", "merged", Occasion::Success);
@@ -113,8 +114,8 @@ impl Planner<'_> {
 
     /// Remembers that a change was merged, and records the event for pipelines that trigger on it.
     fn record_merged(&mut self, slot: &Slot) {
-        let is_pushed = self.is_pushed(&slot.id);
-        self.remember_landed(&slot.change, is_pushed);
+        let revisions = self.merged_revisions(&slot.id);
+        self.remember_landed(&slot.change, revisions);
         self.emit_event(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
     }
 

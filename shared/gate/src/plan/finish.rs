@@ -27,6 +27,15 @@ const UNVERIFIED_BYTES_MAX: usize = 250;
 /// The report text of a change whose dependency was dequeued without being merged.
 const DEPENDENCY_FAILED: &str = "This change depends on a change that failed to merge.";
 
+/// Which revisions of a merged change count as merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MergedRevisions {
+    /// Only the pushed head: other revisions of the change are still open at the forge.
+    PushedHead,
+    /// All: the forge merged the change itself.
+    All,
+}
+
 impl Planner<'_> {
     /// Completes the first entry that can be completed. Returns whether the order of the queue
     /// changed, so that it must be aligned again.
@@ -323,8 +332,8 @@ impl Planner<'_> {
                 if let Some(item) = self.item_mut(&slot.id) {
                     item.landed = Some(commit.id.clone());
                 }
-                let is_pushed = self.is_pushed(&slot.id);
-                self.remember_landed(&slot.change, is_pushed);
+                let revisions = self.merged_revisions(&slot.id);
+                self.remember_landed(&slot.change, revisions);
                 self.emit_event(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
                 for behind in &mut self.head.slots {
                     // The entries behind were tested on exactly the branch's new state, so their
@@ -361,7 +370,7 @@ impl Planner<'_> {
                 true
             }
             LandingEnd::MergedElsewhere { .. } => {
-                self.remember_landed(&slot.change, false);
+                self.remember_landed(&slot.change, MergedRevisions::All);
                 self.remove_at(position, "DEQUEUED", MERGED_ELSEWHERE, Occasion::Dequeue)
             }
             LandingEnd::Refused { why } => {
@@ -383,8 +392,12 @@ impl Planner<'_> {
 
     /// Remembers a merged change, with the pushed head if it was merged by a push. Beyond the
     /// limit, forgets the oldest that no queued item depends on.
-    pub(super) fn remember_landed(&mut self, change: &ChangeRef, is_pushed: bool) {
-        self.head.record_landed(&change.key, is_pushed.then_some(&change.head));
+    pub(super) fn remember_landed(&mut self, change: &ChangeRef, revisions: MergedRevisions) {
+        let pushed_head = match revisions {
+            MergedRevisions::PushedHead => Some(&change.head),
+            MergedRevisions::All => None,
+        };
+        self.head.record_landed(&change.key, pushed_head);
         let needed = |key: &ChangeKey| {
             (self.items.values())
                 .any(|item| item.candidate.needs.iter().any(|need| need.change.key == *key))
@@ -406,7 +419,7 @@ impl Planner<'_> {
         for change in changes {
             let is_merged = self.unconsumed().any(|message| reports_merge(message, change));
             if is_merged && !self.head.has_landed(change) {
-                self.remember_landed(change, false);
+                self.remember_landed(change, MergedRevisions::All);
             }
         }
     }

@@ -150,11 +150,12 @@ impl Planner<'_> {
         if !self.enqueue_all(message, &of(&None)) || !self.has_room(others.len()) {
             return false;
         }
-        let is_one = self.forms_bundles();
+        let in_bundle = self.forms_bundles();
         for queue in others {
             let theirs = of(&Some(queue.clone())).into_iter();
-            let candidates =
-                theirs.map(|candidate| self.candidate_for_other_queue(candidate, is_one)).collect();
+            let candidates = theirs
+                .map(|candidate| self.candidate_for_other_queue(candidate, in_bundle))
+                .collect();
             self.forward_part(message, queue.clone(), InboxMessageKind::Enqueue { candidates });
         }
         true
@@ -229,7 +230,7 @@ impl Planner<'_> {
     /// together if the pipeline still forms bundles. Returns false if the transaction was full and
     /// some are left.
     pub(super) fn move_to_other_queues(&mut self) -> bool {
-        let is_one = self.forms_bundles();
+        let in_bundle = self.forms_bundles();
         let mut position = 0;
         while position < self.head.slots.len() {
             let bundle = self.head.bundle(position);
@@ -254,7 +255,7 @@ impl Planner<'_> {
             self.head.window = window;
             // Without bundles each change goes to its own queue. If they form a bundle there, the
             // next event about one of them makes it.
-            let parts: Vec<Vec<Item>> = if is_one {
+            let parts: Vec<Vec<Item>> = if in_bundle {
                 vec![known]
             } else {
                 known.into_iter().map(|item| vec![item]).collect()
@@ -264,12 +265,12 @@ impl Planner<'_> {
                 let Some(first) = part.first() else { continue };
                 let own =
                     (self.snapshot.queue_of)(&self.head.key.pipeline, &first.candidate.change);
-                let queue = own.filter(|_| !is_one).unwrap_or_else(|| queue.clone());
+                let queue = own.filter(|_| !in_bundle).unwrap_or_else(|| queue.clone());
                 let id = InboxMessageId::derive(&[first.id.as_str(), &queue.to_string()]);
                 let event_id = first.event_id.clone();
                 let candidates = part
                     .into_iter()
-                    .map(|item| self.moved_candidate(item.candidate, is_one))
+                    .map(|item| self.moved_candidate(item.candidate, in_bundle))
                     .collect();
                 // Several plans may move the entries; the time keeps their order there.
                 let after = QUEUE_ORDER_MILLIS.saturating_sub(behind - 1 - at);
@@ -291,18 +292,18 @@ impl Planner<'_> {
     }
 
     /// Returns the candidate that moves a queued change to another queue.
-    fn moved_candidate(&self, candidate: Candidate, is_one: bool) -> Candidate {
+    fn moved_candidate(&self, candidate: Candidate, in_bundle: bool) -> Candidate {
         Candidate {
             moved_from: Some(self.head.key.queue.clone()),
-            ..self.candidate_for_other_queue(candidate, is_one)
+            ..self.candidate_for_other_queue(candidate, in_bundle)
         }
     }
 
     /// Returns a candidate for another queue, with or without its bundle. Removes dependencies
     /// merged here, which the other queue cannot know.
-    fn candidate_for_other_queue(&self, mut candidate: Candidate, is_one: bool) -> Candidate {
+    fn candidate_for_other_queue(&self, mut candidate: Candidate, in_bundle: bool) -> Candidate {
         candidate.needs.retain(|need| !self.head.has_landed(&need.change));
-        if is_one {
+        if in_bundle {
             candidate.cycle_needs.clear();
         } else {
             let cycle = std::mem::take(&mut candidate.bundle);

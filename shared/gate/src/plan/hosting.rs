@@ -417,8 +417,9 @@ impl Planner<'_> {
             ));
             return true;
         }
-        let here =
-            |work: &Self| work.head.slots.iter().position(|slot| slot.change.key == change.key);
+        let here = |planner: &Self| {
+            planner.head.slots.iter().position(|slot| slot.change.key == change.key)
+        };
         while let Some(position) = here(self) {
             let slot = &self.head.slots[position];
             let known = self.items.get(&slot.id).map_or(as_of, |item| item.candidate.as_of);

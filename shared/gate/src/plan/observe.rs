@@ -5,9 +5,9 @@ use super::job_graph::{choose_children, ended, restart_dependents};
 use super::{BuildStop, ObservedBuild, Planner, RECORDS_MAX};
 use crate::item::{Item, Job, JobStatus, MergeStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
 use crate::job_feedback::{self, JobFeedback};
-use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, Merged};
+use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, TestedState};
 use crate::queue::{Slot, SlotStatus};
-use sluice_model::build::{BuildResult, Ended};
+use sluice_model::build::{BuildResult, RunEnd};
 use sluice_model::{ItemId, Timestamp};
 
 /// Characters of a job's failure reason that an item's reasons hold.
@@ -148,7 +148,7 @@ impl Planner<'_> {
     }
 
     /// Stores the tested state of an item and its jobs; stops builds of jobs that changed.
-    fn apply_merged(&mut self, id: &ItemId, merged: Merged) {
+    fn apply_merged(&mut self, id: &ItemId, merged: TestedState) {
         let layout = self.head.layout;
         let now = self.now;
         let note = format!("merged: testing tree {}", merged.tested.tree.short());
@@ -281,7 +281,7 @@ impl Planner<'_> {
 
 /// Splits jobs after a new freeze: returns the new job list, in which unchanged jobs keep their
 /// state, and the old jobs that are gone (Z4.7; a reconfiguration keeps builds of unchanged jobs).
-fn carry_over_jobs(mut old: Vec<Job>, merged: &Merged) -> (Vec<Job>, Vec<Job>) {
+fn carry_over_jobs(mut old: Vec<Job>, merged: &TestedState) -> (Vec<Job>, Vec<Job>) {
     let mut jobs = Vec::with_capacity(merged.jobs.len());
     for summary in &merged.jobs {
         let unchanged = old
@@ -409,7 +409,7 @@ fn retry_or_end(
     job: &mut Job,
     last: BuildResult,
     detail: Option<String>,
-    end: Option<&Ended>,
+    end: Option<&RunEnd>,
     now: Timestamp,
 ) {
     (job.request, job.child_jobs) = (None, None);
@@ -417,14 +417,14 @@ fn retry_or_end(
         job.status = JobStatus::Waiting;
     } else {
         job.status = match end {
-            Some(end) => ended_status(&Ended { result: last, ..end.clone() }),
+            Some(end) => ended_status(&RunEnd { result: last, ..end.clone() }),
             None => ended(last, detail, now),
         };
     }
 }
 
 /// Returns the status of a job whose build ended.
-fn ended_status(end: &Ended) -> JobStatus {
+fn ended_status(end: &RunEnd) -> JobStatus {
     JobStatus::Ended {
         result: end.result,
         detail: end.detail.as_deref().map(|detail| cut(detail, REASON_BYTES_MAX)),

@@ -3,6 +3,7 @@
 //! do not change the item's result.
 
 use super::admit::DEQUEUE_RECORDS;
+use super::finish::MergedRevisions;
 use super::{Planner, RemovedItem};
 use crate::item::{Item, Job, REASON_BYTES_MAX, Reporting, cut};
 use crate::queue::{Slot, SlotStatus};
@@ -51,13 +52,18 @@ impl Planner<'_> {
         self.items.get(id).is_some_and(|item| item.landed.is_some())
     }
 
-    /// Returns whether an item was merged by pushing exactly the tested commit. The forge then
-    /// shows only that revision as merged; a merge by the forge creates another commit.
-    pub(super) fn is_pushed(&self, id: &ItemId) -> bool {
-        let Some(item) = self.items.get(id) else { return false };
+    /// Returns which revisions of an item's change count as merged: only the pushed one if exactly
+    /// the tested commit was pushed. A merge by the forge creates another commit and counts for all
+    /// revisions.
+    pub(super) fn merged_revisions(&self, id: &ItemId) -> MergedRevisions {
+        let Some(item) = self.items.get(id) else { return MergedRevisions::All };
         let tested =
             item.merged().filter(|merged| merged.can_fast_forward).map(|merged| &merged.tested.id);
-        item.landed.is_some() && item.landed.as_ref() == tested
+        if item.landed.is_some() && item.landed.as_ref() == tested {
+            MergedRevisions::PushedHead
+        } else {
+            MergedRevisions::All
+        }
     }
 
     /// Reports the success of a bundle or single entry and removes it, or keeps it while its

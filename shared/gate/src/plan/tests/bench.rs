@@ -9,7 +9,7 @@ use crate::branch_lock::BranchLockView;
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
 use crate::item::{Item, MergeStatus};
 use crate::landing::{Landing, LandingEnd, LandingState};
-use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
+use crate::merge::{LineNote, MergeOutcome, MergeResult, TestedState};
 use crate::plan::{
     ChangesLimit, LayoutNumbers, ObservedBuild, OrderDraft, QueuePlan, QueueSnapshot, Residency,
     TenantHold, plan,
@@ -19,7 +19,7 @@ use crate::queue::Head;
 use crate::report::{Report, ReportAction, ReportState};
 use crate::semaphore::{Semaphore, SemaphoreKey};
 use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, ReporterKind};
-use sluice_model::build::{BuildResult, Ended};
+use sluice_model::build::{BuildResult, RunEnd};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, Commit, MergeMode};
@@ -600,7 +600,7 @@ impl Bench {
         let tested = format!("{base}{name}");
         let commit =
             |tree: &str| Commit { id: format!("commit-{tree}").as_str().into(), tree: tree.into() };
-        MergeResult::Merged(Merged {
+        MergeResult::Merged(TestedState {
             speculation: serde_json::to_string(&trees).unwrap(),
             graph: "graph".to_owned(),
             jobs: self.jobs_of(name),
@@ -661,8 +661,8 @@ impl Bench {
         &self,
         result: BuildResult,
         data: serde_json::Map<String, serde_json::Value>,
-    ) -> Ended {
-        Ended {
+    ) -> RunEnd {
+        RunEnd {
             result,
             detail: None,
             started_at: None,
