@@ -1,4 +1,4 @@
-//! The differences between RE2's syntax and the `regex` crate's, written out.
+//! Translates RE2's syntax to that of the `regex` crate.
 
 /// Returns the expression in the crate's syntax, or why RE2 would refuse it.
 ///
@@ -45,7 +45,7 @@ fn group(characters: &[char], at: usize) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Returns whether `{` at this place begins `{n}`, `{n,}` or `{n,m}`.
+/// Returns whether the `{` at this position starts `{n}`, `{n,}` or `{n,m}`.
 fn starts_repetition(characters: &[char], at: usize) -> bool {
     let inside: String = characters.iter().skip(at + 1).take_while(|c| **c != '}').collect();
     let closed = characters.get(at + 1 + inside.chars().count()) == Some(&'}');
@@ -53,7 +53,7 @@ fn starts_repetition(characters: &[char], at: usize) -> bool {
     closed && !low.is_empty() && low.chars().chain(high.chars()).all(|c| c.is_ascii_digit())
 }
 
-/// Handles a backslash outside a class and returns where to go on.
+/// Translates a backslash outside a class. Returns the position after it.
 fn escape(characters: &[char], at: usize, output: &mut String) -> Result<usize, &'static str> {
     let Some(&letter) = characters.get(at + 1) else {
         return Err("it ends in a backslash");
@@ -88,7 +88,7 @@ fn escape(characters: &[char], at: usize, output: &mut String) -> Result<usize, 
     Ok(at + 2)
 }
 
-/// Handles a whole character class and returns where to go on.
+/// Translates a character class. Returns the position after it.
 fn class(characters: &[char], start: usize, output: &mut String) -> Result<usize, &'static str> {
     let mut at = start + 1;
     output.push('[');
@@ -153,7 +153,7 @@ fn class(characters: &[char], start: usize, output: &mut String) -> Result<usize
 mod tests {
     use crate::Pattern;
 
-    /// Z4.2: what RE2 reads otherwise than the crate does.
+    /// Z4.2: constructs that RE2 and the crate read differently.
     #[test]
     fn syntax_of_re2_keeps_its_meaning() {
         let whole = |pattern: &str, text: &str| Pattern::new(pattern).unwrap().matches_whole(text);

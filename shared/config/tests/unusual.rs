@@ -611,9 +611,7 @@ fn invalid_characters_are_reported_at_their_place() {
     let escape = diagnostics(b"- job: {name: a, run: r}\n# \x1b[2J\n");
     assert_eq!(
         escape,
-        [
-            "2:3 the character U+001B is not allowed here: write it as \"\\u001b\" in double quotes, if it is meant"
-        ]
+        ["2:3 the character U+001B is not allowed here; write it as \"\\u001b\" in double quotes"]
     );
     // A replacement character in the file is a character like any other.
     assert_eq!(

@@ -25,10 +25,10 @@ const TEXT: u8 = 6;
 const BYTES: u8 = 7;
 const LIST: u8 = 8;
 const MAP: u8 = 9;
-/// Fields follow, each with the place of its name in the table, from 1; 0 ends them.
+/// Followed by the fields, each with the index of its name in the table, from 1; 0 ends them.
 const STRUCT: u8 = 10;
 const VARIANT: u8 = 11;
-/// Before a `Some` that would read as `None`.
+/// Precedes a `Some` whose value would be read as `None`.
 const SOME: u8 = 12;
 /// From here: numbers below [`SMALL`].
 const SMALL_NUMBER: u8 = 0x40;
@@ -136,7 +136,7 @@ mod tests {
         assert!(to_vec(&Everything::default()).0.len() < 40);
     }
 
-    /// A layout outlives the version of the program that stored it.
+    /// A layout can be read by another version of the program than the one that stored it.
     #[test]
     fn fields_that_come_and_go_are_met_by_name() {
         #[derive(Serialize)]
@@ -157,7 +157,7 @@ mod tests {
         );
     }
 
-    /// Whatever is stored may be cut off or damaged: it is refused, and nothing else happens.
+    /// Truncated or damaged bytes are refused without any other effect.
     #[test]
     fn damaged_bytes_are_refused_or_read_as_something_else() {
         let (packed, names) = to_vec(&everything());

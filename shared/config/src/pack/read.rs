@@ -1,4 +1,4 @@
-//! Bytes to values. No length is believed before what it counts is there, and nesting ends.
+//! Decodes values. Lengths are checked against the remaining bytes, and nesting is limited.
 
 use super::{
     BYTES, FALSE, FLOAT, LIST, MAP, NEGATIVE, NONE, PackError, SMALL, SMALL_NUMBER, SMALL_TEXT,
@@ -7,10 +7,10 @@ use super::{
 use serde::de::value::StrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, IntoDeserializer as _, Visitor};
 
-/// Greatest nesting; what configuration is made of nests less than 100 deep, in a few structs.
+/// Maximum nesting. Configuration nests less than 100 levels deep, within a few structs.
 const DEPTH_MAX: u32 = 400;
 
-/// Returns the value of bytes that were written with this table of names.
+/// Decodes a value written with this table of names.
 pub(crate) fn read<'de, T: Deserialize<'de>>(
     bytes: &'de [u8],
     names: &'de [impl AsRef<str>],
@@ -61,7 +61,7 @@ impl<'de> Reader<'_, 'de> {
         Err(damaged("a number does not end"))
     }
 
-    /// Returns how many values follow; each takes a byte at least.
+    /// Returns the number of values that follow. Each takes at least a byte.
     fn length(&mut self) -> Result<usize, PackError> {
         let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         if length > self.rest.len() { Err(damaged("they end too early")) } else { Ok(length) }
@@ -71,7 +71,7 @@ impl<'de> Reader<'_, 'de> {
         std::str::from_utf8(self.take(length)?).map_err(|_| damaged("a text is no UTF-8"))
     }
 
-    /// Returns the name whose place in the table follows; 0 is no place.
+    /// Returns the name whose index follows; `None` for index 0.
     fn name(&mut self) -> Result<Option<StrDeserializer<'de, PackError>>, PackError> {
         let Some(place) = usize::try_from(self.number()?).unwrap_or(usize::MAX).checked_sub(1)
         else {

@@ -1,4 +1,4 @@
-//! Values to bytes.
+//! Encodes values.
 
 use super::{
     BYTES, FALSE, FLOAT, LIST, MAP, NEGATIVE, NONE, PackError, SMALL, SMALL_NUMBER, SMALL_TEXT,
@@ -7,12 +7,12 @@ use super::{
 use serde::ser::{self, Serialize};
 use std::collections::HashMap;
 
-/// Puts values one behind the other, with one table of names.
+/// Encodes values into one buffer with a shared table of names.
 #[derive(Default)]
 pub(crate) struct Packer(Writer);
 
 impl Packer {
-    /// Puts a value behind the others and returns how many bytes it takes.
+    /// Encodes a value and returns its length in bytes.
     pub(crate) fn pack<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<usize, PackError> {
         let before = self.0.out.len();
         value.serialize(&mut self.0)?;
@@ -28,7 +28,7 @@ impl Packer {
 #[derive(Default)]
 struct Writer {
     out: Vec<u8>,
-    /// Where the newest `None` stands.
+    /// The position of the latest `None`.
     none_at: Option<usize>,
     names: Vec<&'static str>,
     places: HashMap<&'static str, usize>,
@@ -47,7 +47,7 @@ impl Writer {
         self.number(length as u64);
     }
 
-    /// Puts the place of a name in the table, from 1.
+    /// Writes the index of a name in the table, from 1.
     fn name(&mut self, name: &'static str) {
         let place = *self.places.entry(name).or_insert_with(|| {
             self.names.push(name);

@@ -1,5 +1,5 @@
-//! From events to a tree: anchors, merge keys, duplicate keys, tags, and limits on what a text may
-//! cost.
+//! Composes parser events into a tree: anchors, merge keys, duplicate keys, tags, and limits on the
+//! size.
 
 use super::scalar::{self, Kind};
 use super::{Mark, Node, UNREADABLE, Value, YamlError};
@@ -7,29 +7,30 @@ use libyaml_safer::{Event, EventData, Parser};
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Greatest nesting of lists and mappings.
+/// Maximum nesting of lists and mappings.
 const DEPTH_MAX: usize = 100;
-/// Greatest number of nodes, those that aliases repeat included.
+/// Maximum number of nodes, including those repeated by aliases.
 const NODES_MAX: usize = 1_000_000;
-/// Greatest length of all texts together, those that aliases repeat included.
+/// Maximum total length of texts, including those repeated by aliases.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
-/// What is said where the reader of YAML panics.
-const GAVE_UP: &str = "the text cannot be read from here on: a tag that no space follows, or an escape that is no character";
+/// The error message if the YAML parser panics.
+const GAVE_UP: &str =
+    "the text cannot be parsed from here: a tag without a following space, or an invalid escape";
 
 /// Maximum number of errors reported for one text, besides the one that ends it.
 const NOTED_MAX: usize = 100;
 
 const STANDARD: &str = "tag:yaml.org,2002:";
 
-/// Returns the one document of a text; an empty text is a null. As with PyYAML a key that is there
-/// twice has its last value.
+/// Returns the document of a text; an empty text is a null. As in PyYAML, the last value of a
+/// duplicate key wins.
 pub fn compose(text: &str) -> Result<Node, YamlError> {
     sound(document(text, Repeated::LastCounts))
 }
 
-/// Returns the one document of a text as Zuul reads configuration: a key that is there twice in one
-/// mapping is refused, for one of the two is not what its author sees.
+/// Returns the document of a text as Zuul reads configuration: duplicate keys are an error, since
+/// one of the values would be ignored.
 pub fn compose_once(text: &str) -> Result<Node, YamlError> {
     sound(document(text, Repeated::Refused))
 }
@@ -44,7 +45,7 @@ pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
     document(text, Repeated::Refused)
 }
 
-/// Returns the document if it has no mistake, else the first.
+/// Returns the document if it has no errors, else the first error.
 fn sound((root, mistakes): (Option<Node>, Vec<YamlError>)) -> Result<Node, YamlError> {
     match (mistakes.into_iter().next(), root) {
         (None, Some(root)) => Ok(root),
@@ -53,7 +54,7 @@ fn sound((root, mistakes): (Option<Node>, Vec<YamlError>)) -> Result<Node, YamlE
     }
 }
 
-/// What becomes of a key that is there twice in one mapping.
+/// The treatment of duplicate keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repeated {
     LastCounts,
@@ -66,8 +67,8 @@ fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
         noted.extend(broken);
         return (root, noted);
     };
-    // The parser takes no such text. The lines above are looked through, but for what may go on
-    // behind them: the last member of their list, and what breaks off only since they end there.
+    // The text has an invalid character. The lines before it are searched for errors, except for
+    // what may continue after them: the last list member, and errors caused by the cut.
     let lines = text.split_inclusive('\n').take(error.mark.line().saturating_sub(1) as usize);
     let above: usize = lines.map(str::len).sum();
     let Read { root, mut noted, broken } = read(text.get(..above).unwrap_or_default(), repeated);
@@ -81,13 +82,13 @@ fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
     (Some(Node { value: Value::List(list), start, end }), noted)
 }
 
-/// What could be read of a text.
+/// The result of reading a text.
 struct Read {
-    /// The document, or what was finished of it when it broke off.
+    /// The document, or its complete part if reading stopped.
     root: Option<Node>,
-    /// Mistakes in spite of which the rest could be read.
+    /// Errors that did not stop reading.
     noted: Vec<YamlError>,
-    /// Why it broke off.
+    /// The error that stopped reading.
     broken: Option<YamlError>,
 }
 
@@ -114,7 +115,8 @@ fn read(text: &str, repeated: Repeated) -> Read {
     Read { root, noted: composer.noted, broken }
 }
 
-/// Returns the first character that YAML does not allow; the parser does not say where it stands.
+/// Returns the first character that YAML does not allow, since the parser does not report its
+/// position.
 fn unreadable(text: &str) -> Option<YamlError> {
     let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..);
     let at = text.find(|c| !is_allowed(c))?;
@@ -125,7 +127,7 @@ fn unreadable(text: &str) -> Option<YamlError> {
     let message = match rest.chars().next()? {
         UNREADABLE => "this is not UTF-8, the encoding that configuration is written in".to_owned(),
         c => format!(
-            "the character U+{:04X} is not allowed here: write it as \"\\u{:04x}\" in double quotes, if it is meant",
+            "the character U+{:04X} is not allowed here; write it as \"\\u{:04x}\" in double quotes",
             u32::from(c),
             u32::from(c)
         ),
@@ -136,41 +138,40 @@ fn unreadable(text: &str) -> Option<YamlError> {
 struct Composer<'a, 'b> {
     parser: Parser<&'a mut &'b [u8]>,
     repeated: Repeated,
-    /// What is known of each anchor so far.
+    /// The anchors so far.
     anchors: HashMap<String, Anchor>,
     /// The positions of aliases whose value is unknown.
     unknown_aliases: HashSet<Mark>,
-    /// Whether the member of the document's list that is being read has none of these yet.
+    /// Whether the current member of the document's list has no unknown alias so far.
     is_whole: bool,
     nodes: usize,
     text_bytes: usize,
-    /// Where the newest event ended.
+    /// The end of the latest event.
     reached: Mark,
-    /// Mistakes in spite of which the rest could be read, one at a place.
+    /// Errors that did not stop reading, at most one per position.
     noted: Vec<YamlError>,
-    /// What was finished of the document when it broke off: a list of its members, never a part of
-    /// one.
+    /// The complete part of the document if reading stopped: the list of complete members.
     above: Option<Node>,
 }
 
-/// What is known of an anchor.
+/// The state of an anchor.
 enum Anchor {
-    /// Its node is being read.
+    /// Its node is not complete.
     Open,
-    /// Its finished node, and what that costs.
+    /// Its complete node and its size.
     Read(Node, Size),
     /// The anchor is defined twice, or its value may contain an unknown alias.
     Ambiguous,
 }
 
-/// What a node costs each time it is repeated.
+/// The size of a node, which counts for each repetition.
 #[derive(Clone, Copy)]
 struct Size {
     nodes: usize,
     text_bytes: usize,
 }
 
-/// A finished node, and whether it stands as a key for a merge.
+/// A complete node, and whether it is a merge key.
 struct Composed {
     node: Node,
     merge: bool,
@@ -234,7 +235,7 @@ impl Composer<'_, '_> {
         }
     }
 
-    /// Notes a mistake in spite of which the rest can be read; too many of them end it.
+    /// Records an error that does not stop reading. Too many of them do.
     fn note(&mut self, error_found: YamlError) -> Result<(), YamlError> {
         if self.noted.len() >= NOTED_MAX {
             return Err(error_found);
@@ -248,7 +249,7 @@ impl Composer<'_, '_> {
         Ok(())
     }
 
-    /// Returns what was read, or where that is a mistake, which is noted, a value in its stead.
+    /// Returns the result, or on error records the error and returns a replacement value.
     fn or_instead(
         &mut self,
         read: Result<Composed, YamlError>,
@@ -342,7 +343,7 @@ impl Composer<'_, '_> {
             self.anchors.insert(anchor, Anchor::Ambiguous);
             return Ok(());
         }
-        // The anchor's own copy is one more.
+        // The copy for the anchor counts as well.
         self.count(size.nodes, size.text_bytes, node.start)?;
         self.anchors.insert(anchor, Anchor::Read(node.clone(), size));
         Ok(())
@@ -350,7 +351,7 @@ impl Composer<'_, '_> {
 
     fn alias(&mut self, anchor: &str, place: Mark) -> Result<Composed, YamlError> {
         if let Some(Anchor::Read(_, size)) = self.anchors.get(anchor) {
-            // Counted before it is copied.
+            // Count it before copying.
             let size = *size;
             self.count(size.nodes, size.text_bytes, place)?;
         }
@@ -361,7 +362,7 @@ impl Composer<'_, '_> {
             Some(Anchor::Open) => {
                 Some(format!("the alias \"{anchor}\" stands within its own anchor"))
             }
-            // That is told where it came to be so.
+            // The error is reported where the anchor became ambiguous.
             Some(Anchor::Ambiguous) => None,
             None => Some(format!("found undefined alias \"{anchor}\"")),
         };
@@ -387,7 +388,7 @@ impl Composer<'_, '_> {
             };
             match read {
                 Ok(member) if depth > 0 || self.is_whole => list.push(member.node),
-                // What it would say, nobody knows: it is not looked through.
+                // Its content is unknown and not checked.
                 Ok(_) => self.is_whole = true,
                 Err(broken) => break broken,
             }
@@ -442,8 +443,8 @@ impl Composer<'_, '_> {
     }
 }
 
-/// Returns where a list or mapping ends: in block style, which no sign closes, with its last member
-/// and not where the next thing begins.
+/// Returns the end of a list or mapping. In block style this is the end of its last member, not the
+/// start of the next token.
 fn end_of(event: &Event, last: Option<Mark>) -> Mark {
     let end = mark(event.end_mark);
     let is_closed = event.start_mark.line != event.end_mark.line
@@ -451,13 +452,12 @@ fn end_of(event: &Event, last: Option<Mark>) -> Mark {
     if is_closed { end } else { last.unwrap_or(end) }
 }
 
-/// Returns what `<<` brings in; of a list of mappings the earlier ones win.
+/// Returns the pairs that `<<` merges. In a list of mappings, earlier ones win.
 fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
     let place = node.start;
     match node.value {
         Value::Map(pairs) => Ok(pairs),
-        // How a value joins what was there before is its own attribute's affair; its pairs are
-        // pairs.
+        // A control tag applies to the attribute of the value; its pairs are merged.
         Value::Tagged(tag, inner) if is_control_tag(&tag) => pairs_to_merge(*inner),
         Value::List(list) => {
             let mut merged = Vec::new();
@@ -490,7 +490,7 @@ fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
     }
 }
 
-/// Keeps each key once: at its first place, with its last value.
+/// Removes duplicate keys: the first position and the last value stay.
 fn unique(pairs: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     let mut places: HashMap<String, usize> = HashMap::with_capacity(pairs.len());
     let mut kept: Vec<(Node, Node)> = Vec::with_capacity(pairs.len());
@@ -510,7 +510,7 @@ fn unique(pairs: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     kept
 }
 
-/// Returns a text that is equal for equal keys: as in Python, 1, 1.0 and true are one key.
+/// Returns a text that is the same for equal keys. As in Python, 1, 1.0 and true are equal.
 fn identity(key: &Node) -> String {
     match &key.value {
         Value::Text(text) => format!("t{text}"),
@@ -551,7 +551,8 @@ fn scalar_node(
             if !is_own_tag(&tag) {
                 return Err(unknown_tag(&tag, start));
             }
-            // A control tag tells how to combine; what it holds is read as if it were not there.
+            // A control tag describes how to combine the value; the value is read as if it had no
+            // tag.
             let inner = if is_control_tag(&tag) && plain_text(text) {
                 scalar::value(text, scalar::kind(text))
             } else {
@@ -564,7 +565,7 @@ fn scalar_node(
     }
 }
 
-/// `!override` with nothing behind it is an empty list or mapping in disguise.
+/// `!override` without a value stands for an empty list or mapping.
 fn plain_text(text: &str) -> bool {
     text.is_empty()
 }
@@ -585,8 +586,8 @@ fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, Y
     Ok(Composed { node, merge: false })
 }
 
-/// Returns what PyYAML makes of a list of mappings with one key each, where its tag says that their
-/// order counts or that keys may repeat: a list of pairs.
+/// Converts a list of single-key mappings with `!!omap` or `!!pairs` to a list of pairs, as PyYAML
+/// does.
 fn in_pairs(node: Node) -> Result<Node, YamlError> {
     let Node { value, start, end } = node;
     let list = match value {
@@ -609,13 +610,12 @@ fn in_pairs(node: Node) -> Result<Node, YamlError> {
     Ok(Node { value: Value::List(pairs), start, end })
 }
 
-/// Tags of the configuration language: ciphertexts, combination control and Ansible's unsafe texts.
+/// Tags of the configuration language: ciphertexts, control tags and Ansible's unsafe texts.
 fn is_own_tag(tag: &str) -> bool {
     is_ciphertext_tag(tag) || is_control_tag(tag) || tag == "!unsafe"
 }
 
-/// Tags of values that a project's key opens (Z5.1); what another scheme encrypted, nothing could
-/// open when a job needs it.
+/// Tags of values encrypted with a project's key (Z5.1). Sluice cannot decrypt other schemes.
 fn is_ciphertext_tag(tag: &str) -> bool {
     matches!(tag, "!encrypted/pkcs1" | "!encrypted/pkcs1-oaep")
 }
@@ -625,8 +625,7 @@ fn is_control_tag(tag: &str) -> bool {
 }
 
 fn unknown_tag(tag: &str, place: Mark) -> YamlError {
-    // What PyYAML makes of these, no attribute takes, and no variable arrives as: configuration
-    // travels as JSON.
+    // No attribute accepts these types, and JSON cannot represent them.
     let instead = match tag.strip_prefix(STANDARD) {
         Some("binary") => {
             "there are no bytes (\"!!binary\") in configuration: leave the tag out, and have the playbook decode the base64"

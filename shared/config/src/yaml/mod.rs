@@ -149,7 +149,7 @@ impl Node {
     ///
     /// Keys become texts; a tagged value becomes a mapping with the tag as its only key; what is no
     /// finite number becomes a text, and so does a whole number that JSON does not hold:
-    /// [`Node::first_unheld`] tells of it before.
+    /// Check [`Node::first_unheld`] before.
     pub fn to_json(&self) -> Json {
         match &self.value {
             Value::Null => Json::Null,

@@ -1,10 +1,10 @@
-//! What a plain scalar means in YAML 1.1, as PyYAML resolves it.
+//! The meaning of plain scalars in YAML 1.1, as PyYAML resolves them.
 
 use super::Value;
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Greatest length of an integer: Python makes no number of more decimal digits either.
+/// Maximum number of digits of an integer. Python has the same limit.
 const DIGITS_MAX: usize = 4_300;
 
 /// The implicit type of a scalar.
@@ -70,7 +70,7 @@ pub(super) fn kind(text: &str) -> Kind {
     }
 }
 
-/// Returns the value of a text read as `kind`, or why it has none.
+/// Returns the value of a text of a kind. Fails if the text is not a valid value of it.
 pub(super) fn value(text: &str, kind: Kind) -> Result<Value, String> {
     match kind {
         Kind::Null => Ok(Value::Null),
@@ -95,7 +95,8 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// Reads an integer of any size, as Python does; those beyond 64 bits keep their decimal digits.
+/// Reads an integer of any size, as Python does. Integers beyond 64 bits are stored as decimal
+/// digits.
 fn integer(text: &str) -> Result<Value, String> {
     let plain = text.replace('_', "");
     let (negative, digits) = match plain.strip_prefix('-') {
@@ -104,7 +105,7 @@ fn integer(text: &str) -> Result<Value, String> {
     };
     if digits.len() > DIGITS_MAX {
         return Err(format!(
-            "an integer has at most {DIGITS_MAX} digits: put it in quotes, if a text is meant"
+            "an integer can have at most {DIGITS_MAX} digits; quote it if it is meant as text"
         ));
     }
     let magnitude = magnitude(digits).ok_or_else(|| format!("\"{text}\" is no integer"))?;
@@ -115,8 +116,7 @@ fn integer(text: &str) -> Result<Value, String> {
     })
 }
 
-/// Returns the decimal digits of an integer that is written without a sign, `None` for what is
-/// none.
+/// Returns the decimal digits of an unsigned integer; `None` if it is not valid.
 fn magnitude(digits: &str) -> Option<String> {
     let mut limbs = Vec::new();
     if digits == "0" {
@@ -128,7 +128,7 @@ fn magnitude(digits: &str) -> Option<String> {
     } else if let Some(octal) = digits.strip_prefix('0') {
         read(&mut limbs, octal, 8)?;
     } else {
-        // Parts of sixty, if there are several.
+        // The parts of a base-60 integer, if there are several.
         let mut parts = digits.split(':');
         read(&mut limbs, parts.next()?, 10)?;
         for part in parts {
@@ -138,12 +138,12 @@ fn magnitude(digits: &str) -> Option<String> {
     Some(decimal(&limbs))
 }
 
-/// What each limb of a long number counts up to; the lowest limb is the first.
+/// The base of a long number's limbs, the lowest limb first.
 const LIMB: u64 = 1_000_000_000;
-/// Digits that are read at once: of any base up to 16 they are less than a limb.
+/// The number of digits read at once. In any base up to 16 their value is less than a limb.
 const AT_ONCE: usize = 7;
 
-/// Appends digits to a number; `None` where there are none, or one is no digit.
+/// Appends digits to a number; `None` if there are none or one is invalid.
 fn read(limbs: &mut Vec<u64>, digits: &str, radix: u32) -> Option<()> {
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
         return None;
@@ -156,7 +156,7 @@ fn read(limbs: &mut Vec<u64>, digits: &str, radix: u32) -> Option<()> {
     Some(())
 }
 
-/// Multiplies a number and adds to it; both arguments are less than a limb.
+/// Multiplies a number and adds to it. Both arguments must be less than a limb.
 fn times_plus(limbs: &mut Vec<u64>, factor: u64, more: u64) {
     let mut carry = more;
     for limb in limbs.iter_mut() {

@@ -60,7 +60,7 @@ fn scalars_mean_what_pyyaml_reads() {
 }
 
 /// Z2.4: an integer of any size keeps its digits, whatever base it is written in; what is too long
-/// for Python too is told.
+/// for Python is an error.
 #[test]
 fn integers_of_any_size_keep_their_digits() {
     let value = |text: &str| compose(text).unwrap().value;
@@ -96,7 +96,7 @@ fn integers_of_any_size_keep_their_digits() {
 
 /// Z2.4: what PyYAML makes a date of is one, and no text; what only looks like one is a text.
 #[test]
-fn dates_are_told_from_texts() {
+fn dates_and_texts_are_distinguished() {
     let value = |text: &str| compose(text).unwrap().value;
     for date in [
         "2001-01-01",
@@ -122,7 +122,7 @@ fn dates_are_told_from_texts() {
     assert!(compose("!!timestamp today").unwrap_err().message.contains("is no date"));
 }
 
-/// C16: the reader panics at these; a file of anybody's must not stop a function.
+/// C16: the parser panics on these texts, but no file may stop a function.
 #[test]
 fn what_the_reader_panics_at_is_a_mistake_at_its_place() {
     for text in ["a: 1\nb: [!e*e]\n", "a: 1\nb: [!override, c]\n"] {
@@ -148,7 +148,7 @@ fn merge_keys_and_duplicates_follow_pyyaml() {
 /// Z2.4, Z6.6: configuration with a key that is there twice is refused, as Zuul refuses it; what
 /// `<<` brings in may be said again.
 #[test]
-fn a_key_that_is_there_twice_is_told_at_its_second_place() {
+fn a_duplicate_key_is_reported_at_its_second_position() {
     let refused = compose_once("- job:\n    name: a\n    run: b\n    run: c\n").unwrap_err();
     assert_eq!(
         (refused.mark, refused.message.contains("\"run\" appears more than once")),
@@ -211,14 +211,14 @@ fn ordered_mappings_are_lists_of_pairs() {
 /// their stead.
 #[test]
 fn bytes_and_sets_are_refused_with_what_to_write_instead() {
-    for (text, told) in [
+    for (text, expected) in [
         ("- vars: {a: !!binary aGVsbG8=}\n", "leave the tag out"),
         ("- vars: {a: !!set {b, c}}\n", "write a list"),
         ("- vars: {a: !!set [b, c]}\n", "write a list"),
     ] {
         let refused = compose_once(text).unwrap_err();
         assert!(
-            refused.message.contains(told) && !refused.message.contains("aGVs"),
+            refused.message.contains(expected) && !refused.message.contains("aGVs"),
             "{text}: {refused}"
         );
         assert_eq!(refused.mark, Mark(1, 13), "{text}");
@@ -273,8 +273,7 @@ fn a_list_that_breaks_off_keeps_its_finished_members() {
     }
 }
 
-/// Z6.6: of an alias that stands for nothing, or for one of two, nobody knows what it says: the
-/// member that has it is left out, and no other; what follows from it is no other mistake.
+/// Z6.6: the content of an unknown or ambiguous alias is unknown, and its list member is left out.
 #[test]
 fn a_member_with_an_alias_that_stands_for_nothing_known_is_left_out() {
     for (text, kept, places) in [
@@ -299,8 +298,7 @@ fn a_member_with_an_alias_that_stands_for_nothing_known_is_left_out() {
     }
 }
 
-/// Z5.1: a ciphertext of a scheme that nothing here can open is told when it is read, and not by a
-/// job that cannot have it; what it holds is not repeated.
+/// Z5.1: a ciphertext of an unsupported scheme is reported when it is parsed, not by a job.
 #[test]
 fn ciphertexts_of_unknown_schemes_are_refused() {
     for value in [
@@ -310,9 +308,9 @@ fn ciphertexts_of_unknown_schemes_are_refused() {
         "!encrypted/rot13 {b: hush}",
     ] {
         let refused = compose(&format!("a: {value}")).unwrap_err();
-        let told = "could not determine a constructor for the tag \"!encrypted/";
+        let expected = "could not determine a constructor for the tag \"!encrypted/";
         assert!(
-            refused.message.starts_with(told) && !refused.message.contains("hush"),
+            refused.message.starts_with(expected) && !refused.message.contains("hush"),
             "{value}: {}",
             refused.message
         );
