@@ -256,7 +256,7 @@ pub(crate) struct UpArguments {
 pub(crate) struct KillArgument(pub(crate) Vec<Death>);
 
 fn parse_deaths(text: &str) -> Result<KillArgument, DeathError> {
-    sluice_emulator::data::parse_deaths(text).map(KillArgument)
+    sluice_emulator::data::read_deaths(text).map(KillArgument)
 }
 
 #[derive(Args)]

@@ -102,11 +102,11 @@ pub async fn load(
     // Stored before the main configuration, because its readers expect the included files.
     let commit = planted.as_ref().map(|planted| planted.commit.id.clone());
     if !files.is_empty() {
-        let included_files = match planted {
+        let roles = match planted {
             Some(planted) => Some(included_files::store(&ports, planted).await?),
             None => None,
         };
-        included_files::store(&ports, &text, &IncludedConfig { files, included_files }).await?;
+        included_files::store(&ports, &text, &IncludedConfig { files, roles }).await?;
     }
     ports
         .objects
