@@ -19,7 +19,7 @@ use crate::object_cache::ObjectCache;
 use crate::parent_data::read_inherited;
 use crate::returned_data;
 use futures::future::join_all;
-use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, RequestRef, Run, Speculation};
+use sluice_model::build::{BuildResult, Order, Pause, Phase, RequestRef, Run, RunEnd, Speculation};
 use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::node::NodeAccess;
 use sluice_model::wakeup::Wakeup;
@@ -479,7 +479,11 @@ pub enum QueueWakeup {
 /// # Errors
 /// Returns an error if the store does not answer, another writer changed the run, or a wakeup may
 /// not have been sent.
-pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), ReconcileError> {
+pub async fn end(
+    ports: &Ports,
+    claimed: &mut Claimed,
+    ended: RunEnd,
+) -> Result<(), ReconcileError> {
     store_end(ports, claimed, ended).await?;
     send_wakeups(ports, &claimed.order, QueueWakeup::Send).await
 }
@@ -491,12 +495,12 @@ pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(
 pub async fn store_end(
     ports: &Ports,
     claimed: &mut Claimed,
-    ended: Ended,
+    ended: RunEnd,
 ) -> Result<(), ReconcileError> {
-    if !matches!(claimed.run.phase, Phase::RunEnd(_)) {
+    if !matches!(claimed.run.phase, Phase::Ended(_)) {
         let (data, data_object) =
             returned_data::store_data(ports, &claimed.run.build, ended.data).await?;
-        write_end(ports, claimed, Ended { data, data_object, ..ended }).await?;
+        write_end(ports, claimed, RunEnd { data, data_object, ..ended }).await?;
     }
     Ok(())
 }
@@ -512,7 +516,7 @@ pub async fn send_wakeups(
 ) -> Result<(), ReconcileError> {
     let mut wakeups = Vec::new();
     if queue == QueueWakeup::Send {
-        pokes.push(Wakeup::Answer { queue: order.queue.clone() });
+        wakeups.push(Wakeup::Answer { queue: order.queue.clone() });
     }
     wakeups.extend(order.request.iter().map(|at| Wakeup::Pool { provider: at.provider.clone() }));
     Ok(cell::send(ports, &wakeups).await?)
@@ -521,7 +525,7 @@ pub async fn send_wakeups(
 async fn write_end(
     ports: &Ports,
     claimed: &mut Claimed,
-    ended: Ended,
+    ended: RunEnd,
 ) -> Result<(), ReconcileError> {
     let own = (&claimed.record, &claimed.run);
     let (saved, run) =
@@ -544,7 +548,7 @@ async fn commit_end(
     order: &Order,
     (record, run): (&Record, &Run),
     request: Option<(Record, NodeRequest)>,
-    ended: Ended,
+    ended: RunEnd,
 ) -> Result<(CommitOutcome, Run), ReconcileError> {
     let is_last = order.attempt >= order.max_attempts;
     let result = match ended.result {
@@ -553,7 +557,7 @@ async fn commit_end(
     };
     let now = ports.clock.now();
     let request = request.and_then(|(record, request)| Some((record, request.end(result, now)?)));
-    let run = Run { phase: Phase::RunEnd(ended), ..run.clone() };
+    let run = Run { phase: Phase::Ended(ended), ..run.clone() };
     let head = build::next_run(record, &run)?;
     let mut others = Vec::new();
     if let Some((record, request)) = request {
@@ -576,8 +580,7 @@ async fn reload_run(ports: &Ports, claimed: &mut Claimed) -> Result<(), Reconcil
     let again = |why: &str| ReconcileError::Retry(format!("the run of {build} {why}"));
     let record = get(ports, &build::run_key(build)).await?.ok_or_else(|| again("is gone"))?;
     let stored: Run = decode(&record)?;
-    let is_ended =
-        matches!(stored.phase, Phase::RunEnd(_)) || stored.session != claimed.run.session;
+    let is_ended = matches!(stored.phase, Phase::Ended(_)) || stored.session != claimed.run.session;
     let outcome = if is_ended { Ok(()) } else { Err(again("changed concurrently")) };
     if is_ended {
         claimed.run = stored;

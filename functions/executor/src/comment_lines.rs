@@ -39,7 +39,7 @@ pub async fn map_to_proposed_change(
 ) -> Vec<String> {
     let change = &job.order.change;
     // A pushed ref is tested unmodified.
-    if change.key.moved().is_some() || *tested == change.head {
+    if change.key.ref_move().is_some() || *tested == change.head {
         return Vec::new();
     }
     let Some(files) = comments_to_map(data) else { return Vec::new() };

@@ -139,7 +139,7 @@ fn branch_of_file<'j>(
 ) -> Option<&'j BranchState> {
     let own = &job.order.change;
     let states = || states_of(job.speculation, project).into_iter();
-    let is_of_ref = own.key.moved().is_some() && own.key.project == *project;
+    let is_of_ref = own.key.ref_move().is_some() && own.key.project == *project;
     if is_of_ref && file.use_ref {
         return states().find(|state| state.branch.branch == own.branch);
     }

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sluice_git::PackName;
-use sluice_model::build::{Ended, Order, Pause, Speculation};
+use sluice_model::build::{Order, Pause, RunEnd, Speculation};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_model::job::{FrozenJob, SecretUse};
@@ -29,7 +29,7 @@ pub trait Runner: Send + Sync {
         jobdir: &Path,
         stop: StopSignal,
         observer: &dyn Observer,
-    ) -> Ended;
+    ) -> RunEnd;
 }
 
 /// The inputs of one attempt of a job.

@@ -56,7 +56,7 @@ async fn read_data(ports: &Ports, builds: &[BuildId]) -> Result<Vec<BuildData>, 
             let [Some(run), Some(order)] = pair else { continue };
             let (run, order): (Run, Order) = (decode(run)?, decode(order)?);
             let (data, object, log_url) = match run.phase {
-                Phase::RunEnd(ended) => (ended.data, ended.data_object, ended.log_url),
+                Phase::Ended(ended) => (ended.data, ended.data_object, ended.log_url),
                 Phase::Paused(pause) => (pause.data, pause.data_object, pause.log_url),
                 Phase::Running | Phase::Failing => continue,
             };
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use sluice_memory::World;
     use sluice_model::Timestamp;
-    use sluice_model::build::{BuildResult, Ended, Pause};
+    use sluice_model::build::{BuildResult, Pause, RunEnd};
     use sluice_runtime::record::{Expect, Write};
 
     fn order(build: &str, job: &str, change: u64) -> Order {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn ended(data: Value) -> Phase {
-        Phase::RunEnd(Ended {
+        Phase::Ended(RunEnd {
             result: BuildResult::Success,
             detail: None,
             started_at: None,

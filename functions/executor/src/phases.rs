@@ -3,7 +3,7 @@
 
 use crate::build_result::{Next, PlaybookEnd, ResultTracker};
 use crate::comment_lines;
-use crate::content::Content;
+use crate::content::AnsibleContent;
 use crate::disk::DiskWatch;
 use crate::frozen_vars::{self, FrozenVars};
 use crate::gateway::Gateway;
@@ -28,7 +28,7 @@ use crate::workspace::{self, PlacedRepository, WorkspaceError};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
-use sluice_model::build::{BuildResult, Ended, Pause};
+use sluice_model::build::{BuildResult, Pause, RunEnd};
 use sluice_model::git::Oid;
 use sluice_model::{BranchName, Timestamp};
 use std::borrow::Cow;
@@ -54,7 +54,7 @@ impl Ansible {
         probe().await?;
         jobdir::remove_dead_runtimes(&settings.runtime);
         settings.content =
-            Content::unpack(&settings.content, &settings.program("python")).await?.root;
+            AnsibleContent::unpack(&settings.content, &settings.program("python")).await?.root;
         Ok(Self { settings })
     }
 
@@ -73,7 +73,7 @@ impl Runner for Ansible {
         root: &Path,
         mut stop: StopSignal,
         observer: &dyn Observer,
-    ) -> Ended {
+    ) -> RunEnd {
         let made =
             Jobdir::make(root, &self.settings.runtime, &job.order.build).and_then(|jobdir| {
                 Ok((JobLog::create(&jobdir, self.settings.log_bytes_max, observer)?, jobdir))
@@ -336,7 +336,7 @@ struct PreparedBuild<'a> {
 }
 
 impl PreparedBuild<'_> {
-    async fn run_phases(mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) -> Ended {
+    async fn run_phases(mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) -> RunEnd {
         let started_at = now();
         self.attempt.observer.started(started_at);
         let mut results = ResultTracker::default();
@@ -584,7 +584,7 @@ impl PreparedBuild<'_> {
         results: &ResultTracker,
         started_at: Timestamp,
         log: &mut JobLog<'_>,
-    ) -> Ended {
+    ) -> RunEnd {
         let Attempt { job, sources, jobdir, .. } = self.attempt;
         let (mut returned, _) = ReturnedData::read(&jobdir.results);
         log.returned_secrets(&returned);
@@ -602,7 +602,7 @@ impl PreparedBuild<'_> {
         if let Err(error) = write_record(jobdir, &Value::Array(self.records)) {
             log.say(&format!("job-output.json could not be written: {error}"));
         }
-        Ended {
+        RunEnd {
             result: results.result(returned.may_retry()),
             detail: results.why().map(|why| short(&log.redactor.text(why))),
             started_at: Some(started_at),
@@ -643,9 +643,9 @@ fn short(text: &str) -> String {
     text[..text.floor_char_boundary(DETAIL_BYTES_MAX)].to_owned()
 }
 
-fn ended(result: BuildResult, detail: Option<String>) -> Ended {
+fn ended(result: BuildResult, detail: Option<String>) -> RunEnd {
     let detail = detail.map(|detail| short(&detail));
-    Ended {
+    RunEnd {
         result,
         detail,
         started_at: None,

@@ -282,7 +282,7 @@ async fn watch(
 }
 
 /// Returns the first failure pattern that matches a host's output line, if any.
-fn found_in<'a>(expressions: &'a [Pattern], text: &str) -> Option<&'a str> {
+fn matching_pattern<'a>(expressions: &'a [Pattern], text: &str) -> Option<&'a str> {
     // Only lines of a host are output; names of tasks and plays are not.
     let mut output = text.lines().filter_map(|line| line.split_once(" | "));
     let occurs =

@@ -340,7 +340,7 @@ mod tests {
         };
         let branch = BranchKey { project: project.clone(), branch: "main".into() };
         let state = BranchState::untouched(branch, made.commit.clone(), vec![key]);
-        let (changes, configured, placed, defaults) = Default::default();
+        let (changes, config_branches, applied_members, defaults) = Default::default();
         let speculation = Speculation {
             changes,
             branches: vec![state],

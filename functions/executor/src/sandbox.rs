@@ -1,6 +1,6 @@
 //! Runs processes in a bubblewrap sandbox with limited access to files and the network (Z7.5).
 
-use crate::jobdir::{Jobdir, State};
+use crate::jobdir::{Jobdir, SandboxState};
 use crate::settings::{AnsibleSettings, SandboxNetwork, SetupError};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -68,7 +68,7 @@ pub struct Sandbox<'a> {
     pub trust: Trust,
     /// The state directories that it may write besides the work directory. They are not shared
     /// between playbooks with different rights, because Ansible loads plugins from them.
-    pub state: &'a State,
+    pub state: &'a SandboxState,
 }
 
 impl Sandbox<'_> {

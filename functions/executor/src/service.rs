@@ -15,7 +15,7 @@ use crate::secrets::ProjectKeys;
 use crate::service::item_builds::{ItemBuildGuard, ItemBuilds};
 use crate::sources::ObjectSources;
 use serde_json::{Map, Value};
-use sluice_model::build::{BuildResult, Ended, Pause};
+use sluice_model::build::{BuildResult, Pause, RunEnd};
 use sluice_model::wakeup::MessageQueue;
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::build;
@@ -177,7 +177,8 @@ impl ExecutorService {
         let mut done: Vec<String> = Vec::new();
         let mut received: Vec<(BuildMessage, StopSignal, String)> = Vec::new();
         for message in messages {
-            let Some(build) = serde_json::from_str(&message.body).ok().and_then(BuildMessage::of)
+            let Some(build) =
+                serde_json::from_str(&message.body).ok().and_then(BuildMessage::from_wakeup)
             else {
                 let name = format!("{queue:?}");
                 match quarantine::quarantine_message(
@@ -383,11 +384,11 @@ impl ExecutorService {
     async fn report_end(
         &self,
         claimed: &mut Claimed,
-        ended: Ended,
+        ended: RunEnd,
         item_build: &mut ItemBuildGuard,
     ) -> Result<(), ReconcileError> {
         let ended = if ended.result == BuildResult::Aborted && self.has_stopped_builds() {
-            Ended { result: BuildResult::Retry, ..ended }
+            RunEnd { result: BuildResult::Retry, ..ended }
         } else {
             ended
         };
@@ -417,7 +418,7 @@ impl ExecutorService {
     async fn store_end(
         &self,
         claimed: &mut Claimed,
-        ended: Ended,
+        ended: RunEnd,
         item_build: &mut ItemBuildGuard,
     ) -> Result<(), ReconcileError> {
         claim::store_end(&self.ports, claimed, ended).await?;
@@ -578,9 +579,9 @@ async fn remove_directory(build: &BuildId, jobdir: PathBuf) {
 }
 
 /// Returns an end without the data that the build returned, which always fits into a record.
-fn without_data(ended: &Ended) -> Ended {
+fn without_data(ended: &RunEnd) -> RunEnd {
     let detail = "The data returned by the build could not be stored and was dropped.".to_owned();
-    Ended {
+    RunEnd {
         data: serde_json::Map::new(),
         data_object: None,
         log_url: None,
@@ -590,8 +591,8 @@ fn without_data(ended: &Ended) -> Ended {
 }
 
 /// Returns the end of an attempt that could not start; the build is retried.
-fn not_started(at: Timestamp, why: String) -> Ended {
-    Ended {
+fn not_started(at: Timestamp, why: String) -> RunEnd {
+    RunEnd {
         result: BuildResult::Retry,
         detail: Some(why),
         started_at: None,

@@ -219,7 +219,7 @@ pub fn choose_roles<'a>(
         .map(|configured| configured.filter(|_| !is_trusted));
     // A pushed branch does not select a branch of other repositories.
     let change = &job.order.change;
-    let own = change.on_branch().filter(|_| change.key.moved().is_none());
+    let own = change.on_branch().filter(|_| change.key.ref_move().is_none());
     choose_roles_branch(
         job.speculation,
         project,
@@ -264,7 +264,7 @@ fn first_existing_or_any<'a>(
 
 /// Returns the first existing branch of those given, then of the project's default branches; `None`
 /// if none exists.
-fn named<'a>(
+fn first_existing<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
     wanted: &[(Option<&str>, &'static str)],
@@ -560,14 +560,14 @@ mod tests {
         let key = |branch: &str| BranchKey { project: project.clone(), branch: branch.into() };
         let at = || Commit { id: Oid("a".repeat(40)), tree: Oid("b".repeat(40)) };
         let state = |branch: &str| BranchState::untouched(key(branch), at(), Vec::new());
-        let (changes, configured, placed) = Default::default();
+        let (changes, config_branches, applied_members) = Default::default();
         let branches = there.iter().map(|branch| state(branch)).collect();
         let defaults = default.iter().map(|branch| key(branch)).collect();
         Speculation {
             changes,
             branches,
-            config_branches: configured,
-            applied_members: placed,
+            config_branches,
+            applied_members,
             containing: None,
             defaults,
         }

@@ -158,7 +158,7 @@ fn stop(world: &World, build: &BuildId) {
 }
 
 fn is_aborted(world: &World, build: &BuildId) -> bool {
-    matches!(phase(world, build), Phase::RunEnd(ended) if ended.result == BuildResult::Aborted)
+    matches!(phase(world, build), Phase::Ended(ended) if ended.result == BuildResult::Aborted)
 }
 
 /// Z7.6: the message is redelivered to the session that claimed the build, which runs it.

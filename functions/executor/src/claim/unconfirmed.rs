@@ -10,7 +10,7 @@ use super::{
     send_wakeups,
 };
 use sluice_model::BuildId;
-use sluice_model::build::{BuildResult, Ended, Order, Phase, Run};
+use sluice_model::build::{BuildResult, Order, Phase, Run, RunEnd};
 use sluice_pool::{NodeRequest, RequestState};
 use sluice_records::build;
 use sluice_records::codec::decode;
@@ -108,7 +108,7 @@ impl Claims {
     ) -> Result<Option<(Record, Run)>, ReconcileError> {
         let Some(record) = loaded.found.get(&build::run_key(id)) else { return Ok(None) };
         let run: Run = decode(record)?;
-        let is_own = run.session == self.session && !matches!(run.phase, Phase::RunEnd(_));
+        let is_own = run.session == self.session && !matches!(run.phase, Phase::Ended(_));
         Ok(is_own.then(|| (record.clone(), run)))
     }
 
@@ -131,7 +131,7 @@ impl Claims {
         {
             return Err(claim_conflict(&order.build));
         }
-        let ended = Ended {
+        let ended = RunEnd {
             result,
             detail: Some(why),
             started_at: None,

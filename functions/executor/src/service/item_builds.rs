@@ -71,7 +71,7 @@ impl Drop for ItemBuildGuard {
 /// or semaphore waits for it alone.
 pub(super) fn can_defer_wakeup(claimed: &Claimed) -> bool {
     let has_passed = match &claimed.run.phase {
-        Phase::RunEnd(ended) => ended.result == BuildResult::Success,
+        Phase::Ended(ended) => ended.result == BuildResult::Success,
         Phase::Running | Phase::Failing | Phase::Paused(_) => false,
     };
     // Dependent jobs wait for it; a paused parent waits until its dependents have ended.

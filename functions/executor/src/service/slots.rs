@@ -119,7 +119,7 @@ mod tests {
     use async_trait::async_trait;
     use sluice_memory::World;
     use sluice_model::Timestamp;
-    use sluice_model::build::Ended;
+    use sluice_model::build::RunEnd;
     use sluice_model::wakeup::{Precedence, Wakeup};
     use sluice_runtime::cell;
     use std::path::{Path, PathBuf};
@@ -135,7 +135,7 @@ mod tests {
             _: &Path,
             _: StopSignal,
             _: &dyn Observer,
-        ) -> Ended {
+        ) -> RunEnd {
             unreachable!("there is no slot")
         }
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use sluice_executor::settings::SandboxNetwork;
 use sluice_executor::*;
 use sluice_git::PackName;
-use sluice_model::build::{Ended, Order, Pause, Speculation, SpeculativeChange};
+use sluice_model::build::{RunEnd, Order, Pause, Speculation, SpeculativeChange};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_model::job::{
@@ -217,7 +217,7 @@ pub struct Story {
 
 /// The outcome of a build.
 pub struct Outcome {
-    pub ended: Ended,
+    pub ended: RunEnd,
     pub log: String,
     pub jobdir: PathBuf,
     pub seen: Arc<RecordingObserver>,
@@ -439,12 +439,12 @@ impl Story {
             merge_commit: None,
         };
         let changes = self.ahead.into_iter().chain([change]).collect();
-        let (configured, placed, defaults) = Default::default();
+        let (config_branches, applied_members, defaults) = Default::default();
         let speculation = Speculation {
             changes,
             branches,
-            config_branches: configured,
-            applied_members: placed,
+            config_branches,
+            applied_members,
             containing: None,
             defaults,
         };

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use sluice_executor::service::{ExecutorService, ExecutorSettings};
 use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal};
 use sluice_memory::World;
-use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, Run};
+use sluice_model::build::{BuildResult, Order, Pause, Phase, Run, RunEnd};
 use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::wakeup::{MessageQueue, Precedence, Wakeup};
 use sluice_model::{BuildId, Timestamp};
@@ -39,7 +39,7 @@ impl Runner for CommandedRunner {
         jobdir: &Path,
         _: StopSignal,
         observer: &dyn Observer,
-    ) -> Ended {
+    ) -> RunEnd {
         std::fs::create_dir_all(jobdir.join("work/logs")).unwrap();
         let mut commands = self.0.lock().unwrap().remove(job.job.name.as_str()).unwrap();
         let at = Timestamp(1);
@@ -55,7 +55,7 @@ impl Runner for CommandedRunner {
                 }
                 BuildCommand::End(result) => {
                     let (started_at, data) = (Some(at), Map::new());
-                    return Ended {
+                    return RunEnd {
                         result,
                         detail: None,
                         started_at,
@@ -146,7 +146,7 @@ impl Here {
     async fn has_ended(&self, job: &str) -> bool {
         let stored =
             self.world.ports().records.get(&[build::run_key(&id(job))]).await.unwrap().remove(0);
-        matches!(decode::<Run>(&stored.unwrap()).unwrap().phase, Phase::RunEnd(_))
+        matches!(decode::<Run>(&stored.unwrap()).unwrap().phase, Phase::Ended(_))
     }
 
     /// Returns whether the queue was woken since the last call.

@@ -4,7 +4,7 @@ use crate::world::{ObservedWorld, executor};
 use async_trait::async_trait;
 use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal};
 use sluice_memory::World;
-use sluice_model::build::Ended;
+use sluice_model::build::RunEnd;
 use sluice_model::wakeup::MessageQueue;
 use sluice_model::{SessionId, Timestamp};
 use sluice_records::session;
@@ -29,7 +29,7 @@ impl Runner for Idle {
         _: &Path,
         _: StopSignal,
         _: &dyn Observer,
-    ) -> Ended {
+    ) -> RunEnd {
         unreachable!("no build is sent")
     }
 }

@@ -6,7 +6,7 @@ use crate::world::{ObservedWorld, executor};
 use async_trait::async_trait;
 use serde_json::{Map, json};
 use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal};
-use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, Run};
+use sluice_model::build::{BuildResult, Order, Pause, Phase, Run, RunEnd};
 use sluice_model::wakeup::{Precedence, Wakeup};
 use sluice_model::{BuildId, Timestamp};
 use sluice_records::build::{self, ResumeRequest, StopRequest};
@@ -29,7 +29,7 @@ impl Runner for Pausing {
         jobdir: &Path,
         mut stop: StopSignal,
         observer: &dyn Observer,
-    ) -> Ended {
+    ) -> RunEnd {
         std::fs::create_dir_all(jobdir.join("work/logs")).unwrap();
         let at = Timestamp(1);
         if job.job.name.as_str() == "registry" {
@@ -41,7 +41,7 @@ impl Runner for Pausing {
         let result =
             if stop.reason().is_some() { BuildResult::Aborted } else { BuildResult::Success };
         let (started_at, data) = (Some(at), Map::new());
-        Ended {
+        RunEnd {
             result,
             detail: None,
             started_at,
@@ -108,7 +108,7 @@ fn id(job: &str) -> BuildId {
 
 fn result(phase: &Phase) -> Option<BuildResult> {
     match phase {
-        Phase::RunEnd(ended) => Some(ended.result),
+        Phase::Ended(ended) => Some(ended.result),
         _ => None,
     }
 }
