@@ -3,16 +3,16 @@
 use serde::Deserialize;
 use std::sync::{Mutex, PoisonError};
 
-/// What goes wrong.
+/// A fault of the forge.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Fault {
     /// A merge is refused (405), as by a rule of the branch.
     RefuseMerge,
-    /// Whether a change merges is not worked out yet: it shows neither yes nor no
-    /// (`mergeable: null`), and a merge is refused (405).
+    /// The mergeability of a change is not computed yet (`mergeable: null`), and a merge is refused
+    /// (405).
     MergeabilityUnknown,
-    /// Another commit lands on the base just before the merge, so that more is merged than was
+    /// Another commit is added to the base just before the merge, so the merge result was not
     /// tested.
     MergeSomethingElse,
     /// Another commit is pushed to a branch just before a Git push, which is then rejected because
@@ -26,23 +26,23 @@ pub enum Fault {
         /// The delay.
         milliseconds: u64,
     },
-    /// The request is answered with this status and nothing is done.
+    /// The request fails with this status and has no effect.
     ServerError {
         /// 500 to 599.
         status: u16,
     },
-    /// The request is carried out, and then answered 502.
+    /// The request takes effect, but the response is 502.
     LoseAnswer,
-    /// The repository is not there (404), neither by API nor by git.
+    /// The repository does not exist (404), neither in the API nor for Git.
     RepositoryGone,
-    /// The token's requests are used up (403).
+    /// The token's rate limit is exceeded (403).
     RateLimited {
-        /// What `Retry-After` says.
+        /// The value of `Retry-After`.
         retry_after_seconds: u64,
     },
     /// The token may not do this (403), whatever else it may.
     Forbidden {
-        /// The forge's words.
+        /// The error message.
         message: String,
     },
     /// Webhook bodies are this much larger.
@@ -52,7 +52,7 @@ pub enum Fault {
     },
 }
 
-/// Which requests of a repository a fault meets.
+/// The requests of a repository that a fault affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Aim {
     /// All of them.
@@ -66,7 +66,7 @@ pub enum Aim {
 /// How often a fault happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
-    /// So many times, then never again.
+    /// The given number of times.
     Next(u32),
     /// Until faults are cleared.
     UntilCleared,

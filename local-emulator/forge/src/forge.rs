@@ -1,4 +1,4 @@
-//! The forge as a Rust value: starting, stopping, and doing by hand what people do on a forge.
+//! The Rust interface of the forge: start, stop, and the actions of its users.
 
 use crate::busy::{self, Busy};
 use crate::engine::{Edits, Engine, NewPull, NewReview, statuses_of};
@@ -78,7 +78,7 @@ impl fmt::Debug for Account {
     }
 }
 
-/// What a forge is started with.
+/// The options of a forge.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The folder that holds everything; made when it is not there. One forge at a time may use it.
@@ -86,7 +86,7 @@ pub struct Options {
     /// The port on 127.0.0.1; 0 takes a free one. Addresses in stored events name it, so a lasting
     /// forge wants its own.
     pub port: u16,
-    /// Who may use it.
+    /// The accounts.
     pub accounts: Vec<Account>,
     /// The address and secret of a hook that every new repository gets.
     pub first_hook: Option<(String, String)>,
@@ -120,7 +120,7 @@ pub enum StartError {
     /// The database cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What an earlier run left cannot be taken up.
+    /// The state of an earlier run could not be restored.
     #[error("could not start the forge: what an earlier run left half done could not be finished")]
     Recovery(#[source] ApiError),
 }
@@ -130,7 +130,7 @@ pub enum StartError {
 pub struct Proposal {
     /// The title.
     pub title: String,
-    /// The description; `Depends-On:` lines stand here.
+    /// The description, which may contain `Depends-On:` lines.
     pub body: String,
     /// The branch with the commits.
     pub head: String,
@@ -138,7 +138,7 @@ pub struct Proposal {
     pub base: String,
 }
 
-/// A running forge. Dropped, it stops listening; what it holds stays in its folder.
+/// A running forge. Dropping it stops it; its data stays in its folder.
 pub struct Forge {
     engine: Arc<Engine>,
     address: SocketAddr,
@@ -149,7 +149,7 @@ pub struct Forge {
 }
 
 impl Forge {
-    /// Starts a forge, taking up what an earlier one left in the folder.
+    /// Starts a forge with the data that an earlier one left in the folder.
     pub async fn start(options: Options) -> Result<Self, StartError> {
         let Options { root, port, accounts, first_hook } = options;
         let folder = |source| StartError::Folder { folder: root.clone(), source };
@@ -179,7 +179,7 @@ impl Forge {
         Ok(Self { engine, address, stop: Some(stop), server: Some(server), sender, busy })
     }
 
-    /// Stops the forge: answers what was asked, sends no further webhooks.
+    /// Stops the forge after the running requests. Sends no further webhooks.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         if let Some(server) = self.server.take() {
@@ -236,7 +236,7 @@ impl Forge {
         Ok(hook.id)
     }
 
-    /// Has hooks whose address ends like this go to another address, and returns how many were
+    /// Changes the address of hooks whose address has the given ending. Returns how many were
     /// changed.
     ///
     /// # Errors
@@ -262,7 +262,7 @@ impl Forge {
         self.engine.protect(repository, branch)
     }
 
-    /// Marks a branch as protected, and as one that nothing is taken for any more.
+    /// Marks a branch as protected and locked: it accepts no further changes.
     pub fn lock(&self, repository: &str, branch: &str) -> Result<(), ApiError> {
         self.engine.lock(repository, branch)
     }
@@ -434,7 +434,7 @@ impl Forge {
         Ok(deliveries.into_iter().map(DeliveryView::from).collect())
     }
 
-    /// Sends a delivery once more, as someone pressing GitHub's button.
+    /// Sends a delivery again, like the redelivery button of GitHub.
     pub fn redeliver(&self, repository: &str, delivery: &DeliveryView) -> Result<(), ApiError> {
         self.engine.redeliver(repository, delivery.hook, delivery.number)
     }

@@ -1,9 +1,8 @@
-//! A small GitHub on one machine: bare git repositories over smart HTTP, the part of GitHub's REST
-//! API that a gate needs, and signed webhooks. For the demo, for development and for tests.
+//! An emulator of GitHub on one machine, for the demo, development and tests: bare Git repositories
+//! over smart HTTP, the part of GitHub's REST API that a gate needs, and signed webhooks.
 //!
-//! It listens on loopback only, plays no more than one owner of many repositories, and knows its
-//! accounts from [`Options`]. Merges, pushes and commits are git's own. What it has acknowledged
-//! survives a kill; a webhook is sent once and never again by itself, as on GitHub.
+//! It listens on loopback only. Its accounts come from [`Options`]. Git itself does merges, pushes
+//! and commits. Acknowledged data survives a kill. Like GitHub, it sends a webhook only once.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod api;

@@ -1,9 +1,8 @@
-//! Deaths that are tried on purpose: at which call, before it is carried out or after, who is
-//! killed like with `kill -9`.
+//! Deliberate kills for tests: at which call, before or after it takes effect, which process is
+//! killed with `kill -9`.
 //!
-//! Every call of every function passes this emulator with its caller's name, so any moment of the
-//! system's work that shows in a call can be named. [`Death`] reads from one line of text, which is
-//! how people ask for it:
+//! Every call of every function passes this emulator with its caller's name, so each call is a
+//! moment that can be selected. [`Death`] is parsed from one line of text:
 //!
 //! ```text
 //! machine after webhook:PutItem:delivery#
@@ -11,7 +10,7 @@
 //! executor after executor:*:build#+"running" 2
 //! ```
 //!
-//! Several make a sequence: each is armed once the one before it has happened.
+//! Several lines form a sequence: each kill is armed once the one before has happened.
 
 use super::auth::Principal;
 use bytes::Bytes;
@@ -22,21 +21,21 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// Deaths that one sequence may have.
+/// The maximum number of kills in a sequence.
 const DEATHS_MAX: usize = 100;
 
-/// One death: who dies at which call.
+/// One kill: the victim and the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Death {
-    /// Who dies.
+    /// The victim.
     pub victim: Victim,
-    /// On which side of the call.
+    /// Whether before or after the call takes effect.
     pub moment: Moment,
     /// Who calls: a function, `executor` or `operator`.
     pub caller: String,
     /// What is called, for example `PutItem`; empty is anything.
     pub operations: Vec<String>,
-    /// What the request's address or body must hold, backslashes left out; all of them.
+    /// Texts that the request's address or body must all contain, with backslashes removed.
     pub texts: Vec<String>,
     /// At which of the calls that fit, from 1. After a call, only calls that succeeded count.
     pub count: u32,
@@ -53,16 +52,16 @@ pub enum Victim {
     Executor,
 }
 
-/// On which side of a call.
+/// The moment of a call at which the kill happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Nothing of it is done.
+    /// Before the call takes effect.
     Before,
     /// After the call took effect; the caller gets no response.
     After,
 }
 
-/// Why a line is no [`Death`].
+/// Why a line could not be parsed as a [`Death`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "could not read the death {line:?}: {why}; write `machine|caller|executor before|after CALLER:OPERATION[:TEXT] [COUNT]`, several with `;` between"
@@ -169,7 +168,7 @@ impl Death {
 /// Kills the processes of a function, given by its id, with SIGKILL.
 pub type Kill = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The sequence of one emulator, and how it kills.
+/// The sequence of kills of one emulator, and the functions that kill.
 #[derive(Default)]
 pub struct Deaths {
     waiting: Mutex<VecDeque<Death>>,
@@ -242,7 +241,7 @@ impl Deaths {
             || principal.as_str() == crate::template::ExecutorPlan::PRINCIPAL
     }
 
-    /// Takes the armed death if this call is the one.
+    /// Takes the armed kill if it applies to this call.
     fn due(
         &self,
         moment: Moment,

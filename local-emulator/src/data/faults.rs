@@ -1,5 +1,6 @@
-//! Faults that are switched on while the emulator runs: errors before and after the deed, lost
-//! connections, throttling, latency, indexes that lag. All chance follows from one seed.
+//! Faults that can be switched on while the emulator runs: errors before and after an operation
+//! takes effect, lost connections, throttling, latency and lagging indexes. All randomness comes
+//! from one seed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -24,11 +25,11 @@ struct State {
     index_lag: Duration,
 }
 
-/// Names a rule, so that it can be taken back.
+/// The id of a rule, for switching it off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RuleId(u64);
 
-/// What happens to which calls. `None` means any.
+/// A fault and the calls that it affects. `None` means any.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// The caller.
@@ -43,25 +44,25 @@ pub struct Rule {
     pub fault: Fault,
 }
 
-/// How often a rule strikes among the calls it matches.
+/// How often a rule applies among the calls that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Every time.
     Always,
-    /// The next so many times; then the rule is gone.
+    /// The next given number of times; then the rule is removed.
     Next(u32),
-    /// In so many of 1000 calls, drawn from the seed.
+    /// In the given number of 1000 calls, at random.
     PerMille(u16),
 }
 
-/// What happens to a call.
+/// The effect of a fault on a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// It is refused with this error and nothing is done.
+    /// The call fails with this error and has no effect.
     Before(Failure),
-    /// It is done, and then answered with this error: the caller cannot know.
+    /// The call takes effect, but the response is this error.
     After(Failure),
-    /// It waits so long before anything is done.
+    /// The call is delayed by this time.
     Wait(Duration),
 }
 
@@ -92,14 +93,14 @@ pub enum Latency {
     Aws,
 }
 
-/// What the faults decided for one call.
+/// The faults that apply to one call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Struck {
     /// How long it waits first.
     pub wait: Duration,
-    /// The error in place of the deed.
+    /// The error instead of the effect.
     pub before: Option<Failure>,
-    /// The error after the deed.
+    /// The error after the effect.
     pub after: Option<Failure>,
 }
 
@@ -107,7 +108,7 @@ pub struct Struck {
 const AWS_INDEX_LAG: Duration = Duration::from_millis(30);
 
 impl Faults {
-    /// Returns faults of which none is on; chance will follow from `seed`.
+    /// Creates the faults, all switched off; randomness comes from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let (latency, index_lag) = (Latency::Local, Duration::ZERO);
@@ -159,7 +160,7 @@ impl Faults {
         self.with(|state| state.index_lag)
     }
 
-    /// Draws what happens to one call.
+    /// Decides at random which faults apply to one call.
     pub fn strike(&self, principal: &Principal, service: &Service, operation: &str) -> Struck {
         self.with(|state| {
             let mut struck =

@@ -1,4 +1,5 @@
-//! The one door to all services: finds out which is meant and who calls, applies faults, counts.
+//! The common entry point of all services: determines the service and the caller, applies faults,
+//! and counts calls.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,13 +27,13 @@ use super::wire::{Problem, Service, Usage, json_response, now_ms};
 pub struct Options {
     /// The account and region that ARNs name.
     pub account: Account,
-    /// What an acknowledged write outlives.
+    /// The durability of acknowledged writes.
     pub durability: Durability,
-    /// What all chance follows from: the order of standard queues, faults, latencies.
+    /// The seed of all randomness: the order of standard queues, faults, latencies.
     pub seed: u64,
     /// How many of 1000 messages of standard queues are delivered twice.
     pub twice_per_mille: u16,
-    /// Who is killed at which calls, one after the other.
+    /// The sequence of deliberate kills.
     pub deaths: Vec<Death>,
 }
 
@@ -51,7 +52,7 @@ pub trait Extra: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLost;
 
-/// The data services of one data directory behind one door.
+/// The data services of one data directory behind a common entry point.
 pub struct Front {
     keys: Arc<KeyRing>,
     authorizer: Arc<RwLock<Arc<dyn Authorizer>>>,
@@ -124,7 +125,7 @@ impl Front {
         &self.faults
     }
 
-    /// Returns who is still to die, and how.
+    /// Returns the remaining deliberate kills.
     #[must_use]
     pub fn deaths(&self) -> &Deaths {
         &self.deaths
@@ -154,7 +155,7 @@ impl Front {
         &self.kms
     }
 
-    /// Sets who may do what, from the next call on.
+    /// Sets the authorizer for all following calls.
     pub fn set_authorizer(&self, authorizer: Arc<dyn Authorizer>) {
         *self.authorizer.write().unwrap_or_else(PoisonError::into_inner) = authorizer;
     }
@@ -292,7 +293,7 @@ impl Front {
     }
 }
 
-/// Returns address and body of a request once more: the request itself goes to its service.
+/// Returns the address and body of a request; the request itself is passed to its service.
 fn again(request: &Request<Bytes>) -> Request<Bytes> {
     let mut copy = Request::new(request.body().clone());
     *copy.uri_mut() = request.uri().clone();
@@ -328,7 +329,7 @@ fn injected(service: &Service, operation: &str, failure: &Failure, body: &[u8]) 
     response
 }
 
-/// Words a signature error as the service does.
+/// Returns a signature error in the service's format.
 fn refused(service: &Service, error: SignatureError) -> Response<Bytes> {
     let text = error.to_string();
     let kind = match error {

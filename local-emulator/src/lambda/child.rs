@@ -1,5 +1,5 @@
-//! One process of a function: started with the function's own environment and keys, given one call
-//! at a time, killed when it does not answer.
+//! One process of a function: started with the function's environment and keys, given one call at a
+//! time, and killed on a timeout.
 
 use super::processes::ProcessSettings;
 use super::runtime_api::{Answer, Call, CallContext, RuntimeApi, lock};
@@ -14,18 +14,17 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::sync::{oneshot, watch};
 
-/// How long AWS lets a process take from its start until it asks for work. One that needs longer is
-/// started once more there, within the time limit of the call that wants it: so a call waits for
-/// both together.
+/// The time limit of AWS for the start of a process. AWS restarts a slower process once, within the
+/// time limit of the call, so a call waits for both starts.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// Calls that wait in vain for one process to start until it is ended.
+/// The number of calls that wait in vain for a starting process before it is killed.
 const WAITS_MAX: u32 = 10;
 
-/// Bytes of a line that are printed in one piece.
+/// The maximum length of one printed piece of a line, in bytes.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
-/// Keys that a function, or the executor, calls AWS with. They never show themselves.
+/// The AWS credentials of a function or the executor. `Debug` does not show them.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     /// Names the key.
@@ -151,9 +150,9 @@ impl Worker {
         *self.api.asked.borrow()
     }
 
-    /// Gives the process one call and waits for the answer. After `Failed` and an answer it can
-    /// take the next call; after `Starting` it has not seen this one, and starts for the next;
-    /// after every other error it is gone.
+    /// Passes one call to the process and waits for the response. After a response or `Failed` the
+    /// process can take the next call. After `Starting` it has not received the call and keeps
+    /// starting. After any other error it has ended.
     pub(super) async fn run(
         &mut self,
         request_id: String,
@@ -239,7 +238,7 @@ impl Worker {
     }
 }
 
-/// Waits until a process has asked for work. Returns `false` when it can no longer do so.
+/// Waits until a process requests work. Returns `false` if the process has ended.
 async fn has_asked(asked: &mut watch::Receiver<bool>) -> bool {
     asked.wait_for(|has| *has).await.is_ok()
 }
@@ -248,7 +247,7 @@ fn described(status: std::io::Result<std::process::ExitStatus>) -> String {
     status.map_or_else(|error| error.to_string(), |status| status.to_string())
 }
 
-/// Hands on each line; a line without an end is handed on in pieces.
+/// Passes each line on; an overlong line is passed on in pieces.
 async fn print_lines(mut from: impl AsyncRead + Unpin, function: String, print: Print) {
     let mut held: Vec<u8> = Vec::new();
     let mut chunk = [0_u8; 4096];

@@ -1,6 +1,5 @@
-//! Functions: how the machine calls them. [`InProcess`] holds them as handlers of this very
-//! program; [`Processes`] starts binaries and speaks the Lambda Runtime API with them. Both refuse,
-//! end and fail a call as AWS does.
+//! Calls functions. [`InProcess`] calls handlers in this program; [`Processes`] starts binaries
+//! that use the Lambda Runtime API. Both reject, time out and fail calls like AWS.
 
 mod child;
 mod in_process;
@@ -18,22 +17,22 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// The most that a function takes or answers in one synchronous call, in bytes: 6 MB.
+/// The maximum size of the payload and of the response of a synchronous call, in bytes: 6 MB.
 pub const SYNCHRONOUS_BYTES_MAX: usize = 6 * 1024 * 1024;
 
 /// Calls functions.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// Calls the function with that id once and returns what it answers. The call goes on when the
-    /// caller loses interest.
+    /// Calls the function `id` once and returns its response. The call continues if the caller
+    /// stops waiting.
     ///
     /// # Errors
-    /// [`InvokeError`]; whether the function has done anything is known only for `Unknown`,
+    /// Returns an [`InvokeError`]. The function certainly did nothing only after `Unknown`,
     /// `Throttled` and `TooLarge`.
     async fn invoke(&self, function: &str, payload: Bytes) -> Result<Bytes, InvokeError>;
 }
 
-/// Why a call of a function has no answer.
+/// Why a call of a function has no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvokeError {
     /// There is no such function.
@@ -42,7 +41,7 @@ pub enum InvokeError {
         /// Its id.
         function: String,
     },
-    /// As many calls run as are reserved. Nothing was done; ask again.
+    /// The reserved concurrency is used up. The function was not called; try again.
     #[error(
         "{function} runs {limit} times already, as often as its reserved concurrency allows; ask again"
     )]
@@ -52,7 +51,7 @@ pub enum InvokeError {
         /// Its reserved concurrency.
         limit: u32,
     },
-    /// The payload is larger than [`SYNCHRONOUS_BYTES_MAX`]. Nothing was done.
+    /// The payload is larger than [`SYNCHRONOUS_BYTES_MAX`]. The function was not called.
     #[error("a payload of {bytes} bytes is too large for {function}: a function takes 6 MB")]
     TooLarge {
         /// Its id.
@@ -60,17 +59,17 @@ pub enum InvokeError {
         /// Size of the payload.
         bytes: usize,
     },
-    /// The function answered with an error.
+    /// The function returned an error.
     #[error("{function} failed with {kind}: {message}")]
     Failed {
         /// Its id.
         function: String,
-        /// The error's type, in the function's own words.
+        /// The error type reported by the function.
         kind: String,
-        /// The error's text.
+        /// The error message.
         message: String,
     },
-    /// The function did not answer in time and was ended.
+    /// The function timed out and was killed.
     #[error("{function} did not answer within {limit:?} and was ended")]
     TimedOut {
         /// Its id.
@@ -78,16 +77,15 @@ pub enum InvokeError {
         /// Its time limit.
         limit: Duration,
     },
-    /// The function's process ended before it answered.
+    /// The function's process ended before it responded.
     #[error("the process of {function} ended before it answered ({how})")]
     Died {
         /// Its id.
         function: String,
-        /// What is known about its end.
+        /// How the process ended.
         how: String,
     },
-    /// The function's process has not asked for work yet. The call was not given to it, and it goes
-    /// on starting.
+    /// The function's process is still starting. It did not receive the call.
     #[error(
         "{function} did not start within {limit:?} and goes on starting for the next call; the machine may be too busy"
     )]
@@ -97,8 +95,7 @@ pub enum InvokeError {
         /// How long the call waited.
         limit: Duration,
     },
-    /// The function's process could not be started, or did not ask for work however many calls
-    /// waited.
+    /// The function's process could not be started, or several calls waited in vain for its start.
     #[error(
         "the process of {function} could not be started: {why}; build the binary, and see its lines above"
     )]
@@ -134,7 +131,7 @@ struct Slots {
     free: std::sync::Arc<tokio::sync::Semaphore>,
 }
 
-/// Calls that all functions together may have running where none is reserved: an account's quota.
+/// The account's quota of concurrent calls of all functions without reserved concurrency.
 const ACCOUNT_CONCURRENCY: u32 = 1_000;
 
 impl Slots {
@@ -144,7 +141,7 @@ impl Slots {
         Self { limit, free }
     }
 
-    /// Takes a slot, or refuses: AWS does not queue synchronous calls.
+    /// Takes a slot, or returns an error: AWS does not queue synchronous calls.
     fn take(&self, function: &str) -> Result<tokio::sync::OwnedSemaphorePermit, InvokeError> {
         let throttled =
             |_| InvokeError::Throttled { function: function.to_owned(), limit: self.limit };

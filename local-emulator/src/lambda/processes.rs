@@ -1,5 +1,5 @@
-//! Functions as processes: idle ones are used again, more are started while there is work, a dead
-//! one is replaced by the next call, and one that is slow to start is kept for it.
+//! Runs functions as processes. Idle processes are reused and more are started on demand. The next
+//! call replaces a dead process, and keeps waiting for one that is slow to start.
 
 use super::child::{Credentials, Patience, Print, Worker};
 use super::runtime_api::lock;
@@ -20,7 +20,7 @@ const PROCESSES_MAX: u32 = 8;
 /// How to start a function.
 #[derive(Debug, Clone)]
 pub struct ProcessSettings {
-    /// What the machine calls it.
+    /// The function's id on this machine.
     pub id: String,
     /// The physical name and ARN, passed to the function.
     pub name: String,
@@ -170,7 +170,7 @@ impl Pool {
         outcome
     }
 
-    /// Puts a process back among the idle ones; returns it when the machine stops meanwhile.
+    /// Returns a process to the idle ones; gives it back to the caller if the machine is stopping.
     fn put_back(&self, worker: Worker) -> Option<Worker> {
         // Asked under the lock under which a stop takes the idle ones: what came after that would
         // be left.
@@ -191,8 +191,8 @@ impl Pool {
         Ok(worker)
     }
 
-    /// Takes an idle process that still lives: the one that worked last or, where none has started,
-    /// the one that was left alone first.
+    /// Takes a live idle process: the most recently used one or, if none has started, the one that
+    /// has been starting longest.
     fn idle_worker(&self) -> Option<Worker> {
         let mut idle = lock(&self.idle);
         while !idle.is_empty() {

@@ -1,8 +1,8 @@
-//! The machine: everything that the template names, in one tokio runtime, bound to 127.0.0.1.
+//! Runs everything that the template defines in one Tokio runtime, bound to 127.0.0.1.
 //!
-//! Start order: data services, then tables and queues, then functions, then what calls them.
-//! Nothing that was acknowledged is lost when the machine is killed: all state is the data
-//! services' on disk, and what a killed machine was working on comes again from the queues.
+//! It starts data services, tables and queues, functions, and event sources, in this order. A kill
+//! loses no acknowledged data: all state is on disk in the data services, and interrupted work is
+//! redelivered by the queues.
 
 mod keys;
 mod ports;
@@ -35,9 +35,9 @@ use tokio::task::JoinHandle;
 /// How often items past their TTL are deleted.
 const TTL_SWEEP_PERIOD: Duration = Duration::from_secs(600);
 
-/// How a machine is started.
+/// The options of a machine.
 pub struct MachineOptions {
-    /// Where all state is kept.
+    /// The directory of all state.
     pub data_directory: PathBuf,
     /// The template.
     pub template: PathBuf,
@@ -52,7 +52,7 @@ pub struct MachineOptions {
     pub http_names: HostNames,
     /// Account, durability and chance of the data services.
     pub data: DataOptions,
-    /// How lively event sources and schedules are.
+    /// The timing of event sources and schedules.
     pub sources: SourceOptions,
     /// Services besides the data services, by their name in signatures (`ec2`).
     pub extras: Vec<(String, Arc<dyn Extra>)>,
@@ -74,11 +74,10 @@ pub enum Form {
     },
 }
 
-/// Makes the handler of a function, or says why there is none.
+/// Creates the handler of a function, or returns why there is none.
 pub type Make = Arc<dyn Fn(Equipment) -> BoxFuture<'static, Result<Handler, String>> + Send + Sync>;
 
-/// What a function, or the executor, is given: its environment, its own keys, and the way to the
-/// services.
+/// The environment, credentials and service addresses of a function or the executor.
 #[derive(Debug, Clone)]
 pub struct Equipment {
     /// Id of the function, or `executor`.
@@ -89,7 +88,7 @@ pub struct Equipment {
     pub credentials: Credentials,
     /// `AWS_REGION`.
     pub region: String,
-    /// `AWS_ENDPOINT_URL`, for who calls over a socket.
+    /// `AWS_ENDPOINT_URL`, for callers over a socket.
     pub endpoint: String,
     /// For SDK clients in this program: carries calls without a socket.
     pub client: SharedHttpClient,
@@ -107,9 +106,9 @@ pub enum MachineError {
     /// A port or a file cannot be used.
     #[error("could not {action}; is another machine running on the same ports or data folder?")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// A table or a queue of the template could not be made, or is there with other keys.
@@ -119,7 +118,7 @@ pub enum MachineError {
     Provision {
         /// Its name.
         name: String,
-        /// What the service said.
+        /// The error message of the service.
         why: String,
     },
     /// A function may not read the queue that calls it.
@@ -139,7 +138,7 @@ pub enum MachineError {
     Function {
         /// Its id.
         function: String,
-        /// What its maker said.
+        /// Why it could not be created.
         why: String,
     },
     /// The system gave no random numbers, or the file of keys is damaged.
@@ -150,7 +149,7 @@ pub enum MachineError {
     },
 }
 
-/// A running machine. Dropped without [`stop`](Machine::stop) it ends like a killed one.
+/// A running machine. Dropping it without [`stop`](Machine::stop) is like a kill.
 pub struct Machine {
     plan: Plan,
     data: Arc<Data>,
@@ -245,7 +244,7 @@ impl Machine {
         })
     }
 
-    /// Returns what the template came to.
+    /// Returns the plan read from the template.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -257,19 +256,19 @@ impl Machine {
         &self.data
     }
 
-    /// Returns where the data services answer.
+    /// Returns the address of the data services.
     #[must_use]
     pub fn data_address(&self) -> SocketAddr {
         self.data_address
     }
 
-    /// Returns where webhooks go and people look.
+    /// Returns the address of the HTTP front, for webhooks and pages.
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
         self.http.address()
     }
 
-    /// Returns the functions, to call one by hand.
+    /// Returns the functions, for direct calls.
     #[must_use]
     pub fn functions(&self) -> &Arc<dyn Invoke> {
         &self.functions
@@ -282,7 +281,8 @@ impl Machine {
         equipment(&self.plan, &self.keys, &self.data, self.data_address, &self.region, id)
     }
 
-    /// Stops: no more requests and messages are taken, running calls may end, processes are ended.
+    /// Stops the machine: accepts no further requests and messages, waits for running calls, and
+    /// ends the processes.
     pub async fn stop(self) {
         self.http.stop().await;
         self.sources.stop().await;
@@ -297,7 +297,7 @@ fn io(action: &str, source: std::io::Error) -> MachineError {
     MachineError::Io { action: action.to_owned(), source }
 }
 
-/// Refuses a template under which AWS would not let an event source read its queue.
+/// Returns an error if the template's policies do not let an event source read its queue on AWS.
 fn check_sources(plan: &Plan, policies: &Policies) -> Result<(), MachineError> {
     for source in &plan.sources {
         for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {

@@ -1,4 +1,4 @@
-//! What a function's answer means for each message of its batch.
+//! Evaluates a function's response for each message of its batch.
 
 use super::ordered_group;
 use crate::template::QueueKind;
@@ -9,22 +9,23 @@ use std::collections::BTreeSet;
 /// A batch after its call: each receipt is in exactly one of the lists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BatchResult {
-    /// Done: to be deleted.
+    /// Receipts of successful messages, to be deleted.
     pub delete: Vec<String>,
     /// The function named it as failed: hidden until its time-out, or as long as the function has
     /// set.
     pub failed: Vec<String>,
-    /// Not named, but behind a failed one of its group: it must not be done before that one.
+    /// Receipts of messages after a failed one of their group, which must not be processed before
+    /// it.
     pub behind: Vec<String>,
-    /// Why the whole batch failed although the function answered.
+    /// Why the response is invalid, which makes the whole batch fail.
     pub invalid: Option<String>,
 }
 
-/// Returns what `answer` means for `batch`.
+/// Returns which messages of `batch` succeeded and failed according to the response `answer`.
 ///
-/// With `ReportBatchItemFailures`, nothing, `null`, `{}` and an empty list of failures mean that
-/// all is done. An answer that is no JSON, that names no message or one that is not in the batch
-/// makes the whole batch fail. Without it, every answer means that all is done.
+/// With `ReportBatchItemFailures`, an empty response, `null`, `{}` and an empty list of failures
+/// mean success of all messages. A response that is not JSON, or names a message outside of the
+/// batch, makes the whole batch fail. Without it, every response means success.
 #[must_use]
 pub fn evaluate_response(
     kind: QueueKind,

@@ -1,9 +1,9 @@
-//! What calls functions by itself: queues and schedules.
+//! Event sources that call functions: queues and schedules.
 //!
-//! A queue's rules are those of AWS: at most ten messages in a call; a message is deleted only if
-//! the function answered that it is done; what failed stays hidden until its visibility time-out,
-//! unless the function set another; and a FIFO queue hands out nothing of a group of which a
-//! message is hidden, so a group is in one call at a time.
+//! Queues follow the rules of AWS: a call has at most ten messages. A message is deleted only if
+//! the function reports success. A failed message stays hidden until its visibility timeout, unless
+//! the function sets another one. A FIFO queue delivers no message of a group while another one of
+//! the group is hidden, so each group is in one call at a time.
 
 mod answer;
 mod event;
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Calls at once from one queue where the template sets no `MaximumConcurrency`.
+/// The default number of concurrent calls from one queue, without `MaximumConcurrency`.
 const CONCURRENCY_DEFAULT: u32 = 64;
 
 /// How long a batch is hidden at a time under [`AfterFailure::Within`].
@@ -59,20 +59,20 @@ pub trait QueuePort: Send + Sync + 'static {
     async fn wait(&self, queue_arn: &str, at_most: Duration);
 }
 
-/// A call to the queues that failed.
+/// A failed call to a queue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("could not {action} on {queue_arn}: {why}; it is tried again")]
 pub struct QueueError {
-    /// What was tried, as a verb.
+    /// The operation that failed, as a verb.
     pub action: &'static str,
-    /// Where.
+    /// The queue.
     pub queue_arn: String,
-    /// What the queues said.
+    /// The error message of the queue.
     pub why: String,
 }
 
-/// When the messages of a call come back that failed as a whole (error, time-out, dead process,
-/// invalid answer).
+/// When messages become visible again after their call failed as a whole (error, timeout, dead
+/// process, invalid response).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AfterFailure {
     /// When their visibility time-out ends, as on AWS: six times the function's time limit.
@@ -87,7 +87,7 @@ pub enum AfterFailure {
 /// How often schedules fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tick {
-    /// As the template says.
+    /// At the template's period.
     #[default]
     AsPlanned,
     /// Every schedule at this period.
@@ -109,7 +109,7 @@ pub struct Sources {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// Whether sources go on.
+/// Whether sources keep running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Run {
     On,
@@ -128,7 +128,7 @@ impl Sources {
         let (stop, running) = watch::channel(Run::On);
         let mut tasks = Vec::new();
         for source in &plan.sources {
-            // The template was read with this checked: every source names a queue of the plan.
+            // Reading the template checked that every source names a queue of the plan.
             let Some(queue) = plan.queue(&source.queue_arn) else {
                 continue;
             };
@@ -164,8 +164,8 @@ impl Sources {
         Self { stop, tasks }
     }
 
-    /// Stops taking messages and waits for running calls, half a minute at most. What is not done
-    /// by then comes again.
+    /// Stops receiving messages and waits up to half a minute for running calls. Messages of
+    /// unfinished calls are redelivered.
     pub async fn stop(mut self) {
         self.stop.send_replace(Run::Off);
         let tasks = std::mem::take(&mut self.tasks);
@@ -185,11 +185,11 @@ impl Drop for Sources {
 
 /// Completes when the sources are to stop.
 async fn stopped(running: &mut watch::Receiver<Run>) {
-    // An error means that the sender is gone: that is the end, too.
+    // An error means that the sender was dropped, which also stops the sources.
     let _ = running.wait_for(|run| *run == Run::Off).await;
 }
 
-/// Returns the group within which order counts, where it does.
+/// Returns the message group within which order matters; `None` if it does not.
 fn ordered_group(kind: QueueKind, message: &Delivered) -> Option<&str> {
     match kind {
         QueueKind::Fifo => Some(message.message.group.as_deref().unwrap_or_default()),

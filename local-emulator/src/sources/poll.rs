@@ -1,4 +1,4 @@
-//! One queue that calls one function.
+//! Polls one queue and calls one function with its messages.
 
 use super::answer::{BatchResult, evaluate_response};
 use super::{AfterFailure, LEASE, Origin, QueueError, QueuePort, Run, event, stopped};
@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// How long one look for messages waits, as AWS's long polls.
+/// How long one receive call waits for messages, like AWS's long polling.
 const LONG_POLL: Duration = Duration::from_secs(20);
 
-/// Pauses after a throttled call or a failing queue: doubled up to the longest.
+/// Pauses after a throttled call or a failed receive, doubled each time up to the maximum.
 const PAUSE_SHORTEST: Duration = Duration::from_millis(50);
 const PAUSE_LONGEST: Duration = Duration::from_secs(5);
 
@@ -22,7 +22,7 @@ pub(super) struct Poller {
     pub(super) source: SourcePlan,
     pub(super) kind: QueueKind,
     pub(super) concurrency: u32,
-    /// How long a throttled call is repeated before its messages are left to their time-out.
+    /// How long a throttled call is retried before its messages are left to their timeout.
     pub(super) retry_limit: Duration,
     pub(super) origin: Origin,
     pub(super) queues: Arc<dyn QueuePort>,
@@ -120,7 +120,7 @@ impl Poller {
         }
     }
 
-    /// Keeps a batch hidden while its call runs, where it is hidden for a short time only.
+    /// Extends the short visibility timeout of a batch while its call runs.
     async fn keep_hidden(&self, receipts: &[String]) {
         if self.hidden_for().is_none() {
             return std::future::pending().await;
@@ -131,8 +131,8 @@ impl Poller {
         }
     }
 
-    /// Calls the function. While it is throttled, asks again: AWS does so for a while, the messages
-    /// stay hidden.
+    /// Calls the function. Retries a throttled call for a while, like AWS; the messages stay
+    /// hidden.
     async fn call(&self, payload: Bytes) -> Result<Bytes, InvokeError> {
         let give_up = Instant::now() + self.retry_limit;
         let mut pause = PAUSE_SHORTEST;
@@ -147,7 +147,7 @@ impl Poller {
         }
     }
 
-    /// Leaves messages to their time-out, or makes them come sooner where that was asked for.
+    /// Leaves failed messages to their timeout, or makes them visible earlier if so configured.
     async fn come_again(&self, receipts: &[String]) {
         if let AfterFailure::Within(after) = self.after_failure
             && !receipts.is_empty()

@@ -1,9 +1,9 @@
-//! The template that deploys Sluice, read for one machine: `infra/template.yaml` becomes a [`Plan`]
-//! of typed parts.
+//! Reads the deployment template `infra/template.yaml` for one machine into a [`Plan`] of typed
+//! parts.
 //!
-//! Nothing is silently left out. What the machine provides otherwise (containers, networks, alarms)
-//! stands in the closed list of `known.rs`; whatever is neither provided nor in that list is named
-//! by [`Plan::ignored`].
+//! Nothing is silently left out. `known.rs` lists what the machine provides in another way
+//! (containers, networks, alarms). [`Plan::ignored`] names everything that is neither provided nor
+//! listed.
 
 mod intrinsic;
 mod known;
@@ -24,7 +24,7 @@ pub use plan::{
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where a template is deployed: what pseudo parameters, parameters and queue URLs come to.
+/// The target of a deployment: the values of pseudo parameters, parameters and queue URLs.
 #[derive(Debug, Clone)]
 pub struct DeploymentTarget {
     /// `AWS::StackName`; every physical name starts with it.
@@ -33,14 +33,14 @@ pub struct DeploymentTarget {
     pub account: String,
     /// `AWS::Region`.
     pub region: String,
-    /// Where the queues answer, without a slash at the end: `http://127.0.0.1:9324`.
+    /// The address of the queues, without a trailing slash: `http://127.0.0.1:9324`.
     pub endpoint: String,
     /// Values of parameters, over the template's defaults.
     pub parameters: BTreeMap<String, String>,
 }
 
 impl DeploymentTarget {
-    /// Returns the place of a machine whose data services answer at `endpoint`.
+    /// Returns the target for a machine whose data services listen at `endpoint`.
     ///
     /// The network and the executor's image have no default in the template; here they get names of
     /// things that exist on no network, since instances and the executor are processes.
@@ -73,10 +73,10 @@ pub enum TemplateError {
     Read {
         /// The file.
         path: String,
-        /// What the file system said.
+        /// The error of the file system.
         source: std::io::Error,
     },
-    /// The file is no YAML.
+    /// The file is not valid YAML.
     #[error("the template is not YAML")]
     Yaml(#[from] serde_yaml::Error),
     /// A part has a shape that this machine does not understand.
@@ -84,7 +84,7 @@ pub enum TemplateError {
     Shape {
         /// Logical id, and property where known.
         place: String,
-        /// What is wrong, as the rest of a sentence.
+        /// The problem, as the rest of a sentence.
         problem: String,
     },
     /// A part of a resource does not have the fields it needs.
@@ -92,7 +92,7 @@ pub enum TemplateError {
     Fields {
         /// Logical id, and property where known.
         place: String,
-        /// What was missing or had another type.
+        /// The missing or mistyped field.
         source: serde_json::Error,
     },
 }

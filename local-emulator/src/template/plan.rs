@@ -1,5 +1,5 @@
-//! What a template comes to on one machine: tables, buckets, queues, keys, functions, and what
-//! calls them.
+//! The plan of a machine, read from a template: tables, buckets, queues, keys, functions and event
+//! sources.
 
 use crate::policy::Policy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +32,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns what the template asks for and this machine leaves out:
-    /// `Logical (Type): property.path`. Empty for our own template.
+    /// Returns the template's properties that this machine ignores:
+    /// `Logical (Type): property.path`. Empty for Sluice's own template.
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
         self.ignored.clone()
@@ -65,7 +65,7 @@ impl Plan {
         self.queues.iter().find(|queue| queue.arn == arn)
     }
 
-    /// Returns whose policies there are: every function's id, and `executor`.
+    /// Returns the names of principals with policies: every function's id, and `executor`.
     pub fn principals(&self) -> impl Iterator<Item = (&str, &Policy)> {
         let functions =
             self.functions.iter().map(|function| (function.id.as_str(), &function.policy));
@@ -166,7 +166,7 @@ pub enum QueueKind {
     Fifo,
 }
 
-/// When a message is given up, and where it goes.
+/// When and where a message becomes a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redrive {
     /// ARN of the dead letter queue.
