@@ -1,7 +1,7 @@
 //! The locks of the branches that a queue's next landings need, and the state of their holders.
 
 use crate::unreadable_records::unreadable_cell;
-use sluice_gate::branch_lock::branch_of;
+use sluice_gate::branch_lock::{HolderItem, branch_of};
 use sluice_gate::{
     BranchLock, BranchLockHolder, BranchLockView, Landing, LandingState, StoredHead,
 };
@@ -97,13 +97,14 @@ pub(crate) async fn find_abandoned(
     }
     let found = get_all(ports, &keys.into_iter().collect::<Vec<_>>()).await?;
     let now = ports.clock.now();
-    for LoadedLock { seen, unstarted_landing: not_begun, .. } in locks.values_mut() {
+    for LoadedLock { seen, unstarted_landing, .. } in locks.values_mut() {
         let Some(holder) = seen.lock.holder.as_ref().filter(others) else { continue };
         let item = match found.get(&queue::head_key(&holder.queue)).map(decode_or_log::<StoredHead>)
         {
-            None => false,
+            Some(Some(head)) if !head.contains_item(&holder.item) => HolderItem::Gone,
             // If the head cannot be read, assume that the item is still queued.
-            Some(head) => head.is_none_or(|head| head.contains_item(&holder.item)),
+            Some(_) => HolderItem::Queued,
+            None => HolderItem::Gone,
         };
         let record = found.get(&landing_key(holder));
         seen.is_abandoned = match record.map(decode_or_log::<Landing>) {
@@ -111,7 +112,7 @@ pub(crate) async fn find_abandoned(
             Some(None) => false,
             Some(Some(landing)) => {
                 let is_open = !matches!(landing.state, LandingState::Ended { .. });
-                *not_begun =
+                *unstarted_landing =
                     record.filter(|_| is_open).map(|record| (record.key.clone(), record.revision));
                 holder.is_abandoned(Some(&landing), item, now)
             }

@@ -7,7 +7,7 @@
 //! are read, which the head names.
 
 use crate::branch_locks;
-use crate::host_queues;
+use crate::host_queues::{self, OwnQueues};
 use crate::provided;
 use crate::queue_context::{CachedCell, QueueContext};
 use crate::semaphores;
@@ -17,12 +17,8 @@ use sluice_config::layout::Layout;
 use sluice_config::pipeline::Manager;
 use sluice_gate::landing::lands_in;
 use sluice_gate::plan::ObservedBuild;
-use sluice_gate::{
-    Item, Landing, MergeOutcome, MergeResult, MergeStatus, ProvidedArtifacts, Report, ReportState,
-    SlotStatus,
-};
+use sluice_gate::{Item, MergeOutcome, MergeResult, MergeStatus, Report, ReportState, SlotStatus};
 use sluice_model::build::{RequestRef, Run};
-use sluice_model::change::ChangeRef;
 use sluice_model::git::BranchKey;
 use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
 use sluice_pool::{NodeRequest, ReadyRecipient, RequestRow, RequestState};
@@ -31,10 +27,10 @@ use sluice_records::layout::{Layouts, LiveLayout};
 use sluice_records::{
     branch_lock, build, landing, merge_outcome, provider, queue, report, session, tenant,
 };
+use sluice_runtime::Ports;
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::quarantine::halt_key;
 use sluice_runtime::record::{Key, Record};
-use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of items from which on only items written since are read, not all.

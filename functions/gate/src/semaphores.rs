@@ -14,7 +14,7 @@ use sluice_records::codec::{decode, decode_or_log, get_all};
 use sluice_records::{build, queue, semaphore};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::quarantine::halt_key;
-use sluice_runtime::record::{Key, Record};
+use sluice_runtime::record::Key;
 use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 

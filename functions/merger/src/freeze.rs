@@ -9,7 +9,7 @@ use sluice_config::job::{FreezeInput, JobTrace};
 use sluice_config::layout::{BranchConfig, Layout, Scope};
 use sluice_config::tenant::TenantProject;
 use sluice_config::{ConfigError, ReviewComment};
-use sluice_gate::merge::{DEBUG_BYTES_MAX, LINE_NOTES_MAX, LineNote, Merged};
+use sluice_gate::merge::{DEBUG_BYTES_MAX, LINE_NOTES_MAX, LineNote, TestedState};
 use sluice_gate::{Candidate, Item, MergeResult};
 use sluice_model::change::ChangeRef;
 use sluice_model::git::{BranchKey, BranchState, Commit};
@@ -82,7 +82,7 @@ impl Merger {
             }
             Err(errors) => return Ok(misconfigured(&errors, &branch)),
         };
-        let errors = self.place_included(state, &mut graph, layout).await?;
+        let errors = self.assign_included(state, &mut graph, layout).await?;
         if !errors.is_empty() {
             return Ok(misconfigured(&errors, &branch));
         }
@@ -99,7 +99,7 @@ impl Merger {
             self.store("speculations", &state.speculation),
             self.store("jobs", &graph)
         )?;
-        Ok(MergeResult::Merged(Merged {
+        Ok(MergeResult::Merged(TestedState {
             speculation,
             jobs: graph.summaries(),
             graph: graph_object,

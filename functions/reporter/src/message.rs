@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use sluice_gate::report::mqtt_payload::{PublishedItem, PublishedMessage, payload};
 use sluice_gate::{Item, Report, ReportAction};
 use sluice_model::build::{Phase, Run};
-use sluice_notify::{Mail, Message, NotifyError, Publication};
+use sluice_notify::{Mail, Notification, NotifyError, Publication};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::report::{Buildset, buildset_key};
 use sluice_records::{build, queue};
@@ -77,7 +77,7 @@ impl Reporter {
             return Err(NotifyError::Unknown { attempted, why });
         };
         let message = match action {
-            ReportAction::Mail { id, from, to, subject, text, .. } => Message::Mail(Mail {
+            ReportAction::Mail { id, from, to, subject, text, .. } => Notification::Mail(Mail {
                 id: id.clone(),
                 from: from.clone(),
                 to: to.clone(),
@@ -90,7 +90,7 @@ impl Reporter {
                 let message_facts =
                     PublishedMessage { id, occasion, text, web_root, returned: *returned };
                 let payload = payload(report, message_facts, known).to_string();
-                Message::Publication(Publication {
+                Notification::Publication(Publication {
                     id: id.clone(),
                     topic: topic.clone(),
                     qos: *qos,

@@ -365,8 +365,8 @@ async fn perform(
             marker,
             body,
             notes,
-            shared_build_notes: shared_build_notes,
-            fallback_to_comment: or_comment,
+            shared_build_notes,
+            fallback_to_comment,
             ..
         } => {
             let mut notes = notes.clone();
@@ -392,7 +392,7 @@ async fn perform(
                 // or a further one has the same text.
                 Err(error) if error.class() == ErrorClass::Final => {
                     tracing::info!(report = report.id, change = %report.change, %error, "the forge refused the line comments");
-                    if !or_comment {
+                    if !fallback_to_comment {
                         return Ok(());
                     }
                     let lines = notes.iter().map(|note| {

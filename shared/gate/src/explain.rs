@@ -39,15 +39,15 @@ pub struct PipelineRouting {
     pub pipeline: PipelineName,
     /// The latest event that matched no trigger, with the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ignored: Option<RoutedEvent>,
+    pub ignored: Option<RoutingEntry>,
     /// The latest event that matched a trigger, with the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub triggered: Option<RoutedEvent>,
+    pub triggered: Option<RoutingEntry>,
 }
 
 /// An event with the result of routing it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RoutedEvent {
+pub struct RoutingEntry {
     /// A description of the event ([`describe_event`]).
     pub event: String,
     /// When the event was routed.
@@ -84,7 +84,7 @@ impl RoutingRecord {
             None => return,
         };
         let seen = |why: &str| {
-            Some(RoutedEvent {
+            Some(RoutingEntry {
                 event: event.to_owned(),
                 at,
                 why: crate::item::cut(why, WHY_BYTES_MAX),
@@ -186,7 +186,7 @@ pub fn absence_reasons(
     now: Timestamp,
 ) -> Vec<String> {
     let mut lines = Vec::new();
-    let seen = |title: &str, seen: &RoutedEvent| {
+    let seen = |title: &str, seen: &RoutingEntry| {
         format!("{title}: {} at {}: {}", seen.event, seen.at.to_iso(), seen.why)
     };
     if let Some(routing) = routing {

@@ -2,7 +2,7 @@
 
 use crate::inbox::Candidate;
 use crate::job_feedback::JobFeedback;
-use crate::merge::{LineNote, Merged};
+use crate::merge::{LineNote, TestedState};
 use crate::queue::Slot;
 use serde::{Deserialize, Serialize};
 use sluice_model::build::BuildResult;
@@ -118,7 +118,7 @@ pub enum MergeStatus {
         landed: Vec<ChangeKey>,
     },
     /// The merger made a tested state and froze the jobs.
-    Merged(Merged),
+    Merged(TestedState),
     /// The change cannot be tested.
     Unmergeable {
         /// The reason, for the report.
@@ -395,7 +395,7 @@ impl Item {
     }
 
     /// Returns its tested state, or `None` before it is known.
-    pub fn merged(&self) -> Option<&Merged> {
+    pub fn merged(&self) -> Option<&TestedState> {
         match &self.merge_status {
             MergeStatus::Merged(merged) => Some(merged),
             _ => None,

@@ -24,7 +24,7 @@ pub struct MergeOutcome {
 #[serde(rename_all = "kebab-case")]
 pub enum MergeResult {
     /// The change merges, and its jobs are frozen.
-    Merged(Merged),
+    Merged(TestedState),
     /// A change does not merge with what is below it.
     Conflict {
         /// The change that does not merge: the item's own, or one below it.
@@ -64,7 +64,7 @@ pub struct LineNote {
 
 /// A tested state with the jobs of its item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Merged {
+pub struct TestedState {
     /// The key of the object with the [`sluice_model::build::Speculation`].
     pub speculation: String,
     /// The key of the object with the [`sluice_model::job::JobGraph`].
@@ -91,5 +91,5 @@ pub struct Merged {
     pub debug: Vec<String>,
 }
 
-/// The most bytes of all lines of [`Merged::debug`].
+/// The most bytes of all lines of [`TestedState::debug`].
 pub const DEBUG_BYTES_MAX: usize = 8 * 1024;
