@@ -113,7 +113,7 @@ impl Here {
         let executor =
             ExecutorService::new(ports, Arc::new(CommandedRunner(Mutex::new(receivers))), options);
         let taken = executor
-            .take(
+            .claim_received(
                 MessageQueue::BuildsNormal,
                 world.take_messages(MessageQueue::BuildsNormal, 10, 60),
             )
