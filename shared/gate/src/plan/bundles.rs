@@ -525,7 +525,7 @@ impl Planner<'_> {
         let landed: Vec<String> = landed.map(|slot| slot.change.to_string()).collect();
         let change = &slot.change;
         let text = format!(
-            "{} landed, but {change} of the same dependency cycle was not merged: {why}; the queue is halted until an operator resumes it",
+            "{} was merged, but {change} of the same dependency cycle was not merged: {why}; the queue is halted until an operator resumes it",
             landed.join(", ")
         );
         self.halt(slot, text)

@@ -155,7 +155,7 @@ impl Planner<'_> {
             if let Some(landing) = cancelled.as_ref().filter(|_| is_unknown) {
                 let connection = &landing.change.key.connection;
                 why.push_str(&format!(
-                    "; it is unknown_why whether it was merged: the connection {connection} was removed during the merge"
+                    "; it is unknown whether it was merged: the connection {connection} was removed during the merge"
                 ));
             }
             let has_left = self.dequeue_at(position, &why, Occasion::Dequeue);
@@ -223,7 +223,7 @@ impl Planner<'_> {
         );
         let is_unknown = may_be_in_branch(&landing);
         let unknown_why =
-            format!("{partly_why}; it is unknown_why whether {} was merged", landing.change);
+            format!("{partly_why}; it is unknown whether {} was merged", landing.change);
         let window = self.head.window;
         for slot in &slots {
             if slot.status == SlotStatus::Landed {
