@@ -3,6 +3,7 @@
 //! How one delivery is processed:
 //!
 //! - [`process_delivery`] is the entry point. It reads the change from its forge and commits the
+//!   effects with the delivery.
 //! - [`change_context`] reads what is stored about the change and the tenants, in one call where it
 //!   can.
 //! - [`seen_events`] and [`attributes`] record which events of a change were already processed.

@@ -174,12 +174,12 @@ impl Intake {
         let mut seen = BTreeSet::new();
         // Newest first: of repeated attempts the last one counts.
         let last = sent.into_iter().filter(|sent| seen.insert(sent.id.clone()));
-        let is_lost = |sent: &sluice_forge::Delivery| {
+        let is_lost = |sent: &sluice_forge::WebhookDelivery| {
             let age = now.since(sent.delivered_at);
             sent.answered.is_none_or(|status| status >= SERVER_ERROR)
                 && (OVERDUE_MILLIS..REDELIVERABLE_MILLIS).contains(&age)
         };
-        let missed: BTreeMap<Key, sluice_forge::Delivery> = last
+        let missed: BTreeMap<Key, sluice_forge::WebhookDelivery> = last
             .filter(is_lost)
             .map(|sent| (delivery::key(&delivery::id(&event.connection, &sent.id)), sent))
             .collect();
@@ -192,7 +192,7 @@ impl Intake {
         }
         let unsent =
             missed.iter().filter(|(key, _)| !stored.contains(*key)).map(|(_, sent)| sent).collect();
-        for sent in rotate_selection::<&sluice_forge::Delivery>(unsent, now) {
+        for sent in rotate_selection::<&sluice_forge::WebhookDelivery>(unsent, now) {
             match forge.redeliver(&event.project, sent).await {
                 Ok(()) => effects.log(format!("the forge redelivers {} {}", sent.event, sent.id)),
                 Err(error) if error.class() == ErrorClass::Final => {

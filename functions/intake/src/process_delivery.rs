@@ -9,7 +9,7 @@ use crate::route::{Routed, RoutedEvent};
 use crate::seen_events;
 use crate::split_messages::split_message;
 use crate::sweep::{MissedEvent, SYNTHESIZED};
-use crate::zuul_events::ZuulTrigger;
+use crate::zuul_events::QueueEvent;
 use crate::{Intake, retry_error};
 use sluice_forge::{ErrorClass, ForgeError};
 use sluice_gate::InboxMessage;
@@ -248,12 +248,8 @@ impl Intake {
             return Ok(DeliveryOutcome::Processed(Effects::default()));
         };
         let mut effects = Effects::default();
-        if let DeliveryState::PartlyRouted {
-            after,
-            kind,
-            is_new: is_new,
-            former_branches: former_branches,
-        } = &delivery.state
+        if let DeliveryState::PartlyRouted { after, kind, is_new, former_branches } =
+            &delivery.state
         {
             let kind = kind.as_ref().map_or(&event.kind, |kind| kind);
             let event = ForgeEvent { kind: kind.clone(), ..event.clone() };
@@ -299,14 +295,13 @@ impl Intake {
             }
             EventKind::ZuulBroadcast { tenant, what, pipeline, number, after, after_change } => {
                 let after = (*after, after_change.as_ref());
-                let trigger =
-                    ZuulTrigger { tenant, event: *what, pipeline, number: *number, after };
+                let trigger = QueueEvent { tenant, event: *what, pipeline, number: *number, after };
                 return self
                     .fan_out_zuul_event(id, event, trigger, delivery.received_at, effects)
                     .await;
             }
             EventKind::Zuul { tenant, what, pipeline, number } => {
-                let trigger = ZuulTrigger {
+                let trigger = QueueEvent {
                     tenant,
                     event: *what,
                     pipeline,

@@ -21,7 +21,7 @@ use sluice_runtime::batch::ReconcileError;
 const CHANGES_MAX: usize = 80;
 
 /// An event in a queue that may trigger changes.
-pub(crate) struct ZuulTrigger<'a> {
+pub(crate) struct QueueEvent<'a> {
     pub(crate) tenant: &'a TenantName,
     pub(crate) event: ZuulEvent,
     pub(crate) pipeline: &'a PipelineName,
@@ -31,7 +31,7 @@ pub(crate) struct ZuulTrigger<'a> {
     pub(crate) after: (u64, Option<&'a ChangeKey>),
 }
 
-impl ZuulTrigger<'_> {
+impl QueueEvent<'_> {
     /// Returns whether an earlier delivery processed a change; they are ordered by number, then by
     /// key.
     fn was_processed(&self, key: &ChangeKey) -> bool {
@@ -48,7 +48,7 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        trigger: ZuulTrigger<'_>,
+        trigger: QueueEvent<'_>,
         at: Timestamp,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
@@ -112,7 +112,7 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        trigger: ZuulTrigger<'_>,
+        trigger: QueueEvent<'_>,
         since: Timestamp,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {

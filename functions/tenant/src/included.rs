@@ -12,7 +12,7 @@ use sluice_runtime::batch::ReconcileError;
 use std::sync::Arc;
 
 /// The files that a tenant includes.
-pub(crate) enum IncludedSources {
+pub(crate) enum TenantIncludes {
     /// As stored with the main configuration, and its text, which names them.
     Stored {
         /// The main configuration.
@@ -31,16 +31,16 @@ impl Tenants {
         &self,
         config: &TenantConfig,
         main: &str,
-    ) -> Result<(IncludedSources, Option<BranchState>), ReconcileError> {
+    ) -> Result<(TenantIncludes, Option<BranchState>), ReconcileError> {
         let IncludedConfig { files, roles } = match config.included {
             Some(_) => included_files::load(&self.ports, main).await?,
             None => IncludedConfig::default(),
         };
-        Ok((IncludedSources::Stored { main: main.to_owned(), files }, roles))
+        Ok((TenantIncludes::Stored { main: main.to_owned(), files }, roles))
     }
 }
 
-impl IncludedSources {
+impl TenantIncludes {
     /// Returns the included files of a layout.
     pub(crate) fn of_layout(layout: &Layout) -> Self {
         let is_included = |file: &&Arc<Fragment>| {

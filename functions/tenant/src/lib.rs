@@ -19,7 +19,7 @@ mod remove;
 mod wake_deferred;
 
 use crate::files::{FileCache, FragmentStats};
-use crate::included::IncludedSources;
+use crate::included::TenantIncludes;
 use crate::read::{facts_of, retry_at};
 use crate::reconfiguration_event::PreviousLayout;
 use async_trait::async_trait;
@@ -72,7 +72,7 @@ struct NamedTenant {
     config: TenantConfig,
     connections: Connections,
     /// The files that the tenant includes.
-    included_files: IncludedSources,
+    included_files: TenantIncludes,
 }
 
 /// The main configuration as it was read.
@@ -377,7 +377,7 @@ impl Tenants {
                 Ok(TenantSpec::Named(Box::new(NamedTenant {
                     config,
                     connections,
-                    included_files: IncludedSources::of_layout(&layout),
+                    included_files: TenantIncludes::of_layout(&layout),
                 })))
             }
             (_, Some(config), None) => self.named(config, connections, &text).await,

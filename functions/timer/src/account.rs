@@ -22,8 +22,8 @@ impl Timer {
         now: Timestamp,
         failures: &mut Failures,
     ) -> Result<(), PortError> {
-        let open_work = open_work::read(&self.ports, open_work::past_bound(now), now).await?;
-        for open in open_work.unaccounted().take(LOGGED_MAX) {
+        let work = open_work::read(&self.ports, open_work::past_bound(now), now).await?;
+        for open in work.unaccounted().take(LOGGED_MAX) {
             tracing::error!(
                 kind = open.kind.plural(),
                 id = open.id,
@@ -31,17 +31,17 @@ impl Timer {
                 "unaccounted for"
             );
         }
-        for cell in open_work.halted.iter().take(LOGGED_MAX) {
+        for cell in work.halted.iter().take(LOGGED_MAX) {
             tracing::error!(cell, "halted until an operator resumes it");
         }
         // CloudWatch reads the metrics from this line (embedded metric format); each should be 0.
-        let (counts, halted) = (open_work.counts(), open_work.halted.len());
-        tracing::info!(?counts, halted, is_cut = open_work.is_cut, "overdue work");
+        let (counts, halted) = (work.counts(), work.halted.len());
+        tracing::info!(?counts, halted, is_cut = work.is_cut, "overdue work");
         if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
-            println!("{}", metrics(&open_work, now));
+            println!("{}", metrics(&work, now));
         }
         let wakeups: BTreeSet<Wakeup> =
-            open_work.unaccounted().filter_map(|open| open.wakeup.clone()).collect();
+            work.unaccounted().filter_map(|open| open.wakeup.clone()).collect();
         self.send_each(wakeups, failures).await;
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Timer {
 
 /// Returns the log line with the metrics for CloudWatch: one for each kind of overdue work, such as
 /// `Sluice/UnaccountedDeliveries`, and `Sluice/FrozenCells` for halted queues and providers.
-fn metrics(open_work: &OpenWork, now: Timestamp) -> String {
+fn metrics(work: &OpenWork, now: Timestamp) -> String {
     let stack = std::env::var("SLUICE_STACK").unwrap_or_else(|_| "sluice".to_owned());
     let names = OpenKind::ALL.into_iter().map(metric).chain([FROZEN]);
     let names: Vec<Value> = names.map(|name| json!({"Name": name, "Unit": "Count"})).collect();
@@ -62,9 +62,9 @@ fn metrics(open_work: &OpenWork, now: Timestamp) -> String {
         }),
     );
     line.insert("Stack".to_owned(), json!(stack));
-    line.insert(FROZEN.to_owned(), json!(open_work.halted.len()));
+    line.insert(FROZEN.to_owned(), json!(work.halted.len()));
     line.extend(
-        open_work.counts().into_iter().map(|(kind, count)| (metric(kind).to_owned(), json!(count))),
+        work.counts().into_iter().map(|(kind, count)| (metric(kind).to_owned(), json!(count))),
     );
     Value::Object(line).to_string()
 }
@@ -89,9 +89,9 @@ mod tests {
     /// alarm.
     #[test]
     fn each_count_is_a_metric_that_an_alarm_looks_at() {
-        let open_work =
+        let work =
             OpenWork { halted: ["queue#demo/gate/q".to_owned()].into(), ..OpenWork::default() };
-        let line: Value = serde_json::from_str(&metrics(&open_work, Timestamp(5))).unwrap();
+        let line: Value = serde_json::from_str(&metrics(&work, Timestamp(5))).unwrap();
         assert_eq!((&line["FrozenCells"], &line["UnaccountedItems"]), (&json!(1), &json!(0)));
         let named = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap();
         let names: Vec<&str> =
