@@ -62,8 +62,11 @@ pub trait Forge: Send + Sync {
     fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String;
 
     /// Returns the tree and the parents of a commit.
-    async fn read_commit(&self, project: &ProjectName, id: &Oid)
-    -> Result<CommitFacts, ForgeError>;
+    async fn read_commit(
+        &self,
+        project: &ProjectName,
+        id: &Oid,
+    ) -> Result<CommitDetails, ForgeError>;
 
     /// Sets a status on a commit, once for each report. A retry leaves the status of the same
     /// report alone, because the forge sends an event for each one that is set. A status of an
@@ -183,12 +186,15 @@ pub trait Forge: Send + Sync {
     async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError>;
 
     /// Returns the newest webhook deliveries of a project, newest first, at most 100 per hook.
-    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError>;
+    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<WebhookDelivery>, ForgeError>;
 
     /// Has the forge redeliver a webhook under the same id; a receiver that has it already ignores
     /// it.
-    async fn redeliver(&self, project: &ProjectName, delivery: &Delivery)
-    -> Result<(), ForgeError>;
+    async fn redeliver(
+        &self,
+        project: &ProjectName,
+        delivery: &WebhookDelivery,
+    ) -> Result<(), ForgeError>;
 }
 
 /// A branch as listed.
@@ -213,7 +219,7 @@ pub enum Protection {
 
 /// A commit's place in history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitFacts {
+pub struct CommitDetails {
     /// The commit and its tree.
     pub commit: Commit,
     /// Its parents, the first one first.
@@ -379,7 +385,7 @@ pub struct MergeMessage {
 
 /// A webhook delivery in the forge's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivery {
+pub struct WebhookDelivery {
     /// The id that was in `X-GitHub-Delivery`.
     pub id: String,
     /// The forge's id of this attempt.

@@ -14,8 +14,8 @@ pub mod webhook;
 pub use depends_on::{DEPENDENCIES_MAX, depends_on, names_too_many, no_changes};
 pub use error::{ErrorClass, ForgeError};
 pub use forge::{
-    Branch, CheckReport, CheckState, CommitFacts, Conclusion, Delivery, Forge, LineComment,
-    MergeMessage, Protection, ReviewDecision, StatusReport, StatusState, VoteReport,
+    Branch, CheckReport, CheckState, CommitDetails, Conclusion, Forge, LineComment, MergeMessage,
+    Protection, ReviewDecision, StatusReport, StatusState, VoteReport, WebhookDelivery,
 };
 pub use github::{ConnectError, GitHub, GitHubOptions};
 pub use marker::Marker;

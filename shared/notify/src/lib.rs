@@ -19,12 +19,12 @@ use async_trait::async_trait;
 #[async_trait]
 pub trait Notify: Send + Sync {
     /// Sends one message and returns when the other side has accepted it.
-    async fn notify(&self, message: &Message) -> Result<(), NotifyError>;
+    async fn notify(&self, message: &Notification) -> Result<(), NotifyError>;
 }
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Message {
+pub enum Notification {
     /// A mail.
     Mail(Mail),
     /// An MQTT message.

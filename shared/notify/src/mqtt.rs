@@ -5,7 +5,7 @@
 //! here is the task of the report's record, and its TLS needs an unmaintained certificate reader.
 
 use crate::address::{Address, Scheme};
-use crate::{Message, Notify, NotifyError, Publication};
+use crate::{Notification, Notify, NotifyError, Publication};
 use async_trait::async_trait;
 use bytes::BytesMut;
 use rumqttc::{Connect, ConnectReturnCode, Packet, PubRel, Publish, QoS};
@@ -133,9 +133,9 @@ impl Mqtt {
 
 #[async_trait]
 impl Notify for Mqtt {
-    async fn notify(&self, message: &Message) -> Result<(), NotifyError> {
+    async fn notify(&self, message: &Notification) -> Result<(), NotifyError> {
         let attempted = || format!("publish through {}", self.address.host);
-        let Message::Publication(publication) = message else {
+        let Notification::Publication(publication) = message else {
             let why = "a broker sends no mail".to_owned();
             return Err(NotifyError::Refused { attempted: attempted(), why });
         };

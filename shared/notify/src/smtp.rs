@@ -1,7 +1,7 @@
 //! Sends mail through a server.
 
 use crate::address::{Address, Scheme};
-use crate::{Mail, Message, Notify, NotifyError};
+use crate::{Mail, Notification, Notify, NotifyError};
 use async_trait::async_trait;
 use lettre::message::header::ContentType;
 use lettre::message::{Mailbox, Mailboxes};
@@ -86,9 +86,9 @@ impl Smtp {
 
 #[async_trait]
 impl Notify for Smtp {
-    async fn notify(&self, message: &Message) -> Result<(), NotifyError> {
+    async fn notify(&self, message: &Notification) -> Result<(), NotifyError> {
         let attempted = || format!("send mail through {}", self.address.host);
-        let Message::Mail(mail) = message else {
+        let Notification::Mail(mail) = message else {
             let why = "a mail server publishes nothing".to_owned();
             return Err(NotifyError::Refused { attempted: attempted(), why });
         };

@@ -4,7 +4,7 @@
 use bytes::BytesMut;
 use rumqttc::{ConnAck, ConnectReturnCode, Packet, PubAck, PubComp, PubRec, QoS};
 use sluice_keys::Secret;
-use sluice_notify::{Address, Message, Mqtt, Notify as _, NotifyError, Publication};
+use sluice_notify::{Address, Mqtt, Notification, Notify as _, NotifyError, Publication};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -92,9 +92,9 @@ fn mqtt(port: u16, password: Option<&str>) -> Mqtt {
         .unwrap()
 }
 
-fn publication(qos: u8) -> Message {
+fn publication(qos: u8) -> Notification {
     let id = "0123456789abcdef0123456789abcdef".to_owned();
-    Message::Publication(Publication {
+    Notification::Publication(Publication {
         id,
         topic: "acme/gate".to_owned(),
         qos,

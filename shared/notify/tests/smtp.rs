@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_keys::Secret;
-use sluice_notify::{Address, Mail, Message, Notify as _, NotifyError, Publication, Smtp};
+use sluice_notify::{Address, Mail, Notification, Notify as _, NotifyError, Publication, Smtp};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -62,8 +62,8 @@ fn smtp(port: u16, query: &str, password: Option<&str>) -> Smtp {
     Smtp::new(address, password.as_ref().map(|_| "ci"), password.as_ref()).unwrap()
 }
 
-fn mail(to: Option<&str>) -> Message {
-    Message::Mail(Mail {
+fn mail(to: Option<&str>) -> Notification {
+    Notification::Mail(Mail {
         id: "report-1.0".to_owned(),
         from: None,
         to: to.map(str::to_owned),
@@ -124,6 +124,6 @@ async fn a_refusal_is_final_when_the_server_says_so() {
         assert!(final_(smtp(port, query, None).notify(&mail(None)).await.unwrap_err()), "{query}");
     }
     let (id, topic, payload) = (String::new(), "t".to_owned(), String::new());
-    let publication = Message::Publication(Publication { id, topic, qos: 0, payload });
+    let publication = Notification::Publication(Publication { id, topic, qos: 0, payload });
     assert!(final_(smtp(port, FROM_AND_TO, None).notify(&publication).await.unwrap_err()));
 }

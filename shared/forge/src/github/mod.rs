@@ -10,8 +10,8 @@ mod shapes;
 
 use crate::error::ForgeError;
 use crate::forge::{
-    Branch, CheckReport, CommitFacts, Delivery, Forge, LineComment, MergeMessage, ReviewDecision,
-    StatusReport,
+    Branch, CheckReport, CommitDetails, Forge, LineComment, MergeMessage, ReviewDecision,
+    StatusReport, WebhookDelivery,
 };
 use crate::marker::Marker;
 use crate::secret::Secret;
@@ -195,7 +195,7 @@ impl Forge for GitHub {
         &self,
         project: &ProjectName,
         id: &Oid,
-    ) -> Result<CommitFacts, ForgeError> {
+    ) -> Result<CommitDetails, ForgeError> {
         read::commit(self, project, id).await
     }
 
@@ -295,14 +295,14 @@ impl Forge for GitHub {
         read::contains(self, branch, commit).await
     }
 
-    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
+    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<WebhookDelivery>, ForgeError> {
         read::deliveries(self, project).await
     }
 
     async fn redeliver(
         &self,
         project: &ProjectName,
-        delivery: &Delivery,
+        delivery: &WebhookDelivery,
     ) -> Result<(), ForgeError> {
         read::redeliver(self, project, delivery).await
     }

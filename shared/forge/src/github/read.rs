@@ -4,7 +4,7 @@ use super::http::{Ahead, Api, Listed, PAGE_SIZE, Repeat, now_seconds};
 use super::{GitHub, escape_path, number, repository, shapes};
 use crate::depends_on::depends_on;
 use crate::error::ForgeError;
-use crate::forge::{Branch, CommitFacts, Delivery, Protection};
+use crate::forge::{Branch, CommitDetails, Protection, WebhookDelivery};
 use reqwest::Method;
 use sluice_model::change::{
     ChangeFacts, ChangeKey, ChangeRef, ChangeReview, ChangeStatus, CommitStatus, OpenChange,
@@ -485,11 +485,11 @@ pub(super) async fn commit(
     github: &GitHub,
     project: &ProjectName,
     id: &Oid,
-) -> Result<CommitFacts, ForgeError> {
+) -> Result<CommitDetails, ForgeError> {
     let attempted = format!("read commit {} of {}", id.short(), project.name());
     let path = repository(project, &format!("/git/commits/{}", escape_path(id.as_str())));
     let read: shapes::GitCommit = github.api.get(&path, &attempted).await?;
-    Ok(CommitFacts {
+    Ok(CommitDetails {
         commit: Commit { id: Oid(read.sha), tree: Oid(read.tree.sha) },
         parents: read.parents.into_iter().map(|parent| Oid(parent.sha)).collect(),
         message: read.message,
@@ -499,7 +499,7 @@ pub(super) async fn commit(
 pub(super) async fn deliveries(
     github: &GitHub,
     project: &ProjectName,
-) -> Result<Vec<Delivery>, ForgeError> {
+) -> Result<Vec<WebhookDelivery>, ForgeError> {
     let attempted = format!("list the webhook deliveries of {}", project.name());
     let hooks: Vec<shapes::Hook> = github
         .api
@@ -510,7 +510,7 @@ pub(super) async fn deliveries(
         let path =
             repository(project, &format!("/hooks/{}/deliveries?per_page={PAGE_SIZE}", hook.id));
         let page: Vec<shapes::HookDelivery> = github.api.get(&path, &attempted).await?;
-        deliveries.extend(page.into_iter().map(|delivery| Delivery {
+        deliveries.extend(page.into_iter().map(|delivery| WebhookDelivery {
             attempt: format!("{}/deliveries/{}", hook.id, delivery.id),
             id: delivery.guid,
             event: delivery.event,
@@ -526,7 +526,7 @@ pub(super) async fn deliveries(
 pub(super) async fn redeliver(
     github: &GitHub,
     project: &ProjectName,
-    delivery: &Delivery,
+    delivery: &WebhookDelivery,
 ) -> Result<(), ForgeError> {
     let attempted =
         format!("have the webhook delivery {} of {} sent again", delivery.id, project.name());
