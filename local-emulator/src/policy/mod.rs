@@ -111,7 +111,7 @@ pub struct Policies {
 impl Policies {
     /// Returns the policies of a plan: of every function by its id, and of `executor`.
     #[must_use]
-    pub fn of(plan: &crate::template::Plan) -> Self {
+    pub fn of(plan: &crate::template::TemplatePlan) -> Self {
         let owned =
             plan.principals().map(|(principal, policy)| (principal.to_owned(), policy.clone()));
         Self { by_principal: owned.collect() }

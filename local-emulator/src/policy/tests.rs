@@ -1,12 +1,12 @@
 //! Each principal of the template may make exactly the listed calls.
 
 use super::{Context, Document, Policies, Policy, PolicyDecision, PolicyError};
-use crate::template::{DeploymentTarget, Plan};
+use crate::template::{DeploymentTarget, TemplatePlan};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-fn our_plan() -> Plan {
+fn our_plan() -> TemplatePlan {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml");
     crate::template::read(&path, &DeploymentTarget::machine("http://127.0.0.1:9324")).unwrap()
 }
@@ -131,7 +131,7 @@ const QUEUES: &[&str] = &[
     "builds-low-dead",
 ];
 
-fn arn(plan: &Plan, action: &str, short: &str) -> String {
+fn arn(plan: &TemplatePlan, action: &str, short: &str) -> String {
     match (action.split(':').next().unwrap(), short) {
         // A partition is of the table itself, and asked about by its key.
         ("dynamodb", _) => {

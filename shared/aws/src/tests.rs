@@ -7,7 +7,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sluice_emulator::data::{
-    Connector, DEFAULT_REGION, ENDPOINT, Failure, Fault, Front, Options, Principal, Rule, Secret,
+    Connector, DEFAULT_REGION, ENDPOINT, InjectedError, Fault, Front, DataOptions, Principal, Rule, Secret,
     Service, When,
 };
 use sluice_model::wakeup::{MessageQueue, Wakeup};
@@ -27,7 +27,7 @@ struct Lab {
 
 async fn lab() -> Lab {
     let directory = tempfile::tempdir().unwrap();
-    let front = Front::open(directory.path(), Options::default()).unwrap();
+    let front = Front::open(directory.path(), DataOptions::default()).unwrap();
     front.keys().insert("AKIDTEST", Principal::new("tester"), Secret::new("secret"));
     let key = |name: &str, kind: &str| serde_json::json!({"AttributeName": name, "KeyType": kind});
     let index = |name: &str, hash: &str, range: &str| {
@@ -144,7 +144,7 @@ async fn a_record_has_the_attributes_of_the_template() {
 #[tokio::test]
 async fn a_conflict_is_retried_and_then_reported_as_throttling() {
     let lab = lab().await;
-    let conflict = || Fault::Before(Failure::TransactionConflict);
+    let conflict = || Fault::Before(InjectedError::TransactionConflict);
     lab.strike(Service::DynamoDb, "TransactWriteItems", 2, conflict());
     let both = vec![put("a", "w1"), put("b", "w1")];
     let committed = lab.ports.records.commit(both.clone(), "w1").await.unwrap();
@@ -158,7 +158,7 @@ async fn a_conflict_is_retried_and_then_reported_as_throttling() {
 #[tokio::test]
 async fn a_repeated_write_recognises_its_first_attempt() {
     let lab = lab().await;
-    let lost = || Fault::After(Failure::Internal);
+    let lost = || Fault::After(InjectedError::Internal);
     lab.strike(Service::DynamoDb, "PutItem", 1, lost());
     let one = lab.ports.records.commit(vec![put("a", "w1")], "w1").await;
     assert_eq!(one.unwrap(), TransactionOutcome::Written);
@@ -174,7 +174,7 @@ async fn a_repeated_write_recognises_its_first_attempt() {
 #[tokio::test]
 async fn a_failing_service_is_called_three_times() {
     let lab = lab().await;
-    lab.strike(Service::DynamoDb, "GetItem", 100, Fault::Before(Failure::Internal));
+    lab.strike(Service::DynamoDb, "GetItem", 100, Fault::Before(InjectedError::Internal));
     let error = lab.ports.records.get(&[Key::new("cell", "head")]).await;
     let error = error.unwrap_err();
     assert_eq!(error.attempt, "read cell / head");
@@ -235,12 +235,12 @@ async fn a_lost_race_for_an_object_is_a_value_and_a_busy_store_an_error() {
     assert_eq!(put(PutMode::IfAbsent).await.unwrap(), PutOutcome::Yes);
     assert_eq!(put(PutMode::IfAbsent).await.unwrap(), PutOutcome::ConditionFailed);
     let busy = |failure| lab.strike(Service::S3, "PutObject", 3, Fault::Before(failure));
-    busy(Failure::Throttled);
+    busy(InjectedError::Throttled);
     let error = put(PutMode::IfAbsent).await.unwrap_err();
     assert!(error.throttled, "{error}");
     lab.front.faults().clear();
     // A concurrent conditional write: whether ours succeeded is unknown.
-    busy(Failure::ConditionalConflict);
+    busy(InjectedError::ConditionalConflict);
     let error = put(PutMode::IfAbsent).await.unwrap_err();
     assert!(error.why.contains("ConditionalRequestConflict"), "{error}");
 }

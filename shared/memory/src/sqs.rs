@@ -27,7 +27,7 @@ pub use choose::{Chooser, Oldest, Seeded};
 pub use message::{Attribute, Dedup, Delivered, Message, NewMessage, Sent};
 pub use queue::{Changes, Counts, Deletion, Poll, Queue, Received};
 pub use refusal::Refusal;
-pub use settings::{DedupScope, Kind, Redrive, Settings, Throughput};
+pub use settings::{DedupScope, SqsQueueKind, Redrive, SqsQueueSettings, Throughput};
 
 /// Documented limits of SQS. Times in seconds or milliseconds as the name says, sizes in bytes.
 /// Source: Amazon SQS Developer Guide, "Amazon SQS message quotas" and "FIFO queue quotas".

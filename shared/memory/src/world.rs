@@ -358,9 +358,9 @@ impl World {
 
 fn new_queue(queue: MessageQueue) -> Option<sqs::Queue> {
     let (name, settings) = if queue.is_fifo() {
-        (format!("{queue:?}.fifo"), sqs::Settings::fifo())
+        (format!("{queue:?}.fifo"), sqs::SqsQueueSettings::fifo())
     } else {
-        (format!("{queue:?}"), sqs::Settings::standard())
+        (format!("{queue:?}"), sqs::SqsQueueSettings::standard())
     };
     sqs::Queue::new(name.clone(), settings.with_redrive(format!("dead-{name}"), RECEIVES_MAX)).ok()
 }

@@ -121,7 +121,7 @@ pub fn next_run(before: &Record, run: &Run) -> Result<Record, PortError> {
 }
 
 fn set_index_entry(record: &mut Record, run: &Run) {
-    let is_open = !matches!(run.phase, Phase::RunEnd(_));
+    let is_open = !matches!(run.phase, Phase::Ended(_));
     record.find = is_open.then(|| open_work::index_entry(&record.key, run.claimed_at));
 }
 

@@ -179,7 +179,7 @@ mod tests {
     use crate::codec::decode;
     use sluice_model::ProjectName;
     use sluice_model::change::{
-        ChangeRef, CommitStatus, Permission, Review, ReviewState, Truncation,
+        ChangeRef, ChangeReview, CommitStatus, RepositoryPermission, ReviewState, Truncation,
     };
 
     fn bare() -> ChangeFacts {
@@ -216,11 +216,11 @@ mod tests {
         );
         let few = ChangeFacts { statuses: (0..10).map(status).collect(), ..bare() };
         assert_eq!(stored(&few), few);
-        let review = |number: usize| Review {
+        let review = |number: usize| ChangeReview {
             by: format!("{number:03}{}", "b".repeat(1_000)),
             email: None,
             state: ReviewState::Approved,
-            permission: Permission::Write,
+            permission: RepositoryPermission::Write,
             submitted_at: Timestamp(1),
         };
         // Each of these alone is larger than a record.

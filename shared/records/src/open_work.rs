@@ -331,7 +331,7 @@ async fn add_runs(
     let runs: Vec<Run> =
         read_each(ports, keys).await?.iter().filter_map(decode_or_log::<Run>).collect();
     let runs: Vec<Run> =
-        runs.into_iter().filter(|run| !matches!(run.phase, Phase::RunEnd(_))).collect();
+        runs.into_iter().filter(|run| !matches!(run.phase, Phase::Ended(_))).collect();
     let sessions: BTreeSet<Key> = runs.iter().map(|run| session::key(&run.session)).collect();
     let of_builds =
         runs.iter().flat_map(|run| [build::order_key(&run.build), build::stop_key(&run.build)]);

@@ -4,7 +4,7 @@
 
 use sluice_forge::{Forge as _, GitHub, GitHubOptions, Secret};
 use sluice_git::{CommitDelta, Credential, keys};
-use sluice_local_forge::{Account, Edit, Forge, Options, Permission, Proposal, PullState};
+use sluice_local_forge::{ForgeAccount, Edit, LocalForge, ForgeOptions, AccountPermission, Proposal, PullState};
 use sluice_memory::World;
 use sluice_model::git::{BranchKey, BranchState, LandingMethod, MergeMode, Oid};
 use sluice_model::{ProjectName, Timestamp};
@@ -20,7 +20,7 @@ use std::process::Command;
 const CHANGES: usize = 16;
 
 struct TestForge {
-    forge: Forge,
+    forge: LocalForge,
     world: World,
     folder: tempfile::TempDir,
 }
@@ -29,9 +29,9 @@ impl TestForge {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("forge");
-        let accounts = vec![Account::new("ada", "ada-token", Permission::Admin)];
+        let accounts = vec![ForgeAccount::new("ada", "ada-token", AccountPermission::Admin)];
         let forge =
-            Forge::start(Options { root, port: 0, accounts, first_hook: None }).await.unwrap();
+            LocalForge::start(ForgeOptions { root, port: 0, accounts, first_hook: None }).await.unwrap();
         forge
             .create_repository("org/one", &[Edit::write(".zuul.yaml", "[]\n")], "ada")
             .await

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use sluice_forge::{Forge, GitHub, GitHubOptions, Secret};
 use sluice_git::Credential;
 use sluice_local_forge::{
-    Account, Edit, Forge as LocalForge, Options, Permission, Proposal, PullState,
+    ForgeAccount, Edit, LocalForge as LocalForge, ForgeOptions, AccountPermission, Proposal, PullState,
 };
 use sluice_model::git::LandingMethod;
 use sluice_repos::{GitRepos, Remote, Repos};
@@ -38,13 +38,13 @@ impl Real {
         let folder = tempfile::tempdir().unwrap();
         let (hook, webhooks) = listen().await;
         let account =
-            |login: &str, permission| Account::new(login, format!("{login}-token"), permission);
+            |login: &str, permission| ForgeAccount::new(login, format!("{login}-token"), permission);
         let accounts = vec![
-            account("ada", Permission::Admin),
-            account("grace", Permission::Write),
-            account("sluice", Permission::Admin),
+            account("ada", AccountPermission::Admin),
+            account("grace", AccountPermission::Write),
+            account("sluice", AccountPermission::Admin),
         ];
-        let options = Options {
+        let options = ForgeOptions {
             root: folder.path().join("forge"),
             port: 0,
             accounts,

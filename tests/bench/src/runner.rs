@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use serde_json::json;
 use sluice_executor::jobdir::Jobdir;
-use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal, prepare, workspace};
+use sluice_executor::{JobAttempt, Observer, RepositorySources, Runner, StopSignal, prepare, workspace};
 use sluice_model::Timestamp;
 use sluice_model::build::{BuildResult, RunEnd};
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ impl Nothing {
 }
 
 /// Does the work of an executor before and after the playbooks, without nodes.
-async fn prepare_all(job: &Job<'_>, sources: &dyn RepositorySources, root: &Path) {
+async fn prepare_all(job: &JobAttempt<'_>, sources: &dyn RepositorySources, root: &Path) {
     let jobdir = Jobdir::make(root, &root.join("runtime"), &job.order.build).unwrap();
     let placed = workspace::place_repositories(job, sources, &jobdir).await.unwrap();
     prepare::prepare_playbooks(job, sources, &jobdir).await.unwrap();
@@ -94,7 +94,7 @@ async fn prepare_all(job: &Job<'_>, sources: &dyn RepositorySources, root: &Path
 impl Runner for Nothing {
     async fn execute(
         &self,
-        job: &Job<'_>,
+        job: &JobAttempt<'_>,
         sources: &dyn RepositorySources,
         jobdir: &Path,
         _: StopSignal,

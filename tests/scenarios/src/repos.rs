@@ -3,13 +3,13 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sluice_git::{Kept, keys};
+use sluice_git::{CommitDelta, keys};
 use sluice_memory::World;
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName};
 use sluice_repos::{
-    Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration,
+    Branches, CommitFiles, BranchMergeResult, BranchMerge, ProjectAt, Repos, ReposError, is_configuration,
 };
 use sluice_runtime::PortError;
 use sluice_runtime::object::PutMode;
@@ -328,7 +328,7 @@ impl Repos for PlayedRepos {
         .await
     }
 
-    async fn tip(&self, at: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {
+    async fn branch_tip(&self, at: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {
         let key = BranchKey { project: at.project.clone(), branch: branch.clone() };
         self.step("repos.tip", |store| {
             let tip = store.tip(&key).ok_or_else(|| gone(&key))?;
@@ -337,7 +337,7 @@ impl Repos for PlayedRepos {
         .await
     }
 
-    async fn tag(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
+    async fn tag_state(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
         let key = BranchKey {
             project: at.project.clone(),
             branch: format!("refs/tags/{tag}").as_str().into(),
@@ -349,7 +349,7 @@ impl Repos for PlayedRepos {
         .await
     }
 
-    async fn at(
+    async fn commit_state(
         &self,
         at: &ProjectAt,
         branch: &BranchName,
@@ -365,7 +365,7 @@ impl Repos for PlayedRepos {
         .await
     }
 
-    async fn containing(
+    async fn branches_containing(
         &self,
         at: &ProjectAt,
         commit: &Oid,
@@ -379,7 +379,7 @@ impl Repos for PlayedRepos {
         .await
     }
 
-    async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
+    async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError> {
         let merged = self.step("repos.merge", |store| {
             if store.silent.contains(&ask.branch.project) {
                 return Err(ReposError::Unreachable(format!(
@@ -399,20 +399,20 @@ impl Repos for PlayedRepos {
             };
             let files = Some(store.touched(&state.result.id, &ask.head));
             let below = state.result.id.clone();
-            let kept = store.keeps && ask.mode.keeps_head();
+            let has_delta = store.keeps && ask.mode.keeps_head();
             let answer = match store.put(ask.mode, &below, &ask.head, &ask.message) {
                 Ok(result) => {
-                    MergeAnswer::Merged { state: BranchState { result, ..state }, files, kept }
+                    BranchMergeResult::Merged { state: BranchState { result, ..state }, files, has_delta }
                 }
-                Err(path) => MergeAnswer::Conflict { detail: path },
+                Err(path) => BranchMergeResult::Conflict { detail: path },
             };
             Ok((answer, below))
         });
         let (answer, below) = merged.await?;
-        if let MergeAnswer::Merged { state, kept: true, .. } = &answer {
+        if let BranchMergeResult::Merged { state, has_delta: true, .. } = &answer {
             // The store has every commit that was ever made, so nothing has to be sent there.
-            let key = keys::kept(&ask.branch.project, &below, &state.result.id);
-            let bytes = Bytes::from(Kept::default().bytes());
+            let key = keys::commit_delta(&ask.branch.project, &below, &state.result.id);
+            let bytes = Bytes::from(CommitDelta::default().bytes());
             self.world
                 .ports()
                 .objects
@@ -422,13 +422,13 @@ impl Repos for PlayedRepos {
         Ok(answer)
     }
 
-    async fn configuration(
+    async fn configuration_files(
         &self,
         at: &ProjectAt,
         commit: &Oid,
         _: Option<&BranchState>,
         extra: &[String],
-    ) -> Result<Files, ReposError> {
+    ) -> Result<CommitFiles, ReposError> {
         let read = self.step("repos.configuration", |store| {
             if let Some(why) = store.broken.get(&at.project) {
                 return Err(ReposError::Unreadable(why.clone()));
@@ -444,7 +444,7 @@ impl Repos for PlayedRepos {
         Ok(files)
     }
 
-    async fn present(
+    async fn existing_files(
         &self,
         _: &ProjectAt,
         commit: &Oid,

@@ -2,16 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_gate::StoredHead;
-use sluice_gate::arrival::{Arrival, ArrivalKind};
+use sluice_gate::inbox::{InboxMessage, InboxMessageKind};
 use sluice_memory::poll_once;
-use sluice_model::ArrivalId;
+use sluice_model::InboxMessageId;
 use sluice_model::build::BuildResult;
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::wakeup::{Wakeup, MessageQueue};
 use sluice_pool::ProviderHead;
 use sluice_records::codec::decode;
 use sluice_records::delivery;
-use sluice_records::ledger::{self, Kind, Ledger};
-use sluice_records::queue::put_arrival;
+use sluice_records::open_work::{self, OpenKind, OpenWork};
+use sluice_records::queue::put_message;
 use sluice_runtime::{Clock as _, Record, cell};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample;
@@ -28,9 +28,9 @@ fn site() -> Site {
 }
 
 /// Returns everything that is open at this moment.
-fn open(site: &Site) -> Ledger {
+fn open(site: &Site) -> OpenWork {
     let now = site.world.now();
-    poll_once(ledger::read(&site.ports(), now.plus_millis(1), now)).unwrap().unwrap()
+    poll_once(open_work::read(&site.ports(), now.plus_millis(1), now)).unwrap().unwrap()
 }
 
 /// Z6.7, Z7.6, Z1.7
@@ -40,16 +40,16 @@ fn everything_that_begins_is_listed_seen_to_and_ends() {
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let seen = RefCell::new(BTreeSet::new());
     site.run_checked(|site| {
-        let ledger = open(site);
-        assert_eq!(ledger.unaccounted().collect::<Vec<_>>(), Vec::<&ledger::Open>::new());
-        seen.borrow_mut().extend(ledger.open.iter().map(|open| open.kind));
+        let work = open(site);
+        assert_eq!(work.unaccounted().collect::<Vec<_>>(), Vec::<&open_work::OpenEntry>::new());
+        seen.borrow_mut().extend(work.entries.iter().map(|open| open.kind));
     });
     assert_eq!(
         seen.into_inner().into_iter().collect::<Vec<_>>(),
-        Kind::ALL,
+        OpenKind::ALL,
         "each kind was open for a while"
     );
-    assert_eq!(open(&site), Ledger::default());
+    assert_eq!(open(&site), OpenWork::default());
 }
 
 /// Z7.6: what an executor left behind is over when its queue has given it up, and not listed as
@@ -61,7 +61,7 @@ fn a_build_whose_executor_died_is_accounted_for() {
     site.run_until(Site::is_building);
     site.die();
     site.run();
-    assert_eq!(open(&site), Ledger::default());
+    assert_eq!(open(&site), OpenWork::default());
     assert_eq!(site.builds(), ["check unit 1"; 2]);
 }
 
@@ -71,29 +71,29 @@ fn what_arrived_and_was_lost_on_the_way_is_found_counted_and_mended() {
     let mut site = site();
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     site.take_in();
-    for message in site.world.take_messages(Queue::Gate, 10, 30) {
-        site.world.drop_message(Queue::Gate, &message.receipt);
+    for message in site.world.take_messages(MessageQueue::Gate, 10, 30) {
+        site.world.drop_message(MessageQueue::Gate, &message.receipt);
     }
     site.pass(60);
     assert!(site.builds().is_empty(), "nobody knows of it");
-    let arrived = open(&site).open;
-    assert_eq!(arrived.iter().map(|open| open.kind).collect::<Vec<_>>(), [Kind::Arrival]);
+    let arrived = open(&site).entries;
+    assert_eq!(arrived.iter().map(|open| open.kind).collect::<Vec<_>>(), [OpenKind::InboxMessage]);
     // Past its bound it is counted by the same look that has the queue poked.
     site.pass(ledger_bound());
     assert_eq!(site.builds(), ["check unit 1"]);
-    assert_eq!(open(&site), Ledger::default());
+    assert_eq!(open(&site), OpenWork::default());
 }
 
 /// Returns what is counted, by its kind, and why.
-fn counted(site: &Site) -> Vec<(Kind, String)> {
-    let ledger = open(site);
-    let counted: Vec<(Kind, String)> = ledger
+fn counted(site: &Site) -> Vec<(OpenKind, String)> {
+    let work = open(site);
+    let counted: Vec<(OpenKind, String)> = work
         .unaccounted()
         .map(|open| (open.kind, open.unaccounted.clone().unwrap_or_default()))
         .collect();
-    for kind in Kind::ALL {
+    for kind in OpenKind::ALL {
         let of_kind = counted.iter().filter(|(counted, _)| *counted == kind).count();
-        assert_eq!(ledger.counts()[&kind], of_kind, "{kind:?}: {counted:?}");
+        assert_eq!(work.counts()[&kind], of_kind, "{kind:?}: {counted:?}");
     }
     counted
 }
@@ -105,14 +105,14 @@ fn a_delivery_whose_word_was_lost_is_counted_and_named_until_it_ends() {
     let mut site = site();
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     site.hear();
-    for message in site.world.take_messages(Queue::Events, 10, 30) {
-        site.world.drop_message(Queue::Events, &message.receipt);
+    for message in site.world.take_messages(MessageQueue::Events, 10, 30) {
+        site.world.drop_message(MessageQueue::Events, &message.receipt);
     }
     site.world.advance_millis(delivery::BOUND_SECONDS * 1_000 - 1_000);
     assert!(counted(&site).is_empty());
     site.world.advance_millis(1_000);
     let late = counted(&site);
-    assert_eq!(late.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [Kind::Delivery]);
+    assert_eq!(late.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [OpenKind::Delivery]);
     assert!(
         late[0].1.starts_with("pull_request ")
             && late[0].1.ends_with("was accepted 10 minutes ago"),
@@ -120,7 +120,7 @@ fn a_delivery_whose_word_was_lost_is_counted_and_named_until_it_ends() {
     );
     // Not in a minute in which forges are asked as well, which would find the change by itself.
     site.pass(90);
-    assert_eq!((counted(&site), open(&site)), (Vec::new(), Ledger::default()));
+    assert_eq!((counted(&site), open(&site)), (Vec::new(), OpenWork::default()));
     assert_eq!(site.builds(), ["check unit 1"]);
 }
 
@@ -133,24 +133,24 @@ fn what_a_dead_letter_would_have_led_to_is_counted_and_named_until_it_ends() {
     site.take_in();
     // Received five times and handled by nobody: the sixth time it is dead.
     for _ in 0..6 {
-        site.world.take_messages(Queue::Gate, 10, 30);
+        site.world.take_messages(MessageQueue::Gate, 10, 30);
         site.world.advance_millis(31_000);
     }
     let dead = site.world.take_dead();
-    assert!(!dead.is_empty() && dead.iter().all(|(queue, _)| *queue == Queue::Gate), "{dead:?}");
+    assert!(!dead.is_empty() && dead.iter().all(|(queue, _)| *queue == MessageQueue::Gate), "{dead:?}");
     assert!(counted(&site).is_empty(), "it is young");
     site.world.advance_millis(ledger_bound() * 1_000);
     let lost = counted(&site);
-    assert_eq!(lost, [(Kind::Arrival, "the cell that it stands in has no head".to_owned())]);
+    assert_eq!(lost, [(OpenKind::InboxMessage, "its cell has no head record".to_owned())]);
     site.pass(1);
-    assert_eq!((counted(&site), open(&site)), (Vec::new(), Ledger::default()));
+    assert_eq!((counted(&site), open(&site)), (Vec::new(), OpenWork::default()));
     assert_eq!(site.builds(), ["check unit 1"]);
 }
 
 /// Has every message about a build that is on its way be lost.
 fn lose_builds(site: &Site) {
-    for message in site.world.take_messages(Queue::BuildsNormal, 10, 30) {
-        site.world.drop_message(Queue::BuildsNormal, &message.receipt);
+    for message in site.world.take_messages(MessageQueue::BuildsNormal, 10, 30) {
+        site.world.drop_message(MessageQueue::BuildsNormal, &message.receipt);
     }
 }
 
@@ -158,16 +158,16 @@ fn lose_builds(site: &Site) {
 fn look(site: &mut Site) {
     let heads = site.world.records().into_iter().filter(|record| record.key.sort == "head");
     let poke = |head: Record| match head.key.partition.split('#').next() {
-        Some("queue") => Some(Poke::Queue { queue: decode::<StoredHead>(&head).unwrap().key }),
+        Some("queue") => Some(Wakeup::Queue { queue: decode::<StoredHead>(&head).unwrap().key }),
         Some("provider") => {
-            Some(Poke::Pool { provider: decode::<ProviderHead>(&head).unwrap().provider })
+            Some(Wakeup::Pool { provider: decode::<ProviderHead>(&head).unwrap().provider })
         }
         _ => None,
     };
-    let pokes: Vec<Poke> = heads.filter_map(poke).collect();
+    let pokes: Vec<Wakeup> = heads.filter_map(poke).collect();
     poll_once(cell::send(&site.ports(), &pokes)).unwrap().unwrap();
-    site.handle(Queue::Pool);
-    site.handle(Queue::Gate);
+    site.handle(MessageQueue::Pool);
+    site.handle(MessageQueue::Gate);
 }
 
 /// C5, Z7.6: what is sent anew is a young message each time. A build that nobody claims however
@@ -175,11 +175,11 @@ fn look(site: &mut Site) {
 /// it.
 #[test]
 fn a_build_that_is_sent_again_and_again_and_not_claimed_is_counted() {
-    for (nodeset, kind) in [("", Kind::Request), (", nodeset: {nodes: []}", Kind::Build)] {
+    for (nodeset, kind) in [("", OpenKind::Request), (", nodeset: {nodes: []}", OpenKind::Build)] {
         let project = PROJECT.replace("unit.yaml}", &format!("unit.yaml{nodeset}}}"));
         let mut site = sample::small(8, &project, |_, _, _| BuildResult::Success);
         site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
-        site.run_until(|site| site.world.has_visible(Queue::BuildsNormal));
+        site.run_until(|site| site.world.has_visible(MessageQueue::BuildsNormal));
         lose_builds(&site);
         let mut counted = Vec::new();
         for _ in 0..3 {
@@ -192,7 +192,7 @@ fn a_build_that_is_sent_again_and_again_and_not_claimed_is_counted() {
         site.run();
         assert_eq!(
             (open(&site), site.builds()),
-            (Ledger::default(), vec!["check unit 1".to_owned()]),
+            (OpenWork::default(), vec!["check unit 1".to_owned()]),
             "{nodeset}"
         );
     }
@@ -208,35 +208,35 @@ fn a_frozen_queue_is_counted_until_an_operator_lets_it_go_on() {
     site.forge.sabotage(BTreeMap::from([("strange".to_owned(), "file".to_owned())]));
     let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     site.run();
-    assert_eq!(open(&site).frozen, BTreeSet::new(), "nothing has landed yet");
+    assert_eq!(open(&site).halted, BTreeSet::new(), "nothing has landed yet");
     sample::approve(&mut site, &[&change]);
-    let frozen = open(&site).frozen;
+    let frozen = open(&site).halted;
     let records = site.world.records();
     let heads = records
         .iter()
         .filter(|record| record.key.sort == "head" && frozen.contains(&record.key.partition));
     let heads: Vec<StoredHead> = heads.map(|record| decode(record).unwrap()).collect();
-    let [StoredHead { key: queue, frozen: Some(why), .. }] = heads.as_slice() else {
+    let [StoredHead { key: queue, halted: Some(why), .. }] = heads.as_slice() else {
         panic!("{frozen:?}")
     };
     assert_eq!(queue.pipeline.as_str(), "gate");
-    assert!(why.contains("until an operator has looked"), "{why}");
+    assert!(why.contains("until an operator resumes it"), "{why}");
     // As the timer reads it, long after.
     site.world.advance_millis(2 * ledger_bound() * 1_000);
     let now = site.world.now();
     let late =
-        poll_once(ledger::read(&site.ports(), ledger::past_bound(now), now)).unwrap().unwrap();
-    assert_eq!((&late.frozen, late.unaccounted().count()), (&frozen, 0));
-    let kind = ArrivalKind::Thaw { by: "jo".to_owned(), reason: "seen".to_owned() };
-    let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
+        poll_once(open_work::read(&site.ports(), open_work::past_bound(now), now)).unwrap().unwrap();
+    assert_eq!((&late.halted, late.unaccounted().count()), (&frozen, 0));
+    let kind = InboxMessageKind::Resume { by: "jo".to_owned(), reason: "seen".to_owned() };
+    let (id, event_id) = (InboxMessageId("word".to_owned()), "operator".to_owned());
     let word =
-        Arrival { id, at: now, event_id, layout: 0, by_operator: true, taken_up: false, kind };
-    site.world.write_directly(put_arrival(queue, &word).unwrap());
-    poll_once(cell::send(&site.ports(), &[Poke::Queue { queue: queue.clone() }])).unwrap().unwrap();
+        InboxMessage { id, at: now, event_id, layout: 0, by_operator: true, in_progress: false, kind };
+    site.world.write_directly(put_message(queue, &word).unwrap());
+    poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue: queue.clone() }])).unwrap().unwrap();
     site.pass(1);
-    assert_eq!(open(&site).frozen, BTreeSet::new());
+    assert_eq!(open(&site).halted, BTreeSet::new());
 }
 
 fn ledger_bound() -> u64 {
-    sluice_gate::account::BOUND_SECONDS
+    sluice_gate::unattended::BOUND_SECONDS
 }

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use bytes::Bytes;
-use sluice_gate::{Arrival, ArrivalKind};
+use sluice_gate::{InboxMessage, InboxMessageKind};
 use sluice_memory::{Fate, poll_once};
 use sluice_model::build::{BuildResult, Phase, Run};
 use sluice_model::change::ChangeKey;
-use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ArrivalId, ProjectName, TenantName};
+use sluice_model::wakeup::{Wakeup, MessageQueue};
+use sluice_model::{InboxMessageId, ProjectName, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::tenant::{ProjectSource, Tenant};
 use sluice_records::{connection, queue, tenant};
@@ -68,8 +68,8 @@ fn store(site: &Site, main: &(impl AsRef<[u8]> + ?Sized), poked: &[&str]) {
 }
 
 fn poke(site: &Site, poked: &[&str]) {
-    let pokes: Vec<Poke> =
-        poked.iter().map(|name| Poke::Tenant { tenant: TenantName::from(*name) }).collect();
+    let pokes: Vec<Wakeup> =
+        poked.iter().map(|name| Wakeup::Tenant { tenant: TenantName::from(*name) }).collect();
     poll_once(cell::send(&site.ports(), &pokes)).unwrap().unwrap();
 }
 
@@ -77,7 +77,7 @@ fn poke(site: &Site, poked: &[&str]) {
 /// `sluice tenant load --remove` does.
 fn load(site: &Site, tenants: &[&str], gone: &str) {
     let main = main_of(tenants);
-    site.world.write_directly(tenant::put_leaving(&TenantName::from(gone), &main).unwrap());
+    site.world.write_directly(tenant::put_removal(&TenantName::from(gone), &main).unwrap());
     let poked: Vec<&str> = tenants.iter().copied().chain([gone]).collect();
     store(site, &main, &poked);
 }
@@ -91,7 +91,7 @@ fn head(site: &Site, name: &str) -> Tenant {
 }
 
 fn listed(site: &Site) -> Vec<String> {
-    let names = poll_once(tenant::listed(&site.ports())).unwrap().unwrap();
+    let names = poll_once(tenant::list_tenants(&site.ports())).unwrap().unwrap();
     names.iter().map(ToString::to_string).collect()
 }
 
@@ -125,8 +125,8 @@ fn a_tenant_that_the_main_configuration_leaves_out_is_emptied_and_lands_nothing_
     site.run_until(Site::is_building);
     load(&site, &["mine"], "demo");
     // Before the build ends: then it would have landed as it may.
-    site.handle(Queue::Tenants);
-    site.handle(Queue::Gate);
+    site.handle(MessageQueue::Tenants);
+    site.handle(MessageQueue::Gate);
     site.run();
     assert_eq!(listed(&site), ["mine"]);
     assert_eq!(merged(&site), Vec::<String>::new(), "its builds were stopped");
@@ -164,10 +164,10 @@ fn what_the_builds_of_a_removed_tenant_had_is_given_back() {
     assert_eq!((site.cloud.running(), keys(&site, held).len()), (1, 1));
     // Of another tenant, and without the project that the provider is of.
     let without = "- tenant: {name: other, source: {github: {untrusted-projects: [org/one]}}}\n";
-    site.world.write_directly(tenant::put_leaving(&"demo".into(), without).unwrap());
+    site.world.write_directly(tenant::put_removal(&"demo".into(), without).unwrap());
     store(&site, without, &["demo", "other"]);
-    site.handle(Queue::Tenants);
-    site.handle(Queue::Gate);
+    site.handle(MessageQueue::Tenants);
+    site.handle(MessageQueue::Gate);
     // Longer than a launcher remembers what a provider may do.
     site.world.advance_millis(61_000);
     site.run();
@@ -189,8 +189,8 @@ fn a_landing_that_was_ordered_before_its_tenant_was_removed_ends() {
     });
     assert_eq!(merged(&site), Vec::<String>::new());
     load(&site, &["mine"], "demo");
-    site.handle(Queue::Tenants);
-    site.handle(Queue::Gate);
+    site.handle(MessageQueue::Tenants);
+    site.handle(MessageQueue::Gate);
     site.run();
     assert_eq!(merged(&site), [change.to_string()]);
     let ending = site.ending(&[], &[&change]);
@@ -234,7 +234,7 @@ fn another_main_configuration_reads_what_is_new_and_nothing_else() {
     let next =
         [of("same", "org/one"), of("grows", "org/one, org/two, org/three"), of("new", "org/two")]
             .concat();
-    site.world.write_directly(tenant::put_leaving(&"gone".into(), &next).unwrap());
+    site.world.write_directly(tenant::put_removal(&"gone".into(), &next).unwrap());
     store(&site, &next, &[]);
     let mut cost = |name: &str| {
         poke(&site, &[name]);
@@ -331,7 +331,7 @@ fn a_death_while_a_tenant_is_removed_leads_to_the_same_end() {
         if let Some((step, fate)) = step {
             site.set_fate(step, fate);
         }
-        site.handle(Queue::Tenants);
+        site.handle(MessageQueue::Tenants);
         let taken = site.world.steps() - first;
         // The played build ends when it is looked at, and a dead look comes again later: what
         // counts is that nothing is left.
@@ -351,7 +351,7 @@ fn a_death_while_a_tenant_is_removed_leads_to_the_same_end() {
         assert!(
             listed(&site) == ["mine"]
                 && head(&site, "demo").is_removed
-                && !head(&site, "demo").telling,
+                && !head(&site, "demo").is_notifying_queues,
             "{step:?}"
         );
         taken
@@ -374,14 +374,14 @@ fn one_look_that_misses_a_tenant_removes_nothing() {
     let change = approved(&mut site, 1);
     site.run_until(Site::is_building);
     store(&site, &main_of(&["mine"]), &["demo"]);
-    site.handle(Queue::Tenants);
+    site.handle(MessageQueue::Tenants);
     let noted = head(&site, "demo");
-    assert!(noted.left_out_at.is_some() && !noted.is_removed);
+    assert!(noted.omitted_since.is_some() && !noted.is_removed);
     assert_eq!(noted.layout, before.layout);
     store(&site, &main_of(&["demo"]), &["demo"]);
-    site.handle(Queue::Tenants);
+    site.handle(MessageQueue::Tenants);
     assert_eq!(
-        (head(&site, "demo").left_out_at, head(&site, "demo").layout),
+        (head(&site, "demo").omitted_since, head(&site, "demo").layout),
         (None, before.layout)
     );
     site.run();
@@ -393,7 +393,7 @@ fn one_look_that_misses_a_tenant_removes_nothing() {
     assert_eq!(listed(&site), ["mine"]);
 }
 
-/// R03, C7: a main configuration that cannot be read, or names nobody, takes nothing away: tenants
+/// R03, C07: a main configuration that cannot be read, or names nobody, takes nothing away: tenants
 /// go on as they are.
 #[test]
 fn a_broken_main_configuration_keeps_everything() {
@@ -405,7 +405,7 @@ fn a_broken_main_configuration_keeps_everything() {
     let all = ["- tenant: {name: [", "[]", "", unknown.as_str(), half.as_str()].map(str::as_bytes);
     for (number, broken) in (1..).zip(all.into_iter().chain([&b"\xff\xfe"[..]])) {
         let told = String::from_utf8_lossy(broken);
-        site.world.write_directly(tenant::put_leaving(&"demo".into(), &told).unwrap());
+        site.world.write_directly(tenant::put_removal(&"demo".into(), &told).unwrap());
         store(&site, broken, &["demo"]);
         site.run();
         is_as_before(&mut site, &before, number);
@@ -418,7 +418,7 @@ fn a_broken_main_configuration_keeps_everything() {
 
 fn is_as_before(site: &mut Site, before: &Tenant, number: u64) {
     let after = head(site, "demo");
-    assert!(!after.is_removed && after.left_out_at.is_none(), "{number}");
+    assert!(!after.is_removed && after.omitted_since.is_none(), "{number}");
     let listed = listed(site);
     assert_eq!(
         (&after.layout_object, listed),
@@ -453,24 +453,24 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
         .find(|record| record.key.sort.starts_with("queue#gate"))
         .expect("it is listed");
     let queue_key = decode(queue_key).unwrap();
-    let kind = ArrivalKind::Dequeue {
+    let kind = InboxMessageKind::Dequeue {
         key: change.clone(),
         head: None,
         by: "jo".to_owned(),
         reason: "it hangs".to_owned(),
     };
-    let word = Arrival {
-        id: ArrivalId("word".to_owned()),
+    let word = InboxMessage {
+        id: InboxMessageId("word".to_owned()),
         at: site.world.now(),
         event_id: "operator".to_owned(),
         layout: 0,
         by_operator: true,
-        taken_up: false,
+        in_progress: false,
         kind,
     };
-    site.world.write_directly(queue::put_arrival(&queue_key, &word).unwrap());
-    poll_once(cell::send(&site.ports(), &[Poke::Queue { queue: queue_key }])).unwrap().unwrap();
-    site.handle(Queue::Gate);
+    site.world.write_directly(queue::put_message(&queue_key, &word).unwrap());
+    poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue: queue_key }])).unwrap().unwrap();
+    site.handle(MessageQueue::Gate);
     site.run();
     let ending = site.ending(&[], &[&change]);
     assert_eq!((merged(&site), ending.left_over), (Vec::new(), Vec::<String>::new()));
@@ -481,7 +481,7 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
         panic!("the dequeue is reported once: {ended:?}")
     };
     assert!(
-        canceled.starts_with("Build canceled.\n\nan operator took it out: it hangs\n"),
+        canceled.starts_with("Build canceled.\n\nan operator dequeued it: it hangs\n"),
         "{canceled}"
     );
     assert!(canceled.contains("- unit : ABORTED") && !canceled.contains("jo took"), "{canceled}");
@@ -495,7 +495,7 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
     assert_eq!(end.result, BuildResult::Aborted);
     let kept = keys(&site, |record| {
         record.key.partition.starts_with("buildset#")
-            && record.body.contains("jo took it out: it hangs")
+            && record.body.contains("jo dequeued it: it hangs")
     });
     assert_eq!(kept.len(), 1);
 }
@@ -506,9 +506,9 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
 fn a_project_that_cannot_be_read_is_counted_and_named_among_the_mistakes() {
     let site = site();
     let head = head(&site, "demo");
-    assert_eq!((head.errors, head.problems.len()), (1, 1));
-    assert_eq!(head.problems[0].project.name(), "org/missing");
-    assert!(!head.problems[0].why.is_empty());
+    assert_eq!((head.errors, head.unreadable_projects.len()), (1, 1));
+    assert_eq!(head.unreadable_projects[0].project.name(), "org/missing");
+    assert!(!head.unreadable_projects[0].why.is_empty());
 }
 
 /// Damages a record's body in place.
@@ -536,15 +536,15 @@ fn a_record_that_cannot_be_read_stops_nobody_else() {
         record.key.partition == "tenant#demo" && record.key.sort.starts_with("source#")
     });
     let project = sluice_model::ProjectName::new("forge.test", "org/config");
-    site.world.write_directly(tenant::put_dirty(&"demo".into(), &project, "a test").unwrap());
+    site.world.write_directly(tenant::put_reread(&"demo".into(), &project, "a test").unwrap());
     damage(&site, |record| {
-        record.key.partition == "tenant#demo" && record.key.sort.starts_with("dirty#")
+        record.key.partition == "tenant#demo" && record.key.sort.starts_with("reread#")
     });
     poke(&site, &["demo"]);
     site.run_now();
     assert_eq!(
         keys(&site, |record| record.key.partition == "tenant#demo"
-            && record.key.sort.starts_with("dirty#")),
+            && record.key.sort.starts_with("reread#")),
         Vec::<String>::new()
     );
     assert!(head(&site, "demo").layout.live >= number);
@@ -573,7 +573,7 @@ fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
         let before = head(&site, "demo");
         refuse(&site, is_gone, true);
         damage(&site, |record| record.key == tenant::source_key(&"demo".into(), &config));
-        site.world.write_directly(tenant::put_dirty(&"demo".into(), &config, "a test").unwrap());
+        site.world.write_directly(tenant::put_reread(&"demo".into(), &config, "a test").unwrap());
         poke(&site, &["demo"]);
         site.run();
         let after = head(&site, "demo");
@@ -582,7 +582,7 @@ fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
             (&before.layout_object, before.errors + 1),
             "{after:?}"
         );
-        assert!(after.problems.iter().any(|problem| problem.project == config), "{after:?}");
+        assert!(after.unreadable_projects.iter().any(|problem| problem.project == config), "{after:?}");
         let first = approved(&mut site, 1);
         site.run();
         assert_eq!(merged(&site), [first.to_string()]);
@@ -598,7 +598,7 @@ fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
         site.run();
         assert_eq!(merged(&site), [first.to_string(), second.to_string()]);
         assert!(site.builds().contains(&"gate later 2".to_owned()), "{:?}", site.builds());
-        assert_eq!(head(&site, "demo").problems, before.problems);
+        assert_eq!(head(&site, "demo").unreadable_projects, before.unreadable_projects);
     }
 }
 
@@ -614,14 +614,14 @@ fn a_project_that_is_gone_before_all_of_it_was_read_keeps_no_tenant_busy() {
     let record = Record { body: serde_json::to_string(&half).unwrap(), ..record };
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
     site.store.lock().unwrap().set_missing(&one, true);
-    site.world.write_directly(tenant::put_dirty(&"demo".into(), &one, "a test").unwrap());
+    site.world.write_directly(tenant::put_reread(&"demo".into(), &one, "a test").unwrap());
     poke(&site, &["demo"]);
     site.run();
     let after = head(&site, "demo");
     assert_eq!((after.is_reading, after.layout.wanted), (false, after.layout.live), "{after:?}");
     let source: ProjectSource = decode(&site.world.record(&key).unwrap()).unwrap();
     assert!(
-        !source.is_unfinished && source.problem.is_some() && source.retry_at.is_some(),
+        !source.is_unfinished && source.read_error.is_some() && source.retry_at.is_some(),
         "{source:?}"
     );
 }
@@ -639,12 +639,12 @@ fn what_nobody_has_any_more_stops_the_reading_rather_than_be_taken_for_nothing()
     poll_once(site.ports().objects.delete(&layout)).unwrap().unwrap();
     let repos = PlayedRepos::new(site.world.clone(), site.store.clone());
     let cold = Tenants::new(site.ports(), Arc::new(repos), BTreeMap::new());
-    let refused = poll_once(cold.look_at(&"demo".into())).unwrap().unwrap_err().to_string();
+    let refused = poll_once(cold.reconcile_tenant(&"demo".into())).unwrap().unwrap_err().to_string();
     assert!(refused.contains("org/config is lost"), "{refused}");
     assert_eq!(head(&site, "demo"), before);
     // Its forge is all that it takes.
     site.store.lock().unwrap().set_missing(&config, false);
-    poll_once(cold.look_at(&"demo".into())).unwrap().unwrap();
+    poll_once(cold.reconcile_tenant(&"demo".into())).unwrap().unwrap();
     let change = approved(&mut site, 1);
     site.run();
     assert_eq!(merged(&site), [change.to_string()]);

@@ -13,7 +13,7 @@ use sluice_config::{ConfigError, Severity};
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, TenantName};
 use sluice_records::codec::{decode, get};
-use sluice_records::included_files::{self, IncludedConfig};
+use sluice_records::included_files::IncludedConfig;
 use sluice_records::layout::Layouts;
 use sluice_records::tenant::Tenant;
 use sluice_records::{connection, tenant};
@@ -106,7 +106,7 @@ pub async fn load(
             Some(planted) => Some(included_files::store(&ports, planted).await?),
             None => None,
         };
-        included_files::store(&ports, &text, &IncludedConfig { files, roles }).await?;
+        sluice_records::included_files::store(&ports, &text, &IncludedConfig { files, roles }).await?;
     }
     ports
         .objects

@@ -89,7 +89,7 @@ pub async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
     let now = ports.clock.now();
     // Also what started at this very moment.
     let work = open_work::read(ports, now.plus_millis(1), now).await?;
-    let open = work.open.iter().filter(|open| open.kind != open_work::OpenKind::Delivery);
+    let open = work.entries.iter().filter(|open| open.kind != open_work::OpenKind::Delivery);
     Ok(open
         .map(|open| {
             let why = open.unaccounted.as_deref().unwrap_or("in progress");

@@ -5,7 +5,7 @@ use super::*;
 const T: u64 = 1_700_000_000_000;
 
 fn queue() -> Queue {
-    Queue::new("gate.fifo", Settings::fifo()).unwrap()
+    Queue::new("gate.fifo", SqsQueueSettings::fifo()).unwrap()
 }
 
 fn send(queue: &mut Queue, group: &str, body: &str) {
@@ -105,8 +105,8 @@ fn the_scope_decides_whether_one_id_in_two_groups_is_a_repeat() {
         (DedupScope::MessageGroup, Throughput::PerMessageGroupId, false),
         (DedupScope::Queue, Throughput::PerQueue, true),
     ] {
-        let kind = Kind::Fifo { content_dedup: false, dedup_scope, throughput };
-        let mut queue = Queue::new("q.fifo", Settings { kind, ..Settings::standard() }).unwrap();
+        let kind = SqsQueueKind::Fifo { content_dedup: false, dedup_scope, throughput };
+        let mut queue = Queue::new("q.fifo", SqsQueueSettings { kind, ..SqsQueueSettings::standard() }).unwrap();
         queue.send(NewMessage::body("x").group("a").dedup("id"), T).unwrap();
         let other = queue.send(NewMessage::body("y").group("b").dedup("id"), T).unwrap();
         assert_eq!(other.duplicate, repeated, "{dedup_scope:?}");
@@ -115,12 +115,12 @@ fn the_scope_decides_whether_one_id_in_two_groups_is_a_repeat() {
 
 #[test]
 fn the_content_stands_in_for_a_missing_id_where_the_queue_says_so() {
-    let kind = Kind::Fifo {
+    let kind = SqsQueueKind::Fifo {
         content_dedup: true,
         dedup_scope: DedupScope::Queue,
         throughput: Throughput::PerQueue,
     };
-    let mut queue = Queue::new("q.fifo", Settings { kind, ..Settings::standard() }).unwrap();
+    let mut queue = Queue::new("q.fifo", SqsQueueSettings { kind, ..SqsQueueSettings::standard() }).unwrap();
     assert!(!queue.send(NewMessage::body("x").group("a"), T).unwrap().duplicate);
     assert!(queue.send(NewMessage::body("x").group("a"), T).unwrap().duplicate);
     assert!(!queue.send(NewMessage::body("x").group("a").dedup("own"), T).unwrap().duplicate);
@@ -147,7 +147,7 @@ fn what_a_fifo_queue_does_not_know_is_refused() {
 #[test]
 fn a_queue_wide_delay_keeps_the_order() {
     let mut queue =
-        Queue::new("q.fifo", Settings { delay_seconds: 10, ..Settings::fifo() }).unwrap();
+        Queue::new("q.fifo", SqsQueueSettings { delay_seconds: 10, ..SqsQueueSettings::fifo() }).unwrap();
     queue.send(NewMessage::body("1").group("a").dedup("1"), T).unwrap();
     queue.send(NewMessage::body("2").group("a").dedup("2"), T + 5_000).unwrap();
     assert_eq!(queue.next_wake_ms(T), Some(T + 10_000));
@@ -157,7 +157,7 @@ fn a_queue_wide_delay_keeps_the_order() {
 #[test]
 fn a_dead_letter_frees_its_group_in_the_same_receive() {
     let mut queue =
-        Queue::new("q.fifo", Settings::fifo().with_redrive("arn:aws:sqs:x:y:d.fifo", 1)).unwrap();
+        Queue::new("q.fifo", SqsQueueSettings::fifo().with_redrive("arn:aws:sqs:x:y:d.fifo", 1)).unwrap();
     send(&mut queue, "a", "poison");
     send(&mut queue, "a", "next");
     assert_eq!(bodies(&receive(&mut queue, 1, T)), ["poison"]);
@@ -169,7 +169,7 @@ fn a_dead_letter_frees_its_group_in_the_same_receive() {
 
 #[test]
 fn a_restored_queue_remembers_messages_receipts_ids_and_numbers() {
-    let mut queue = Queue::restore("q.fifo", Settings::fifo(), 1, vec![], vec![]).unwrap();
+    let mut queue = Queue::restore("q.fifo", SqsQueueSettings::fifo(), 1, vec![], vec![]).unwrap();
     send(&mut queue, "a", "1");
     send(&mut queue, "a", "2");
     let held = receive(&mut queue, 1, T).remove(0);
@@ -178,7 +178,7 @@ fn a_restored_queue_remembers_messages_receipts_ids_and_numbers() {
     assert!(queue.take_changes().is_empty());
     let mut again = Queue::restore(
         "q.fifo",
-        Settings::fifo(),
+        SqsQueueSettings::fifo(),
         changes.next_sequence,
         changes.written,
         changes.remembered,

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::limits;
 use super::refusal::{Refusal, shortened};
-use super::settings::{DedupScope, Kind, Settings, within};
+use super::settings::{DedupScope, SqsQueueKind, SqsQueueSettings, within};
 
 /// A message to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl NewMessage {
     }
 
     /// Checks the message against the limits of SQS and the queue's kind.
-    pub(super) fn check(&self, settings: &Settings) -> Result<(), Refusal> {
+    pub(super) fn check(&self, settings: &SqsQueueSettings) -> Result<(), Refusal> {
         if self.body.is_empty() {
             return Err(Refusal::MissingParameter { parameter: "MessageBody" });
         }
@@ -158,8 +158,8 @@ impl NewMessage {
         }
         self.check_attributes()?;
         match settings.kind {
-            Kind::Standard => self.check_standard(),
-            Kind::Fifo { content_dedup, .. } => self.check_fifo(content_dedup),
+            SqsQueueKind::Standard => self.check_standard(),
+            SqsQueueKind::Fifo { content_dedup, .. } => self.check_fifo(content_dedup),
         }
     }
 
@@ -229,8 +229,8 @@ impl NewMessage {
     }
 
     /// Returns scope and id under which the message is remembered; `None` on a standard queue.
-    pub(super) fn dedup_key(&self, kind: Kind) -> Option<(String, String)> {
-        let Kind::Fifo { dedup_scope, .. } = kind else {
+    pub(super) fn dedup_key(&self, kind: SqsQueueKind) -> Option<(String, String)> {
+        let SqsQueueKind::Fifo { dedup_scope, .. } = kind else {
             return None;
         };
         let id = match &self.dedup_id {

@@ -32,7 +32,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64, settings: Settings) -> Self {
+    fn new(seed: u64, settings: SqsQueueSettings) -> Self {
         let name = if settings.is_fifo() { "q.fifo" } else { "q" };
         let queue = Queue::restore(name, settings, 1, vec![], vec![]).unwrap();
         let dice = Dice(Seeded::new(seed, 0));
@@ -151,7 +151,7 @@ impl Run {
 #[test]
 fn a_standard_queue_loses_nothing_and_repeats_nothing_after_its_delete() {
     for seed in 0..SEEDS {
-        let mut run = Run::new(seed, Settings::standard());
+        let mut run = Run::new(seed, SqsQueueSettings::standard());
         (0..STEPS).for_each(|_| run.step());
         run.drain();
     }
@@ -160,7 +160,7 @@ fn a_standard_queue_loses_nothing_and_repeats_nothing_after_its_delete() {
 #[test]
 fn a_fifo_queue_keeps_order_and_exclusion_in_every_group() {
     for seed in 0..SEEDS {
-        let mut run = Run::new(seed, Settings::fifo());
+        let mut run = Run::new(seed, SqsQueueSettings::fifo());
         (0..STEPS).for_each(|_| run.step());
         for sequences in run.first_deliveries.values() {
             assert!(sequences.is_sorted(), "seed {seed}: {sequences:?}");
@@ -172,7 +172,7 @@ fn a_fifo_queue_keeps_order_and_exclusion_in_every_group() {
 #[test]
 fn dead_letters_are_the_only_other_way_out() {
     for seed in 0..SEEDS {
-        for (settings, dead) in [(Settings::standard(), "arn:d"), (Settings::fifo(), "arn:d.fifo")]
+        for (settings, dead) in [(SqsQueueSettings::standard(), "arn:d"), (SqsQueueSettings::fifo(), "arn:d.fifo")]
         {
             let mut run = Run::new(seed, settings.with_redrive(dead, 3));
             (0..STEPS).for_each(|_| run.step());
@@ -184,7 +184,7 @@ fn dead_letters_are_the_only_other_way_out() {
 #[test]
 fn a_store_that_writes_each_change_holds_the_same_queue_at_every_moment() {
     for seed in 0..SEEDS / 4 {
-        for settings in [Settings::standard(), Settings::fifo()] {
+        for settings in [SqsQueueSettings::standard(), SqsQueueSettings::fifo()] {
             let mut run = Run::new(seed, settings.clone());
             let mut stored: BTreeMap<u64, Message> = BTreeMap::new();
             for _ in 0..STEPS {

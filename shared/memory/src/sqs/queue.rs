@@ -14,13 +14,13 @@ use super::choose::Chooser;
 use super::limits;
 use super::message::{Dedup, Delivered, Message, NewMessage, Sent, message_id, parse_receipt};
 use super::refusal::{Refusal, shortened};
-use super::settings::{Settings, within};
+use super::settings::{SqsQueueSettings, within};
 
 /// One queue. Every method first drops what is past its retention.
 #[derive(Clone, Debug)]
 pub struct Queue {
     name: String,
-    settings: Settings,
+    settings: SqsQueueSettings,
     next_sequence: u64,
     messages: BTreeMap<u64, Message>,
     /// (visible from, sequence) of every message.
@@ -113,7 +113,7 @@ impl Queue {
     ///
     /// # Errors
     /// The [`Refusal`] of a name or setting outside AWS's limits.
-    pub fn new(name: impl Into<String>, settings: Settings) -> Result<Self, Refusal> {
+    pub fn new(name: impl Into<String>, settings: SqsQueueSettings) -> Result<Self, Refusal> {
         let name = name.into();
         settings.check(&name)?;
         Ok(Self {
@@ -136,7 +136,7 @@ impl Queue {
     /// The [`Refusal`] of a name or setting outside AWS's limits.
     pub fn restore(
         name: impl Into<String>,
-        settings: Settings,
+        settings: SqsQueueSettings,
         next_sequence: u64,
         messages: Vec<Message>,
         dedups: Vec<Dedup>,
@@ -162,7 +162,7 @@ impl Queue {
 
     /// Returns the queue's attributes.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &SqsQueueSettings {
         &self.settings
     }
 
@@ -170,7 +170,7 @@ impl Queue {
     ///
     /// # Errors
     /// The [`Refusal`] of a setting outside AWS's limits, or of another kind.
-    pub fn set_settings(&mut self, settings: Settings) -> Result<(), Refusal> {
+    pub fn set_settings(&mut self, settings: SqsQueueSettings) -> Result<(), Refusal> {
         settings.check(&self.name)?;
         self.settings = settings;
         Ok(())

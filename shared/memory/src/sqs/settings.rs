@@ -8,9 +8,9 @@ use super::refusal::Refusal;
 /// The attributes of one queue, with AWS's defaults in [`Settings::standard`] and
 /// [`Settings::fifo`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct SqsQueueSettings {
     /// Standard or FIFO.
-    pub kind: Kind,
+    pub kind: SqsQueueKind,
     /// How long a received message stays invisible when the receiver does not say.
     pub visibility_seconds: u32,
     /// How long a new message stays invisible when the sender does not say.
@@ -27,7 +27,7 @@ pub struct Settings {
 
 /// Standard or FIFO, with what only that kind has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum SqsQueueKind {
     /// At least once, any order; a message group id is allowed and makes the queue fair between
     /// groups.
     Standard,
@@ -69,12 +69,12 @@ pub struct Redrive {
     pub receives_max: u32,
 }
 
-impl Settings {
+impl SqsQueueSettings {
     /// Returns a standard queue with AWS's defaults.
     #[must_use]
     pub fn standard() -> Self {
         Self {
-            kind: Kind::Standard,
+            kind: SqsQueueKind::Standard,
             visibility_seconds: 30,
             delay_seconds: 0,
             retention_seconds: 345_600,
@@ -88,7 +88,7 @@ impl Settings {
     /// group.
     #[must_use]
     pub fn fifo() -> Self {
-        let kind = Kind::Fifo {
+        let kind = SqsQueueKind::Fifo {
             content_dedup: false,
             dedup_scope: DedupScope::MessageGroup,
             throughput: Throughput::PerMessageGroupId,
@@ -106,7 +106,7 @@ impl Settings {
     /// Returns whether the queue is FIFO.
     #[must_use]
     pub fn is_fifo(&self) -> bool {
-        matches!(self.kind, Kind::Fifo { .. })
+        matches!(self.kind, SqsQueueKind::Fifo { .. })
     }
 
     /// Checks name and attributes against AWS's limits; the name of a FIFO queue, and only it, ends
@@ -139,7 +139,7 @@ impl Settings {
             }
         }
         match self.kind {
-            Kind::Fifo {
+            SqsQueueKind::Fifo {
                 dedup_scope: DedupScope::Queue,
                 throughput: Throughput::PerMessageGroupId,
                 ..
@@ -148,7 +148,7 @@ impl Settings {
                 "perMessageGroupId",
                 "Can be set to perMessageGroupId only when DeduplicationScope is messageGroup.",
             )),
-            Kind::Fifo { .. } | Kind::Standard => Ok(()),
+            SqsQueueKind::Fifo { .. } | SqsQueueKind::Standard => Ok(()),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 const T: u64 = 1_700_000_000_000;
 
-fn queue(settings: Settings) -> Queue {
+fn queue(settings: SqsQueueSettings) -> Queue {
     Queue::new("wakes", settings).unwrap()
 }
 
@@ -22,7 +22,7 @@ fn bodies(delivered: &[Delivered]) -> Vec<&str> {
 
 #[test]
 fn a_received_message_is_invisible_until_its_time_out_and_then_comes_again_with_a_higher_count() {
-    let mut queue = queue(Settings::standard());
+    let mut queue = queue(SqsQueueSettings::standard());
     queue.send(NewMessage::body("a"), T).unwrap();
     let first = receive(&mut queue, 10, T);
     assert_eq!(bodies(&first), ["a"]);
@@ -36,7 +36,7 @@ fn a_received_message_is_invisible_until_its_time_out_and_then_comes_again_with_
 
 #[test]
 fn a_stale_receipt_deletes_nothing_and_changes_no_visibility() {
-    let mut queue = queue(Settings::standard());
+    let mut queue = queue(SqsQueueSettings::standard());
     queue.send(NewMessage::body("a"), T).unwrap();
     let first = receive(&mut queue, 1, T).remove(0);
     let second = receive(&mut queue, 1, T + 30_000).remove(0);
@@ -51,7 +51,7 @@ fn a_stale_receipt_deletes_nothing_and_changes_no_visibility() {
 
 #[test]
 fn a_standard_message_can_be_deleted_after_its_timeout_unless_received_again() {
-    let mut queue = queue(Settings::standard());
+    let mut queue = queue(SqsQueueSettings::standard());
     queue.send(NewMessage::body("a"), T).unwrap();
     let first = receive(&mut queue, 1, T).remove(0);
     assert_eq!(queue.delete(&first.receipt, T + 60_000), Ok(Deletion::Deleted));
@@ -59,7 +59,7 @@ fn a_standard_message_can_be_deleted_after_its_timeout_unless_received_again() {
 
 #[test]
 fn visibility_can_be_given_back_and_extended_but_never_past_twelve_hours_after_the_receive() {
-    let mut queue = queue(Settings::standard());
+    let mut queue = queue(SqsQueueSettings::standard());
     queue.send(NewMessage::body("a"), T).unwrap();
     let held = receive(&mut queue, 1, T).remove(0);
     queue.change_visibility(&held.receipt, 43_200, T).unwrap();
@@ -71,7 +71,7 @@ fn visibility_can_be_given_back_and_extended_but_never_past_twelve_hours_after_t
 
 #[test]
 fn a_delay_holds_a_message_back_and_counts_as_delayed() {
-    let mut queue = queue(Settings::standard());
+    let mut queue = queue(SqsQueueSettings::standard());
     queue.send(NewMessage::body("later").delay(900), T).unwrap();
     queue.send(NewMessage::body("now"), T).unwrap();
     assert_eq!(queue.counts(T), Counts { visible: 1, in_flight: 0, delayed: 1 });
@@ -82,7 +82,7 @@ fn a_delay_holds_a_message_back_and_counts_as_delayed() {
 
 #[test]
 fn the_queues_own_delay_holds_for_messages_without_one() {
-    let mut queue = queue(Settings { delay_seconds: 5, ..Settings::standard() });
+    let mut queue = queue(SqsQueueSettings { delay_seconds: 5, ..SqsQueueSettings::standard() });
     queue.send(NewMessage::body("a"), T).unwrap();
     queue.send(NewMessage::body("b").delay(0), T).unwrap();
     assert_eq!(bodies(&receive(&mut queue, 10, T)), ["b"]);
@@ -91,7 +91,7 @@ fn the_queues_own_delay_holds_for_messages_without_one() {
 
 #[test]
 fn a_message_received_too_often_goes_to_the_dead_letters_instead() {
-    let mut queue = queue(Settings::standard().with_redrive("arn:aws:sqs:x:y:wakes-dead", 2));
+    let mut queue = queue(SqsQueueSettings::standard().with_redrive("arn:aws:sqs:x:y:wakes-dead", 2));
     queue.send(NewMessage::body("poison"), T).unwrap();
     for attempt in 0..2 {
         assert_eq!(receive(&mut queue, 1, T + attempt * 30_000).len(), 1);
@@ -99,7 +99,7 @@ fn a_message_received_too_often_goes_to_the_dead_letters_instead() {
     let third = queue.receive(poll(1), T + 60_000, &mut Oldest).unwrap();
     assert!(third.messages.is_empty());
     assert_eq!(third.dead.len(), 1);
-    let mut dead = Queue::new("wakes-dead", Settings::standard()).unwrap();
+    let mut dead = Queue::new("wakes-dead", SqsQueueSettings::standard()).unwrap();
     dead.accept_dead(third.dead[0].clone(), "arn:aws:sqs:x:y:wakes", T + 60_000);
     let letter = receive(&mut dead, 1, T + 60_000).remove(0).message;
     assert_eq!((letter.body.as_str(), letter.sent_ms), ("poison", T));
@@ -108,7 +108,7 @@ fn a_message_received_too_often_goes_to_the_dead_letters_instead() {
 
 #[test]
 fn a_message_past_its_retention_is_gone_and_its_receipt_with_it() {
-    let mut queue = queue(Settings { retention_seconds: 60, ..Settings::standard() });
+    let mut queue = queue(SqsQueueSettings { retention_seconds: 60, ..SqsQueueSettings::standard() });
     queue.send(NewMessage::body("a"), T).unwrap();
     let held = receive(&mut queue, 1, T).remove(0);
     assert!(receive(&mut queue, 1, T + 60_000).is_empty());
@@ -118,7 +118,7 @@ fn a_message_past_its_retention_is_gone_and_its_receipt_with_it() {
 
 #[test]
 fn a_group_with_many_messages_in_flight_yields_to_a_quiet_one() {
-    let mut queue = queue(Settings::standard());
+    let mut queue = queue(SqsQueueSettings::standard());
     for n in 0..50 {
         queue.send(NewMessage::body(format!("noisy {n}")).group("noisy"), T).unwrap();
     }
@@ -135,7 +135,7 @@ fn a_group_with_many_messages_in_flight_yields_to_a_quiet_one() {
 #[test]
 fn an_injected_chooser_reorders_and_repeats_the_same_way_for_the_same_seed() {
     let run = |seed| {
-        let mut queue = queue(Settings::standard());
+        let mut queue = queue(SqsQueueSettings::standard());
         for n in 0..10 {
             queue.send(NewMessage::body(n.to_string()), T).unwrap();
         }
@@ -152,7 +152,7 @@ fn an_injected_chooser_reorders_and_repeats_the_same_way_for_the_same_seed() {
 
 #[test]
 fn what_aws_refuses_is_refused_with_its_code() {
-    let mut queue = queue(Settings::standard());
+    let mut queue = queue(SqsQueueSettings::standard());
     let attribute = |data_type: &str, value: &str| Attribute {
         data_type: data_type.into(),
         value: value.as_bytes().to_vec(),
@@ -196,38 +196,38 @@ fn what_aws_refuses_is_refused_with_its_code() {
 
 #[test]
 fn a_receipt_of_one_queue_means_nothing_to_another() {
-    let mut one = queue(Settings::standard());
+    let mut one = queue(SqsQueueSettings::standard());
     one.send(NewMessage::body("a"), T).unwrap();
     let held = receive(&mut one, 1, T).remove(0);
-    let mut other = Queue::new("other", Settings::standard()).unwrap();
+    let mut other = Queue::new("other", SqsQueueSettings::standard()).unwrap();
     assert_eq!(other.delete(&held.receipt, T).unwrap_err().code(), "ReceiptHandleIsInvalid");
 }
 
 #[test]
 fn names_and_attributes_outside_their_limits_make_no_queue() {
-    let cases: [(&str, Settings); 7] = [
-        ("a.fifo", Settings::standard()),
-        ("a", Settings::fifo()),
-        ("a b", Settings::standard()),
-        ("a", Settings { delay_seconds: 901, ..Settings::standard() }),
-        ("a", Settings { visibility_seconds: 43_201, ..Settings::standard() }),
-        ("a", Settings { retention_seconds: 59, ..Settings::standard() }),
-        ("a", Settings::standard().with_redrive("arn:aws:sqs:x:y:d.fifo", 5)),
+    let cases: [(&str, SqsQueueSettings); 7] = [
+        ("a.fifo", SqsQueueSettings::standard()),
+        ("a", SqsQueueSettings::fifo()),
+        ("a b", SqsQueueSettings::standard()),
+        ("a", SqsQueueSettings { delay_seconds: 901, ..SqsQueueSettings::standard() }),
+        ("a", SqsQueueSettings { visibility_seconds: 43_201, ..SqsQueueSettings::standard() }),
+        ("a", SqsQueueSettings { retention_seconds: 59, ..SqsQueueSettings::standard() }),
+        ("a", SqsQueueSettings::standard().with_redrive("arn:aws:sqs:x:y:d.fifo", 5)),
     ];
     for (name, settings) in cases {
         assert!(Queue::new(name, settings.clone()).is_err(), "{name} {settings:?}");
     }
-    let queue_wide = Kind::Fifo {
+    let queue_wide = SqsQueueKind::Fifo {
         content_dedup: true,
         dedup_scope: DedupScope::Queue,
         throughput: Throughput::PerMessageGroupId,
     };
-    assert!(Queue::new("a.fifo", Settings { kind: queue_wide, ..Settings::standard() }).is_err());
+    assert!(Queue::new("a.fifo", SqsQueueSettings { kind: queue_wide, ..SqsQueueSettings::standard() }).is_err());
 }
 
 #[test]
 fn purging_throws_away_also_what_is_in_flight() {
-    let mut queue = queue(Settings::standard());
+    let mut queue = queue(SqsQueueSettings::standard());
     queue.send(NewMessage::body("a"), T).unwrap();
     queue.send(NewMessage::body("b"), T).unwrap();
     receive(&mut queue, 1, T);

@@ -17,7 +17,7 @@ use sluice_bench::throughput::{Times, sum};
 use sluice_bench::wording::{at_most, millis, ranked};
 use sluice_cloud::LaunchSettings as CloudSite;
 use sluice_conformance::{Site, sdk_config};
-use sluice_emulator::data::{Connector, ENDPOINT, Front, Options, Principal, Secret};
+use sluice_emulator::data::{Connector, ENDPOINT, Front, DataOptions, Principal, Secret};
 use sluice_forge::Forge;
 use sluice_gate_function::Gate;
 use sluice_intake::Intake;
@@ -89,7 +89,7 @@ struct System {
 
 impl System {
     async fn start(folder: &std::path::Path) -> Self {
-        let front = Front::open(folder, Options::default()).unwrap();
+        let front = Front::open(folder, DataOptions::default()).unwrap();
         front.keys().insert(KEY, Principal::new("bench"), Secret::new(SECRET));
         front.kms().ensure_key(SEAL_KEY).unwrap();
         let client = Connector::new(front).into_client();

@@ -8,17 +8,17 @@
 
 use super::*;
 use crate::broken::{Cell, Mutation};
-use crate::people::uploaded;
-use crate::plays::{EXPRESS, Play, lands};
-use crate::shape::{Shape, TenantShape, Weather, project_yaml};
+use crate::actors::uploaded;
+use crate::scenarios::{EXPRESS, Scenario, lands};
+use crate::shape::{Shape, TenantShape, FaultProfile, project_yaml};
 use crate::windows::Window;
 use sluice_gate::queue::own_queue;
 use sluice_gate::{Item, Job, JobStatus, Landing};
 use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, QueueKey};
 use sluice_records::codec::{decode, with_body};
-use sluice_records::tenant::{self, Early, Tenant};
-use sluice_records::{landing, turn};
+use sluice_records::tenant::{self, DeferredWakeup, Tenant};
+use sluice_records::{landing, branch_lock};
 use sluice_runtime::cell;
 use sluice_runtime::record::{Expect, Record, Write};
 use std::collections::BTreeSet;
@@ -136,7 +136,7 @@ fn disturbances(order: &[Choice], turns: &[Turn]) -> usize {
 impl Scene {
     fn play(self, order: &[Choice], mutation: Option<Mutation>) -> Result<Vec<Turn>, Failure> {
         let mut sim = Sim::new(7, Settings { mutation, shape: Some(shape(self)) });
-        sim.run_until(|sim| sim.people.next_at.is_none())?;
+        sim.run_until(|sim| sim.actors.next_at.is_none())?;
         self.begin(&mut sim)?;
         let given = Given::default();
         sim.site.world.decide_fates(turns_of(given.clone()));
@@ -178,43 +178,43 @@ impl Scene {
                 sim.site.forge.close(&change);
                 sim.oracle.withdrawn(&change, sim.now());
                 sim.run_until(|sim| {
-                    sim.site.world.has_visible(Queue::Gate) && sim.tasks.is_empty()
+                    sim.site.world.has_visible(MessageQueue::Gate) && sim.tasks.is_empty()
                 })?;
-                sim.handle(Queue::Gate);
-                let messages = sim.site.world.take_messages(Queue::BuildsNormal, 10, 60);
+                sim.handle(MessageQueue::Gate);
+                let messages = sim.site.world.take_messages(MessageQueue::BuildsNormal, 10, 60);
                 for executor in 0..2 {
                     sim.executors[executor].silent_until = None;
-                    sim.claim_by(executor, Queue::BuildsNormal, messages.clone());
+                    sim.claim_by(executor, MessageQueue::BuildsNormal, messages.clone());
                 }
             }
             Self::Lease => {
                 let change = sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
                 sim.until_builds_wait()?;
-                let messages = sim.site.world.take_messages(Queue::BuildsNormal, 10, 60);
-                sim.claim_by(0, Queue::BuildsNormal, messages.clone());
+                let messages = sim.site.world.take_messages(MessageQueue::BuildsNormal, 10, 60);
+                sim.claim_by(0, MessageQueue::BuildsNormal, messages.clone());
                 while !sim.tasks.is_empty() {
                     sim.poll(0)?;
                 }
                 let builds =
                     sim.executors[0].builds.iter().map(|running| running.claimed.run.build.clone());
-                sim.oracle.unlucky.extend(builds);
+                sim.oracle.interrupted_builds.extend(builds);
                 sim.site.world.advance_millis(3_600_000);
                 let queue = check_of(&change);
                 let _ = sluice_memory::poll_once(cell::send(
                     &sim.site.world.ports_of("operator"),
-                    &[Poke::Answer { queue: queue.clone() }],
+                    &[Wakeup::Answer { queue: queue.clone() }],
                 ));
-                sim.give_twice(Queue::Gate);
+                sim.give_twice(MessageQueue::Gate);
                 sim.end_build(0, 0);
-                sim.claim_by(1, Queue::BuildsNormal, messages);
+                sim.claim_by(1, MessageQueue::BuildsNormal, messages);
             }
             Self::Report => {
                 sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
                 sim.run_until(|sim| {
-                    sim.site.world.has_visible(Queue::Reports) && sim.tasks.is_empty()
+                    sim.site.world.has_visible(MessageQueue::Reports) && sim.tasks.is_empty()
                 })?;
-                let first = sim.site.world.take_messages(Queue::Reports, 10, LONG_SECONDS);
-                sim.give(Queue::Reports, 0, first);
+                let first = sim.site.world.take_messages(MessageQueue::Reports, 10, LONG_SECONDS);
+                sim.give(MessageQueue::Reports, 0, first);
                 sim.site.world.decide_fates(turns_of(Arc::new(Mutex::new(Some(Fate::Works)))));
                 sim.poll(0)?;
                 let Some(reading) = sim.tasks.pop() else {
@@ -228,9 +228,9 @@ impl Scene {
                         && sim.tasks.is_empty()
                 })?;
                 sim.site.world.advance_millis(u64::from(LONG_SECONDS) * 1_000);
-                let second = sim.site.world.take_messages(Queue::Reports, 10, LONG_SECONDS);
+                let second = sim.site.world.take_messages(MessageQueue::Reports, 10, LONG_SECONDS);
                 sim.tasks.push(reading);
-                sim.give(Queue::Reports, 1, second);
+                sim.give(MessageQueue::Reports, 1, second);
             }
             Self::Layout => {
                 for (at, project) in PROJECTS.into_iter().enumerate() {
@@ -242,10 +242,10 @@ impl Scene {
                 sim.run_until(|sim| {
                     sim.site.forge.merge_count() > 0
                         && sim.tasks.is_empty()
-                        && sim.site.world.has_visible(Queue::Tenants)
+                        && sim.site.world.has_visible(MessageQueue::Tenants)
                         && sim.is_settling()
                 })?;
-                sim.give_twice(Queue::Tenants);
+                sim.give_twice(MessageQueue::Tenants);
                 let queues: Vec<QueueKey> = sim
                     .watch
                     .heads
@@ -253,13 +253,13 @@ impl Scene {
                     .filter(|head| !head.slots.is_empty())
                     .map(|head| head.key.clone())
                     .collect();
-                let pokes: Vec<Poke> =
-                    queues.into_iter().map(|queue| Poke::Queue { queue }).collect();
+                let pokes: Vec<Wakeup> =
+                    queues.into_iter().map(|queue| Wakeup::Queue { queue }).collect();
                 let _ = sluice_memory::poll_once(cell::send(
                     &sim.site.world.ports_of("operator"),
                     &pokes,
                 ));
-                sim.handle(Queue::Gate);
+                sim.handle(MessageQueue::Gate);
             }
             Self::Wake => {
                 let yaml = project_yaml(PROJECTS[0], false, 1, "");
@@ -269,12 +269,12 @@ impl Scene {
                 sim.run_until(|sim| {
                     sim.site.forge.merge_count() > 0
                         && sim.tasks.is_empty()
-                        && sim.site.world.has_visible(Queue::Tenants)
+                        && sim.site.world.has_visible(MessageQueue::Tenants)
                         && sim.is_settling()
                 })?;
                 // The tenant hears of nothing until an approval that comes by now is kept for what
                 // it is to make live.
-                let held = sim.site.world.take_messages(Queue::Tenants, 10, LONG_SECONDS);
+                let held = sim.site.world.take_messages(MessageQueue::Tenants, 10, LONG_SECONDS);
                 sim.approve(&waits);
                 sim.run_until(|sim| {
                     let is_empty = sim.watch.heads.values().all(|head| head.slots.is_empty());
@@ -282,20 +282,20 @@ impl Scene {
                 })?;
                 let heads =
                     sim.watch.heads.values().filter(|head| head.key.pipeline.as_str() == "gate");
-                let looks = heads.map(|head| Poke::Queue { queue: head.key.clone() });
+                let looks = heads.map(|head| Wakeup::Queue { queue: head.key.clone() });
                 let kept = sim.kept();
-                let told = kept.into_iter().map(|Early { waiting, project }| {
+                let told = kept.into_iter().map(|DeferredWakeup { waiting, project }| {
                     let delivery = waiting.delivery;
-                    Poke::Delivery { delivery, project }
+                    Wakeup::Delivery { delivery, project }
                 });
-                let pokes: Vec<Poke> = looks.chain(told).collect();
+                let pokes: Vec<Wakeup> = looks.chain(told).collect();
                 let _ = sluice_memory::poll_once(cell::send(
                     &sim.site.world.ports_of("operator"),
                     &pokes,
                 ));
-                sim.give(Queue::Tenants, 0, held);
-                sim.handle(Queue::Events);
-                sim.handle(Queue::Gate);
+                sim.give(MessageQueue::Tenants, 0, held);
+                sim.handle(MessageQueue::Events);
+                sim.handle(MessageQueue::Gate);
             }
             Self::Turn => {
                 let first = sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
@@ -317,14 +317,14 @@ impl Scene {
                     sim.poll(0)?;
                     sim.look()?;
                 }
-                let messages = sim.site.world.take_messages(Queue::Gate, 10, HIDDEN_SECONDS);
+                let messages = sim.site.world.take_messages(MessageQueue::Gate, 10, HIDDEN_SECONDS);
                 if messages.len() != 2 {
                     return Err(sim.failure(format!(
                         "two queues are to hear of their last builds: {messages:?}"
                     )));
                 }
                 for (host, message) in messages.into_iter().enumerate() {
-                    sim.give(Queue::Gate, host, vec![message]);
+                    sim.give(MessageQueue::Gate, host, vec![message]);
                 }
             }
         }
@@ -345,14 +345,14 @@ impl Sim {
     fn approve(&mut self, change: &ChangeKey) {
         let revision = self.site.forge.change(change).expect("it was proposed").facts.change;
         self.site.forge.approve(change);
-        self.oracle.approved(&revision, self.now());
+        self.oracle.record_approval(&revision, self.now());
     }
 
     /// Returns the deliveries that wait for what the tenant makes live next.
-    fn kept(&self) -> Vec<Early> {
+    fn kept(&self) -> Vec<DeferredWakeup> {
         let records = self.site.world.records();
-        let waiting = records.iter().filter(|record| record.key.sort.starts_with(tenant::WAITING));
-        waiting.filter_map(|record| sluice_records::codec::decode::<Early>(record).ok()).collect()
+        let waiting = records.iter().filter(|record| record.key.sort.starts_with(tenant::DEFERRED));
+        waiting.filter_map(|record| sluice_records::codec::decode::<DeferredWakeup>(record).ok()).collect()
     }
 
     /// Goes on until builds wait for executors, which hear of nothing, and nothing else is in hand.
@@ -364,9 +364,9 @@ impl Sim {
         self.run_until(|sim| {
             let world = &sim.site.world;
             let waits =
-                HANDLED.into_iter().any(|queue| queue != Queue::Wakes && world.has_visible(queue));
+                HANDLED.into_iter().any(|queue| queue != MessageQueue::Wakes && world.has_visible(queue));
             let is_quiet = sim.tasks.is_empty() && sim.webhooks.is_empty() && !waits;
-            is_quiet && world.queued().get(&Queue::BuildsNormal).is_some_and(|count| *count >= 2)
+            is_quiet && world.queued().get(&MessageQueue::BuildsNormal).is_some_and(|count| *count >= 2)
         })
     }
 
@@ -396,7 +396,7 @@ impl Sim {
             }
             let world = &sim.site.world;
             let waits =
-                HANDLED.into_iter().any(|queue| queue != Queue::Wakes && world.has_visible(queue));
+                HANDLED.into_iter().any(|queue| queue != MessageQueue::Wakes && world.has_visible(queue));
             let is_quiet =
                 sim.tasks.is_empty() && sim.webhooks.is_empty() && sim.told.is_empty() && !waits;
             is_quiet
@@ -407,14 +407,14 @@ impl Sim {
     }
 
     /// Gives messages to both instances of a function, as when the first was slow.
-    fn give_twice(&mut self, queue: Queue) {
+    fn give_twice(&mut self, queue: MessageQueue) {
         let messages = self.site.world.take_messages(queue, 10, HIDDEN_SECONDS);
         for host in 0..2 {
             self.give(queue, host, messages.clone());
         }
     }
 
-    fn give(&mut self, queue: Queue, host: usize, messages: Vec<Incoming>) {
+    fn give(&mut self, queue: MessageQueue, host: usize, messages: Vec<Incoming>) {
         let Some(function) = self.hosts.get(&queue).and_then(|hosts| hosts.get(host)).cloned()
         else {
             return;
@@ -450,10 +450,10 @@ fn shape(scene: Scene) -> Shape {
         executors: 2,
         branches: vec!["main"],
         tasks_max: 8,
-        plays: if scene == Scene::Turn { [Play::TwoGates].into() } else { BTreeSet::new() },
+        scenarios: if scene == Scene::Turn { [Scenario::TwoGates].into() } else { BTreeSet::new() },
         mode_seed: 7,
         window: Window::GATE,
-        weather: Weather { name: "exhaustive", ..Weather::default() },
+        fault_profile: FaultProfile { name: "exhaustive", ..FaultProfile::default() },
     }
 }
 
@@ -545,7 +545,7 @@ fn two_gates_land_on_one_branch_one_after_the_other_in_whatever_order_they_look(
 /// since it was ordered. Returns whether it merged anything.
 fn land_overtaken(mutation: Option<Mutation>) -> Result<bool, Failure> {
     let mut sim = Sim::new(7, Settings { mutation, shape: Some(shape(Scene::Turn)) });
-    sim.run_until(|sim| sim.people.next_at.is_none())?;
+    sim.run_until(|sim| sim.actors.next_at.is_none())?;
     let change = sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
     sim.approve(&change);
     sim.run_until(|sim| sim.watch.landing.values().any(|under_way| !under_way.is_empty()))?;
@@ -554,9 +554,9 @@ fn land_overtaken(mutation: Option<Mutation>) -> Result<bool, Failure> {
     let under_way: Option<Landing> =
         sim.watch.landing.values().flat_map(BTreeMap::values).next().cloned();
     let ordered = under_way.expect("it was just ordered");
-    let key = turn::key(&sluice_gate::turn::branch_of(&ordered.change));
+    let key = branch_lock::key(&sluice_gate::branch_lock::branch_of(&ordered.change));
     let record = sim.site.world.record(&key).expect("the branch is the landing's");
-    let mut taken: sluice_gate::Turn = decode(&record).expect("it says whose turn it is");
+    let mut taken: sluice_gate::BranchLock = decode(&record).expect("it says whose turn it is");
     taken.fence += 1;
     taken.holder = None;
     let revision = record.revision + 1;
@@ -565,13 +565,13 @@ fn land_overtaken(mutation: Option<Mutation>) -> Result<bool, Failure> {
     sim.site.world.write_directly(Write::Put { record, expect: Expect::Anything });
     let _ = sluice_memory::poll_once(cell::send(
         &sim.site.world.ports_of("operator"),
-        &[landing::poke(&ordered)],
+        &[landing::wakeup(&ordered)],
     ));
     let given = Given::default();
     sim.site.world.decide_fates(turns_of(given.clone()));
     // As often as more than all that is told of the change could need.
     for _ in 0..10 {
-        sim.handle(Queue::Reports);
+        sim.handle(MessageQueue::Reports);
         while !sim.tasks.is_empty() {
             *given.lock().unwrap() = Some(Fate::Works);
             sim.poll(0)?;
