@@ -6,7 +6,7 @@ use sluice_cli::commands::{
     FormatArgument, autohold, connection, enqueue, events, image, queue, secret, show, up,
 };
 use sluice_cli::local::Endpoint;
-use sluice_emulator::data::{Death, DeathError};
+use sluice_emulator::data::{DeliberateKill, DeathError};
 use std::path::PathBuf;
 
 /// Gate changes: test each one in the state it will be merged in, and merge what passes
@@ -253,7 +253,7 @@ pub(crate) struct UpArguments {
 
 /// The parsed value of `--kill`: a sequence of deaths, given as one argument.
 #[derive(Clone)]
-pub(crate) struct KillArgument(pub(crate) Vec<Death>);
+pub(crate) struct KillArgument(pub(crate) Vec<DeliberateKill>);
 
 fn parse_deaths(text: &str) -> Result<KillArgument, DeathError> {
     sluice_emulator::data::read_deaths(text).map(KillArgument)
@@ -452,7 +452,7 @@ impl ConnectionSecrets {
         let check = if self.no_check {
             connection::TokenCheck::Skipped
         } else {
-            connection::TokenCheck::ApiArguments
+            connection::TokenCheck::WithForge
         };
         (
             connection::SecretFiles {
@@ -538,7 +538,7 @@ pub(crate) fn functions(processes: bool) -> sluice_cli::local::Functions {
     }
 }
 
-impl From<LatencyChoice> for sluice_emulator::data::Latency {
+impl From<LatencyChoice> for sluice_emulator::data::CallLatency {
     fn from(choice: LatencyChoice) -> Self {
         match choice {
             LatencyChoice::Local => Self::Local,

@@ -6,7 +6,7 @@ use crate::environment::FunctionEnvironment;
 use crate::pool_key::PoolKey;
 use sluice_cloud::{Ec2Driver, Ec2Settings, LaunchSettings};
 use sluice_config::connection::Driver;
-use sluice_forge::{Forge, GitHub, GitHubOptions, Secret};
+use sluice_forge::{Forge, GitHub, GitHubOptions, ForgeSecret};
 use sluice_git::Credential;
 use sluice_launcher::Cloud;
 use sluice_model::ConnectionName;
@@ -39,7 +39,7 @@ pub async fn forges(
                 .clone()
                 .unwrap_or_else(|| "https://api.github.com".to_owned()),
             web_url: connection.git_url.clone(),
-            decrypted_token: Secret::new(decrypted_token),
+            token: ForgeSecret::new(decrypted_token),
             own_login: connection.login.clone(),
         };
         match GitHub::new(options) {

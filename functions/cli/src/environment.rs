@@ -100,13 +100,13 @@ impl FunctionEnvironment {
     /// [`EnvironmentError`] names the missing or invalid variable.
     pub async fn from_variables(
         sdk_config: &SdkConfig,
-        environment: &BTreeMap<String, String>,
+        variables: &BTreeMap<String, String>,
         endpoint: &str,
         cache: PathBuf,
     ) -> Result<Self, EnvironmentError> {
-        let settings = AwsSettings::from_variables(|name| environment.get(name).cloned())?;
+        let settings = AwsSettings::from_variables(|name| variables.get(name).cloned())?;
         let environment = Self::with(sdk_config, settings, Some(endpoint), cache).await?;
-        environment.with_variables(|name| environment.get(name).cloned())
+        environment.with_variables(|name| variables.get(name).cloned())
     }
 
     async fn with(

@@ -26,7 +26,7 @@ use sluice_runtime::batch::{self, ReconcileError, Reconciler};
 use sluice_runtime::port::Incoming;
 use sluice_tenant::Tenants;
 use sluice_timer::Timer;
-use sluice_webhook::Webhook;
+use sluice_webhook::WebhookReceiver;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OnceCell};
@@ -141,7 +141,7 @@ pub struct FunctionHandler {
     environment: FunctionEnvironment,
     timer: Timer,
     /// Shared by all requests, because it caches decrypted connections for a minute.
-    webhook: Webhook,
+    webhook: WebhookReceiver,
     api: OnceCell<Api>,
     cache: Mutex<Option<ReconcilerCache>>,
 }
@@ -161,7 +161,7 @@ impl FunctionHandler {
         Self {
             name,
             timer,
-            webhook: Webhook::new(environment.ports.clone()),
+            webhook: WebhookReceiver::new(environment.ports.clone()),
             environment,
             api: OnceCell::new(),
             cache: Mutex::new(None),

@@ -538,10 +538,10 @@ fn errors_say_what_to_do() {
         (&["connection", "rotate", "hub"], "could not rotate the secrets"),
         (&["demo", "--data", "/"], "it is not empty and was not created by a demo"),
     ];
-    for (arguments, output) in cases {
+    for (arguments, expected) in cases {
         let output = run(data.path(), arguments);
         assert!(
-            !output.status.success() && err(&output).contains(output),
+            !output.status.success() && err(&output).contains(expected),
             "{arguments:?}: {}",
             err(&output)
         );

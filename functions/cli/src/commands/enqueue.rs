@@ -16,7 +16,7 @@ use sluice_model::git::Oid;
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, PipelineName, ProjectName, TenantName};
 use sluice_records::codec::{decode, get};
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::layout::{Layouts, LiveLayout};
 use sluice_runtime::record::Due;
 use sluice_runtime::{CellCommit, Entropy as _, Ports, cell};
@@ -134,7 +134,7 @@ pub(super) async fn submit_event(
     event: ForgeEvent,
 ) -> anyhow::Result<ExitCode> {
     let (project, explain_command) = (event.project.clone(), explain_command(&event));
-    let delivery_record = Delivery {
+    let delivery_record = DeliveryRecord {
         connection: event.connection.clone(),
         forge_id: format!("operator:{}", OsEntropy.token()),
         event_name: event_name.to_owned(),
@@ -156,7 +156,7 @@ pub(super) async fn submit_event(
         let record = get(ports, &delivery::key(&id))
             .await?
             .context("could not follow the request: its record is gone")?;
-        match decode::<Delivery>(&record)?.state {
+        match decode::<DeliveryRecord>(&record)?.state {
             DeliveryState::Accepted | DeliveryState::PartlyRouted { .. } => {
                 tokio::time::sleep(POLL_INTERVAL).await
             }

@@ -6,7 +6,7 @@ use crate::local::{
 };
 use crate::output::print_progress;
 use anyhow::{Context as _, bail};
-use sluice_emulator::data::{Death, Latency};
+use sluice_emulator::data::{DeliberateKill, CallLatency};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub struct UpOptions {
     /// Another AWS-compatible endpoint for the data services.
     pub endpoint: Option<Endpoint>,
     /// The response time of the data services.
-    pub latency: Latency,
+    pub latency: CallLatency,
     /// Seconds between two sweeps.
     pub tick_seconds: Option<u64>,
     /// Whether to start the local forge.
@@ -39,7 +39,7 @@ pub struct UpOptions {
     /// Minutes between two polls of a forge for a project's open changes.
     pub ask_minutes: Option<u64>,
     /// Fault injection: which processes are killed at which calls.
-    pub deaths: Vec<Death>,
+    pub deaths: Vec<DeliberateKill>,
     /// The public address of the pages, if it differs from the listening address (a tunnel's, a
     /// proxy's).
     pub web_root: Option<String>,

@@ -14,7 +14,7 @@ use crate::local::{Functions, Local, LocalOptions, Verbosity, end_nodes, free_po
 use crate::output::print_progress;
 use anyhow::{Context as _, bail};
 use narrator::Narrator;
-use sluice_emulator::data::Latency;
+use sluice_emulator::data::CallLatency;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub struct DemoOptions {
     /// Whether functions run in this process or in processes of their own.
     pub functions: Functions,
     /// The response time of the data services.
-    pub latency: Latency,
+    pub latency: CallLatency,
     /// The number of builds that run at once.
     pub slots: usize,
 }

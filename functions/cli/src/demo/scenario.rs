@@ -6,7 +6,7 @@ use crate::commands::show::{Client, change_name, list, text};
 use crate::local::{CONFIG, Local, ONE, OWNER, REVIEWER, TWO};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use sluice_local_forge::{Edit, Forge, Proposal, PullState};
+use sluice_local_forge::{Edit, LocalForge, Proposal, PullState};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub(super) struct DemoChange {
 }
 
 struct Scenario<'a> {
-    forge: Arc<Forge>,
+    forge: Arc<LocalForge>,
     client: Client,
     narrator: &'a mut Narrator,
     changes: Vec<DemoChange>,
@@ -212,7 +212,7 @@ impl Scenario<'_> {
         &mut self,
         what: &str,
         seconds: u64,
-        is_over: impl Fn(&Forge, &Value) -> anyhow::Result<bool>,
+        is_over: impl Fn(&LocalForge, &Value) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
         let started = Instant::now();
         loop {
@@ -290,13 +290,13 @@ impl Scenario<'_> {
     }
 }
 
-fn is_merged(forge: &Forge, repository: &str, number: u64) -> anyhow::Result<bool> {
+fn is_merged(forge: &LocalForge, repository: &str, number: u64) -> anyhow::Result<bool> {
     Ok(matches!(forge.pull(repository, number)?.state, PullState::Merged { .. }))
 }
 
 /// Returns whether a pipeline's final status of a change is on the forge.
 fn is_reported(
-    forge: &Forge,
+    forge: &LocalForge,
     repository: &str,
     number: u64,
     context: &str,

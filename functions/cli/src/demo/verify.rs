@@ -8,15 +8,15 @@ use crate::local::{CONFIG, Local, ONE, TWO, write_calls};
 use crate::output::print_progress;
 use anyhow::Context as _;
 use sluice_emulator::data::prices::DYNAMODB_WRITE_UNIT;
-use sluice_emulator::data::{Meter, Purpose, Report, Row};
+use sluice_emulator::data::{Meter, Purpose, MeterReport, Row};
 use sluice_gate::JobStatus;
-use sluice_local_forge::{Forge, PullState};
+use sluice_local_forge::{LocalForge, PullState};
 use sluice_model::build::{Order, Speculation};
 use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, DeliveryId, Timestamp};
 use sluice_records::build;
 use sluice_records::codec::{decode, get};
-use sluice_records::delivery::{self, Delivery};
+use sluice_records::delivery::{self, DeliveryRecord};
 use sluice_records::logs;
 use sluice_records::report::Buildset;
 use sluice_runtime::Ports;
@@ -57,7 +57,7 @@ enum TreeComparison {
 /// Prints the table of outcomes. Returns exit status 0 only if every expectation is met.
 pub(super) async fn print_table(
     local: &Local,
-    forge: &Forge,
+    forge: &LocalForge,
     changes: &[DemoChange],
     narrator: &Narrator,
 ) -> anyhow::Result<ExitCode> {
@@ -149,7 +149,7 @@ fn print_row(change: &DemoChange, outcome: &ChangeOutcome) {
 
 async fn outcome(
     ports: &Ports,
-    forge: &Forge,
+    forge: &LocalForge,
     change: &DemoChange,
     sets: &[Buildset],
 ) -> anyhow::Result<ChangeOutcome> {
@@ -216,7 +216,7 @@ async fn outcome(
 /// Returns whether the forge shows, for each failed pipeline of a change, a comment with the log
 /// address of each failed job.
 fn is_failure_reported(
-    forge: &Forge,
+    forge: &LocalForge,
     change: &DemoChange,
     sets: [Option<&Buildset>; 2],
 ) -> anyhow::Result<bool> {
@@ -324,7 +324,7 @@ async fn first_task_seconds(
 ) -> anyhow::Result<Option<f64>> {
     let event = get(ports, &delivery::key(&DeliveryId::from(set.item.event_id.as_str()))).await?;
     let Some(event) = event else { return Ok(None) };
-    let received_at = decode::<Delivery>(&event)?.received_at;
+    let received_at = decode::<DeliveryRecord>(&event)?.received_at;
     let mut first: Option<Timestamp> = None;
     for id in ids {
         // A build that was stopped before it started has no log.
@@ -358,7 +358,7 @@ fn landing_order(sets: &[Buildset], changes: &[DemoChange]) -> String {
 
 /// Returns the forge's webhooks that were not answered with 202, not stored, or not handled in
 /// time.
-async fn unaccounted(ports: &Ports, forge: &Forge) -> anyhow::Result<Vec<String>> {
+async fn unaccounted(ports: &Ports, forge: &LocalForge) -> anyhow::Result<Vec<String>> {
     let started = Instant::now();
     loop {
         let (mut open, mut sent) = (Vec::new(), Vec::new());
@@ -395,7 +395,7 @@ async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
 /// Prints what the changes cost: the calls of functions and executor, and of event sources for
 /// their messages. Prints background calls (polls, sweeps, sessions) and monitoring calls
 /// separately.
-fn print_costs(report: &Report, changes: usize, builds: usize, renewals: u64, minutes: f64) {
+fn print_costs(report: &MeterReport, changes: usize, builds: usize, renewals: u64, minutes: f64) {
     let (work, idle) = (report.total(is_work), report.total(is_idle));
     let monitoring = report.total(is_monitoring);
     let per = |total: f64| total / changes.max(1) as f64;

@@ -5,7 +5,7 @@ use super::{CONNECTION, TENANT};
 use sluice_model::ConnectionName;
 use sluice_model::name::escape;
 use sluice_records::codec::decode;
-use sluice_records::delivery::{self, Delivery};
+use sluice_records::delivery::{self, DeliveryRecord};
 use sluice_records::open_work;
 use sluice_records::report::Buildset;
 use sluice_runtime::Ports;
@@ -54,7 +54,7 @@ pub async fn unaccounted(ports: &Ports, sent: &[SentWebhook]) -> anyhow::Result<
     for SentWebhook { what, guid } in sent {
         let key = delivery::key(&delivery::id(&ConnectionName::from(CONNECTION), guid));
         let record = ports.records.get(&[key]).await?.into_iter().next().flatten();
-        match record.as_ref().map(decode::<Delivery>).transpose()? {
+        match record.as_ref().map(decode::<DeliveryRecord>).transpose()? {
             Some(stored) if stored.state.is_final() => {}
             Some(stored) => open.push(format!("{what} is {:?}", stored.state)),
             None => open.push(format!("{what} is not stored")),
@@ -71,7 +71,7 @@ pub async fn open_deliveries(ports: &Ports) -> anyhow::Result<Vec<String>> {
     let keys = ports.records.find("open-deliveries", None, OPEN_MAX).await?;
     let mut open = Vec::new();
     for record in ports.records.get(&keys).await?.iter().flatten() {
-        let stored: Delivery = decode(record)?;
+        let stored: DeliveryRecord = decode(record)?;
         // The index may lag behind the record.
         if !stored.state.is_final() {
             open.push(format!("{} {} is {:?}", stored.event_name, stored.forge_id, stored.state));

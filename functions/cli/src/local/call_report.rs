@@ -2,7 +2,7 @@
 //! counted by the cost meter.
 
 use anyhow::Context as _;
-use sluice_emulator::data::Report;
+use sluice_emulator::data::MeterReport;
 use std::path::{Path, PathBuf};
 
 /// The name of the file in the data directory.
@@ -13,7 +13,7 @@ pub const CALLS_FILE: &str = "calls.json";
 ///
 /// # Errors
 /// When the file cannot be written; an old report is kept.
-pub fn write_calls(data: &Path, report: &Report) -> anyhow::Result<PathBuf> {
+pub fn write_calls(data: &Path, report: &MeterReport) -> anyhow::Result<PathBuf> {
     let path = data.join(CALLS_FILE);
     let text =
         serde_json::to_vec_pretty(report).context("could not serialize the report of calls")?;
@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn a_new_report_replaces_the_old_one() {
         let data = tempfile::tempdir().unwrap();
-        let report = |calls| Report {
+        let report = |calls| MeterReport {
             rows: vec![Row {
                 principal: "webhook".to_owned(),
                 service: "dynamodb".to_owned(),
@@ -55,10 +55,10 @@ mod tests {
     #[test]
     fn a_failed_write_keeps_the_old_report() {
         let data = tempfile::tempdir().unwrap();
-        let path = write_calls(data.path(), &Report::default()).unwrap();
+        let path = write_calls(data.path(), &MeterReport::default()).unwrap();
         let before = std::fs::read(&path).unwrap();
         std::fs::create_dir(data.path().join("calls.json.new")).unwrap();
-        let error = write_calls(data.path(), &Report::default()).unwrap_err();
+        let error = write_calls(data.path(), &MeterReport::default()).unwrap_err();
         assert!(error.to_string().contains("calls.json.new"), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }

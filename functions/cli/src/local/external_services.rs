@@ -12,13 +12,13 @@ use aws_config::BehaviorVersion;
 use aws_credential_types::provider::ProvideCredentials as _;
 use sluice_aws::provision::{KeyAttribute, KeyKind, QueueSpec, ResourceSpec, TableSpec, provision};
 use sluice_aws::{AwsSettings, SdkConfig};
-use sluice_emulator::data::{Front as Data, Options as DataOptions, Principal, Secret, serve};
+use sluice_emulator::data::{Front as Data, DataOptions as DataOptions, Principal, SecretAccessKey, serve};
 use sluice_emulator::ec2::Ec2;
 use sluice_emulator::http::{Front as HttpEvents, HttpFront, Routes};
 use sluice_emulator::lambda::{InProcess, Invoke, Limits};
 use sluice_emulator::sources::{Delivered, Message, Origin, QueueError, QueuePort, Sources};
 use sluice_emulator::template::{
-    self, AttributeType, DeploymentTarget as TemplatePlace, KeySchema, Plan,
+    self, AttributeType, DeploymentTarget as TemplatePlace, KeySchema, TemplatePlan,
 };
 use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::{PortError, Queues};
@@ -37,7 +37,7 @@ const KEY_VARIABLE: &str = "SLUICE_KEY";
 
 /// A machine whose data services are at another endpoint.
 pub(super) struct ExternalServices {
-    plan: Plan,
+    plan: TemplatePlan,
     endpoint: String,
     sdk_config: SdkConfig,
     sources: Sources,
@@ -82,7 +82,7 @@ impl ExternalServices {
         nodes.keys().insert(
             keys.access_key_id(),
             Principal::new("launcher"),
-            Secret::new(keys.secret_access_key()),
+            SecretAccessKey::new(keys.secret_access_key()),
         );
         let nodes = serve(nodes, settings.nodes_port).await.context("could not listen for EC2")?;
 
@@ -118,7 +118,7 @@ impl ExternalServices {
         Ok(Self { plan, endpoint: endpoint.to_owned(), sdk_config, sources, http, nodes })
     }
 
-    pub(super) fn plan(&self) -> &Plan {
+    pub(super) fn plan(&self) -> &TemplatePlan {
         &self.plan
     }
 
@@ -159,7 +159,7 @@ impl ExternalServices {
 }
 
 /// Returns the resources that the endpoint must have.
-fn required_resources(plan: &Plan, stack: &str) -> anyhow::Result<ResourceSpec> {
+fn required_resources(plan: &TemplatePlan, stack: &str) -> anyhow::Result<ResourceSpec> {
     let ([table], [bucket]) = (plan.tables.as_slice(), plan.buckets.as_slice()) else {
         bail!(
             "the template has {} tables and {} buckets; another endpoint supports exactly one of each",
@@ -169,7 +169,7 @@ fn required_resources(plan: &Plan, stack: &str) -> anyhow::Result<ResourceSpec> 
     };
     let keys = |schema: &KeySchema| -> anyhow::Result<[KeyAttribute; 2]> {
         let range = schema.range.as_ref().context("a key of the table has no RANGE attribute")?;
-        let key = |key: &template::KeyAttribute| KeyAttribute {
+        let key = |key: &template::KeyAttributePlan| KeyAttribute {
             name: key.name.clone(),
             kind: if key.kind == AttributeType::N { KeyKind::Number } else { KeyKind::Text },
         };
@@ -192,7 +192,7 @@ fn required_resources(plan: &Plan, stack: &str) -> anyhow::Result<ResourceSpec> 
     })
 }
 
-fn wanted_queue(queue: &template::QueuePlan) -> QueueSpec {
+fn wanted_queue(queue: &template::MessageQueuePlan) -> QueueSpec {
     QueueSpec {
         name: queue.name.clone(),
         visibility_timeout_seconds: queue.visibility_timeout_seconds,
@@ -205,7 +205,7 @@ fn wanted_queue(queue: &template::QueuePlan) -> QueueSpec {
 }
 
 /// Sets the endpoint's own queue URLs and key id in every function's environment.
-fn set_queue_urls(plan: &mut Plan, urls: &BTreeMap<String, String>, key_id: Option<&str>) {
+fn set_queue_urls(plan: &mut TemplatePlan, urls: &BTreeMap<String, String>, key_id: Option<&str>) {
     let renamed: BTreeMap<String, String> = plan
         .queues
         .iter()
@@ -243,7 +243,7 @@ enum QueueRole {
 impl PortQueues {
     async fn new(
         sdk_config: &SdkConfig,
-        plan: &Plan,
+        plan: &TemplatePlan,
         urls: &BTreeMap<String, String>,
     ) -> anyhow::Result<Self> {
         let environment =

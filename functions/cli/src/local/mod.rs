@@ -30,13 +30,13 @@ use bytes::Bytes;
 use executor::LocalExecutor;
 use external_services::ExternalServices;
 use services::Services;
-use sluice_emulator::data::{Death, Latency, Meter, Options as DataOptions, Victim};
-use sluice_emulator::ec2::{Ec2, Options as Ec2Options};
+use sluice_emulator::data::{DeliberateKill, CallLatency, Meter, DataOptions as DataOptions, Victim};
+use sluice_emulator::ec2::{Ec2, Ec2Options as Ec2Options};
 use sluice_emulator::http::HostNames;
 use sluice_emulator::lambda::{Handler, HandlerError, Print};
-use sluice_emulator::machine::{Equipment, Form, Machine, MachineOptions, Make};
+use sluice_emulator::machine::{Equipment, Form, LocalMachine, MachineOptions, Make};
 use sluice_emulator::sources::{AfterFailure, SourceOptions, Tick};
-use sluice_local_forge::{Forge, Options as ForgeOptions};
+use sluice_local_forge::{LocalForge, ForgeOptions as ForgeOptions};
 use sluice_runtime::Ports;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -82,7 +82,7 @@ pub struct LocalOptions {
     /// A template to use instead of the built-in one.
     pub template: Option<PathBuf>,
     /// The response time of the data services.
-    pub latency: Latency,
+    pub latency: CallLatency,
     /// Seconds between two sweeps; `None` takes the template's value.
     pub tick_seconds: Option<u64>,
     /// Whether to start the local forge with sample repositories.
@@ -93,7 +93,7 @@ pub struct LocalOptions {
     /// template's value.
     pub ask_minutes: Option<u64>,
     /// Fault injection: which processes are killed at which calls.
-    pub deaths: Vec<Death>,
+    pub deaths: Vec<DeliberateKill>,
     /// The public address of the pages, ending in `/`, if it differs from the local one.
     pub web_root: Option<String>,
 }
@@ -102,7 +102,7 @@ pub struct LocalOptions {
 pub struct Local {
     services: Services,
     ec2: Ec2,
-    forge: Option<Arc<Forge>>,
+    forge: Option<Arc<LocalForge>>,
     executor: LocalExecutor,
     identity: Identity,
     operator: Ports,
@@ -195,7 +195,7 @@ impl Local {
     }
 
     /// Returns the local forge, if it runs.
-    pub fn forge(&self) -> Option<&Arc<Forge>> {
+    pub fn forge(&self) -> Option<&Arc<LocalForge>> {
         self.forge.as_ref()
     }
 
@@ -239,7 +239,7 @@ impl Local {
 /// The parts of a system other than its nodes.
 struct Components {
     services: Services,
-    forge: Option<Arc<Forge>>,
+    forge: Option<Arc<LocalForge>>,
     executor: LocalExecutor,
     operator: Ports,
 }
@@ -417,7 +417,7 @@ async fn start_machine(
     options: &LocalOptions,
     settings: MachineSettings<'_>,
     ec2: &Ec2,
-) -> anyhow::Result<Machine> {
+) -> anyhow::Result<LocalMachine> {
     let functions = match options.functions {
         Functions::InProcess => Form::InProcess(function_factory(settings.data.join("cache"))),
         Functions::Processes => {
@@ -437,7 +437,7 @@ async fn start_machine(
         functions,
     };
     let machine =
-        Machine::start(options_of_machine).await.context("could not start the machine")?;
+        LocalMachine::start(options_of_machine).await.context("could not start the machine")?;
     machine.data().faults().set_latency(options.latency);
     Ok(machine)
 }
@@ -492,7 +492,7 @@ fn line_printer() -> Print {
     Arc::new(|function, line| tracing::info!(function, "{line}"))
 }
 
-async fn start_forge(data: &Path, identity: &Identity, web_root: &str) -> anyhow::Result<Forge> {
+async fn start_forge(data: &Path, identity: &Identity, web_root: &str) -> anyhow::Result<LocalForge> {
     let hook = format!("{web_root}api/connection/{CONNECTION}/payload");
     let options = ForgeOptions {
         root: data.join("forge"),
@@ -501,7 +501,7 @@ async fn start_forge(data: &Path, identity: &Identity, web_root: &str) -> anyhow
         first_hook: Some((hook.clone(), identity.webhook_secret.clone())),
     };
     identity.write_user_files(data)?;
-    let forge = Forge::start(options).await.context("could not start the forge")?;
+    let forge = LocalForge::start(options).await.context("could not start the forge")?;
     // The webhooks of an earlier start have an old address.
     let moved = forge.move_hooks(&format!("/api/connection/{CONNECTION}/payload"), &hook)?;
     if moved > 0 {

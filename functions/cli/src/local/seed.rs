@@ -6,7 +6,7 @@ use crate::pool_key::PoolKey;
 use anyhow::Context as _;
 use bytes::Bytes;
 use sluice_config::connection::Driver;
-use sluice_local_forge::{Edit, Forge};
+use sluice_local_forge::{Edit, LocalForge};
 use sluice_model::git::LandingMethod;
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, TenantName};
@@ -73,7 +73,7 @@ const REPOSITORIES: [(&str, &[(&str, &str)]); 3] = [
 pub(super) async fn store(
     ports: &Ports,
     identity: &Identity,
-    forge: Option<&Forge>,
+    forge: Option<&LocalForge>,
     nodes_url: Option<String>,
 ) -> anyhow::Result<()> {
     PoolKey::ensure(ports).await?;
@@ -128,7 +128,7 @@ fn cloud_connection(api_url: Option<String>) -> StoredConnection {
 async fn forge_connection(
     ports: &Ports,
     identity: &Identity,
-    forge: &Forge,
+    forge: &LocalForge,
 ) -> anyhow::Result<StoredConnection> {
     let name = ConnectionName::from(CONNECTION);
     let seal = |what: &'static str, plain: String| {

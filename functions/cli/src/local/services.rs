@@ -5,19 +5,19 @@ use super::external_services::ExternalServices;
 use crate::environment::FunctionEnvironment;
 use anyhow::{Context as _, bail};
 use sluice_emulator::data::Kill;
-use sluice_emulator::machine::{Equipment, Machine};
+use sluice_emulator::machine::{Equipment, LocalMachine};
 use sluice_emulator::policy::OPERATOR;
-use sluice_emulator::template::{ExecutorPlan, Plan};
+use sluice_emulator::template::{ExecutorPlan, TemplatePlan};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub(super) enum Services {
-    Machine(Box<Machine>),
+    Machine(Box<LocalMachine>),
     ExternalServices(Box<ExternalServices>),
 }
 
 impl Services {
-    pub(super) fn plan(&self) -> &Plan {
+    pub(super) fn plan(&self) -> &TemplatePlan {
         match self {
             Self::Machine(machine) => machine.plan(),
             Self::ExternalServices(elsewhere) => elsewhere.plan(),
@@ -103,6 +103,6 @@ impl Services {
     }
 }
 
-fn equipment(machine: &Machine, principal: &str) -> anyhow::Result<Equipment> {
+fn equipment(machine: &LocalMachine, principal: &str) -> anyhow::Result<Equipment> {
     machine.equipment(principal).with_context(|| format!("the template has no {principal}"))
 }

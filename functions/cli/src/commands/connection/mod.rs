@@ -12,7 +12,7 @@ use bytes::Bytes;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use sluice_config::connection::Driver;
-use sluice_forge::{ForgeError, GitHub, GitHubOptions, Secret};
+use sluice_forge::{ForgeError, GitHub, GitHubOptions, ForgeSecret};
 use sluice_model::ConnectionName;
 use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
 use sluice_runtime::Ports;
@@ -360,7 +360,7 @@ async fn login_of(
         host: to.canonical_hostname.clone(),
         api_url: to.api_url.clone().unwrap_or_default(),
         web_url: to.git_url.clone(),
-        token: Secret::new(token.to_owned()),
+        token: ForgeSecret::new(token.to_owned()),
         own_login: None,
     };
     match GitHub::new(options)?.own_login().await {
