@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use sluice_config::pipeline::{CommitStatus, FilterKind, Manager, ReporterKind, TriggerKind};
+use sluice_config::pipeline::{CommitStatusState, FilterKind, Manager, ReporterKind, TriggerKind};
 use sluice_config::{FreezeInput, Layout, Scope};
 use sluice_model::git::MergeMode;
 
@@ -164,7 +164,7 @@ fn pipelines_are_parsed_in_order_with_their_drivers_attributes() {
     let ReporterKind::GitHub(success) = &gate.reporters.success[0].kind else {
         panic!("a GitHub reporter")
     };
-    assert_eq!((success.status, success.merge), (Some(CommitStatus::Success), true));
+    assert_eq!((success.status, success.merge), (Some(CommitStatusState::Success), true));
     assert_eq!(
         gate.reporters.merge_conflict, gate.reporters.failure,
         "conflicts go to the reporters of failures"

@@ -8,7 +8,7 @@
 mod common;
 
 use common::founding_material;
-use sluice_config::tasks::{Roles, Strategy, Task, TaskKind, check, parse};
+use sluice_config::tasks::{Roles, Strategy, DeploymentTask, TaskKind, check, parse};
 use sluice_config::{Diagnostic, DiagnosticKind, yaml};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,13 +86,13 @@ fn reflow(text: &str) -> String {
 }
 
 /// Returns the tasks of a text without invalid attributes.
-fn sound(text: &str) -> Vec<Task> {
+fn sound(text: &str) -> Vec<DeploymentTask> {
     let (tasks, problems) = parse(text);
     assert!(problems.is_empty(), "{text}\n{problems:#?}");
     tasks
 }
 
-fn ids(tasks: &[Task]) -> Vec<&str> {
+fn ids(tasks: &[DeploymentTask]) -> Vec<&str> {
     tasks.iter().map(|task| task.id.as_str()).collect()
 }
 

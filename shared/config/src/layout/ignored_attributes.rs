@@ -1,9 +1,13 @@
 //! Warns about configuration that Sluice does not support yet, when it is loaded rather than when a
 //! job fails.
 //!
-//! The README lists the same attributes; keep both in sync.
+//! [`list`] has every attribute that a warning may be about. A test writes the tables of
+//! `docs/moving-from-zuul.md` from it.
 
+mod list;
 mod parts;
+
+pub use list::{IGNORED_ATTRIBUTES, IGNORED_DRIVER_OBJECTS, IgnoredAttribute};
 
 use super::Layout;
 use super::flatten_nodesets::flatten;
@@ -119,7 +123,7 @@ impl<'l> Warnings<'l> {
         for attribute in parts::of_object(kind, object) {
             let span = object.spans.of(attribute).unwrap_or(object.span);
             let message =
-                format!("\"{attribute}\" is not supported yet and has no effect on nodes");
+                format!("\"{attribute}\" is {}", list::NO_EFFECT);
             self.warn(&format!("{kind} {}", object.name), attribute, source, span, message);
         }
         let uncounted = parts::uncounted(object);
@@ -162,6 +166,18 @@ impl<'l> Warnings<'l> {
     }
 
     fn warn(
+        &mut self,
+        stanza: &str,
+        attribute: &str,
+        source: &Source,
+        span: Span,
+        message: String,
+    ) {
+        debug_assert!(list::is_listed(stanza, attribute), "{stanza}: {attribute} is not listed");
+        self.push(stanza, attribute, source, span, message);
+    }
+
+    fn push(
         &mut self,
         stanza: &str,
         attribute: &str,
@@ -257,7 +273,7 @@ impl<'l> Warnings<'l> {
             let message = format!(
                 "no provider of the tenant offers label {label}: jobs that need it end with NODE_FAILURE"
             );
-            self.warn(stanza, "nodes.label", source, span, message);
+            self.push(stanza, "nodes.label", source, span, message);
         }
     }
 }
@@ -314,6 +330,7 @@ impl MainConfig {
 
 /// Returns a warning for a stanza of the main configuration.
 fn main_warning(path: &str, stanza: &str, attribute: &str, message: String) -> ConfigError {
+    debug_assert!(list::is_listed(stanza, attribute), "{stanza}: {attribute} is not listed");
     ConfigError {
         connection: "".into(),
         project: "".into(),

@@ -11,6 +11,7 @@ mod documents;
 mod effects;
 mod exceptions;
 mod list;
+mod tables;
 mod untrusted;
 mod walk;
 

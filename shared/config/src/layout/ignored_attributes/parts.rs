@@ -1,5 +1,6 @@
 //! Attributes of jobs and provider objects that are parsed but not supported yet.
 
+use super::list;
 use crate::objects::{JobStanza, ProviderObject, RoleSource, Span};
 use serde_json::Value as Json;
 use sluice_model::job::{SecretExposure, Tristate};
@@ -7,96 +8,39 @@ use std::collections::BTreeSet;
 
 /// Returns the unsupported attributes of a job definition or entry, each with its span and message.
 pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
-    let run_time = &job.run_time;
-    let is_galaxy = |source: &RoleSource| matches!(source, RoleSource::Galaxy(_));
-    let without = "not supported yet: the job runs without it";
-    let said = [
-        (
-            "secret-exposure",
-            run_time.secret_exposure.is_some_and(|what| what != SecretExposure::Ignore),
-            without,
-        ),
-        (
-            "workspace-checkout",
-            run_time.workspace_checkout.is_some_and(|what| what != Tristate::Yes),
-            without,
-        ),
-        ("workspace", run_time.workspace.is_some(), without),
-        ("host", run_time.host.is_some(), without),
-        ("ansible-split-streams", run_time.ansible_split_streams == Some(true), without),
-        (
-            "preserve-home-paths",
-            run_time.preserve_home_paths.as_ref().is_some_and(|list| !list.is_empty()),
-            without,
-        ),
-        (
-            "auth.swift",
-            run_time.containers.is_some(),
-            "not supported yet: no storage credentials are issued",
-        ),
-        (
-            "roles",
-            job.roles.iter().flatten().any(|role| is_galaxy(&role.source)),
-            "roles from Ansible Galaxy are not supported yet",
-        ),
-        (
-            "image-build-name",
-            job.image_build_name.is_some(),
-            "images that the job builds are not imported yet",
-        ),
-        (
-            "ansible-version",
-            job.ansible_version.as_deref() == Some("9"),
-            "all jobs run with Ansible 11",
-        ),
-    ];
-    let set = said.into_iter().filter(|(_, is_said, _)| *is_said).map(|(attribute, _, why)| {
-        (attribute, job.spans.of(attribute).unwrap_or(job.span), format!("\"{attribute}\": {why}"))
-    });
-    set.collect()
+    let used = list::of("job").filter(|entry| is_used(job, entry.attribute));
+    used.map(|entry| {
+        let span = job.spans.of(entry.attribute).unwrap_or(job.span);
+        (entry.attribute, span, format!("\"{}\": {}", entry.attribute, entry.consequence))
+    })
+    .collect()
 }
 
-/// Attributes of provider objects that do not affect launched machines. (`az` stands for several
-/// zones of a label; those of a section or provider are supported.)
-const OF_NODES: [&str; 37] = [
-    "aliases",
-    "az",
-    "config-drive",
-    "host-key-checking",
-    "subnet-ids",
-    "security-group-ids",
-    "userdata",
-    "tags",
-    "volume-size",
-    "volume-type",
-    "iops",
-    "throughput",
-    "max-nodes",
-    "max-age",
-    "slots",
-    "reuse",
-    "key-name",
-    "image-name",
-    "image-filters",
-    "iam-instance-profile",
-    "kms-key-id",
-    "market-type",
-    "fleet",
-    "dedicated-host",
-    "nested-virtualization",
-    "imds-http-tokens",
-    "ebs-optimized",
-    "public-ipv4",
-    "public-ipv6",
-    "launch-timeout",
-    "min-retention-time",
-    "executor-zone",
-    "shell-type",
-    "connection-type",
-    "object-storage",
-    "snapshot-timeout",
-    "snapshot-expiration",
-];
+/// Returns whether a job asks for something that an ignored attribute would do.
+fn is_used(job: &JobStanza, attribute: &str) -> bool {
+    let run_time = &job.run_time;
+    match attribute {
+        "secret-exposure" => {
+            run_time.secret_exposure.is_some_and(|exposure| exposure != SecretExposure::Ignore)
+        }
+        "workspace-checkout" => {
+            run_time.workspace_checkout.is_some_and(|checkout| checkout != Tristate::Yes)
+        }
+        "workspace" => run_time.workspace.is_some(),
+        "host" => run_time.host.is_some(),
+        "ansible-split-streams" => run_time.ansible_split_streams == Some(true),
+        "preserve-home-paths" => {
+            run_time.preserve_home_paths.as_ref().is_some_and(|list| !list.is_empty())
+        }
+        "auth.swift" => run_time.containers.is_some(),
+        "roles" => {
+            job.roles.iter().flatten().any(|role| matches!(role.source, RoleSource::Galaxy(_)))
+        }
+        "image-build-name" => job.image_build_name.is_some(),
+        "ansible-version" => job.ansible_version.as_deref() == Some("9"),
+        _ => false,
+    }
+}
 
 /// Returns the unsupported attributes of an image, flavor, label, section or provider (`kind`),
 /// wherever they are set in it.
@@ -125,7 +69,10 @@ pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'stati
     };
     let said = parts.flat_map(|(part, is_of_one)| {
         let is_said = move |name: &str| part.get(name).is_some_and(|value| asks(name, value));
-        OF_NODES.into_iter().filter(move |name| is_said(name) && (is_of_one || *name != "az"))
+        // Limits and shared sections have warnings of their own.
+        let names = list::of("node").filter(|entry| entry.consequence == list::NO_EFFECT);
+        let names = names.map(|entry| entry.attribute);
+        names.filter(move |name| is_said(name) && (is_of_one || *name != "az"))
     });
     said.collect()
 }

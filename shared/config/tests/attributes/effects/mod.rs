@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 /// Attributes without an effect, with the reason. Names of objects are omitted, since everything is
 /// found by them.
-const NOT_SEEN: &[(&str, &str, &str)] = &[
+pub const NOT_SEEN: &[(&str, &str, &str)] = &[
     ("job", "include-projects.type", "\"name\" is the only sort of selector"),
     ("job", "exclude-projects.type", "\"name\" is the only sort of selector"),
     ("entry", "include-projects.type", "\"name\" is the only sort of selector"),

@@ -1,0 +1,161 @@
+//! The list of attributes that are read and have no effect yet. The warnings use it, and a test
+//! compares the tables of `docs/moving-from-zuul.md` with it.
+
+/// An attribute of the configuration language that is read and has no effect yet.
+#[derive(Debug, Clone, Copy)]
+pub struct IgnoredAttribute {
+    /// The object: `job`, `pipeline`, `tenant`, …; `node` stands for images, flavors, labels,
+    /// sections and providers, and the defaults and members in them.
+    pub object: &'static str,
+    /// The attribute's name, with its parent where that is needed to tell it apart.
+    pub attribute: &'static str,
+    /// The values that are ignored; empty if every value is.
+    pub ignored_values: &'static str,
+    /// Whether other values have an effect.
+    pub is_partial: bool,
+    /// What happens instead.
+    pub consequence: &'static str,
+}
+
+const fn ignored(
+    object: &'static str,
+    attribute: &'static str,
+    consequence: &'static str,
+) -> IgnoredAttribute {
+    IgnoredAttribute { object, attribute, ignored_values: "", is_partial: false, consequence }
+}
+
+const fn partly(
+    object: &'static str,
+    attribute: &'static str,
+    ignored_values: &'static str,
+    consequence: &'static str,
+) -> IgnoredAttribute {
+    IgnoredAttribute { object, attribute, ignored_values, is_partial: true, consequence }
+}
+
+/// What happens instead when a job's attribute is ignored.
+const WITHOUT: &str = "not supported yet: the job runs without it";
+/// What happens instead when an attribute of a node object is ignored.
+pub(super) const NO_EFFECT: &str = "not supported yet and has no effect on nodes";
+/// What happens instead when an access rule is ignored.
+const OPEN: &str = "everyone who can reach the pages and the API can read everything";
+
+/// Every attribute that is read and has no effect yet. `sluice check`, `sluice tenant show` and
+/// `sluice tenant load` warn of these where they are used, and of no others.
+pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
+    ignored("api-root", "access-rules", OPEN),
+    ignored("api-root", "anonymous-read-access", OPEN),
+    ignored("api-root", "authentication-realm", OPEN),
+    ignored("api-root", "role-mappings", OPEN),
+    partly("image", "type", "images that are built", "requests for its labels fail"),
+    partly("job", "ansible-version", "9", "all jobs run with Ansible 11"),
+    ignored("job", "ansible-split-streams", WITHOUT),
+    ignored("job", "auth.swift", "not supported yet: no storage credentials are issued"),
+    ignored("job", "host", WITHOUT),
+    partly(
+        "job",
+        "image-build-name",
+        "what the job returns",
+        "images that the job builds are not imported yet",
+    ),
+    ignored("job", "preserve-home-paths", WITHOUT),
+    partly("job", "roles", "roles of Galaxy", "roles from Ansible Galaxy are not supported yet"),
+    ignored("job", "secret-exposure", WITHOUT),
+    ignored("job", "workspace", WITHOUT),
+    ignored("job", "workspace-checkout", WITHOUT),
+    ignored("node", "aliases", NO_EFFECT),
+    partly("node", "az", "several zones of one label", NO_EFFECT),
+    ignored("node", "config-drive", NO_EFFECT),
+    ignored("node", "connection-type", NO_EFFECT),
+    ignored("node", "dedicated-host", NO_EFFECT),
+    ignored("node", "ebs-optimized", NO_EFFECT),
+    ignored("node", "executor-zone", NO_EFFECT),
+    ignored("node", "fleet", NO_EFFECT),
+    partly("node", "host-key-checking", "false", NO_EFFECT),
+    ignored("node", "iam-instance-profile", NO_EFFECT),
+    ignored("node", "image-filters", NO_EFFECT),
+    ignored("node", "image-name", NO_EFFECT),
+    ignored("node", "imds-http-tokens", NO_EFFECT),
+    ignored("node", "iops", NO_EFFECT),
+    ignored("node", "key-name", NO_EFFECT),
+    ignored("node", "kms-key-id", NO_EFFECT),
+    ignored("node", "launch-timeout", NO_EFFECT),
+    ignored("node", "market-type", NO_EFFECT),
+    ignored("node", "max-age", NO_EFFECT),
+    ignored("node", "max-nodes", NO_EFFECT),
+    ignored("node", "min-retention-time", NO_EFFECT),
+    ignored("node", "nested-virtualization", NO_EFFECT),
+    ignored("node", "object-storage", NO_EFFECT),
+    ignored("node", "public-ipv4", NO_EFFECT),
+    ignored("node", "public-ipv6", NO_EFFECT),
+    partly("node", "resource-limits", "all but `instances`", "only instances are counted"),
+    ignored("node", "reuse", NO_EFFECT),
+    partly(
+        "node",
+        "section",
+        "limits of a section with several providers",
+        "each provider can use the limits in full",
+    ),
+    ignored("node", "security-group-ids", NO_EFFECT),
+    ignored("node", "shell-type", NO_EFFECT),
+    ignored("node", "slots", NO_EFFECT),
+    ignored("node", "snapshot-expiration", NO_EFFECT),
+    ignored("node", "snapshot-timeout", NO_EFFECT),
+    ignored("node", "subnet-ids", NO_EFFECT),
+    ignored("node", "tags", NO_EFFECT),
+    ignored("node", "throughput", NO_EFFECT),
+    ignored("node", "userdata", NO_EFFECT),
+    ignored("node", "volume-size", NO_EFFECT),
+    ignored("node", "volume-type", NO_EFFECT),
+    ignored("pipeline", "allow-parameters", "manual enqueues have no parameters"),
+    partly(
+        "pipeline",
+        "reporters",
+        "reporters other than GitHub, SMTP and MQTT",
+        "nothing is reported there",
+    ),
+    partly("pipeline", "supersedes", "more than 32 pipelines", "the others keep their changes"),
+    partly(
+        "pipeline",
+        "trigger",
+        "Gerrit, GitLab, plain git; events `image-validate` and `image-delete`",
+        "the trigger never starts the pipeline; only a command sends `image-build`",
+    ),
+    ignored("secret", "oidc", "jobs that use the secret end with CONFIG_ERROR"),
+    ignored("tenant", "access-rules", OPEN),
+    ignored("tenant", "admin-rules", OPEN),
+    ignored("tenant", "anonymous-read-access", OPEN),
+    ignored("tenant", "authentication-realm", OPEN),
+    ignored("tenant", "report-build-page", "reports link jobs to their logs"),
+    ignored("tenant", "role-mappings", OPEN),
+    ignored("tenant", "web-root", "links use the system's own address"),
+];
+
+/// The drivers' objects of the attribute list that have no effect yet, because no connection can
+/// trigger or report by their driver.
+pub const IGNORED_DRIVER_OBJECTS: &[&str] = &[
+    "elasticsearch reporter",
+    "gerrit reject",
+    "gerrit require",
+    "gerrit trigger",
+    "git trigger",
+    "gitlab reject",
+    "gitlab reporter",
+    "gitlab require",
+    "gitlab trigger",
+    "zuul reporter",
+];
+
+/// Returns the list's entries of an object.
+pub(super) fn of(object: &str) -> impl Iterator<Item = &'static IgnoredAttribute> {
+    IGNORED_ATTRIBUTES.iter().filter(move |entry| entry.object == object)
+}
+
+/// Returns whether the list has an attribute of a stanza such as `job unit`.
+pub(super) fn is_listed(stanza: &str, attribute: &str) -> bool {
+    let kind = stanza.split(' ').next().unwrap_or(stanza);
+    let of_node = matches!(kind, "image" | "flavor" | "label" | "section" | "provider");
+    let mut entries = of(kind).chain(of("node").filter(|_| of_node));
+    entries.any(|entry| entry.attribute == attribute)
+}
