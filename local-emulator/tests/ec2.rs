@@ -8,8 +8,10 @@ use sluice_cloud::{
     CloudDriver, CloudError, CloudImageFilter, Ec2Driver, Ec2Settings, Instance, LaunchSpec,
     LoginKey, SshEndpoint, TagFilter, ssh, tags, user_data,
 };
-use sluice_emulator::data::{Front, Options as FrontOptions, Principal, Secret, serve};
-use sluice_emulator::ec2::{Boot, Ec2, LaunchFault, Options, end_left};
+use sluice_emulator::data::{
+    DataOptions as FrontOptions, Front, Principal, SecretAccessKey, serve,
+};
+use sluice_emulator::ec2::{Boot, Ec2, Ec2Options, LaunchFault, end_left};
 use sluice_keys::SshKeyPair;
 use sluice_pool::{CheckFact, InstanceId, InstanceState};
 use std::collections::BTreeMap;
@@ -44,10 +46,13 @@ impl Drop for Machines {
     }
 }
 
-async fn start(directory: &Path, options: Options) -> (Ec2, String, tokio::task::JoinHandle<()>) {
+async fn start(
+    directory: &Path,
+    options: Ec2Options,
+) -> (Ec2, String, tokio::task::JoinHandle<()>) {
     let front = Front::open(&directory.join("data"), FrontOptions::default()).unwrap();
-    front.keys().insert("AKIDLAUNCHER", Principal::new("launcher"), Secret::new("hush"));
-    let ec2 = Ec2::open(Options { directory: directory.join("ec2"), ..options }).unwrap();
+    front.keys().insert("AKIDLAUNCHER", Principal::new("launcher"), SecretAccessKey::new("hush"));
+    let ec2 = Ec2::open(Ec2Options { directory: directory.join("ec2"), ..options }).unwrap();
     front.add("ec2", Arc::new(ec2.clone()));
     let (address, server) = serve(front, 0).await.unwrap();
     (ec2, format!("http://{address}"), server)
@@ -62,10 +67,10 @@ fn driver(endpoint: &str, secret: &str) -> Ec2Driver {
 
 impl World {
     async fn new(limit: u32) -> Self {
-        Self::with(Options { instance_limit: limit, ..Options::new("") }).await
+        Self::with(Ec2Options { instance_limit: limit, ..Ec2Options::new("") }).await
     }
 
-    async fn with(options: Options) -> Self {
+    async fn with(options: Ec2Options) -> Self {
         let directory = Arc::new(tempfile::tempdir().unwrap());
         let pair = SshKeyPair::generate("test").unwrap();
         let (ec2, endpoint, server) = start(directory.path(), options).await;
@@ -166,8 +171,8 @@ async fn until_state(driver: &Ec2Driver, id: &InstanceId, state: InstanceState) 
     }
 }
 
-/// Returns where a machine's SSH server is; its tag tells a port that is not 22, as for anybody who
-/// may not listen there.
+/// Returns the address of a machine's SSH server. A tag holds its port if it is not 22, because a
+/// user other than root may not listen on port 22.
 fn target(instance: &Instance) -> SshEndpoint {
     SshEndpoint {
         address: instance.private_ip.clone().unwrap(),
@@ -247,7 +252,7 @@ async fn machines_do_not_see_each_other() {
 async fn a_machine_boots_on_another_port_where_its_own_is_taken_on_every_address() {
     let everywhere = std::net::TcpListener::bind(("0.0.0.0", 0)).unwrap();
     let port = everywhere.local_addr().unwrap().port();
-    let world = World::with(Options { ssh_port: port, ..Options::new("") }).await;
+    let world = World::with(Ec2Options { ssh_port: port, ..Ec2Options::new("") }).await;
     let launched = world.driver.launch(&world.spec("one")).await.unwrap();
     let running = world.until(&launched.id, InstanceState::Running).await;
     assert_ne!(target(&running).port, port);
@@ -278,7 +283,7 @@ async fn a_token_launches_once_however_often_it_is_called() {
 
 /// Z1.5: the cloud has a limit of its own, and other refusals.
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_are_told_apart() {
+async fn refusals_have_distinct_errors() {
     let world = World::new(1).await;
     world.ec2.add_fault(LaunchFault::Refused { code: "InsufficientInstanceCapacity".into() });
     assert!(matches!(
@@ -327,7 +332,7 @@ async fn refusals_are_told_apart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_with_a_wrong_signature_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let (ec2, endpoint, server) = start(directory.path(), Options::new("")).await;
+    let (ec2, endpoint, server) = start(directory.path(), Ec2Options::new("")).await;
     let stranger = driver(&endpoint, "guess");
     assert!(matches!(stranger.launch(&spec("x", "key")).await, Err(CloudError::Unknown { .. })));
     assert_eq!(driver(&endpoint, "hush").describe(&filter()).await.unwrap(), []);
@@ -342,7 +347,7 @@ async fn an_emulator_to_kill() {
     let Ok(directory) = std::env::var("EC2_DIRECTORY") else {
         return;
     };
-    let (_ec2, endpoint, server) = start(Path::new(&directory), Options::new("")).await;
+    let (_ec2, endpoint, server) = start(Path::new(&directory), Ec2Options::new("")).await;
     println!("\nlistening {endpoint}");
     server.await.unwrap();
 }
@@ -387,11 +392,10 @@ fn emulator_of(command: &mut Command, directory: &Path) -> Emulator {
     Emulator { child, endpoint: line.unwrap(), _machines: Machines(directory.to_owned()) }
 }
 
-/// C4: who is not root may listen on no port below 1024 and become nobody else; the machines are
-/// logged in to all the same.
+/// C4: machines work without root, which alone may use ports below 1024 and change the user.
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_who_is_not_root_has_machines_too() {
-    const NOBODY: u32 = 65_534;
+async fn machines_work_without_root() {
+    const UNPRIVILEGED: u32 = 65_534;
     let directory = tempfile::tempdir().unwrap();
     let (program, state) = (directory.path().join("emulator"), directory.path().join("state"));
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
@@ -400,8 +404,8 @@ async fn somebody_who_is_not_root_has_machines_too() {
     command.current_dir(directory.path());
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        chown(&state, Some(NOBODY), Some(NOBODY)).unwrap();
-        command.uid(NOBODY).gid(NOBODY);
+        chown(&state, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
+        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
     }
     let emulator = emulator_of(&mut command, &state);
     let pair = SshKeyPair::generate("test").unwrap();

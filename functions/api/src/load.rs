@@ -6,12 +6,12 @@ use crate::reply::ErrorResponse;
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
 use sluice_gate::{Head, Item, Job, JobStatus};
-use sluice_model::build::{RunEnd, Phase, Run};
+use sluice_model::build::{Phase, Run, RunEnd};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
 use sluice_model::{DeliveryId, ItemId, QueueKey, QueueName, TenantName, Timestamp};
 use sluice_records::codec::{BadRecord, decode, decode_or_log, get};
-use sluice_records::delivery::{self, Delivery};
+use sluice_records::delivery::{self, DeliveryRecord};
 use sluice_records::layout::LiveLayout;
 use sluice_records::queue::LoadedQueue;
 use sluice_records::report::{Buildset, buildset_key};
@@ -349,7 +349,7 @@ pub(crate) async fn received<'e>(
     let records = read_many(ports, &keys).await?;
     let require_tenant = ids.into_iter().zip(records).filter_map(|(id, record)| {
         // The time is optional: an unreadable delivery must not hide its builds.
-        let delivery: Delivery = decode_or_log(&record?)?;
+        let delivery: DeliveryRecord = decode_or_log(&record?)?;
         Some((id.0, delivery.received_at))
     });
     Ok(require_tenant.collect())

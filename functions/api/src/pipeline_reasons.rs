@@ -17,7 +17,7 @@ use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
 use sluice_model::{ConnectionName, ItemId, ProjectName, QueueKey, QueueName, TenantName};
 use sluice_records::change::{facts_key, verdicts_key};
-use sluice_records::delivery::{self, Delivery};
+use sluice_records::delivery::{self, DeliveryRecord};
 use sluice_records::layout::LiveLayout;
 use sluice_records::queue::LoadedQueue;
 use sluice_records::tenant::DeferredWakeup;
@@ -189,10 +189,9 @@ async fn deferred_events(
         .map(|early| delivery::key(&early.waiting.delivery))
         .collect();
     let records = load::read_many(&api.ports, &keys).await?;
-    let state = records
-        .iter()
-        .flatten()
-        .filter_map(|record| load::read_or_report::<Delivery>(record, DEFERRED_EVENT, problems));
+    let state = records.iter().flatten().filter_map(|record| {
+        load::read_or_report::<DeliveryRecord>(record, DEFERRED_EVENT, problems)
+    });
     Ok(state
         .filter(|deferred_events| !deferred_events.state.is_final())
         .filter_map(|deferred_events| {
@@ -243,7 +242,9 @@ fn change_json(
         };
         let pipeline_routing = routing.and_then(|routing| routing.pipelines.iter().find(is_ours));
         let arrived = of_pipeline.iter().find_map(|(_, loaded)| {
-            explain::admission_wait_reason(&loaded.inbox, key, loaded.is_halted, &around(pipeline, None))
+            let inbox =
+                explain::InboxState { messages: &loaded.inbox, is_halted: loaded.is_halted };
+            explain::admission_wait_reason(inbox, key, &around(pipeline, None))
         });
         if place.is_none()
             && arrived.is_none()

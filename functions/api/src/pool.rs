@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sluice_config::layout::Layout;
 use sluice_model::build::Order;
 use sluice_model::{ProviderName, TenantName};
-use sluice_pool::{Node, NodeRequest, NodeState, RequestState};
+use sluice_pool::{NodeRequest, NodeState, PoolNode, RequestState};
 use sluice_records::build::order_key;
 use sluice_records::codec::decode_or_log;
 use sluice_records::provider::{self, LoadedProvider};
@@ -156,7 +156,7 @@ async fn builds_of(
     Ok(own)
 }
 
-fn node_json(node: &Node, layout: &Layout) -> Value {
+fn node_json(node: &PoolNode, layout: &Layout) -> Value {
     let machine = node.machine();
     let label = layout
         .providers()

@@ -7,12 +7,12 @@ use common::{json, story};
 use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{NOW, TENANT, queue_key};
 use sluice_gate::{Candidate, Item, Job, JobStatus, Slot, SlotStatus};
-use sluice_model::build::{BuildResult, RunEnd, Order, Phase, Run};
+use sluice_model::build::{BuildResult, Order, Phase, Run, RunEnd};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::git::Oid;
 use sluice_model::{BuildId, ItemId, Timestamp};
 use sluice_records::build;
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::report::{self, Buildset};
 use sluice_runtime::Ports;
 use sluice_runtime::record::{Expect, Write};
@@ -91,7 +91,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         claimed_at: RECEIVED.plus_seconds(2),
         log: None,
     };
-    let came = Delivery {
+    let came = DeliveryRecord {
         connection: "github".into(),
         forge_id: "push-1".into(),
         event_name: "push".into(),

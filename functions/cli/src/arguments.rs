@@ -6,7 +6,7 @@ use sluice_cli::commands::{
     FormatArgument, autohold, connection, enqueue, events, image, queue, secret, show, up,
 };
 use sluice_cli::local::Endpoint;
-use sluice_emulator::data::{DeliberateKill, DeathError};
+use sluice_emulator::data::{DeathError, DeliberateKill};
 use std::path::PathBuf;
 
 /// Gate changes: test each one in the state it will be merged in, and merge what passes
@@ -553,7 +553,7 @@ impl From<ApiArguments> for show::ApiLocation {
     }
 }
 
-impl From<UpArguments> for up::UpOptions {
+impl From<UpArguments> for up::UpArguments {
     fn from(arguments: UpArguments) -> Self {
         Self {
             data: arguments.data.data,

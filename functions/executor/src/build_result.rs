@@ -25,6 +25,15 @@ pub enum PlaybookEnd {
     },
 }
 
+/// Whether a post-run playbook cleans up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PostPlaybookKind {
+    /// It is skipped after a stop or a full disk.
+    Normal,
+    /// It runs even after a stop or a full disk (`cleanup: true`).
+    Cleanup,
+}
+
 impl PlaybookEnd {
     /// Returns the result name in the log's banner.
     pub fn banner(&self) -> &'static str {
@@ -162,9 +171,10 @@ impl ResultTracker {
 
     /// Returns whether a post-run playbook runs. After a pre-run failure only playbooks of levels
     /// that were reached run; after a stop or a full disk only cleanup playbooks run.
-    pub fn runs_post_playbook(&self, level: u32, cleanup: bool) -> bool {
+    pub fn runs_post_playbook(&self, level: u32, kind: PostPlaybookKind) -> bool {
         let set_up = !self.pre_failed || self.reached.is_some_and(|reached| level <= reached);
-        set_up && (!(self.aborted || self.disk_full) || cleanup)
+        let is_cut_short = self.aborted || self.disk_full;
+        set_up && (!is_cut_short || kind == PostPlaybookKind::Cleanup)
     }
 
     /// Returns whether the build has succeeded so far (`zuul_success`).
@@ -301,11 +311,12 @@ mod tests {
         tracker.record_pre(1, "parent", &BAD);
         assert!(!tracker.may_enter_run());
         assert!(
-            tracker.runs_post_playbook(0, false)
-                && tracker.runs_post_playbook(1, false)
-                && !tracker.runs_post_playbook(2, false)
+            tracker.runs_post_playbook(0, PostPlaybookKind::Normal)
+                && tracker.runs_post_playbook(1, PostPlaybookKind::Normal)
+                && !tracker.runs_post_playbook(2, PostPlaybookKind::Normal)
         );
         tracker.record_stop("newer patchset");
-        assert!(!tracker.runs_post_playbook(0, false) && tracker.runs_post_playbook(0, true));
+        assert!(!tracker.runs_post_playbook(0, PostPlaybookKind::Normal));
+        assert!(tracker.runs_post_playbook(0, PostPlaybookKind::Cleanup));
     }
 }

@@ -24,7 +24,7 @@ use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::node::NodeAccess;
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{BuildId, JobName, NodeId, SessionId};
-use sluice_pool::{Node, NodeRequest, RequestRow, RequestState};
+use sluice_pool::{NodeRequest, PoolNode, RequestRow, RequestState};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{build, provider};
 use sluice_runtime::batch::ReconcileError;
@@ -637,7 +637,11 @@ impl LoadedRecords {
     }
 
     /// Returns the nodes of a request in the request's order.
-    fn nodes(&self, at: &RequestRef, request: &NodeRequest) -> Result<Vec<Node>, ReconcileError> {
+    fn nodes(
+        &self,
+        at: &RequestRef,
+        request: &NodeRequest,
+    ) -> Result<Vec<PoolNode>, ReconcileError> {
         let nodes = request.nodes().iter().map(|id| {
             let key = provider::node_key(&at.provider, id);
             let record = self
@@ -658,7 +662,7 @@ fn with_nodeset(mut job: FrozenJob, nodeset: u32) -> FrozenJob {
 }
 
 /// Returns how playbooks access the nodes, under the names of the job's nodeset.
-fn node_access(job: &FrozenJob, nodes: Vec<Node>) -> Result<Vec<NodeAccess>, ReconcileError> {
+fn node_access(job: &FrozenJob, nodes: Vec<PoolNode>) -> Result<Vec<NodeAccess>, ReconcileError> {
     let specs = job.nodesets.first().map(|set| set.nodes.as_slice()).unwrap_or_default();
     let named = nodes.into_iter().enumerate().map(|(number, node)| {
         let names = specs

@@ -5,12 +5,12 @@
 //! numbers are mapped, unless the job returns `disable_file_comment_line_mapping`. The packs of
 //! both versions are cached already, because the workspace was made from them.
 
-use crate::job::{Job, RepositorySources};
+use crate::job::{JobAttempt, RepositorySources};
 use crate::jobdir::Jobdir;
 use crate::phases::chain;
 use crate::workspace::packs_of_own_project;
 use serde_json::{Map, Value};
-use sluice_git::{LineMap, LinePosition, ReadError, ReadLimits, Repository};
+use sluice_git::{GitReadError, LineMap, LinePosition, ReadLimits, Repository};
 use sluice_model::git::Oid;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// Maps the lines of file comments in `data` from the commit `tested` to the proposed change.
 /// Returns log lines about comments that could not be mapped; this never fails the build.
 pub async fn map_to_proposed_change(
-    job: &Job<'_>,
+    job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
     jobdir: &Jobdir,
     tested: &Oid,
@@ -70,7 +70,7 @@ fn comments_to_map(data: &Map<String, Value>) -> Option<Map<String, Value>> {
 }
 
 async fn compare_and_map(
-    job: &Job<'_>,
+    job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
     jobdir: &Jobdir,
     tested: &Oid,
@@ -115,7 +115,7 @@ fn map_all(
             Ok(FileComparison::NotTested) => {
                 notes.push(not_mapped(path, "there is no such file in the tested state"))
             }
-            Err(ReadError::TooLarge { .. }) => {
+            Err(GitReadError::TooLarge { .. }) => {
                 notes.push(not_mapped(
                     path,
                     &format!("files of more than {FILE_BYTES_MAX} bytes are not compared"),
@@ -146,7 +146,7 @@ fn compare_file(
     tested: &Oid,
     own: &Oid,
     path: &str,
-) -> Result<FileComparison, ReadError> {
+) -> Result<FileComparison, GitReadError> {
     let limits = ReadLimits { file_bytes_max: FILE_BYTES_MAX, ..ReadLimits::default() };
     let Some(from) = repository.read_file(tested, path, limits)? else {
         return Ok(FileComparison::NotTested);

@@ -4,7 +4,7 @@
 //! have both a template in a variable and a privileged playbook need the extra Ansible run.
 
 use crate::confined_files;
-use crate::job::Job;
+use crate::job::JobAttempt;
 use crate::vars::has_templates;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ const DIRECTORY: &str = "frozen";
 pub type FrozenVars = BTreeMap<String, Map<String, Value>>;
 
 /// Returns the names of all variables that the job defines for all hosts, groups or single hosts.
-pub fn names<'a>(job: &Job<'a>) -> BTreeSet<&'a str> {
+pub fn names<'a>(job: &JobAttempt<'a>) -> BTreeSet<&'a str> {
     let maps = std::iter::once(&job.job.vars)
         .chain(job.job.host_vars.values())
         .chain(job.job.group_vars.values());
@@ -28,7 +28,7 @@ pub fn names<'a>(job: &Job<'a>) -> BTreeSet<&'a str> {
 }
 
 /// Returns whether any job variable contains a template.
-pub fn is_needed(job: &Job<'_>) -> bool {
+pub fn is_needed(job: &JobAttempt<'_>) -> bool {
     let mut maps = std::iter::once(&job.job.vars)
         .chain(job.job.host_vars.values())
         .chain(job.job.group_vars.values());
@@ -37,7 +37,7 @@ pub fn is_needed(job: &Job<'_>) -> bool {
 
 /// Returns the variables of each host without expansion, for a job without templates. Host
 /// variables override group variables, which override those for all hosts.
-pub fn literal(job: &Job<'_>, hosts: &[&str]) -> FrozenVars {
+pub fn literal(job: &JobAttempt<'_>, hosts: &[&str]) -> FrozenVars {
     let groups = &crate::inventory::nodeset(job).groups;
     let of_host = |host: &str| {
         let mut values = job.job.vars.clone();
@@ -69,7 +69,7 @@ pub fn directory(facts: &Path) -> PathBuf {
 ///
 /// Templates ran in a sandbox that can write this directory. So only names that the job defines are
 /// taken, and links are not followed.
-pub fn read(job: &Job<'_>, facts: &Path, hosts: &[&str]) -> FrozenVars {
+pub fn read(job: &JobAttempt<'_>, facts: &Path, hosts: &[&str]) -> FrozenVars {
     let names = names(job);
     let mut frozen = FrozenVars::new();
     for host in hosts.iter().copied().chain(["localhost"]) {

@@ -5,7 +5,7 @@
 //! and restricted with them (see [`crate::restricted_vars`]).
 
 use crate::confined_files;
-use crate::job::{Job, RepositorySources};
+use crate::job::{JobAttempt, RepositorySources};
 use crate::jobdir::Jobdir;
 use crate::workspace::{WorkspaceError, checkout_outside_workspace, choose_branch, states_of};
 use serde::Deserialize;
@@ -58,7 +58,7 @@ pub enum IncludeError {
 /// # Errors
 /// Returns an error if a required file is missing, or a file cannot be read.
 pub async fn add_file_vars<'j>(
-    job: &Job<'j>,
+    job: &JobAttempt<'j>,
     sources: &dyn RepositorySources,
     jobdir: &Jobdir,
 ) -> Result<Cow<'j, FrozenJob>, IncludeError> {
@@ -79,7 +79,7 @@ pub async fn add_file_vars<'j>(
 
 /// Checkouts for variable files, one per project and commit, outside of all playbooks' reach.
 struct VarsCheckouts<'a, 'j> {
-    job: &'a Job<'j>,
+    job: &'a JobAttempt<'j>,
     sources: &'a dyn RepositorySources,
     root: PathBuf,
     paths: BTreeMap<(ProjectName, Oid), PathBuf>,
@@ -133,7 +133,7 @@ impl VarsCheckouts<'_, '_> {
 /// Returns the branch that a file is read from: the ref of the build if `use_ref` is set, else the
 /// branch chosen as for other repositories of the job.
 fn branch_of_file<'j>(
-    job: &Job<'j>,
+    job: &JobAttempt<'j>,
     file: &IncludeVars,
     project: &ProjectName,
 ) -> Option<&'j BranchState> {

@@ -1,6 +1,6 @@
 //! Builds the Ansible inventory: nodes, groups and variables (Z7.1).
 
-use crate::job::Job;
+use crate::job::JobAttempt;
 use crate::jobdir::Jobdir;
 use crate::restricted_vars::{VarScope, restrict};
 use crate::vars::{is_template, to_map, unsafe_texts};
@@ -20,7 +20,7 @@ pub struct InventoryHost<'a> {
 }
 
 /// Returns the hosts of the build in the nodeset's order.
-pub fn hosts<'a>(job: &Job<'a>) -> Vec<InventoryHost<'a>> {
+pub fn hosts<'a>(job: &JobAttempt<'a>) -> Vec<InventoryHost<'a>> {
     let named = |node: &'a NodeAccess| {
         node.names
             .iter()
@@ -59,7 +59,7 @@ pub enum ReservedName {
 
 /// Checks that no node and no group has a reserved name. The configuration refuses these names too;
 /// this check protects the executor.
-pub fn check_names(job: &Job<'_>) -> Result<(), ReservedName> {
+pub fn check_names(job: &JobAttempt<'_>) -> Result<(), ReservedName> {
     let nodes = job.nodes.iter().flat_map(|node| &node.names).map(|name| ("node", name));
     let groups = || nodeset(job).groups.iter().map(|group| ("group", &group.name));
     if let Some((kind, name)) = nodes.chain(groups()).find(|(_, name)| names_executor(name)) {
@@ -84,7 +84,7 @@ pub enum JobVars<'a> {
 /// `interpreters` maps host names to Python paths, where known. `unreachable` lists hosts that were
 /// unreachable in an earlier playbook.
 pub fn inventory(
-    job: &Job<'_>,
+    job: &JobAttempt<'_>,
     jobdir: &Jobdir,
     vars: JobVars<'_>,
     interpreters: &BTreeMap<String, String>,
@@ -142,7 +142,7 @@ fn frozen_for(frozen: &BTreeMap<String, Map<String, Value>>, host: &str) -> Map<
 }
 
 /// Returns the job's nodeset that matches the nodes of the build.
-pub fn nodeset<'a>(job: &Job<'a>) -> &'a NodeSet {
+pub fn nodeset<'a>(job: &JobAttempt<'a>) -> &'a NodeSet {
     static NONE: NodeSet = NodeSet { name: String::new(), nodes: Vec::new(), groups: Vec::new() };
     let given = || job.nodes.iter().map(|node| &node.names);
     let fits = |set: &&NodeSet| {

@@ -24,7 +24,7 @@ pub trait Runner: Send + Sync {
     /// Files below its `work/logs` are archived. The result `Retry` asks for another attempt.
     async fn execute(
         &self,
-        job: &Job<'_>,
+        job: &JobAttempt<'_>,
         sources: &dyn RepositorySources,
         jobdir: &Path,
         stop: StopSignal,
@@ -34,7 +34,7 @@ pub trait Runner: Send + Sync {
 
 /// The inputs of one attempt of a job.
 #[derive(Clone, Copy)]
-pub struct Job<'a> {
+pub struct JobAttempt<'a> {
     /// The gate's order for the build.
     pub order: &'a Order,
     /// The frozen job.

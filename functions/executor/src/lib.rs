@@ -53,8 +53,8 @@ pub mod workspace;
 
 pub use content::AnsibleContent;
 pub use job::{
-    InheritedData, Job, Observer, OpenedSecrets, PackRequest, Packs, RepositorySources, Runner,
-    SourceError, StopSignal, Stopper,
+    InheritedData, JobAttempt, Observer, OpenedSecrets, PackRequest, Packs, RepositorySources,
+    Runner, SourceError, StopSignal, Stopper,
 };
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;

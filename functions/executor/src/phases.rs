@@ -1,7 +1,7 @@
 //! Runs one attempt of a job: prepares the build, runs the pre-run, run and post-run playbooks, and
 //! returns the result (Z7.1).
 
-use crate::build_result::{Next, PlaybookEnd, ResultTracker};
+use crate::build_result::{Next, PlaybookEnd, PostPlaybookKind, ResultTracker};
 use crate::comment_lines;
 use crate::content::AnsibleContent;
 use crate::disk::DiskWatch;
@@ -9,7 +9,7 @@ use crate::frozen_vars::{self, FrozenVars};
 use crate::gateway::Gateway;
 use crate::include::{self, IncludeError};
 use crate::inventory::{self, JobVars, ReservedName};
-use crate::job::{Job, Observer, RepositorySources, Runner, StopSignal};
+use crate::job::{JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
 use crate::playbook::{
@@ -19,7 +19,7 @@ use crate::prepare::{self, Playbooks, PrepareError};
 use crate::receiver::RECORD_BYTES_MAX;
 use crate::restricted_vars::{VarScope, is_allowed, restrict};
 use crate::returned_data::ReturnedData;
-use crate::sandbox::{Trust, probe, write_accounts};
+use crate::sandbox::{CodeTrust, probe, write_accounts};
 use crate::settings::{AnsibleSettings, SetupError};
 use crate::ssh::{self, Agent};
 use crate::time_limits::TimeLimits;
@@ -68,7 +68,7 @@ impl Ansible {
 impl Runner for Ansible {
     async fn execute(
         &self,
-        job: &Job<'_>,
+        job: &JobAttempt<'_>,
         sources: &dyn RepositorySources,
         root: &Path,
         mut stop: StopSignal,
@@ -102,7 +102,7 @@ impl Runner for Ansible {
             }
             None => (Cow::Borrowed(job.job), Some(None)),
         };
-        let job = &Job { job: &frozen, ..*job };
+        let job = &JobAttempt { job: &frozen, ..*job };
         let attempt = Attempt { settings: &self.settings, job, sources, jobdir: &jobdir, observer };
         let prepared = match refused {
             Some(refused) => refused,
@@ -180,7 +180,7 @@ struct Attempt<'a> {
     /// The executor's settings.
     settings: &'a AnsibleSettings,
     /// The job, with variable files included.
-    job: &'a Job<'a>,
+    job: &'a JobAttempt<'a>,
     /// Provides the packs of repositories.
     sources: &'a dyn RepositorySources,
     /// The build's directories.
@@ -377,7 +377,9 @@ impl PreparedBuild<'_> {
         }
         for playbook in playbooks.iter().filter(|playbook| playbook.phase == PlaybookPhase::Post) {
             let already_stopped = record_requested_stop(&mut results, stop);
-            if !results.runs_post_playbook(playbook.nesting_level, playbook.cleanup) {
+            let kind =
+                if playbook.cleanup { PostPlaybookKind::Cleanup } else { PostPlaybookKind::Normal };
+            if !results.runs_post_playbook(playbook.nesting_level, kind) {
                 continue;
             }
             let signal = if already_stopped { None } else { Some(&mut *stop) };
@@ -450,7 +452,7 @@ impl PreparedBuild<'_> {
             "branch": playbook.branch,
             "phase": playbook.phase.as_str(),
             "index": playbook.index.to_string(),
-            "trusted": playbook.trust == Trust::Trusted,
+            "trusted": playbook.trust == CodeTrust::Trusted,
         }));
         self.records.push(log.redactor.value(outcome.record.finish(head)));
         let (returned, trouble) = ReturnedData::read(&self.attempt.jobdir.results);
@@ -507,7 +509,7 @@ impl PreparedBuild<'_> {
         vars.extend(to_map(json!({
             "zuul_execution_phase": playbook.phase.as_str(),
             "zuul_execution_phase_index": playbook.index.to_string(),
-            "zuul_execution_trusted": python_bool(playbook.trust == Trust::Trusted),
+            "zuul_execution_trusted": python_bool(playbook.trust == CodeTrust::Trusted),
             "zuul_execution_canonical_name_and_path": playbook.canonical,
             "zuul_execution_branch": playbook.branch,
         })));
@@ -545,7 +547,7 @@ impl PreparedBuild<'_> {
             phase: PlaybookPhase::Pre,
             index: FREEZE_INDEX,
             // The variables may come from the change under test.
-            trust: Trust::Untrusted,
+            trust: CodeTrust::Untrusted,
             canonical: "sluice/freeze".to_owned(),
             branch: BranchName::from(""),
             file: self.attempt.settings.content.join("plugins/freeze.yaml"),

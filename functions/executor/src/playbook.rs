@@ -7,7 +7,7 @@ use crate::jobdir::{Jobdir, TRUSTED, write_private};
 use crate::joblog::JobLog;
 use crate::process::{Group, read_bounded};
 use crate::receiver::{CallbackMessage, LINGER, PlaybookRecord, Receiver};
-use crate::sandbox::{Sandbox, Trust};
+use crate::sandbox::{CodeTrust, Sandbox};
 use crate::settings::AnsibleSettings;
 use crate::ssh::Agent;
 use serde_json::{Map, Value, json};
@@ -66,7 +66,7 @@ pub struct PreparedPlaybook {
     /// Its index in the phase, from 0.
     pub index: usize,
     /// Whether it is trusted.
-    pub trust: Trust,
+    pub trust: CodeTrust,
     /// `host/project/path`.
     pub canonical: String,
     /// The branch that it is taken from.
@@ -105,16 +105,16 @@ impl PreparedPlaybook {
     /// because each may belong to a different job definition.
     pub fn state_owner(&self) -> String {
         match (self.trust, self.has_secrets || self.index == FREEZE_INDEX) {
-            (Trust::Trusted, _) => TRUSTED.to_owned(),
-            (Trust::Untrusted, false) => "untrusted".to_owned(),
-            (Trust::Untrusted, true) => self.name(),
+            (CodeTrust::Trusted, _) => TRUSTED.to_owned(),
+            (CodeTrust::Untrusted, false) => "untrusted".to_owned(),
+            (CodeTrust::Untrusted, true) => self.name(),
         }
     }
 
     /// Returns whether it is privileged (trusted or with secrets), and so sees job variables only
     /// in expanded form.
     pub fn sees_frozen(&self) -> bool {
-        self.trust == Trust::Trusted || self.has_secrets
+        self.trust == CodeTrust::Trusted || self.has_secrets
     }
 }
 

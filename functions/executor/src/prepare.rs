@@ -1,11 +1,11 @@
 //! Checks out a job's playbooks and their roles (Z4.6, Z4.9).
 
-use crate::job::{Job, RepositorySources};
+use crate::job::{JobAttempt, RepositorySources};
 use crate::jobdir::Jobdir;
 use crate::playbook::{PlaybookPhase, PreparedPlaybook};
 use crate::playbook_files::{find_playbook, wrap_plays_in_list};
 use crate::roles::{RoleOrigin, roles_directory};
-use crate::sandbox::Trust;
+use crate::sandbox::CodeTrust;
 use crate::workspace::{
     WorkspaceError, checkout_outside_workspace, choose_branch, choose_roles, states_of,
 };
@@ -55,7 +55,7 @@ pub struct Playbooks {
 
 /// Checks out the playbooks of all phases with their roles.
 pub async fn prepare_playbooks(
-    job: &Job<'_>,
+    job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
     jobdir: &Jobdir,
 ) -> Result<Playbooks, PrepareError> {
@@ -108,7 +108,7 @@ type CheckoutKey = (ProjectName, Oid, &'static str);
 
 /// Checkouts shared by playbooks and roles, one per project, commit and trust.
 struct PlaybookCheckouts<'a> {
-    job: &'a Job<'a>,
+    job: &'a JobAttempt<'a>,
     sources: &'a dyn RepositorySources,
     jobdir: &'a Jobdir,
     placed: BTreeMap<CheckoutKey, (PathBuf, BranchName)>,
@@ -121,7 +121,7 @@ impl PlaybookCheckouts<'_> {
         index: usize,
         playbook: &Playbook,
     ) -> Result<(PreparedPlaybook, Vec<Value>), PrepareError> {
-        let trust = if playbook.trusted { Trust::Trusted } else { Trust::Untrusted };
+        let trust = if playbook.trusted { CodeTrust::Trusted } else { CodeTrust::Untrusted };
         let (branch, commit) = self.playbook_commit(playbook)?;
         let checkout =
             self.checkout(&playbook.connection, &playbook.project, &branch, &commit, trust).await?;
@@ -174,7 +174,7 @@ impl PlaybookCheckouts<'_> {
         playbook: &Playbook,
         role: &RoleRepository,
         place: &Path,
-        trust: Trust,
+        trust: CodeTrust,
     ) -> Result<Option<(PathBuf, Value)>, PrepareError> {
         let own = role.project == playbook.project;
         let (branch, commit, why) = if own {
@@ -231,15 +231,14 @@ impl PlaybookCheckouts<'_> {
         &self,
         playbook: &Playbook,
         role: &RoleRepository,
-        trust: Trust,
+        trust: CodeTrust,
     ) -> Result<(BranchName, Oid, &'static str), PrepareError> {
-        let is_trusted = trust == Trust::Trusted;
-        let choice = choose_roles(self.job, &role.project, &playbook.branch, is_trusted);
+        let choice = choose_roles(self.job, &role.project, &playbook.branch, trust);
         let (state, why) =
             choice.ok_or_else(|| WorkspaceError::NotPrepared { project: role.project.clone() })?;
         let commit = match trust {
-            Trust::Trusted => &state.base.id,
-            Trust::Untrusted => &state.result.id,
+            CodeTrust::Trusted => &state.base.id,
+            CodeTrust::Untrusted => &state.result.id,
         };
         Ok((state.branch.branch.clone(), commit.clone(), why))
     }
@@ -250,7 +249,7 @@ impl PlaybookCheckouts<'_> {
         project: &ProjectName,
         branch: &BranchName,
         commit: &Oid,
-        trust: Trust,
+        trust: CodeTrust,
     ) -> Result<PathBuf, PrepareError> {
         let key = (project.clone(), commit.clone(), trust.as_str());
         if let Some((path, _)) = self.placed.get(&key) {
@@ -292,8 +291,8 @@ mod tests {
     use sluice_model::{BuildId, QueueKey, Timestamp};
     use sluice_runtime::object::PutMode;
 
-    /// Z2.5, Z4.6, Z4.9: playbooks and roles next to the main configuration come from object storage
-    /// and are trusted, like those of a config project.
+    /// Z2.5, Z4.6, Z4.9: playbooks and roles next to the main configuration come from object
+    /// storage and are trusted, like those of a config project.
     #[tokio::test]
     async fn playbooks_of_the_main_configuration_are_prepared_like_those_of_a_config_project() {
         let file = |text: &str| NewFile::File(text.as_bytes().to_vec());
@@ -352,7 +351,7 @@ mod tests {
         let (secrets, inherited) = (OpenedSecrets::default(), InheritedData::default());
         let sources = ObjectSources::new(ports, folder.path().join("cache"));
         let prepare = async |frozen: &FrozenJob| {
-            let job = Job {
+            let job = JobAttempt {
                 order: &order,
                 job: frozen,
                 speculation: &speculation,
@@ -370,7 +369,7 @@ mod tests {
         std::fs::remove_dir_all(jobdir.root.join("trusted")).unwrap();
         let done = prepare(&frozen("unit")).await.unwrap();
         let [prepared] = &done.all[..] else { panic!("{:?}", done.all) };
-        assert!(prepared.trust == Trust::Trusted, "{prepared:?}");
+        assert!(prepared.trust == CodeTrust::Trusted, "{prepared:?}");
         assert_eq!(prepared.canonical, "system/included/playbooks/unit.yaml");
         assert!(prepared.file.starts_with(jobdir.root.join("trusted")), "{prepared:?}");
         assert_eq!(

@@ -10,14 +10,14 @@ use tokio::process::Command;
 
 /// Whether the code of a process is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
+pub enum CodeTrust {
     /// The code was merged in a config project. It has network access and the operator's paths.
     Trusted,
     /// The code may be part of the change under test.
     Untrusted,
 }
 
-impl Trust {
+impl CodeTrust {
     /// Returns the name used in the log's banners.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -28,8 +28,8 @@ impl Trust {
 }
 
 /// The entries of `/etc` visible in a sandbox: host and user names, public certificates, dynamic
-/// linker. Private keys are stored next to the certificates and would be readable to an executor that runs
-/// as root, so they are excluded, like all other configuration.
+/// linker. Private keys are stored next to the certificates and would be readable to an executor
+/// that runs as root, so they are excluded, like all other configuration.
 const ETC: [&str; 19] = [
     "alternatives",
     "ca-certificates",
@@ -65,7 +65,7 @@ pub struct Sandbox<'a> {
     /// The build's directories.
     pub jobdir: &'a Jobdir,
     /// Whether the process is trusted.
-    pub trust: Trust,
+    pub trust: CodeTrust,
     /// The state directories that it may write besides the work directory. They are not shared
     /// between playbooks with different rights, because Ansible loads plugins from them.
     pub state: &'a SandboxState,
@@ -86,7 +86,7 @@ impl Sandbox<'_> {
             "--gid".to_owned(),
             group.to_string(),
         ]);
-        if self.trust == Trust::Untrusted
+        if self.trust == CodeTrust::Untrusted
             && self.settings.untrusted_network == SandboxNetwork::NodesOnly
         {
             arguments.push("--unshare-net".to_owned());
@@ -101,7 +101,7 @@ impl Sandbox<'_> {
         }
         bind("--ro-bind", &self.settings.content);
         self.settings.readable.iter().for_each(|path| bind("--ro-bind-try", path));
-        if self.trust == Trust::Trusted {
+        if self.trust == CodeTrust::Trusted {
             self.settings.trusted_readable.iter().for_each(|path| bind("--ro-bind-try", path));
             self.settings.trusted_writable.iter().for_each(|path| bind("--bind-try", path));
         }

@@ -8,7 +8,7 @@ pub use slots::WAIT_SECONDS;
 
 use crate::archive;
 use crate::claim::{self, BuildMessage, Claimed, Claims, QueueWakeup};
-use crate::job::{Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
+use crate::job::{JobAttempt, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
 use crate::live::{LiveLog, LiveLogRegistry};
 use crate::returned_data;
 use crate::secrets::ProjectKeys;
@@ -272,7 +272,7 @@ impl ExecutorService {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
         };
-        let job = Job {
+        let job = JobAttempt {
             order: &claimed.order.clone(),
             job: &claimed.job.clone(),
             speculation: &claimed.speculation.clone(),

@@ -6,7 +6,7 @@
 
 use crate::jobdir::Jobdir;
 use crate::process::Group;
-use crate::sandbox::{Sandbox, Trust};
+use crate::sandbox::{CodeTrust, Sandbox};
 use crate::settings::AnsibleSettings;
 use sluice_model::node::NodeAccess;
 use std::collections::BTreeMap;
@@ -190,7 +190,7 @@ async fn open(
     node: &NodeAccess,
 ) -> Result<(SharedConnection, Option<String>), String> {
     let state = jobdir.state_of("ssh").map_err(|error| error.to_string())?;
-    let sandbox = Sandbox { settings, jobdir, trust: Trust::Untrusted, state: &state };
+    let sandbox = Sandbox { settings, jobdir, trust: CodeTrust::Untrusted, state: &state };
     let environment = BTreeMap::from([
         ("HOME", jobdir.home.display().to_string()),
         ("SSH_AUTH_SOCK", agent.socket.display().to_string()),

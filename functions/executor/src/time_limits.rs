@@ -1,6 +1,6 @@
 //! The time limits of the phases of a build.
 
-use crate::job::Job;
+use crate::job::JobAttempt;
 use crate::settings::AnsibleSettings;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ pub(crate) struct TimeLimits {
 
 impl TimeLimits {
     /// Starts the clock with the limits of the job, or the executor's where it has none.
-    pub(crate) fn start(job: &Job<'_>, settings: &AnsibleSettings) -> Self {
+    pub(crate) fn start(job: &JobAttempt<'_>, settings: &AnsibleSettings) -> Self {
         let seconds = Duration::from_secs;
         Self {
             started: Instant::now(),

@@ -1,6 +1,6 @@
 //! Builds the `zuul` dictionary for playbooks, with Zuul's names and types (Z5.5, Z7.1).
 
-use crate::job::Job;
+use crate::job::JobAttempt;
 use crate::jobdir::Jobdir;
 use crate::settings::AnsibleSettings;
 use crate::workspace::{PlacedRepository, src_dir};
@@ -32,7 +32,7 @@ const OWN_ITEM_KEYS: [&str; 11] = [
 
 /// Returns the `zuul` dictionary that every playbook of the build sees.
 pub fn zuul(
-    job: &Job<'_>,
+    job: &JobAttempt<'_>,
     placed: &[PlacedRepository],
     jobdir: &Jobdir,
     settings: &AnsibleSettings,
@@ -155,7 +155,7 @@ pub fn to_map(value: Value) -> Map<String, Value> {
     }
 }
 
-fn item(job: &Job<'_>, change: &SpeculativeChange) -> Value {
+fn item(job: &JobAttempt<'_>, change: &SpeculativeChange) -> Value {
     let key = &change.change.key;
     let mut project = project_entry(&key.project);
     project.insert("src_dir".to_owned(), json!(src_dir(job.job.workspace_scheme, &key.project)));
@@ -214,7 +214,7 @@ fn change_entry(change: &SpeculativeChange) -> Map<String, Value> {
 
 /// Returns the order's own change without title and message, if the tested state does not contain
 /// it.
-fn bare_change(job: &Job<'_>) -> SpeculativeChange {
+fn bare_change(job: &JobAttempt<'_>) -> SpeculativeChange {
     let change = job.order.change.clone();
     SpeculativeChange {
         change,

@@ -1,8 +1,9 @@
 //! Checks out repositories: those under test into the workspace, those of playbooks and roles
 //! outside of it (Z4.6, Z7.2).
 
-use crate::job::{Job, PackRequest, Packs, RepositorySources, SourceError};
+use crate::job::{JobAttempt, PackRequest, Packs, RepositorySources, SourceError};
 use crate::jobdir::Jobdir;
+use crate::sandbox::CodeTrust;
 use serde::Serialize;
 use sluice_git::PackName;
 use sluice_git::workspace::Checkout;
@@ -62,7 +63,7 @@ pub enum WorkspaceError {
 
 /// Checks out every repository of the job into `work/src`. Returns them sorted by project.
 pub async fn place_repositories(
-    job: &Job<'_>,
+    job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
     jobdir: &Jobdir,
 ) -> Result<Vec<PlacedRepository>, WorkspaceError> {
@@ -114,7 +115,7 @@ pub async fn place_repositories(
 
 /// Returns whether the repository of a tested change is checked out although the job does not
 /// require it, according to `include-projects` and `exclude-projects`.
-fn is_included(job: &Job<'_>, project: &ProjectName) -> bool {
+fn is_included(job: &JobAttempt<'_>, project: &ProjectName) -> bool {
     let configured = &job.job.run_time;
     let is_listed =
         configured.include_projects.as_ref().is_none_or(|projects| projects.contains(project));
@@ -171,7 +172,7 @@ pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
 /// Returns the branch or tag of `project` to check out, and the reason: the first that exists of
 /// the overrides, the change's own branch and the project's default branch.
 pub fn choose_branch<'a>(
-    job: &Job<'a>,
+    job: &JobAttempt<'a>,
     project: &ProjectName,
     project_override: Option<&BranchName>,
 ) -> Option<(&'a BranchState, &'static str)> {
@@ -208,15 +209,15 @@ fn choose_ref<'a>(
 /// Overrides of a job do not apply to roles of a trusted playbook, which run with its rights
 /// (Z2.2).
 pub fn choose_roles<'a>(
-    job: &Job<'a>,
+    job: &JobAttempt<'a>,
     project: &ProjectName,
     playbook: &BranchName,
-    is_trusted: bool,
+    trust: CodeTrust,
 ) -> Option<(&'a BranchState, &'static str)> {
     let required = job.job.required_projects.iter().find(|required| required.project == *project);
     let of_project = required.and_then(|required| required.override_checkout.as_ref());
     let configured = [of_project, job.job.override_checkout.as_ref()]
-        .map(|configured| configured.filter(|_| !is_trusted));
+        .map(|configured| configured.filter(|_| trust == CodeTrust::Untrusted));
     // A pushed branch does not select a branch of other repositories.
     let change = &job.order.change;
     let own = change.on_branch().filter(|_| change.key.ref_move().is_none());
@@ -224,7 +225,7 @@ pub fn choose_roles<'a>(
         job.speculation,
         project,
         [configured[0], configured[1], own, Some(playbook)],
-        is_trusted,
+        trust,
     )
 }
 
@@ -232,7 +233,7 @@ fn choose_roles_branch<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
     wanted: [Option<&BranchName>; 4],
-    is_trusted: bool,
+    trust: CodeTrust,
 ) -> Option<(&'a BranchState, &'static str)> {
     let [of_project, of_job, own, playbook] = wanted.map(|branch| branch.map(BranchName::as_str));
     let wanted = [
@@ -245,7 +246,7 @@ fn choose_roles_branch<'a>(
         let states = states_of(speculation, project);
         let is_branch =
             |state: &&BranchState| !state.branch.branch.as_str().starts_with("refs/tags/");
-        let any = states.into_iter().find(is_branch).filter(|_| !is_trusted);
+        let any = states.into_iter().find(is_branch).filter(|_| trust == CodeTrust::Untrusted);
         any.map(|state| (state, "project default branch"))
     })
 }
@@ -289,7 +290,7 @@ pub fn states_of<'a>(speculation: &'a Speculation, project: &ProjectName) -> Vec
 
 /// Returns the packs of the change's own project that contain the tested commit.
 pub async fn packs_of_own_project(
-    job: &Job<'_>,
+    job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
     tested: &Oid,
 ) -> Result<Packs, SourceError> {
@@ -475,18 +476,19 @@ mod tests {
     #[test]
     fn overrides_and_tags_do_not_select_roles_of_trusted_playbooks() {
         let project = ProjectName::new("github.com", "org/roles");
-        let chosen = |there: &[&str], wanted: [Option<&str>; 4], is_trusted: bool| {
+        let chosen = |there: &[&str], wanted: [Option<&str>; 4], trust: CodeTrust| {
             let speculation = speculation(&project, there, Some("trunk"));
             let wanted = wanted.map(|branch| branch.map(BranchName::from));
             let found = choose_roles_branch(
                 &speculation,
                 &project,
                 wanted.each_ref().map(Option::as_ref),
-                is_trusted,
+                trust,
             );
             found.map(|(state, _)| state.branch.branch.to_string())
         };
-        // There is; the job's word of the project and of all, the change's branch, the playbook's.
+        // Existing branches; then the overrides of the project and of the job, the branches of the
+        // change and of the playbook; then the choice for untrusted and for trusted playbooks.
         type Row<'a> = (&'a [&'a str], [Option<&'a str>; 4], Option<&'a str>, Option<&'a str>);
         let rows: [Row<'_>; 6] = [
             (
@@ -522,7 +524,8 @@ mod tests {
             (&["refs/tags/1", "evil"], [None, None, None, Some("master")], Some("evil"), None),
         ];
         for (there, wanted, untrusted, trusted) in rows {
-            let found = [false, true].map(|is_trusted| chosen(there, wanted, is_trusted));
+            let found = [CodeTrust::Untrusted, CodeTrust::Trusted]
+                .map(|trust| chosen(there, wanted, trust));
             assert_eq!(
                 found.each_ref().map(Option::as_deref),
                 [untrusted, trusted],
@@ -539,7 +542,8 @@ mod tests {
         let wanted = wanted.each_ref().map(Some);
         let why = |there: &[&str]| {
             let speculation = speculation(&project, there, Some("trunk"));
-            choose_roles_branch(&speculation, &project, wanted, false).map(|(_, why)| why)
+            choose_roles_branch(&speculation, &project, wanted, CodeTrust::Untrusted)
+                .map(|(_, why)| why)
         };
         let default = "project default branch";
         let rows: [(&[&str], &str); 6] = [

@@ -15,7 +15,7 @@ use sluice_model::{BranchName, ItemId, QueueKey, Timestamp};
 use sluice_pool::{NodeRequest, ReadyRecipient, RequestRow};
 use sluice_records::build::{ResumeRequest, put_order, put_resume, put_stop};
 use sluice_records::codec::{expiry, with_body};
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::layout::LiveLayout;
 use sluice_records::report::Buildset;
 use sluice_records::tenant::{FirstLanding, PendingConfigLanding};
@@ -134,8 +134,8 @@ pub(crate) fn prepare_commit(
         writes.push(report::put(&wanted)?);
         wakeups.push(report::wakeup(&wanted));
     }
-    for (what, item, change) in &plan.events {
-        let (write, wakeup) = event_delivery(key, *what, item, change, now)?;
+    for (zuul_event, item, change) in &plan.events {
+        let (write, wakeup) = event_delivery(key, *zuul_event, item, change, now)?;
         writes.push(write);
         wakeups.push(wakeup);
     }
@@ -341,7 +341,7 @@ fn order(
 /// with its wakeup.
 fn event_delivery(
     key: &QueueKey,
-    what: ZuulEvent,
+    zuul_event: ZuulEvent,
     item: &ItemId,
     change: &ChangeRef,
     now: Timestamp,
@@ -349,16 +349,16 @@ fn event_delivery(
     let (connection, project) = (change.key.connection.clone(), change.key.project.clone());
     let kind = EventKind::ZuulBroadcast {
         tenant: key.tenant.clone(),
-        what,
+        event: zuul_event,
         pipeline: key.pipeline.clone(),
         number: change.key.number().unwrap_or_default(),
         after: 0,
         after_change: None,
     };
-    let event = Delivery {
+    let event = DeliveryRecord {
         connection: connection.clone(),
-        forge_id: format!("zuul:{}:{item}", what.as_str()),
-        event_name: what.as_str().to_owned(),
+        forge_id: format!("zuul:{}:{item}", zuul_event.as_str()),
+        event_name: zuul_event.as_str().to_owned(),
         received_at: now,
         event: Some(ForgeEvent { connection, project, sender: String::new(), kind }),
         state: DeliveryState::Accepted,

@@ -7,7 +7,7 @@
 
 mod plan;
 
-pub use plan::{Plan, RECHECK_SECONDS, Stored, plan};
+pub use plan::{ImagePlan, RECHECK_SECONDS, Stored, plan};
 
 use async_trait::async_trait;
 use sluice_model::TenantName;

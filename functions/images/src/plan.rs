@@ -9,7 +9,7 @@ pub const RECHECK_SECONDS: u64 = 300;
 
 /// The changes of an image's cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct ImagePlan {
     /// The head to write; `None` when it stays as it is.
     pub head: Option<Image>,
     /// When the image is due without a wakeup.
@@ -19,14 +19,19 @@ pub struct Plan {
 /// Returns the plan for an image from its head and its build request, if any.
 ///
 /// An open request keeps its first time: requests are one until a build begins (N5, L1.2).
-pub fn plan(image: &Image, stored: Stored, request: Option<Timestamp>, now: Timestamp) -> Plan {
+pub fn plan(
+    image: &Image,
+    stored: Stored,
+    request: Option<Timestamp>,
+    now: Timestamp,
+) -> ImagePlan {
     let mut head = image.clone();
     if let Some(since) = request {
         head.build_requested_since.get_or_insert(since);
     }
     let due = head.build_requested_since.map(|_| now.plus_seconds(RECHECK_SECONDS));
     let changed = head != *image || stored == Stored::No || request.is_some();
-    Plan { head: changed.then_some(head), due }
+    ImagePlan { head: changed.then_some(head), due }
 }
 
 /// Whether an image's head was stored before.
@@ -51,8 +56,11 @@ mod tests {
     /// N1
     #[test]
     fn an_image_that_was_never_stored_is_written() {
-        assert_eq!(plan(&image(), Stored::No, None, NOW), Plan { head: Some(image()), due: None });
-        assert_eq!(plan(&image(), Stored::Yes, None, NOW), Plan { head: None, due: None });
+        assert_eq!(
+            plan(&image(), Stored::No, None, NOW),
+            ImagePlan { head: Some(image()), due: None }
+        );
+        assert_eq!(plan(&image(), Stored::Yes, None, NOW), ImagePlan { head: None, due: None });
     }
 
     /// N5

@@ -17,7 +17,7 @@ use sluice_model::change::ChangeFacts;
 use sluice_model::event::{DeferredPredecessor, ForgeEvent, PendingConfig};
 use sluice_model::{BranchName, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, decode_or_log};
-use sluice_records::delivery::{self, Delivery};
+use sluice_records::delivery::{self, DeliveryRecord};
 use sluice_records::layout::LiveLayout;
 use sluice_records::open_changes::{self, OpenChanges};
 use sluice_records::tenant::Tenant;
@@ -419,8 +419,10 @@ async fn behind(
         .await?;
     // Nothing waits for a delivery that cannot be read.
     let is_open = |deferred: &DeferredPredecessor| {
-        let deferred =
-            read.found.get(&delivery::key(&deferred.delivery)).and_then(decode_or_log::<Delivery>);
+        let deferred = read
+            .found
+            .get(&delivery::key(&deferred.delivery))
+            .and_then(decode_or_log::<DeliveryRecord>);
         deferred.is_some_and(|deferred| !deferred.state.is_final())
     };
     named.retain(|_, deferred| is_open(deferred));

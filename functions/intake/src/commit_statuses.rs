@@ -9,7 +9,7 @@ use sluice_model::change::ChangeKey;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::Oid;
 use sluice_model::{DeliveryId, Timestamp};
-use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::delivery::{DeliveryRecord, DeliveryState};
 use sluice_runtime::batch::ReconcileError;
 
 /// The most deliveries that one delivery stores; a following one stores the rest.
@@ -84,7 +84,7 @@ impl Intake {
                 )
                 .await;
         }
-        let delivery = |forge_id: String, event: ForgeEvent| Delivery {
+        let delivery = |forge_id: String, event: ForgeEvent| DeliveryRecord {
             connection: event.connection.clone(),
             forge_id,
             event_name: status.event.to_owned(),

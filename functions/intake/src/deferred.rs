@@ -29,7 +29,7 @@ use sluice_model::wakeup::Wakeup;
 use sluice_model::{BranchName, DeliveryId, ProjectName, TenantName, Timestamp};
 use sluice_records::change;
 use sluice_records::codec::decode_or_log;
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::tenant::{self, DeferredDelivery, DeferredWakeup};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Due, Expect, Key, Query, Record, Write};
@@ -85,7 +85,7 @@ impl Intake {
         let ahead = found
             .get(awaited.pushes.len())
             .and_then(Option::as_ref)
-            .and_then(decode_or_log::<Delivery>);
+            .and_then(decode_or_log::<DeliveryRecord>);
         let is_first = ahead.is_none_or(|ahead| ahead.state.is_final());
         let known = self.tenants_with(project, EventOrder::Immediate, &[]).await?;
         let waited = self.ports.clock.now().since(since);
@@ -159,7 +159,7 @@ impl Intake {
             awaited,
             kind: Box::new(event.kind.clone()),
         };
-        let deferred = Delivery {
+        let deferred = DeliveryRecord {
             connection: event.connection.clone(),
             forge_id: format!("later:{tenant}:{id}"),
             event_name: "later".to_owned(),
@@ -188,7 +188,7 @@ impl Intake {
     /// later events wait behind it. Returns its id.
     pub(crate) fn store_deferred(
         &self,
-        deferred: &Delivery,
+        deferred: &DeliveryRecord,
         tenant: &TenantName,
         effects: &mut Effects,
     ) -> Result<DeliveryId, ReconcileError> {
@@ -417,7 +417,7 @@ impl Intake {
         &self,
         id: &DeliveryId,
         record: Record,
-        delivery: &Delivery,
+        delivery: &DeliveryRecord,
         tenant: &TenantName,
     ) -> Result<(), ReconcileError> {
         let now = self.ports.clock.now();

@@ -35,13 +35,13 @@ impl Intake {
         id: &DeliveryId,
         event: &ForgeEvent,
         (tenant, since): (&TenantName, Timestamp),
-        ImageRequest { event: what, branch, images }: ImageRequest<'_>,
+        ImageRequest { event: image_event, branch, images }: ImageRequest<'_>,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
-        let (what_word, count) = (what.as_str(), images.names.len());
+        let (event_name, count) = (image_event.as_str(), images.names.len());
         if !(1..=IMAGES_MAX).contains(&count) {
             let why = format!(
-                "{what_word} of {count} images: a request names between 1 and {IMAGES_MAX}"
+                "{event_name} of {count} images: a request names between 1 and {IMAGES_MAX}"
             );
             return Ok(DeliveryOutcome::Failed(why));
         }
@@ -71,7 +71,7 @@ impl Intake {
         let takes_part = |pipeline: &&sluice_config::Pipeline| takes_part.contains(&pipeline.name);
         let mut refused = Vec::new();
         for pipeline in live.layout.pipelines().iter().filter(takes_part) {
-            let Some(detail) = filter::detail_by_images(pipeline, what) else { continue };
+            let Some(detail) = filter::detail_by_images(pipeline, image_event) else { continue };
             if let Some(why) = filter::refs_refusal(pipeline, &event.connection) {
                 refused.push(why);
                 continue;

@@ -15,7 +15,7 @@ use sluice_model::{ConnectionName, Timestamp};
 use sluice_records::branch_tips::{self, BranchTips};
 use sluice_records::codec::{decode_or_log, get};
 use sluice_records::connection;
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::Key;
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,7 +101,7 @@ impl Intake {
         for (moved, connection) in unreported {
             let commit = |oid: &Option<Oid>| oid.clone().unwrap_or_else(Oid::zero);
             let (oldrev, newrev) = (commit(&moved.oldrev), commit(&moved.newrev));
-            let synthesized = Delivery {
+            let synthesized = DeliveryRecord {
                 connection: connection.clone(),
                 forge_id: format!(
                     "sweep:{}:{}:{oldrev}:{newrev}:{}",

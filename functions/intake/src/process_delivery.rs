@@ -20,7 +20,7 @@ use sluice_model::gerrit::GerritEvent;
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{BranchName, DeliveryId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, expiry, get, with_body};
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::tenant::{self, DeferredDelivery, DeferredWakeup};
 use sluice_records::{change, open_changes, queue};
 use sluice_runtime::batch::{Reception, ReconcileError};
@@ -150,7 +150,7 @@ impl Effects {
     /// well. A delivery that is already stored under this id is left as it is.
     pub(crate) fn store_delivery(
         &mut self,
-        delivery: &Delivery,
+        delivery: &DeliveryRecord,
     ) -> Result<DeliveryId, ReconcileError> {
         let (id, record, wakeup) =
             delivery::pending(delivery, delivery.received_at.plus_seconds(60))?;
@@ -195,7 +195,7 @@ impl Intake {
             return Ok(());
         };
         for part in 0..PARTS_MAX {
-            let delivery: Delivery = decode(&record)?;
+            let delivery: DeliveryRecord = decode(&record)?;
             if delivery.state.is_final() {
                 if reception == Reception::Redelivery {
                     // The run that finished it may have failed before it sent the outbox.
@@ -242,7 +242,7 @@ impl Intake {
     async fn process_event(
         &self,
         id: &DeliveryId,
-        delivery: &Delivery,
+        delivery: &DeliveryRecord,
     ) -> Result<DeliveryOutcome, ReconcileError> {
         let Some(event) = &delivery.event else {
             return Ok(DeliveryOutcome::Processed(Effects::default()));
@@ -293,17 +293,25 @@ impl Intake {
                 let event = ForgeEvent { kind: (**kind).clone(), ..event.clone() };
                 return self.resume_deferred(id, &event, waits, effects).await;
             }
-            EventKind::ZuulBroadcast { tenant, what, pipeline, number, after, after_change } => {
+            EventKind::ZuulBroadcast {
+                tenant,
+                event: zuul_event,
+                pipeline,
+                number,
+                after,
+                after_change,
+            } => {
                 let after = (*after, after_change.as_ref());
-                let trigger = QueueEvent { tenant, event: *what, pipeline, number: *number, after };
+                let trigger =
+                    QueueEvent { tenant, event: *zuul_event, pipeline, number: *number, after };
                 return self
                     .fan_out_zuul_event(id, event, trigger, delivery.received_at, effects)
                     .await;
             }
-            EventKind::Zuul { tenant, what, pipeline, number } => {
+            EventKind::Zuul { tenant, event: zuul_event, pipeline, number } => {
                 let trigger = QueueEvent {
                     tenant,
-                    event: *what,
+                    event: *zuul_event,
                     pipeline,
                     number: *number,
                     after: (0, None),
@@ -333,19 +341,13 @@ impl Intake {
             }
             EventKind::Timer { tenant, pipeline, branches, dereference, debug } => {
                 let of = (tenant, pipeline, delivery.received_at);
+                let detail = if *debug { ReportDetail::Debug } else { ReportDetail::Outcome };
                 return self
-                    .process_timer_event(
-                        id,
-                        event,
-                        of,
-                        branches,
-                        (*dereference, ReportDetail::of(*debug)),
-                        effects,
-                    )
+                    .process_timer_event(id, event, of, branches, (*dereference, detail), effects)
                     .await;
             }
-            EventKind::Image { tenant, what, branch, images } => {
-                let request = ImageRequest { event: *what, branch, images };
+            EventKind::Image { tenant, event: image_event, branch, images } => {
+                let request = ImageRequest { event: *image_event, branch, images };
                 return self
                     .process_image_event(
                         id,
@@ -502,7 +504,7 @@ impl Intake {
         &self,
         id: &DeliveryId,
         record: Record,
-        mut delivery: Delivery,
+        mut delivery: DeliveryRecord,
         effects: Effects,
         state: DeliveryState,
     ) -> Result<Record, ReconcileError> {

@@ -25,7 +25,7 @@ use sluice_model::git::{BranchKey, Oid};
 use sluice_model::{DeliveryId, TenantName, Timestamp};
 use sluice_records::branch_tips;
 use sluice_records::codec::decode_or_log;
-use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::delivery::{DeliveryRecord, DeliveryState};
 use sluice_records::landing::{self, NonConfigMerge};
 use sluice_records::layout::LiveLayout;
 use sluice_records::tenant::{self, DeferredDelivery};
@@ -177,7 +177,7 @@ impl Intake {
         tenant: &TenantName,
         moved: &RefMove,
         awaited: PendingConfig,
-    ) -> Delivery {
+    ) -> DeliveryRecord {
         let commit = |oid: &Option<Oid>| oid.clone().unwrap_or_else(Oid::zero);
         let since = self.deferral_time(&awaited);
         let kind = EventKind::DeferredPush {
@@ -187,7 +187,7 @@ impl Intake {
             newrev: commit(&moved.newrev),
             awaited,
         };
-        Delivery {
+        DeliveryRecord {
             connection: event.connection.clone(),
             forge_id: format!("read:{tenant}:{id}"),
             event_name: "push".to_owned(),

@@ -145,9 +145,10 @@ impl Intake {
                     effects.send_to_queue(&bundle_queue(&message, pipeline, &queue), &message)?;
                     effects.log(effect);
                     if let InboxMessageKind::Enqueue { candidates } = &message.kind {
-                        let asker = Requester::Event(ReportDetail::of(
-                            candidates.iter().any(|candidate| candidate.debug),
-                        ));
+                        let is_debug = candidates.iter().any(|candidate| candidate.debug);
+                        let detail =
+                            if is_debug { ReportDetail::Debug } else { ReportDetail::Outcome };
+                        let asker = Requester::Event(detail);
                         let asked = (id, asker, &message);
                         self.offer_bundle_members(
                             asked,

@@ -19,7 +19,7 @@ use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{BranchName, DeliveryId, PipelineName, TenantName, Timestamp};
 use sluice_records::codec::{decode, get};
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::layout::LiveLayout;
 use sluice_records::schedule;
 use sluice_runtime::batch::ReconcileError;
@@ -123,7 +123,7 @@ impl Intake {
         let (tenant, pipeline) = (&live.tenant.name, &fired.pipeline);
         let delay_seconds =
             branches.first().map_or(0, |branch| fired.delay_seconds(&project.name, branch));
-        let delivery = Delivery {
+        let delivery = DeliveryRecord {
             connection: project.connection.clone(),
             forge_id: format!(
                 "timer:{tenant}:{pipeline}:{}:{}:{}:{first}",

@@ -20,7 +20,7 @@ use sluice_model::gerrit::GerritEvent;
 use sluice_model::id::digest;
 use sluice_records::change;
 use sluice_records::codec::{decode_or_log, get};
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::open_changes;
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::Key;
@@ -206,7 +206,7 @@ impl Intake {
             change.key, change.branch, change.head, missed.mark
         );
         for time in 1..=ATTEMPTS_MAX {
-            let synthesized = Delivery {
+            let synthesized = DeliveryRecord {
                 connection: event.connection.clone(),
                 forge_id: if time == 1 { name.clone() } else { format!("{name}:{time}") },
                 event_name: SYNTHESIZED.to_owned(),
@@ -229,7 +229,9 @@ impl Intake {
                 effects.store_delivery(&synthesized)?;
                 return Ok(());
             };
-            if decode_or_log::<Delivery>(&stored).is_some_and(|stored| !stored.state.is_final()) {
+            if decode_or_log::<DeliveryRecord>(&stored)
+                .is_some_and(|stored| !stored.state.is_final())
+            {
                 return Ok(());
             }
         }

@@ -14,7 +14,7 @@ use sluice_gate::filter;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
 use sluice_model::{DeliveryId, PipelineName, TenantName, Timestamp};
-use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::delivery::{DeliveryRecord, DeliveryState};
 use sluice_runtime::batch::ReconcileError;
 
 /// The most deliveries that one delivery stores; a following one stores the rest.
@@ -77,7 +77,7 @@ impl Intake {
         for key in keys.iter().take(CHANGES_MAX) {
             let Some(number) = key.number() else { continue };
             let (tenant, pipeline) = (trigger.tenant.clone(), trigger.pipeline.clone());
-            let kind = EventKind::Zuul { tenant, what: trigger.event, pipeline, number };
+            let kind = EventKind::Zuul { tenant, event: trigger.event, pipeline, number };
             effects.store_delivery(&zuul_delivery(
                 key,
                 format!("zuul:{id}:{key}"),
@@ -91,7 +91,7 @@ impl Intake {
             let forge_id = format!("zuul:{id}:after:{last}");
             let kind = EventKind::ZuulBroadcast {
                 tenant: trigger.tenant.clone(),
-                what: trigger.event,
+                event: trigger.event,
                 pipeline: trigger.pipeline.clone(),
                 number: trigger.number,
                 after: last.number().unwrap_or_default(),
@@ -191,15 +191,15 @@ impl Intake {
 fn zuul_delivery(
     key: &ChangeKey,
     forge_id: String,
-    what: ZuulEvent,
+    zuul_event: ZuulEvent,
     kind: EventKind,
     at: Timestamp,
-) -> Delivery {
+) -> DeliveryRecord {
     let (connection, project) = (key.connection.clone(), key.project.clone());
-    Delivery {
+    DeliveryRecord {
         connection: connection.clone(),
         forge_id,
-        event_name: what.as_str().to_owned(),
+        event_name: zuul_event.as_str().to_owned(),
         received_at: at,
         event: Some(ForgeEvent { connection, project, sender: String::new(), kind }),
         state: DeliveryState::Accepted,

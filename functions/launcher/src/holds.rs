@@ -6,7 +6,9 @@ use sluice_gate::autohold::{self, Autohold, HeldNodes};
 use sluice_model::build::Order;
 use sluice_model::{BuildId, NodeId, ProviderName, TenantName};
 use sluice_pool::node::HoldRef;
-use sluice_pool::{BuildFact, Node, NodeRequest, NodeState, PoolChange, RequestRow, RequestState};
+use sluice_pool::{
+    BuildFact, NodeRequest, NodeState, PoolChange, PoolNode, RequestRow, RequestState,
+};
 use sluice_records::codec::decode_or_log;
 use sluice_records::provider::LoadedProvider;
 use sluice_records::{autohold as records, build};
@@ -167,7 +169,7 @@ fn has_failed(request: &NodeRequest) -> bool {
         && request.result.is_some_and(autohold::is_held_for)
 }
 
-fn held_for(node: &Node) -> Option<(&NodeId, Key)> {
+fn held_for(node: &PoolNode) -> Option<(&NodeId, Key)> {
     match &node.state {
         NodeState::Hold { hold: Some(hold), .. } => {
             Some((&node.id, records::key(&hold.tenant, &hold.id)))

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use sluice_cloud::{LaunchSpec, LoginKey, SshEndpoint, driver, ssh};
 use sluice_model::NodeId;
-use sluice_pool::{CheckFact, LaunchFact, Node, NodeOrigin, PoolAction, PoolFacts};
+use sluice_pool::{CheckFact, LaunchFact, NodeOrigin, PoolAction, PoolFacts, PoolNode};
 use std::time::Duration;
 
 /// Seconds that one check of a node may take.
@@ -16,7 +16,7 @@ const CHECK_SECONDS: u64 = 5;
 #[async_trait]
 pub trait Checks: Send + Sync {
     /// Tries to log in to a node that has booted.
-    async fn check(&self, node: &Node) -> CheckFact;
+    async fn check(&self, node: &PoolNode) -> CheckFact;
 }
 
 /// Checks by SSH: scans the host keys, logs in, runs `true`.
@@ -33,7 +33,7 @@ impl SshChecks {
 
 #[async_trait]
 impl Checks for SshChecks {
-    async fn check(&self, node: &Node) -> CheckFact {
+    async fn check(&self, node: &PoolNode) -> CheckFact {
         let Some((address, port)) = node.endpoint() else {
             return CheckFact::NotYet("it has no address".to_owned());
         };

@@ -5,7 +5,7 @@
 use crate::Tenants;
 use sluice_config::fragment::{self, Fragment, SourceFile};
 use sluice_config::layout::Layout;
-use sluice_config::tenant::TenantConfig;
+use sluice_config::tenant::{MainConfigText, TenantConfig};
 use sluice_model::git::BranchState;
 use sluice_records::included_files::{self, IncludedConfig, IncludedFiles};
 use sluice_runtime::batch::ReconcileError;
@@ -65,7 +65,8 @@ impl TenantIncludes {
         };
         match self {
             Self::Stored { main, files } => {
-                config.included_fragments(("main.yaml", main), files, parse)
+                let main = MainConfigText { path: "main.yaml", text: main };
+                config.included_fragments(main, files, parse)
             }
             Self::AsLive(fragments) => fragments.clone(),
         }

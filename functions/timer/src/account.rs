@@ -10,7 +10,7 @@ use sluice_runtime::PortError;
 use std::collections::BTreeSet;
 
 /// The metric of halted cells.
-const FROZEN: &str = "FrozenCells";
+const HALTED: &str = "HaltedCells";
 
 /// The most log lines about single pieces of work of one sweep.
 const LOGGED_MAX: usize = 20;
@@ -48,10 +48,10 @@ impl Timer {
 }
 
 /// Returns the log line with the metrics for CloudWatch: one for each kind of overdue work, such as
-/// `Sluice/UnaccountedDeliveries`, and `Sluice/FrozenCells` for halted queues and providers.
+/// `Sluice/UnaccountedDeliveries`, and `Sluice/HaltedCells` for halted queues and providers.
 fn metrics(work: &OpenWork, now: Timestamp) -> String {
     let stack = std::env::var("SLUICE_STACK").unwrap_or_else(|_| "sluice".to_owned());
-    let names = OpenKind::ALL.into_iter().map(metric).chain([FROZEN]);
+    let names = OpenKind::ALL.into_iter().map(metric).chain([HALTED]);
     let names: Vec<Value> = names.map(|name| json!({"Name": name, "Unit": "Count"})).collect();
     let mut line = Map::new();
     line.insert(
@@ -62,7 +62,7 @@ fn metrics(work: &OpenWork, now: Timestamp) -> String {
         }),
     );
     line.insert("Stack".to_owned(), json!(stack));
-    line.insert(FROZEN.to_owned(), json!(work.halted.len()));
+    line.insert(HALTED.to_owned(), json!(work.halted.len()));
     line.extend(
         work.counts().into_iter().map(|(kind, count)| (metric(kind).to_owned(), json!(count))),
     );
@@ -72,7 +72,7 @@ fn metrics(work: &OpenWork, now: Timestamp) -> String {
 fn metric(kind: OpenKind) -> &'static str {
     match kind {
         OpenKind::Delivery => "UnaccountedDeliveries",
-        OpenKind::InboxMessage => "UnaccountedArrivals",
+        OpenKind::InboxMessage => "UnaccountedMessages",
         OpenKind::Item => "UnaccountedItems",
         OpenKind::Build => "UnaccountedBuilds",
         OpenKind::Request => "UnaccountedRequests",
@@ -92,11 +92,11 @@ mod tests {
         let work =
             OpenWork { halted: ["queue#demo/gate/q".to_owned()].into(), ..OpenWork::default() };
         let line: Value = serde_json::from_str(&metrics(&work, Timestamp(5))).unwrap();
-        assert_eq!((&line["FrozenCells"], &line["UnaccountedItems"]), (&json!(1), &json!(0)));
+        assert_eq!((&line["HaltedCells"], &line["UnaccountedItems"]), (&json!(1), &json!(0)));
         let named = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap();
         let names: Vec<&str> =
             named.iter().map(|metric| metric["Name"].as_str().unwrap()).collect();
-        assert_eq!((names.len(), names.contains(&"FrozenCells")), (OpenKind::ALL.len() + 1, true));
+        assert_eq!((names.len(), names.contains(&"HaltedCells")), (OpenKind::ALL.len() + 1, true));
         for name in names {
             assert!(line[name].is_u64(), "{name} has no value");
             assert!(TEMPLATE.contains(&format!("MetricName: {name}\n")), "{name} has no alarm");

@@ -13,7 +13,7 @@ use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, DeliveryId, ProjectName, Timestamp};
 use sluice_records::codec::decode_or_log;
 use sluice_records::connection;
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
 use sluice_runtime::port::DUE_SHARDS;
@@ -88,7 +88,7 @@ impl Timer {
             }
         }
         failures.went_well();
-        let mut sweeps: Vec<(ProjectName, Delivery)> = Vec::new();
+        let mut sweeps: Vec<(ProjectName, DeliveryRecord)> = Vec::new();
         for project in projects {
             // Only forges with an API list open changes; a plain git server does not. Where several
             // connections lead to the host, intake ignores those by which no tenant has the
@@ -125,7 +125,7 @@ impl Timer {
     async fn ask(
         &self,
         project: &ProjectName,
-        asked: &Delivery,
+        asked: &DeliveryRecord,
         now: Timestamp,
         failures: &mut Failures,
     ) {
@@ -151,8 +151,8 @@ fn sweep_of(
     project: &ProjectName,
     now: Timestamp,
     slot: u64,
-) -> Delivery {
-    Delivery {
+) -> DeliveryRecord {
+    DeliveryRecord {
         connection: connection.clone(),
         forge_id: format!("sweep:{project}:{slot}"),
         event_name: "sweep".to_owned(),
@@ -167,7 +167,7 @@ fn sweep_of(
     }
 }
 
-fn id_of(sweep: &Delivery) -> DeliveryId {
+fn id_of(sweep: &DeliveryRecord) -> DeliveryId {
     delivery::id(&sweep.connection, &sweep.forge_id)
 }
 

@@ -10,7 +10,7 @@ use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, encode_first};
 use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
-use sluice_records::delivery::{self, Delivery};
+use sluice_records::delivery::{self, DeliveryRecord};
 use sluice_records::tenant::Tenant;
 use sluice_records::{open_work, queue, tenant};
 use sluice_runtime::batch::Reconciler;
@@ -376,7 +376,7 @@ fn projects_of_forges_with_an_api_are_swept() {
         .map(|wakeup| match wakeup {
             Wakeup::Delivery { project, delivery } => {
                 let record = world.record(&delivery::key(&delivery)).unwrap();
-                let stored: Delivery = decode(&record).unwrap();
+                let stored: DeliveryRecord = decode(&record).unwrap();
                 format!("{} {project}", stored.connection)
             }
             other => panic!("{other:?}"),

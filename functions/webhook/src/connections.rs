@@ -1,6 +1,6 @@
 //! Caches the connections, with their secrets opened, for a minute.
 
-use sluice_forge::Secret;
+use sluice_forge::ForgeSecret;
 use sluice_model::{ConnectionName, Timestamp};
 use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
 use sluice_records::status_triggers::{self, StatusTriggers};
@@ -21,7 +21,7 @@ pub(crate) struct KnownConnection {
     /// The stored connection.
     pub(crate) stored: StoredConnection,
     /// The secrets that sign its webhooks; two during a rotation.
-    pub(crate) secrets: Vec<Secret>,
+    pub(crate) secrets: Vec<ForgeSecret>,
 }
 
 /// How old a cached connection may be.
@@ -122,7 +122,7 @@ async fn open(
     let mut secrets = Vec::new();
     for sealed in connection.webhook_secrets.iter().take(2) {
         let context = connection::seal_context(name, "webhook-secret");
-        secrets.push(Secret::new(connection::open(ports, &context, sealed).await?));
+        secrets.push(ForgeSecret::new(connection::open(ports, &context, sealed).await?));
     }
     Ok(KnownConnection { stored: connection.clone(), secrets })
 }

@@ -11,7 +11,7 @@ use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, DeliveryId};
 use sluice_records::connection::StoredConnection;
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_runtime::record::Due;
 use sluice_runtime::{CellCommit, CommitOutcome, PortError, Ports, cell, quarantine};
 
@@ -30,12 +30,12 @@ const NAME_CHARACTERS_MAX: usize = 60;
 
 /// Receives deliveries for all connections.
 #[derive(Debug)]
-pub struct Webhook {
+pub struct WebhookReceiver {
     ports: Ports,
     connections: ConnectionCache,
 }
 
-impl Webhook {
+impl WebhookReceiver {
     /// Returns a webhook on these ports.
     pub fn new(ports: Ports) -> Self {
         Self { ports, connections: ConnectionCache::default() }
@@ -90,7 +90,8 @@ impl Webhook {
         let signature = header(headers, "x-hub-signature-256").filter(|value| is_signature(value));
         // A request without a well-formed signature costs no call.
         let signature = Some(signature.ok_or(Refused::Signature)?);
-        let is_signed = |secrets: &[sluice_forge::Secret]| verify(secrets, signature, body).is_ok();
+        let is_signed =
+            |secrets: &[sluice_forge::ForgeSecret]| verify(secrets, signature, body).is_ok();
         let mut connection = self.connections.get(&self.ports, name, Freshness::Minute).await?;
         if !connection.as_ref().is_some_and(|connection| is_signed(&connection.secrets)) {
             // The secret may have changed, or the connection may be new.
@@ -121,7 +122,7 @@ impl Webhook {
         let echo = self.echo(&parsed, &connection.stored).await?;
         let (event, state) = classify(parsed, echo);
         let event = event.map(shorten);
-        let delivery = Delivery {
+        let delivery = DeliveryRecord {
             connection: name.clone(),
             forge_id: forge_id.chars().take(100).collect(),
             event_name: event_name.chars().take(60).collect(),
@@ -164,7 +165,7 @@ impl Webhook {
 
     /// Stores a delivery and wakes intake for it. A delivery that is stored already is left as it
     /// is, and intake is woken again.
-    async fn store(&self, delivery: &Delivery) -> Result<(), PortError> {
+    async fn store(&self, delivery: &DeliveryRecord) -> Result<(), PortError> {
         let id = delivery::id(&delivery.connection, &delivery.forge_id);
         let wakeup = delivery_wakeup(&id, delivery);
         let handled = delivery.state.is_final();
@@ -191,7 +192,7 @@ impl Webhook {
     }
 }
 
-fn delivery_wakeup(id: &DeliveryId, delivery: &Delivery) -> Wakeup {
+fn delivery_wakeup(id: &DeliveryId, delivery: &DeliveryRecord) -> Wakeup {
     Wakeup::Delivery { delivery: id.clone(), project: delivery::ordering_project(delivery) }
 }
 

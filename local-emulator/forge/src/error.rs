@@ -1,7 +1,7 @@
 //! What the forge answers when it cannot do something, in GitHub's words and statuses.
 
 use crate::git::GitError;
-use crate::store::StoreError;
+use crate::store::ForgeStoreError;
 
 /// Why a request, or a call of the Rust interface, was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum ApiError {
     Git(#[from] GitError),
     /// The database failed.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] ForgeStoreError),
 }
 
 impl ApiError {

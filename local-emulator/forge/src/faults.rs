@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 /// A fault of the forge.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Fault {
+pub enum ForgeFault {
     /// A merge is refused (405), as by a rule of the branch.
     RefuseMerge,
     /// The mergeability of a change is not computed yet (`mergeable: null`), and a merge is refused
@@ -74,7 +74,7 @@ pub enum Times {
 
 struct Switch {
     repository: String,
-    fault: Fault,
+    fault: ForgeFault,
     aim: Aim,
     times: Times,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    pub fn set(&self, repository: &str, fault: Fault, aim: Aim, times: Times) {
+    pub fn set(&self, repository: &str, fault: ForgeFault, aim: Aim, times: Times) {
         let switch = Switch { repository: repository.to_owned(), fault, aim, times };
         self.switches.lock().unwrap_or_else(PoisonError::into_inner).push(switch);
     }
@@ -101,8 +101,8 @@ impl Faults {
         repository: &str,
         method: &str,
         path: &str,
-        wanted: impl Fn(&Fault) -> bool,
-    ) -> Vec<Fault> {
+        wanted: impl Fn(&ForgeFault) -> bool,
+    ) -> Vec<ForgeFault> {
         let mut switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = Vec::new();
         for switch in switches.iter_mut().filter(|switch| switch.repository == repository) {

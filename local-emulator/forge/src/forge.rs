@@ -3,10 +3,10 @@
 use crate::busy::{self, Busy};
 use crate::engine::{Edits, Engine, NewPull, NewReview, statuses_of};
 use crate::error::ApiError;
-use crate::faults::{Aim, Fault, Times};
+use crate::faults::{Aim, ForgeFault, Times};
 use crate::git::Edit;
 use crate::model::{CheckRun, Comment, Delivery, Outcome, Pull, Status};
-use crate::store::{Store, StoreError};
+use crate::store::{ForgeStoreError, Store};
 use crate::views::{CheckRunView, CommentView, DeliveryView, PullView, ReviewVote, StatusView};
 use crate::{api, hooks};
 use axum::extract::Request;
@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 
 /// How much an account may do, in every repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Permission {
+pub enum AccountPermission {
     /// May read, comment, review and propose.
     Read,
     /// May also push, merge, label and report.
@@ -33,7 +33,7 @@ pub enum Permission {
     Admin,
 }
 
-impl Permission {
+impl AccountPermission {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -45,20 +45,24 @@ impl Permission {
 
 /// A user of the forge.
 #[derive(Clone)]
-pub struct Account {
+pub struct ForgeAccount {
     /// The login.
     pub login: String,
     /// The token of its requests; the password of its pushes.
     pub token: String,
     /// What it may do.
-    pub permission: Permission,
+    pub permission: AccountPermission,
     /// The address that it makes public.
     pub email: Option<String>,
 }
 
-impl Account {
+impl ForgeAccount {
     /// Makes an account.
-    pub fn new(login: impl Into<String>, token: impl Into<String>, permission: Permission) -> Self {
+    pub fn new(
+        login: impl Into<String>,
+        token: impl Into<String>,
+        permission: AccountPermission,
+    ) -> Self {
         Self { login: login.into(), token: token.into(), permission, email: None }
     }
 
@@ -69,9 +73,9 @@ impl Account {
     }
 }
 
-impl fmt::Debug for Account {
+impl fmt::Debug for ForgeAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Account")
+        f.debug_struct("ForgeAccount")
             .field("login", &self.login)
             .field("permission", &self.permission)
             .finish_non_exhaustive()
@@ -80,14 +84,14 @@ impl fmt::Debug for Account {
 
 /// The options of a forge.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ForgeOptions {
     /// The folder that holds everything; made when it is not there. One forge at a time may use it.
     pub root: PathBuf,
     /// The port on 127.0.0.1; 0 takes a free one. Addresses in stored events name it, so a lasting
     /// forge wants its own.
     pub port: u16,
     /// The accounts.
-    pub accounts: Vec<Account>,
+    pub accounts: Vec<ForgeAccount>,
     /// The address and secret of a hook that every new repository gets.
     pub first_hook: Option<(String, String)>,
 }
@@ -119,7 +123,7 @@ pub enum StartError {
     },
     /// The database cannot be opened.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] ForgeStoreError),
     /// The state of an earlier run could not be restored.
     #[error("could not start the forge: what an earlier run left half done could not be finished")]
     Recovery(#[source] ApiError),
@@ -139,7 +143,7 @@ pub struct Proposal {
 }
 
 /// A running forge. Dropping it stops it; its data stays in its folder.
-pub struct Forge {
+pub struct LocalForge {
     engine: Arc<Engine>,
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -148,10 +152,10 @@ pub struct Forge {
     busy: Busy,
 }
 
-impl Forge {
+impl LocalForge {
     /// Starts a forge with the data that an earlier one left in the folder.
-    pub async fn start(options: Options) -> Result<Self, StartError> {
-        let Options { root, port, accounts, first_hook } = options;
+    pub async fn start(options: ForgeOptions) -> Result<Self, StartError> {
+        let ForgeOptions { root, port, accounts, first_hook } = options;
         let folder = |source| StartError::Folder { folder: root.clone(), source };
         std::fs::create_dir_all(root.join("git")).map_err(folder)?;
         let store = Store::open(&root.join("forge.sqlite"))?;
@@ -458,7 +462,7 @@ impl Forge {
     }
 
     /// Switches a fault on for requests of a repository.
-    pub fn fault(&self, repository: &str, fault: Fault, aim: Aim, times: Times) {
+    pub fn fault(&self, repository: &str, fault: ForgeFault, aim: Aim, times: Times) {
         self.engine.faults.set(repository, fault, aim, times);
     }
 
@@ -468,7 +472,7 @@ impl Forge {
     }
 }
 
-impl Drop for Forge {
+impl Drop for LocalForge {
     fn drop(&mut self) {
         self.sender.abort();
     }

@@ -1,6 +1,6 @@
 //! Git over HTTP: requests are handed to `git http-backend`, which speaks CGI.
 
-use crate::Permission;
+use crate::AccountPermission;
 use crate::api::token_of;
 use crate::engine::Engine;
 use crate::error::ApiError;
@@ -104,8 +104,8 @@ fn pusher(engine: &Engine, headers: &HeaderMap) -> Result<String, NoPush> {
     let account =
         engine.accounts.iter().find(|account| account.token == token).ok_or(NoPush::Unknown)?;
     match account.permission {
-        Permission::Read => Err(NoPush::Reader),
-        Permission::Write | Permission::Admin => Ok(account.login.clone()),
+        AccountPermission::Read => Err(NoPush::Reader),
+        AccountPermission::Write | AccountPermission::Admin => Ok(account.login.clone()),
     }
 }
 

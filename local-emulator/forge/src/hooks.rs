@@ -2,10 +2,10 @@
 
 use crate::engine::{Engine, now};
 use crate::error::ApiError;
-use crate::faults::Fault;
+use crate::faults::ForgeFault;
 use crate::model::{Delivery, Due, Hook, Outcome, Repository};
 use crate::shapes;
-use crate::store::{Access, StoreError};
+use crate::store::{Access, ForgeStoreError};
 use hmac::{Hmac, Mac};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -43,7 +43,7 @@ impl Engine {
         repository: &Repository,
         by: &str,
         event: Event,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ForgeStoreError> {
         let hooks: Vec<Hook> = access.list(&repository.full_name)?;
         let wants = |hook: &&Hook| {
             hook.active && hook.events.iter().any(|name| name == "*" || name == event.name)
@@ -62,17 +62,17 @@ impl Engine {
         by: &str,
         event: &Event,
         hook: &Hook,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ForgeStoreError> {
         let mut payload = event.payload.clone();
         if let Some(action) = event.action {
             payload["action"] = action.into();
         }
         payload["repository"] = shapes::repository(&self.web, repository);
         payload["sender"] = shapes::user(&self.web, by);
-        let huge = |fault: &Fault| matches!(fault, Fault::HugeBodies { .. });
+        let huge = |fault: &ForgeFault| matches!(fault, ForgeFault::HugeBodies { .. });
         let padding_bytes =
             match self.faults.take(&repository.full_name, "POST", "webhook", huge).first() {
-                Some(Fault::HugeBodies { bytes }) => *bytes,
+                Some(ForgeFault::HugeBodies { bytes }) => *bytes,
                 _ => 0,
             };
         let id = access.next("delivery")?;
@@ -152,7 +152,7 @@ fn take_due(engine: &Engine) -> Vec<Delivery> {
             }
             access.remove::<Due>("", due.id)?;
         }
-        Ok::<_, StoreError>(taken)
+        Ok::<_, ForgeStoreError>(taken)
     });
     taken.unwrap_or_else(|error| {
         tracing::error!(%error, "webhook deliveries could not be read; they are tried at the next event");
@@ -172,7 +172,7 @@ fn give_up_interrupted(engine: &Engine) {
                 }
             }
         }
-        Ok::<_, StoreError>(())
+        Ok::<_, ForgeStoreError>(())
     });
     if let Err(error) = result {
         tracing::error!(%error, "interrupted webhook deliveries could not be marked as failed");

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The store could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum ForgeStoreError {
     /// SQLite failed.
     #[error("could not use the forge's database; check that its folder is writable and not full")]
     Database(#[from] rusqlite::Error),
@@ -35,7 +35,7 @@ pub(crate) struct Access<'a> {
 }
 
 impl Store {
-    pub fn open(file: &Path) -> Result<Self, StoreError> {
+    pub fn open(file: &Path) -> Result<Self, ForgeStoreError> {
         let connection = Connection::open(file)?;
         // The write-ahead log is with the operating system at each commit, so killing the process
         // loses nothing.
@@ -51,17 +51,17 @@ impl Store {
     }
 
     /// Runs `work` in a transaction that is committed when it returns `Ok`.
-    pub fn within<T, E: From<StoreError>>(
+    pub fn within<T, E: From<ForgeStoreError>>(
         &self,
         work: impl FnOnce(&Access) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut connection = self.lock();
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(StoreError::from)?;
+            .map_err(ForgeStoreError::from)?;
         let access = Access { transaction };
         let result = work(&access)?;
-        access.transaction.commit().map_err(StoreError::from)?;
+        access.transaction.commit().map_err(ForgeStoreError::from)?;
         Ok(result)
     }
 
@@ -72,7 +72,11 @@ impl Store {
 }
 
 impl Access<'_> {
-    pub fn get<D: Document>(&self, repository: &str, id: u64) -> Result<Option<D>, StoreError> {
+    pub fn get<D: Document>(
+        &self,
+        repository: &str,
+        id: u64,
+    ) -> Result<Option<D>, ForgeStoreError> {
         let mut statement = self.transaction.prepare_cached(
             "SELECT body FROM documents WHERE kind = ?1 AND repository = ?2 AND id = ?3",
         )?;
@@ -83,7 +87,7 @@ impl Access<'_> {
     }
 
     /// Returns all documents of a kind in a repository, by id.
-    pub fn list<D: Document>(&self, repository: &str) -> Result<Vec<D>, StoreError> {
+    pub fn list<D: Document>(&self, repository: &str) -> Result<Vec<D>, ForgeStoreError> {
         let mut statement = self.transaction.prepare_cached(
             "SELECT body FROM documents WHERE kind = ?1 AND repository = ?2 ORDER BY id",
         )?;
@@ -92,16 +96,16 @@ impl Access<'_> {
         rows.map(|body| decode(&body?)).collect()
     }
 
-    pub fn put<D: Document>(&self, repository: &str, document: &D) -> Result<(), StoreError> {
+    pub fn put<D: Document>(&self, repository: &str, document: &D) -> Result<(), ForgeStoreError> {
         let body = serde_json::to_string(document)
-            .map_err(|source| StoreError::Document { kind: D::KIND, source })?;
+            .map_err(|source| ForgeStoreError::Document { kind: D::KIND, source })?;
         self.transaction
             .prepare_cached("INSERT OR REPLACE INTO documents (kind, repository, id, body) VALUES (?1, ?2, ?3, ?4)")?
             .execute(params![D::KIND, repository, document.key() as i64, body])?;
         Ok(())
     }
 
-    pub fn remove<D: Document>(&self, repository: &str, id: u64) -> Result<(), StoreError> {
+    pub fn remove<D: Document>(&self, repository: &str, id: u64) -> Result<(), ForgeStoreError> {
         self.transaction
             .prepare_cached(
                 "DELETE FROM documents WHERE kind = ?1 AND repository = ?2 AND id = ?3",
@@ -115,7 +119,7 @@ impl Access<'_> {
         &self,
         repository: &str,
         kept: usize,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ForgeStoreError> {
         self.transaction
             .prepare_cached(
                 "DELETE FROM documents WHERE kind = ?1 AND repository = ?2 AND id <=
@@ -126,7 +130,7 @@ impl Access<'_> {
     }
 
     /// Returns the next number of a counter, from 1. Numbers are never given twice.
-    pub fn next(&self, counter: &str) -> Result<u64, StoreError> {
+    pub fn next(&self, counter: &str) -> Result<u64, ForgeStoreError> {
         let value: i64 = self
             .transaction
             .prepare_cached(
@@ -138,6 +142,6 @@ impl Access<'_> {
     }
 }
 
-fn decode<D: Document>(body: &str) -> Result<D, StoreError> {
-    serde_json::from_str(body).map_err(|source| StoreError::Document { kind: D::KIND, source })
+fn decode<D: Document>(body: &str) -> Result<D, ForgeStoreError> {
+    serde_json::from_str(body).map_err(|source| ForgeStoreError::Document { kind: D::KIND, source })
 }

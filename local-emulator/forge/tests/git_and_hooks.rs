@@ -4,10 +4,10 @@
 mod support;
 
 use serde_json::{Value, json};
-use sluice_local_forge::{Aim, Edit, Fault, Forge, PullState, Times};
+use sluice_local_forge::{Aim, Edit, ForgeFault, LocalForge, PullState, Times};
 use support::{HookReceiver, Http, REPOSITORY, git, options, start, start_with_receiver};
 
-fn push_url(forge: &Forge, token: &str) -> String {
+fn push_url(forge: &LocalForge, token: &str) -> String {
     forge.clone_url(REPOSITORY).replace("http://", &format!("http://x:{token}@"))
 }
 
@@ -81,7 +81,8 @@ async fn a_push_needs_a_token_and_becomes_events() {
     );
 }
 
-/// C5: the forge sends once; what nobody took is sent again only on request, under its old id.
+/// C5: the forge sends each delivery once. A delivery that the receiver refused is sent again only
+/// on request, under its old id.
 #[tokio::test]
 async fn a_delivery_is_sent_once_and_again_on_request() {
     // The ping is taken, the next delivery is not.
@@ -116,7 +117,7 @@ async fn a_huge_body_is_sent_whole() {
     forge.deliveries_tried(REPOSITORY).await.unwrap();
     forge.fault(
         REPOSITORY,
-        Fault::HugeBodies { bytes: 25_000_000 },
+        ForgeFault::HugeBodies { bytes: 25_000_000 },
         Aim::Everything,
         Times::Next(1),
     );
@@ -136,7 +137,7 @@ async fn a_huge_body_is_sent_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_can_disappear() {
     let (forge, folder) = start().await;
-    forge.fault(REPOSITORY, Fault::RepositoryGone, Aim::Everything, Times::UntilCleared);
+    forge.fault(REPOSITORY, ForgeFault::RepositoryGone, Aim::Everything, Times::UntilCleared);
     let (status, _, body) =
         Http::of(&forge, "ann-token").get(&format!("/repos/{REPOSITORY}")).await;
     assert_eq!((status, &body["message"]), (404, &json!("Not Found")));
@@ -232,7 +233,7 @@ async fn the_api_answers_like_github() {
     assert!(page.contains("merged as") && page.contains("Write"), "{page}");
 }
 
-/// Whoever runs the forge as a program switches its faults on by HTTP, if they may write.
+/// Faults of a forge that runs as a program are switched on by HTTP with a token that may write.
 #[tokio::test]
 async fn faults_are_switched_on_and_off_over_http() {
     let (forge, _folder) = start().await;
@@ -273,7 +274,7 @@ async fn a_repository_without_its_folder_counts_as_deleted() {
     git(folder.path(), &["clone", "-q", &forge.clone_url(REPOSITORY), "work"]).await.unwrap_err();
     assert_eq!(http.get("/user").await.0, 200);
     forge.stop().await;
-    let forge = Forge::start(options(folder.path(), None)).await.unwrap();
+    let forge = LocalForge::start(options(folder.path(), None)).await.unwrap();
     let http = Http::of(&forge, "ann-token");
     assert_eq!(http.get("/repos/org/one").await.0, 404, "also after a new start");
     std::fs::rename(root.join("away"), root.join("org/one.git")).unwrap();
@@ -295,7 +296,7 @@ async fn what_a_kill_left_half_done_is_finished_at_the_next_start() {
     // Git moved the branch, and then the process was gone.
     let bare = folder.path().join("forge/git/org/one.git");
     git(&bare, &["update-ref", "refs/heads/main", &head]).await.unwrap();
-    let forge = Forge::start(options(folder.path(), None)).await.unwrap();
+    let forge = LocalForge::start(options(folder.path(), None)).await.unwrap();
     let state = forge.pull(REPOSITORY, number).unwrap().state;
     assert!(matches!(&state, PullState::Merged { commit, .. } if *commit == head), "{state:?}");
     forge.deliveries_tried(REPOSITORY).await.unwrap();
@@ -317,20 +318,25 @@ async fn a_slow_or_lost_answer_is_still_carried_out() {
     forge.open_pull(REPOSITORY, support::proposal("topic"), "ann").await.unwrap();
     let http = Http::of(&forge, "bob-token");
     let comments = "/repos/org/one/issues/1/comments";
-    forge.fault(REPOSITORY, Fault::AnswerSlowly { milliseconds: 60 }, Aim::Writes, Times::Next(1));
+    forge.fault(
+        REPOSITORY,
+        ForgeFault::AnswerSlowly { milliseconds: 60 },
+        Aim::Writes,
+        Times::Next(1),
+    );
     let begun = std::time::Instant::now();
     assert_eq!(http.send("POST", comments, json!({"body": "slow"})).await.0, 201);
     assert!(begun.elapsed().as_millis() >= 60);
-    forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Writes, Times::Next(1));
+    forge.fault(REPOSITORY, ForgeFault::LoseAnswer, Aim::Writes, Times::Next(1));
     assert_eq!(http.send("POST", comments, json!({"body": "lost"})).await.0, 502);
-    forge.fault(REPOSITORY, Fault::ServerError { status: 503 }, Aim::Writes, Times::Next(1));
+    forge.fault(REPOSITORY, ForgeFault::ServerError { status: 503 }, Aim::Writes, Times::Next(1));
     assert_eq!(http.send("POST", comments, json!({"body": "never"})).await.0, 503);
     let bodies: Vec<String> =
         forge.comments(REPOSITORY, 1).unwrap().into_iter().map(|comment| comment.body).collect();
     assert_eq!(bodies, ["slow", "lost"]);
 }
 
-/// C4: a project of one's own can be tried; whoever listens to the forge hears of it.
+/// C4: a user can create a repository and push to it; webhook receivers of the forge are notified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_is_created_through_the_api_and_pushed_to() {
     let receiver = HookReceiver::open(&[]).await;
@@ -374,8 +380,8 @@ async fn a_repository_is_created_through_the_api_and_pushed_to() {
     );
 }
 
-/// C5: who listens at another address than before is received of at once, and nobody else's hook is
-/// touched.
+/// C5: a receiver that moved to another address gets deliveries there at once, and hooks of other
+/// receivers are not changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hooks_follow_a_listener_that_moved() {
     let (before, after, others) = (
@@ -404,8 +410,8 @@ async fn hooks_follow_a_listener_that_moved() {
     assert_eq!((pushes(&before), pushes(&after), pushes(&others)), (0, 1, 1));
 }
 
-/// Z5.4: a page of a stranger whose name leads to this machine reads nothing of what anybody may
-/// read here.
+/// Z5.4: a request under a foreign host name that resolves to this machine is refused, even for
+/// public data (DNS rebinding).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_under_a_foreign_name_is_refused() {
     let (forge, _folder) = start().await;

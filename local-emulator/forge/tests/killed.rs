@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::json;
-use sluice_local_forge::{Edit, Forge, PullState};
+use sluice_local_forge::{Edit, LocalForge, PullState};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -22,7 +22,7 @@ const PULLS: u64 = 12;
 #[tokio::test]
 async fn a_forge_serves_until_it_is_killed() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let forge = Forge::start(options(&PathBuf::from(folder), None)).await.unwrap();
+    let forge = LocalForge::start(options(&PathBuf::from(folder), None)).await.unwrap();
     println!("\nlistening at {}", forge.api_url());
     std::future::pending::<()>().await;
 }
@@ -115,7 +115,7 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
         child.kill().await.unwrap();
         talk.await.unwrap();
         let answered = matches!(last.await.unwrap(), Ok((200, _, _)));
-        let forge = Forge::start(options(folder.path(), None)).await.unwrap();
+        let forge = LocalForge::start(options(folder.path(), None)).await.unwrap();
         let pull = forge.pull(REPOSITORY, merged_before + 1).unwrap();
         let file =
             forge.file(REPOSITORY, "main", &format!("{}.txt", merged_before + 1)).await.unwrap();
@@ -125,7 +125,7 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
         merged_before += u64::from(is_merged);
         forge.stop().await;
     }
-    let forge = Forge::start(options(folder.path(), None)).await.unwrap();
+    let forge = LocalForge::start(options(folder.path(), None)).await.unwrap();
     let said = std::mem::take(&mut *said.lock().unwrap());
     let comments: Vec<String> =
         forge.comments(REPOSITORY, 1).unwrap().into_iter().map(|comment| comment.body).collect();
@@ -159,7 +159,7 @@ async fn a_branch_that_a_killed_forge_was_moving_is_waited_for() {
         assert!(Command::new("mkfifo").arg(pipe).status().await.unwrap().success());
     }
     let (mut child, url) = spawn(folder.path()).await;
-    // Git stops in the middle of moving the branch, until it is told to go on.
+    // Git stops in the middle of moving the branch until the test writes to the pipe.
     let hook = repository.join("hooks/reference-transaction");
     let (reached_pipe, go_pipe) = (reached.display(), go.display());
     let script = format!(
@@ -182,7 +182,7 @@ async fn a_branch_that_a_killed_forge_was_moving_is_waited_for() {
     child.kill().await.unwrap();
     assert!(asked.await.unwrap().is_err());
     std::fs::remove_file(&hook).unwrap();
-    let mut next = tokio::spawn(Forge::start(options(folder.path(), None)));
+    let mut next = tokio::spawn(LocalForge::start(options(folder.path(), None)));
     // A forge that does not wait is there long before; one that does is not, however long this
     // takes.
     let early = tokio::time::timeout(std::time::Duration::from_secs(1), &mut next).await;
@@ -196,8 +196,7 @@ async fn a_branch_that_a_killed_forge_was_moving_is_waited_for() {
     forge.stop().await;
 }
 
-/// C4: whoever asked for a merge may be killed while it is made; it is made whole all the same, and
-/// the next one is none the worse.
+/// C4: a merge is completed even if its client is killed meanwhile, and the next merge works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_merge_is_completed_when_its_client_disconnects() {
     let (forge, _folder) = start().await;
@@ -218,7 +217,7 @@ async fn a_merge_is_completed_when_its_client_disconnects() {
     }
     let http = Http::of(&forge, "ann-token");
     for n in 1..=PULLS {
-        // Either it is merged by now, or nobody had begun.
+        // The pull request is either merged or untouched.
         let (status, _, body) =
             http.send("PUT", &format!("/repos/org/one/pulls/{n}/merge"), json!({})).await;
         assert!(matches!(status, 200 | 405), "{status} {body}");

@@ -73,9 +73,9 @@ impl Authorizer for AllowAll {
 
 /// A secret access key. It never shows itself.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct SecretAccessKey(String);
 
-impl Secret {
+impl SecretAccessKey {
     /// Returns the secret of that text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -86,21 +86,26 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretAccessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
+        f.write_str("SecretAccessKey(…)")
     }
 }
 
 /// The access keys that the emulator knows: id → principal and secret.
 #[derive(Debug, Default)]
 pub struct KeyRing {
-    keys: RwLock<HashMap<String, (Principal, Secret)>>,
+    keys: RwLock<HashMap<String, (Principal, SecretAccessKey)>>,
 }
 
 impl KeyRing {
     /// Adds a key, or replaces the one of that id.
-    pub fn insert(&self, access_key_id: impl Into<String>, principal: Principal, secret: Secret) {
+    pub fn insert(
+        &self,
+        access_key_id: impl Into<String>,
+        principal: Principal,
+        secret: SecretAccessKey,
+    ) {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         keys.insert(access_key_id.into(), (principal, secret));
     }
@@ -112,7 +117,7 @@ impl KeyRing {
 
     /// Returns principal and secret of a key.
     #[must_use]
-    pub fn find(&self, access_key_id: &str) -> Option<(Principal, Secret)> {
+    pub fn find(&self, access_key_id: &str) -> Option<(Principal, SecretAccessKey)> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).get(access_key_id).cloned()
     }
 }

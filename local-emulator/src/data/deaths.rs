@@ -2,7 +2,7 @@
 //! killed with `kill -9`.
 //!
 //! Every call of every function passes this emulator with its caller's name, so each call is a
-//! moment that can be selected. [`Death`] is parsed from one line of text:
+//! moment that can be selected. [`DeliberateKill`] is parsed from one line of text:
 //!
 //! ```text
 //! machine after webhook:PutItem:delivery#
@@ -26,7 +26,7 @@ const DEATHS_MAX: usize = 100;
 
 /// One kill: the victim and the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Death {
+pub struct DeliberateKill {
     /// The victim.
     pub victim: Victim,
     /// Whether before or after the call takes effect.
@@ -61,7 +61,7 @@ pub enum Moment {
     After,
 }
 
-/// Why a line could not be parsed as a [`Death`].
+/// Why a line could not be parsed as a [`DeliberateKill`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "could not read the death {line:?}: {why}; write `machine|caller|executor before|after CALLER:OPERATION[:TEXT] [COUNT]`, several with `;` between"
@@ -71,7 +71,7 @@ pub struct DeathError {
     why: String,
 }
 
-impl FromStr for Death {
+impl FromStr for DeliberateKill {
     type Err = DeathError;
 
     fn from_str(line: &str) -> Result<Self, DeathError> {
@@ -115,7 +115,7 @@ impl FromStr for Death {
     }
 }
 
-impl fmt::Display for Death {
+impl fmt::Display for DeliberateKill {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let victim = match self.victim {
             Victim::Machine => "machine",
@@ -139,7 +139,7 @@ impl fmt::Display for Death {
 ///
 /// # Errors
 /// [`DeathError`] names the first that cannot be read.
-pub fn read_deaths(text: &str) -> Result<Vec<Death>, DeathError> {
+pub fn read_deaths(text: &str) -> Result<Vec<DeliberateKill>, DeathError> {
     let lines: Vec<&str> = text.split([';', '\n']).filter(|line| !line.trim().is_empty()).collect();
     if lines.len() > DEATHS_MAX {
         let why = format!("there are {} of them, and at most {DEATHS_MAX} are tried", lines.len());
@@ -148,7 +148,7 @@ pub fn read_deaths(text: &str) -> Result<Vec<Death>, DeathError> {
     lines.into_iter().map(str::parse).collect()
 }
 
-impl Death {
+impl DeliberateKill {
     fn fits(&self, principal: &Principal, operation: &str, request: &Request<Bytes>) -> bool {
         if self.caller != principal.as_str() {
             return false;
@@ -171,7 +171,7 @@ pub type Kill = Arc<dyn Fn(&str) + Send + Sync>;
 /// The sequence of kills of one emulator, and the functions that kill.
 #[derive(Default)]
 pub struct Deaths {
-    waiting: Mutex<VecDeque<Death>>,
+    waiting: Mutex<VecDeque<DeliberateKill>>,
     /// Calls that fitted the armed death.
     fitted: AtomicU32,
     caller: RwLock<Option<Kill>>,
@@ -181,7 +181,7 @@ pub struct Deaths {
 impl Deaths {
     /// Returns a sequence whose first death is armed.
     #[must_use]
-    pub fn new(sequence: Vec<Death>) -> Self {
+    pub fn new(sequence: Vec<DeliberateKill>) -> Self {
         Self { waiting: Mutex::new(sequence.into()), ..Self::default() }
     }
 
@@ -248,7 +248,7 @@ impl Deaths {
         principal: &Principal,
         operation: &str,
         request: &Request<Bytes>,
-    ) -> Option<Death> {
+    ) -> Option<DeliberateKill> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let armed = waiting.front()?;
         if armed.moment != moment || !armed.fits(principal, operation, request) {
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_death_is_a_line_of_text() {
         let line = "caller before reporter:PutItem|TransactWriteItems:landing#+\"ended\" 2";
-        let death: Death = line.parse().unwrap();
+        let death: DeliberateKill = line.parse().unwrap();
         assert_eq!(death.operations, ["PutItem", "TransactWriteItems"]);
         assert_eq!((death.texts.len(), death.count, death.victim), (2, 2, Victim::Caller));
         assert_eq!(death.to_string(), line);
@@ -294,7 +294,7 @@ mod tests {
             ("machine after gate:PutItem 0", "number from 1"),
             ("machine after gate:PutItem 1 2", "word too many"),
         ] {
-            let error = line.parse::<Death>().unwrap_err().to_string();
+            let error = line.parse::<DeliberateKill>().unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("before|after"), "{line}: {error}");
         }
     }

@@ -12,7 +12,7 @@ use super::wire::Service;
 
 /// The faults of one emulator.
 #[derive(Debug)]
-pub struct Faults {
+pub struct CallFaults {
     state: Mutex<State>,
 }
 
@@ -21,7 +21,7 @@ struct State {
     dice: Seeded,
     next_id: u64,
     rules: Vec<(RuleId, Rule)>,
-    latency: Latency,
+    latency: CallLatency,
     index_lag: Duration,
 }
 
@@ -59,16 +59,16 @@ pub enum When {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// The call fails with this error and has no effect.
-    Before(Failure),
+    Before(InjectedError),
     /// The call takes effect, but the response is this error.
-    After(Failure),
+    After(InjectedError),
     /// The call is delayed by this time.
     Wait(Duration),
 }
 
 /// The error of a fault, in the shape of the service it strikes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum InjectedError {
     /// The service's internal error, status 500.
     Internal,
     /// The service's way of saying "slower": `ProvisionedThroughputExceededException`, `SlowDown`,
@@ -84,7 +84,7 @@ pub enum Failure {
 
 /// How long calls take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Latency {
+pub enum CallLatency {
     /// As long as this machine needs.
     #[default]
     Local,
@@ -99,19 +99,19 @@ pub struct Struck {
     /// How long it waits first.
     pub wait: Duration,
     /// The error instead of the effect.
-    pub before: Option<Failure>,
+    pub before: Option<InjectedError>,
     /// The error after the effect.
-    pub after: Option<Failure>,
+    pub after: Option<InjectedError>,
 }
 
-/// How long GSIs lag under [`Latency::Aws`].
+/// How long GSIs lag under [`CallLatency::Aws`].
 const AWS_INDEX_LAG: Duration = Duration::from_millis(30);
 
-impl Faults {
+impl CallFaults {
     /// Creates the faults, all switched off; randomness comes from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let (latency, index_lag) = (Latency::Local, Duration::ZERO);
+        let (latency, index_lag) = (CallLatency::Local, Duration::ZERO);
         let state =
             State { dice: Seeded::new(seed, 0), next_id: 0, rules: Vec::new(), latency, index_lag };
         Self { state: Mutex::new(state) }
@@ -136,16 +136,17 @@ impl Faults {
     pub fn clear(&self) {
         self.with(|state| {
             state.rules.clear();
-            state.latency = Latency::Local;
+            state.latency = CallLatency::Local;
             state.index_lag = Duration::ZERO;
         });
     }
 
-    /// Sets how long calls take; [`Latency::Aws`] also lets indexes lag.
-    pub fn set_latency(&self, latency: Latency) {
+    /// Sets how long calls take; [`CallLatency::Aws`] also lets indexes lag.
+    pub fn set_latency(&self, latency: CallLatency) {
         self.with(|state| {
             state.latency = latency;
-            state.index_lag = if latency == Latency::Aws { AWS_INDEX_LAG } else { Duration::ZERO };
+            state.index_lag =
+                if latency == CallLatency::Aws { AWS_INDEX_LAG } else { Duration::ZERO };
         });
     }
 
@@ -222,7 +223,7 @@ impl State {
     /// Draws around the median: half of the calls below it, none under half of it or over three
     /// times.
     fn draw_latency(&mut self, service: &Service, operation: &str) -> Duration {
-        if self.latency == Latency::Local {
+        if self.latency == CallLatency::Local {
             return Duration::ZERO;
         }
         let median_us = aws_median_microseconds(service, operation);

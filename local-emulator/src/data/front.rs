@@ -11,9 +11,9 @@ use http::{Request, Response};
 
 use super::account::Account;
 use super::auth::{AllowAll, Authorizer, Caller, KeyRing, Principal};
-use super::deaths::{Death, Deaths, Moment};
+use super::deaths::{Deaths, DeliberateKill, Moment};
 use super::dynamo::{self, Dynamo};
-use super::faults::{Failure, Faults};
+use super::faults::{CallFaults, InjectedError};
 use super::kms::{self, Kms};
 use super::meter::{Call, Meter};
 use super::s3::{self, S3};
@@ -24,7 +24,7 @@ use super::wire::{Problem, Service, Usage, json_response, now_ms};
 
 /// How an emulator's data services are opened.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct DataOptions {
     /// The account and region that ARNs name.
     pub account: Account,
     /// The durability of acknowledged writes.
@@ -34,7 +34,7 @@ pub struct Options {
     /// How many of 1000 messages of standard queues are delivered twice.
     pub twice_per_mille: u16,
     /// The sequence of deliberate kills.
-    pub deaths: Vec<Death>,
+    pub deaths: Vec<DeliberateKill>,
 }
 
 /// An additional service behind the same front, which verifies signatures, applies faults and
@@ -57,7 +57,7 @@ pub struct Front {
     keys: Arc<KeyRing>,
     authorizer: Arc<RwLock<Arc<dyn Authorizer>>>,
     meter: Meter,
-    faults: Arc<Faults>,
+    faults: Arc<CallFaults>,
     deaths: Deaths,
     dynamo: Arc<Dynamo>,
     s3: S3,
@@ -73,12 +73,12 @@ impl Front {
     ///
     /// # Errors
     /// [`StoreError`] when the directory cannot be used.
-    pub fn open(directory: &Path, options: Options) -> Result<Arc<Self>, StoreError> {
-        let Options { account, durability, seed, twice_per_mille, deaths } = options;
+    pub fn open(directory: &Path, options: DataOptions) -> Result<Arc<Self>, StoreError> {
+        let DataOptions { account, durability, seed, twice_per_mille, deaths } = options;
         let keys = Arc::new(KeyRing::default());
         let everything: Arc<dyn Authorizer> = Arc::new(AllowAll);
         let authorizer = Arc::new(RwLock::new(everything));
-        let faults = Arc::new(Faults::new(seed));
+        let faults = Arc::new(CallFaults::new(seed));
         let policies: s3::Policies = {
             let authorizer = Arc::clone(&authorizer);
             Arc::new(move || current(&authorizer))
@@ -121,7 +121,7 @@ impl Front {
 
     /// Returns the switches for faults.
     #[must_use]
-    pub fn faults(&self) -> &Faults {
+    pub fn faults(&self) -> &CallFaults {
         &self.faults
     }
 
@@ -182,7 +182,7 @@ impl Front {
             tokio::time::sleep(struck.wait).await;
         }
         if self.deaths.strike(Moment::Before, &principal, &operation, &request) {
-            return injected(&service, &operation, &Failure::ConnectionLost, b"");
+            return injected(&service, &operation, &InjectedError::ConnectionLost, b"");
         }
         let bytes_in = request.body().len() as u64;
         let body = request.body().clone();
@@ -209,7 +209,7 @@ impl Front {
         if response.status().is_success()
             && self.deaths.strike(Moment::After, &principal, &operation, &asked)
         {
-            return injected(&service, &operation, &Failure::ConnectionLost, b"");
+            return injected(&service, &operation, &InjectedError::ConnectionLost, b"");
         }
         match &struck.after {
             Some(failure) if response.status().is_success() => {
@@ -271,7 +271,7 @@ impl Front {
                 let work = move || dynamo.call(&operation, &body, &caller);
                 match tokio::task::spawn_blocking(work).await {
                     Ok((result, usage)) => (respond(result, dynamo::CONTENT_TYPE), usage),
-                    Err(_) => (injected(service, "", &Failure::Internal, b""), once),
+                    Err(_) => (injected(service, "", &InjectedError::Internal, b""), once),
                 }
             }
             Service::Sqs => {
@@ -311,7 +311,12 @@ fn respond(result: Result<String, Problem>, content_type: &'static str) -> Respo
     }
 }
 
-fn injected(service: &Service, operation: &str, failure: &Failure, body: &[u8]) -> Response<Bytes> {
+fn injected(
+    service: &Service,
+    operation: &str,
+    failure: &InjectedError,
+    body: &[u8],
+) -> Response<Bytes> {
     let mut response = match service {
         Service::S3 => s3::injected(failure),
         Service::DynamoDb => {
@@ -323,7 +328,7 @@ fn injected(service: &Service, operation: &str, failure: &Failure, body: &[u8]) 
             query_error(500, "InternalError", &format!("an injected failure of {name}"))
         }
     };
-    if *failure == Failure::ConnectionLost {
+    if *failure == InjectedError::ConnectionLost {
         response.extensions_mut().insert(ConnectionLost);
     }
     response

@@ -280,9 +280,9 @@ fn internal() -> Problem {
 }
 
 /// Returns KMS's form of an injected failure.
-pub(super) fn injected(failure: &super::faults::Failure) -> Problem {
+pub(super) fn injected(failure: &super::faults::InjectedError) -> Problem {
     match failure {
-        super::faults::Failure::Throttled => {
+        super::faults::InjectedError::Throttled => {
             refused("ThrottlingException", "Rate exceeded".to_owned())
         }
         _ => internal(),

@@ -54,7 +54,7 @@ pub struct Count {
     pub dollars: f64,
 }
 
-/// One line of a [`Report`].
+/// One line of a [`MeterReport`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Who called.
@@ -72,7 +72,7 @@ pub struct Row {
 /// What was counted since the meter was made or reset, ordered by principal, service, operation and
 /// purpose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Report {
+pub struct MeterReport {
     /// One row for each principal, service, operation and purpose.
     pub rows: Vec<Row>,
 }
@@ -120,17 +120,17 @@ impl Meter {
 
     /// Returns what was counted so far.
     #[must_use]
-    pub fn snapshot(&self) -> Report {
+    pub fn snapshot(&self) -> MeterReport {
         report(&self.rows.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the counts and resets them.
-    pub fn reset(&self) -> Report {
+    pub fn reset(&self) -> MeterReport {
         report(&std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-fn report(rows: &BTreeMap<Key, Count>) -> Report {
+fn report(rows: &BTreeMap<Key, Count>) -> MeterReport {
     let row = |((principal, service, operation, purpose), count): (&Key, &Count)| Row {
         principal: principal.to_string(),
         service: service.to_string(),
@@ -138,10 +138,10 @@ fn report(rows: &BTreeMap<Key, Count>) -> Report {
         purpose: *purpose,
         count: *count,
     };
-    Report { rows: rows.iter().map(row).collect() }
+    MeterReport { rows: rows.iter().map(row).collect() }
 }
 
-impl Report {
+impl MeterReport {
     /// Returns the sum over the rows that `matches` takes.
     pub fn total(&self, matches: impl Fn(&Row) -> bool) -> Count {
         self.rows

@@ -39,7 +39,7 @@ pub enum SignatureError {
 
 /// The scope that a request claims, before anything is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scope {
+pub struct CredentialScope {
     /// The access key id.
     pub access_key_id: String,
     date: String,
@@ -50,7 +50,7 @@ pub struct Scope {
 
 /// Returns what the request claims in its `Authorization` header or, for a signed URL, its query.
 #[must_use]
-pub fn scope<B>(request: &Request<B>) -> Option<Scope> {
+pub fn scope<B>(request: &Request<B>) -> Option<CredentialScope> {
     let header =
         request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     if let Some(header) = header {
@@ -92,7 +92,7 @@ pub fn verify(
     }
     let (principal, secret) = keys.find(&scope.access_key_id).ok_or(SignatureError::UnknownKey)?;
     let canonical = canonical_request(request, signed_headers)?;
-    let Scope { date: day, region, service, .. } = &scope;
+    let CredentialScope { date: day, region, service, .. } = &scope;
     let to_sign = format!(
         "AWS4-HMAC-SHA256\n{date}\n{day}/{region}/{service}/aws4_request\n{}",
         hex::encode(Sha256::digest(canonical.as_bytes()))
@@ -186,10 +186,10 @@ fn part<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     header[from..].split(',').next().map(str::trim)
 }
 
-fn parse_scope(credential: &str) -> Option<Scope> {
+fn parse_scope(credential: &str) -> Option<CredentialScope> {
     // An access key id has no slash.
     let mut parts = credential.split('/').map(str::to_owned);
-    let scope = Scope {
+    let scope = CredentialScope {
         access_key_id: parts.next()?,
         date: parts.next()?,
         region: parts.next()?,

@@ -1,6 +1,6 @@
 //! Answers in XML.
 
-use super::Image;
+use super::MachineImage;
 use super::store::Record;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
@@ -109,8 +109,8 @@ pub(super) fn changes(changes: &[(String, &'static str, &'static str)]) -> Strin
 }
 
 /// Returns the list of images.
-pub(super) fn images(images: &[&Image], owner: &str) -> String {
-    let item = |image: &&Image| {
+pub(super) fn images(images: &[&MachineImage], owner: &str) -> String {
+    let item = |image: &&MachineImage| {
         let fields = [
             ("imageId", &*image.id),
             ("imageState", "available"),

@@ -28,13 +28,13 @@ use store::Store;
 
 /// What the emulated region offers.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct Ec2Options {
     /// Account and region that ARNs name.
     pub account: crate::data::Account,
     /// The directory of the machines' files and of the record of them.
     pub directory: PathBuf,
     /// Images that can be launched.
-    pub images: Vec<Image>,
+    pub images: Vec<MachineImage>,
     /// Zones.
     pub zones: Vec<String>,
     /// Subnets and their zones; empty takes any subnet.
@@ -46,7 +46,7 @@ pub struct Options {
     pub ssh_port: u16,
 }
 
-impl Options {
+impl Ec2Options {
     /// Returns three zones, the images `ami-debian12` and `ami-silent`, 32 machines and port 22.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let account = crate::data::Account::default();
@@ -55,14 +55,14 @@ impl Options {
             account,
             directory: directory.into(),
             images: vec![
-                Image {
+                MachineImage {
                     id: "ami-debian12".to_owned(),
                     name: "debian-12".to_owned(),
                     created: "2026-01-01T00:00:00.000Z".to_owned(),
                     boot: Boot::Normal,
                 },
                 // A fault for tests: nodes that accept no login.
-                Image {
+                MachineImage {
                     id: "ami-silent".to_owned(),
                     name: "silent".to_owned(),
                     created: "2026-01-01T00:00:00.000Z".to_owned(),
@@ -78,7 +78,7 @@ impl Options {
 
 /// An image that can be launched. Each is this machine's own file system, seen read-only.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Image {
+pub struct MachineImage {
     /// Its id.
     pub id: String,
     /// Its name.
@@ -122,7 +122,7 @@ pub struct Ec2 {
 }
 
 struct Inner {
-    options: Options,
+    options: Ec2Options,
     store: Mutex<Store>,
     host: Host,
     faults: Mutex<VecDeque<LaunchFault>>,
@@ -130,7 +130,7 @@ struct Inner {
 
 impl Ec2 {
     /// Opens the record of machines and brings back those that should run. Needs a tokio runtime.
-    pub fn open(options: Options) -> Result<Self, StoreError> {
+    pub fn open(options: Ec2Options) -> Result<Self, StoreError> {
         let store = Store::open(&options.directory)?;
         let host = Host::new(options.directory.clone());
         let ec2 = Self {
@@ -184,9 +184,9 @@ impl Ec2 {
     }
 }
 
-/// Ends the servers that a killed emulator left in its [directory](Options::directory), each by the
-/// note of its process, and waits until they are gone. Files and the record of machines stay: an
-/// emulator that is started there brings the machines back.
+/// Ends the servers that a killed emulator left in its [directory](Ec2Options::directory), each by
+/// the note of its process, and waits until they are gone. Files and the record of machines stay:
+/// an emulator that is started there brings the machines back.
 pub fn end_left(directory: &Path) {
     Host::new(directory.to_owned()).end_all();
 }

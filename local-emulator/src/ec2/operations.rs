@@ -2,7 +2,7 @@
 
 use super::parameters::{Parameters, Refusal};
 use super::store::{Record, State};
-use super::{Boot, Ec2, Image, LaunchFault, answer, boot, is_forgotten, machine};
+use super::{Boot, Ec2, LaunchFault, MachineImage, answer, boot, is_forgotten, machine};
 use crate::data::{Caller, now_ms};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use std::collections::BTreeMap;
@@ -409,12 +409,12 @@ pub(super) fn images(
     };
     let owned = owners.is_empty()
         || owners.iter().any(|owner| *owner == "self" || *owner == options.account.id);
-    let wanted = |image: &&Image| {
+    let wanted = |image: &&MachineImage| {
         owned
             && (ids.is_empty() || ids.contains(&image.id.as_str()))
             && (names.is_empty() || names.iter().any(|name| glob(name, &image.name)))
     };
-    let images: Vec<&Image> = options.images.iter().filter(wanted).collect();
+    let images: Vec<&MachineImage> = options.images.iter().filter(wanted).collect();
     Ok(answer::response("DescribeImages", &answer::images(&images, &options.account.id)))
 }
 

@@ -4,7 +4,7 @@
 use super::processes::ProcessSettings;
 use super::runtime_api::{Answer, Call, CallContext, RuntimeApi, lock};
 use super::{InvokeError, Limits};
-use crate::data::auth::Secret;
+use crate::data::auth::SecretAccessKey;
 use crate::life::Life;
 use bytes::Bytes;
 use std::process::Stdio;
@@ -30,9 +30,9 @@ pub struct Credentials {
     /// Names the key.
     pub access_key_id: String,
     /// Signs with it.
-    pub secret_access_key: Secret,
+    pub secret_access_key: SecretAccessKey,
     /// Goes with it, as with a role's keys on AWS.
-    pub session_token: Secret,
+    pub session_token: SecretAccessKey,
 }
 
 impl Credentials {

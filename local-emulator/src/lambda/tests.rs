@@ -5,7 +5,7 @@ use super::{
     Credentials, HandlerError, InProcess, Invoke, InvokeError, Limits, Print, ProcessSettings,
     Processes,
 };
-use crate::data::auth::Secret;
+use crate::data::auth::SecretAccessKey;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -60,8 +60,8 @@ fn patient_machine(patience: Patience, limits: Limits, environment: &[(&str, &st
         environment: all,
         credentials: Credentials {
             access_key_id: "AKIDONE".into(),
-            secret_access_key: Secret::new("secret"),
-            session_token: Secret::new("token"),
+            secret_access_key: SecretAccessKey::new("secret"),
+            session_token: SecretAccessKey::new("token"),
         },
         region: "us-east-1".into(),
         endpoint: "http://127.0.0.1:1".into(),

@@ -2,7 +2,7 @@
 //! keeps its keys.
 
 use super::MachineError;
-use crate::data::Secret;
+use crate::data::SecretAccessKey;
 use crate::lambda::Credentials;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,8 +49,8 @@ impl Keys {
         }
         let credentials = |key: Stored| Credentials {
             access_key_id: key.access_key_id,
-            secret_access_key: Secret::new(key.secret_access_key),
-            session_token: Secret::new(key.session_token),
+            secret_access_key: SecretAccessKey::new(key.secret_access_key),
+            session_token: SecretAccessKey::new(key.session_token),
         };
         let wanted =
             stored.into_iter().filter(|(principal, _)| principals.contains(&principal.as_str()));

@@ -11,16 +11,14 @@ mod provision;
 #[cfg(test)]
 mod tests;
 
-use crate::data::{
-    Connector, Extra, Front as Data, Options as DataOptions, Principal, StoreError, serve,
-};
+use crate::data::{Connector, DataOptions, Extra, Front as Data, Principal, StoreError, serve};
 use crate::http::{Front as HttpEvents, HostNames, HttpFront, Routes};
 use crate::lambda::{
     Credentials, Handler, InProcess, Invoke, Limits, Print, ProcessSettings, Processes,
 };
 use crate::policy::{Context, OPERATOR, Policies, PolicyDecision};
 use crate::sources::{Origin, QueuePort, SourceOptions, Sources};
-use crate::template::{DeploymentTarget, ExecutorPlan, Plan, TemplateError};
+use crate::template::{DeploymentTarget, ExecutorPlan, TemplateError, TemplatePlan};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use futures::future::BoxFuture;
 use keys::Keys;
@@ -149,9 +147,9 @@ pub enum MachineError {
     },
 }
 
-/// A running machine. Dropping it without [`stop`](Machine::stop) is like a kill.
-pub struct Machine {
-    plan: Plan,
+/// A running machine. Dropping it without [`stop`](LocalMachine::stop) is like a kill.
+pub struct LocalMachine {
+    plan: TemplatePlan,
     data: Arc<Data>,
     data_address: SocketAddr,
     keys: Keys,
@@ -163,7 +161,7 @@ pub struct Machine {
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Machine {
+impl LocalMachine {
     /// Starts a machine, inside a tokio runtime.
     ///
     /// # Errors
@@ -246,7 +244,7 @@ impl Machine {
 
     /// Returns the plan read from the template.
     #[must_use]
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &TemplatePlan {
         &self.plan
     }
 
@@ -298,7 +296,7 @@ fn io(action: &str, source: std::io::Error) -> MachineError {
 }
 
 /// Returns an error if the template's policies do not let an event source read its queue on AWS.
-fn check_sources(plan: &Plan, policies: &Policies) -> Result<(), MachineError> {
+fn check_sources(plan: &TemplatePlan, policies: &Policies) -> Result<(), MachineError> {
     for source in &plan.sources {
         for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
             let decision =
@@ -313,7 +311,7 @@ fn check_sources(plan: &Plan, policies: &Policies) -> Result<(), MachineError> {
 }
 
 fn equipment(
-    plan: &Plan,
+    plan: &TemplatePlan,
     keys: &Keys,
     data: &Arc<Data>,
     address: SocketAddr,
@@ -338,7 +336,7 @@ fn equipment(
 }
 
 async fn in_process(
-    plan: &Plan,
+    plan: &TemplatePlan,
     make: &Make,
     equip: impl Fn(&str) -> Option<Equipment>,
 ) -> Result<Arc<dyn Invoke>, MachineError> {
@@ -353,7 +351,7 @@ async fn in_process(
 }
 
 fn settings(
-    plan: &Plan,
+    plan: &TemplatePlan,
     binary: &std::path::Path,
     equip: impl Fn(&str) -> Option<Equipment>,
 ) -> Vec<ProcessSettings> {

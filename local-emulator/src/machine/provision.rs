@@ -2,15 +2,15 @@
 
 use super::MachineError;
 use crate::data::Front;
-use crate::template::{IndexPlan, KeySchema, Plan, QueueKind, QueuePlan, TablePlan};
+use crate::template::{IndexPlan, KeySchema, MessageQueuePlan, QueueKind, TablePlan, TemplatePlan};
 use serde_json::{Value, json};
-use sluice_memory::sqs::Settings;
+use sluice_memory::sqs::SqsQueueSettings;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
 /// Makes tables, buckets, keys and queues. Dead letter queues come first: a queue must not name one
 /// that is not there.
-pub(super) fn provide(data: &Front, plan: &Plan) -> Result<(), MachineError> {
+pub(super) fn provide(data: &Front, plan: &TemplatePlan) -> Result<(), MachineError> {
     for table in &plan.tables {
         let described = data
             .dynamo()
@@ -38,10 +38,10 @@ fn failed(name: &str, why: &impl Display) -> MachineError {
     MachineError::Provision { name: name.to_owned(), why: why.to_string() }
 }
 
-fn queue_settings(queue: &QueuePlan) -> Settings {
+fn queue_settings(queue: &MessageQueuePlan) -> SqsQueueSettings {
     let mut settings = match queue.kind {
-        QueueKind::Standard => Settings::standard(),
-        QueueKind::Fifo => Settings::fifo(),
+        QueueKind::Standard => SqsQueueSettings::standard(),
+        QueueKind::Fifo => SqsQueueSettings::fifo(),
     };
     settings.visibility_seconds = queue.visibility_timeout_seconds;
     settings.retention_seconds = queue.retention_seconds;

@@ -1,18 +1,18 @@
 //! Whole machines from our own template, with functions that only pass things on.
 
 use super::ports::EmulatedQueues;
-use super::{Equipment, Form, Machine, MachineError, MachineOptions, Make};
+use super::{Equipment, Form, LocalMachine, MachineError, MachineOptions, Make};
 use crate::data::prices::SQS_STANDARD_REQUEST;
-use crate::data::{Front as Data, Options as DataOptions, Purpose, Row};
+use crate::data::{DataOptions, Front as Data, Purpose, Row};
 use crate::http::HostNames;
 use crate::lambda::{Handler, HandlerError, to_stderr};
 use crate::sources::{AfterFailure, QueuePort, SourceOptions, Tick};
-use crate::template::SourcePlan;
+use crate::template::{ResponseFormat, SourcePlan};
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials as SdkCredentials, Region};
 use aws_sdk_sqs::error::ProvideErrorMetadata;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sluice_memory::sqs::{NewMessage, Settings};
+use sluice_memory::sqs::{NewMessage, SqsQueueSettings};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ async fn pass_on(
     }
 }
 
-async fn post(machine: &Machine, order: &Value) -> reqwest::Response {
+async fn post(machine: &LocalMachine, order: &Value) -> reqwest::Response {
     let url = format!("http://{}/api/connection/github/payload", machine.http_address());
     let request = reqwest::Client::new().post(url).header("content-type", "application/json");
     request.body(order.to_string()).send().await.unwrap()
@@ -125,7 +125,7 @@ async fn a_request_goes_through_webhook_and_queue_to_the_next_function_each_with
     let folder = TempDir::new().unwrap();
     let (sender, mut seen) = mpsc::unbounded_channel();
     let machine =
-        Machine::start(options(&folder, our_template(), Form::InProcess(passing_on(sender))))
+        LocalMachine::start(options(&folder, our_template(), Form::InProcess(passing_on(sender))))
             .await
             .unwrap();
     assert_eq!(next_of(&mut seen, "timer").await["source"], "aws.events");
@@ -167,13 +167,13 @@ async fn a_request_goes_through_webhook_and_queue_to_the_next_function_each_with
 async fn what_event_sources_call_is_counted_in_their_functions_name() {
     let folder = TempDir::new().unwrap();
     let data = Data::open(folder.path(), DataOptions::default()).unwrap();
-    data.sqs().ensure_queue("wakes", Settings::standard()).unwrap();
+    data.sqs().ensure_queue("wakes", SqsQueueSettings::standard()).unwrap();
     let arn = "arn:aws:sqs:us-east-1:000000000000:wakes";
     let source = SourcePlan {
         function: "timer".to_owned(),
         queue_arn: arn.to_owned(),
         batch_size: 10,
-        partial_answers: true,
+        response_format: ResponseFormat::BatchItemFailures,
         concurrency_max: None,
     };
     let queues = EmulatedQueues::new(data.clone(), &[source]);
@@ -230,8 +230,9 @@ async fn a_second_start_has_the_same_keys_and_what_was_not_done() {
             Ok(handler)
         })
     });
-    let first =
-        Machine::start(options(&folder, our_template(), Form::InProcess(failing))).await.unwrap();
+    let first = LocalMachine::start(options(&folder, our_template(), Form::InProcess(failing)))
+        .await
+        .unwrap();
     let operator = first.equipment("operator").unwrap();
     let key = first.equipment("executor").unwrap().credentials.access_key_id;
     let client = sqs(&operator);
@@ -240,7 +241,7 @@ async fn a_second_start_has_the_same_keys_and_what_was_not_done() {
     drop(first);
     let (sender, mut seen) = mpsc::unbounded_channel();
     let second =
-        Machine::start(options(&folder, our_template(), Form::InProcess(passing_on(sender))))
+        LocalMachine::start(options(&folder, our_template(), Form::InProcess(passing_on(sender))))
             .await
             .unwrap();
     assert_eq!(second.equipment("executor").unwrap().credentials.access_key_id, key);
@@ -260,7 +261,7 @@ async fn functions_run_as_processes_of_one_binary_with_the_templates_environment
     let binary = tests.parent().unwrap().parent().unwrap().join("examples/one_function");
     let folder = TempDir::new().unwrap();
     let form = Form::Processes { binary, print: to_stderr() };
-    let machine = Machine::start(options(&folder, our_template(), form)).await.unwrap();
+    let machine = LocalMachine::start(options(&folder, our_template(), form)).await.unwrap();
     let answer =
         machine.functions().invoke("gate", Bytes::from_static(br#"{"do": "who"}"#)).await.unwrap();
     let who: Value = serde_json::from_slice(&answer).unwrap();
@@ -287,9 +288,10 @@ async fn a_function_that_may_not_read_the_queue_that_calls_it_is_an_error_at_the
     )
     .unwrap();
     let (sender, _seen) = mpsc::unbounded_channel();
-    let error = Machine::start(options(&folder, template, Form::InProcess(passing_on(sender))))
-        .await
-        .err()
-        .unwrap();
+    let error =
+        LocalMachine::start(options(&folder, template, Form::InProcess(passing_on(sender))))
+            .await
+            .err()
+            .unwrap();
     assert!(matches!(error, MachineError::SourceRefused { function, .. } if function == "merger"));
 }

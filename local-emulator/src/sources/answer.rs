@@ -1,7 +1,7 @@
 //! Evaluates a function's response for each message of its batch.
 
 use super::ordered_group;
-use crate::template::QueueKind;
+use crate::template::{QueueKind, ResponseFormat};
 use serde_json::Value;
 use sluice_memory::sqs::Delivered;
 use std::collections::BTreeSet;
@@ -23,17 +23,20 @@ pub struct BatchResult {
 
 /// Returns which messages of `batch` succeeded and failed according to the response `answer`.
 ///
-/// With `ReportBatchItemFailures`, an empty response, `null`, `{}` and an empty list of failures
-/// mean success of all messages. A response that is not JSON, or names a message outside of the
-/// batch, makes the whole batch fail. Without it, every response means success.
+/// With [`ResponseFormat::BatchItemFailures`], an empty response, `null`, `{}` and an empty list of
+/// failures mean success of all messages. A response that is not JSON, or names a message outside
+/// of the batch, makes the whole batch fail. Without it, every response means success.
 #[must_use]
 pub fn evaluate_response(
     kind: QueueKind,
-    partial_answers: bool,
+    format: ResponseFormat,
     batch: &[Delivered],
     answer: &[u8],
 ) -> BatchResult {
-    let failed = if partial_answers { failures(batch, answer) } else { Ok(BTreeSet::new()) };
+    let failed = match format {
+        ResponseFormat::BatchItemFailures => failures(batch, answer),
+        ResponseFormat::Ignored => Ok(BTreeSet::new()),
+    };
     let mut result = BatchResult::default();
     match failed {
         Ok(failed) => {

@@ -17,7 +17,7 @@ pub use answer::{BatchResult, evaluate_response};
 pub use event::Origin;
 
 use crate::lambda::Invoke;
-use crate::template::{Plan, QueueKind};
+use crate::template::{QueueKind, TemplatePlan};
 use async_trait::async_trait;
 pub use sluice_memory::sqs::{Delivered, Message};
 use std::sync::Arc;
@@ -119,7 +119,7 @@ enum Run {
 impl Sources {
     /// Starts every event source and schedule of `plan`, inside a tokio runtime.
     pub fn start(
-        plan: &Plan,
+        plan: &TemplatePlan,
         origin: &Origin,
         queues: &Arc<dyn QueuePort>,
         functions: &Arc<dyn Invoke>,

@@ -77,7 +77,7 @@ impl Poller {
     }
 
     async fn handle(&self, batch: Vec<Delivered>) {
-        let SourcePlan { function, queue_arn, partial_answers, .. } = &self.source;
+        let SourcePlan { function, queue_arn, response_format, .. } = &self.source;
         let all: Vec<String> = batch.iter().map(|message| message.receipt.clone()).collect();
         let payload = match event::of_batch(&self.origin, queue_arn, &batch) {
             Ok(payload) => payload,
@@ -92,7 +92,7 @@ impl Poller {
             () = self.keep_hidden(&all) => return,
         };
         let result = match outcome {
-            Ok(answer) => evaluate_response(self.kind, *partial_answers, &batch, &answer),
+            Ok(answer) => evaluate_response(self.kind, *response_format, &batch, &answer),
             Err(error) => {
                 tracing::warn!(%function, queue = %queue_arn, messages = batch.len(), %error, "a call failed");
                 return self.come_again(&all).await;

@@ -4,10 +4,10 @@ mod rig;
 
 use super::{AfterFailure, QueuePort, SourceOptions, Sources, Tick, evaluate_response};
 use crate::lambda::{Invoke, InvokeError};
-use crate::template::{Plan, QueueKind, SchedulePlan};
+use crate::template::{QueueKind, ResponseFormat, SchedulePlan, TemplatePlan};
 use rig::{ARN, Reply, Scripted, TestQueues, as_on_aws, origin, rig};
 use serde_json::{Value, json};
-use sluice_memory::sqs::{NewMessage, Oldest, Poll, Queue, Settings};
+use sluice_memory::sqs::{NewMessage, Oldest, Poll, Queue, SqsQueueSettings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -155,7 +155,7 @@ async fn a_schedule_fires_at_each_tick_with_an_eventbridge_event() {
         rule_arn: "arn:aws:events:us-east-1:000000000000:rule/sluice-timer-Minute".into(),
         period: Duration::from_secs(3_600),
     };
-    let plan = Plan { schedules: vec![schedule], ..Plan::default() };
+    let plan = TemplatePlan { schedules: vec![schedule], ..TemplatePlan::default() };
     let (sender, mut calls) = mpsc::unbounded_channel();
     let (port, functions): (Arc<dyn QueuePort>, Arc<dyn Invoke>) =
         (TestQueues::new(QueueKind::Standard), Arc::new(Scripted(sender)));
@@ -183,12 +183,14 @@ async fn a_schedule_fires_at_each_tick_with_an_eventbridge_event() {
 /// C2
 #[test]
 fn nothing_null_and_empty_answers_mean_that_all_is_done() {
-    let mut queue = Queue::new("sluice-wakes", Settings::standard()).unwrap();
+    let mut queue = Queue::new("sluice-wakes", SqsQueueSettings::standard()).unwrap();
     queue.send(NewMessage::body("1"), 0).unwrap();
     let poll = Poll { max: 10, visibility_seconds: None };
     let batch = queue.receive(poll, 0, &mut Oldest).unwrap().messages;
     let done = |answer: &str| {
-        evaluate_response(QueueKind::Standard, true, &batch, answer.as_bytes()).delete.len() == 1
+        let format = ResponseFormat::BatchItemFailures;
+        let answer = answer.as_bytes();
+        evaluate_response(QueueKind::Standard, format, &batch, answer).delete.len() == 1
     };
     for answer in
         ["", " ", "null", "{}", r#"{"batchItemFailures":null}"#, r#"{"batchItemFailures":[]}"#]
@@ -205,7 +207,7 @@ fn nothing_null_and_empty_answers_mean_that_all_is_done() {
         assert!(!done(answer), "{answer}");
     }
     assert_eq!(
-        evaluate_response(QueueKind::Standard, false, &batch, b"x").delete.len(),
+        evaluate_response(QueueKind::Standard, ResponseFormat::Ignored, &batch, b"x").delete.len(),
         1,
         "without partial answers all is done"
     );

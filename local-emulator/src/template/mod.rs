@@ -1,9 +1,9 @@
-//! Reads the deployment template `infra/template.yaml` for one machine into a [`Plan`] of typed
-//! parts.
+//! Reads the deployment template `infra/template.yaml` for one machine into a [`TemplatePlan`] of
+//! typed parts.
 //!
 //! Nothing is silently left out. `known.rs` lists what the machine provides in another way
-//! (containers, networks, alarms). [`Plan::ignored`] names everything that is neither provided nor
-//! listed.
+//! (containers, networks, alarms). [`TemplatePlan::ignored`] names everything that is neither
+//! provided nor listed.
 
 mod intrinsic;
 mod known;
@@ -16,9 +16,9 @@ mod store;
 mod tests;
 
 pub use plan::{
-    AttributeType, BucketPlan, ExecutorPlan, FunctionPlan, IndexPlan, KeyAttribute, KeyPlan,
-    KeySchema, Plan, QueueKind, QueuePlan, Redrive, RouteMethod, RoutePlan, SchedulePlan,
-    SourcePlan, TablePlan,
+    AttributeType, BucketPlan, ExecutorPlan, FunctionPlan, IndexPlan, KeyAttributePlan, KeyPlan,
+    KeySchema, MessageQueuePlan, QueueKind, RedrivePlan, ResponseFormat, RouteMethod, RoutePlan,
+    SchedulePlan, SourcePlan, TablePlan, TemplatePlan,
 };
 
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ impl TemplateError {
 /// [`TemplateError`] when the file is not there, is no YAML, or asks in a provided part for
 /// something the machine cannot do (an unknown intrinsic function, condition operator or schedule):
 /// running without it would differ from AWS.
-pub fn read(path: &Path, place: &DeploymentTarget) -> Result<Plan, TemplateError> {
+pub fn read(path: &Path, place: &DeploymentTarget) -> Result<TemplatePlan, TemplateError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| TemplateError::Read { path: path.display().to_string(), source })?;
     parse(&text, place)
@@ -119,7 +119,7 @@ pub fn read(path: &Path, place: &DeploymentTarget) -> Result<Plan, TemplateError
 ///
 /// # Errors
 /// As [`read`].
-pub fn parse(text: &str, place: &DeploymentTarget) -> Result<Plan, TemplateError> {
+pub fn parse(text: &str, place: &DeploymentTarget) -> Result<TemplatePlan, TemplateError> {
     let document: serde_yaml::Value = serde_yaml::from_str(text)?;
     resolve::plan(&document, place)
 }

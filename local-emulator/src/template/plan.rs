@@ -7,13 +7,13 @@ use std::time::Duration;
 
 /// Everything that the machine provides from a template.
 #[derive(Debug, Clone, Default)]
-pub struct Plan {
+pub struct TemplatePlan {
     /// Tables, by the order of the template (so are all lists here).
     pub tables: Vec<TablePlan>,
     /// Buckets.
     pub buckets: Vec<BucketPlan>,
     /// Queues, dead letter queues included.
-    pub queues: Vec<QueuePlan>,
+    pub queues: Vec<MessageQueuePlan>,
     /// Keys for sealing.
     pub keys: Vec<KeyPlan>,
     /// Functions.
@@ -31,7 +31,7 @@ pub struct Plan {
     pub(crate) absent: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Plan {
+impl TemplatePlan {
     /// Returns the template's properties that this machine ignores:
     /// `Logical (Type): property.path`. Empty for Sluice's own template.
     #[must_use]
@@ -61,7 +61,7 @@ impl Plan {
 
     /// Returns the queue with the given ARN.
     #[must_use]
-    pub fn queue(&self, arn: &str) -> Option<&QueuePlan> {
+    pub fn queue(&self, arn: &str) -> Option<&MessageQueuePlan> {
         self.queues.iter().find(|queue| queue.arn == arn)
     }
 
@@ -104,14 +104,14 @@ pub struct IndexPlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySchema {
     /// The partition key.
-    pub hash: KeyAttribute,
+    pub hash: KeyAttributePlan,
     /// The sort key.
-    pub range: Option<KeyAttribute>,
+    pub range: Option<KeyAttributePlan>,
 }
 
 /// An attribute that is part of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyAttribute {
+pub struct KeyAttributePlan {
     /// Its name.
     pub name: String,
     /// Its type.
@@ -140,7 +140,7 @@ pub struct BucketPlan {
 
 /// A queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueuePlan {
+pub struct MessageQueuePlan {
     /// Physical name, `.fifo` included.
     pub name: String,
     /// `arn:aws:sqs:REGION:ACCOUNT:NAME`.
@@ -154,7 +154,7 @@ pub struct QueuePlan {
     /// How long a message lives.
     pub retention_seconds: u32,
     /// The dead-letter queue.
-    pub redrive: Option<Redrive>,
+    pub redrive: Option<RedrivePlan>,
 }
 
 /// The two sorts of queue.
@@ -168,7 +168,7 @@ pub enum QueueKind {
 
 /// When and where a message becomes a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redrive {
+pub struct RedrivePlan {
     /// ARN of the dead letter queue.
     pub dead_letter_arn: String,
     /// Receives after which a message is moved there.
@@ -217,10 +217,19 @@ pub struct SourcePlan {
     pub queue_arn: String,
     /// Messages in one call, at most.
     pub batch_size: u32,
-    /// Whether the function answers which messages failed.
-    pub partial_answers: bool,
+    /// How the function's response is read.
+    pub response_format: ResponseFormat,
     /// Calls at once at most, where the template limits them.
     pub concurrency_max: Option<u32>,
+}
+
+/// How the response of a function to a batch of messages is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseFormat {
+    /// It names the messages that failed (`ReportBatchItemFailures`).
+    BatchItemFailures,
+    /// It is ignored: every response means success of the whole batch.
+    Ignored,
 }
 
 /// A schedule that calls a function.

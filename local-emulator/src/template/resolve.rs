@@ -1,10 +1,10 @@
-//! From a document to a [`Plan`]: each provided resource resolved, checked, and put into its typed
-//! form.
+//! From a document to a [`TemplatePlan`]: each provided resource resolved, checked, and put into
+//! its typed form.
 
 use super::intrinsic::Scope;
 use super::{
-    BucketPlan, DeploymentTarget, ExecutorPlan, FunctionPlan, KeyPlan, Plan, RouteMethod,
-    RoutePlan, SchedulePlan, SourcePlan, TemplateError, known, raw, store,
+    BucketPlan, DeploymentTarget, ExecutorPlan, FunctionPlan, KeyPlan, ResponseFormat, RouteMethod,
+    RoutePlan, SchedulePlan, SourcePlan, TemplateError, TemplatePlan, known, raw, store,
 };
 use crate::policy::{Document, Policy};
 use serde::de::DeserializeOwned;
@@ -21,7 +21,10 @@ mod default {
 }
 
 /// Resolves a whole document.
-pub(super) fn plan(document: &Yaml, place: &DeploymentTarget) -> Result<Plan, TemplateError> {
+pub(super) fn plan(
+    document: &Yaml,
+    place: &DeploymentTarget,
+) -> Result<TemplatePlan, TemplateError> {
     let nothing = Mapping::new();
     let section = |name: &str| document.get(name).and_then(Yaml::as_mapping);
     let resources = section("Resources")
@@ -29,11 +32,11 @@ pub(super) fn plan(document: &Yaml, place: &DeploymentTarget) -> Result<Plan, Te
     let globals = section("Globals");
     let answers = known::answers(document, globals, resources);
     let scope = Scope::new(document, place, &nothing);
-    let mut plan = Plan {
+    let mut plan = TemplatePlan {
         ignored: answers.ignored,
         elsewhere: answers.elsewhere,
         absent: answers.absent,
-        ..Plan::default()
+        ..TemplatePlan::default()
     };
     let common: raw::Function = match globals.and_then(|globals| globals.get("Function")) {
         Some(function) => typed(&scope, "Globals", function)?,
@@ -172,7 +175,7 @@ fn statements(logical: &str, documents: Vec<Document>) -> Result<Policy, Templat
 }
 
 fn function(
-    plan: &mut Plan,
+    plan: &mut TemplatePlan,
     scope: &Scope<'_>,
     common: &raw::Function,
     policies: &BTreeMap<String, Policy>,
@@ -195,10 +198,7 @@ fn function(
                 function: id.clone(),
                 queue_arn: event.queue,
                 batch_size: event.batch_size.unwrap_or(default::BATCH_SIZE),
-                partial_answers: event
-                    .function_response_types
-                    .iter()
-                    .any(|kind| kind == "ReportBatchItemFailures"),
+                response_format: response_format(&event.function_response_types),
                 concurrency_max: event.scaling_config.map(|scaling| scaling.maximum_concurrency),
             }),
             raw::Event::HttpApi(event) => plan.routes.push(RoutePlan {
@@ -265,4 +265,13 @@ fn executor(
         environment: variables.map(|variable| (variable.name, variable.value)).collect(),
         policy,
     })
+}
+
+/// Returns how the responses of a function are read, from its `FunctionResponseTypes`.
+fn response_format(response_types: &[String]) -> ResponseFormat {
+    if response_types.iter().any(|kind| kind == "ReportBatchItemFailures") {
+        ResponseFormat::BatchItemFailures
+    } else {
+        ResponseFormat::Ignored
+    }
 }

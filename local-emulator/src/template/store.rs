@@ -1,8 +1,8 @@
 //! Tables and queues: checked, and put into their typed form.
 
 use super::{
-    IndexPlan, KeyAttribute, KeySchema, QueueKind, QueuePlan, Redrive, TablePlan, TemplateError,
-    raw,
+    IndexPlan, KeyAttributePlan, KeySchema, MessageQueuePlan, QueueKind, RedrivePlan, TablePlan,
+    TemplateError, raw,
 };
 
 /// What SQS takes where the template says nothing.
@@ -17,7 +17,7 @@ pub(super) fn table(
     raw: raw::Table,
 ) -> Result<TablePlan, TemplateError> {
     let schema = |elements: &[raw::KeyElement]| -> Result<KeySchema, TemplateError> {
-        let find = |wanted: raw::KeyType| -> Result<Option<KeyAttribute>, TemplateError> {
+        let find = |wanted: raw::KeyType| -> Result<Option<KeyAttributePlan>, TemplateError> {
             let Some(element) = elements.iter().find(|element| element.key_type == wanted) else {
                 return Ok(None);
             };
@@ -28,7 +28,7 @@ pub(super) fn table(
             let kind = kind.ok_or_else(|| {
                 TemplateError::shape(logical, format!("does not define its key {name}"))
             })?;
-            Ok(Some(KeyAttribute { name, kind }))
+            Ok(Some(KeyAttributePlan { name, kind }))
         };
         let hash = find(raw::KeyType::Hash)?
             .ok_or_else(|| TemplateError::shape(logical, "has a key without HASH"))?;
@@ -60,7 +60,7 @@ pub(super) fn queue(
     url: String,
     arn: String,
     raw: raw::Queue,
-) -> Result<QueuePlan, TemplateError> {
+) -> Result<MessageQueuePlan, TemplateError> {
     let kind = if raw.fifo_queue { QueueKind::Fifo } else { QueueKind::Standard };
     let name = arn.rsplit(':').next().unwrap_or_default().to_owned();
     if (kind == QueueKind::Fifo) != name.ends_with(".fifo") {
@@ -75,11 +75,19 @@ pub(super) fn queue(
             "must deduplicate per message group: this machine knows no other",
         ));
     }
-    let redrive = raw.redrive_policy.map(|policy| Redrive {
+    let redrive = raw.redrive_policy.map(|policy| RedrivePlan {
         dead_letter_arn: policy.dead_letter_target_arn,
         receives_max: policy.max_receive_count,
     });
     let visibility_timeout_seconds = raw.visibility_timeout.unwrap_or(VISIBILITY_TIMEOUT_SECONDS);
     let retention_seconds = raw.message_retention_period.unwrap_or(RETENTION_SECONDS);
-    Ok(QueuePlan { name, arn, url, kind, visibility_timeout_seconds, retention_seconds, redrive })
+    Ok(MessageQueuePlan {
+        name,
+        arn,
+        url,
+        kind,
+        visibility_timeout_seconds,
+        retention_seconds,
+        redrive,
+    })
 }

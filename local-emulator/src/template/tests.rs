@@ -1,6 +1,9 @@
 //! Our own template in full, and what happens with one that asks for something unknown.
 
-use super::{AttributeType, DeploymentTarget, Plan, QueueKind, RouteMethod, TemplateError, parse};
+use super::{
+    AttributeType, DeploymentTarget, QueueKind, ResponseFormat, RouteMethod, TemplateError,
+    TemplatePlan, parse,
+};
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,7 +11,7 @@ fn place() -> DeploymentTarget {
     DeploymentTarget::machine("http://127.0.0.1:9324/")
 }
 
-fn our_plan() -> Plan {
+fn our_plan() -> TemplatePlan {
     super::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml"), &place())
         .unwrap()
 }
@@ -115,7 +118,10 @@ fn a_queue_hides_a_message_for_six_times_its_functions_time_limit() {
             hidden >= 6 * timeout,
             "{source:?} hides for {hidden:?}, its function may take {timeout:?}"
         );
-        assert!(source.partial_answers && source.batch_size == 10, "{source:?}");
+        assert!(
+            source.response_format == ResponseFormat::BatchItemFailures && source.batch_size == 10,
+            "{source:?}"
+        );
     }
     let dead: Vec<_> =
         plan.sources.iter().filter(|source| source.queue_arn.contains("-dead")).collect();

@@ -7,8 +7,8 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sluice_emulator::data::{
-    Connector, DEFAULT_REGION, ENDPOINT, InjectedError, Fault, Front, DataOptions, Principal, Rule, Secret,
-    Service, When,
+    Connector, DEFAULT_REGION, DataOptions, ENDPOINT, Fault, Front, InjectedError, Principal, Rule,
+    SecretAccessKey, Service, When,
 };
 use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{TenantName, Timestamp};
@@ -28,7 +28,7 @@ struct Lab {
 async fn lab() -> Lab {
     let directory = tempfile::tempdir().unwrap();
     let front = Front::open(directory.path(), DataOptions::default()).unwrap();
-    front.keys().insert("AKIDTEST", Principal::new("tester"), Secret::new("secret"));
+    front.keys().insert("AKIDTEST", Principal::new("tester"), SecretAccessKey::new("secret"));
     let key = |name: &str, kind: &str| serde_json::json!({"AttributeName": name, "KeyType": kind});
     let index = |name: &str, hash: &str, range: &str| {
         serde_json::json!({"IndexName": name, "KeySchema": [key(hash, "HASH"), key(range, "RANGE")],

@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use sluice_model::{NodeId, ProviderName, Timestamp};
 use sluice_pool::{
-    InstanceFact, InstanceId, InstanceState, LaunchFact, Machine, MachineListing, Node, NodeOrigin,
+    InstanceFact, InstanceId, InstanceState, LaunchFact, Machine, MachineListing, NodeOrigin,
+    PoolNode,
 };
 use std::collections::BTreeMap;
 
@@ -69,7 +70,7 @@ pub struct LaunchSettings {
 
 impl LaunchSpec {
     /// Returns the launch parameters of a node; `None` for a static host.
-    pub fn for_node(node: &Node, settings: &LaunchSettings) -> Option<Self> {
+    pub fn for_node(node: &PoolNode, settings: &LaunchSettings) -> Option<Self> {
         let NodeOrigin::Cloud { client_token, image_id, flavor, .. } = &node.origin else {
             return None;
         };

@@ -20,6 +20,13 @@ pub struct Pattern {
     compiled: Box<[OnceLock<Option<Regex>>; 3]>,
 }
 
+/// Whether a pattern matches what its regular expression does not match.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Negation {
+    Absent,
+    Present,
+}
+
 /// Where a pattern must match in a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Anchoring {
@@ -41,15 +48,19 @@ pub struct PatternError {
 impl Pattern {
     /// Parses a regular expression. Look-around and back-references are errors, as in RE2.
     pub fn new(text: &str) -> Result<Self, PatternError> {
-        Self::with_negation(text, false)
+        Self::checked(text, Negation::Absent)
     }
 
-    /// Parses a regular expression. If `negate` is set, the pattern matches what `text` does not.
-    pub fn with_negation(text: &str, negate: bool) -> Result<Self, PatternError> {
+    /// Parses a regular expression whose pattern matches exactly what `text` does not match.
+    pub fn negated(text: &str) -> Result<Self, PatternError> {
+        Self::checked(text, Negation::Present)
+    }
+
+    fn checked(text: &str, negation: Negation) -> Result<Self, PatternError> {
         if Simple::parse(text).is_none() {
             compile(text, Anchoring::Anywhere)?;
         }
-        Ok(Self::unchecked(text, negate))
+        Ok(Self::unchecked(text, negation == Negation::Present))
     }
 
     /// Returns the pattern that matches exactly `literal`.
@@ -333,7 +344,7 @@ mod tests {
     /// Z4.2
     #[test]
     fn negation_survives_storage() {
-        let pattern = Pattern::with_negation("^stable/", true).unwrap();
+        let pattern = Pattern::negated("^stable/").unwrap();
         assert!(pattern.matches("master"));
         assert!(!pattern.matches("stable/one"));
         let text = serde_json::to_string(&pattern).unwrap();

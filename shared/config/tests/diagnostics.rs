@@ -325,7 +325,7 @@ fn a_playbook_that_is_missing_is_marked_where_it_is_named() {
 /// L3.2, L3.7: attributes of a single image, flavor or label are refused as defaults, where they
 /// have no effect.
 #[test]
-fn attribute_span_span_spans_of_a_single_object_are_refused_as_defaults() {
+fn attributes_of_a_single_object_are_refused_as_defaults() {
     let rows = [
         ("label", "min-ready: 1"),
         ("label", "image: debian"),

@@ -82,7 +82,7 @@ fn integers_that_json_cannot_represent_are_reported() {
 
 /// Z6.6: the diagnostic of an attribute with a range states the range, for numbers of any size.
 #[test]
-fn attribute_span_span_span_spans_with_a_range_say_it() {
+fn attributes_with_a_range_state_it() {
     let long = "99999999999999999999";
     for (stanza, expected) in [
         (format!("- job: {{name: a, run: r, attempts: {long}}}\n"), "\"attempts\" must be at most 4294967295"),

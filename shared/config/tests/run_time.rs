@@ -292,7 +292,7 @@ fn a_final_job_takes_no_run_time_attribute() {
 
 /// Z4.1: attribute-control makes single attributes final for children and for entries.
 #[test]
-fn attribute_span_span_span_span_control_makes_attributes_final() {
+fn attribute_control_makes_attributes_final() {
     let refused = |control: &str, entry: &str| {
         let top = format!(
             "- job: {{name: test, run: r, attribute-control: {{{control}: {{final: true}}}}}}\n"

@@ -168,7 +168,7 @@ fn a_job_tree_adds_dependencies_to_those_of_the_definition() {
 /// Z4.1: `attribute-control` makes an attribute final for children, variants and entries, with and
 /// without tags.
 #[test]
-fn attribute_span_control_applies_to_children_variants_and_entries() {
+fn attribute_control_applies_to_children_variants_and_entries() {
     let after = |more: &str| {
         let control = "attribute-control: {vars: {final: true}, pre-run: {final: true}}";
         let text = format!(

@@ -61,7 +61,7 @@ fn address_of(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GitHub, GitHubOptions, Secret};
+    use crate::{ForgeSecret, GitHub, GitHubOptions};
 
     /// D01, Z6.5
     #[test]
@@ -118,7 +118,7 @@ mod tests {
                 host: host.to_owned(),
                 api_url: format!("https://api.{host}"),
                 web_url: format!("https://{host}"),
-                token: Secret::new("t"),
+                token: ForgeSecret::new("t"),
                 own_login: None,
             };
             let driver: Arc<dyn Forge> = Arc::new(GitHub::new(options).unwrap());

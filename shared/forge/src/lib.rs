@@ -19,4 +19,4 @@ pub use forge::{
 };
 pub use github::{ConnectError, GitHub, GitHubOptions};
 pub use marker::Marker;
-pub use secret::Secret;
+pub use secret::ForgeSecret;

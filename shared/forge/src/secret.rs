@@ -5,9 +5,9 @@ use std::fmt;
 /// A token or a webhook secret. It prints as `Secret(hidden)`, does not serialise, and is compared
 /// nowhere.
 #[derive(Clone)]
-pub struct Secret(String);
+pub struct ForgeSecret(String);
 
-impl Secret {
+impl ForgeSecret {
     /// Wraps `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -19,7 +19,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for ForgeSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(hidden)")
     }
@@ -27,11 +27,11 @@ impl fmt::Debug for Secret {
 
 #[cfg(test)]
 mod tests {
-    use super::Secret;
+    use super::ForgeSecret;
 
     /// Z5.4
     #[test]
     fn a_secret_does_not_show_itself() {
-        assert_eq!(format!("{:?}", Some(Secret::new("hunter2"))), "Some(Secret(hidden))");
+        assert_eq!(format!("{:?}", Some(ForgeSecret::new("hunter2"))), "Some(Secret(hidden))");
     }
 }

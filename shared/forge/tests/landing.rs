@@ -4,7 +4,7 @@
 mod support;
 
 use sluice_forge::{ErrorClass, Forge as _, ForgeError};
-use sluice_local_forge::{Aim, Edit, Fault, PullState, Times};
+use sluice_local_forge::{Aim, Edit, ForgeFault, PullState, Times};
 use sluice_model::change::ChangeStatus;
 use sluice_model::git::{BranchKey, MergeMode, Oid};
 use support::{REPOSITORY, Scene, driver, message};
@@ -90,7 +90,7 @@ async fn a_race_of_push_and_merge_never_lands_the_pushed_commit() {
 async fn a_conflict_and_a_refusal_are_final_and_differ() {
     let scene = Scene::new().await;
     let change = scene.propose("same.txt", "mine\n", "").await;
-    scene.forge.fault(REPOSITORY, Fault::RefuseMerge, Aim::Everything, Times::Next(1));
+    scene.forge.fault(REPOSITORY, ForgeFault::RefuseMerge, Aim::Everything, Times::Next(1));
     let refused = scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap_err();
     assert!(
         matches!(&refused, ForgeError::Refused { status: 405, message, .. } if message.contains("review")),
@@ -115,7 +115,7 @@ async fn a_merge_that_is_refused_while_mergeability_is_unknown_is_retried() {
     let change = scene.propose("a.txt", "a\n", "").await;
     scene.forge.fault(
         REPOSITORY,
-        Fault::MergeabilityUnknown,
+        ForgeFault::MergeabilityUnknown,
         Aim::Path("/pulls/".into()),
         Times::Next(2),
     );
@@ -129,7 +129,12 @@ async fn a_merge_that_is_refused_while_mergeability_is_unknown_is_retried() {
 async fn a_merge_asked_for_twice_happens_once() {
     let scene = Scene::new().await;
     let change = scene.propose("a.txt", "a\n", "").await;
-    scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Path("/merge".into()), Times::Next(1));
+    scene.forge.fault(
+        REPOSITORY,
+        ForgeFault::LoseAnswer,
+        Aim::Path("/merge".into()),
+        Times::Next(1),
+    );
     let first = scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap();
     let second = scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap();
     assert_eq!(first, second);
@@ -138,7 +143,7 @@ async fn a_merge_asked_for_twice_happens_once() {
     let next = scene.propose("b.txt", "b\n", "").await;
     scene.forge.fault(
         REPOSITORY,
-        Fault::ServerError { status: 500 },
+        ForgeFault::ServerError { status: 500 },
         Aim::Path("/merge".into()),
         Times::Next(1),
     );
@@ -153,7 +158,7 @@ async fn something_else_that_lands_between_shows_in_the_tree() {
     let scene = Scene::new().await;
     let change = scene.propose("a.txt", "a\n", "").await;
     let before = scene.github.branch_tip(&scene.main()).await.unwrap();
-    scene.forge.fault(REPOSITORY, Fault::MergeSomethingElse, Aim::Everything, Times::Next(1));
+    scene.forge.fault(REPOSITORY, ForgeFault::MergeSomethingElse, Aim::Everything, Times::Next(1));
     let landed = scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap();
     let commit = scene.github.read_commit(&scene.project(), &landed).await.unwrap();
     assert_ne!(commit.parents[0], before.id);
@@ -197,7 +202,7 @@ async fn a_push_that_comes_too_late_moves_nothing() {
     let start = scene.github.branch_tip(&main).await.unwrap().id;
     scene.forge.fault(
         REPOSITORY,
-        Fault::PushBefore { branch: "main".to_owned() },
+        ForgeFault::PushBefore { branch: "main".to_owned() },
         Aim::Everything,
         Times::Next(1),
     );

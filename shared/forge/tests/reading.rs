@@ -5,10 +5,10 @@ mod support;
 
 use axum::http::StatusCode;
 use sluice_forge::{
-    ErrorClass, Forge as _, ForgeError, GitHub, GitHubOptions, Protection, Secret, StatusReport,
-    StatusState,
+    ErrorClass, Forge as _, ForgeError, ForgeSecret, GitHub, GitHubOptions, Protection,
+    StatusReport, StatusState,
 };
-use sluice_local_forge::{Aim, Edit, Fault, ReviewVote as Review, Times};
+use sluice_local_forge::{Aim, Edit, ForgeFault, ReviewVote as Review, Times};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeStatus, RepositoryPermission, ReviewState};
 use sluice_model::git::BranchKey;
@@ -93,14 +93,14 @@ async fn a_change_is_read_without_its_check_runs_where_the_token_is_shown_none()
     };
     scene.github.set_status(&scene.project(), &change.head, &report).await.unwrap();
     let words = "Resource not accessible by personal access token".to_owned();
-    for fault in [Fault::Forbidden { message: words }, Fault::RepositoryGone] {
+    for fault in [ForgeFault::Forbidden { message: words }, ForgeFault::RepositoryGone] {
         scene.forge.fault(REPOSITORY, fault, Aim::Path("/check-runs".into()), Times::UntilCleared);
         let facts = scene.github.read_change(&change.key).await.unwrap();
         assert_eq!((facts.statuses.len(), facts.statuses[0].context.as_str()), (1, "unit"));
         assert!(facts.truncated.check_runs && !facts.truncated.can_be_completed());
         scene.forge.clear_faults(REPOSITORY);
     }
-    let limited = Fault::RateLimited { retry_after_seconds: 9 };
+    let limited = ForgeFault::RateLimited { retry_after_seconds: 9 };
     scene.forge.fault(REPOSITORY, limited, Aim::Path("/check-runs".into()), Times::Next(1));
     let limited = scene.github.read_change(&change.key).await.unwrap_err();
     assert_eq!(
@@ -216,12 +216,12 @@ async fn errors_are_distinguished() {
     let refused = reader.set_status(&scene.project(), &change.head, &report).await.unwrap_err();
     assert!(matches!(refused, ForgeError::Refused { status: 403, .. }), "{refused:?}");
 
-    let limited = Fault::RateLimited { retry_after_seconds: 17 };
+    let limited = ForgeFault::RateLimited { retry_after_seconds: 17 };
     scene.forge.fault(REPOSITORY, limited, Aim::Everything, Times::Next(1));
     let limited = scene.github.read_change(&change.key).await.unwrap_err();
     assert_eq!(limited.class(), ErrorClass::After { seconds: 17 }, "{limited:?}");
 
-    scene.forge.fault(REPOSITORY, Fault::RepositoryGone, Aim::Everything, Times::UntilCleared);
+    scene.forge.fault(REPOSITORY, ForgeFault::RepositoryGone, Aim::Everything, Times::UntilCleared);
     let gone = scene.github.branch_tip(&scene.main()).await.unwrap_err();
     assert_eq!(gone.class(), ErrorClass::Final, "{gone:?}");
     scene.forge.clear_faults(REPOSITORY);
@@ -232,7 +232,12 @@ async fn errors_are_distinguished() {
 async fn a_read_is_tried_three_times_and_no_more() {
     let scene = Scene::new().await;
     let trouble = |times| {
-        scene.forge.fault(REPOSITORY, Fault::ServerError { status: 502 }, Aim::Everything, times)
+        scene.forge.fault(
+            REPOSITORY,
+            ForgeFault::ServerError { status: 502 },
+            Aim::Everything,
+            times,
+        )
     };
     trouble(Times::Next(2));
     scene.github.branches(&scene.project()).await.unwrap();
@@ -308,7 +313,7 @@ async fn a_token_that_is_nobodys_is_asked_once_whose_it_is() {
         host: "forge.example".into(),
         api_url: url.clone(),
         web_url: url,
-        token: Secret::new("an application's"),
+        token: ForgeSecret::new("an application's"),
         own_login: None,
     };
     let github = GitHub::new(options).unwrap();

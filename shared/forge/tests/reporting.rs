@@ -8,10 +8,10 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use sluice_forge::webhook::{self, Parsed};
 use sluice_forge::{
-    CheckReport, CheckState, Conclusion, Forge as _, ForgeError, LineComment, Marker,
-    ReviewDecision, Secret, StatusReport, StatusState,
+    CheckReport, CheckState, Conclusion, Forge as _, ForgeError, ForgeSecret, LineComment, Marker,
+    ReviewDecision, StatusReport, StatusState,
 };
-use sluice_local_forge::{Aim, Fault, Times};
+use sluice_local_forge::{Aim, ForgeFault, Times};
 use sluice_model::Timestamp;
 use sluice_model::change::ReviewState;
 use sluice_model::event::EventKind;
@@ -31,7 +31,7 @@ async fn a_comment_is_made_once_and_then_updated() {
     scene.forge.comment(REPOSITORY, number, &copied, "bob").unwrap();
     scene.forge.fault(
         REPOSITORY,
-        Fault::LoseAnswer,
+        ForgeFault::LoseAnswer,
         Aim::Path("/comments".into()),
         Times::UntilCleared,
     );
@@ -44,7 +44,7 @@ async fn a_comment_is_made_once_and_then_updated() {
     for word in 0..130 {
         scene.forge.comment(REPOSITORY, number, &format!("word {word}"), "bob").unwrap();
     }
-    scene.forge.fault(REPOSITORY, Fault::LoseAnswer, lost_write, Times::Next(1));
+    scene.forge.fault(REPOSITORY, ForgeFault::LoseAnswer, lost_write, Times::Next(1));
     scene.github.put_comment(&change.key, &marker(), "Build succeeded.").await.unwrap();
     scene.github.put_comment(&change.key, &Marker::new("one/gate/2"), "Another.").await.unwrap();
     let comments = scene.forge.comments(REPOSITORY, number).unwrap();
@@ -72,7 +72,7 @@ async fn a_status_that_stands_there_is_not_set_again() {
         wanted_at: Timestamp(0),
     };
     let page = Some("https://ci.example/1");
-    scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Writes, Times::Next(1));
+    scene.forge.fault(REPOSITORY, ForgeFault::LoseAnswer, Aim::Writes, Times::Next(1));
     let lost = scene
         .github
         .set_status(&scene.project(), &change.head, &report(StatusState::Success, page))
@@ -137,7 +137,7 @@ async fn a_check_run_that_the_token_may_not_make_is_refused_with_what_to_do() {
     let scene = Scene::new().await;
     let change = scene.propose("a.txt", "a", "").await;
     let words = "You must authenticate via a GitHub App.";
-    let forbidden = Fault::Forbidden { message: words.to_owned() };
+    let forbidden = ForgeFault::Forbidden { message: words.to_owned() };
     scene.forge.fault(REPOSITORY, forbidden, Aim::Writes, Times::Next(1));
     let report = CheckReport {
         name: "one/check".into(),
@@ -219,7 +219,7 @@ async fn what_happens_on_the_forge_arrives_as_events() {
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     let receive = move |headers: HeaderMap, body: Bytes| async move {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let secrets = [Secret::new("new"), Secret::new("hush")];
+        let secrets = [ForgeSecret::new("new"), ForgeSecret::new("hush")];
         if webhook::verify(&secrets, header("x-hub-signature-256"), &body).is_err() {
             return StatusCode::UNAUTHORIZED;
         }
@@ -330,7 +330,7 @@ async fn an_application_that_does_not_know_its_login_says_everything_once() {
     scene.forge.comment(REPOSITORY, number, &strange, "gates[bot]").unwrap();
     // Reviews are numbered in order.
     let before = scene.forge.approve(REPOSITORY, number, "bob").unwrap();
-    scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Writes, Times::Next(1));
+    scene.forge.fault(REPOSITORY, ForgeFault::LoseAnswer, Aim::Writes, Times::Next(1));
     let lost = github.put_comment(&change.key, &marker(), "Starting.").await;
     assert!(matches!(lost, Err(ForgeError::Unknown { .. })), "{lost:?}");
     let line = [LineComment {

@@ -3,7 +3,7 @@
 
 mod wait_reasons;
 
-pub use wait_reasons::{WaitContext, admission_wait_reason, wait_reasons};
+pub use wait_reasons::{InboxState, WaitContext, admission_wait_reason, wait_reasons};
 
 use crate::filter::{self, is_action, is_triggered, refusal};
 use serde::{Deserialize, Serialize};

@@ -10,10 +10,12 @@ pub(crate) use gerrit::misfit as misfit_of_gerrit;
 use serde::{Deserialize, Serialize};
 use sluice_config::pattern::Pattern;
 use sluice_config::pipeline::{
-    Filter, FilterKind, GerritFilter, GitHubFilter, GitHubTrigger, Permission as Needed, Pipeline,
-    ReviewRequirement, Trigger, TriggerKind,
+    Filter, FilterKind, ForgePermission as Needed, GerritFilter, GitHubFilter, GitHubTrigger,
+    Pipeline, ReviewRequirement, Trigger, TriggerKind,
 };
-use sluice_model::change::{ChangeFacts, ChangeStatus, RepositoryPermission, ChangeReview, ReviewState};
+use sluice_model::change::{
+    ChangeFacts, ChangeReview, ChangeStatus, RepositoryPermission, ReviewState,
+};
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
 use sluice_model::{ConnectionName, PipelineName, TenantName, Timestamp};
 
@@ -39,14 +41,14 @@ pub enum ReportDetail {
 }
 
 impl ReportDetail {
-    /// Returns the detail for a trigger's `debug` setting.
-    pub fn of(debug: bool) -> Self {
-        if debug { Self::Debug } else { Self::Outcome }
+    /// Returns the detail that a trigger asks for by its `debug` setting.
+    pub fn of(trigger: &Trigger) -> Self {
+        if trigger.debug { Self::Debug } else { Self::Outcome }
     }
 
     /// Returns the highest detail that these triggers ask for; `None` without triggers.
     fn of_all<'a>(triggers: impl Iterator<Item = &'a Trigger>) -> Option<Self> {
-        triggers.map(|trigger| Self::of(trigger.debug)).max()
+        triggers.map(Self::of).max()
     }
 }
 
@@ -85,7 +87,7 @@ pub fn depends_on_sender(
 ) -> bool {
     let (mut asking, mut open): (Option<ReportDetail>, Option<ReportDetail>) = (None, None);
     for trigger in triggers_of(pipeline, event) {
-        let detail = Some(ReportDetail::of(trigger.debug));
+        let detail = Some(ReportDetail::of(trigger));
         match &trigger.kind {
             TriggerKind::GitHub(github) if !takes(github, event, facts) => {}
             TriggerKind::GitHub(github) if github.permission.is_some() => {

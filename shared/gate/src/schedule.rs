@@ -83,7 +83,7 @@ impl Schedule {
                     at,
                     dereference: timer.dereference,
                     jitter_seconds: cron.jitter_seconds,
-                    detail: ReportDetail::of(trigger.debug),
+                    detail: ReportDetail::of(trigger),
                 });
             }
             let next_at = before.filter(|at| *at > now).or_else(|| cron.next_after(now));

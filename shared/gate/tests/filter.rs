@@ -5,13 +5,15 @@ mod common;
 
 use common::{DAY_SECONDS, NOW, event, facts, on, pattern, triggered_for};
 use sluice_config::pipeline::{
-    Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline,
+    Filter, FilterKind, ForgePermission as Needed, GitHubFilter, GitHubTrigger, Manager, Pipeline,
     ReviewRequirement,
 };
 use sluice_gate::MergeRequirements;
 use sluice_gate::filter::{refs_refusal, refusal};
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeFacts, RepositoryPermission, ChangeReview, ReviewState, Truncation};
+use sluice_model::change::{
+    ChangeFacts, ChangeReview, RepositoryPermission, ReviewState, Truncation,
+};
 
 fn review(state: ReviewState, permission: RepositoryPermission, days_ago: u64) -> ChangeReview {
     ChangeReview {
@@ -120,15 +122,22 @@ fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
     let by = |name: &str| ReviewRequirement { username: Some(pattern(name)), ..approved() };
     let at = |address: &str| ReviewRequirement { email: Some(pattern(address)), ..approved() };
     let yes = ReviewState::Approved;
-    let robot =
-        || ChangeReview { by: "bot-2".to_owned(), email: None, ..review(yes, RepositoryPermission::Write, 0) };
+    let robot = || ChangeReview {
+        by: "bot-2".to_owned(),
+        email: None,
+        ..review(yes, RepositoryPermission::Write, 0)
+    };
     for (requirement, reviews, met) in [
         (approved(), vec![], false),
         (approved(), vec![review(yes, RepositoryPermission::Write, 0)], true),
         (approved(), vec![review(yes, RepositoryPermission::Admin, 0)], true),
         (approved(), vec![review(yes, RepositoryPermission::Read, 0)], false),
         (approved(), vec![review(ReviewState::Commented, RepositoryPermission::Write, 0)], false),
-        (approved(), vec![review(ReviewState::ChangesRequested, RepositoryPermission::Write, 0)], false),
+        (
+            approved(),
+            vec![review(ReviewState::ChangesRequested, RepositoryPermission::Write, 0)],
+            false,
+        ),
         (any(), vec![review(ReviewState::Dismissed, RepositoryPermission::Admin, 0)], false),
         (recent(), vec![review(yes, RepositoryPermission::Write, 1)], true),
         (recent(), vec![review(yes, RepositoryPermission::Write, 3)], false),
@@ -183,7 +192,10 @@ fn a_review_with_a_hidden_address_is_explained() {
     };
     let refusal_text = |email: Option<&str>| {
         let email = email.map(str::to_owned);
-        let reviews = vec![ChangeReview { email, ..review(ReviewState::Approved, RepositoryPermission::Write, 0) }];
+        let reviews = vec![ChangeReview {
+            email,
+            ..review(ReviewState::Approved, RepositoryPermission::Write, 0)
+        }];
         let filter = GitHubFilter { review: vec![wanted.clone()], ..GitHubFilter::default() };
         refusal_with(Some(filter), None, &ChangeFacts { reviews, ..facts() })
     };

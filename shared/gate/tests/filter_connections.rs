@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_config::pipeline::{
-    Filter, FilterKind, GitHubFilter, GitHubReporter, GitHubTrigger, Manager, Pipeline, Reporter,
-    ReporterKind, Trigger, TriggerKind,
+    Filter, FilterKind, GitHubFilter, GitHubReporter, GitHubTrigger, Manager, Pipeline,
+    PipelineReporter, ReporterKind, Trigger, TriggerKind,
 };
 use sluice_gate::filter::{connection_refusal, refs_refusal, refusal};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
@@ -36,7 +36,7 @@ fn a_pipeline_without_other_connections_accepts_only_named_ones() {
     let rejects = Pipeline { reject: vec![filter], ..bare.clone() };
     let mut reports = bare.clone();
     let kind = ReporterKind::GitHub(GitHubReporter::default());
-    reports.reporters.no_jobs = vec![Reporter { connection: "github".into(), kind }];
+    reports.reporters.no_jobs = vec![PipelineReporter { connection: "github".into(), kind }];
     assert_eq!(refusal(&triggered, &facts(), Timestamp(0)), None);
     for pipeline in [triggered, requires, rejects, reports] {
         assert_eq!(connection_refusal(&pipeline, &"github".into()), None);

@@ -3,7 +3,7 @@
 
 use sluice_config::Pattern;
 use sluice_config::pipeline::{
-    GitHubTrigger, Manager, Permission as Needed, Pipeline, Trigger, TriggerKind, ZuulTrigger,
+    ForgePermission as Needed, GitHubTrigger, Manager, Pipeline, Trigger, TriggerKind, ZuulTrigger,
 };
 use sluice_gate::Candidate;
 use sluice_gate::filter::{

@@ -94,13 +94,7 @@ fn a_gerrit_trigger_matches_the_attributes_of_an_event() {
         ),
         (GerritTrigger { branch: vec![pattern("main")], ..comment() }, true),
         (GerritTrigger { branch: vec![pattern("stable/.*")], ..comment() }, false),
-        (
-            GerritTrigger {
-                branch: vec![Pattern::with_negation("stable/.*", true).unwrap()],
-                ..comment()
-            },
-            true,
-        ),
+        (GerritTrigger { branch: vec![Pattern::negated("stable/.*").unwrap()], ..comment() }, true),
         (GerritTrigger { comment: vec![pattern("(?i)\\brecheck\\b")], ..comment() }, true),
         (GerritTrigger { comment: vec![pattern("reverify")], ..comment() }, false),
         (GerritTrigger { email: vec![pattern(".*@example\\.org")], ..comment() }, true),

@@ -5,7 +5,7 @@ mod common;
 
 use common::{event, event_by, event_of, facts, on, pattern, triggered_for, with};
 use sluice_config::pipeline::{
-    Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline,
+    Filter, FilterKind, ForgePermission as Needed, GitHubFilter, GitHubTrigger, Manager, Pipeline,
     Trigger, TriggerKind, ZuulTrigger,
 };
 use sluice_gate::filter::{depends_on_sender, detail_by_images, is_triggered, uses_status};

@@ -4,7 +4,7 @@
 //! Each object is stored whole, in the form of a pack entry. So the deltas of several commits
 //! become one pack by concatenation, without unpacking.
 
-use crate::error::ReadError;
+use crate::error::GitReadError;
 use crate::pack;
 use crate::repository::Repository;
 use gix::ObjectId;
@@ -109,8 +109,8 @@ impl Repository {
     /// of `from`, so that a branch cannot be fast-forwarded.
     ///
     /// # Errors
-    /// [`ReadError::TooLarge`] when the delta exceeds the limits.
-    pub fn commit_delta(&self, from: &Oid, to: &Oid) -> Result<Option<CommitDelta>, ReadError> {
+    /// [`GitReadError::TooLarge`] when the delta exceeds the limits.
+    pub fn commit_delta(&self, from: &Oid, to: &Oid) -> Result<Option<CommitDelta>, GitReadError> {
         if !self.is_ancestor(from, to)? {
             return Ok(None);
         }
@@ -148,7 +148,7 @@ impl Repository {
         known: &[ObjectId],
         depth: usize,
         delta: &mut CommitDelta,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), GitReadError> {
         if known.contains(&tree) || delta.entries.contains_key(&tree) {
             return Ok(());
         }
@@ -179,7 +179,12 @@ impl Repository {
         self.add_object(at, tree, delta)
     }
 
-    fn add_object(&self, at: &Oid, id: ObjectId, delta: &mut CommitDelta) -> Result<(), ReadError> {
+    fn add_object(
+        &self,
+        at: &Oid,
+        id: ObjectId,
+        delta: &mut CommitDelta,
+    ) -> Result<(), GitReadError> {
         if delta.entries.contains_key(&id) {
             return Ok(());
         }
@@ -202,7 +207,7 @@ impl Repository {
 
     /// Returns the entries of a tree without submodules, whose commits belong to other
     /// repositories.
-    fn entries(&self, at: &Oid, tree: ObjectId) -> Result<Vec<Entry>, ReadError> {
+    fn entries(&self, at: &Oid, tree: ObjectId) -> Result<Vec<Entry>, GitReadError> {
         let found = self
             .git
             .find_tree(tree)
@@ -223,9 +228,9 @@ impl Repository {
         Ok(entries)
     }
 
-    fn too_many(&self, object: &Oid, what: &str, limit: usize) -> ReadError {
+    fn too_many(&self, object: &Oid, what: &str, limit: usize) -> GitReadError {
         let (project, object) = (self.project.clone(), object.clone());
-        ReadError::TooLarge { project, object, what: what.to_owned(), limit: limit as u64 }
+        GitReadError::TooLarge { project, object, what: what.to_owned(), limit: limit as u64 }
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a repository could not be opened, or a pack not be stored.
 #[derive(Debug, thiserror::Error)]
-pub enum PackError {
+pub enum GitPackError {
     /// The cache directory cannot be used. Free space or another directory helps.
     #[error("could not {doing} {path} for the repository of {project}: check that the cache directory is writable and has space", path = path.display())]
     Directory {
@@ -66,7 +66,7 @@ pub enum PlantError {
 
 /// Why a read from a repository failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum GitReadError {
     /// No pack contains the object; it has to be fetched.
     #[error(
         "{object} is in none of the packs held for {project}: fetch it, or add the pack that holds it"
@@ -130,7 +130,7 @@ pub enum ReadError {
 pub enum MergeError {
     /// One of the commits, or an object they reach, cannot be read.
     #[error("could not read the commits to merge")]
-    Read(#[from] ReadError),
+    Read(#[from] GitReadError),
     /// The change has more commits than can be replayed. It has to be squashed or merged.
     #[error(
         "{theirs} has more than {limit} commits to put on {ours} in the repository of {project}: use another merge mode, or fewer commits"
@@ -252,8 +252,8 @@ pub enum FetchError {
     },
     /// The received objects could not be stored.
     #[error("could not store the fetched objects")]
-    Pack(#[from] PackError),
+    Pack(#[from] GitPackError),
     /// A commit in the cache could not be read.
     #[error("could not read a cached commit")]
-    Read(#[from] ReadError),
+    Read(#[from] GitReadError),
 }

@@ -2,7 +2,7 @@
 //! pack.
 
 use crate::connection::Connection;
-use crate::error::{FetchError, ReadError};
+use crate::error::{FetchError, GitReadError};
 use crate::pack::NewPack;
 use crate::read::oid;
 use crate::repository::Repository;
@@ -222,7 +222,7 @@ impl Repository {
 
     /// Chooses the commits to offer to the forge: the given ones, then some of their first-parent
     /// ancestors at doubling distances.
-    fn offer(&self, haves: &[Oid]) -> Result<Vec<ObjectId>, ReadError> {
+    fn offer(&self, haves: &[Oid]) -> Result<Vec<ObjectId>, GitReadError> {
         let mut offered: Vec<ObjectId> = Vec::new();
         for have in haves.iter().take(HAVES_MAX) {
             let id = self.id(have)?;

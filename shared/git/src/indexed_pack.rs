@@ -3,7 +3,7 @@
 //! The object contains the pack, then its index, then sixteen bytes: [`MARK`] and the length of the
 //! pack. It is split in memory without copying.
 
-use crate::error::PackError;
+use crate::error::GitPackError;
 use crate::pack::{NewPack, PackName};
 use crate::repository::Repository;
 use sluice_model::ProjectName;
@@ -21,11 +21,11 @@ impl NewPack {
     /// reads it.
     ///
     /// # Errors
-    /// [`PackError::Directory`] when one of the files cannot be read.
-    pub fn joined(&self, project: &ProjectName) -> Result<Vec<u8>, PackError> {
+    /// [`GitPackError::Directory`] when one of the files cannot be read.
+    pub fn joined(&self, project: &ProjectName) -> Result<Vec<u8>, GitPackError> {
         let failed = |path: &Path, source| {
             let (project, path) = (project.clone(), path.to_owned());
-            PackError::Directory { project, doing: "read", path, source }
+            GitPackError::Directory { project, doing: "read", path, source }
         };
         let (mut pack, pack_bytes) =
             open(&self.pack).map_err(|source| failed(&self.pack, source))?;
@@ -46,10 +46,10 @@ impl Repository {
     /// checked as by [`Repository::add_pack`].
     ///
     /// # Errors
-    /// [`PackError::Damaged`] when `object` is not a pack with its index.
-    pub fn add_stored(&mut self, object: &[u8]) -> Result<PackName, PackError> {
+    /// [`GitPackError::Damaged`] when `object` is not a pack with its index.
+    pub fn add_stored(&mut self, object: &[u8]) -> Result<PackName, GitPackError> {
         let (pack, index) = split(object)
-            .map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?;
+            .map_err(|reason| GitPackError::Damaged { project: self.project.clone(), reason })?;
         self.add_pack(pack, index)
     }
 }

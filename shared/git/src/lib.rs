@@ -30,10 +30,10 @@ mod repository;
 pub mod workspace;
 
 pub use commit_delta::{BadCommitDelta, CommitDelta};
-pub use error::{FetchError, MergeError, PackError, PlantError, ReadError};
+pub use error::{FetchError, GitPackError, GitReadError, MergeError, PlantError};
 pub use fetch::{Credential, FetchLimits, FetchRequest, Fetched, RemoteRef, Want};
 pub use lines::{LineMap, LinePosition};
-pub use merge::{Merge, MergeOutcome, MergedCommit};
+pub use merge::{GitMergeOutcome, Merge, MergedCommit};
 pub use pack::{BadPackName, NewPack, PackName};
 pub use plant::{NewFile, Planted, is_own_directory, plant};
 pub use read::{CommitFacts, FileKind, ReadLimits, TreeEntry, TreeFile};

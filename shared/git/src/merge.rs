@@ -1,6 +1,6 @@
 //! Merges a proposed commit into a branch tip, in memory. Equal inputs give an equal commit.
 
-use crate::error::{MergeError, ReadError};
+use crate::error::{GitReadError, MergeError};
 use crate::pack::text;
 use crate::read::oid;
 use crate::repository::Repository;
@@ -30,7 +30,7 @@ pub struct Merge<'a> {
 
 /// The outcome of a merge. It is final for these two commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MergeOutcome {
+pub enum GitMergeOutcome {
     /// The commits were merged.
     Merged(MergedCommit),
     /// The branch already contains the proposed commit and does not change.
@@ -79,14 +79,14 @@ impl Repository {
     /// One difference is known: where several merge bases exist *and* files were renamed on both
     /// sides of them, git and this library may disagree about whether there is a conflict, in
     /// either direction. In random histories, where both made a tree it was the same one.
-    pub fn merge(&self, merge: Merge<'_>) -> Result<MergeOutcome, MergeError> {
+    pub fn merge(&self, merge: Merge<'_>) -> Result<GitMergeOutcome, MergeError> {
         let ours = self.commit(merge.ours)?;
         let theirs = self.commit(merge.theirs)?;
         let base = self.merge_base(&ours.commit.id, &theirs.commit.id)?;
         match base {
-            None => return Ok(MergeOutcome::Unrelated),
+            None => return Ok(GitMergeOutcome::Unrelated),
             Some(base) if base == theirs.commit.id => {
-                return Ok(MergeOutcome::Contained(ours.commit));
+                return Ok(GitMergeOutcome::Contained(ours.commit));
             }
             Some(_) => {}
         }
@@ -108,7 +108,7 @@ impl Repository {
         merge: Merge<'_>,
         committer: Signature,
         parents: &[&Oid],
-    ) -> Result<MergeOutcome, MergeError> {
+    ) -> Result<GitMergeOutcome, MergeError> {
         let (ours, theirs) = (self.find_commit(merge.ours)?.id, self.find_commit(merge.theirs)?.id);
         let failed = |source: gix::Error| self.merge_failed(&merge, source);
         let (our_tree, their_tree) = (self.tree_of(merge.ours)?, self.tree_of(merge.theirs)?);
@@ -126,7 +126,7 @@ impl Repository {
         };
         let tree = match settled.map_err(failed)? {
             Settled::Tree(tree) => tree,
-            Settled::Conflict(paths) => return Ok(MergeOutcome::Conflict { paths }),
+            Settled::Conflict(paths) => return Ok(GitMergeOutcome::Conflict { paths }),
         };
         let mut parent_ids = Vec::with_capacity(parents.len());
         for parent in parents {
@@ -142,7 +142,7 @@ impl Repository {
             extra_headers: Vec::new(),
         };
         let id = oid(&self.git.write_object(&commit).map_err(failed)?);
-        Ok(MergeOutcome::Merged(MergedCommit {
+        Ok(GitMergeOutcome::Merged(MergedCommit {
             commit: Commit { id: id.clone(), tree: oid(&tree) },
             made: vec![id],
         }))
@@ -207,7 +207,7 @@ impl Repository {
     }
 
     /// Returns the tree of a commit.
-    pub(crate) fn tree_of(&self, commit: &Oid) -> Result<ObjectId, ReadError> {
+    pub(crate) fn tree_of(&self, commit: &Oid) -> Result<ObjectId, GitReadError> {
         let found = self.find_commit(commit)?;
         found
             .tree_id()

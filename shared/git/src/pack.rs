@@ -1,7 +1,7 @@
 //! Packs: their names, storing a received pack, and writing objects in memory as a self-contained
 //! pack.
 
-use crate::error::PackError;
+use crate::error::GitPackError;
 use gix::bstr::ByteSlice;
 use gix::odb::pack::Bundle;
 use gix::{ObjectId, objs::Kind};
@@ -270,8 +270,8 @@ pub(crate) fn keep_stream(
 }
 
 /// Lists the packs in `directory` that have an index, sorted by name.
-pub(crate) fn list(project: &ProjectName, directory: &Path) -> Result<Vec<PackName>, PackError> {
-    let failed = |source| PackError::Directory {
+pub(crate) fn list(project: &ProjectName, directory: &Path) -> Result<Vec<PackName>, GitPackError> {
+    let failed = |source| GitPackError::Directory {
         project: project.clone(),
         doing: "list",
         path: directory.to_owned(),

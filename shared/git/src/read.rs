@@ -1,7 +1,7 @@
 //! Reads repositories: commits and their ancestry, files and directories at a commit, and
 //! differences between commits.
 
-use crate::error::{Cause, ReadError};
+use crate::error::{Cause, GitReadError};
 use crate::pack::text;
 use crate::repository::Repository;
 use gix::ObjectId;
@@ -76,7 +76,7 @@ impl Default for ReadLimits {
 }
 
 /// A visitor of tree entries; for a directory, it returns whether to enter it.
-type Visit<'a> = dyn FnMut(TreeEntry, &str, EntryMode, ObjectId) -> Result<bool, ReadError> + 'a;
+type Visit<'a> = dyn FnMut(TreeEntry, &str, EntryMode, ObjectId) -> Result<bool, GitReadError> + 'a;
 
 /// The assumed clock error: a commit may be dated this much earlier than its parents.
 const SKEW_SECONDS: i64 = 30 * 24 * 3_600;
@@ -86,7 +86,7 @@ const DEPTH_MAX: usize = 256;
 
 impl Repository {
     /// Reads a commit. An annotated tag is followed to its commit.
-    pub fn commit(&self, commit: &Oid) -> Result<CommitFacts, ReadError> {
+    pub fn commit(&self, commit: &Oid) -> Result<CommitFacts, GitReadError> {
         let found = self.find_commit(commit)?;
         let failed = |source: gix::Error| self.engine("read the commit", commit, source);
         let decoded = found.decode().map_err(failed)?;
@@ -102,7 +102,7 @@ impl Repository {
     }
 
     /// Returns the best common ancestor of two commits; `None` for unrelated histories.
-    pub fn merge_base(&self, one: &Oid, other: &Oid) -> Result<Option<Oid>, ReadError> {
+    pub fn merge_base(&self, one: &Oid, other: &Oid) -> Result<Option<Oid>, GitReadError> {
         let (a, b) = (self.find_commit(one)?.id, self.find_commit(other)?.id);
         let base = self
             .git
@@ -112,7 +112,7 @@ impl Repository {
     }
 
     /// Returns whether `ancestor` equals `of` or is reachable from it.
-    pub fn is_ancestor(&self, ancestor: &Oid, of: &Oid) -> Result<bool, ReadError> {
+    pub fn is_ancestor(&self, ancestor: &Oid, of: &Oid) -> Result<bool, GitReadError> {
         let ancestor = self.find_commit(ancestor)?.id;
         Ok(self.merge_base(&oid(&ancestor), of)? == Some(oid(&ancestor)))
     }
@@ -120,14 +120,14 @@ impl Repository {
     /// Returns those of `tips` that are `commit` or descend from it.
     ///
     /// Commits dated more than 30 days before it are not followed, so that the cost depends on what
-    /// was committed since; clocks may be wrong by that much. Fails with [`ReadError::TooLarge`]
+    /// was committed since; clocks may be wrong by that much. Fails with [`GitReadError::TooLarge`]
     /// after `commits_max` commits.
     pub fn containing(
         &self,
         commit: &Oid,
         tips: &[Oid],
         commits_max: usize,
-    ) -> Result<BTreeSet<Oid>, ReadError> {
+    ) -> Result<BTreeSet<Oid>, GitReadError> {
         let wanted = self.commit(commit)?;
         let oldest_seconds = wanted.committed_at_seconds.saturating_sub(SKEW_SECONDS);
         let wanted = self.id(&wanted.commit.id)?;
@@ -179,7 +179,7 @@ impl Repository {
         at: &Oid,
         path: &str,
         limits: ReadLimits,
-    ) -> Result<Option<Vec<u8>>, ReadError> {
+    ) -> Result<Option<Vec<u8>>, GitReadError> {
         let tree = self.find_tree(at)?;
         let entry = tree
             .lookup_entry(path.split('/').map(str::as_bytes))
@@ -196,7 +196,7 @@ impl Repository {
 
     /// Returns whether there is a file at a commit or tree. A link anywhere on the path counts as a
     /// file, because only a checkout shows its target.
-    pub fn has_file(&self, at: &Oid, path: &str) -> Result<bool, ReadError> {
+    pub fn has_file(&self, at: &Oid, path: &str) -> Result<bool, GitReadError> {
         let tree = self.find_tree(at)?;
         let parts: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
         for depth in 1..=parts.len() {
@@ -222,7 +222,7 @@ impl Repository {
         at: &Oid,
         prefixes: &[&str],
         limits: ReadLimits,
-    ) -> Result<Vec<TreeFile>, ReadError> {
+    ) -> Result<Vec<TreeFile>, GitReadError> {
         let below = |path: &str, prefix: &str| {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -265,7 +265,7 @@ impl Repository {
         at: &Oid,
         wanted: &dyn Fn(TreeEntry, &str) -> bool,
         limits: ReadLimits,
-    ) -> Result<Vec<(String, Vec<u8>)>, ReadError> {
+    ) -> Result<Vec<(String, Vec<u8>)>, GitReadError> {
         let mut files = Vec::new();
         let mut total = 0usize;
         self.walk(at, &mut |found, path, mode, id| {
@@ -299,7 +299,7 @@ impl Repository {
         base: &Oid,
         head: &Oid,
         files_max: usize,
-    ) -> Result<Vec<String>, ReadError> {
+    ) -> Result<Vec<String>, GitReadError> {
         let (old, new) = (self.find_tree(base)?, self.find_tree(head)?);
         let mut paths = Vec::new();
         let mut many = false;
@@ -326,7 +326,7 @@ impl Repository {
     }
 
     /// Finds a commit, following annotated tags.
-    pub(crate) fn find_commit(&self, object: &Oid) -> Result<gix::Commit<'_>, ReadError> {
+    pub(crate) fn find_commit(&self, object: &Oid) -> Result<gix::Commit<'_>, GitReadError> {
         let found = self.find(object)?;
         found
             .peel_to_kind(Kind::Commit)
@@ -335,27 +335,27 @@ impl Repository {
     }
 
     /// Finds a tree, also by the id of a commit or tag.
-    pub(crate) fn find_tree(&self, object: &Oid) -> Result<gix::Tree<'_>, ReadError> {
+    pub(crate) fn find_tree(&self, object: &Oid) -> Result<gix::Tree<'_>, GitReadError> {
         self.find(object)?.peel_to_tree().map_err(|source| self.not_a("tree", object, source))
     }
 
-    fn find(&self, object: &Oid) -> Result<gix::Object<'_>, ReadError> {
+    fn find(&self, object: &Oid) -> Result<gix::Object<'_>, GitReadError> {
         let found = self
             .git
             .try_find_object(self.id(object)?)
             .map_err(|source| self.engine("read an object", object, source))?;
-        found.ok_or_else(|| ReadError::Missing {
+        found.ok_or_else(|| GitReadError::Missing {
             project: self.project.clone(),
             object: object.clone(),
         })
     }
 
-    fn not_a(&self, wanted: &'static str, object: &Oid, source: gix::Error) -> ReadError {
+    fn not_a(&self, wanted: &'static str, object: &Oid, source: gix::Error) -> GitReadError {
         if source.is_not_found() {
             // The object is present and its target is not: the list of packs is not closed.
             return self.engine("follow the object", object, source);
         }
-        ReadError::WrongKind { project: self.project.clone(), object: object.clone(), wanted }
+        GitReadError::WrongKind { project: self.project.clone(), object: object.clone(), wanted }
     }
 
     fn blob(
@@ -364,7 +364,7 @@ impl Repository {
         id: ObjectId,
         path: &str,
         bytes_max: usize,
-    ) -> Result<Vec<u8>, ReadError> {
+    ) -> Result<Vec<u8>, GitReadError> {
         let header =
             self.git.find_header(id).map_err(|source| self.engine("read a file", at, source))?;
         if header.size() > bytes_max as u64 {
@@ -376,7 +376,7 @@ impl Repository {
     }
 
     /// Walks a tree in git's order. For a directory, `visit` returns whether to enter it.
-    fn walk(&self, at: &Oid, visit: &mut Visit<'_>) -> Result<(), ReadError> {
+    fn walk(&self, at: &Oid, visit: &mut Visit<'_>) -> Result<(), GitReadError> {
         let root = self.find_tree(at)?;
         self.walk_tree(at, &root, &mut String::new(), 0, visit)
     }
@@ -388,7 +388,7 @@ impl Repository {
         path: &mut String,
         depth: usize,
         visit: &mut Visit<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), GitReadError> {
         if depth == DEPTH_MAX {
             return Err(self.too_large(at, "nested directories", DEPTH_MAX));
         }
@@ -421,8 +421,8 @@ impl Repository {
         doing: &'static str,
         object: &Oid,
         source: impl Into<Cause>,
-    ) -> ReadError {
-        ReadError::Engine {
+    ) -> GitReadError {
+        GitReadError::Engine {
             project: self.project.clone(),
             doing,
             object: object.clone(),
@@ -430,8 +430,8 @@ impl Repository {
         }
     }
 
-    fn too_large(&self, object: &Oid, what: &str, limit: usize) -> ReadError {
-        ReadError::TooLarge {
+    fn too_large(&self, object: &Oid, what: &str, limit: usize) -> GitReadError {
+        GitReadError::TooLarge {
             project: self.project.clone(),
             object: object.clone(),
             what: what.to_owned(),

@@ -2,7 +2,7 @@
 //! modes.
 
 use crate::error::MergeError;
-use crate::merge::{Merge, MergeOutcome, MergedCommit, Settled};
+use crate::merge::{GitMergeOutcome, Merge, MergedCommit, Settled};
 use crate::read::oid;
 use crate::repository::Repository;
 use gix::ObjectId;
@@ -21,7 +21,7 @@ impl Repository {
         &self,
         merge: Merge<'_>,
         committer: Signature,
-    ) -> Result<MergeOutcome, MergeError> {
+    ) -> Result<GitMergeOutcome, MergeError> {
         let failed = |source: gix::Error| self.merge_failed(&merge, source);
         let ours = self.commit(merge.ours)?.commit;
         let mut tip = self.id(&ours.id)?;
@@ -40,7 +40,7 @@ impl Repository {
             let after = self.tree_of(&oid(&id))?;
             let merged = match self.merge_three(before, tree, after).map_err(failed)? {
                 Settled::Tree(merged) => merged,
-                Settled::Conflict(paths) => return Ok(MergeOutcome::Conflict { paths }),
+                Settled::Conflict(paths) => return Ok(GitMergeOutcome::Conflict { paths }),
             };
             // A commit that became empty is dropped; one that was empty from the start stays.
             if merged == tree && before != after {
@@ -60,7 +60,7 @@ impl Repository {
             tree = merged;
             made.push(oid(&tip));
         }
-        Ok(MergeOutcome::Merged(MergedCommit {
+        Ok(GitMergeOutcome::Merged(MergedCommit {
             commit: Commit { id: oid(&tip), tree: oid(&tree) },
             made,
         }))

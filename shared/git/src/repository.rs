@@ -1,6 +1,6 @@
 //! A bare repository in a cache directory, made only of packs.
 
-use crate::error::{Cause, PackError, ReadError};
+use crate::error::{Cause, GitPackError, GitReadError};
 use crate::pack::{self, NewPack, PackName};
 use gix::ObjectId;
 use gix::objs::{Exists as _, Kind};
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Repository {
 
 impl Repository {
     /// Opens the repository of `project` in `dir`. Creates an empty one when there is none.
-    pub fn open(project: &ProjectName, dir: &Path) -> Result<Self, PackError> {
+    pub fn open(project: &ProjectName, dir: &Path) -> Result<Self, GitPackError> {
         create(project, dir)?;
         let git = open_git(project, dir)?.with_object_memory();
         Ok(Self { project: project.clone(), git, dir: dir.to_owned(), indexes: BTreeMap::new() })
@@ -54,7 +54,7 @@ impl Repository {
         dir: &Path,
         pack_dir: &Path,
         packs: &[PackName],
-    ) -> Result<Self, PackError> {
+    ) -> Result<Self, GitPackError> {
         create(project, dir)?;
         let own_dir = dir.join("objects/pack");
         for name in packs {
@@ -66,7 +66,7 @@ impl Repository {
                     continue;
                 }
                 let put = fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop));
-                put.map_err(|source| PackError::Directory {
+                put.map_err(|source| GitPackError::Directory {
                     project: project.clone(),
                     doing: "put a pack at",
                     path: to,
@@ -88,7 +88,7 @@ impl Repository {
     }
 
     /// Lists the packs in the cache, sorted by name.
-    pub fn packs(&self) -> Result<Vec<PackName>, PackError> {
+    pub fn packs(&self) -> Result<Vec<PackName>, GitPackError> {
         pack::list(&self.project, &self.pack_dir())
     }
 
@@ -102,9 +102,9 @@ impl Repository {
     /// each other.
     ///
     /// Does nothing when the cache has the pack.
-    pub fn add_pack(&mut self, pack: &[u8], index: &[u8]) -> Result<PackName, PackError> {
+    pub fn add_pack(&mut self, pack: &[u8], index: &[u8]) -> Result<PackName, GitPackError> {
         let name = pack::verify(pack, index)
-            .map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?;
+            .map_err(|reason| GitPackError::Damaged { project: self.project.clone(), reason })?;
         if !self.has_pack(&name) {
             self.write_pack(&name, pack, index)?;
             self.reload()?;
@@ -113,7 +113,7 @@ impl Repository {
     }
 
     /// Finds packs that other processes added to the directory.
-    pub fn refresh(&mut self) -> Result<(), PackError> {
+    pub fn refresh(&mut self) -> Result<(), GitPackError> {
         self.reload()
     }
 
@@ -126,7 +126,7 @@ impl Repository {
     /// objects of existing packs.
     ///
     /// Returns `None` when every object is in a pack already. Equal tips give an equal pack.
-    pub fn pack_new_objects(&mut self, tips: &[Oid]) -> Result<Option<NewPack>, PackError> {
+    pub fn pack_new_objects(&mut self, tips: &[Oid]) -> Result<Option<NewPack>, GitPackError> {
         let held = self.packs()?;
         self.pack_objects_beyond(tips, &held)
     }
@@ -140,12 +140,12 @@ impl Repository {
         &mut self,
         tips: &[Oid],
         base: &[PackName],
-    ) -> Result<Option<NewPack>, PackError> {
+    ) -> Result<Option<NewPack>, GitPackError> {
         let objects = self.objects_beyond(tips, base)?;
         if objects.is_empty() {
             return Ok(None);
         }
-        let failed = |source: Cause| PackError::Engine {
+        let failed = |source: Cause| GitPackError::Engine {
             project: self.project.clone(),
             doing: "write a pack of merged objects",
             source,
@@ -165,11 +165,11 @@ impl Repository {
 
     /// Stores a pack in the directory: the pack first, because a reader of the index expects its
     /// pack.
-    fn write_pack(&self, name: &PackName, pack: &[u8], index: &[u8]) -> Result<(), PackError> {
+    fn write_pack(&self, name: &PackName, pack: &[u8], index: &[u8]) -> Result<(), GitPackError> {
         let dir = self.pack_dir();
         for (ending, bytes) in [("pack", pack), ("idx", index)] {
             let path = dir.join(format!("{name}.{ending}"));
-            write_whole(&dir, &path, bytes).map_err(|source| PackError::Directory {
+            write_whole(&dir, &path, bytes).map_err(|source| GitPackError::Directory {
                 project: self.project.clone(),
                 doing: "write",
                 path: path.clone(),
@@ -184,9 +184,9 @@ impl Repository {
         &mut self,
         tips: &[Oid],
         base: &[PackName],
-    ) -> Result<BTreeMap<ObjectId, (Kind, Vec<u8>)>, PackError> {
+    ) -> Result<BTreeMap<ObjectId, (Kind, Vec<u8>)>, GitPackError> {
         let project = self.project.clone();
-        let failed = |source: Cause| PackError::Engine {
+        let failed = |source: Cause| GitPackError::Engine {
             project: project.clone(),
             doing: "collect merged objects",
             source,
@@ -238,7 +238,7 @@ impl Repository {
 
     /// Reopens the packs and keeps the objects in memory. The store has room for a limited number
     /// of packs.
-    pub(crate) fn reload(&mut self) -> Result<(), PackError> {
+    pub(crate) fn reload(&mut self) -> Result<(), GitPackError> {
         let memory = self.git.objects.take_object_memory().unwrap_or_default();
         self.git = open_git(&self.project, &self.dir)?;
         self.git.objects.set_object_memory(memory);
@@ -246,8 +246,8 @@ impl Repository {
     }
 
     /// Parses an object id.
-    pub(crate) fn id(&self, object: &Oid) -> Result<ObjectId, ReadError> {
-        ObjectId::from_hex(object.as_str().as_bytes()).map_err(|_| ReadError::NotAnId {
+    pub(crate) fn id(&self, object: &Oid) -> Result<ObjectId, GitReadError> {
+        ObjectId::from_hex(object.as_str().as_bytes()).map_err(|_| GitReadError::NotAnId {
             project: self.project.clone(),
             object: object.0.clone(),
         })
@@ -255,10 +255,10 @@ impl Repository {
 }
 
 /// Creates the files of a bare repository that are missing.
-fn create(project: &ProjectName, dir: &Path) -> Result<(), PackError> {
+fn create(project: &ProjectName, dir: &Path) -> Result<(), GitPackError> {
     let failed = |path: &Path| {
         let (project, path) = (project.clone(), path.to_owned());
-        move |source| PackError::Directory { project, doing: "create", path, source }
+        move |source| GitPackError::Directory { project, doing: "create", path, source }
     };
     for sub in ["objects/pack", "objects/info", "refs/heads"] {
         let path = dir.join(sub);
@@ -276,7 +276,7 @@ fn create(project: &ProjectName, dir: &Path) -> Result<(), PackError> {
     Ok(())
 }
 
-fn open_git(project: &ProjectName, dir: &Path) -> Result<gix::Repository, PackError> {
+fn open_git(project: &ProjectName, dir: &Path) -> Result<gix::Repository, GitPackError> {
     // Isolated: neither the machine's configuration nor its environment may affect a merge. The two
     // settings are the defaults of `git merge`.
     let options = gix::open::Options::isolated()
@@ -287,7 +287,7 @@ fn open_git(project: &ProjectName, dir: &Path) -> Result<gix::Repository, PackEr
             "merge.renameLimit=7000",
             "core.commitGraph=false",
         ]);
-    let mut git = gix::open_opts(dir, options).map_err(|source| PackError::Engine {
+    let mut git = gix::open_opts(dir, options).map_err(|source| GitPackError::Engine {
         project: project.clone(),
         doing: "open the object database",
         source: source.into(),

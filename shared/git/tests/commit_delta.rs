@@ -4,7 +4,7 @@
 
 mod support;
 
-use sluice_git::{CommitDelta, Merge, MergeOutcome, Repository};
+use sluice_git::{CommitDelta, GitMergeOutcome, Merge, Repository};
 use sluice_model::git::{MergeMode, Oid};
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +14,7 @@ use support::{Sandbox, numbered, replace};
 fn merge(repository: &Repository, ours: &Oid, theirs: &Oid) -> Oid {
     let merge = Merge { ours, theirs, mode: MergeMode::Merge, message: "Merge it" };
     match repository.merge(merge).unwrap() {
-        MergeOutcome::Merged(merged) => merged.commit.id,
+        GitMergeOutcome::Merged(merged) => merged.commit.id,
         other => panic!("{other:?}"),
     }
 }

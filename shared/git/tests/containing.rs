@@ -3,7 +3,7 @@
 
 mod support;
 
-use sluice_git::ReadError;
+use sluice_git::GitReadError;
 use sluice_model::git::Oid;
 use support::Sandbox;
 
@@ -64,6 +64,6 @@ fn more_commits_than_the_limit_are_an_error() {
     let repository = sandbox.open(&dir.path().join("cache"));
     let tips = [tip.clone()];
     assert!(repository.containing(&first, &tips, 6).unwrap().contains(&tip));
-    assert!(matches!(repository.containing(&first, &tips, 5), Err(ReadError::TooLarge { .. })));
+    assert!(matches!(repository.containing(&first, &tips, 5), Err(GitReadError::TooLarge { .. })));
     assert!(repository.containing(&tip, &tips, 1).unwrap().contains(&tip));
 }

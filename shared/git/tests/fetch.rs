@@ -354,7 +354,7 @@ fn a_local_merge_is_a_base_for_fetched_deltas_and_other_merges() {
         mode: MergeMode::Merge,
         message: "Merge change 7",
     };
-    let sluice_git::MergeOutcome::Merged(merged) = here.merge(merge).unwrap() else {
+    let sluice_git::GitMergeOutcome::Merged(merged) = here.merge(merge).unwrap() else {
         panic!("they do not conflict")
     };
     let made = here.pack_new_objects(std::slice::from_ref(&merged.commit.id)).unwrap().unwrap();

@@ -3,18 +3,18 @@
 
 mod support;
 
-use sluice_git::{Merge, MergeOutcome, MergedCommit, ReadError, Repository};
+use sluice_git::{GitMergeOutcome, GitReadError, Merge, MergedCommit, Repository};
 use sluice_model::git::{MergeMode, Oid};
 use std::fs;
 use support::{Sandbox, git_checks, git_merge, numbered, replace};
 
-fn merge(repository: &Repository, ours: &Oid, theirs: &Oid, mode: MergeMode) -> MergeOutcome {
+fn merge(repository: &Repository, ours: &Oid, theirs: &Oid, mode: MergeMode) -> GitMergeOutcome {
     repository.merge(Merge { ours, theirs, mode, message: "Merge it" }).unwrap()
 }
 
-fn merged(outcome: MergeOutcome) -> MergedCommit {
+fn merged(outcome: GitMergeOutcome) -> MergedCommit {
     match outcome {
-        MergeOutcome::Merged(merged) => merged,
+        GitMergeOutcome::Merged(merged) => merged,
         other => panic!("expected a merge: {other:?}"),
     }
 }
@@ -105,14 +105,14 @@ fn a_merge_is_never_a_fast_forward_and_a_contained_commit_changes_nothing() {
     {
         assert_eq!(
             merge(&repository, &ours, &base, mode),
-            MergeOutcome::Contained(repository.commit(&ours).unwrap().commit)
+            GitMergeOutcome::Contained(repository.commit(&ours).unwrap().commit)
         );
     }
     // Also what only memory holds: the second change of a chain, and the first one again.
     let both = merged(merge(&repository, &ours, &theirs, MergeMode::Merge)).commit;
     assert_eq!(
         merge(&repository, &both.id, &theirs, MergeMode::Merge),
-        MergeOutcome::Contained(both)
+        GitMergeOutcome::Contained(both)
     );
 }
 
@@ -202,7 +202,7 @@ fn a_conflict_names_its_paths_and_makes_no_commit() {
     let repository = sandbox.open(&dir.path().join("cache"));
     for mode in [MergeMode::Merge, MergeMode::SquashMerge, MergeMode::Rebase] {
         let expected =
-            MergeOutcome::Conflict { paths: vec!["a.txt".to_owned(), "dir/b.txt".to_owned()] };
+            GitMergeOutcome::Conflict { paths: vec!["a.txt".to_owned(), "dir/b.txt".to_owned()] };
         assert_eq!(merge(&repository, &ours, &theirs, mode), expected);
     }
 }
@@ -215,7 +215,7 @@ fn histories_without_a_common_commit_are_not_merged() {
     sandbox.git(&["checkout", "-q", "--orphan", "other"]);
     let theirs = sandbox.write("b.txt", "b\n").commit("another start");
     let repository = sandbox.open(&dir.path().join("cache"));
-    assert_eq!(merge(&repository, &ours, &theirs, MergeMode::Merge), MergeOutcome::Unrelated);
+    assert_eq!(merge(&repository, &ours, &theirs, MergeMode::Merge), GitMergeOutcome::Unrelated);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_missing_commit_is_named_in_the_error() {
     let error = repository
         .merge(Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "" })
         .unwrap_err();
-    let sluice_git::MergeError::Read(ReadError::Missing { project, object }) = error else {
+    let sluice_git::MergeError::Read(GitReadError::Missing { project, object }) = error else {
         panic!("{error:?}")
     };
     assert_eq!((project, object), (support::project(), theirs));

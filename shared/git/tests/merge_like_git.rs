@@ -3,12 +3,12 @@
 
 mod support;
 
-use sluice_git::{Merge, MergeOutcome, Repository};
+use sluice_git::{GitMergeOutcome, Merge, Repository};
 use sluice_model::git::{MergeMode, Oid};
 use std::fs;
 use support::{Sandbox, git_merge, numbered, replace};
 
-fn merge(repository: &Repository, ours: &Oid, theirs: &Oid) -> MergeOutcome {
+fn merge(repository: &Repository, ours: &Oid, theirs: &Oid) -> GitMergeOutcome {
     let (mode, message) = (MergeMode::Merge, "Merge it");
     repository.merge(Merge { ours, theirs, mode, message }).unwrap()
 }
@@ -223,8 +223,8 @@ fn each_case_merges_as_in_git() {
         for (ours, theirs) in [(&ours, &theirs), (&theirs, &ours)] {
             let expected = git_merge(&sandbox, ours, theirs);
             let found = match merge(&repository, ours, theirs) {
-                MergeOutcome::Merged(merged) => Ok(merged.commit.tree),
-                MergeOutcome::Conflict { paths } => Err(paths),
+                GitMergeOutcome::Merged(merged) => Ok(merged.commit.tree),
+                GitMergeOutcome::Conflict { paths } => Err(paths),
                 other => panic!("{name}: {other:?}"),
             };
             let same = match (&expected, &found) {
@@ -386,8 +386,10 @@ fn random_histories_merge_as_in_git() {
         );
         let expected = git_merge(&sandbox, &ours, &theirs);
         match (&expected, merge(&repository, &ours, &theirs)) {
-            (Ok(tree), MergeOutcome::Merged(merged)) if *tree == merged.commit.tree => clean += 1,
-            (Err(_), MergeOutcome::Conflict { .. }) => conflicts += 1,
+            (Ok(tree), GitMergeOutcome::Merged(merged)) if *tree == merged.commit.tree => {
+                clean += 1
+            }
+            (Err(_), GitMergeOutcome::Conflict { .. }) => conflicts += 1,
             (_, found) => {
                 differences.push(format!("{ours} {theirs}: git {expected:?}, here {found:?}"))
             }

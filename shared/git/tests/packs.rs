@@ -4,7 +4,7 @@
 mod support;
 
 use sluice_git::{
-    FileKind, Merge, MergeOutcome, PackError, ReadError, ReadLimits, Repository, TreeEntry,
+    FileKind, GitMergeOutcome, GitPackError, GitReadError, Merge, ReadLimits, Repository, TreeEntry,
 };
 use sluice_model::git::{MergeMode, Oid};
 use std::time::Instant;
@@ -50,7 +50,7 @@ fn many_packs_can_be_added_to_an_open_repository() {
     // Each merge makes a pack of its own, as in a long queue.
     for round in 0..80 {
         let message = format!("round {round}");
-        let MergeOutcome::Merged(merged) = made
+        let GitMergeOutcome::Merged(merged) = made
             .merge(Merge { ours: &tip, theirs: &change, mode: MergeMode::Merge, message: &message })
             .unwrap()
         else {
@@ -90,7 +90,7 @@ fn a_damaged_pack_is_refused() {
         (&pack, &index[..index.len() - 8]),
         (&[], &[]),
     ] {
-        assert!(matches!(repository.add_pack(pack, index), Err(PackError::Damaged { .. })));
+        assert!(matches!(repository.add_pack(pack, index), Err(GitPackError::Damaged { .. })));
     }
     assert_eq!(repository.packs().unwrap(), []);
 }
@@ -139,7 +139,7 @@ fn a_damaged_object_is_refused_with_advice() {
     let mut repository = Repository::open(&project(), &dir.path().join("cache")).unwrap();
     for (what, object) in rows {
         let error = repository.add_stored(&object).unwrap_err();
-        assert!(matches!(error, PackError::Damaged { .. }), "{what}: {error}");
+        assert!(matches!(error, GitPackError::Damaged { .. }), "{what}: {error}");
         let text = error.to_string();
         assert!(
             text.contains("forge.example/org/name") && text.contains("download it again"),
@@ -169,7 +169,7 @@ fn a_pack_of_merges_contains_only_new_objects() {
         .commit("meanwhile");
     let mut repository = sandbox.open(&dir.path().join("cache"));
     assert_eq!(repository.pack_new_objects(&[ours.clone(), theirs.clone()]).unwrap(), None);
-    let MergeOutcome::Merged(merged) = repository
+    let GitMergeOutcome::Merged(merged) = repository
         .merge(Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "m" })
         .unwrap()
     else {
@@ -197,7 +197,7 @@ fn a_pack_completes_its_base_whatever_else_the_cache_has() {
     let mut repository = sandbox.open(&dir.path().join("cache"));
     let listed = repository.packs().unwrap();
     let merge = Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "m" };
-    let MergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else {
+    let GitMergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else {
         panic!("no conflict")
     };
     let tips = [merged.commit.id.clone()];
@@ -326,7 +326,7 @@ fn changed_files_name_both_paths_of_a_rename() {
     assert_eq!(changed, ["lib/large.bin", "new/deep/file", "src/large.bin", "zuul.d/a.yaml"]);
     assert!(matches!(
         repository.changed_files(&base, &head, 3),
-        Err(ReadError::TooLarge { limit: 3, .. })
+        Err(GitReadError::TooLarge { limit: 3, .. })
     ));
     assert_eq!(repository.changed_files(&head, &head, 3).unwrap(), [""; 0]);
 }
@@ -337,9 +337,12 @@ fn errors_name_the_repository_and_the_object() {
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let tip = sample(&sandbox);
     let repository = sandbox.open(&dir.path().join("cache"));
-    assert!(matches!(repository.commit(&Oid::from("main")), Err(ReadError::NotAnId { .. })));
+    assert!(matches!(repository.commit(&Oid::from("main")), Err(GitReadError::NotAnId { .. })));
     let tree = repository.commit(&tip).unwrap().commit.tree;
-    assert!(matches!(repository.commit(&tree), Err(ReadError::WrongKind { wanted: "commit", .. })));
+    assert!(matches!(
+        repository.commit(&tree),
+        Err(GitReadError::WrongKind { wanted: "commit", .. })
+    ));
     let missing = repository.commit(&Oid("cd".repeat(20))).unwrap_err();
     assert!(
         missing.to_string().contains("forge.example/org/name")
@@ -384,7 +387,7 @@ fn a_repository_of_two_thousand_files_is_merged_quickly() {
     let repository = Repository::open(&project(), &dir.path().join("cache")).unwrap();
     let opened = started.elapsed();
     let merge = Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "m" };
-    let MergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else {
+    let GitMergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else {
         panic!("no conflict")
     };
     let done = started.elapsed();

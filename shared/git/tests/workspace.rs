@@ -4,7 +4,7 @@
 mod support;
 
 use sluice_git::workspace::{Checkout, CheckoutError, checkout};
-use sluice_git::{Merge, MergeOutcome, PackName};
+use sluice_git::{GitMergeOutcome, Merge, PackName};
 use sluice_model::BranchName;
 use sluice_model::git::{Commit, MergeMode, Oid};
 use std::fs;
@@ -35,7 +35,7 @@ fn prepare(dir: &Path) -> Prepared {
     let mut repository = sandbox.open(&dir.join("cache"));
     let merge =
         Merge { ours: &base, theirs: &theirs, mode: MergeMode::Merge, message: "Merge change 7" };
-    let MergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else {
+    let GitMergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else {
         panic!("no conflict")
     };
     repository.pack_new_objects(std::slice::from_ref(&merged.commit.id)).unwrap();

@@ -29,7 +29,7 @@ pub enum Fate {
 
 /// A call that is about to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct PendingCall {
     /// The step's number, from 0.
     pub number: u64,
     /// The name of the operation, such as `records.commit`.
@@ -40,7 +40,7 @@ pub struct Step {
 
 /// A record that was written or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct RecordChange {
     /// The number of the transaction; records with the same number were written together.
     pub transaction: u64,
     /// When it was written.

@@ -19,6 +19,6 @@ pub mod sqs;
 mod world;
 
 pub use calls::{Calls, NO_CALLER, Used};
-pub use fate::{Fate, Step, Written, poll_once};
+pub use fate::{Fate, PendingCall, RecordChange, poll_once};
 pub use intercept::Meddled;
 pub use world::World;

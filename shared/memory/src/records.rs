@@ -1,7 +1,7 @@
 //! The table in memory: conditions, transactions and both indexes, with the limits of DynamoDB.
 
 use crate::calls::{query_units, read_units, write_units};
-use crate::fate::Written;
+use crate::fate::RecordChange;
 use crate::world::{State, World};
 use async_trait::async_trait;
 use sluice_model::Timestamp;
@@ -157,7 +157,7 @@ pub(crate) fn apply(state: &mut State, write: Write) {
     }
     let (transaction, at) = (state.transactions, state.now);
     if let Some(journal) = &mut state.journal {
-        journal.push(Written { transaction, at, before, after: record.clone() });
+        journal.push(RecordChange { transaction, at, before, after: record.clone() });
     }
     if let Some(record) = record {
         state.records.insert(key, record);

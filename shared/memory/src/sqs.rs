@@ -6,7 +6,7 @@
 //! Documented limits of AWS are enforced; where AWS leaves a choice, the harsher one is taken.
 //!
 //! - [`Queue`] is one queue; [`queue`](self::queue) describes each operation.
-//! - [`Settings`] are its attributes, checked once by [`Settings::check`].
+//! - [`SqsQueueSettings`] are its attributes, checked once by [`SqsQueueSettings::check`].
 //! - [`Message`] is a stored message, [`Delivered`] what a receiver gets.
 //! - [`Refusal`] is every error of SQS, with AWS's own code.
 
@@ -27,7 +27,7 @@ pub use choose::{Chooser, Oldest, Seeded};
 pub use message::{Attribute, Dedup, Delivered, Message, NewMessage, Sent};
 pub use queue::{Changes, Counts, Deletion, Poll, Queue, Received};
 pub use refusal::Refusal;
-pub use settings::{DedupScope, SqsQueueKind, Redrive, SqsQueueSettings, Throughput};
+pub use settings::{DedupScope, Redrive, SqsQueueKind, SqsQueueSettings, Throughput};
 
 /// Documented limits of SQS. Times in seconds or milliseconds as the name says, sizes in bytes.
 /// Source: Amazon SQS Developer Guide, "Amazon SQS message quotas" and "FIFO queue quotas".

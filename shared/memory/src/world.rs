@@ -1,7 +1,7 @@
 //! The state behind the ports in memory: one lock, one virtual clock, one seed.
 
 use crate::calls::{Calls, NO_CALLER, Used};
-use crate::fate::{Fate, Step, Written, wait_once};
+use crate::fate::{Fate, PendingCall, RecordChange, wait_once};
 use crate::indexes::Indexes;
 use crate::sqs;
 use async_trait::async_trait;
@@ -43,7 +43,7 @@ pub(crate) struct State {
     /// When each record with an outbox was last written.
     pub(crate) outboxes: BTreeMap<Key, u64>,
     /// Every write since the last call of [`World::writes`]; `None` until its first call.
-    pub(crate) journal: Option<Vec<Written>>,
+    pub(crate) journal: Option<Vec<RecordChange>>,
     /// The number of transactions.
     pub(crate) transactions: u64,
     tokens: u64,
@@ -51,12 +51,12 @@ pub(crate) struct State {
     steps: u64,
     fates: BTreeMap<u64, Fate>,
     decide: Option<Decide>,
-    died_at: Option<Step>,
+    died_at: Option<PendingCall>,
     last_step: &'static str,
 }
 
 /// Decides the fate of each step.
-type Decide = Box<dyn FnMut(Step) -> Fate + Send>;
+type Decide = Box<dyn FnMut(PendingCall) -> Fate + Send>;
 
 impl World {
     /// Returns an empty world that is deterministic for `seed`; its clock is at `now`.
@@ -127,12 +127,12 @@ impl World {
     }
 
     /// Has this function decide the fate of each step without a set fate.
-    pub fn decide_fates(&self, decide: impl FnMut(Step) -> Fate + Send + 'static) {
+    pub fn decide_fates(&self, decide: impl FnMut(PendingCall) -> Fate + Send + 'static) {
         self.lock().decide = Some(Box::new(decide));
     }
 
     /// Returns the step at which a caller was stopped since the last call of this method.
-    pub fn take_death(&self) -> Option<Step> {
+    pub fn take_death(&self) -> Option<PendingCall> {
         self.lock().died_at.take()
     }
 
@@ -143,7 +143,7 @@ impl World {
 
     /// Returns every write since the last call, in order. The first call returns none and starts
     /// the recording.
-    pub fn take_journal(&self) -> Vec<Written> {
+    pub fn take_journal(&self) -> Vec<RecordChange> {
         self.lock().journal.replace(Vec::new()).unwrap_or_default()
     }
 
@@ -342,11 +342,11 @@ impl World {
         state.last_step = name;
         let fate = match (state.fates.remove(&step), state.decide.as_mut()) {
             (Some(fate), _) => fate,
-            (None, Some(decide)) => decide(Step { number: step, name, caller: self.caller }),
+            (None, Some(decide)) => decide(PendingCall { number: step, name, caller: self.caller }),
             (None, None) => Fate::Works,
         };
         if matches!(fate, Fate::DiesBefore | Fate::DiesAfter) {
-            state.died_at = Some(Step { number: step, name, caller: self.caller });
+            state.died_at = Some(PendingCall { number: step, name, caller: self.caller });
         }
         fate
     }

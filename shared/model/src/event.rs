@@ -77,7 +77,7 @@ pub enum EventKind {
         /// The tenant.
         tenant: TenantName,
         /// The event.
-        what: ZuulEvent,
+        event: ZuulEvent,
         /// The pipeline in which it occurred.
         pipeline: PipelineName,
         /// The change that it occurred to.
@@ -95,7 +95,7 @@ pub enum EventKind {
         /// The tenant.
         tenant: TenantName,
         /// The event.
-        what: ZuulEvent,
+        event: ZuulEvent,
         /// The pipeline in which it occurred.
         pipeline: PipelineName,
         /// The number of the change.
@@ -145,7 +145,7 @@ pub enum EventKind {
         /// The tenant.
         tenant: TenantName,
         /// The event.
-        what: ImageEvent,
+        event: ImageEvent,
         /// The branch whose configuration defines them.
         branch: BranchName,
         /// The images it is about.

@@ -1,7 +1,7 @@
 //! Failures of machines, placements and requests.
 
 use crate::ledger::Ledger;
-use crate::node::{Allocation, LaunchProgress, Node, NodeOrigin, NodeState};
+use crate::node::{Allocation, LaunchProgress, NodeOrigin, NodeState, PoolNode};
 use crate::request::{RequestRow, RequestState};
 use sluice_model::{NodeId, wakeup::Wakeup};
 
@@ -47,7 +47,10 @@ fn node_count(ledger: &Ledger<'_>, row: &RequestRow) -> usize {
 
 /// Returns the placed request that the node belongs to, and the node's index in it; `None` if there
 /// is none.
-pub(crate) fn placed_request_of(ledger: &Ledger<'_>, node: &Node) -> Option<(RequestRow, usize)> {
+pub(crate) fn placed_request_of(
+    ledger: &Ledger<'_>,
+    node: &PoolNode,
+) -> Option<(RequestRow, usize)> {
     let row = &node.allocated_to.as_ref()?.row;
     match &ledger.requests.get(row)?.state {
         RequestState::Placed(placement) => {
@@ -58,7 +61,13 @@ pub(crate) fn placed_request_of(ledger: &Ledger<'_>, node: &Node) -> Option<(Req
 }
 
 /// Replaces a failed machine of a placed request by a new node.
-fn replace_node(ledger: &mut Ledger<'_>, row: &RequestRow, slot: usize, failed: &Node, why: &str) {
+fn replace_node(
+    ledger: &mut Ledger<'_>,
+    row: &RequestRow,
+    slot: usize,
+    failed: &PoolNode,
+    why: &str,
+) {
     let attempt = failed.attempt.saturating_add(1);
     let id = NodeId::derive(&["replacement", failed.id.as_str(), &attempt.to_string()]);
     let mut origin = failed.origin.clone();
@@ -75,7 +84,7 @@ fn replace_node(ledger: &mut Ledger<'_>, row: &RequestRow, slot: usize, failed: 
     let Some(build) = ledger.requests.get(row).map(|request| request.build.clone()) else {
         return;
     };
-    ledger.add_node(Node {
+    ledger.add_node(PoolNode {
         id: id.clone(),
         origin,
         allocated_to: Some(Allocation { row: row.clone(), build, missing_since: None }),

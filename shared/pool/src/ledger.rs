@@ -1,8 +1,8 @@
 //! The working copy of the cell during planning, which also enforces the size limit of a commit.
 
+use crate::decisions::{HeadChange, PoolAction, PoolChange, PoolPlan, RECORDS_MAX};
 use crate::limits::{ProviderLimits, Resources};
-use crate::node::{InstanceId, LaunchProgress, Node, NodeEvent, NodeState};
-use crate::plan::{HeadChange, PoolAction, PoolChange, PoolPlan, RECORDS_MAX};
+use crate::node::{InstanceId, LaunchProgress, NodeEvent, NodeState, PoolNode};
 use crate::request::{NodeRequest, RequestRow, RequestState};
 use crate::snapshot::{InstanceState, Paused, PoolFacts, ProviderHead, Snapshot};
 use sluice_model::{NodeId, Timestamp, wakeup::Wakeup};
@@ -24,7 +24,7 @@ pub(crate) struct Ledger<'a> {
     /// Requests with the changes so far.
     pub(crate) requests: BTreeMap<RequestRow, NodeRequest>,
     /// Nodes with the changes so far.
-    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) nodes: BTreeMap<NodeId, PoolNode>,
     /// Actions to carry out after the commit.
     pub(crate) actions: Vec<PoolAction>,
     /// Wakeups for the outbox.
@@ -111,7 +111,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Changes a node and marks it as updated. Does nothing if the node does not exist.
-    pub(crate) fn update_node(&mut self, id: &NodeId, change: impl FnOnce(&mut Node)) {
+    pub(crate) fn update_node(&mut self, id: &NodeId, change: impl FnOnce(&mut PoolNode)) {
         if let Some(node) = self.nodes.get_mut(id) {
             change(node);
             node.updated_at = self.now;
@@ -120,7 +120,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Adds a new node.
-    pub(crate) fn add_node(&mut self, node: Node) {
+    pub(crate) fn add_node(&mut self, node: PoolNode) {
         self.touched_nodes.insert(node.id.clone());
         self.nodes.insert(node.id.clone(), node);
     }

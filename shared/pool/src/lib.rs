@@ -6,24 +6,26 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod builds;
+pub mod decisions;
 mod failures;
 mod ledger;
 pub mod limits;
 pub mod node;
 mod observe;
 mod placement;
-pub mod plan;
+mod plan;
 pub mod request;
 mod service_order;
 pub mod snapshot;
 mod supply;
 
+pub use decisions::{HeadChange, PoolAction, PoolChange, PoolPlan};
 pub use limits::{Interface, LabelImage, LabelSpec, Pace, ProviderLimits, Resources, StaticHost};
 pub use node::{
-    Allocation, IllegalEvent, InstanceId, LaunchProgress, Machine, Node, NodeEvent, NodeOrigin,
-    NodeState,
+    Allocation, IllegalEvent, InstanceId, LaunchProgress, Machine, NodeEvent, NodeOrigin,
+    NodeState, PoolNode,
 };
-pub use plan::{PoolAction, PoolChange, PoolPlan, plan};
+pub use plan::plan;
 pub use request::{NodeRequest, Placement, ReadyRecipient, RequestRow, RequestState};
 pub use snapshot::{
     BuildFact, CheckFact, InstanceFact, InstanceState, LaunchFact, MachineListing, Paused,

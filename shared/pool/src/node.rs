@@ -11,7 +11,7 @@ use std::fmt;
 
 /// A node of the pool (Z1.8). Its record is removed only after its machine is known to be gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub struct PoolNode {
     /// The node.
     pub id: NodeId,
     /// The label it was made from.
@@ -345,7 +345,7 @@ impl NodeState {
     }
 }
 
-impl Node {
+impl PoolNode {
     /// Returns its machine; `None` before the launch and while it is deleted.
     pub fn machine(&self) -> Option<&Machine> {
         match &self.state {

@@ -2,7 +2,7 @@
 
 use crate::failures::{self, PlacementLoss};
 use crate::ledger::Ledger;
-use crate::node::{InstanceId, LaunchProgress, Machine, Node, NodeEvent, NodeState};
+use crate::node::{InstanceId, LaunchProgress, Machine, NodeEvent, NodeState, PoolNode};
 use crate::snapshot::{CheckFact, InstanceFact, InstanceState, LaunchFact, Paused, by_instance};
 use sluice_model::{NodeId, Timestamp};
 
@@ -50,7 +50,7 @@ pub(crate) fn observe_lent_hosts(ledger: &mut Ledger<'_>) {
 }
 
 /// Applies the facts about one node to its state.
-fn observe_node(ledger: &mut Ledger<'_>, node: &Node) {
+fn observe_node(ledger: &mut Ledger<'_>, node: &PoolNode) {
     let id = &node.id;
     match &node.state {
         NodeState::Requested(LaunchProgress::Reserved) => {}
@@ -117,7 +117,7 @@ fn observe_node(ledger: &mut Ledger<'_>, node: &Node) {
 }
 
 /// Applies the observed outcome of a launch call.
-fn observe_launch(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
+fn observe_launch(ledger: &mut Ledger<'_>, node: &PoolNode, tries: u32) {
     let id = &node.id;
     if let Some(fact) = tagged(ledger, id) {
         return match fact.state {
@@ -185,7 +185,7 @@ fn observe_launch(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
 }
 
 /// Records in the node's request why it still waits.
-fn explain_to_request(ledger: &mut Ledger<'_>, node: &Node, why: &str) {
+fn explain_to_request(ledger: &mut Ledger<'_>, node: &PoolNode, why: &str) {
     if let Some((row, _)) = failures::placed_request_of(ledger, node)
         && ledger.requests.get(&row).is_some_and(|request| request.reason != why)
     {
@@ -211,7 +211,7 @@ fn postpone(ledger: &mut Ledger<'_>, id: &NodeId, at: Timestamp) {
 /// Fails a starting machine that ended, disappeared or takes too long.
 fn fail_if_not_booting(
     ledger: &mut Ledger<'_>,
-    node: &Node,
+    node: &PoolNode,
     machine: &Machine,
     state: Option<InstanceState>,
 ) {
@@ -229,7 +229,7 @@ fn fail_if_not_booting(
 /// Returns why a machine that should exist is gone; `None` if it exists or was not listed.
 fn disappearance(
     ledger: &Ledger<'_>,
-    node: &Node,
+    node: &PoolNode,
     machine: &Machine,
     state: Option<InstanceState>,
 ) -> Option<String> {
@@ -248,7 +248,7 @@ fn disappearance(
 /// Removes a node being deleted once its machine is gone, or was never created.
 fn observe_deleting(
     ledger: &mut Ledger<'_>,
-    node: &Node,
+    node: &PoolNode,
     instance: Option<&InstanceId>,
     since: Timestamp,
 ) {
@@ -289,7 +289,7 @@ fn observe_deleting(
 }
 
 /// Returns when a machine that has not booted counts as failed.
-fn boot_deadline(node: &Node, machine: &Machine) -> Timestamp {
+fn boot_deadline(node: &PoolNode, machine: &Machine) -> Timestamp {
     machine.launched_at.max(node.created_at).plus_seconds(node.boot_timeout_seconds)
 }
 

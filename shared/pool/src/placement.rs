@@ -1,11 +1,13 @@
 //! Places requests in service order ([`crate::service_order`]). Each gets one zone and all its
 //! nodes, or nothing (Z1.3, Z1.5).
 
+use crate::decisions::NODES_PER_REQUEST_MAX;
 use crate::failures;
 use crate::ledger::Ledger;
 use crate::limits::{LabelImage, LabelSpec, ProviderLimits, Resources};
-use crate::node::{Allocation, InstanceId, LaunchProgress, Machine, Node, NodeOrigin, NodeState};
-use crate::plan::NODES_PER_REQUEST_MAX;
+use crate::node::{
+    Allocation, InstanceId, LaunchProgress, Machine, NodeOrigin, NodeState, PoolNode,
+};
 use crate::request::{NodeRequest, Placement, RequestState};
 use crate::service_order;
 use crate::snapshot::Paused;
@@ -194,7 +196,7 @@ fn match_pool_nodes(
     labels: &[LabelName],
     zone: Option<&str>,
 ) -> Vec<Option<NodeId>> {
-    let mut free: Vec<&Node> = ledger
+    let mut free: Vec<&PoolNode> = ledger
         .nodes
         .values()
         .filter(|node| node.is_free() && node.az.as_deref() == zone && is_current(ledger, node))
@@ -213,7 +215,7 @@ fn match_pool_nodes(
 }
 
 /// Returns how far a node is from being ready; 0 is ready.
-fn readiness_rank(node: &Node) -> u8 {
+fn readiness_rank(node: &PoolNode) -> u8 {
     match node.state {
         NodeState::Ready { .. } => 0,
         NodeState::Testing { .. } => 1,
@@ -223,7 +225,7 @@ fn readiness_rank(node: &Node) -> u8 {
 }
 
 /// Returns whether the node has the image and zone with which its label would be launched now (N4).
-pub(crate) fn is_current(ledger: &Ledger<'_>, node: &Node) -> bool {
+pub(crate) fn is_current(ledger: &Ledger<'_>, node: &PoolNode) -> bool {
     let bound = ledger.limits.labels.get(&node.label).and_then(|label| label.zone.as_ref());
     if !node.is_static() && bound.is_some() && bound != node.az.as_ref() {
         return false;
@@ -250,7 +252,7 @@ fn make_room(
     let is_deleting = |ledger: &Ledger<'_>, id: &NodeId| {
         ledger.nodes.get(id).is_some_and(|node| matches!(node.state, NodeState::Deleting { .. }))
     };
-    let mut others: Vec<&Node> =
+    let mut others: Vec<&PoolNode> =
         ledger.nodes.values().filter(|node| node.is_free() && !node.is_static()).collect();
     others.sort_by_key(|node| (readiness_rank(node), node.created_at, node.id.clone()));
     let candidates: Vec<NodeId> = others
@@ -419,7 +421,7 @@ pub(crate) fn add_reserved_node(
         LabelImage::Available { id } => id.clone(),
         LabelImage::Missing { .. } => String::new(),
     };
-    ledger.add_node(Node {
+    ledger.add_node(PoolNode {
         id: id.clone(),
         label: name.clone(),
         provider: ledger.limits.provider.clone(),
@@ -469,7 +471,7 @@ fn add_static_node(
         ssh_port: Some(host.ssh_port),
         launched_at: ledger.now,
     };
-    ledger.add_node(Node {
+    ledger.add_node(PoolNode {
         id: id.clone(),
         label: name.clone(),
         provider: ledger.limits.provider.clone(),

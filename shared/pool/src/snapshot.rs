@@ -1,7 +1,7 @@
 //! The input of a plan: the whole cell, and the facts observed outside it.
 
 use crate::limits::{ProviderLimits, Resources};
-use crate::node::{HoldRef, InstanceId, Machine, Node, NodeState};
+use crate::node::{HoldRef, InstanceId, Machine, NodeState, PoolNode};
 use crate::request::{NodeRequest, RequestRow, RequestState};
 use serde::{Deserialize, Serialize};
 use sluice_model::{BuildId, ConnectionName, NodeId, ProviderName, Timestamp};
@@ -21,7 +21,7 @@ pub struct Snapshot {
     /// All requests of the provider.
     pub requests: Vec<NodeRequest>,
     /// All nodes of the provider.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<PoolNode>,
     /// Facts observed since the last plan.
     pub facts: PoolFacts,
 }
@@ -55,7 +55,7 @@ impl Snapshot {
 pub fn builds_to_observe<'a>(
     head: &ProviderHead,
     requests: impl Iterator<Item = &'a NodeRequest> + Clone,
-    nodes: impl Iterator<Item = &'a Node>,
+    nodes: impl Iterator<Item = &'a PoolNode>,
     now: Timestamp,
 ) -> BTreeSet<BuildId> {
     let is_time = head.is_time_for_running(now);

@@ -1,11 +1,11 @@
 //! Launches, min-ready, checks and terminations of machines.
 
+use crate::decisions::PoolAction;
 use crate::failures;
 use crate::ledger::Ledger;
 use crate::limits::{LabelImage, Resources};
-use crate::node::{LaunchProgress, Node, NodeEvent, NodeOrigin, NodeState};
+use crate::node::{LaunchProgress, NodeEvent, NodeOrigin, NodeState, PoolNode};
 use crate::placement::{self, Backlog};
-use crate::plan::PoolAction;
 use crate::request::RequestState;
 use crate::service_order;
 use crate::snapshot::Paused;
@@ -66,7 +66,7 @@ pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
 }
 
 /// Records the intent to launch, and adds the launch action.
-fn call(ledger: &mut Ledger<'_>, node: &Node) {
+fn call(ledger: &mut Ledger<'_>, node: &PoolNode) {
     let retry_at = ledger.now.plus_seconds(ledger.limits.pace.launch_retry_seconds.max(1));
     ledger.advance(&node.id, NodeEvent::LaunchIntended { retry_at });
     if let Some(node) = ledger.nodes.get(&node.id).cloned() {
@@ -123,10 +123,10 @@ pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
 /// Deletes ready machines that are outdated, too old, or idle beyond min-ready while no request
 /// waits for quota.
 pub(crate) fn delete_surplus(ledger: &mut Ledger<'_>, backlog: Backlog) {
-    let ready = |node: &&Node| {
+    let ready = |node: &&PoolNode| {
         node.is_free() && !node.is_static() && matches!(node.state, NodeState::Ready { .. })
     };
-    let mut nodes: Vec<Node> = ledger.nodes.values().filter(ready).cloned().collect();
+    let mut nodes: Vec<PoolNode> = ledger.nodes.values().filter(ready).cloned().collect();
     nodes.sort_by_key(|node| (node.updated_at, node.id.clone()));
     for node in nodes {
         if !ledger.has_room(1) {
@@ -139,7 +139,7 @@ pub(crate) fn delete_surplus(ledger: &mut Ledger<'_>, backlog: Backlog) {
 }
 
 /// Returns why a free ready node is to be deleted; `None` if it is to be kept.
-fn surplus_reason(ledger: &Ledger<'_>, node: &Node, backlog: Backlog) -> Option<&'static str> {
+fn surplus_reason(ledger: &Ledger<'_>, node: &PoolNode, backlog: Backlog) -> Option<&'static str> {
     let now = ledger.now;
     let Some(label) = ledger.limits.labels.get(&node.label) else {
         return Some("its label is no longer configured");
@@ -175,7 +175,7 @@ pub(crate) fn request_checks(ledger: &mut Ledger<'_>) {
 
 /// Adds a terminate action for every machine that is to be deleted.
 pub(crate) fn request_terminations(ledger: &mut Ledger<'_>) {
-    let due = |node: &Node| match &node.state {
+    let due = |node: &PoolNode| match &node.state {
         NodeState::Deleting { instance: Some(instance), retry_at, reason, .. }
             if *retry_at <= ledger.now =>
         {

@@ -132,7 +132,7 @@ fn apply_event(world: &mut World, world_event: WorldEvent, sequence: u64) {
 fn check(world: &World, before: &Snapshot, plan: &PoolPlan) {
     assert!(world.alive() <= QUOTA as usize, "more machines than the quota: {}", world.alive());
     assert!(plan.head.used.instances <= QUOTA, "more launches than the quota");
-    assert!(plan.changes.len() <= sluice_pool::plan::RECORDS_MAX);
+    assert!(plan.changes.len() <= sluice_pool::decisions::RECORDS_MAX);
     // Every machine has a record until it is gone.
     for fact in world.machines.values().filter(|fact| fact.state != InstanceState::Terminated) {
         let known = world.cell.nodes.iter().any(|node| Some(&node.id) == fact.node.as_ref());

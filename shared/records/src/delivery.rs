@@ -14,7 +14,7 @@ pub const BOUND_SECONDS: u64 = 600;
 
 /// An event from a forge, and the state of its processing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Delivery {
+pub struct DeliveryRecord {
     /// The connection that received it.
     pub connection: ConnectionName,
     /// The forge's id of the delivery.
@@ -91,7 +91,7 @@ pub fn key(id: &DeliveryId) -> Key {
 ///
 /// # Errors
 /// When the record is too large.
-pub fn record(id: &DeliveryId, delivery: &Delivery) -> Result<Record, PortError> {
+pub fn record(id: &DeliveryId, delivery: &DeliveryRecord) -> Result<Record, PortError> {
     let mut record = encode(key(id), delivery)?;
     set_list(&mut record, id, delivery);
     Ok(record)
@@ -103,7 +103,7 @@ pub fn record(id: &DeliveryId, delivery: &Delivery) -> Result<Record, PortError>
 /// # Errors
 /// When the record is too large.
 pub fn pending(
-    delivery: &Delivery,
+    delivery: &DeliveryRecord,
     at: Timestamp,
 ) -> Result<(DeliveryId, Record, Wakeup), PortError> {
     let id = id(&delivery.connection, &delivery.forge_id);
@@ -116,13 +116,13 @@ pub fn pending(
 }
 
 /// Puts a delivery on the list of open or of ended deliveries. The metric counts the open list.
-pub fn set_list(record: &mut Record, id: &DeliveryId, delivery: &Delivery) {
+pub fn set_list(record: &mut Record, id: &DeliveryId, delivery: &DeliveryRecord) {
     let list = if delivery.state.is_final() { "deliveries" } else { "open-deliveries" };
     record.find = Some((list.to_owned(), format!("{:015}#{id}", delivery.received_at.0)));
 }
 
 /// Returns the project whose events are processed in order with this one.
-pub fn ordering_project(delivery: &Delivery) -> ProjectName {
+pub fn ordering_project(delivery: &DeliveryRecord) -> ProjectName {
     delivery
         .event
         .as_ref()

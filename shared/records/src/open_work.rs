@@ -7,7 +7,7 @@
 //! entries of a shard; [`OpenWork::is_cut`] says whether there were more.
 
 use crate::codec::{decode_or_log, get};
-use crate::delivery::Delivery;
+use crate::delivery::DeliveryRecord;
 use crate::{build, session};
 use sluice_gate::unattended::{self, BOUND_SECONDS, CellSchedule, OpenRun};
 use sluice_gate::{Item, StoredHead};
@@ -158,7 +158,7 @@ pub async fn read(ports: &Ports, before: Timestamp, now: Timestamp) -> Result<Op
 type Cells = BTreeMap<String, Vec<String>>;
 
 fn open_delivery(record: &Record, now: Timestamp) -> Option<OpenEntry> {
-    let delivery: Delivery = decode_or_log(record)?;
+    let delivery: DeliveryRecord = decode_or_log(record)?;
     let age = now.since(delivery.received_at) / 1_000;
     let overdue = || {
         format!(

@@ -5,7 +5,7 @@ use crate::open_work;
 use crate::queue::LoadError;
 use sluice_model::name::escape;
 use sluice_model::{NodeId, ProviderName};
-use sluice_pool::{Node, NodeRequest, ProviderHead, RequestRow};
+use sluice_pool::{NodeRequest, PoolNode, ProviderHead, RequestRow};
 use sluice_runtime::record::{Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct LoadedProvider {
     /// Node requests with their records, in queue order.
     pub requests: BTreeMap<RequestRow, (Record, NodeRequest)>,
     /// Nodes with their records.
-    pub nodes: BTreeMap<NodeId, (Record, Node)>,
+    pub nodes: BTreeMap<NodeId, (Record, PoolNode)>,
     /// Whether a mark halts the cell until an operator resumes it.
     pub is_halted: bool,
 }
@@ -85,7 +85,7 @@ pub async fn load(ports: &Ports, provider: &ProviderName) -> Result<LoadedProvid
                 loaded.requests.insert(request.row.clone(), (record, request));
             }
             "node" => {
-                let node: Node = decode(&record)?;
+                let node: PoolNode = decode(&record)?;
                 loaded.nodes.insert(node.id.clone(), (record, node));
             }
             "halted" => loaded.is_halted = true,

@@ -10,8 +10,8 @@ use crate::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_git::{
-    CommitDelta, Credential, FetchError, FetchLimits, Merge, MergeError, MergeOutcome, NewPack,
-    PackName, ReadError, ReadLimits, RemoteRef, Repository, TreeEntry, Want, keys,
+    CommitDelta, Credential, FetchError, FetchLimits, GitMergeOutcome, GitReadError, Merge,
+    MergeError, NewPack, PackName, ReadLimits, RemoteRef, Repository, TreeEntry, Want, keys,
 };
 use sluice_model::git::{BranchKey, BranchState, Commit, LandingMethod, Oid};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
@@ -181,7 +181,7 @@ impl Repos for GitRepos {
         let tip = cache
             .with(move |repository| match repository.commit(&found) {
                 Ok(found) => Ok(found.commit),
-                Err(ReadError::WrongKind { .. }) => Err(ReposError::Gone(no_commit)),
+                Err(GitReadError::WrongKind { .. }) => Err(ReposError::Gone(no_commit)),
                 Err(error) => Err(unknown(error)),
             })
             .await?;
@@ -238,7 +238,7 @@ impl Repos for GitRepos {
                 let tips: Vec<Oid> = tips.into_iter().collect();
                 let found = repository.containing(&commit, &tips, COMMITS_MAX).map_err(
                     |error| match error {
-                        ReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
+                        GitReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
                         other => unknown(other),
                     },
                 )?;
@@ -333,7 +333,7 @@ impl Repos for GitRepos {
                 };
                 repository.read_files(&commit, &wanted, ReadLimits::default()).map_err(|error| {
                     match error {
-                        ReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
+                        GitReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
                         other => unknown(other),
                     }
                 })
@@ -406,10 +406,10 @@ fn merge_here(
         Err(error) => return Err(unknown(error)),
     };
     let result = match outcome {
-        MergeOutcome::Merged(merged) => merged.commit,
-        MergeOutcome::Contained(commit) => commit,
-        MergeOutcome::Conflict { paths } => return Ok(LocalMerge::Conflict(paths.join(", "))),
-        MergeOutcome::Unrelated => {
+        GitMergeOutcome::Merged(merged) => merged.commit,
+        GitMergeOutcome::Contained(commit) => commit,
+        GitMergeOutcome::Conflict { paths } => return Ok(LocalMerge::Conflict(paths.join(", "))),
+        GitMergeOutcome::Unrelated => {
             return Ok(LocalMerge::Conflict(
                 "its history has no commit in common with the branch".to_owned(),
             ));
@@ -425,7 +425,7 @@ fn merge_here(
         DeltaMode::Added if result.id != onto.id => {
             match repository.commit_delta(&onto.id, &result.id) {
                 Ok(delta) => delta,
-                Err(ReadError::TooLarge { .. }) => None,
+                Err(GitReadError::TooLarge { .. }) => None,
                 Err(error) => return Err(unknown(error)),
             }
         }

@@ -2,9 +2,11 @@
 //! complete.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use sluice_forge::{Forge as _, GitHub, GitHubOptions, Secret};
+use sluice_forge::{Forge as _, ForgeSecret, GitHub, GitHubOptions};
 use sluice_git::{CommitDelta, Credential, keys};
-use sluice_local_forge::{ForgeAccount, Edit, LocalForge, ForgeOptions, AccountPermission, Proposal, PullState};
+use sluice_local_forge::{
+    AccountPermission, Edit, ForgeAccount, ForgeOptions, LocalForge, Proposal, PullState,
+};
 use sluice_memory::World;
 use sluice_model::git::{BranchKey, BranchState, LandingMethod, MergeMode, Oid};
 use sluice_model::{ProjectName, Timestamp};
@@ -30,8 +32,9 @@ impl TestForge {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("forge");
         let accounts = vec![ForgeAccount::new("ada", "ada-token", AccountPermission::Admin)];
-        let forge =
-            LocalForge::start(ForgeOptions { root, port: 0, accounts, first_hook: None }).await.unwrap();
+        let forge = LocalForge::start(ForgeOptions { root, port: 0, accounts, first_hook: None })
+            .await
+            .unwrap();
         forge
             .create_repository("org/one", &[Edit::write(".zuul.yaml", "[]\n")], "ada")
             .await
@@ -379,7 +382,7 @@ async fn successive_tested_commits_land_by_one_push() {
         host: "forge.test".to_owned(),
         api_url: site.forge.api_url(),
         web_url: site.forge.web_url().to_owned(),
-        token: Secret::new("ada-token"),
+        token: ForgeSecret::new("ada-token"),
         own_login: None,
     })
     .unwrap();

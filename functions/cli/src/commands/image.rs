@@ -42,14 +42,18 @@ pub async fn build(arguments: BuildArguments) -> anyhow::Result<ExitCode> {
     if let Some(why) = live.layout.why_image_is_not_built(source, &image) {
         bail!("cannot build image \"{image}\": {why}");
     }
-    let what = ImageEvent::ImageBuild;
+    let image_event = ImageEvent::ImageBuild;
     let kind = EventKind::Image {
         tenant,
-        what,
+        event: image_event,
         branch: source.branch.clone(),
         images: ImageSelection::one(image),
     };
     let (connection, project) = (source.connection.clone(), source.project.clone());
-    submit_event(&ports, what.as_str(), ForgeEvent { connection, project, sender: who(), kind })
-        .await
+    submit_event(
+        &ports,
+        image_event.as_str(),
+        ForgeEvent { connection, project, sender: who(), kind },
+    )
+    .await
 }

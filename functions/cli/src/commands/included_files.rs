@@ -4,7 +4,7 @@
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use sluice_config::job::missing_included_playbooks;
-use sluice_config::tenant::{MainConfig, included_branch, included_collisions};
+use sluice_config::tenant::{MainConfig, MainConfigText, included_branch, included_collisions};
 use sluice_config::{ConfigError, Fragment, SourceFile, fragment, text_of};
 use sluice_git::{NewFile, Planted, is_own_directory, keys, plant};
 use sluice_model::git::BranchState;
@@ -92,7 +92,7 @@ fn parsed(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> V
     let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
     main.tenants
         .iter()
-        .flat_map(|tenant| tenant.included_fragments((path, text), files, parse))
+        .flat_map(|tenant| tenant.included_fragments(MainConfigText { path, text }, files, parse))
         .collect()
 }
 

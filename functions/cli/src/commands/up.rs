@@ -6,7 +6,7 @@ use crate::local::{
 };
 use crate::output::print_progress;
 use anyhow::{Context as _, bail};
-use sluice_emulator::data::{DeliberateKill, CallLatency};
+use sluice_emulator::data::{CallLatency, DeliberateKill};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const CALLS_WRITTEN_EVERY: Duration = Duration::from_secs(5);
 
 /// The options of `sluice up`.
 #[derive(Debug, Clone)]
-pub struct UpOptions {
+pub struct UpArguments {
     /// The data directory; `None` takes the default one.
     pub data: Option<PathBuf>,
     /// The address of the pages, the API and the webhooks.
@@ -51,7 +51,7 @@ pub struct UpOptions {
 ///
 /// # Errors
 /// When the system cannot be started.
-pub async fn run(options: UpOptions) -> anyhow::Result<()> {
+pub async fn run(options: UpArguments) -> anyhow::Result<()> {
     if options.listen.ip() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
         bail!(
             "could not listen on {}: a local system has no authentication, so it listens on 127.0.0.1 only",

@@ -12,7 +12,7 @@ use aws_config::BehaviorVersion;
 use aws_credential_types::provider::ProvideCredentials as _;
 use sluice_aws::provision::{KeyAttribute, KeyKind, QueueSpec, ResourceSpec, TableSpec, provision};
 use sluice_aws::{AwsSettings, SdkConfig};
-use sluice_emulator::data::{Front as Data, DataOptions as DataOptions, Principal, SecretAccessKey, serve};
+use sluice_emulator::data::{DataOptions, Front as Data, Principal, SecretAccessKey, serve};
 use sluice_emulator::ec2::Ec2;
 use sluice_emulator::http::{Front as HttpEvents, HttpFront, Routes};
 use sluice_emulator::lambda::{InProcess, Invoke, Limits};

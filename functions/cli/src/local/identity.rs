@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use sluice_aws::OsEntropy;
-use sluice_local_forge::{ForgeAccount, AccountPermission};
+use sluice_local_forge::{AccountPermission, ForgeAccount};
 use sluice_runtime::Entropy as _;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -95,7 +95,8 @@ impl Identity {
 
     /// Returns the forge's accounts.
     pub fn accounts(&self) -> Vec<ForgeAccount> {
-        let account = |login: &str, token: &str| ForgeAccount::new(login, token, AccountPermission::Write);
+        let account =
+            |login: &str, token: &str| ForgeAccount::new(login, token, AccountPermission::Write);
         vec![
             account(SYSTEM_ACCOUNT, &self.system_token),
             account(OWNER, &self.owner_token),

@@ -30,13 +30,13 @@ use bytes::Bytes;
 use executor::LocalExecutor;
 use external_services::ExternalServices;
 use services::Services;
-use sluice_emulator::data::{DeliberateKill, CallLatency, Meter, DataOptions as DataOptions, Victim};
-use sluice_emulator::ec2::{Ec2, Ec2Options as Ec2Options};
+use sluice_emulator::data::{CallLatency, DataOptions, DeliberateKill, Meter, Victim};
+use sluice_emulator::ec2::{Ec2, Ec2Options};
 use sluice_emulator::http::HostNames;
 use sluice_emulator::lambda::{Handler, HandlerError, Print};
 use sluice_emulator::machine::{Equipment, Form, LocalMachine, MachineOptions, Make};
 use sluice_emulator::sources::{AfterFailure, SourceOptions, Tick};
-use sluice_local_forge::{LocalForge, ForgeOptions as ForgeOptions};
+use sluice_local_forge::{ForgeOptions, LocalForge};
 use sluice_runtime::Ports;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -492,7 +492,11 @@ fn line_printer() -> Print {
     Arc::new(|function, line| tracing::info!(function, "{line}"))
 }
 
-async fn start_forge(data: &Path, identity: &Identity, web_root: &str) -> anyhow::Result<LocalForge> {
+async fn start_forge(
+    data: &Path,
+    identity: &Identity,
+    web_root: &str,
+) -> anyhow::Result<LocalForge> {
     let hook = format!("{web_root}api/connection/{CONNECTION}/payload");
     let options = ForgeOptions {
         root: data.join("forge"),

@@ -114,7 +114,7 @@ impl ExecutorService {
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
-    use crate::job::{Job, Observer, Runner, StopSignal};
+    use crate::job::{JobAttempt, Observer, Runner, StopSignal};
     use crate::service::ExecutorSettings;
     use async_trait::async_trait;
     use sluice_memory::World;
@@ -130,7 +130,7 @@ mod tests {
     impl Runner for UnusedRunner {
         async fn execute(
             &self,
-            _: &Job<'_>,
+            _: &JobAttempt<'_>,
             _: &dyn crate::job::RepositorySources,
             _: &Path,
             _: StopSignal,

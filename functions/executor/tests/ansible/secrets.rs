@@ -71,7 +71,7 @@ async fn what_a_job_before_returned_as_secret_is_seen_by_playbooks_and_written_n
     story.job.run = vec![playbook];
     story.job.post_run = vec![untrusted("look")];
     story.inherited.secret_data =
-        vars(json!({ "token": VALUE, "login": { "user": "somebody" }, "ansible_user": "root" }));
+        vars(json!({ "token": VALUE, "login": { "user": "operator" }, "ansible_user": "root" }));
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
     let said: Vec<&str> = outcome.log.lines().filter(|line| line.contains("ok: token")).collect();

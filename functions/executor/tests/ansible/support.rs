@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use sluice_executor::settings::SandboxNetwork;
 use sluice_executor::*;
 use sluice_git::PackName;
-use sluice_model::build::{RunEnd, Order, Pause, Speculation, SpeculativeChange};
+use sluice_model::build::{Order, Pause, RunEnd, Speculation, SpeculativeChange};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_model::job::{
@@ -449,7 +449,7 @@ impl Story {
             defaults,
         };
         let nodes: Vec<NodeAccess> = self.nodes.iter().map(|node| node.access.clone()).collect();
-        let job = Job {
+        let job = JobAttempt {
             order: &self.order,
             job: &self.job,
             speculation: &speculation,

@@ -4,7 +4,7 @@ use crate::common::store_graph;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use sluice_executor::service::{ExecutorService, ExecutorSettings};
-use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal};
+use sluice_executor::{JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use sluice_memory::World;
 use sluice_model::build::{BuildResult, Order, Pause, Phase, Run, RunEnd};
 use sluice_model::job::{FrozenJob, JobGraph};
@@ -34,7 +34,7 @@ struct CommandedRunner(Mutex<BTreeMap<String, mpsc::UnboundedReceiver<BuildComma
 impl Runner for CommandedRunner {
     async fn execute(
         &self,
-        job: &Job<'_>,
+        job: &JobAttempt<'_>,
         _: &dyn RepositorySources,
         jobdir: &Path,
         _: StopSignal,

@@ -2,7 +2,7 @@
 
 use crate::world::{ObservedWorld, executor};
 use async_trait::async_trait;
-use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal};
+use sluice_executor::{JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use sluice_memory::World;
 use sluice_model::build::RunEnd;
 use sluice_model::wakeup::MessageQueue;
@@ -24,7 +24,7 @@ struct Idle;
 impl Runner for Idle {
     async fn execute(
         &self,
-        _: &Job<'_>,
+        _: &JobAttempt<'_>,
         _: &dyn RepositorySources,
         _: &Path,
         _: StopSignal,

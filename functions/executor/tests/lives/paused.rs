@@ -5,7 +5,7 @@ use crate::common::store_jobs;
 use crate::world::{ObservedWorld, executor};
 use async_trait::async_trait;
 use serde_json::{Map, json};
-use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal};
+use sluice_executor::{JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use sluice_model::build::{BuildResult, Order, Pause, Phase, Run, RunEnd};
 use sluice_model::wakeup::{Precedence, Wakeup};
 use sluice_model::{BuildId, Timestamp};
@@ -24,7 +24,7 @@ struct Pausing;
 impl Runner for Pausing {
     async fn execute(
         &self,
-        job: &Job<'_>,
+        job: &JobAttempt<'_>,
         _: &dyn RepositorySources,
         jobdir: &Path,
         mut stop: StopSignal,

@@ -4,7 +4,7 @@
 use super::answer::Answer;
 use super::guard::Caller;
 use crate::engine::Engine;
-use crate::{Aim, Fault, Times};
+use crate::{Aim, ForgeFault, Times};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A fault to switch on: `{"fault": {"kind": "huge-bodies", "bytes": 25000000}, "times": 2}`.
 #[derive(Deserialize)]
 pub(super) struct FaultRequest {
-    fault: Fault,
+    fault: ForgeFault,
     /// Only requests whose path contains this; without it all of them.
     path: Option<String>,
     /// How often; without it until faults are cleared.

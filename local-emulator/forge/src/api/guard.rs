@@ -3,8 +3,8 @@
 use super::answer::{Answer, ok};
 use crate::engine::Engine;
 use crate::error::ApiError;
-use crate::faults::Fault;
-use crate::{Account, Permission};
+use crate::faults::ForgeFault;
+use crate::{AccountPermission, ForgeAccount};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
@@ -19,14 +19,14 @@ const REQUESTS_PER_HOUR: u64 = 1_000_000;
 
 /// The caller of a request: an account, or an anonymous caller, who may only read.
 #[derive(Clone)]
-pub(crate) struct Caller(Option<Account>);
+pub(crate) struct Caller(Option<ForgeAccount>);
 
 impl Caller {
     /// Returns the login of a caller who may write.
     pub fn writer(&self) -> Result<&str, ApiError> {
         match &self.0 {
             None => Err(ApiError::refused(401, "Requires authentication")),
-            Some(account) if account.permission == Permission::Read => {
+            Some(account) if account.permission == AccountPermission::Read => {
                 Err(ApiError::refused(403, "Resource not accessible by personal access token"))
             }
             Some(account) => Ok(&account.login),
@@ -142,40 +142,42 @@ pub(super) async fn misbehave(
     if engine.is_gone(&repository) {
         return ApiError::not_found().into_response();
     }
-    let in_passing = |fault: &Fault| {
+    let in_passing = |fault: &ForgeFault| {
         !matches!(
             fault,
-            Fault::RefuseMerge
-                | Fault::MergeabilityUnknown
-                | Fault::MergeSomethingElse
-                | Fault::PushBefore { .. }
-                | Fault::HugeBodies { .. }
+            ForgeFault::RefuseMerge
+                | ForgeFault::MergeabilityUnknown
+                | ForgeFault::MergeSomethingElse
+                | ForgeFault::PushBefore { .. }
+                | ForgeFault::HugeBodies { .. }
         )
     };
     let mut loses_answer = false;
     for fault in engine.faults.take(&repository, request.method().as_str(), &path, in_passing) {
         match fault {
-            Fault::AnswerSlowly { milliseconds } => {
+            ForgeFault::AnswerSlowly { milliseconds } => {
                 tokio::time::sleep(Duration::from_millis(milliseconds)).await
             }
-            Fault::ServerError { status } => {
+            ForgeFault::ServerError { status } => {
                 let status =
                     StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 return (status, "<html>Unicorn!</html>").into_response();
             }
-            Fault::LoseAnswer => loses_answer = true,
-            Fault::RepositoryGone => return ApiError::not_found().into_response(),
-            Fault::RateLimited { retry_after_seconds } => {
+            ForgeFault::LoseAnswer => loses_answer = true,
+            ForgeFault::RepositoryGone => return ApiError::not_found().into_response(),
+            ForgeFault::RateLimited { retry_after_seconds } => {
                 let refusal = ApiError::refused(403, "You have exceeded a secondary rate limit.");
                 return ([(header::RETRY_AFTER, retry_after_seconds.to_string())], refusal)
                     .into_response();
             }
-            Fault::Forbidden { message } => return ApiError::refused(403, message).into_response(),
-            Fault::RefuseMerge
-            | Fault::MergeabilityUnknown
-            | Fault::MergeSomethingElse
-            | Fault::PushBefore { .. }
-            | Fault::HugeBodies { .. } => {}
+            ForgeFault::Forbidden { message } => {
+                return ApiError::refused(403, message).into_response();
+            }
+            ForgeFault::RefuseMerge
+            | ForgeFault::MergeabilityUnknown
+            | ForgeFault::MergeSomethingElse
+            | ForgeFault::PushBefore { .. }
+            | ForgeFault::HugeBodies { .. } => {}
         }
     }
     let response = next.run(request).await;

@@ -4,7 +4,7 @@ use super::answer::{Answer, Paging, created, ok, page};
 use super::guard::Caller;
 use crate::engine::{Edits, Engine, Method, NewPull};
 use crate::error::ApiError;
-use crate::faults::Fault;
+use crate::faults::ForgeFault;
 use crate::model::{Life, LineComment, Pull, Review};
 use crate::shapes;
 use axum::extract::{OriginalUri, Path, Query, State};
@@ -98,7 +98,7 @@ pub(super) async fn read(State(engine): Forge, Path((owner, name, number)): Numb
     let repository = engine.repository(&full_name)?;
     let pull = engine.try_merge(&full_name, number).await?;
     let mut shape = shapes::pull(&engine.web, &repository, &pull);
-    let unknown = |fault: &Fault| *fault == Fault::MergeabilityUnknown;
+    let unknown = |fault: &ForgeFault| *fault == ForgeFault::MergeabilityUnknown;
     let is_unknown =
         !engine.faults.take(&full_name, "GET", &format!("/pulls/{number}"), unknown).is_empty();
     if let (true, false, Some(tried)) = (pull.is_open(), is_unknown, &pull.tried) {

@@ -3,7 +3,7 @@
 
 use super::{Engine, Held, find_pull};
 use crate::error::ApiError;
-use crate::faults::Fault;
+use crate::faults::ForgeFault;
 use crate::git::{Edit, Git, Person};
 use crate::model::{Landing, Pull};
 
@@ -77,21 +77,23 @@ impl Engine {
     }
 
     async fn misbehave(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
-        let wanted = |fault: &Fault| {
+        let wanted = |fault: &ForgeFault| {
             matches!(
                 fault,
-                Fault::RefuseMerge | Fault::MergeabilityUnknown | Fault::MergeSomethingElse
+                ForgeFault::RefuseMerge
+                    | ForgeFault::MergeabilityUnknown
+                    | ForgeFault::MergeSomethingElse
             )
         };
         let path = format!("/pulls/{}/merge", pull.number);
         for fault in self.faults.take(&held.full_name, "PUT", &path, wanted) {
-            if fault == Fault::RefuseMerge {
+            if fault == ForgeFault::RefuseMerge {
                 return Err(ApiError::refused(
                     405,
                     "At least 1 approving review is required by reviewers with write access.",
                 ));
             }
-            if fault == Fault::MergeabilityUnknown {
+            if fault == ForgeFault::MergeabilityUnknown {
                 return Err(ApiError::refused(405, NOT_MERGEABLE));
             }
             self.stow_away(held, &pull.base, &format!("stowaway-{}.txt", pull.number)).await?;
@@ -101,9 +103,9 @@ impl Engine {
 
     /// Pushes another commit before the client's push, if that fault is switched on.
     pub async fn overtake(&self, held: &Held) -> Result<(), ApiError> {
-        let wanted = |fault: &Fault| matches!(fault, Fault::PushBefore { .. });
+        let wanted = |fault: &ForgeFault| matches!(fault, ForgeFault::PushBefore { .. });
         for fault in self.faults.take(&held.full_name, "POST", "/git-receive-pack", wanted) {
-            if let Fault::PushBefore { branch } = fault {
+            if let ForgeFault::PushBefore { branch } = fault {
                 self.stow_away(held, &branch, "stowaway.txt").await?;
             }
         }

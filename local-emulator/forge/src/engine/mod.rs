@@ -9,7 +9,7 @@ pub(crate) use merges::{Method, SetRef};
 pub(crate) use pulls::{Edits, NewPull};
 pub(crate) use reports::{CheckRunFields, NewReview, NewStatus, statuses_of};
 
-use crate::Account;
+use crate::ForgeAccount;
 use crate::error::ApiError;
 use crate::faults::Faults;
 use crate::git::{Edit, Git, Person};
@@ -29,7 +29,7 @@ pub(crate) struct Engine {
     /// The base of all addresses, `http://127.0.0.1:1234`.
     pub web: String,
     pub store: Store,
-    pub accounts: Vec<Account>,
+    pub accounts: Vec<ForgeAccount>,
     /// A hook that every new repository gets: its address and secret.
     pub first_hook: Option<(String, String)>,
     pub faults: Faults,
@@ -76,7 +76,7 @@ impl Engine {
         root: PathBuf,
         web: String,
         store: Store,
-        accounts: Vec<Account>,
+        accounts: Vec<ForgeAccount>,
         first_hook: Option<(String, String)>,
     ) -> Self {
         Self {
@@ -277,7 +277,7 @@ impl Engine {
         })
     }
 
-    pub fn account(&self, login: &str) -> Option<&Account> {
+    pub fn account(&self, login: &str) -> Option<&ForgeAccount> {
         self.accounts.iter().find(|account| account.login == login)
     }
 }

@@ -1,5 +1,4 @@
-//! A forge in a folder of its own, git as a user has it, a bare HTTP client, and somebody who
-//! listens to webhooks.
+//! A forge in a directory of its own, the git command, a plain HTTP client and a webhook receiver.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use axum::body::Bytes;
@@ -7,7 +6,9 @@ use axum::http::{HeaderMap, StatusCode};
 use hmac::{Hmac, Mac};
 use serde_json::Value;
 use sha2::Sha256;
-use sluice_local_forge::{Account, Edit, Forge, Options, Permission, Proposal};
+use sluice_local_forge::{
+    AccountPermission, Edit, ForgeAccount, ForgeOptions, LocalForge, Proposal,
+};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
@@ -15,26 +16,26 @@ use tempfile::TempDir;
 pub const REPOSITORY: &str = "org/one";
 pub const SECRET: &str = "hush";
 
-pub fn options(folder: &Path, first_hook: Option<(String, String)>) -> Options {
+pub fn options(folder: &Path, first_hook: Option<(String, String)>) -> ForgeOptions {
     let accounts = vec![
-        Account::new("ann", "ann-token", Permission::Admin),
-        Account::new("bob", "bob-token", Permission::Write),
-        Account::new("guest", "guest-token", Permission::Read),
+        ForgeAccount::new("ann", "ann-token", AccountPermission::Admin),
+        ForgeAccount::new("bob", "bob-token", AccountPermission::Write),
+        ForgeAccount::new("guest", "guest-token", AccountPermission::Read),
     ];
-    Options { root: folder.join("forge"), port: 0, accounts, first_hook }
+    ForgeOptions { root: folder.join("forge"), port: 0, accounts, first_hook }
 }
 
-pub async fn start() -> (Forge, TempDir) {
+pub async fn start() -> (LocalForge, TempDir) {
     start_with(None).await
 }
 
-pub async fn start_with_receiver(receiver: &HookReceiver) -> (Forge, TempDir) {
+pub async fn start_with_receiver(receiver: &HookReceiver) -> (LocalForge, TempDir) {
     start_with(Some((receiver.url.clone(), SECRET.into()))).await
 }
 
-async fn start_with(first_hook: Option<(String, String)>) -> (Forge, TempDir) {
+async fn start_with(first_hook: Option<(String, String)>) -> (LocalForge, TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let forge = Forge::start(options(folder.path(), first_hook)).await.unwrap();
+    let forge = LocalForge::start(options(folder.path(), first_hook)).await.unwrap();
     forge.create_repository(REPOSITORY, &[Edit::write("README", "hello\n")], "ann").await.unwrap();
     (forge, folder)
 }
@@ -68,7 +69,7 @@ pub struct Http {
 }
 
 impl Http {
-    pub fn of(forge: &Forge, token: &str) -> Self {
+    pub fn of(forge: &LocalForge, token: &str) -> Self {
         Self::at(&forge.api_url(), token)
     }
 
@@ -117,7 +118,7 @@ pub struct ReceivedHook {
     pub body: Value,
 }
 
-/// Somebody who listens to webhooks.
+/// A receiver of webhooks.
 pub struct HookReceiver {
     pub url: String,
     received: Arc<Mutex<Vec<ReceivedHook>>>,

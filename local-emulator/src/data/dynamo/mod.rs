@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::account::Account;
 use super::auth::Caller;
-use super::faults::{Failure, Faults};
+use super::faults::{CallFaults, InjectedError};
 use super::store::{Durability, StoreError};
 use super::wire::{Problem, Usage};
 
@@ -38,7 +38,7 @@ const NAMESPACE: &str = "com.amazonaws.dynamodb.v20120810#";
 pub struct Dynamo {
     database: Database,
     account: Account,
-    faults: Arc<Faults>,
+    faults: Arc<CallFaults>,
     lagging: Lagging,
 }
 
@@ -53,7 +53,7 @@ impl Dynamo {
     pub fn open(
         directory: &Path,
         account: Account,
-        faults: Arc<Faults>,
+        faults: Arc<CallFaults>,
         durability: Durability,
     ) -> Result<Self, StoreError> {
         std::fs::create_dir_all(directory).map_err(StoreError::file("create", directory))?;
@@ -215,14 +215,14 @@ impl Dynamo {
 }
 
 /// Returns DynamoDB's form of an injected failure; `members` name how many parts a transaction has.
-pub(super) fn injected(failure: &Failure, operation: &str, body: &[u8]) -> Problem {
+pub(super) fn injected(failure: &InjectedError, operation: &str, body: &[u8]) -> Problem {
     match failure {
-        Failure::Throttled => Problem::new(
+        InjectedError::Throttled => Problem::new(
             400,
             format!("{NAMESPACE}ProvisionedThroughputExceededException"),
             "The level of configured provisioned throughput for the table was exceeded.",
         ),
-        Failure::TransactionConflict if operation.starts_with("Transact") => {
+        InjectedError::TransactionConflict if operation.starts_with("Transact") => {
             let parts = serde_json::from_slice::<Value>(body)
                 .ok()
                 .and_then(|v| v.get("TransactItems").and_then(Value::as_array).map(Vec::len))
@@ -239,12 +239,14 @@ pub(super) fn injected(failure: &Failure, operation: &str, body: &[u8]) -> Probl
             problem.more.insert("CancellationReasons".to_owned(), Value::Array(reasons));
             problem
         }
-        Failure::TransactionConflict => Problem::new(
+        InjectedError::TransactionConflict => Problem::new(
             400,
             format!("{NAMESPACE}TransactionConflictException"),
             "Transaction is ongoing for the item",
         ),
-        Failure::Internal | Failure::ConditionalConflict | Failure::ConnectionLost => {
+        InjectedError::Internal
+        | InjectedError::ConditionalConflict
+        | InjectedError::ConnectionLost => {
             Problem::new(500, format!("{NAMESPACE}InternalServerError"), "Internal server error")
         }
     }

@@ -3,18 +3,18 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 
-use super::super::faults::Failure;
+use super::super::faults::InjectedError;
 
 /// Returns S3's form of an injected failure.
-pub(in super::super) fn injected(failure: &Failure) -> Response<Bytes> {
+pub(in super::super) fn injected(failure: &InjectedError) -> Response<Bytes> {
     match failure {
-        Failure::Throttled => error(503, "SlowDown", "Please reduce your request rate."),
-        Failure::ConditionalConflict | Failure::TransactionConflict => error(
+        InjectedError::Throttled => error(503, "SlowDown", "Please reduce your request rate."),
+        InjectedError::ConditionalConflict | InjectedError::TransactionConflict => error(
             409,
             "ConditionalRequestConflict",
             "The conditional request cannot succeed due to a conflicting operation against this resource.",
         ),
-        Failure::Internal | Failure::ConnectionLost => {
+        InjectedError::Internal | InjectedError::ConnectionLost => {
             internal("We encountered an internal error. Please try again.")
         }
     }

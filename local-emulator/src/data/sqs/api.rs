@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use sluice_memory::sqs::{Refusal, Settings, limits};
+use sluice_memory::sqs::{Refusal, SqsQueueSettings, limits};
 use tokio::time::Instant;
 
 use super::super::auth::Caller;
-use super::super::faults::Failure;
+use super::super::faults::InjectedError;
 use super::super::meter::Purpose;
 use super::super::wire::{Problem, Usage};
 use super::problem::{
@@ -62,7 +62,7 @@ impl Sqs {
         let (sqs, operation, caller) = (Arc::clone(self), operation.to_owned(), caller.clone());
         let answer =
             tokio::task::spawn_blocking(move || sqs.answer(&operation, &request, &caller)).await;
-        (answer.unwrap_or_else(|_| Err(injected(&Failure::Internal))), usage)
+        (answer.unwrap_or_else(|_| Err(injected(&InjectedError::Internal))), usage)
     }
 
     fn answer(
@@ -142,8 +142,9 @@ impl Sqs {
     fn create(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
         let name = request.needed("QueueName")?;
         self.allowed(caller, "sqs:CreateQueue", name)?;
-        let settings = attributes::apply(Settings::standard(), &request.texts("Attributes"))
-            .map_err(mistake)?;
+        let settings =
+            attributes::apply(SqsQueueSettings::standard(), &request.texts("Attributes"))
+                .map_err(mistake)?;
         self.create_queue(name, settings)?;
         Ok(json!({"QueueUrl": self.queue_url(name)}))
     }
@@ -274,7 +275,7 @@ impl Sqs {
             let received =
                 tokio::task::spawn_blocking(move || sqs.receive(&queue, max, visibility_seconds))
                     .await;
-            let received = received.map_err(|_| injected(&Failure::Internal))??;
+            let received = received.map_err(|_| injected(&InjectedError::Internal))??;
             let left = deadline.saturating_duration_since(Instant::now());
             if !received.is_empty() || left.is_zero() {
                 let parameters = ReceiveParameters {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use sluice_memory::sqs::{DedupScope, Kind, Redrive, Refusal, Settings, Throughput};
+use sluice_memory::sqs::{
+    DedupScope, Redrive, Refusal, SqsQueueKind, SqsQueueSettings, Throughput,
+};
 
 /// Attributes that AWS has and that change nothing on one machine; they are taken and not kept.
 const WITHOUT_EFFECT: [&str; 6] = [
@@ -30,9 +32,9 @@ impl From<Refusal> for Mistake {
 
 /// Returns `settings` with the attributes applied; values come as text.
 pub(super) fn apply(
-    mut settings: Settings,
+    mut settings: SqsQueueSettings,
     attributes: &BTreeMap<String, String>,
-) -> Result<Settings, Mistake> {
+) -> Result<SqsQueueSettings, Mistake> {
     for (name, value) in attributes {
         match name.as_str() {
             "VisibilityTimeout" => {
@@ -68,7 +70,7 @@ pub(super) fn apply(
 }
 
 /// Returns the settings as SQS names them.
-pub(super) fn describe(settings: &Settings) -> BTreeMap<&'static str, String> {
+pub(super) fn describe(settings: &SqsQueueSettings) -> BTreeMap<&'static str, String> {
     let mut attributes = BTreeMap::from([
         ("VisibilityTimeout", settings.visibility_seconds.to_string()),
         ("DelaySeconds", settings.delay_seconds.to_string()),
@@ -80,7 +82,7 @@ pub(super) fn describe(settings: &Settings) -> BTreeMap<&'static str, String> {
         let policy = json!({"deadLetterTargetArn": redrive.dead_letter_arn, "maxReceiveCount": redrive.receives_max});
         attributes.insert("RedrivePolicy", policy.to_string());
     }
-    if let Kind::Fifo { content_dedup, dedup_scope, throughput } = settings.kind {
+    if let SqsQueueKind::Fifo { content_dedup, dedup_scope, throughput } = settings.kind {
         attributes.insert("FifoQueue", "true".to_owned());
         attributes.insert("ContentBasedDeduplication", content_dedup.to_string());
         let scope = match dedup_scope {
@@ -107,26 +109,27 @@ pub(super) fn chosen(all: BTreeMap<&'static str, String>, asked: &[String]) -> M
 }
 
 /// AWS's defaults of a FIFO queue, unless it is one already.
-fn fifo(kind: Kind) -> Kind {
+fn fifo(kind: SqsQueueKind) -> SqsQueueKind {
     match kind {
-        Kind::Standard => Kind::Fifo {
+        SqsQueueKind::Standard => SqsQueueKind::Fifo {
             content_dedup: false,
             dedup_scope: DedupScope::Queue,
             throughput: Throughput::PerQueue,
         },
-        fifo @ Kind::Fifo { .. } => fifo,
+        fifo @ SqsQueueKind::Fifo { .. } => fifo,
     }
 }
 
 fn apply_fifo(
-    settings: &mut Settings,
+    settings: &mut SqsQueueSettings,
     attributes: &BTreeMap<String, String>,
 ) -> Result<(), Mistake> {
     for name in ["ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"] {
         let Some(value) = attributes.get(name) else {
             continue;
         };
-        let Kind::Fifo { content_dedup, dedup_scope, throughput } = &mut settings.kind else {
+        let SqsQueueKind::Fifo { content_dedup, dedup_scope, throughput } = &mut settings.kind
+        else {
             return Err(Mistake::Unknown(name.to_owned()));
         };
         match (name, value.as_str()) {

@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sluice_memory::sqs::{
-    Counts, Deletion, Delivered, NewMessage, Poll, Queue, Received, Refusal, Seeded, Sent, Settings,
+    Counts, Deletion, Delivered, NewMessage, Poll, Queue, Received, Refusal, Seeded, Sent,
+    SqsQueueSettings,
 };
 use tokio::sync::Notify;
 
@@ -141,7 +142,7 @@ impl Sqs {
     /// # Errors
     /// [`SqsError::Exists`] for other attributes, [`SqsError::Refused`] for ones outside AWS's
     /// limits or a dead letter queue that does not exist.
-    pub fn create_queue(&self, name: &str, settings: Settings) -> Result<(), SqsError> {
+    pub fn create_queue(&self, name: &str, settings: SqsQueueSettings) -> Result<(), SqsError> {
         settings.check(name)?;
         let state = &mut *self.lock();
         if let Some(entry) = state.queues.get(name) {
@@ -161,7 +162,7 @@ impl Sqs {
     ///
     /// # Errors
     /// As [`Sqs::create_queue`].
-    pub fn ensure_queue(&self, name: &str, settings: Settings) -> Result<(), SqsError> {
+    pub fn ensure_queue(&self, name: &str, settings: SqsQueueSettings) -> Result<(), SqsError> {
         match self.create_queue(name, settings.clone()) {
             Err(SqsError::Exists { .. }) => self.set_settings(name, settings),
             other => other,
@@ -172,7 +173,7 @@ impl Sqs {
     ///
     /// # Errors
     /// [`SqsError::Refused`] for attributes outside AWS's limits.
-    pub fn set_settings(&self, name: &str, settings: Settings) -> Result<(), SqsError> {
+    pub fn set_settings(&self, name: &str, settings: SqsQueueSettings) -> Result<(), SqsError> {
         let state = &mut *self.lock();
         state.check_dead_letter_queue(&settings)?;
         let created_ms = state.entry(name)?.created_ms;
@@ -333,7 +334,7 @@ impl State {
         self.queues.get_mut(name).ok_or_else(|| SqsError::NoQueue { name: name.to_owned() })
     }
 
-    fn check_dead_letter_queue(&self, settings: &Settings) -> Result<(), SqsError> {
+    fn check_dead_letter_queue(&self, settings: &SqsQueueSettings) -> Result<(), SqsError> {
         let Some(redrive) = &settings.redrive else {
             return Ok(());
         };

@@ -3,7 +3,7 @@
 use sluice_memory::sqs::Refusal;
 
 use super::super::auth::Denied;
-use super::super::faults::Failure;
+use super::super::faults::InjectedError;
 use super::super::wire::Problem;
 use super::SqsError;
 use super::attributes::Mistake;
@@ -11,9 +11,9 @@ use super::attributes::Mistake;
 pub(super) const NO_QUEUE: &str = "AWS.SimpleQueueService.NonExistentQueue";
 
 /// Returns SQS's form of an injected failure.
-pub(in super::super) fn injected(failure: &Failure) -> Problem {
+pub(in super::super) fn injected(failure: &InjectedError) -> Problem {
     match failure {
-        Failure::Throttled => {
+        InjectedError::Throttled => {
             problem(403, "RequestThrottled", "RequestThrottled", "Request was throttled.")
         }
         _ => problem(

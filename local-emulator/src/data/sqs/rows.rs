@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sluice_memory::sqs::{Changes, Dedup, Message, Queue, Settings};
+use sluice_memory::sqs::{Changes, Dedup, Message, Queue, SqsQueueSettings};
 
 use super::super::store::{self, Durability, StoreError};
 
@@ -62,7 +62,7 @@ impl Rows {
         let Some((settings, next_sequence)) = head else {
             return Ok(None);
         };
-        let settings: Settings = self.decode(name, &settings)?;
+        let settings: SqsQueueSettings = self.decode(name, &settings)?;
         let messages: Vec<Message> =
             self.column("SELECT message FROM messages WHERE queue = ?1 ORDER BY sequence", name)?;
         let dedups: Vec<Dedup> = self.column("SELECT dedup FROM dedups WHERE queue = ?1", name)?;
@@ -74,7 +74,7 @@ impl Rows {
     pub fn write_queue(
         &self,
         name: &str,
-        settings: &Settings,
+        settings: &SqsQueueSettings,
         created_ms: u64,
     ) -> Result<(), StoreError> {
         let settings = self.encode(name, settings)?;

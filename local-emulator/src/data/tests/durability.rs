@@ -125,7 +125,10 @@ async fn what_was_acknowledged_outlives_kill_9() {
         let clients = lab.clients();
         create_records(&clients.dynamo).await;
         clients.s3.create_bucket().bucket("objects").send().await.unwrap();
-        lab.front.sqs().create_queue("q.fifo", sluice_memory::sqs::Settings::fifo()).unwrap();
+        lab.front
+            .sqs()
+            .create_queue("q.fifo", sluice_memory::sqs::SqsQueueSettings::fifo())
+            .unwrap();
     }
     let mut acknowledged = Vec::new();
     for round in 0..4 {

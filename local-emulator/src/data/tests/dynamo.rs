@@ -191,7 +191,10 @@ async fn units_are_counted_with_indexes_and_doubled_in_transactions() {
         .key("sk", s("head"))
         .consistent_read(true);
     let answer = read.send().await.unwrap();
-    assert!(answer.consumed_capacity().is_none(), "nobody asked for it");
+    assert!(
+        answer.consumed_capacity().is_none(),
+        "the request did not ask for the consumed capacity"
+    );
     assert_eq!(lab.front.meter().reset().total(|_| true).read_units, 1.0);
 
     let failed = dynamo.put_item().table_name("records").set_item(Some(item("a", &[])));
@@ -210,7 +213,7 @@ async fn conflicts_and_throttling_come_on_request_in_the_sdks_own_types() {
         Service::DynamoDb,
         "TransactWriteItems",
         When::Next(1),
-        Fault::Before(Failure::TransactionConflict),
+        Fault::Before(InjectedError::TransactionConflict),
     ));
     let refused = dynamo
         .transact_write_items()
@@ -232,7 +235,7 @@ async fn conflicts_and_throttling_come_on_request_in_the_sdks_own_types() {
         Service::DynamoDb,
         "PutItem",
         When::Next(1),
-        Fault::Before(Failure::Throttled),
+        Fault::Before(InjectedError::Throttled),
     ));
     let refused = dynamo
         .put_item()
@@ -247,7 +250,7 @@ async fn conflicts_and_throttling_come_on_request_in_the_sdks_own_types() {
         Service::DynamoDb,
         "PutItem",
         When::Next(1),
-        Fault::After(Failure::ConnectionLost),
+        Fault::After(InjectedError::ConnectionLost),
     ));
     let lost = dynamo
         .put_item()
@@ -265,7 +268,7 @@ async fn conflicts_and_throttling_come_on_request_in_the_sdks_own_types() {
         .send()
         .await
         .unwrap();
-    assert!(there.item().is_some(), "it was done although nobody was told");
+    assert!(there.item().is_some(), "the write took effect although the response was lost");
 }
 
 /// A table made while indexes lag has an index that lags too, and one made in the place of a

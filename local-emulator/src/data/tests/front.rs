@@ -69,7 +69,7 @@ async fn an_unknown_key_and_a_wrong_secret_are_refused_by_every_service_in_its_o
     assert_eq!(lab.front.call(plain("POST", "/")).await.status().as_u16(), 403);
     assert!(
         lab.front.meter().snapshot().rows.is_empty(),
-        "nobody is charged for what they did not prove"
+        "a call without a valid signature is not counted"
     );
 }
 
@@ -143,7 +143,7 @@ async fn what_the_policies_do_not_allow_is_refused_by_each_service() {
     assert_eq!(
         missing.code(),
         Some("AccessDenied"),
-        "who may not list is not told that it is missing"
+        "a caller that may not list cannot learn that the object is missing"
     );
 }
 
@@ -191,7 +191,7 @@ async fn failures_are_injected_into_s3_and_sqs_and_counted() {
         Service::S3,
         "PutObject",
         When::Next(1),
-        Fault::Before(Failure::Throttled),
+        Fault::Before(InjectedError::Throttled),
     ));
     let put = || {
         clients
@@ -203,14 +203,19 @@ async fn failures_are_injected_into_s3_and_sqs_and_counted() {
             .send()
     };
     assert_eq!(put().await.unwrap_err().code(), Some("SlowDown"));
-    faults.add(Rule::on(Service::S3, "PutObject", When::Next(1), Fault::After(Failure::Internal)));
+    faults.add(Rule::on(
+        Service::S3,
+        "PutObject",
+        When::Next(1),
+        Fault::After(InjectedError::Internal),
+    ));
     assert_eq!(put().await.unwrap_err().code(), Some("InternalError"));
     clients.s3.head_object().bucket("objects").key("k").send().await.unwrap();
     faults.add(Rule::on(
         Service::Sqs,
         "ListQueues",
         When::Always,
-        Fault::Before(Failure::Internal),
+        Fault::Before(InjectedError::Internal),
     ));
     assert_eq!(clients.sqs.list_queues().send().await.unwrap_err().code(), Some("InternalError"));
     faults.clear();
@@ -223,12 +228,12 @@ async fn failures_are_injected_into_s3_and_sqs_and_counted() {
 #[tokio::test]
 async fn a_share_of_calls_is_struck_the_same_way_for_the_same_seed() {
     let run = |seed| {
-        let faults = Faults::new(seed);
+        let faults = CallFaults::new(seed);
         faults.add(Rule::on(
             Service::Sqs,
             "SendMessage",
             When::PerMille(300),
-            Fault::Before(Failure::Throttled),
+            Fault::Before(InjectedError::Throttled),
         ));
         let strike =
             |_| faults.strike(&Principal::new("a"), &Service::Sqs, "SendMessage").before.is_some();
@@ -245,7 +250,7 @@ async fn with_awss_latency_calls_take_about_as_long_as_there() {
     let lab = lab();
     let sqs = lab.clients().sqs;
     sqs.list_queues().send().await.unwrap();
-    lab.front.faults().set_latency(Latency::Aws);
+    lab.front.faults().set_latency(CallLatency::Aws);
     let began = Instant::now();
     sqs.list_queues().send().await.unwrap();
     assert!(began.elapsed() >= Duration::from_millis(4));
@@ -287,8 +292,12 @@ async fn the_same_clients_work_over_a_socket() {
     let got =
         clients.sqs.receive_message().queue_url(url).wait_time_seconds(5).send().await.unwrap();
     assert_eq!(got.messages().len(), 1);
-    let lost =
-        Rule::on(Service::Sqs, "SendMessage", When::Next(1), Fault::After(Failure::ConnectionLost));
+    let lost = Rule::on(
+        Service::Sqs,
+        "SendMessage",
+        When::Next(1),
+        Fault::After(InjectedError::ConnectionLost),
+    );
     lab.front.faults().add(lost);
     let lost =
         clients.sqs.send_message().queue_url(url).message_body("y").send().await.unwrap_err();
@@ -296,7 +305,7 @@ async fn the_same_clients_work_over_a_socket() {
     assert_eq!(
         lab.front.sqs().counts("wakes").unwrap().visible,
         1,
-        "it was sent although nobody was told"
+        "the message was sent although the response was lost"
     );
     server.abort();
 }

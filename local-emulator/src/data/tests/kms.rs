@@ -44,7 +44,7 @@ fn what_is_sealed_under_a_context_opens_under_that_context_only() {
 }
 
 #[test]
-fn a_key_outlives_the_process_in_a_file_that_nobody_else_reads() {
+fn a_key_outlives_the_process_in_a_file_that_only_its_user_reads() {
     use std::os::unix::fs::PermissionsExt;
     let lab = lab();
     lab.front.kms().ensure_key("seal").unwrap();
@@ -61,7 +61,7 @@ fn a_key_outlives_the_process_in_a_file_that_nobody_else_reads() {
 
 #[test]
 fn secrets_do_not_show_themselves() {
-    let shown = format!("{:?}", Secret::new("hidden"));
+    let shown = format!("{:?}", SecretAccessKey::new("hidden"));
     assert!(!shown.contains("hidden"));
 }
 

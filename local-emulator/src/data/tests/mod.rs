@@ -43,8 +43,8 @@ fn lab() -> Lab {
 }
 
 fn open(directory: &std::path::Path) -> Arc<Front> {
-    let front = Front::open(directory, Options::default()).unwrap();
-    front.keys().insert(KEY, Principal::new("tester"), Secret::new(SECRET));
+    let front = Front::open(directory, DataOptions::default()).unwrap();
+    front.keys().insert(KEY, Principal::new("tester"), SecretAccessKey::new(SECRET));
     front
 }
 

@@ -279,7 +279,7 @@ async fn copies_keep_or_replace_what_is_said_and_deletes_take_many() {
 }
 
 #[tokio::test]
-async fn a_signed_url_reads_one_object_until_somebody_changes_it() {
+async fn a_signed_url_reads_one_object_and_is_refused_once_changed() {
     let lab = lab();
     let s3 = bucket(&lab).await;
     put(&s3, "log", b"text").await;

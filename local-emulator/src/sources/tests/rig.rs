@@ -3,12 +3,12 @@
 
 use crate::lambda::{Invoke, InvokeError};
 use crate::sources::{Origin, QueueError, QueuePort, SourceOptions, Sources};
-use crate::template::{Plan, QueueKind, QueuePlan, SourcePlan};
+use crate::template::{MessageQueuePlan, QueueKind, ResponseFormat, SourcePlan, TemplatePlan};
 use async_trait::async_trait;
 use aws_lambda_events::event::sqs::SqsEvent;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sluice_memory::sqs::{Delivered, NewMessage, Oldest, Poll, Queue, Settings};
+use sluice_memory::sqs::{Delivered, NewMessage, Oldest, Poll, Queue, SqsQueueSettings};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -24,8 +24,8 @@ pub(super) struct TestQueues {
 impl TestQueues {
     pub(super) fn new(kind: QueueKind) -> Arc<Self> {
         let queue = match kind {
-            QueueKind::Fifo => Queue::new("sluice-gate.fifo", Settings::fifo()),
-            QueueKind::Standard => Queue::new("sluice-wakes", Settings::standard()),
+            QueueKind::Fifo => Queue::new("sluice-gate.fifo", SqsQueueSettings::fifo()),
+            QueueKind::Standard => Queue::new("sluice-wakes", SqsQueueSettings::standard()),
         };
         Arc::new(Self { state: Mutex::new((queue.unwrap(), 1_000_000)), changed: Notify::new() })
     }
@@ -156,7 +156,7 @@ pub(super) fn rig(
     let queues = TestQueues::new(kind);
     queues.send(first);
     let arn = if kind == QueueKind::Fifo { ARN } else { STANDARD_ARN };
-    let queue = QueuePlan {
+    let queue = MessageQueuePlan {
         name: arn.rsplit(':').next().unwrap().into(),
         arn: arn.into(),
         url: String::new(),
@@ -169,10 +169,11 @@ pub(super) fn rig(
         function: "gate".into(),
         queue_arn: arn.into(),
         batch_size: 10,
-        partial_answers: true,
+        response_format: ResponseFormat::BatchItemFailures,
         concurrency_max,
     };
-    let plan = Plan { queues: vec![queue], sources: vec![source], ..Plan::default() };
+    let plan =
+        TemplatePlan { queues: vec![queue], sources: vec![source], ..TemplatePlan::default() };
     let (sender, calls) = mpsc::unbounded_channel();
     let (port, functions): (Arc<dyn QueuePort>, Arc<dyn Invoke>) =
         (queues.clone(), Arc::new(Scripted(sender)));

@@ -1,7 +1,7 @@
 //! Collects the definitions of a job and its ancestors that apply to a branch, in order (Z4.1,
 //! Z4.2).
 
-use super::trace::{Step, StepKind};
+use super::trace::{StepKind, TraceStep};
 use crate::layout::{BranchContext, Definition, Layout};
 use crate::objects::{JobStanza, Parent};
 use sluice_model::{BranchName, ProjectName};
@@ -158,7 +158,7 @@ pub(super) fn collect<'l>(
     name: &str,
     target: Target<'_>,
     checkouts: &Checkouts<'l>,
-    steps: Option<&mut Vec<Step>>,
+    steps: Option<&mut Vec<TraceStep>>,
 ) -> Result<Vec<Variant<'l>>, Unmatched<'l>> {
     let mut traversal = Traversal { layout, target, stack: Vec::new(), found: Vec::new(), steps };
     traversal.job(name, checkouts)?;
@@ -182,7 +182,7 @@ struct Traversal<'l, 's> {
     target: Target<'s>,
     stack: Vec<String>,
     found: Vec<Variant<'l>>,
-    steps: Option<&'s mut Vec<Step>>,
+    steps: Option<&'s mut Vec<TraceStep>>,
 }
 
 impl<'l> Traversal<'l, '_> {
@@ -218,7 +218,7 @@ impl<'l> Traversal<'l, '_> {
                         &defined.source().branch,
                         is_bound_here,
                     );
-                    steps.push(Step::left_out(
+                    steps.push(TraceStep::left_out(
                         StepKind::Definition,
                         job,
                         defined.source(),
@@ -251,7 +251,7 @@ impl<'l> Traversal<'l, '_> {
                 )));
             }
             if let Some(steps) = self.steps.as_deref_mut() {
-                steps.push(Step::applied(StepKind::Definition, job, defined.source()));
+                steps.push(TraceStep::applied(StepKind::Definition, job, defined.source()));
             }
             self.found.push(Variant { defined, job, depth: 0 });
         }

@@ -9,7 +9,7 @@ use super::job_lists::{ENTRIES_MAX, Entries, Entry, entries};
 use super::kinds::{depend_on_initializers, may_report, reporter_not_allowed};
 use super::limits;
 use super::skip::{skipped_by_files, skipped_by_image};
-use super::trace::{JobTrace, Step, StepKind};
+use super::trace::{JobTrace, StepKind, TraceStep};
 use super::weight::{self, Budget};
 use crate::error::ConfigError;
 use crate::layout::{BranchContext, Layout, NOOP, foreign_image_error, semaphore_used_twice};
@@ -257,7 +257,7 @@ impl<'l> Freezer<'l, '_> {
         name: &str,
         entries: &[Entry<'l>],
         variables: &Map<String, Json>,
-        steps: Option<&mut Vec<Step>>,
+        steps: Option<&mut Vec<TraceStep>>,
     ) -> Outcome {
         let context = BuildContext {
             layout: self.layout,
@@ -380,10 +380,10 @@ impl<'l> Freezer<'l, '_> {
 }
 
 /// Returns what stanzas for other branches say about a job.
-fn other_branch_steps(other_branches: &[(Entry<'_>, String)], name: &str) -> Vec<Step> {
+fn other_branch_steps(other_branches: &[(Entry<'_>, String)], name: &str) -> Vec<TraceStep> {
     let job_entries = other_branches.iter().filter(|(entry, _)| entry.job.name == name);
     let step = |(entry, why): &(Entry<'_>, String)| {
-        Step::left_out(StepKind::Entry, entry.job, entry.source, Some(why.clone()))
+        TraceStep::left_out(StepKind::Entry, entry.job, entry.source, Some(why.clone()))
     };
     job_entries.map(step).collect()
 }
@@ -412,7 +412,7 @@ fn build<'l>(
     name: &str,
     entries: &[Entry<'l>],
     variables: &Map<String, Json>,
-    mut steps: Option<&mut Vec<Step>>,
+    mut steps: Option<&mut Vec<TraceStep>>,
 ) -> Result<Built, Outcome> {
     let BuildContext { layout, pipeline, input, budget } = context;
     let target = input.target();
@@ -455,11 +455,11 @@ fn build<'l>(
     if let Some(steps) = steps {
         steps.extend(entries.iter().map(|entry| {
             if applies(entry.job.branches.as_deref(), true, target) {
-                return Step::applied(StepKind::Entry, entry.job, entry.source);
+                return TraceStep::applied(StepKind::Entry, entry.job, entry.source);
             }
             let reason =
                 target.mismatch("its stanza", Some("its branches"), &entry.source.branch, true);
-            Step::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
+            TraceStep::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
         }));
     }
     let mut builder = JobBuilder::new(layout, budget, name);

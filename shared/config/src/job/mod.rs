@@ -22,4 +22,4 @@ pub(crate) mod weight;
 pub use foresee::{Coverage, Forecast};
 pub use freeze::FreezeInput;
 pub use missing_playbooks::{NamedPlaybook, missing_included_playbooks};
-pub use trace::{JobTrace, Step, StepKind};
+pub use trace::{JobTrace, StepKind, TraceStep};

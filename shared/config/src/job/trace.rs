@@ -19,12 +19,12 @@ pub struct JobTrace {
     pub reason: Option<String>,
     /// The examined definitions in the order of application: ancestors first, then the project's
     /// entries.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TraceStep>,
 }
 
 /// A definition of the job or an ancestor, or an entry of a project's job list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Step {
+pub struct TraceStep {
     /// The job that it defines.
     pub name: String,
     /// Whether it is a `job` stanza or an entry of a project's list.
@@ -47,7 +47,7 @@ pub enum StepKind {
     Entry,
 }
 
-impl Step {
+impl TraceStep {
     /// Returns a step for a definition that was applied.
     pub(super) fn applied(kind: StepKind, job: &JobStanza, source: &Source) -> Self {
         Self { sets: set_attributes(job), ..Self::left_out(kind, job, source, None) }

@@ -4,15 +4,18 @@ use super::read::{Diagnostics, Fields, members, texts};
 use crate::Pattern;
 use crate::connection::Driver;
 use crate::pipeline::{
-    Approval, CheckConclusion, CommitStatus, Cron, FilterKind, GerritFilter, GerritReporter,
-    GerritTrigger, GitHubFilter, GitHubReporter, GitHubTrigger, GitLabFilter, GitLabReporter,
-    GitLabTrigger, GitTrigger, Permission, ReporterKind, ReviewRequirement, ReviewVerdict,
+    Approval, CheckConclusion, CommitStatusState, Cron, FilterKind, ForgePermission, GerritFilter,
+    GerritReporter, GerritTrigger, GitHubFilter, GitHubReporter, GitHubTrigger, GitLabFilter,
+    GitLabReporter, GitLabTrigger, GitTrigger, ReporterKind, ReviewRequirement, ReviewVerdict,
     TimerTrigger, TriggerKind, ZuulReporter, ZuulTrigger,
 };
 use crate::yaml::{Node, Value};
 
-const PERMISSIONS: [(&str, Permission); 3] =
-    [("read", Permission::Read), ("write", Permission::Write), ("admin", Permission::Admin)];
+const PERMISSIONS: [(&str, ForgePermission); 3] = [
+    ("read", ForgePermission::Read),
+    ("write", ForgePermission::Write),
+    ("admin", ForgePermission::Admin),
+];
 
 /// The events of Gerrit's event stream, and those that the driver adds.
 const GERRIT_EVENTS: [&str; 24] = [
@@ -436,9 +439,9 @@ fn qos(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<u8> {
 fn github_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubReporter {
     use CheckConclusion as Check;
     let statuses = [
-        ("pending", CommitStatus::Pending),
-        ("success", CommitStatus::Success),
-        ("failure", CommitStatus::Failure),
+        ("pending", CommitStatusState::Pending),
+        ("success", CommitStatusState::Success),
+        ("failure", CommitStatusState::Failure),
     ];
     let checks = [
         ("queued", Check::Queued),

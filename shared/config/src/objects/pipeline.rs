@@ -7,7 +7,8 @@ use super::read::{Diagnostics, Fields, members, text, texts};
 use crate::connection::{Connections, Driver};
 use crate::error::{Diagnostic, DiagnosticKind};
 use crate::pipeline::{
-    Filter, Growth, GrowthKind, Manager, Messages, Pipeline, Reporter, Reporters, Trigger, Window,
+    Filter, Growth, GrowthKind, Manager, Messages, Pipeline, PipelineReporter, Reporters, Trigger,
+    WindowSettings,
 };
 use crate::yaml::Node;
 use serde::{Deserialize, Serialize};
@@ -115,8 +116,8 @@ const OF_WINDOW: [&str; 7] = [
     "window-decrease-factor",
 ];
 
-fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> Window {
-    let fixed = Window::of(manager);
+fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> WindowSettings {
+    let fixed = WindowSettings::of(manager);
     let without_effect = match manager {
         Manager::Dependent => None,
         Manager::Independent => Some("in an independent pipeline no change waits for others"),
@@ -157,7 +158,7 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> Window {
     match manager {
         // `independent` runs everything at once, the other two one item at a time.
         Manager::Independent | Manager::Serial | Manager::Supercedent => fixed,
-        Manager::Dependent => Window { initial, floor, ceiling, increase, decrease },
+        Manager::Dependent => WindowSettings { initial, floor, ceiling, increase, decrease },
     }
 }
 
@@ -245,14 +246,14 @@ fn reporters(
     spared: &mut Diagnostics,
 ) -> Reporters {
     let by_old_name = f.peek("merge-failure");
-    let mut given = |name: &'static str| -> Vec<Reporter> {
+    let mut given = |name: &'static str| -> Vec<PipelineReporter> {
         let mut list = Vec::new();
         let (found, unknown) = by_connection(f, name, connections, p);
         unknown.into_iter().for_each(|diagnostic| spared.add(diagnostic));
         for (connection, driver, node) in found {
             for member in members(node) {
                 if let Some(kind) = drivers::reporter(driver, member, name, p) {
-                    list.push(Reporter { connection: connection.into(), kind });
+                    list.push(PipelineReporter { connection: connection.into(), kind });
                 }
             }
         }
@@ -262,7 +263,7 @@ fn reporters(
     let old_name = given("merge-failure");
     // The reporters for failure also report these, unless other reporters are listed. An empty list
     // counts as not listed.
-    let or_else = |list: Vec<Reporter>, others: &[Reporter]| {
+    let or_else = |list: Vec<PipelineReporter>, others: &[PipelineReporter]| {
         if list.is_empty() { others.to_vec() } else { list }
     };
     let (start, enqueue, success) = (given("start"), given("enqueue"), given("success"));

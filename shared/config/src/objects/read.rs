@@ -49,8 +49,7 @@ impl Diagnostics {
             node.value,
             Value::Bool(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Date(_)
         );
-        let advice =
-            if is_word { "; YAML reads this word that way, so quote it" } else { "" };
+        let advice = if is_word { "; YAML reads this word that way, so quote it" } else { "" };
         self.syntax(node, attribute, format!("{message}{advice}"));
     }
 
@@ -219,11 +218,7 @@ impl<'n> Fields<'n> {
         if !found.trim().is_empty() {
             return Some(found);
         }
-        p.syntax(
-            node,
-            &self.path(name),
-            format!("\"{}\" must not be empty", self.path(name)),
-        );
+        p.syntax(node, &self.path(name), format!("\"{}\" must not be empty", self.path(name)));
         None
     }
 
@@ -467,7 +462,8 @@ fn pattern(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<Pattern>
             return None;
         }
     };
-    match Pattern::with_negation(&text_of, negate) {
+    let parsed = if negate { Pattern::negated(&text_of) } else { Pattern::new(&text_of) };
+    match parsed {
         Ok(pattern) => Some(pattern),
         Err(cause) => {
             p.syntax(node, attribute, cause.to_string());

@@ -65,13 +65,13 @@ pub struct ReviewRequirement {
     /// `approved`, `comment`, `changes_requested`.
     pub r#type: Option<String>,
     /// The permission that the reviewer must have.
-    pub permission: Option<Permission>,
+    pub permission: Option<ForgePermission>,
 }
 
 /// A user's permission at a forge. Greater ones include lesser ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Permission {
+pub enum ForgePermission {
     /// To see.
     Read,
     /// To push.

@@ -10,12 +10,12 @@ pub mod trigger;
 
 pub use cron::Cron;
 pub use filter::{
-    Approval, Filter, FilterKind, GerritFilter, GitHubFilter, GitLabFilter, Permission,
+    Approval, Filter, FilterKind, ForgePermission, GerritFilter, GitHubFilter, GitLabFilter,
     ReviewRequirement,
 };
 pub use reporter::{
-    CheckConclusion, CommitStatus, GerritReporter, GitHubReporter, GitLabReporter, Reporter,
-    ReporterKind, Reporters, ReviewVerdict, ZuulReporter,
+    CheckConclusion, CommitStatusState, GerritReporter, GitHubReporter, GitLabReporter,
+    PipelineReporter, ReporterKind, Reporters, ReviewVerdict, ZuulReporter,
 };
 pub use trigger::{
     GerritTrigger, GitHubTrigger, GitLabTrigger, GitTrigger, TimerTrigger, Trigger, TriggerKind,
@@ -47,7 +47,7 @@ pub struct Pipeline {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_secrets: Option<bool>,
     /// How many changes of a queue are processed at once.
-    pub window: Window,
+    pub window: WindowSettings,
     /// Pipelines that a change leaves when it enters this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub supersedes: Vec<PipelineName>,
@@ -92,7 +92,7 @@ impl Pipeline {
             precedence: Precedence::Normal,
             post_review: false,
             allow_secrets: None,
-            window: Window::of(manager),
+            window: WindowSettings::of(manager),
             supersedes: Vec::new(),
             triggers: Vec::new(),
             require: Vec::new(),
@@ -150,7 +150,7 @@ impl Manager {
 
 /// How many changes of a queue are processed at once, and how this adapts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Window {
+pub struct WindowSettings {
     /// The initial size; 0 for no limit.
     pub initial: u32,
     /// The minimum size.
@@ -163,7 +163,7 @@ pub struct Window {
     pub decrease: Growth,
 }
 
-impl Window {
+impl WindowSettings {
     /// Returns the defaults of a manager: 20 (floor 3, +1, halved) for dependent pipelines, fixed
     /// at 1 for serial and supercedent ones, no limit otherwise.
     pub fn of(manager: Manager) -> Self {
@@ -270,14 +270,18 @@ mod tests {
     /// G16: window 2 falls to its floor and rises to its ceiling.
     #[test]
     fn a_window_moves_between_floor_and_ceiling() {
-        let window =
-            Window { initial: 2, floor: 1, ceiling: Some(2), ..Window::of(Manager::Dependent) };
+        let window = WindowSettings {
+            initial: 2,
+            floor: 1,
+            ceiling: Some(2),
+            ..WindowSettings::of(Manager::Dependent)
+        };
         assert_eq!(window.after_failure(2), 1);
         assert_eq!(window.after_failure(1), 1);
         assert_eq!(window.after_success(1), 2);
         assert_eq!(window.after_success(2), 2);
-        assert_eq!(Window::of(Manager::Dependent).after_failure(20), 10);
-        assert!(!Window::of(Manager::Independent).is_limited());
+        assert_eq!(WindowSettings::of(Manager::Dependent).after_failure(20), 10);
+        assert!(!WindowSettings::of(Manager::Independent).is_limited());
     }
 
     /// Z6.1

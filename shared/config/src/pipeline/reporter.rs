@@ -10,28 +10,28 @@ use std::collections::BTreeMap;
 #[serde(default)]
 pub struct Reporters {
     /// Its jobs start.
-    pub start: Vec<Reporter>,
+    pub start: Vec<PipelineReporter>,
     /// It entered.
-    pub enqueue: Vec<Reporter>,
+    pub enqueue: Vec<PipelineReporter>,
     /// All voting jobs passed.
-    pub success: Vec<Reporter>,
+    pub success: Vec<PipelineReporter>,
     /// One failed.
-    pub failure: Vec<Reporter>,
+    pub failure: Vec<PipelineReporter>,
     /// The change has a merge conflict; defaults to the reporters of `failure`.
-    pub merge_conflict: Vec<Reporter>,
+    pub merge_conflict: Vec<PipelineReporter>,
     /// No job runs.
-    pub no_jobs: Vec<Reporter>,
+    pub no_jobs: Vec<PipelineReporter>,
     /// The change is dequeued.
-    pub dequeue: Vec<Reporter>,
+    pub dequeue: Vec<PipelineReporter>,
     /// The configuration has an error; defaults to the reporters of `failure`.
-    pub config_error: Vec<Reporter>,
+    pub config_error: Vec<PipelineReporter>,
     /// The pipeline is disabled after too many failures.
-    pub disabled: Vec<Reporter>,
+    pub disabled: Vec<PipelineReporter>,
 }
 
 impl Reporters {
     /// Returns the reporters of every occasion.
-    pub fn all(&self) -> impl Iterator<Item = &Reporter> {
+    pub fn all(&self) -> impl Iterator<Item = &PipelineReporter> {
         let occasions = [
             &self.start,
             &self.enqueue,
@@ -49,7 +49,7 @@ impl Reporters {
 
 /// An action on an occasion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reporter {
+pub struct PipelineReporter {
     /// The connection it uses. Forge reporters act on changes of that connection only; mail, MQTT
     /// and the like act on all.
     pub connection: ConnectionName,
@@ -115,7 +115,7 @@ pub enum ReporterKind {
 #[serde(default)]
 pub struct GitHubReporter {
     /// The commit status to set.
-    pub status: Option<CommitStatus>,
+    pub status: Option<CommitStatusState>,
     /// The check run to set.
     pub check: Option<CheckConclusion>,
     /// Whether to comment; by default true for results if no other action is set.
@@ -137,7 +137,7 @@ pub struct GitHubReporter {
 /// States of a commit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum CommitStatus {
+pub enum CommitStatusState {
     /// Not decided.
     Pending,
     /// Good.

@@ -1,6 +1,6 @@
 //! The triggers of a pipeline, by driver.
 
-use super::filter::{Approval, FilterKind, Permission};
+use super::filter::{Approval, FilterKind, ForgePermission};
 use crate::Pattern;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub struct GitHubTrigger {
     /// Labels, one of which was removed.
     pub unlabel: Vec<String>,
     /// The permission that the author of the comment must have.
-    pub permission: Option<Permission>,
+    pub permission: Option<ForgePermission>,
     /// A review's state: `approved`, `comment`, `request_changes`.
     pub state: Vec<String>,
     /// A commit status that was set, `<user>:<context>:<status>`. The pattern must match the whole

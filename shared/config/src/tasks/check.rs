@@ -1,7 +1,7 @@
 //! Checks the names that tasks use: tasks, stages, groups and roles. Also finds dependency cycles
 //! (G2).
 
-use super::{Name, Roles, STAGES, Task, TaskKind};
+use super::{DeploymentTask, Name, Roles, STAGES, TaskKind};
 use crate::error::{Diagnostic, DiagnosticKind, SuggestionBudget};
 use crate::objects::Span;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Returns the diagnostics of a graph of tasks: duplicate ids, undefined names, dependency cycles.
 ///
 /// `roles` are the roles that nodes have, if known: other roles are an error then.
-pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Diagnostic> {
-    let mut by_id: BTreeMap<&str, &Task> = BTreeMap::new();
+pub fn check(tasks: &[DeploymentTask], roles: Option<&BTreeSet<String>>) -> Vec<Diagnostic> {
+    let mut by_id: BTreeMap<&str, &DeploymentTask> = BTreeMap::new();
     let mut found = Vec::new();
     let hints = SuggestionBudget::new();
     for task in tasks {
@@ -72,7 +72,7 @@ pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Diagnostic
 
 /// Returns the error for the first dependency cycle, naming its tasks in dependency order; `None`
 /// if there is none.
-fn circle(tasks: &[Task]) -> Option<Diagnostic> {
+fn circle(tasks: &[DeploymentTask]) -> Option<Diagnostic> {
     let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for task in tasks {
         waits
@@ -125,7 +125,7 @@ fn circle(tasks: &[Task]) -> Option<Diagnostic> {
 }
 
 fn diagnostic(
-    task: &Task,
+    task: &DeploymentTask,
     kind: DiagnosticKind,
     attribute: &str,
     span: Span,

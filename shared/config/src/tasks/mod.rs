@@ -19,7 +19,7 @@ pub const STAGES: [&str; 3] = ["pre_deployment", "deployment", "post_deployment"
 
 /// A task, stage or group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Task {
+pub struct DeploymentTask {
     /// Its name, which other tasks refer to.
     pub id: String,
     /// Its span.
@@ -137,7 +137,7 @@ enum Need {
 
 /// Parses a file of tasks: a list, or a single task. Returns all errors at once; tasks with errors
 /// are left out.
-pub fn parse(text: &str) -> (Vec<Task>, Vec<Diagnostic>) {
+pub fn parse(text: &str) -> (Vec<DeploymentTask>, Vec<Diagnostic>) {
     let root = match yaml::compose(text) {
         Ok(root) => root,
         Err(cause) => {
@@ -167,7 +167,7 @@ pub fn parse(text: &str) -> (Vec<Task>, Vec<Diagnostic>) {
     (tasks, diagnostics)
 }
 
-fn task(node: &Node, p: &mut Diagnostics) -> Option<Task> {
+fn task(node: &Node, p: &mut Diagnostics) -> Option<DeploymentTask> {
     let name = node.get("id").and_then(Node::as_text).unwrap_or_default();
     p.stanza = format!("task {name}").trim_end().to_owned();
     let mut f = Fields::of(node, "", p)?;
@@ -209,7 +209,7 @@ fn task(node: &Node, p: &mut Diagnostics) -> Option<Task> {
     if let Some(manifest) = given.remove("puppet_manifests") {
         given.entry("puppet_manifest").or_insert(manifest);
     }
-    Some(Task {
+    Some(DeploymentTask {
         id: id?,
         span: Span::of(node),
         kind: kind?,

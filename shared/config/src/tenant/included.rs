@@ -33,6 +33,15 @@ pub fn included_branch() -> BranchKey {
     BranchKey { project: included_project(), branch: BRANCH.into() }
 }
 
+/// The main configuration file that includes other files.
+#[derive(Debug, Clone, Copy)]
+pub struct MainConfigText<'a> {
+    /// Its name, as diagnostics show it.
+    pub path: &'a str,
+    /// Its text, to find the line that includes a file.
+    pub text: &'a str,
+}
+
 impl TenantConfig {
     /// Returns the source of an included file; `None` if the tenant includes none.
     pub fn included_source(&self, path: &str) -> Option<Source> {
@@ -48,11 +57,10 @@ impl TenantConfig {
     /// Returns the files that the tenant includes, in order, parsed by `parse`.
     ///
     /// `stored` are the files next to the main configuration by name. A missing file is an error at
-    /// the place in the main configuration that includes it; `path` and `main` are its name and
-    /// text.
+    /// the place in the main configuration that includes it.
     pub fn included_fragments(
         &self,
-        (path, main): (&str, &str),
+        main: MainConfigText<'_>,
         stored: &BTreeMap<String, String>,
         parse: impl Fn(&SourceFile) -> Arc<Fragment>,
     ) -> Vec<Arc<Fragment>> {
@@ -62,10 +70,10 @@ impl TenantConfig {
                 (Some(source), Some(text)) => {
                     fragments.push(parse(&SourceFile { source, text: text.clone() }))
                 }
-                _ => missing.push(self.missing(name, main)),
+                _ => missing.push(self.missing(name, main.text)),
             }
         }
-        let reported = self.included_source(path).filter(|_| !missing.is_empty());
+        let reported = self.included_source(main.path).filter(|_| !missing.is_empty());
         fragments
             .extend(reported.map(|source| Arc::new(Fragment::diagnostics_only(source, missing))));
         fragments
@@ -191,7 +199,11 @@ mod tests {
         let stored =
             files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
         let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
-        let fragments = tenant.included_fragments(("main.yaml", MAIN), &stored, parse);
+        let fragments = tenant.included_fragments(
+            MainConfigText { path: "main.yaml", text: MAIN },
+            &stored,
+            parse,
+        );
         let (tenant, connections, branches) = (tenant.clone(), Connections::new(), BTreeMap::new());
         Layout::build(LayoutSources { tenant, connections, branches, fragments })
     }

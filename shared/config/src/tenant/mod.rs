@@ -9,7 +9,7 @@ mod source;
 
 pub use access::{Access, AuthorizationRole, AuthorizationRule, Grant, Permission};
 pub use branches::BranchFacts;
-pub use included::{included_branch, included_collisions, included_project};
+pub use included::{MainConfigText, included_branch, included_collisions, included_project};
 
 use crate::Pattern;
 use crate::connection::Connections;

@@ -3,7 +3,7 @@
 
 use super::ConnectError;
 use crate::error::ForgeError;
-use crate::secret::Secret;
+use crate::secret::ForgeSecret;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, USER_AGENT,
 };
@@ -48,7 +48,7 @@ pub(super) struct Api {
     /// When the forge last said that the token has no login.
     nameless: Arc<Mutex<Option<Instant>>>,
     connection: ConnectionName,
-    token: Secret,
+    token: ForgeSecret,
     /// The forge's time in its last answer, and when that was received.
     clock: Arc<Mutex<Option<(Timestamp, Instant)>>>,
 }
@@ -67,7 +67,7 @@ impl Api {
     pub fn new(
         connection: &ConnectionName,
         base: Url,
-        token: &Secret,
+        token: &ForgeSecret,
         login: Option<String>,
     ) -> Result<Self, ConnectError> {
         let mut headers = HeaderMap::new();

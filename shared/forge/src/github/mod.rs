@@ -14,7 +14,7 @@ use crate::forge::{
     StatusReport, WebhookDelivery,
 };
 use crate::marker::Marker;
-use crate::secret::Secret;
+use crate::secret::ForgeSecret;
 use async_trait::async_trait;
 use http::Api;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, RepositoryPermission};
@@ -34,7 +34,7 @@ pub struct GitHubOptions {
     /// The web pages: `https://github.com`. URLs in `Depends-On:` start with it.
     pub web_url: String,
     /// The token that every request sends.
-    pub token: Secret,
+    pub token: ForgeSecret,
     /// The login of Sluice's comments; read from the forge when absent (an app's token has none).
     pub own_login: Option<String>,
 }

@@ -543,7 +543,7 @@ pub(super) fn timestamp(text: Option<&str>) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GitHubOptions, Secret};
+    use crate::{ForgeSecret, GitHubOptions};
     use serde_json::json;
 
     fn github(web_url: &str) -> GitHub {
@@ -552,7 +552,7 @@ mod tests {
             host: "github.com".into(),
             api_url: "https://api.github.com".into(),
             web_url: web_url.into(),
-            token: Secret::new("t"),
+            token: ForgeSecret::new("t"),
             own_login: None,
         })
         .unwrap()

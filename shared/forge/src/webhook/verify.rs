@@ -1,6 +1,6 @@
 //! Checks that a webhook's body was signed by someone who knows one of the connection's secrets.
 
-use crate::secret::Secret;
+use crate::secret::ForgeSecret;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::{Choice, ConstantTimeEq};
@@ -19,7 +19,7 @@ pub struct Rejected;
 /// match. During a rotation `secrets` has the new and the old one. Without a secret nothing is
 /// accepted; an empty secret is never tried.
 pub fn verify(
-    secrets: &[Secret],
+    secrets: &[ForgeSecret],
     signature_header: Option<&str>,
     raw_body: &[u8],
 ) -> Result<(), Rejected> {
@@ -35,13 +35,13 @@ pub fn verify(
 }
 
 /// Returns the header value that GitHub sends with `raw_body`: `sha256=` and 64 hexadecimal digits.
-pub fn sign(secret: &Secret, raw_body: &[u8]) -> String {
+pub fn sign(secret: &ForgeSecret, raw_body: &[u8]) -> String {
     // HMAC takes keys of every length, so `None` cannot happen; an empty signature would merely be
     // rejected.
     mac(secret, raw_body).map(|mac| format!("sha256={}", hex::encode(mac))).unwrap_or_default()
 }
 
-fn mac(secret: &Secret, raw_body: &[u8]) -> Option<[u8; 32]> {
+fn mac(secret: &ForgeSecret, raw_body: &[u8]) -> Option<[u8; 32]> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes()).ok()?;
     mac.update(raw_body);
     Some(mac.finalize().into_bytes().into())
@@ -55,7 +55,7 @@ mod tests {
     /// validating deliveries).
     #[test]
     fn githubs_published_example_is_accepted() {
-        let secret = Secret::new("It's a Secret to Everybody");
+        let secret = ForgeSecret::new("It's a Secret to Everybody");
         let signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
         assert_eq!(
             verify(std::slice::from_ref(&secret), Some(signature), b"Hello, World!"),
@@ -67,17 +67,17 @@ mod tests {
     /// C2.2
     #[test]
     fn everything_but_a_true_signature_is_rejected_alike() {
-        let (new, old) = (Secret::new("new"), Secret::new("old"));
+        let (new, old) = (ForgeSecret::new("new"), ForgeSecret::new("old"));
         let both = [new.clone(), old.clone()];
         let body = b"{\"zen\":\"\xff raw bytes\"}";
         let (by_new, by_old, by_other) =
-            (sign(&new, body), sign(&old, body), sign(&Secret::new("other"), body));
+            (sign(&new, body), sign(&old, body), sign(&ForgeSecret::new("other"), body));
         let flipped = format!(
             "{}{}",
             &by_new[..by_new.len() - 1],
             if by_new.ends_with('0') { '1' } else { '0' }
         );
-        type Row<'a> = (&'a str, &'a [Secret], Option<&'a str>, Result<(), Rejected>);
+        type Row<'a> = (&'a str, &'a [ForgeSecret], Option<&'a str>, Result<(), Rejected>);
         let rows: &[Row] = &[
             ("the new secret", &both, Some(&by_new), Ok(())),
             ("the old secret while rotating", &both, Some(&by_old), Ok(())),
@@ -116,8 +116,8 @@ mod tests {
             ("no secret configured", &[], Some(&by_new), Err(Rejected)),
             (
                 "an empty secret",
-                &[Secret::new("")],
-                Some(&sign(&Secret::new(""), body)),
+                &[ForgeSecret::new("")],
+                Some(&sign(&ForgeSecret::new(""), body)),
                 Err(Rejected),
             ),
         ];

@@ -1,8 +1,10 @@
 //! A forge of one's own per test, and a driver that speaks to it.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use sluice_forge::{GitHub, GitHubOptions, MergeMessage, Secret};
-use sluice_local_forge::{Account, Edit, Forge, Options, Permission, Proposal};
+use sluice_forge::{ForgeSecret, GitHub, GitHubOptions, MergeMessage};
+use sluice_local_forge::{
+    AccountPermission, Edit, ForgeAccount, ForgeOptions, LocalForge, Proposal,
+};
 use sluice_model::ProjectName;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::BranchKey;
@@ -12,7 +14,7 @@ pub const REPOSITORY: &str = "org/one";
 
 /// A running forge with the repository `org/one`, which holds `README` and `.zuul.yaml`.
 pub struct Scene {
-    pub forge: Forge,
+    pub forge: LocalForge,
     pub github: GitHub,
     _folder: TempDir,
 }
@@ -25,14 +27,16 @@ impl Scene {
     pub async fn with_hook(first_hook: Option<(String, String)>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let accounts = vec![
-            Account::new("sluice", "sluice-token", Permission::Admin),
-            Account::new("ann", "ann-token", Permission::Write),
-            Account::new("bob", "bob-token", Permission::Write).with_email("bob@example.org"),
-            Account::new("guest", "guest-token", Permission::Read),
-            Account::new("gates[bot]", "gates-token", Permission::Write),
+            ForgeAccount::new("sluice", "sluice-token", AccountPermission::Admin),
+            ForgeAccount::new("ann", "ann-token", AccountPermission::Write),
+            ForgeAccount::new("bob", "bob-token", AccountPermission::Write)
+                .with_email("bob@example.org"),
+            ForgeAccount::new("guest", "guest-token", AccountPermission::Read),
+            ForgeAccount::new("gates[bot]", "gates-token", AccountPermission::Write),
         ];
-        let options = Options { root: folder.path().to_path_buf(), port: 0, accounts, first_hook };
-        let forge = Forge::start(options).await.unwrap();
+        let options =
+            ForgeOptions { root: folder.path().to_path_buf(), port: 0, accounts, first_hook };
+        let forge = LocalForge::start(options).await.unwrap();
         let files = [Edit::write("README", "one\ntwo\nthree\n"), Edit::write(".zuul.yaml", "[]\n")];
         forge.create_repository(REPOSITORY, &files, "ann").await.unwrap();
         let github = driver(&forge, "sluice-token");
@@ -80,13 +84,13 @@ impl Scene {
     }
 }
 
-pub fn driver(forge: &Forge, token: &str) -> GitHub {
+pub fn driver(forge: &LocalForge, token: &str) -> GitHub {
     GitHub::new(GitHubOptions {
         connection: "forge".into(),
         host: "forge.example".into(),
         api_url: forge.api_url(),
         web_url: forge.web_url().into(),
-        token: Secret::new(token),
+        token: ForgeSecret::new(token),
         own_login: None,
     })
     .unwrap()

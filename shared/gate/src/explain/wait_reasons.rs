@@ -183,16 +183,27 @@ fn worked_on(item: &Item, ahead: Option<&Slot>) -> String {
     }
 }
 
+/// The inbox of a queue, for explaining why a change is not in the queue yet.
+#[derive(Debug, Clone, Copy)]
+pub struct InboxState<'a> {
+    /// The messages that the queue has not removed.
+    pub messages: &'a [InboxMessage],
+    /// Whether the queue is halted until an operator resumes it.
+    pub is_halted: bool,
+}
+
 /// Returns why a change that was sent to a queue is not in it yet; `None` where no enqueue request
 /// for it is in the inbox.
 pub fn admission_wait_reason(
-    inbox: &[InboxMessage],
+    inbox: InboxState<'_>,
     change: &ChangeKey,
-    is_halted: bool,
     around: &WaitContext<'_>,
 ) -> Option<String> {
-    let offers: Vec<(&InboxMessage, &Candidate)> =
-        inbox.iter().filter_map(|message| Some((message, offered(message, change)?))).collect();
+    let offers: Vec<(&InboxMessage, &Candidate)> = inbox
+        .messages
+        .iter()
+        .filter_map(|message| Some((message, offered(message, change)?)))
+        .collect();
     offers.last().map(|(_, last)| {
         // Paused trigger events do not delay what an operator enqueued.
         let is_paused = around.events.trigger_queue_paused && !offers.iter().any(|(message, _)| message.by_operator);
@@ -204,7 +215,7 @@ pub fn admission_wait_reason(
         };
         let hidden = last.bundle.iter().map(own_queue).find(|own| around.unreadable_queues.contains(own));
         let why = match hidden {
-            _ if is_halted => "its queue is halted until an operator runs `sluice queue resume`".to_owned(),
+            _ if inbox.is_halted => "its queue is halted until an operator runs `sluice queue resume`".to_owned(),
             _ if is_paused => "an operator has paused trigger events".to_owned(),
             _ if around.is_layout_pending() => around.layout_wait(),
             Some(own) => format!(
@@ -246,6 +257,11 @@ mod tests {
     use super::*;
     use sluice_model::change::ChangeRef;
     use sluice_model::{InboxMessageId, ProjectName, QueueKey, Timestamp};
+
+    /// Returns the inbox of a queue that is not halted.
+    fn running(messages: &[InboxMessage]) -> InboxState<'_> {
+        InboxState { messages, is_halted: false }
+    }
 
     fn slot(number: u64, status: SlotStatus) -> Slot {
         let key =
@@ -388,7 +404,7 @@ mod tests {
             event_id,
             layout: 3,
             by_operator,
-            in_progress: in_progress,
+            in_progress,
             kind,
         }];
         let events = EventProcessing::default();
@@ -400,12 +416,12 @@ mod tests {
             refusal: None,
             unreadable_queues: Vec::new(),
         };
-        let reason = admission_wait_reason(&inbox, &cycle[0], false, &around).unwrap();
+        let reason = admission_wait_reason(running(&inbox), &cycle[0], &around).unwrap();
         let expected = "it enters as a bundle with org/one#2, and members in another queue leave that queue first";
         assert!(reason.ends_with(expected), "{reason}");
         let unread = vec![own_queue(&cycle[1])];
         let around = WaitContext { unreadable_queues: unread, ..around };
-        let reason = admission_wait_reason(&inbox, &cycle[0], false, &around).unwrap();
+        let reason = admission_wait_reason(running(&inbox), &cycle[0], &around).unwrap();
         assert!(
             reason.contains("the queue forge.test/org/one#2, whose records cannot be read"),
             "{reason}"
@@ -449,16 +465,18 @@ mod tests {
             event_id,
             layout: 3,
             by_operator,
-            in_progress: in_progress,
+            in_progress,
             kind,
         }];
         let key = &queue.slots[0].change.key;
         assert!(
-            admission_wait_reason(&inbox, key, false, &around)
+            admission_wait_reason(running(&inbox), key, &around)
                 .unwrap()
                 .contains("paused trigger events")
         );
-        assert!(admission_wait_reason(&inbox, key, true, &around).unwrap().contains("halted"));
-        assert_eq!(admission_wait_reason(&[], key, true, &around), None);
+        let halted = InboxState { messages: &inbox, is_halted: true };
+        assert!(admission_wait_reason(halted, key, &around).unwrap().contains("halted"));
+        let empty = InboxState { messages: &[], is_halted: true };
+        assert_eq!(admission_wait_reason(empty, key, &around), None);
     }
 }

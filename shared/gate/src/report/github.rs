@@ -1,7 +1,7 @@
 //! Reports on GitHub pull requests.
 
 use super::{Occasion, ReportAction, cut};
-use sluice_config::pipeline::{CheckConclusion, CommitStatus, GitHubReporter, ReviewVerdict};
+use sluice_config::pipeline::{CheckConclusion, CommitStatusState, GitHubReporter, ReviewVerdict};
 use sluice_model::ConnectionName;
 
 /// Appends the actions of a GitHub reporter to `actions`.
@@ -23,9 +23,9 @@ pub(super) fn github_actions(
     let url = github.status_url.clone().unwrap_or_else(|| page.to_owned());
     if let Some(status) = github.status {
         let state = match status {
-            CommitStatus::Pending => "pending",
-            CommitStatus::Success => "success",
-            CommitStatus::Failure => "failure",
+            CommitStatusState::Pending => "pending",
+            CommitStatusState::Success => "success",
+            CommitStatusState::Failure => "failure",
         };
         let (connection, context, description, url) =
             (connection.clone(), context.to_owned(), line.clone(), url.clone());

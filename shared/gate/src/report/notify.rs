@@ -3,7 +3,7 @@
 
 use super::message_template::MessageContext;
 use super::{COMMENT_CHARS_MAX, Report, ReportAction};
-use sluice_config::pipeline::{Reporter, ReporterKind};
+use sluice_config::pipeline::{PipelineReporter, ReporterKind};
 use sluice_model::id::digest;
 
 /// The most characters of a topic or a subject.
@@ -26,7 +26,7 @@ pub(super) struct ReportMessage<'a> {
 impl ReportMessage<'_> {
     /// Returns the action of a mail or MQTT reporter, or `None` for another reporter. `at` is its
     /// index among the reporters.
-    pub(super) fn action(&self, reporter: &Reporter, at: usize) -> Option<ReportAction> {
+    pub(super) fn action(&self, reporter: &PipelineReporter, at: usize) -> Option<ReportAction> {
         // The id is derived from the report, so that a receiver recognizes a repeated message.
         let id = digest(&["message", self.id, reporter.connection.as_str(), &at.to_string()]);
         let connection = reporter.connection.clone();

@@ -2,7 +2,7 @@
 
 use super::message_template::MessageContext;
 use crate::filter;
-use sluice_config::pipeline::{Messages, Pipeline, Reporter};
+use sluice_config::pipeline::{Messages, Pipeline, PipelineReporter};
 
 /// The occasion of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,9 +96,9 @@ impl Occasion {
     }
 
     /// Returns the pipeline's reporters for the occasion.
-    pub(super) fn reporters(self, pipeline: &Pipeline) -> &[Reporter] {
+    pub(super) fn reporters(self, pipeline: &Pipeline) -> &[PipelineReporter] {
         let reporters = &pipeline.reporters;
-        let or_failure = |own: &'_ [Reporter]| own.is_empty();
+        let or_failure = |own: &'_ [PipelineReporter]| own.is_empty();
         match self {
             Self::Enqueue => &reporters.enqueue,
             Self::Start => &reporters.start,

@@ -106,7 +106,9 @@ fn the_scope_decides_whether_one_id_in_two_groups_is_a_repeat() {
         (DedupScope::Queue, Throughput::PerQueue, true),
     ] {
         let kind = SqsQueueKind::Fifo { content_dedup: false, dedup_scope, throughput };
-        let mut queue = Queue::new("q.fifo", SqsQueueSettings { kind, ..SqsQueueSettings::standard() }).unwrap();
+        let mut queue =
+            Queue::new("q.fifo", SqsQueueSettings { kind, ..SqsQueueSettings::standard() })
+                .unwrap();
         queue.send(NewMessage::body("x").group("a").dedup("id"), T).unwrap();
         let other = queue.send(NewMessage::body("y").group("b").dedup("id"), T).unwrap();
         assert_eq!(other.duplicate, repeated, "{dedup_scope:?}");
@@ -120,7 +122,8 @@ fn the_content_stands_in_for_a_missing_id_where_the_queue_says_so() {
         dedup_scope: DedupScope::Queue,
         throughput: Throughput::PerQueue,
     };
-    let mut queue = Queue::new("q.fifo", SqsQueueSettings { kind, ..SqsQueueSettings::standard() }).unwrap();
+    let mut queue =
+        Queue::new("q.fifo", SqsQueueSettings { kind, ..SqsQueueSettings::standard() }).unwrap();
     assert!(!queue.send(NewMessage::body("x").group("a"), T).unwrap().duplicate);
     assert!(queue.send(NewMessage::body("x").group("a"), T).unwrap().duplicate);
     assert!(!queue.send(NewMessage::body("x").group("a").dedup("own"), T).unwrap().duplicate);
@@ -147,7 +150,8 @@ fn what_a_fifo_queue_does_not_know_is_refused() {
 #[test]
 fn a_queue_wide_delay_keeps_the_order() {
     let mut queue =
-        Queue::new("q.fifo", SqsQueueSettings { delay_seconds: 10, ..SqsQueueSettings::fifo() }).unwrap();
+        Queue::new("q.fifo", SqsQueueSettings { delay_seconds: 10, ..SqsQueueSettings::fifo() })
+            .unwrap();
     queue.send(NewMessage::body("1").group("a").dedup("1"), T).unwrap();
     queue.send(NewMessage::body("2").group("a").dedup("2"), T + 5_000).unwrap();
     assert_eq!(queue.next_wake_ms(T), Some(T + 10_000));
@@ -157,7 +161,8 @@ fn a_queue_wide_delay_keeps_the_order() {
 #[test]
 fn a_dead_letter_frees_its_group_in_the_same_receive() {
     let mut queue =
-        Queue::new("q.fifo", SqsQueueSettings::fifo().with_redrive("arn:aws:sqs:x:y:d.fifo", 1)).unwrap();
+        Queue::new("q.fifo", SqsQueueSettings::fifo().with_redrive("arn:aws:sqs:x:y:d.fifo", 1))
+            .unwrap();
     send(&mut queue, "a", "poison");
     send(&mut queue, "a", "next");
     assert_eq!(bodies(&receive(&mut queue, 1, T)), ["poison"]);

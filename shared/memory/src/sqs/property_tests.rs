@@ -172,7 +172,8 @@ fn a_fifo_queue_keeps_order_and_exclusion_in_every_group() {
 #[test]
 fn dead_letters_are_the_only_other_way_out() {
     for seed in 0..SEEDS {
-        for (settings, dead) in [(SqsQueueSettings::standard(), "arn:d"), (SqsQueueSettings::fifo(), "arn:d.fifo")]
+        for (settings, dead) in
+            [(SqsQueueSettings::standard(), "arn:d"), (SqsQueueSettings::fifo(), "arn:d.fifo")]
         {
             let mut run = Run::new(seed, settings.with_redrive(dead, 3));
             (0..STEPS).for_each(|_| run.step());

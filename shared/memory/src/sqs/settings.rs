@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::limits;
 use super::refusal::Refusal;
 
-/// The attributes of one queue, with AWS's defaults in [`Settings::standard`] and
-/// [`Settings::fifo`].
+/// The attributes of one queue, with AWS's defaults in [`SqsQueueSettings::standard`] and
+/// [`SqsQueueSettings::fifo`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SqsQueueSettings {
     /// Standard or FIFO.

@@ -91,7 +91,8 @@ fn the_queues_own_delay_holds_for_messages_without_one() {
 
 #[test]
 fn a_message_received_too_often_goes_to_the_dead_letters_instead() {
-    let mut queue = queue(SqsQueueSettings::standard().with_redrive("arn:aws:sqs:x:y:wakes-dead", 2));
+    let mut queue =
+        queue(SqsQueueSettings::standard().with_redrive("arn:aws:sqs:x:y:wakes-dead", 2));
     queue.send(NewMessage::body("poison"), T).unwrap();
     for attempt in 0..2 {
         assert_eq!(receive(&mut queue, 1, T + attempt * 30_000).len(), 1);
@@ -108,7 +109,8 @@ fn a_message_received_too_often_goes_to_the_dead_letters_instead() {
 
 #[test]
 fn a_message_past_its_retention_is_gone_and_its_receipt_with_it() {
-    let mut queue = queue(SqsQueueSettings { retention_seconds: 60, ..SqsQueueSettings::standard() });
+    let mut queue =
+        queue(SqsQueueSettings { retention_seconds: 60, ..SqsQueueSettings::standard() });
     queue.send(NewMessage::body("a"), T).unwrap();
     let held = receive(&mut queue, 1, T).remove(0);
     assert!(receive(&mut queue, 1, T + 60_000).is_empty());
@@ -222,7 +224,10 @@ fn names_and_attributes_outside_their_limits_make_no_queue() {
         dedup_scope: DedupScope::Queue,
         throughput: Throughput::PerMessageGroupId,
     };
-    assert!(Queue::new("a.fifo", SqsQueueSettings { kind: queue_wide, ..SqsQueueSettings::standard() }).is_err());
+    assert!(
+        Queue::new("a.fifo", SqsQueueSettings { kind: queue_wide, ..SqsQueueSettings::standard() })
+            .is_err()
+    );
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl World {
     }
 
     /// Carries out one launch: the same token makes the same machine.
-    pub fn launch(&mut self, node: &Node) -> Machine {
+    pub fn launch(&mut self, node: &PoolNode) -> Machine {
         let NodeOrigin::Cloud { client_token, .. } = &node.origin else {
             panic!("a static host was launched")
         };
@@ -255,7 +255,7 @@ impl World {
 
     /// Returns the node of the launch action with this index.
     pub fn launched(&self, number: usize) -> NodeId {
-        let launches: Vec<&Node> = self
+        let launches: Vec<&PoolNode> = self
             .actions
             .iter()
             .filter_map(|action| match action {

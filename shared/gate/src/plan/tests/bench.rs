@@ -18,7 +18,7 @@ use crate::provided::ProvidedArtifacts;
 use crate::queue::Head;
 use crate::report::{Report, ReportAction, ReportState};
 use crate::semaphore::{Semaphore, SemaphoreKey};
-use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, ReporterKind};
+use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, PipelineReporter, ReporterKind};
 use sluice_model::build::{BuildResult, RunEnd};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
@@ -145,7 +145,7 @@ impl Bench {
 
     pub fn new(manager: Manager, jobs: &[&str]) -> Self {
         let mut pipeline = Pipeline::new("gate", manager);
-        let reporter = |merge| Reporter {
+        let reporter = |merge| PipelineReporter {
             connection: "github".into(),
             kind: ReporterKind::GitHub(GitHubReporter {
                 comment: Some(true),

@@ -5,7 +5,7 @@ use crate::inbox::InboxMessageKind;
 use crate::landing::LandingEnd;
 use crate::plan::{LayoutNumbers, RECORDS_MAX};
 use insta::assert_snapshot;
-use sluice_config::pipeline::{GitHubReporter, Manager, Reporter, ReporterKind};
+use sluice_config::pipeline::{GitHubReporter, Manager, PipelineReporter, ReporterKind};
 use sluice_model::change::ChangeRef;
 use sluice_model::git::Commit;
 
@@ -53,7 +53,7 @@ fn a_superseded_change_leaves_with_its_builds_stopped() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
     let github = GitHubReporter { comment: Some(true), ..GitHubReporter::default() };
     bench.pipeline.reporters.dequeue =
-        vec![Reporter { connection: "github".into(), kind: ReporterKind::GitHub(github) }];
+        vec![PipelineReporter { connection: "github".into(), kind: ReporterKind::GitHub(github) }];
     bench.approve("A");
     bench.run();
     let superseded = |bench: &Bench| superseded_by("gate", bench.change('A'));
@@ -306,7 +306,7 @@ fn moved(changes: &[(char, &str)]) -> Bench {
     let mut other = Bench::gate(&["unit"]);
     let github = GitHubReporter { comment: Some(true), ..GitHubReporter::default() };
     other.pipeline.reporters.dequeue =
-        vec![Reporter { connection: "github".into(), kind: ReporterKind::GitHub(github) }];
+        vec![PipelineReporter { connection: "github".into(), kind: ReporterKind::GitHub(github) }];
     let mut bench = Bench::gate(&["unit"]);
     bench.head.key.queue = "older".into();
     bench.queues = changes.iter().map(|(change, _)| (*change, "older".to_owned())).collect();
