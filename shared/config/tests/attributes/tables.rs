@@ -46,9 +46,10 @@ fn is_ignored(object: &str, path: &str) -> bool {
 fn cell(names: &Names<'_>) -> String {
     let one = |(name, below): (&&str, &BTreeSet<&str>)| {
         let below: Vec<&str> = below.iter().copied().collect();
-        match below.is_empty() {
-            true => format!("`{name}`"),
-            false => format!("`{name}` ({})", below.join(", ")),
+        if below.is_empty() {
+            format!("`{name}`")
+        } else {
+            format!("`{name}` ({})", below.join(", "))
         }
     };
     let text = names.iter().map(one).collect::<Vec<_>>().join(", ");
