@@ -90,11 +90,11 @@ impl Intake {
         let project = event.project.name();
         if refused.is_empty() {
             refused.push(format!(
-                "no pipeline of {project} in tenant {tenant} has the trigger {what_word} (`zuul: [{{event: {what_word}}}]`)"
+                "no pipeline of {project} in tenant {tenant} has the trigger {event_name} (`zuul: [{{event: {event_name}}}]`)"
             ));
         }
         Ok(DeliveryOutcome::Failed(format!(
-            "{images} of {project}: {what_word} triggers no pipeline: {}",
+            "{images} of {project}: {event_name} triggers no pipeline: {}",
             refused.join("; ")
         )))
     }
