@@ -1,204 +1,198 @@
-//! Ports and people that break a rule on purpose, so that a test can show that the simulator would
-//! notice.
+//! Ports that break a rule on purpose. Tests use them to show that the simulator notices.
 
 mod texts;
 
-use crate::plays::few_needs;
-use crate::plays::files::DOCS;
-use crate::plays::mails::LETTERS;
-use crate::plays::publications::BROADCAST;
-use crate::plays::reloads::SURPLUS;
-use crate::plays::room;
+use crate::scenarios::file_filters::DOCS;
+use crate::scenarios::mails::LETTERS;
+use crate::scenarios::max_changes;
+use crate::scenarios::max_dependencies;
+use crate::scenarios::publications::BROADCAST;
+use crate::scenarios::reloads::SURPLUS;
 use async_trait::async_trait;
 use serde_json::Value;
 use sluice_model::Timestamp;
-use sluice_model::poke::Queue;
-use sluice_records::tenant::WAITING;
+use sluice_model::wakeup::MessageQueue;
+use sluice_records::tenant::DEFERRED;
 use sluice_runtime::port::{Incoming, Outgoing};
-use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
+use sluice_runtime::record::{Expect, Key, Query, Record, TransactionOutcome, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
 use std::sync::Arc;
 use texts::{
-    anew, aside, with_field, with_last_before, with_nodesets, with_number, with_second, without,
-    without_each, without_job,
+    next_generation, onto_branch, with_field, with_last_before, with_nodesets, with_number,
+    with_second, without, without_each, without_job,
 };
 
-/// Of so many revisions of a queue one is written otherwise, where that is done now and then.
+/// Some mutations change only every n-th revision of a queue.
 const NOW_AND_THEN: u64 = 8;
 
-/// A rule that is broken.
+/// A broken rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
-    /// A head is written whatever revision was seen: two functions that look at one cell overwrite
-    /// each other.
+    /// A head is written whatever its revision is: two functions overwrite each other.
     NoRevision(Cell),
-    /// A build's run is written though there is one: two executors own it.
+    /// A run is written although one exists: two executors own the build.
     ClaimedTwice,
-    /// A build is claimed though somebody wanted it stopped.
+    /// A build is claimed although it was stopped.
     ClaimedThoughStopped,
-    /// A semaphore is taken whatever it was when it was read.
+    /// A semaphore is written whatever its revision is.
     UncheckedSemaphore,
-    /// What goes with a head is written though the transaction is lost.
+    /// The other writes of a transaction are applied although it failed.
     TornTransactions,
-    /// Every error acknowledges the message that led to it.
+    /// Every error acknowledges its message.
     AcknowledgedErrors,
-    /// No outbox is kept, so that only what was sent at once is sent, and the ledger lists nothing
-    /// that waits for it.
+    /// Outboxes are not stored and not listed in the ledger, so that only what is sent at once is
+    /// sent.
     LostOutboxes,
     /// Messages of this queue are not sent.
-    Mute(Queue),
-    /// Nothing is ever due: whoever waits, waits for ever.
+    Mute(MessageQueue),
+    /// No record is ever due.
     NothingDue,
-    /// An executor calls what does not pass a success.
+    /// An executor reports success for a failed job.
     LyingExecutor,
-    /// The forge merges more than it was asked to, and nobody tells the oracle.
+    /// The forge merges extra files without the oracle's knowledge.
     LyingForge,
-    /// An executor's end is never written.
+    /// The end of a run is never written.
     ForgottenEnds,
-    /// What arrives at a queue says nothing of its forge's clock.
+    /// Inbox messages have no forge time.
     NoForgeClock,
-    /// A function takes an operator to speak of another change than the one that was named.
-    MisheardOperators,
-    /// A queue takes another change for the one that entered a pipeline which supersedes its own.
-    MisheardSuperseding,
-    /// What tells of an item is written as told whoever told of it meanwhile, and whether or not
-    /// the item has ended.
-    UnseenReports,
-    /// A landing does not say what its pipeline asks.
-    ForgottenAsks,
-    /// Nobody handles the messages of this queue.
-    Unserved(Queue),
-    /// A delivery that has ended is read as one that was just accepted.
+    /// A command is applied to another change than the named one.
+    MisreadCommands,
+    /// A queue dequeues another change than the one that entered the superseding pipeline.
+    MisreadSuperseding,
+    /// Reports and results are written whatever their revision is.
+    OverwrittenReports,
+    /// A landing does not contain the requirements of its pipeline.
+    DroppedRequirements,
+    /// Messages of this queue are never received.
+    Unserved(MessageQueue),
+    /// A delivery that ended is read as just accepted.
     ReopenedDeliveries,
-    /// A report that was made is read as one that is wanted.
+    /// A sent report is read as pending.
     ReopenedReports,
-    /// An item that is tested anew is written in the generation before its first.
+    /// A retested item is written with generation 0.
     FallingGenerations,
-    /// A layout is made live that nobody wants yet.
+    /// A layout becomes live that is not wanted yet.
     LayoutsAhead,
-    /// A launcher does not see the nodes that are there.
+    /// The launcher does not see the existing nodes.
     UncountedNodes,
-    /// A branch is taken to be free to land on though somebody lands there.
-    OutOfTurn,
-    /// A landing begins whether or not somebody took its branch since it was ordered.
+    /// A branch lock is read as free.
+    IgnoredBranchLock,
+    /// A landing starts even if its branch lock was acquired again.
     NoFence,
-    /// A window is wider than it may be.
+    /// A window is wider than allowed.
     StretchedWindows,
-    /// A landing is carried out in another way than its project says.
+    /// A landing uses another merge mode than its project.
     OtherModes,
-    /// Changes that nobody reviewed are tested in a pipeline for those that somebody did.
+    /// Unreviewed changes are tested in a pipeline for reviewed ones.
     LeakyPipeline,
-    /// A push brings what was to be tested behind what it names as well, whether or not that
-    /// passed.
+    /// A push also lands the followers of a landing, whether or not they passed.
     Overreach,
-    /// A job that runs after the report is read as one of those that decide about the change.
-    EarlyReporters,
-    /// One of the jobs that an item is to have is read as if it had not been asked for.
+    /// A reporter job is read as a job that decides the result.
+    EarlyReporterJobs,
+    /// A job of the tested state is dropped.
     DroppedJobs,
-    /// What brings a change to a queue that depends on others is never written.
+    /// The inbox message of a change with dependencies is never written.
     LostDependents,
-    /// No executor looks after builds that it claimed without having been told.
+    /// Executors ignore builds that they claimed without receiving an answer.
     UnsettledClaims,
-    /// What an item is tested as names jobs, and nothing that they depend on.
+    /// Jobs have no dependencies.
     ForgottenDependencies,
-    /// A job that is to wait for another one is taken to need its success.
+    /// Soft dependencies are read as hard ones.
     HardDependencies,
-    /// A job that does not vote is taken to vote.
+    /// Non-voting jobs are read as voting.
     AllVote,
-    /// What a job returns does not say which of those behind it are to be run.
-    UntoldChoices,
-    /// A paused build goes on before anybody says so.
-    HastyResumes,
-    /// Nobody writes that a paused build may go on.
+    /// The `child_jobs` that a job returns are ignored.
+    IgnoredChildJobs,
+    /// A paused build continues before its resume.
+    EarlyResumes,
+    /// The resume of a paused build is never written.
     LostResumes,
-    /// A project is taken not to mind that jobs go on whose change has failed.
-    PatientProjects,
-    /// A job is taken not to hold what is behind its change.
+    /// `fail-fast` is ignored.
+    IgnoredFailFast,
+    /// `hold-following-changes` is ignored.
     NothingHolds,
-    /// A job is taken to require nothing of the changes before its own.
+    /// Jobs require no artifacts.
     NothingRequired,
-    /// An order does not say what the job is given.
-    EmptyHands,
-    /// A build that passed is taken for one that failed, of which somebody may want the nodes.
+    /// An order does not name the builds that provide artifacts.
+    DroppedProviders,
+    /// A passed build is read as failed, so that an autohold request matches it.
     HeldThoughPassed,
-    /// Nobody counts whose nodes are kept.
+    /// Held nodes are not counted.
     UncountedHolds,
-    /// Nobody hears that an operator has events discarded.
-    UnheardDiscards,
-    /// Nobody hears that an operator has events wait.
-    UnheardPauses,
-    /// Nobody hears that an operator has answers wait.
-    HastyAnswers,
-    /// What tells other changes of what happened to one is never written.
-    UntoldMerges,
-    /// What brings a change to the queue in which it is tested since something happened to another
-    /// one is never written.
+    /// Functions ignore that an operator has events discarded.
+    IgnoredDiscards,
+    /// Functions ignore that an operator pauses events.
+    IgnoredEventPauses,
+    /// Functions ignore that an operator pauses results.
+    IgnoredResultPauses,
+    /// Synthesized events (`zuul:`) for other changes are never written.
+    LostChangeEvents,
+    /// The inbox messages that retest other changes are never written.
     LostRetests,
-    /// What brings a ref to the queue of a pipeline of its own is never written.
+    /// The inbox messages of refs are never written.
     LostRefs,
-    /// A report is read as if it had no mail sent.
+    /// A report is read without its mail.
     LostMails,
-    /// Nobody sees how many changes failed in a row.
+    /// The count of consecutive failures is read as 0.
     UncountedFailures,
-    /// Of every other tested state a job is left out that an operator added for all.
+    /// Every other tested state lacks a job that an operator added for all projects.
     HalfReloads,
-    /// A job is left out though a file is touched that it is for.
+    /// A job is dropped although it matches the touched files.
     UnmatchedFiles,
-    /// Nobody counts how many others a change needs.
-    UncountedNeeds,
-    /// A change that needs any other one is taken to need too many.
-    NoNeeds,
-    /// Of a job's nodesets nobody sees but the first.
+    /// The tenant has no `max-dependencies`.
+    UncountedDependencies,
+    /// The tenant allows no dependencies.
+    ZeroDependencies,
+    /// Only the first nodeset of a job is read.
     FirstNodesets,
-    /// The first of a job's nodesets is passed over, though nobody has asked for it.
-    HastyNodesets,
-    /// No job says which projects it is given.
-    UntoldProjects,
-    /// A report is read as if it had nothing published.
+    /// The first nodeset of a job is skipped.
+    SkippedNodesets,
+    /// Jobs have no required projects.
+    DroppedRequiredProjects,
+    /// A report is read without its MQTT message.
     LostPublications,
-    /// What passed is published as what failed.
+    /// A success is published as a failure.
     MisreadPublications,
-    /// What is kept for a layout that is on its way neither is told that it is live nor looks by
-    /// itself, and the ledger lists nothing.
-    UntoldLayouts,
-    /// Now and then what is tested second in a queue is tested anew, though nothing ahead of it
-    /// changed.
+    /// Deferred events neither learn of a live layout nor are due, and the ledger does not list
+    /// them.
+    UnannouncedLayouts,
+    /// The second item of a queue is sometimes retested although nothing ahead changed.
     NeedlessResets,
-    /// What is tested anew second in a queue is so on its branch, also where what is ahead of it
-    /// may pass.
-    StaysAside,
-    /// What comes last in a queue takes the place of what came before it.
-    SwappedPlaces,
-    /// The own queue of a change never says that this stands in another one, as one with others.
-    LostGuests,
-    /// Nobody tells whoever merges what has landed of what a change needs.
+    /// The second item of a queue is retested on its branch although the item ahead may pass.
+    LostSpeculation,
+    /// The last item of a queue moves ahead of the one before.
+    SwappedEntries,
+    /// The own queue of a hosted change never names the host queue.
+    LostResidencies,
+    /// The merger does not learn which needs of a change have landed.
     ForgottenLandings,
-    /// Nobody counts how many changes a pipeline holds.
+    /// The tenant has no `max-changes-per-pipeline`.
     UncountedChanges,
-    /// A pipeline is taken to have no room for any change.
-    NoRoom,
+    /// The tenant allows no changes in a pipeline.
+    ZeroCapacity,
 }
 
-/// Whose head.
+/// A kind of record with a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
-    /// A change queue's.
+    /// A queue's head.
     Queue,
-    /// A provider's.
+    /// A provider's head.
     Provider,
-    /// A tenant's.
+    /// A tenant's head.
     Tenant,
-    /// A landing's record, which is a head of its own.
+    /// A landing.
     Landing,
-    /// A delivery's record.
+    /// A delivery.
     Delivery,
-    /// What was told of a change.
-    Told,
-    /// Whose turn it is to land on a branch.
+    /// The processed events of a change.
+    SeenEvents,
+    /// A branch lock.
     Branch,
 }
 
 impl Cell {
+    /// Returns whether a key belongs to this kind.
     fn is_head(self, key: &Key) -> bool {
         let prefix = match self {
             Self::Queue => "queue#",
@@ -206,73 +200,80 @@ impl Cell {
             Self::Tenant => "tenant#",
             Self::Landing => "landing#",
             Self::Delivery => "delivery#",
-            Self::Told => return key.partition.starts_with("change#") && key.sort == "told",
-            Self::Branch => return key.partition.starts_with("branch#") && key.sort == "turn",
+            Self::SeenEvents => {
+                return key.partition.starts_with("change#") && key.sort == "seen-events";
+            }
+            Self::Branch => return key.partition.starts_with("branch#") && key.sort == "lock",
         };
         key.partition.starts_with(prefix) && (self == Self::Landing || key.sort == "head")
     }
 }
 
 impl Mutation {
-    /// Returns these ports with the rule broken.
+    /// Returns ports that break the rule.
     pub fn ports(self, ports: Ports) -> Ports {
         let records = Arc::new(Broken { inner: ports.records.clone(), mutation: self });
         let queues = Arc::new(BrokenQueues { inner: ports.queues.clone(), mutation: self });
         Ports { records, queues, ..ports }
     }
 
-    /// Returns the main configuration as it is read.
+    /// Returns the main configuration with the rule broken.
     pub fn main_yaml(self, yaml: &str) -> String {
         let most = match self {
-            Self::UncountedNeeds => "",
-            Self::NoNeeds => "max-dependencies: 0, ",
-            _ => few_needs::LIMIT,
+            Self::UncountedDependencies => "",
+            Self::ZeroDependencies => "max-dependencies: 0, ",
+            _ => max_dependencies::LIMIT,
         };
         let changes = match self {
             Self::UncountedChanges => "",
-            Self::NoRoom => "max-changes-per-pipeline: 0, ",
-            _ => room::LIMIT,
+            Self::ZeroCapacity => "max-changes-per-pipeline: 0, ",
+            _ => max_changes::LIMIT,
         };
-        yaml.replace(few_needs::LIMIT, most).replace(room::LIMIT, changes)
+        yaml.replace(max_dependencies::LIMIT, most).replace(max_changes::LIMIT, changes)
     }
 
-    /// Returns whether it is the replay that has to notice it; elsewhere it notices too much.
+    /// Returns whether only the replay can notice the mutation. For other mutations the replay is
+    /// off, because it would notice them first.
     pub fn is_for_replay(self) -> bool {
-        matches!(self, Self::NeedlessResets | Self::StaysAside | Self::SwappedPlaces)
+        matches!(self, Self::NeedlessResets | Self::LostSpeculation | Self::SwappedEntries)
     }
 
+    /// Returns whether records with this key are written without a check of their revision.
     fn breaks(self, key: &Key) -> bool {
         match self {
             Self::NoRevision(cell) => cell.is_head(key),
             Self::ClaimedTwice => key.partition.starts_with("build#") && key.sort == "run",
             Self::ClaimedThoughStopped => key.partition.starts_with("build#") && key.sort == "stop",
             Self::UncheckedSemaphore => key.partition.starts_with("semaphores#"),
-            Self::UnseenReports => {
+            Self::OverwrittenReports => {
                 key.partition.starts_with("report#") || key.partition.starts_with("buildset#")
             }
             _ => false,
         }
     }
 
+    /// Returns a record as the functions read it.
     fn misread(self, mut record: Record) -> Record {
-        let is_arrival = record.key.sort.starts_with("arrival#");
-        let is_word = is_arrival
+        let is_inbox_message = record.key.sort.starts_with("inbox#");
+        let is_command = is_inbox_message
             && (record.body.contains("\"dequeue\"") || record.body.contains("\"promote\""));
         match self {
-            Self::NoForgeClock if is_arrival => {
+            Self::NoForgeClock if is_inbox_message => {
                 record.body = with_number(&record.body, "\"as_of\":", "0")
             }
-            Self::MisheardSuperseding if is_arrival && record.body.contains("\"superseded\"") => {
+            Self::MisreadSuperseding
+                if is_inbox_message && record.body.contains("\"superseded\"") =>
+            {
                 record.body = with_number(&record.body, "\"number\":", "4711");
             }
-            Self::OutOfTurn if record.key.partition.starts_with("branch#") => {
+            Self::IgnoredBranchLock if record.key.partition.starts_with("branch#") => {
                 record.body = without(&record.body, "holder");
             }
             Self::ReopenedDeliveries if record.key.partition.starts_with("delivery#") => {
                 record.body = with_field(&record.body, &["state"], |_| "accepted".into());
             }
             Self::ReopenedReports if record.key.partition.starts_with("report#") => {
-                record.body = with_field(&record.body, &["state"], |_| "wanted".into());
+                record.body = with_field(&record.body, &["state"], |_| "pending".into());
             }
             Self::UncountedFailures if record.key.partition.starts_with("health#") => {
                 record.body = with_field(&record.body, &["failures"], |_| 0.into());
@@ -292,7 +293,7 @@ impl Mutation {
                 record.body =
                     record.body.replace("\"occasion\":\"success\"", "\"occasion\":\"failure\"");
             }
-            Self::EarlyReporters if record.key.sort.starts_with("item#") => {
+            Self::EarlyReporterJobs if record.key.sort.starts_with("item#") => {
                 record.body = record.body.replace("\"reporter\":true", "\"reporter\":false");
             }
             Self::DroppedJobs if record.key.partition.starts_with("merge#") => {
@@ -304,17 +305,17 @@ impl Mutation {
                 record.body =
                     record.body.replace("\"result\":\"SUCCESS\"", "\"result\":\"FAILURE\"");
             }
-            Self::UnheardDiscards if record.key.partition.starts_with("tenant#") => {
+            Self::IgnoredDiscards if record.key.partition.starts_with("tenant#") => {
                 let (is_on, is_off) =
                     ("\"trigger_queue_discarding\":true", "\"trigger_queue_discarding\":false");
                 record.body = record.body.replace(is_on, is_off);
             }
-            Self::UnheardPauses if record.key.partition.starts_with("tenant#") => {
+            Self::IgnoredEventPauses if record.key.partition.starts_with("tenant#") => {
                 record.body = record
                     .body
                     .replace("\"trigger_queue_paused\":true", "\"trigger_queue_paused\":false");
             }
-            Self::HastyAnswers if record.key.partition.starts_with("tenant#") => {
+            Self::IgnoredResultPauses if record.key.partition.starts_with("tenant#") => {
                 record.body = record
                     .body
                     .replace("\"result_queue_paused\":true", "\"result_queue_paused\":false");
@@ -322,7 +323,7 @@ impl Mutation {
             _ if record.key.partition.starts_with("merge#") => {
                 record.body = self.misread_answer(record.body)
             }
-            Self::MisheardOperators if is_word => {
+            Self::MisreadCommands if is_command => {
                 record.body = with_number(&record.body, "\"number\":", "4711")
             }
             _ => {}
@@ -330,7 +331,7 @@ impl Mutation {
         record
     }
 
-    /// Returns how a merger's answer is misread.
+    /// Returns a merge result as the gate reads it.
     fn misread_answer(self, body: String) -> String {
         match self {
             Self::ForgottenDependencies => {
@@ -340,7 +341,7 @@ impl Mutation {
             }
             Self::HardDependencies => body.replace("\"soft\":true", "\"soft\":false"),
             Self::AllVote => body.replace("\"voting\":false", "\"voting\":true"),
-            Self::PatientProjects => body.replace("\"fail_fast\":true", "\"fail_fast\":false"),
+            Self::IgnoredFailFast => body.replace("\"fail_fast\":true", "\"fail_fast\":false"),
             Self::NothingHolds => {
                 body.replace("\"hold_following_changes\":true", "\"hold_following_changes\":false")
             }
@@ -356,33 +357,33 @@ impl Mutation {
             Self::FirstNodesets => {
                 with_field(&body, &["result", "merged", "jobs"], |jobs| with_nodesets(jobs, 0..1))
             }
-            Self::HastyNodesets => {
+            Self::SkippedNodesets => {
                 with_field(&body, &["result", "merged", "jobs"], |jobs| with_nodesets(jobs, 1..2))
             }
             _ => body,
         }
     }
 
-    /// Returns whether a write is forgotten.
+    /// Returns whether a write is dropped.
     fn forgets(self, write: &Write) -> bool {
         match write {
             Write::Put { record, .. } if self == Self::LostDependents => {
-                record.key.sort.starts_with("arrival#") && record.body.contains("\"needs\":[{")
+                record.key.sort.starts_with("inbox#") && record.body.contains("\"needs\":[{")
             }
             Write::Put { record, .. } if self == Self::UncountedHolds => {
                 record.key.partition.starts_with("autohold#")
             }
-            Write::Put { record, .. } if self == Self::UntoldMerges => {
+            Write::Put { record, .. } if self == Self::LostChangeEvents => {
                 record.key.partition.starts_with("delivery#") && record.body.contains("\"zuul:")
             }
             Write::Put { record, .. } if self == Self::LostRetests => {
-                record.key.sort.starts_with("arrival#")
+                record.key.sort.starts_with("inbox#")
                     && ["/recheck/", "/follow/"]
                         .iter()
                         .any(|pipeline| record.key.partition.contains(pipeline))
             }
             Write::Put { record, .. } if self == Self::LostRefs => {
-                record.key.sort.starts_with("arrival#")
+                record.key.sort.starts_with("inbox#")
                     && ["/manual/", "/release/", "/nightly/", "/sides/"]
                         .iter()
                         .any(|pipeline| record.key.partition.contains(pipeline))
@@ -395,27 +396,29 @@ impl Mutation {
         }
     }
 
-    /// Returns what a decision writes without what it has other queues' heads say: its own comes
-    /// first.
-    fn without_guests(self, mut writes: Vec<Write>) -> Vec<Write> {
+    /// Removes the heads of other queues from a transaction; its own head comes first.
+    fn without_residencies(self, mut writes: Vec<Write>) -> Vec<Write> {
         let mut is_own = true;
         writes.retain(|write| {
             let is_head = Cell::Queue.is_head(write.key());
-            let stays = self != Self::LostGuests || !is_head || is_own;
+            let stays = self != Self::LostResidencies || !is_head || is_own;
             is_own &= !is_head;
             stays
         });
         writes
     }
 
+    /// Returns a write as it is stored.
     fn broken(self, write: Write) -> Write {
         if !self.breaks(write.key()) {
             return match write {
                 Write::Put { mut record, expect } => {
                     match self {
                         Self::LostOutboxes => record.outbox.clear(),
-                        Self::NothingDue => record.look_at = None,
-                        Self::UntoldLayouts if is_kept_for_later(&record) => record.look_at = None,
+                        Self::NothingDue => record.sweep_at = None,
+                        Self::UnannouncedLayouts if is_deferred_event(&record) => {
+                            record.sweep_at = None
+                        }
                         Self::FallingGenerations if record.key.sort.starts_with("item#") => {
                             record.body =
                                 with_field(&record.body, &["generation"], |was| {
@@ -426,7 +429,7 @@ impl Mutation {
                                 });
                         }
                         Self::ForgottenLandings if record.key.sort.starts_with("item#") => {
-                            let path = ["ask", "asked", "landed"];
+                            let path = ["merge_status", "requested", "landed"];
                             record.body =
                                 with_field(&record.body, &path, |_| Value::Array(Vec::new()));
                         }
@@ -442,15 +445,15 @@ impl Mutation {
                                 && record.revision.is_multiple_of(NOW_AND_THEN) =>
                         {
                             record.body = with_field(&record.body, &["slots"], |slots| {
-                                with_second(slots, anew)
+                                with_second(slots, next_generation)
                             });
                         }
-                        Self::StaysAside if Cell::Queue.is_head(&record.key) => {
+                        Self::LostSpeculation if Cell::Queue.is_head(&record.key) => {
                             record.body = with_field(&record.body, &["slots"], |slots| {
-                                with_second(slots, aside)
+                                with_second(slots, onto_branch)
                             });
                         }
-                        Self::SwappedPlaces if Cell::Queue.is_head(&record.key) => {
+                        Self::SwappedEntries if Cell::Queue.is_head(&record.key) => {
                             record.body = with_field(&record.body, &["slots"], with_last_before);
                         }
                         Self::StretchedWindows if Cell::Queue.is_head(&record.key) => {
@@ -460,14 +463,16 @@ impl Mutation {
                             record.body =
                                 with_field(&record.body, &["mode"], |_| "squash-merge".into());
                         }
-                        Self::EmptyHands
+                        Self::DroppedProviders
                             if record.key.partition.starts_with("build#")
                                 && record.key.sort == "order" =>
                         {
                             record.body = without(&record.body, "providers");
                         }
-                        Self::ForgottenAsks if record.key.partition.starts_with("landing#") => {
-                            record.body = without(&record.body, "asks");
+                        Self::DroppedRequirements
+                            if record.key.partition.starts_with("landing#") =>
+                        {
+                            record.body = without(&record.body, "requirements");
                         }
                         _ => {}
                     }
@@ -484,12 +489,12 @@ impl Mutation {
     }
 }
 
-/// Returns whether a record is a delivery that goes on with an event once a layout is live that was
-/// on its way when it came.
-fn is_kept_for_later(record: &Record) -> bool {
+/// Returns whether a record is a deferred event.
+fn is_deferred_event(record: &Record) -> bool {
     record.key.partition.starts_with("delivery#") && record.body.contains("\"forge_id\":\"later:")
 }
 
+/// Records with a broken rule.
 struct Broken {
     inner: Arc<dyn Records>,
     mutation: Mutation,
@@ -509,7 +514,7 @@ impl Records for Broken {
         let records = self.inner.query(query).await?;
         let is_seen = |record: &Record| match self.mutation {
             Mutation::UncountedNodes => !record.key.sort.starts_with("node#"),
-            Mutation::UntoldLayouts => !record.key.sort.starts_with(WAITING),
+            Mutation::UnannouncedLayouts => !record.key.sort.starts_with(DEFERRED),
             _ => true,
         };
         Ok(records
@@ -530,20 +535,26 @@ impl Records for Broken {
         limit: usize,
     ) -> Result<Vec<Key>, PortError> {
         match self.mutation {
-            // It would have whatever was not sent poked.
-            Mutation::LostOutboxes | Mutation::UntoldLayouts if partition.starts_with("open") => {
+            // The ledger would have unsent outboxes woken.
+            Mutation::LostOutboxes | Mutation::UnannouncedLayouts
+                if partition.starts_with("open") =>
+            {
                 Ok(Vec::new())
             }
             _ => self.inner.find(partition, before, limit).await,
         }
     }
 
-    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+    async fn commit(
+        &self,
+        writes: Vec<Write>,
+        write_id: &str,
+    ) -> Result<TransactionOutcome, PortError> {
         let writes = writes.into_iter().filter(|write| !self.mutation.forgets(write));
         let writes: Vec<Write> = writes.map(|write| self.mutation.broken(write)).collect();
-        let writes = self.mutation.without_guests(writes);
+        let writes = self.mutation.without_residencies(writes);
         if writes.is_empty() && self.mutation == Mutation::LostDependents {
-            return Ok(Committed::Yes);
+            return Ok(TransactionOutcome::Written);
         }
         if self.mutation != Mutation::TornTransactions || writes.len() < 2 {
             return self.inner.commit(writes, write_id).await;
@@ -564,6 +575,7 @@ impl Records for Broken {
     }
 }
 
+/// Message queues with a broken rule.
 struct BrokenQueues {
     inner: Arc<dyn Queues>,
     mutation: Mutation,
@@ -571,7 +583,7 @@ struct BrokenQueues {
 
 #[async_trait]
 impl Queues for BrokenQueues {
-    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
+    async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError> {
         match self.mutation {
             Mutation::Mute(mute) if mute == queue => Ok(()),
             _ => self.inner.send(queue, messages).await,
@@ -580,7 +592,7 @@ impl Queues for BrokenQueues {
 
     async fn receive(
         &self,
-        queue: Queue,
+        queue: MessageQueue,
         max: u32,
         wait: u32,
         visibility: u32,
@@ -588,15 +600,24 @@ impl Queues for BrokenQueues {
         self.inner.receive(queue, max, wait, visibility).await
     }
 
-    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError> {
+    async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError> {
         self.inner.acknowledge(queue, receipt).await
     }
 
-    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError> {
+    async fn acknowledge_all(
+        &self,
+        queue: MessageQueue,
+        receipts: &[String],
+    ) -> Result<(), PortError> {
         self.inner.acknowledge_all(queue, receipts).await
     }
 
-    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {
+    async fn postpone(
+        &self,
+        queue: MessageQueue,
+        receipt: &str,
+        seconds: u32,
+    ) -> Result<(), PortError> {
         self.inner.postpone(queue, receipt, seconds).await
     }
 }

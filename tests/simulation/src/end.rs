@@ -1,63 +1,64 @@
-//! The end of a story: everything comes to rest within its bound, and then it is judged.
+//! The end of a story: everything comes to rest within its bounds, and the final state is checked.
 
-use crate::oracle::is_approved;
-use crate::plays::{Play, TELLING};
-use crate::reviews::{is_review, label_of};
+use crate::faults::FaultInjection;
+use crate::oracle::{ApprovalState, DiscardHistory, is_approved};
+use crate::reviews::{is_gerrit_project, label_of};
+use crate::scenarios::{STATUS_PIPELINES, Scenario};
 use crate::shape::TenantShape;
 use crate::sim::Sim;
 use crate::site::{HANDLED, branch_of};
-use crate::{Failure, Told};
-use sluice_gate::{ArrivalKind, Head};
+use crate::{Failure, SeedReport};
+use sluice_gate::{Head, InboxMessageKind};
 use sluice_memory::poll_once;
 use sluice_model::change::{ChangeKey, ChangeStatus};
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_model::{QueueKey, TenantName, Timestamp};
-use sluice_records::ledger;
+use sluice_records::open_work;
 use sluice_runtime::{Key, Record};
 use sluice_scenarios::forge::OWN;
 use std::collections::BTreeMap;
 
-/// Seconds after the last fault within which every delivery must have ended.
+/// Seconds after the last fault within which every delivery must end.
 const DELIVERED_SECONDS_MAX: u64 = 1_800;
-/// Seconds after the last fault within which everything must have come to rest.
+/// Seconds after the last fault within which everything must come to rest.
 const REST_SECONDS_MAX: u64 = 4 * 3_600;
-/// Seconds after it was sent, or after the last fault, within which every message must have been
-/// handled: five receipts with the pauses between them, and a dead letter's way back.
+/// Seconds after sending, or after the last fault, within which every message must be processed.
+/// That covers five attempts with their delays, and the redrive of a dead letter.
 const GROUP_SECONDS_MAX: u64 = 900;
 /// Seconds that two sweeps of open changes take.
 const SWEEPS_SECONDS: u64 = 1_320;
-/// Seconds after which an operator lets a frozen queue go on.
-const THAW_SECONDS: u64 = 90;
+/// Seconds after which an operator resumes a halted queue.
+const RESUME_SECONDS: u64 = 90;
 
 impl Sim {
-    /// Tells the whole story.
+    /// Plays the whole story.
     ///
     /// # Errors
-    /// What must not be, with the story.
-    pub fn play(mut self) -> Result<Told, Failure> {
-        // Configuration is read before anybody does anything.
-        self.run_until(|sim| sim.people.next_at.is_some_and(|at| at <= sim.now()))?;
-        self.set_faults(true);
-        let mut frozen = BTreeMap::new();
+    /// The violated invariant, with the story.
+    pub fn play(mut self) -> Result<SeedReport, Failure> {
+        // The configuration is read before the actors begin.
+        self.run_until(|sim| sim.actors.next_at.is_some_and(|at| at <= sim.now()))?;
+        self.switch_faults(FaultInjection::On);
+        let mut halted = BTreeMap::new();
         self.run_until(|sim| {
-            sim.thaw(&mut frozen);
-            sim.people.next_at.is_none()
+            sim.resume_halted_queues(&mut halted);
+            sim.actors.next_at.is_none()
         })?;
         let until = self.now().plus_seconds(120);
         self.run_until(|sim| {
-            sim.thaw(&mut frozen);
+            sim.resume_halted_queues(&mut halted);
             sim.now() >= until
         })?;
-        self.end_calmly(&mut frozen)?;
-        Ok(Told {
+        self.end_calmly(&mut halted)?;
+        Ok(SeedReport {
             deliveries: self.watch.deliveries,
             steps: self.site.world.steps(),
             landed: self.site.forge.merge_count() as u64,
             struck: self.faults.lock().map_or(0, |faults| faults.count),
-            weather: self.shape.weather.name,
+            fault_profile: self.shape.fault_profile.name,
             seconds: self.now().since(crate::site::START) / 1_000,
             runs: self.runs,
-            tested_again: self.watch.tested_again,
+            tested_again: self.watch.retested,
             replayed: self.replay.replayed,
             believed: self.replay.believed,
             ending: self.ending(),
@@ -65,16 +66,16 @@ impl Sim {
         })
     }
 
-    /// Lets everything come to rest without any further fault, and judges it.
+    /// Lets the site come to rest without further faults, and checks the final state.
     pub(crate) fn end_calmly(
         &mut self,
-        frozen: &mut BTreeMap<QueueKey, Timestamp>,
+        halted: &mut BTreeMap<QueueKey, Timestamp>,
     ) -> Result<(), Failure> {
-        self.set_faults(false);
+        self.switch_faults(FaultInjection::Off);
         let calm_since = self.now();
-        self.rest(frozen, calm_since)?;
-        // What lost webhooks left undone is found by the first sweep, what that one lost by the
-        // second.
+        self.rest(halted, calm_since)?;
+        // The first sweep finds what lost webhooks left undone; the second finds what the first one
+        // lost.
         let until = self.now().plus_seconds(SWEEPS_SECONDS);
         let mut late = None;
         self.run_until(|sim| {
@@ -84,14 +85,14 @@ impl Sim {
         if let Some(late) = late {
             return Err(self.failure(late));
         }
-        self.rest(frozen, until)?;
-        self.judge()
+        self.rest(halted, until)?;
+        self.check_final_state()
     }
 
-    /// Waits until nothing is under way.
+    /// Runs until nothing is in progress.
     fn rest(
         &mut self,
-        frozen: &mut BTreeMap<QueueKey, Timestamp>,
+        halted: &mut BTreeMap<QueueKey, Timestamp>,
         since: Timestamp,
     ) -> Result<(), Failure> {
         let (delivered, rest) =
@@ -110,7 +111,7 @@ impl Sim {
             if late.is_some() || waits.is_some() || now >= rest {
                 return true;
             }
-            sim.thaw(frozen);
+            sim.resume_halted_queues(halted);
             if now.since(looked_at) < 1_000 || !sim.is_idle() {
                 return false;
             }
@@ -118,7 +119,9 @@ impl Sim {
             sim.is_at_rest()
         })?;
         if let Some((key, at)) = late {
-            return Err(self.failure(format!("{key} came at {} and has not ended", at.to_iso())));
+            return Err(
+                self.failure(format!("the delivery {key} of {} has not ended", at.to_iso()))
+            );
         }
         if let Some(waits) = waits {
             return Err(self.failure(waits));
@@ -126,22 +129,21 @@ impl Sim {
         if self.now() >= rest {
             let under_way = self.under_way();
             return Err(
-                self.failure(format!("it does not come to rest:\n{}", under_way.join("\n")))
+                self.failure(format!("the site does not come to rest:\n{}", under_way.join("\n")))
             );
         }
         Ok(())
     }
 
-    /// Returns which group of messages waits past its bound, now that nothing goes wrong since
-    /// then.
+    /// Returns the group of messages that waits past its bound; `None` if there is none.
     fn waits_too_long(&self, calm_since: Timestamp) -> Option<String> {
         let now = self.now();
-        let late = |(queue, group, sent): (Queue, Option<String>, Timestamp)| {
+        let late = |(queue, group, sent): (MessageQueue, Option<String>, Timestamp)| {
             let since = sent.max(calm_since);
             (now.since(since) > GROUP_SECONDS_MAX * 1_000)
-                .then(|| format!("group {group:?} of {queue:?} waits since {}", sent.to_iso()))
+                .then(|| format!("group {group:?} of {queue:?} has waited since {}", sent.to_iso()))
         };
-        let queues = HANDLED.into_iter().filter(|queue| *queue != Queue::Wakes);
+        let queues = HANDLED.into_iter().filter(|queue| *queue != MessageQueue::Wakes);
         queues
             .filter_map(|queue| {
                 self.site.world.oldest_message(queue).map(|(group, sent)| (queue, group, sent))
@@ -149,12 +151,13 @@ impl Sim {
             .find_map(late)
     }
 
-    /// Whether nothing is in hand; what waits in records is another matter.
+    /// Returns whether no task, message, build or node is in progress. Records may still wait.
     fn is_idle(&self) -> bool {
-        let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
+        let waits =
+            |queue: &MessageQueue| !matches!(queue, MessageQueue::Pool | MessageQueue::Wakes);
         self.tasks.is_empty()
             && self.webhooks.is_empty()
-            && self.told.is_empty()
+            && self.stream_events.is_empty()
             && self.dead.is_empty()
             && self.executors.iter().all(|executor| executor.builds.is_empty())
             && !self.site.world.queued().keys().any(waits)
@@ -162,7 +165,7 @@ impl Sim {
     }
 
     fn is_at_rest(&self) -> bool {
-        let mut is_at_rest = self.watch.heads.values().all(|head| head.frozen.is_none());
+        let mut is_at_rest = self.watch.heads.values().all(|head| head.halted.is_none());
         if !is_at_rest {
             return false;
         }
@@ -201,7 +204,7 @@ impl Sim {
             if is_under_way(record) {
                 lines.push(format!(
                     "{} rev {} due {:?}: {}",
-                    record.key, record.revision, record.look_at, record.body
+                    record.key, record.revision, record.sweep_at, record.body
                 ));
             }
             lines.len() < 40
@@ -209,38 +212,38 @@ impl Sim {
         lines
     }
 
-    /// An operator looks at frozen queues and lets them go on.
-    fn thaw(&mut self, frozen: &mut BTreeMap<QueueKey, Timestamp>) {
+    /// Has an operator resume queues that have been halted for a while.
+    fn resume_halted_queues(&mut self, halted: &mut BTreeMap<QueueKey, Timestamp>) {
         let now = self.now();
-        frozen.retain(|queue, _| {
-            self.watch.heads.get(queue).is_some_and(|head| head.frozen.is_some())
+        halted.retain(|queue, _| {
+            self.watch.heads.get(queue).is_some_and(|head| head.halted.is_some())
         });
-        let mut thawed = Vec::new();
-        for (queue, head) in self.watch.heads.iter().filter(|(_, head)| head.frozen.is_some()) {
-            let since = frozen.entry(queue.clone()).or_insert(now);
-            if now.since(*since) >= THAW_SECONDS * 1_000 {
+        let mut resumed = Vec::new();
+        for (queue, head) in self.watch.heads.iter().filter(|(_, head)| head.halted.is_some()) {
+            let since = halted.entry(queue.clone()).or_insert(now);
+            if now.since(*since) >= RESUME_SECONDS * 1_000 {
                 *since = now;
-                thawed.push(head.key.clone());
+                resumed.push(head.key.clone());
             }
         }
-        for queue in thawed {
-            self.tell(format!("an operator lets {queue} go on"));
-            let kind = ArrivalKind::Thaw { by: "jo".to_owned(), reason: "seen".to_owned() };
+        for queue in resumed {
+            self.log(format!("an operator resumes {queue}"));
+            let kind = InboxMessageKind::Resume { by: "jo".to_owned(), reason: "seen".to_owned() };
             self.site.say(&queue, kind);
         }
     }
 
-    /// Judges what is left.
-    fn judge(&self) -> Result<(), Failure> {
+    /// Checks that nothing is left over or missing.
+    fn check_final_state(&self) -> Result<(), Failure> {
         let mut wrong = Vec::new();
         self.site.world.look_at_records(|record| {
             let kind = record.key.partition.split('#').next().unwrap_or_default();
             let is_left = match kind {
                 "queue" => record.key.sort != "head",
                 "tenant" => {
-                    record.key.sort.starts_with("queue#") || record.key.sort.starts_with("dirty#")
+                    record.key.sort.starts_with("queue#") || record.key.sort.starts_with("reread#")
                 }
-                "report" => record.body.contains("\"wanted\"") && !record.body.contains("\"made\""),
+                "report" => record.body.contains("\"state\":\"pending\""),
                 "branch" => record.body.contains("\"holder\""),
                 "semaphores" => record.body.contains("\"build\""),
                 _ => false,
@@ -251,11 +254,7 @@ impl Sim {
             wrong.len() < 20
         });
         wrong.extend(
-            self.site
-                .world
-                .unsent()
-                .iter()
-                .map(|key| format!("{key} has an outbox that was not sent")),
+            self.site.world.unsent().iter().map(|key| format!("{key} has an unsent outbox")),
         );
         wrong.extend(self.watch.open_deliveries.keys().map(|key| format!("{key} did not end")));
         wrong.extend(
@@ -265,15 +264,17 @@ impl Sim {
                 .filter(|head| !head.slots.is_empty())
                 .map(|h| format!("{} is not empty", h.key)),
         );
-        let lends = |head: &&Head| head.stands_in.is_some();
+        let lends = |head: &&Head| head.hosted_in.is_some();
         let lending = self.watch.heads.values().filter(lends);
-        wrong.extend(lending.map(|head| {
-            format!("{} says that its change stands in {:?}", head.key, head.stands_in)
-        }));
-        wrong.extend(self.unaccounted());
-        wrong.extend(self.watch.wrong_mails(&self.site.post.mails()));
-        wrong.extend(self.watch.wrong_publications(&self.site.post.published()));
-        wrong.extend(self.undone());
+        wrong.extend(
+            lending.map(|head| {
+                format!("{} still names the host queue {:?}", head.key, head.hosted_in)
+            }),
+        );
+        wrong.extend(self.find_unaccounted_entries());
+        wrong.extend(self.watch.find_mail_errors(&self.site.post.mails()));
+        wrong.extend(self.watch.find_publication_errors(&self.site.post.published()));
+        wrong.extend(self.find_missing_work());
         if wrong.is_empty() {
             Ok(())
         } else {
@@ -281,33 +282,33 @@ impl Sim {
         }
     }
 
-    /// What nobody sees to any more, as the timer counts it each minute.
-    fn unaccounted(&self) -> Vec<String> {
+    /// Returns the ledger entries without a next step, as the timer counts them every minute.
+    fn find_unaccounted_entries(&self) -> Vec<String> {
         let (ports, now) = (self.site.world.ports_of("operator"), self.now());
-        let ledger = match poll_once(ledger::read(&ports, ledger::past_bound(now), now)) {
-            Some(Ok(ledger)) => ledger,
+        let work = match poll_once(open_work::read(&ports, open_work::past_bound(now), now)) {
+            Some(Ok(work)) => work,
             Some(Err(error)) => return vec![format!("the ledger could not be read: {error}")],
             None => return vec!["the ledger could not be read at once".to_owned()],
         };
-        let told = |open: &ledger::Open| {
+        let describe = |open: &open_work::OpenEntry| {
             format!(
                 "{} is open: {}",
                 open.id,
-                open.unaccounted.as_deref().unwrap_or("it is seen to")
+                open.unaccounted.as_deref().unwrap_or("it has a next step")
             )
         };
-        let mut wrong: Vec<String> = ledger.unaccounted().map(told).collect();
+        let mut wrong: Vec<String> = work.unaccounted().map(describe).collect();
         wrong.extend(
-            ledger.is_cut.then(|| "the ledger holds more than one reading takes".to_owned()),
+            work.is_cut.then(|| "the ledger has more entries than one read returns".to_owned()),
         );
         wrong
     }
 
-    /// What of open changes was left undone.
-    fn undone(&self) -> Vec<String> {
+    /// Returns what is missing for open changes and refs.
+    fn find_missing_work(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        // What pipelines that tell nobody had no room for nobody knows.
-        let has_limits = self.shape.has(Play::FewChanges);
+        // Pipelines without reports do not show what they had no capacity for.
+        let has_limits = self.shape.has(Scenario::MaxChanges);
         let tenant = |change: &ChangeKey| {
             let has = |shape: &&TenantShape| {
                 shape.projects.iter().any(|(name, _)| name == change.project.name())
@@ -316,8 +317,8 @@ impl Sim {
         };
         for kept in self.site.forge.changes() {
             let facts = &kept.facts;
-            for pipeline in TELLING {
-                let state = match self.oracle.newest(&facts.change, pipeline) {
+            for pipeline in STATUS_PIPELINES {
+                let state = match self.oracle.latest_result(&facts.change, pipeline) {
                     Some("SUCCESS") => "success",
                     Some("FAILURE" | "MERGE_CONFLICT" | "MERGE_FAILURE" | "CONFIG_ERROR") => {
                         "failure"
@@ -329,61 +330,74 @@ impl Sim {
                 let label = label_of(pipeline);
                 let vote =
                     facts.votes.iter().find(|vote| vote.username == OWN && vote.label == label);
-                let shown = match is_review(facts.change.key.project.name()) {
+                let shown = match is_gerrit_project(facts.change.key.project.name()) {
                     true => vote.map(|vote| if vote.value > 0 { "success" } else { "failure" }),
                     false => status.map(|status| status.state.as_str()),
                 };
-                // What may not enter for what it needs is told as a failure, without any item.
+                // A change that is refused for its dependencies is reported as a failure, without
+                // an item.
                 let is_refused =
                     shown == Some("failure") && self.oracle.is_entangled(&facts.change.key);
                 let had_room = !self.oracle.had_no_room(&facts.change.key, pipeline);
                 if shown != Some(state) && !is_refused && (had_room || shown != Some("failure")) {
                     wrong.push(format!(
-                        "{} ended as {state}, and {context} shows {shown:?}",
+                        "{} ended as {state}, but {context} shows {shown:?}",
                         facts.change
                     ));
                 }
             }
             let proposed_at = self.oracle.proposed_at(&facts.change.key);
-            let is_told =
+            let is_after_discards =
                 self.watch.is_after_discards(&TenantName(tenant(&facts.change.key)), proposed_at);
-            if facts.status != ChangeStatus::Open || !is_told {
+            if facts.status != ChangeStatus::Open || !is_after_discards {
                 continue;
             }
-            wrong.extend(self.oracle.undone(&facts.change, is_approved(facts)));
+            let approval = if is_approved(facts) {
+                ApprovalState::Approved
+            } else {
+                ApprovalState::NotApproved
+            };
+            wrong.extend(self.oracle.find_missing_work(&facts.change, approval));
             if !has_limits {
-                wrong.extend(self.oracle.untested_again(&facts.change));
-                wrong.extend(self.oracle.not_followed(&facts.change));
+                wrong.extend(self.oracle.find_missing_retest(&facts.change));
+                wrong.extend(self.oracle.find_missing_dependent_test(&facts.change));
             }
         }
         if !has_limits {
-            wrong.extend(self.oracle.untested_refs(self.watch.has_discarded()));
+            let discards = match self.watch.has_discarded() {
+                true => DiscardHistory::Some,
+                false => DiscardHistory::Never,
+            };
+            wrong.extend(self.oracle.find_untested_refs(discards));
         }
-        if self.shape.has(Play::Timers) {
-            wrong.extend(self.mistimed());
+        if self.shape.has(Scenario::Timers) {
+            wrong.extend(self.find_timer_errors());
         }
-        // A push that nobody heard of, or that was discarded, is not looked for.
-        if self.shape.has(Play::Post)
-            && self.shape.weather.all_are_heard()
+        // Pushes with a lost webhook or a discarded event need not be tested.
+        if self.shape.has(Scenario::Post)
+            && self.shape.fault_profile.delivers_every_webhook()
             && !self.watch.has_discarded()
             && !has_limits
         {
-            wrong.extend(self.oracle.not_posted());
+            wrong.extend(self.oracle.find_untested_pushes());
         }
         wrong
     }
 
-    /// What is wrong with how often the timer had branches tested.
-    fn mistimed(&self) -> Vec<String> {
-        let has_discarded = self.watch.has_discarded() || self.shape.has(Play::FewChanges);
+    /// Returns what is wrong with the number of timer tests.
+    fn find_timer_errors(&self) -> Vec<String> {
+        let discards = match self.watch.has_discarded() || self.shape.has(Scenario::MaxChanges) {
+            true => DiscardHistory::Some,
+            false => DiscardHistory::Never,
+        };
         let projects = self.shape.projects();
         let branches = projects
             .iter()
             .flat_map(|(name, _)| self.shape.branches.iter().map(|b| branch_of(name, b)));
-        branches.filter_map(|branch| self.oracle.mistimed(&branch, has_discarded)).collect()
+        branches.filter_map(|branch| self.oracle.find_timer_error(&branch, discards)).collect()
     }
 
-    /// Returns all by which two runs of one seed are compared.
+    /// Returns a text that is equal for two runs of a seed.
     fn ending(&self) -> String {
         let merges: Vec<String> = self
             .site
@@ -408,15 +422,15 @@ impl Sim {
     }
 }
 
-/// Whether something waits in a record; not a provider's look for leaks, not a timer's next tick,
-/// and not a tenant's look at projects that cannot be read.
+/// Returns whether a record waits for something. The leak check of a provider, the next tick of a
+/// timer and the retry of unreadable projects do not count.
 fn is_under_way(record: &Record) -> bool {
     let (partition, sort, body) = (&record.key.partition, &record.key.sort, &record.body);
     let of_provider = partition.starts_with("provider#");
     let retries =
-        body.contains("retry_at") && !body.contains("left_out_at") && record.outbox.is_empty();
+        body.contains("retry_at") && !body.contains("omitted_since") && record.outbox.is_empty();
     let of_timer = partition.starts_with("schedule#");
     let is_periodic = sort == "head"
         && (of_provider || of_timer || (partition.starts_with("tenant#") && retries));
-    (record.look_at.is_some() && !is_periodic) || (of_provider && sort != "head")
+    (record.sweep_at.is_some() && !is_periodic) || (of_provider && sort != "head")
 }

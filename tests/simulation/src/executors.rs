@@ -1,14 +1,14 @@
-//! Executors as the simulator plays them: they claim and end builds by the real code, and die, fall
-//! silent or come back late.
+//! Played executors. They claim and end builds with the real code; they die, lose their connection
+//! and reconnect late.
 
 use crate::graphs::{self, CHOOSER, HOST};
-use crate::plays::lands;
 use crate::random::Random;
+use crate::scenarios::lands;
 use crate::site::Site;
 use crate::truth;
 use serde_json::{Map, Value, json};
 use sluice_executor::claim::{Claimed, Claims};
-use sluice_model::build::{BuildResult, Ended, Phase, Run};
+use sluice_model::build::{BuildResult, Phase, Run, RunEnd};
 use sluice_model::git::BranchKey;
 use sluice_model::{BuildId, ProjectName, SessionId, Timestamp};
 use sluice_records::build::{resume_key, run_key, stop_key};
@@ -20,80 +20,94 @@ use sluice_scenarios::repos::Tree;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-/// Builds that one executor runs at once.
+/// How many builds one executor runs at once.
 pub const BUILDS_MAX: usize = 4;
 
-/// The project that nobody changes without review.
+/// The config project, whose changes are always reviewed.
 const CONFIG: &str = "org/config";
 
-/// An executor's life.
+/// A running executor.
 pub struct Executor {
-    /// Its session.
+    /// The id of its session.
     pub session: SessionId,
-    /// Its claims.
+    /// Claims builds for it.
     pub claims: Arc<Claims>,
-    /// Its ports.
+    /// Its ports, with its own clock.
     pub ports: Ports,
-    /// Builds that run.
+    /// The builds that it runs.
     pub builds: Vec<Running>,
-    /// Builds that it is claiming or ending.
+    /// The builds that it is claiming, pausing or ending.
     pub busy: BTreeSet<BuildId>,
-    /// Builds that it may have claimed without having been told.
-    pub doubtful: BTreeSet<BuildId>,
-    /// Builds that it runs or asks for, as whoever settles the doubtful ones sees them
-    /// ([`Self::show_builds`]).
-    pub here: Arc<Mutex<BTreeSet<BuildId>>>,
-    /// Until when it is cut off from everything.
+    /// Builds whose claim got no answer, so that it may have claimed them.
+    pub unconfirmed: BTreeSet<BuildId>,
+    /// A copy of its current builds for the task that settles unconfirmed claims
+    /// ([`Self::publish_builds`]).
+    pub published_builds: Arc<Mutex<BTreeSet<BuildId>>>,
+    /// Until when it is disconnected from everything; `None` if it is connected.
     pub silent_until: Option<Timestamp>,
+    /// How far its clock is ahead of the right time, in milliseconds.
     skew_millis: i64,
+    /// When it started, by its own clock.
     started_at: Timestamp,
+    /// The revision of its session record.
     revision: u64,
 }
 
 /// A build that an executor runs.
 pub struct Running {
-    /// What it claimed.
+    /// The claimed build with its order, job and tested state.
     pub claimed: Claimed,
-    /// When it will be over.
+    /// When it ends.
     pub ends_at: Timestamp,
-    /// When it will be known to fail, if it will be before its end.
+    /// When the executor announces that it will fail, if it does so before the end.
     pub fails_at: Option<Timestamp>,
-    /// What is told of its end; `None` for what the truth says.
-    pub instead: Option<BuildResult>,
-    /// Whether it waits for the jobs behind it.
-    pub rest: Rest,
+    /// The result to report instead of the true one ([`judge`]).
+    pub result_override: Option<BuildResult>,
+    /// Whether it is or was paused.
+    pub pause_state: PauseState,
 }
 
-/// Whether a build waits for the jobs behind it.
+/// Whether a build is paused while its dependent jobs run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
-    /// It is at work, and may come to that.
-    No,
-    /// It does, and keeps no place at its executor.
+pub enum PauseState {
+    /// It runs and may be paused later.
+    NotYet,
+    /// It is paused and takes no capacity of its executor.
     Paused,
-    /// It has, or it is over.
+    /// It was paused and continues, or it has ended.
     Over,
 }
 
-impl Rest {
-    /// Returns whether a build that is in hand once more has waited already.
+/// When paused builds continue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResumeRule {
+    /// Once the gate has requested it.
+    WhenRequested,
+    /// At once: an injected defect.
+    AtOnce,
+}
+
+impl PauseState {
+    /// Returns the state of a build that its executor takes back in this phase.
     pub fn after(phase: &Phase) -> Self {
         match phase {
-            Phase::Running | Phase::Failing => Self::No,
+            Phase::Running | Phase::Failing => Self::NotYet,
             Phase::Paused(_) | Phase::Ended(_) => Self::Over,
         }
     }
 }
 
 impl Running {
-    /// Returns whether it pauses where others end.
+    /// Returns whether the build pauses at the time when other builds end.
     pub fn is_to_pause(&self) -> bool {
-        self.rest == Rest::No && self.instead.is_none() && self.claimed.order.job.as_str() == HOST
+        self.pause_state == PauseState::NotYet
+            && self.result_override.is_none()
+            && self.claimed.order.job.as_str() == HOST
     }
 }
 
 impl Executor {
-    /// Starts an executor.
+    /// Starts an executor and writes its session.
     pub fn start(site: &mut Site, number: usize) -> Self {
         let (ports, skew_millis) = site.ports("executor");
         let session = SessionId(format!("executor-{number}"));
@@ -106,8 +120,8 @@ impl Executor {
             ports,
             builds,
             busy,
-            doubtful: BTreeSet::new(),
-            here: Arc::default(),
+            unconfirmed: BTreeSet::new(),
+            published_builds: Arc::default(),
             silent_until: None,
             skew_millis,
             started_at,
@@ -117,7 +131,7 @@ impl Executor {
         executor
     }
 
-    /// Renews its session, unless it is cut off.
+    /// Renews its session record. Does nothing while it is disconnected.
     pub fn renew(&mut self, site: &Site) {
         if self.silent_until.is_some() {
             return;
@@ -137,54 +151,59 @@ impl Executor {
         site.world.write_directly(Write::Put { record, expect: Expect::Anything });
     }
 
-    /// Reads whether builds are to stop, as each renewal does, and ends those.
-    pub fn hear_stops(&mut self, site: &Site, now: Timestamp) {
+    /// Aborts the builds for which there is a stop record, as each renewal does. Does nothing while
+    /// it is disconnected.
+    pub fn apply_stops(&mut self, site: &Site, now: Timestamp) {
         if self.silent_until.is_some() {
             return;
         }
         for running in &mut self.builds {
             let key = stop_key(&running.claimed.run.build);
             if running.ends_at > now && site.world.record(&key).is_some() {
-                (running.ends_at, running.instead) = (now, Some(BuildResult::Aborted));
+                (running.ends_at, running.result_override) = (now, Some(BuildResult::Aborted));
             }
         }
     }
 
-    /// Reads which paused builds are to go on, as each renewal does. Who `is_hasty` waits for
-    /// nobody's word.
-    pub fn hear_resumes(&mut self, site: &Site, now: Timestamp, is_hasty: bool) {
+    /// Continues the paused builds that may resume by `rule`, as each renewal does. Does nothing
+    /// while it is disconnected.
+    pub fn apply_resumes(&mut self, site: &Site, now: Timestamp, rule: ResumeRule) {
         if self.silent_until.is_some() {
             return;
         }
-        for running in self.builds.iter_mut().filter(|running| running.rest == Rest::Paused) {
-            if is_hasty || site.world.record(&resume_key(&running.claimed.run.build)).is_some() {
-                running.rest = Rest::Over;
+        let is_paused = |running: &&mut Running| running.pause_state == PauseState::Paused;
+        for running in self.builds.iter_mut().filter(is_paused) {
+            if rule == ResumeRule::AtOnce
+                || site.world.record(&resume_key(&running.claimed.run.build)).is_some()
+            {
+                running.pause_state = PauseState::Over;
                 running.ends_at = running.ends_at.min(now);
             }
         }
     }
 
-    /// Returns whether it takes another build.
-    pub fn has_place(&self) -> bool {
-        let at_work = self.builds.iter().filter(|running| running.rest != Rest::Paused).count();
+    /// Returns whether it can claim another build: it is connected and not fully loaded.
+    pub fn has_capacity(&self) -> bool {
+        let is_active = |running: &&Running| running.pause_state != PauseState::Paused;
+        let at_work = self.builds.iter().filter(is_active).count();
         self.silent_until.is_none() && at_work + self.busy.len() < BUILDS_MAX
     }
 
-    /// Returns the builds that it runs or asks for.
+    /// Returns the builds that it runs, claims, pauses or ends.
     fn own_builds(&self) -> impl Iterator<Item = &BuildId> {
         self.builds.iter().map(|running| &running.claimed.run.build).chain(&self.busy)
     }
 
-    /// Shows whoever settles doubtful builds which ones it runs or asks for at this moment.
-    pub fn show_builds(&self) {
-        *self.here.lock().unwrap() = self.own_builds().cloned().collect();
+    /// Copies its current builds for the task that settles unconfirmed claims.
+    pub fn publish_builds(&self) {
+        *self.published_builds.lock().unwrap() = self.own_builds().cloned().collect();
     }
 
-    /// Forgets doubts about builds that are over, somebody else's, or were stopped before anybody
-    /// claimed them.
-    pub fn forget_settled(&mut self, site: &Site) {
+    /// Forgets unconfirmed claims that no longer matter: the build has ended, belongs to another
+    /// executor, or was stopped before any executor claimed it.
+    pub fn forget_settled_claims(&mut self, site: &Site) {
         let session = self.session.clone();
-        self.doubtful.retain(|build| {
+        self.unconfirmed.retain(|build| {
             let run =
                 site.world.record(&run_key(build)).and_then(|record| decode::<Run>(&record).ok());
             match run {
@@ -194,7 +213,7 @@ impl Executor {
         });
     }
 
-    /// Takes a build in that was claimed.
+    /// Starts a claimed build and draws its length. Does nothing if the build has already ended.
     pub fn begin(&mut self, claimed: Claimed, now: Timestamp, random: &mut Random) {
         if let Phase::Ended(_) = claimed.run.phase {
             return;
@@ -202,22 +221,23 @@ impl Executor {
         let length = *random.one(&[200, 3_000, 30_000, 120_000]).unwrap_or(&3_000);
         let ends_at = now.plus_millis(random.between(50, length));
         let fails_at = random.per_mille(300).then(|| now.plus_millis(random.between(10, length)));
-        let rest = Rest::after(&claimed.run.phase);
-        self.builds.push(Running { claimed, ends_at, fails_at, instead: None, rest });
+        let pause_state = PauseState::after(&claimed.run.phase);
+        let result_override = None;
+        self.builds.push(Running { claimed, ends_at, fails_at, result_override, pause_state });
     }
 
-    /// Returns whether its session ran out while it was cut off, by its own clock.
-    pub fn is_over(&self, silent_since: Timestamp, now: Timestamp) -> bool {
+    /// Returns whether its session expired during a disconnection, by its own clock.
+    pub fn has_expired(&self, silent_since: Timestamp, now: Timestamp) -> bool {
         now.since(silent_since) >= LIFE_SECONDS * 1_000
     }
 
-    /// Returns how far its clock is from the right time, in milliseconds.
+    /// Returns how far its clock is ahead of the right time, in milliseconds.
     pub fn skew_millis(&self) -> i64 {
         self.skew_millis
     }
 }
 
-/// Returns what the truth says about a build: whether its job passes on the tree of its change's
+/// Returns the true result of a build: whether its job passes on the tested tree of its change's
 /// project.
 pub fn judge(site: &Site, claimed: &Claimed) -> BuildResult {
     let passes =
@@ -225,7 +245,7 @@ pub fn judge(site: &Site, claimed: &Claimed) -> BuildResult {
     if passes { BuildResult::Success } else { BuildResult::Failure }
 }
 
-/// Returns what a build that passes returns: which of the jobs behind it are to be run.
+/// Returns the data that a successful build returns: for [`CHOOSER`], the child jobs to run.
 pub fn returned(site: &Site, claimed: &Claimed) -> Map<String, Value> {
     let is_chooser = claimed.order.job.as_str() == CHOOSER;
     let chosen =
@@ -236,7 +256,7 @@ pub fn returned(site: &Site, claimed: &Claimed) -> Map<String, Value> {
     }
 }
 
-/// Returns the tested tree of a build's change's project.
+/// Returns the tested tree of the project of a build's change.
 fn tree_of(site: &Site, claimed: &Claimed) -> Option<Tree> {
     let change = &claimed.order.change;
     let is_own =
@@ -245,9 +265,8 @@ fn tree_of(site: &Site, claimed: &Claimed) -> Option<Tree> {
     Some(site.store.lock().unwrap().tree(&own.result.id).clone())
 }
 
-/// Returns which secret a build was given that it may not have, if any: what a project keeps secret
-/// is for its own playbooks, and for one that anybody may change only where somebody has reviewed
-/// the change, which is in the gate.
+/// Returns a description of a secret that a build must not have, if it has one. A secret is for
+/// playbooks of its own project. Before review, only the config project's secrets may be used.
 pub fn leak(claimed: &Claimed) -> Option<String> {
     let is_reviewed = lands(claimed.order.queue.pipeline.as_str());
     let job = &claimed.job;
@@ -264,9 +283,9 @@ pub fn leak(claimed: &Claimed) -> Option<String> {
     })
 }
 
-/// Returns an end.
-pub fn ended(result: BuildResult, now: Timestamp) -> Ended {
-    Ended {
+/// Returns the record of a build's end with a result and no data.
+pub fn ended(result: BuildResult, now: Timestamp) -> RunEnd {
+    RunEnd {
         result,
         detail: None,
         started_at: Some(now),

@@ -1,48 +1,56 @@
-//! Jobs that come before and after each other: which depend on which, softly or not, which are left
-//! out by what another one returned, which one pauses while those behind it run, which begin before
-//! all others, hold what is behind their change, give it what it requires, or do not vote.
+//! Jobs that affect other jobs: with hard and soft dependencies, with selected child jobs, that
+//! pause, are initializers, hold following changes, provide artifacts, or do not vote.
 
-use crate::plays::{PUBLISH, Play};
+use crate::scenarios::{PUBLISH, Scenario};
 use crate::truth;
 use sluice_scenarios::repos::Tree;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// A job that does not vote, and fails on every other tree.
+/// A non-voting job, which fails on every other tree.
 pub const LINT: &str = "lint";
-/// A job whose result chooses which of those behind it are run.
+/// A job that selects its child jobs.
 pub const CHOOSER: &str = "chooser";
-/// One of those that are chosen.
+/// A child job of [`CHOOSER`].
 pub const LEFT: &str = "left";
-/// The other one.
+/// The other child job of [`CHOOSER`].
 pub const RIGHT: &str = "right";
-/// A job that pauses when it has begun what those behind it need.
+/// A job that pauses while its child jobs run.
 pub const HOST: &str = "host";
-/// A job that runs beside the paused one.
+/// A job that runs while [`HOST`] is paused.
 pub const GUEST: &str = "guest";
-/// A job behind that one.
+/// A job that depends on [`GUEST`].
 pub const LATER: &str = "later";
-/// The job of [`Play::Initializers`], which comes before all others.
+/// The job of [`Scenario::Initializers`], which runs before all others.
 pub const PRELUDE: &str = "prelude";
-/// The job of [`Play::Heralds`], which holds what is behind its change.
+/// The job of [`Scenario::HoldFollowing`], which holds the jobs of following changes.
 pub const HERALD: &str = "herald";
 
-/// The job of [`Play::Artifacts`] that makes what those behind its change are given.
+/// The job of [`Scenario::Artifacts`] that provides an artifact.
 pub const IMAGE: &str = "image";
-/// The job that is given that.
+/// The job that requires the artifact of [`IMAGE`].
 pub const USES: &str = "uses";
 
-/// How much a job needs another one.
+/// Whether a dependency on a job is hard or soft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// It is run once the other one passed, or is paused.
+    /// The job runs once the other one has passed or is paused.
     Hard,
-    /// It is run once the other one is over, however, or is paused.
+    /// The job runs once the other one has ended with any result or is paused.
     Soft,
 }
 
-/// Jobs of [`Play::Graphs`], each with those that it depends on. One that votes passes on whatever
-/// passes `unit` and `quick`.
+/// Whether an item has the initializer job [`PRELUDE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Initializer {
+    /// The item has it.
+    Present,
+    /// The item does not have it.
+    Absent,
+}
+
+/// The jobs of [`Scenario::JobGraphs`], each with its dependencies. A voting job passes on every
+/// tree on which `unit` and `quick` pass.
 const GRAPH: [(&str, &[(&str, Need)]); 9] = [
     (LINT, &[]),
     (CHOOSER, &[(LINT, Need::Soft)]),
@@ -55,34 +63,34 @@ const GRAPH: [(&str, &[(&str, Need)]); 9] = [
     (LATER, &[(GUEST, Need::Hard)]),
 ];
 
-/// Those of them that run in the gate.
+/// The jobs of [`GRAPH`] that run in the gate.
 const OF_GATE: [&str; 4] = [LINT, "strict", HOST, GUEST];
 
-/// The jobs behind the one that pauses, directly or not.
+/// The jobs that depend on [`HOST`], directly or not.
 pub const BEHIND_HOST: [&str; 2] = [GUEST, LATER];
 
-/// Returns what a job depends on, of which an item may have a part alone. `begins` is whether
-/// [`PRELUDE`] is among its jobs.
-pub fn before(job: &str, begins: bool) -> Vec<(&'static str, Need)> {
+/// Returns the dependencies of a job. An item may have only some of these jobs.
+pub fn dependencies(job: &str, initializer: Initializer) -> Vec<(&'static str, Need)> {
     let own =
         GRAPH.iter().find(|(name, _)| *name == job).map(|(_, before)| *before).unwrap_or_default();
     let locked: &[(&str, Need)] = if job == "locked" { &[("quick", Need::Hard)] } else { &[] };
-    let prelude = (begins && job != PRELUDE).then_some((PRELUDE, Need::Hard));
+    let has_prelude = initializer == Initializer::Present;
+    let prelude = (has_prelude && job != PRELUDE).then_some((PRELUDE, Need::Hard));
     own.iter().chain(locked).copied().chain(prelude).collect()
 }
 
-/// Returns whether a job's result counts.
+/// Returns whether a job votes.
 pub fn votes(job: &str) -> bool {
     job != LINT && job != PUBLISH
 }
 
-/// Returns whether the first job that fails in a pipeline ends the others.
-pub fn fails_fast(plays: &BTreeSet<Play>, pipeline: &str) -> bool {
-    plays.contains(&Play::FailFast) && (pipeline == "check" || pipeline == "gate")
+/// Returns whether a pipeline uses `fail-fast`.
+pub fn fails_fast(scenarios: &BTreeSet<Scenario>, pipeline: &str) -> bool {
+    scenarios.contains(&Scenario::FailFast) && (pipeline == "check" || pipeline == "gate")
 }
 
-/// Returns which of the jobs behind it [`CHOOSER`] has run on a tree; `None` for all of them, of
-/// which it says nothing.
+/// Returns the child jobs that [`CHOOSER`] selects on a tree. Returns `None` if it selects nothing,
+/// so that all of them run.
 pub fn chosen(tree: &Tree) -> Option<&'static [&'static str]> {
     match truth::sum(tree) % 5 {
         0 => None,
@@ -93,11 +101,11 @@ pub fn chosen(tree: &Tree) -> Option<&'static [&'static str]> {
     }
 }
 
-/// Returns the jobs that these plays have run in a pipeline for every project.
-pub fn names(plays: &BTreeSet<Play>, pipeline: &str) -> Vec<&'static str> {
+/// Returns the jobs of these scenarios that run in a pipeline for every project.
+pub fn names(scenarios: &BTreeSet<Scenario>, pipeline: &str) -> Vec<&'static str> {
     let mut names = Vec::new();
     let (is_check, is_gate) = (pipeline == "check", pipeline == "gate");
-    if plays.contains(&Play::Graphs) {
+    if scenarios.contains(&Scenario::JobGraphs) {
         names.extend(
             GRAPH
                 .iter()
@@ -105,16 +113,18 @@ pub fn names(plays: &BTreeSet<Play>, pipeline: &str) -> Vec<&'static str> {
                 .filter(|name| is_check || (is_gate && OF_GATE.contains(name))),
         );
     }
-    if plays.contains(&Play::Artifacts) && (is_check || is_gate) {
+    if scenarios.contains(&Scenario::Artifacts) && (is_check || is_gate) {
         names.extend([IMAGE, USES]);
     }
-    names.extend((plays.contains(&Play::Initializers) && (is_check || is_gate)).then_some(PRELUDE));
-    names.extend((plays.contains(&Play::Heralds) && is_gate).then_some(HERALD));
+    names.extend(
+        (scenarios.contains(&Scenario::Initializers) && (is_check || is_gate)).then_some(PRELUDE),
+    );
+    names.extend((scenarios.contains(&Scenario::HoldFollowing) && is_gate).then_some(HERALD));
     names
 }
 
-/// Returns the configuration of these plays.
-pub fn yaml(plays: &BTreeSet<Play>) -> String {
+/// Returns the configuration of these scenarios.
+pub fn yaml(scenarios: &BTreeSet<Scenario>) -> String {
     let mut text = String::new();
     let mut job = |name: &str, more: &str| {
         let _ = writeln!(
@@ -122,7 +132,7 @@ pub fn yaml(plays: &BTreeSet<Play>) -> String {
             "- job: {{name: {name}, run: playbooks/{name}.yaml, nodeset: {{nodes: []}}{more}}}"
         );
     };
-    if plays.contains(&Play::Graphs) {
+    if scenarios.contains(&Scenario::JobGraphs) {
         for (name, before) in GRAPH {
             let before: Vec<String> =
                 before.iter().map(|(name, need)| waits_for(name, *need)).collect();
@@ -135,17 +145,17 @@ pub fn yaml(plays: &BTreeSet<Play>) -> String {
             job(name, &format!("{waits}{voting}"));
         }
     }
-    if plays.contains(&Play::Artifacts) {
+    if scenarios.contains(&Scenario::Artifacts) {
         job(IMAGE, ", provides: [image]");
         job(USES, ", requires: [image]");
     }
-    if plays.contains(&Play::Initializers) {
+    if scenarios.contains(&Scenario::Initializers) {
         job(PRELUDE, ", type: initializer");
     }
-    if plays.contains(&Play::Heralds) {
+    if scenarios.contains(&Scenario::HoldFollowing) {
         job(HERALD, ", hold-following-changes: true");
     }
-    let (check, gate) = (names(plays, "check"), names(plays, "gate"));
+    let (check, gate) = (names(scenarios, "check"), names(scenarios, "gate"));
     if !gate.is_empty() {
         let (check, gate) = (check.join(", "), gate.join(", "));
         let _ = writeln!(
@@ -153,7 +163,7 @@ pub fn yaml(plays: &BTreeSet<Play>) -> String {
             "- project: {{name: ^org/t.*, check: {{jobs: [{check}]}}, gate: {{jobs: [{gate}]}}}}"
         );
     }
-    if plays.contains(&Play::FailFast) {
+    if scenarios.contains(&Scenario::FailFast) {
         text.push_str(
             "- project: {name: ^org/t.*, check: {fail-fast: true}, gate: {fail-fast: true}}\n",
         );
@@ -161,6 +171,7 @@ pub fn yaml(plays: &BTreeSet<Play>) -> String {
     text
 }
 
+/// Returns an entry of a job's `dependencies`.
 fn waits_for(name: &str, need: Need) -> String {
     format!("{{name: {name}, soft: {}}}", need == Need::Soft)
 }
@@ -169,10 +180,10 @@ fn waits_for(name: &str, need: Need) -> String {
 mod tests {
     use super::*;
 
-    /// J12: what the oracle expects is what the configuration says.
+    /// J12: the dependencies that the oracle expects are the configured ones.
     #[test]
-    fn the_graph_that_is_configured_is_the_one_that_is_expected() {
-        let text = yaml(&BTreeSet::from([Play::Graphs, Play::Initializers]));
+    fn the_configured_graph_is_the_expected_one() {
+        let text = yaml(&BTreeSet::from([Scenario::JobGraphs, Scenario::Initializers]));
         let chooser = "- job: {name: chooser, run: playbooks/chooser.yaml, nodeset: {nodes: []}, dependencies: [{name: lint, soft: true}]}\n";
         assert!(text.contains(chooser), "{text}");
         assert!(
@@ -186,9 +197,18 @@ mod tests {
 
     /// J12
     #[test]
-    fn whatever_else_an_item_has_waits_for_the_job_that_comes_before_all() {
-        assert_eq!(before("join", false), [(LEFT, Need::Soft), (RIGHT, Need::Soft)]);
-        assert_eq!(before("locked", true), [("quick", Need::Hard), (PRELUDE, Need::Hard)]);
-        assert!(before(PRELUDE, true).is_empty() && before("unit", false).is_empty());
+    fn all_other_jobs_of_an_item_depend_on_the_initializer() {
+        assert_eq!(
+            dependencies("join", Initializer::Absent),
+            [(LEFT, Need::Soft), (RIGHT, Need::Soft)]
+        );
+        assert_eq!(
+            dependencies("locked", Initializer::Present),
+            [("quick", Need::Hard), (PRELUDE, Need::Hard)]
+        );
+        assert!(
+            dependencies(PRELUDE, Initializer::Present).is_empty()
+                && dependencies("unit", Initializer::Absent).is_empty()
+        );
     }
 }

@@ -1,13 +1,16 @@
-//! The simulator: whole sites in memory, drawn from seeds, with people, faults and an oracle.
+//! The simulator: whole sites in memory, drawn from seeds, with actors, faults and an oracle.
 //!
-//! [`play`] tells the story of one seed. The real functions run on the ports of `shared/memory`, on
-//! one thread and one clock, as futures that stop in the middle of a cell while others go on
-//! ([`sim`]); what goes wrong is drawn ([`faults`]); every write is checked against what must never
-//! be ([`watch`]), and every decision against a gate that is too plain to be wrong ([`oracle`]);
-//! then it is decided again from the same facts by a list and some loops, which has to come out the
-//! same ([`replay`]).
+//! [`play`] runs one seed. The real functions run on the ports of `shared/memory`, on one thread
+//! and one clock. They are futures that can be suspended in the middle of a cell while others
+//! continue ([`sim`]).
+//!
+//! - [`faults`] draws what goes wrong.
+//! - [`watch`] checks every write against invariants.
+//! - [`oracle`] checks every decision against a much simpler gate.
+//! - [`replay`] repeats every decision from the same facts and compares the results.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test harness may panic")]
 
+pub mod actors;
 pub mod broken;
 mod end;
 pub mod executors;
@@ -15,12 +18,11 @@ pub mod faults;
 pub mod graphs;
 pub mod locks;
 pub mod oracle;
-pub mod people;
-pub mod plays;
 pub mod random;
 pub mod replay;
 pub mod reviews;
 pub mod runner;
+pub mod scenarios;
 pub mod shape;
 pub mod sim;
 pub mod site;
@@ -35,50 +37,50 @@ pub use shape::Shape;
 
 use std::fmt;
 
-/// How a seed is played, where not as it is drawn.
+/// Overrides of what a seed draws.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// A rule that is broken on purpose.
+    /// The defect to inject, if any.
     pub mutation: Option<Mutation>,
-    /// Another site than the seed's own.
+    /// The site to play instead of the one that the seed draws.
     pub shape: Option<Shape>,
 }
 
-/// What a seed came to.
+/// The counts and texts of a seed that was played without a failure.
 #[derive(Debug, Clone)]
-pub struct Told {
-    /// Deliveries that were taken in.
+pub struct SeedReport {
+    /// How many deliveries were processed.
     pub deliveries: u64,
-    /// Calls of ports, forge, repositories and cloud.
+    /// How many calls of ports, forge, repositories and cloud were made.
     pub steps: u64,
-    /// Changes that landed.
+    /// How many changes were merged by a gate.
     pub landed: u64,
-    /// Faults that struck.
+    /// How many faults were injected.
     pub struck: u64,
-    /// The weather.
-    pub weather: &'static str,
-    /// Virtual seconds.
+    /// The name of the fault profile.
+    pub fault_profile: &'static str,
+    /// How many virtual seconds passed.
     pub seconds: u64,
-    /// Pushes that landed several changes at once.
+    /// How many pushes landed several changes at once.
     pub runs: u64,
-    /// Jobs that failed after their reports while something behind was tested.
+    /// How many reporter jobs failed while successors of their change were being tested.
     pub tested_again: u64,
-    /// Revisions of queues' heads that were replayed.
+    /// How many revisions of queue heads were replayed.
     pub replayed: u64,
-    /// Those that could not be, and were believed.
+    /// How many revisions of queue heads could not be replayed and were taken as correct.
     pub believed: u64,
-    /// All by which two runs are compared.
+    /// The final state as text, which two runs of one seed must have in common.
     pub ending: String,
-    /// The story.
+    /// The log of the run.
     pub story: String,
 }
 
-/// That something was as it must not be.
+/// A violated expectation, with the log that led to it.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// What.
+    /// Which expectation was violated, and how.
     pub why: String,
-    /// What led to it.
+    /// The log of the run up to the failure.
     pub story: String,
 }
 
@@ -88,10 +90,10 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Plays a seed.
+/// Plays a seed to its end and returns its counts.
 ///
 /// # Errors
-/// What must not be, with the story that led to it.
-pub fn play(seed: u64, settings: Settings) -> Result<Told, Failure> {
+/// The first violated expectation, with the log that led to it.
+pub fn play(seed: u64, settings: Settings) -> Result<SeedReport, Failure> {
     sim::Sim::new(seed, settings).play()
 }

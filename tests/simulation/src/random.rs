@@ -1,14 +1,13 @@
-//! Chance, as a seed has it.
+//! Pseudo-random numbers that follow from a seed.
 
-/// Draws numbers that follow from a seed alone (SplitMix64).
+/// A pseudo-random number generator whose sequence depends only on its seed (SplitMix64).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// Returns the numbers of a seed; `about` keeps those for one thing apart from those for
-    /// another.
-    pub fn new(seed: u64, about: u64) -> Self {
-        let mut random = Self(seed ^ about.wrapping_mul(0xd6e8_feb8_6659_fd93));
+    /// Returns a generator for a seed. Different values of `stream` give independent sequences.
+    pub fn new(seed: u64, stream: u64) -> Self {
+        let mut random = Self(seed ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93));
         random.next();
         random
     }
@@ -21,22 +20,22 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Draws a number below `count`; 0 where that is 0.
+    /// Draws a number below `count`. Returns 0 if `count` is 0.
     pub fn below(&mut self, count: usize) -> usize {
         usize::try_from(self.next() % count.max(1) as u64).unwrap_or(0)
     }
 
-    /// Draws a number from `first` to `last`, both included.
+    /// Draws a number between `first` and `last`, both included.
     pub fn between(&mut self, first: u64, last: u64) -> u64 {
         first + self.next() % (last.saturating_sub(first) + 1)
     }
 
-    /// Returns true in so many of 1000 cases.
+    /// Draws a yes or no: true with a probability of `count` in 1000.
     pub fn per_mille(&mut self, count: u64) -> bool {
         self.next() % 1_000 < count
     }
 
-    /// Draws one of these.
+    /// Draws one element of a slice. Returns `None` if the slice is empty.
     pub fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.below(of.len()))
     }

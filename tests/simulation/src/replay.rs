@@ -24,12 +24,12 @@ mod tests;
 mod turn;
 mod waits;
 
-use crate::plays::AUDIT;
+use crate::scenarios::AUDIT;
 use crate::shape::Shape;
 use facts::{Facts, Known};
 use line::Line;
-use sluice_gate::ArrivalKind;
-use sluice_memory::Written;
+use sluice_gate::InboxMessageKind;
+use sluice_memory::RecordChange;
 use sluice_model::{QueueKey, TenantName};
 use std::collections::BTreeMap;
 use turn::Turn;
@@ -71,7 +71,7 @@ pub struct Difference {
 
 impl Replay {
     /// Returns a replay of a site where nothing has happened; one that is not on sees nothing.
-    pub fn new(shape: &Shape, is_on: bool) -> Self {
+    pub(crate) fn new(shape: &Shape, is_on: bool) -> Self {
         let limited =
             shape.tenants.iter().filter(|tenant| shape.changes_max(&tenant.name).is_some());
         let limited = limited.map(|tenant| TenantName(tenant.name.clone())).collect();
@@ -86,11 +86,11 @@ impl Replay {
         }
     }
 
-    /// Replays writes in their order. Returns the steps, where somebody wants to see them.
+    /// Replays writes in their order. Returns the steps, where an operator wants to see them.
     ///
     /// # Errors
     /// The first decision that is another one than the model's.
-    pub fn see(&mut self, written: &[Written]) -> Result<Vec<String>, Difference> {
+    pub fn see(&mut self, written: &[RecordChange]) -> Result<Vec<String>, Difference> {
         let mut steps = Vec::new();
         if !self.is_on {
             return Ok(steps);
@@ -123,7 +123,7 @@ impl Replay {
                 .entry(door.key.clone())
                 .or_insert_with(new)
                 .stands_in
-                .clone_from(&door.stands_in);
+                .clone_from(&door.hosted_in);
         }
         if is_believed(facts) {
             self.believed += 1;
@@ -147,7 +147,7 @@ impl Replay {
             let steps = before.into_iter().chain(steps).collect();
             let first = format!("replayed: {}, revision {}: {first}", head.key, facts.revision);
             let all = differences.iter().skip(1).map(|difference| format!("\n  and {difference}"));
-            let facts = compare::told(facts);
+            let facts = compare::reported(facts);
             let why = format!(
                 "{first}{}\nread: {}\ndecided: {}\nmodel:   {}",
                 all.collect::<String>(),
@@ -165,16 +165,16 @@ impl Replay {
     }
 }
 
-/// Returns whether a revision is taken as it is: an operator let a frozen queue go on, which nobody
+/// Returns whether a revision is taken as it is: an operator let a frozen queue go on, which no one
 /// can tell from facts; or it may have been cut by the size of its transaction.
 fn is_believed(facts: &Facts) -> bool {
-    let is_thaw = |kind: &ArrivalKind| matches!(kind, ArrivalKind::Thaw { .. });
+    let is_thaw = |kind: &InboxMessageKind| matches!(kind, InboxMessageKind::Resume { .. });
     let mut candidates = facts
         .items
         .values()
         .chain(facts.left.values().map(|set| &set.item))
         .map(|item| &item.candidate);
-    let has_cycles = candidates.any(|candidate| !candidate.cycle.is_empty());
+    let has_cycles = candidates.any(|candidate| !candidate.bundle.is_empty());
     let full = if has_cycles { FULL_WEIGHT_OF_CYCLES } else { FULL_WEIGHT };
     facts.weight > full || facts.taken.iter().any(|(_, arrival)| is_thaw(&arrival.kind))
 }

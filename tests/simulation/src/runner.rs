@@ -1,53 +1,53 @@
-//! Plays many seeds, on several threads, and tells of each as it ends.
+//! Plays many seeds on several threads and reports each one as it ends.
 
-use crate::{Failure, Settings, Told, play};
+use crate::{Failure, SeedReport, Settings, play};
 use std::fmt;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Seeds that fail after which no further ones are played.
+/// How many seeds may fail before no further seed is started.
 pub const FAILURES_MAX: usize = 5;
 
-/// What many seeds came to.
+/// The totals of many seeds.
 #[derive(Debug, Default)]
-pub struct Sum {
-    /// Seeds that were played to their end.
+pub struct Totals {
+    /// How many seeds were played without a failure.
     pub seeds: u64,
-    /// Deliveries that were taken in.
+    /// How many deliveries were processed.
     pub deliveries: u64,
-    /// Calls.
+    /// How many calls of ports, forge, repositories and cloud were made.
     pub steps: u64,
-    /// Changes that landed.
+    /// How many changes were merged by a gate.
     pub landed: u64,
-    /// Faults that struck.
+    /// How many faults were injected.
     pub struck: u64,
-    /// Virtual seconds.
+    /// How many virtual seconds passed.
     pub seconds: u64,
-    /// The first seed that was not begun; each before it was played.
+    /// The first seed that was not started; all seeds before it were played.
     pub next: u64,
-    /// Seeds that failed, in order.
+    /// The seeds that failed, in ascending order.
     pub failures: Vec<(u64, Failure)>,
 }
 
-impl Sum {
-    fn add(&mut self, seed: u64, told: Result<Told, Failure>) {
-        match told {
-            Ok(told) => {
+impl Totals {
+    fn add(&mut self, seed: u64, result: Result<SeedReport, Failure>) {
+        match result {
+            Ok(report) => {
                 self.seeds += 1;
-                self.deliveries += told.deliveries;
-                self.steps += told.steps;
-                self.landed += told.landed;
-                self.struck += told.struck;
-                self.seconds += told.seconds;
+                self.deliveries += report.deliveries;
+                self.steps += report.steps;
+                self.landed += report.landed;
+                self.struck += report.struck;
+                self.seconds += report.seconds;
             }
             Err(failure) => self.failures.push((seed, failure)),
         }
     }
 }
 
-impl fmt::Display for Sum {
+impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -63,29 +63,30 @@ impl fmt::Display for Sum {
     }
 }
 
-/// Plays seeds on as many threads as there are processors; ends early when some have failed.
-pub fn play_all(seeds: RangeInclusive<u64>) -> Sum {
+/// Plays seeds on as many threads as there are processors. Stops after [`FAILURES_MAX`] failures.
+pub fn play_all(seeds: RangeInclusive<u64>) -> Totals {
     play_while(seeds, threads(), |sum, _| match sum.failures.len() {
         FAILURES_MAX.. => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     })
 }
 
-/// Returns how many threads play at once where nobody says.
+/// Returns the default number of threads: one for each processor.
 pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Plays seeds in their order on so many threads. `hear` is told of each that ended, with the
-/// totals so far, and how it failed if it did; when it says so no further one is begun, and those
-/// under way are played to their end.
+/// Plays seeds in ascending order on `threads` threads.
+///
+/// Calls `on_end` after each seed with the totals so far, and with the failure if the seed failed.
+/// When `on_end` breaks, no further seed is started; seeds that are being played run to their end.
 pub fn play_while(
     seeds: RangeInclusive<u64>,
     threads: usize,
-    hear: impl Fn(&Sum, Option<&(u64, Failure)>) -> ControlFlow<()> + Sync,
-) -> Sum {
+    on_end: impl Fn(&Totals, Option<&(u64, Failure)>) -> ControlFlow<()> + Sync,
+) -> Totals {
     let (next, last) = (AtomicU64::new(*seeds.start()), *seeds.end());
-    let (sum, is_over) = (Mutex::new(Sum::default()), AtomicBool::new(false));
+    let (sum, is_over) = (Mutex::new(Totals::default()), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
@@ -94,12 +95,12 @@ pub fn play_while(
                     if seed > last {
                         return;
                     }
-                    let told = play_safely(seed);
+                    let result = play_safely(seed);
                     let mut sum = sum.lock().unwrap();
-                    let has_failed = told.is_err();
-                    sum.add(seed, told);
+                    let has_failed = result.is_err();
+                    sum.add(seed, result);
                     sum.next = next.load(Ordering::Relaxed).min(last + 1);
-                    if hear(&sum, sum.failures.last().filter(|_| has_failed)).is_break() {
+                    if on_end(&sum, sum.failures.last().filter(|_| has_failed)).is_break() {
                         is_over.store(true, Ordering::Relaxed);
                     }
                 }
@@ -111,8 +112,8 @@ pub fn play_while(
     sum
 }
 
-/// Plays a seed; a function that panics is a failure like any other.
-pub fn play_safely(seed: u64) -> Result<Told, Failure> {
+/// Plays a seed. Returns a panic of a function as a failure with an empty log.
+pub fn play_safely(seed: u64) -> Result<SeedReport, Failure> {
     catch_unwind(AssertUnwindSafe(|| play(seed, Settings::default()))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -123,14 +124,15 @@ pub fn play_safely(seed: u64) -> Result<Told, Failure> {
     })
 }
 
-/// Reads the seeds of a text: one a line, what follows it says why it is kept.
-pub fn kept(text: &str) -> Vec<u64> {
+/// Parses a list of seeds: one at the start of each line. Ignores the rest of the line and lines
+/// that start with `#`.
+pub fn parse_seeds(text: &str) -> Vec<u64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()
 }
 
-/// Reads `7`, or `1..200`, both included.
-pub fn range(text: &str) -> Option<RangeInclusive<u64>> {
+/// Parses `7` or `1..200` (both ends included). Returns `None` for any other text.
+pub fn parse_range(text: &str) -> Option<RangeInclusive<u64>> {
     match text.split_once("..") {
         Some((first, last)) => Some(first.parse().ok()?..=last.parse().ok()?),
         None => {
@@ -144,26 +146,26 @@ pub fn range(text: &str) -> Option<RangeInclusive<u64>> {
 mod tests {
     use super::*;
 
-    /// C2: a long run that is cut tells what it came to until then, and where to go on.
+    /// C2: a long run that is interrupted reports its totals and the seed to continue with.
     #[test]
-    fn totals_are_told_with_each_seed_and_survive_a_cut() {
-        let heard = Mutex::new(Vec::new());
+    fn totals_are_reported_after_each_seed_and_survive_an_interruption() {
+        let reported = Mutex::new(Vec::new());
         let sum = play_while(1..=1_000, 1, |sum, failure| {
             assert!(failure.is_none(), "{failure:?}");
-            heard.lock().unwrap().push((sum.seeds, sum.deliveries, sum.next));
+            reported.lock().unwrap().push((sum.seeds, sum.deliveries, sum.next));
             if sum.seeds == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        let heard = heard.into_inner().unwrap();
-        let grows = heard.windows(2).all(|pair| pair[0].1 < pair[1].1);
+        let reported = reported.into_inner().unwrap();
+        let grows = reported.windows(2).all(|pair| pair[0].1 < pair[1].1);
         assert!(
             grows
-                && heard.iter().map(|(seeds, _, next)| (*seeds, *next)).eq([
+                && reported.iter().map(|(seeds, _, next)| (*seeds, *next)).eq([
                     (1, 2),
                     (2, 3),
                     (3, 4)
                 ]),
-            "{heard:?}"
+            "{reported:?}"
         );
-        assert_eq!((sum.seeds, sum.deliveries, sum.next), heard[2]);
+        assert_eq!((sum.seeds, sum.deliveries, sum.next), reported[2]);
     }
 }

@@ -1,80 +1,83 @@
-//! What a seed chooses before anything happens: how large the site is, what people do, and what
-//! goes wrong how often.
+//! What a seed draws before the run begins: the size of the site, the number of actions, and how
+//! often things go wrong.
 
 use crate::graphs;
-use crate::plays::few_needs::{self, NEEDS_MAX};
-use crate::plays::room::{self, CHANGES_MAX};
-use crate::plays::{
-    self, AUDIT, CAREFUL, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play, RECHECK_YAML,
-    REPORTERS_YAML, audit_yaml, careful_yaml, lands, nodesets, required,
-};
 use crate::random::Random;
-use crate::reviews::{at_hub, at_review, for_tagged, is_review, of_both, sources, with_words};
+use crate::reviews::{
+    at_gerrit, at_github, check_and_gate_with_gerrit, for_hashtag, is_gerrit_project, sources,
+    with_gerrit,
+};
+use crate::scenarios::max_changes::{self, CHANGES_MAX};
+use crate::scenarios::max_dependencies::{self, NEEDS_MAX};
+use crate::scenarios::{
+    self, AUDIT, CAREFUL, EXPRESS, EXPRESS_YAML, POST, POST_YAML, RECHECK_YAML, REPORTERS_YAML,
+    SEMAPHORES_YAML, Scenario, audit_yaml, careful_yaml, lands, nodesets, required,
+};
 use crate::truth;
 use crate::windows::Window;
 use sluice_model::git::MergeMode;
 use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
 use std::collections::BTreeSet;
 
-/// Milliseconds that a clock is from the right time at most where branches are moved: what is left
-/// of a minute for two such clocks and for one that sleeps before it pushes.
+/// The largest clock error in milliseconds in [`Scenario::FastForward`]. Two such errors and a
+/// sleep before the push fit into the minute that a push may take.
 const PUSHED_SKEW_MILLIS_MAX: u64 = 15_000;
 
-/// A site as a seed has it.
+/// The parameters of a site.
 #[derive(Debug, Clone)]
 pub struct Shape {
-    /// Tenants with their projects.
+    /// The tenants with their projects.
     pub tenants: Vec<TenantShape>,
-    /// Changes that are proposed.
+    /// How many changes are proposed.
     pub changes: u64,
-    /// Things that people do to changes after that, besides approving them.
+    /// How many other actions the actors do, besides proposing and approving.
     pub actions: u64,
-    /// Milliseconds between two things that people do, at most.
+    /// The longest time between two actions in milliseconds.
     pub pause_millis_max: u64,
-    /// Machines at once.
+    /// The most machines at a time.
     pub instances: u32,
-    /// Builds that may hold the semaphore.
+    /// How many builds may hold the semaphore `one`.
     pub semaphore_max: u32,
-    /// Executors.
+    /// How many executors run.
     pub executors: usize,
     /// The branches of each project.
     pub branches: Vec<&'static str>,
-    /// Functions at work at once, those that sleep included.
+    /// The most functions that run at a time, including those that sleep.
     pub tasks_max: usize,
-    /// What it plays besides.
-    pub plays: BTreeSet<Play>,
-    /// From what ways to merge follow.
+    /// The scenarios that the site exercises.
+    pub scenarios: BTreeSet<Scenario>,
+    /// The number from which the projects' merge modes are drawn.
     pub mode_seed: u64,
-    /// The window of its gates, where they have one of their own.
+    /// The window of its gates in [`Scenario::Windows`].
     pub window: Window,
-    /// What goes wrong.
-    pub weather: Weather,
+    /// How often things go wrong.
+    pub fault_profile: FaultProfile,
 }
 
-/// Which text the config project holds.
+/// A variant of the config project's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Edition {
-    /// What the seed drew.
+pub enum ConfigVariant {
+    /// The configuration that the seed drew.
     AsDrawn,
-    /// The same without the pipeline that comes and goes.
+    /// The same without the pipeline [`AUDIT`].
     WithoutAudit,
-    /// Broken on purpose: check tests what nobody reviewed as if somebody had.
+    /// An injected defect: the pipeline `check` is marked as post-review.
     Leaky,
 }
 
-/// A tenant.
+/// The parameters of a tenant.
 #[derive(Debug, Clone)]
 pub struct TenantShape {
     /// Its name.
     pub name: String,
-    /// Its projects, and whether each is in the shared queue.
+    /// The names of its projects, each with whether it is in the shared queue.
     pub projects: Vec<(String, bool)>,
 }
 
-/// How often something goes wrong, in 1000 calls or occasions.
+/// How often each fault happens, in 1000 calls or occasions.
 #[derive(Debug, Clone, Default)]
-pub struct Weather {
-    /// What people call it.
+pub struct FaultProfile {
+    /// The name of the profile.
     pub name: &'static str,
     /// A function dies before a call.
     pub dies_before: u64,
@@ -82,38 +85,38 @@ pub struct Weather {
     pub dies_after: u64,
     /// A call fails.
     pub fails_before: u64,
-    /// A call is carried out, and its answer lost.
+    /// A call is carried out, but its answer is lost.
     pub fails_after: u64,
     /// A call is throttled.
     pub throttled: u64,
-    /// A function waits at a call while others go on.
+    /// A function is suspended at a call while others continue.
     pub waits: u64,
-    /// One that waits does so for longer than its message is hidden.
+    /// A suspended function sleeps for longer than its message is hidden.
     pub sleeps: u64,
-    /// A handled message is not removed.
-    pub kept: u64,
-    /// A webhook is lost.
-    pub lost_webhooks: u64,
-    /// A webhook comes twice.
-    pub double_webhooks: u64,
-    /// An executor dies or is cut off, in 1000 seconds.
+    /// A handled message is not deleted and comes again.
+    pub undeleted_messages: u64,
+    /// A webhook is not delivered.
+    pub dropped_webhooks: u64,
+    /// A webhook is delivered twice.
+    pub duplicated_webhooks: u64,
+    /// An executor dies or is disconnected, in 1000 seconds.
     pub executors: u64,
     /// A machine vanishes, in 1000 seconds.
     pub machines: u64,
-    /// The forge, the cloud or the store does not answer for a while, in 1000 minutes.
+    /// Calls of one service fail for a while, in 1000 minutes.
     pub outages: u64,
-    /// The forge refuses a merge, or merges something else, in 1000 things that people do.
+    /// The forge refuses merges or merges something else, in 1000 actions.
     pub unruly_forge: u64,
-    /// How far the indexes are behind, in milliseconds.
+    /// How far the indexes lag behind, in milliseconds.
     pub index_lag_millis: u64,
-    /// How far what the forge shows is behind, in milliseconds.
+    /// How far the state that the forge shows lags behind, in milliseconds.
     pub forge_behind_millis: u64,
-    /// How far a clock is from the right time, in milliseconds.
+    /// The largest clock error, in milliseconds.
     pub skew_millis: u64,
 }
 
 impl Shape {
-    /// Draws a site.
+    /// Draws the site of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, 1);
         let tenants = random.between(1, 2);
@@ -132,58 +135,59 @@ impl Shape {
                 vec!["main"]
             },
             tasks_max: 8,
-            plays: BTreeSet::new(),
+            scenarios: BTreeSet::new(),
             mode_seed: seed,
             window: Window::draw(seed),
-            weather: Weather::draw(&mut random),
+            fault_profile: FaultProfile::draw(&mut random),
         };
-        shape.playing(plays::draw(seed))
+        shape.with_scenarios(scenarios::draw(seed))
     }
 
-    /// Returns the same site with other plays; one tenant's projects are at the Gerrit where that
-    /// is played.
+    /// Returns the same site with other scenarios. [`Scenario::Gerrit`] moves the projects of the
+    /// first tenant to the Gerrit.
     #[must_use]
-    pub fn playing(mut self, plays: BTreeSet<Play>) -> Self {
-        let named = if plays.contains(&Play::Gerrit) { at_review } else { at_hub };
+    pub fn with_scenarios(mut self, scenarios: BTreeSet<Scenario>) -> Self {
+        let rename = if scenarios.contains(&Scenario::Gerrit) { at_gerrit } else { at_github };
         for (name, _) in self.tenants.iter_mut().take(1).flat_map(|tenant| &mut tenant.projects) {
-            *name = named(name);
+            *name = rename(name);
         }
-        if plays.contains(&Play::Forward) {
-            // Who begins a push is given a minute to end it: by clocks that are further apart it is
-            // over before.
-            self.weather.skew_millis = self.weather.skew_millis.min(PUSHED_SKEW_MILLIS_MAX);
+        if scenarios.contains(&Scenario::FastForward) {
+            // A push may take a minute. With larger clock errors another function would see that
+            // minute as over.
+            self.fault_profile.skew_millis =
+                self.fault_profile.skew_millis.min(PUSHED_SKEW_MILLIS_MAX);
         }
-        Self { plays, ..self }
+        Self { scenarios, ..self }
     }
 
-    /// Draws a site whose clocks are far apart and whose queues wait for layouts, so that much
-    /// arrives before anything is taken in.
+    /// Draws a site with large clock errors and many actions, so that many inbox messages arrive
+    /// before a gate consumes them.
     pub fn skewed(seed: u64) -> Self {
         let crowded = Self::crowded(seed);
-        let weather = Weather {
+        let fault_profile = FaultProfile {
             name: "skewed",
             skew_millis: 600_000,
             sleeps: 20,
             waits: 400,
-            ..crowded.weather
+            ..crowded.fault_profile
         };
-        Self { actions: 30, pause_millis_max: 2_000, weather, ..crowded }
+        Self { actions: 30, pause_millis_max: 2_000, fault_profile, ..crowded }
     }
 
-    /// Draws a site where much is done to few things at once, and where many sleep in the middle of
-    /// it.
+    /// Draws a site with many concurrent functions on few cells, many of which sleep in the middle
+    /// of their work.
     pub fn crowded(seed: u64) -> Self {
         let mut random = Random::new(seed, 6);
         let projects = (0..3).map(|project| (format!("org/t0p{project}"), false)).collect();
-        let weather = Weather {
+        let fault_profile = FaultProfile {
             name: "crowded",
             waits: 500,
             sleeps: random.between(30, 120),
             fails_after: 4,
             dies_after: 2,
-            kept: 60,
-            double_webhooks: 100,
-            ..Weather::default()
+            undeleted_messages: 60,
+            duplicated_webhooks: 100,
+            ..FaultProfile::default()
         };
         Self {
             tenants: vec![TenantShape { name: "tenant0".to_owned(), projects }],
@@ -195,81 +199,82 @@ impl Shape {
             executors: 3,
             branches: vec!["main"],
             tasks_max: 60,
-            plays: BTreeSet::new(),
+            scenarios: BTreeSet::new(),
             mode_seed: seed,
             window: Window::GATE,
-            weather,
+            fault_profile,
         }
     }
 
-    /// Returns whether the site plays something that not every site does.
-    pub fn has(&self, play: Play) -> bool {
-        self.plays.contains(&play)
+    /// Returns whether the site exercises a scenario.
+    pub fn has(&self, scenario: Scenario) -> bool {
+        self.scenarios.contains(&scenario)
     }
 
-    /// Returns how a project has its changes merged. A Gerrit picks the one commit that a change
-    /// is.
+    /// Returns the merge mode of a project. Gerrit projects cherry-pick.
     pub fn mode_of(&self, project: &str) -> MergeMode {
-        if is_review(project) {
+        if is_gerrit_project(project) {
             return MergeMode::CherryPick;
         }
         let number = project
             .bytes()
             .fold(self.mode_seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        let modes = Some(&MODES).filter(|_| self.has(Play::Modes));
+        let modes = Some(&MODES).filter(|_| self.has(Scenario::MergeModes));
         modes
             .and_then(|modes| Random::new(number, 11).one(modes).copied())
             .map(|(_, mode)| mode)
             .unwrap_or_default()
     }
 
-    /// Returns the window of a pipeline.
+    /// Returns the window settings of a pipeline.
     pub fn window_of(&self, pipeline: &str) -> Window {
         match pipeline {
-            gate if lands(gate) && self.has(Play::Windows) => self.window,
+            gate if lands(gate) && self.has(Scenario::Windows) => self.window,
             gate if lands(gate) => Window::GATE,
             POST | CAREFUL => Window::ONE,
             _ => Window::NONE,
         }
     }
 
-    /// Returns the most changes that one of a tenant's may need; `None` where that is as it is by
-    /// default.
+    /// Returns the `max-dependencies` of a tenant. Returns `None` if it has the default.
     pub fn needs_max(&self, tenant: &str) -> Option<usize> {
-        (self.has(Play::FewNeeds) && !self.has_reviews(tenant)).then_some(NEEDS_MAX)
+        (self.has(Scenario::MaxDependencies) && !self.has_gerrit_projects(tenant))
+            .then_some(NEEDS_MAX)
     }
 
-    /// Returns the most changes that a pipeline of a tenant may hold; `None` for any number.
+    /// Returns the `max-changes-per-pipeline` of a tenant. Returns `None` if there is no limit.
     pub fn changes_max(&self, tenant: &str) -> Option<u32> {
-        (self.has(Play::FewChanges) && !self.has_reviews(tenant)).then_some(CHANGES_MAX)
+        (self.has(Scenario::MaxChanges) && !self.has_gerrit_projects(tenant)).then_some(CHANGES_MAX)
     }
 
     /// Returns whether a tenant has projects at the Gerrit.
-    fn has_reviews(&self, tenant: &str) -> bool {
-        let mut its = self
+    fn has_gerrit_projects(&self, tenant: &str) -> bool {
+        let mut projects = self
             .tenants
             .iter()
             .filter(|shape| shape.name == tenant)
             .flat_map(|shape| &shape.projects);
-        its.any(|(name, _)| is_review(name))
+        projects.any(|(name, _)| is_gerrit_project(name))
     }
 
-    /// Returns the main configuration.
+    /// Returns the tenant configuration.
     pub fn main_yaml(&self) -> String {
-        let (shared, semaphores) = match self.has(Play::Locks) {
+        let (shared, semaphores) = match self.has(Scenario::Semaphores) {
             true => (
                 format!("- global-semaphore: {{name: shared, max: {}}}\n", self.semaphore_max),
                 "semaphores: [shared], ",
             ),
             false => Default::default(),
         };
-        let nodes = if self.has(Play::Nodesets) { nodesets::LIMIT } else { "" };
+        let nodes = if self.has(Scenario::NodesetFallbacks) { nodesets::LIMIT } else { "" };
         let tenant = |tenant: &TenantShape| {
             let projects: Vec<&str> =
                 tenant.projects.iter().map(|(name, _)| name.as_str()).collect();
             let sources = sources(&projects);
-            let needs = if self.needs_max(&tenant.name).is_some() { few_needs::LIMIT } else { "" };
-            let changes = if self.changes_max(&tenant.name).is_some() { room::LIMIT } else { "" };
+            let needs =
+                if self.needs_max(&tenant.name).is_some() { max_dependencies::LIMIT } else { "" };
+            let changes =
+                if self.changes_max(&tenant.name).is_some() { max_changes::LIMIT } else { "" };
             format!(
                 "- tenant: {{name: {}, {semaphores}{needs}{changes}{nodes}source: {{{sources}}}}}\n",
                 tenant.name
@@ -278,48 +283,51 @@ impl Shape {
         shared + &self.tenants.iter().map(tenant).collect::<String>()
     }
 
-    /// Returns what the config project holds.
-    pub fn config_yaml(&self, edition: Edition) -> String {
+    /// Returns the content of the config project's configuration file.
+    pub fn config_yaml(&self, variant: ConfigVariant) -> String {
         let mut pipelines = PIPELINES.to_owned();
-        if edition == Edition::Leaky {
+        if variant == ConfigVariant::Leaky {
             pipelines = pipelines.replacen(
                 "manager: independent",
                 "manager: independent\n    post-review: true",
                 1,
             );
         }
-        if self.has(Play::Supersedes) {
+        if self.has(Scenario::Supersedes) {
             pipelines = pipelines.replacen(
                 "precedence: high",
                 "precedence: high\n    supercedes: check",
                 1,
             );
         }
-        if self.has(Play::Windows) {
+        if self.has(Scenario::Windows) {
             pipelines = pipelines.replacen(
                 "precedence: high\n",
                 &format!("precedence: high\n{}", self.window.yaml()),
                 1,
             );
         }
-        if self.has(Play::Gerrit) {
-            pipelines = of_both(&pipelines);
+        if self.has(Scenario::Gerrit) {
+            pipelines = check_and_gate_with_gerrit(&pipelines);
         }
-        if self.has(Play::TwoGates) {
+        if self.has(Scenario::TwoGates) {
             pipelines = with_express(&pipelines);
         }
-        let also = |play, yaml| if self.has(play) { yaml } else { "" };
-        let told = |pipeline, yaml: &str| {
-            if self.has(Play::Gerrit) { with_words(yaml, pipeline) } else { yaml.to_owned() }
+        let also = |scenario, yaml| if self.has(scenario) { yaml } else { "" };
+        let for_forges = |pipeline, yaml: &str| {
+            if self.has(Scenario::Gerrit) { with_gerrit(yaml, pipeline) } else { yaml.to_owned() }
         };
-        let locks = also(Play::Locks, LOCKS_YAML);
-        let careful =
-            if self.has(Play::Serial) { told(CAREFUL, &careful_yaml()) } else { String::new() };
-        let post = told(POST, also(Play::Post, POST_YAML));
-        let express = also(Play::TwoGates, EXPRESS_YAML);
-        let reporters = also(Play::Reporters, REPORTERS_YAML);
-        let has_audit = self.has(Play::Audit) && edition != Edition::WithoutAudit;
-        let audit = if has_audit { told(AUDIT, &audit_yaml()) } else { String::new() };
+        let locks = also(Scenario::Semaphores, SEMAPHORES_YAML);
+        let careful = if self.has(Scenario::Serial) {
+            for_forges(CAREFUL, &careful_yaml())
+        } else {
+            String::new()
+        };
+        let post = for_forges(POST, also(Scenario::Post, POST_YAML));
+        let express = also(Scenario::TwoGates, EXPRESS_YAML);
+        let reporters = also(Scenario::ReporterJobs, REPORTERS_YAML);
+        let has_audit = self.has(Scenario::Audit) && variant != ConfigVariant::WithoutAudit;
+        let audit = if has_audit { for_forges(AUDIT, &audit_yaml()) } else { String::new() };
         let jobs = format!(
             "
 - semaphore: {{name: one, max: {}}}
@@ -335,7 +343,7 @@ impl Shape {
 ",
             self.semaphore_max
         );
-        let queue = match (self.has(Play::Cycles), self.has(Play::Gerrit)) {
+        let queue = match (self.has(Scenario::DependencyCycles), self.has(Scenario::Gerrit)) {
             (_, true) => {
                 "{name: integrated, allow-circular-dependencies: true, dependencies-by-topic: true}"
             }
@@ -344,31 +352,31 @@ impl Shape {
         };
         let common = COMMON.replacen("{name: integrated}", queue, 1);
         let cloud = cloud(self.instances);
-        let latest = graphs::yaml(&self.plays)
-            + also(Play::Retests, RECHECK_YAML)
-            + &plays::further_yaml(&self.plays);
+        let more = graphs::yaml(&self.scenarios)
+            + also(Scenario::Rechecks, RECHECK_YAML)
+            + &scenarios::further_yaml(&self.scenarios);
         [
             &pipelines, BASE, &jobs, &common, &cloud, locks, &audit, &careful, &post, express,
-            reporters, &latest,
+            reporters, &more,
         ]
         .concat()
     }
 
-    /// Returns the projects with the configuration that each begins with.
+    /// Returns the projects, each with the content of its first configuration file.
     pub fn projects(&self) -> Vec<(String, String)> {
         let all = self.tenants.iter().flat_map(|tenant| &tenant.projects);
         all.map(|(name, shared)| (name.clone(), self.project_yaml(name, *shared, 0))).collect()
     }
 }
 
-/// Returns the pipelines with a second gate like the first, for changes that are labelled for it.
+/// Returns the pipelines with a second gate like the first, for changes with its label or hashtag.
 fn with_express(pipelines: &str) -> String {
     let Some((before, gate)) = pipelines.split_once("- pipeline:\n    name: gate\n") else {
         return pipelines.to_owned();
     };
-    let asked = "    require:\n      github:\n";
-    let express = for_tagged(
-        &gate.replacen(asked, &format!("{asked}        label: {EXPRESS}\n"), 1),
+    let require = "    require:\n      github:\n";
+    let express = for_hashtag(
+        &gate.replacen(require, &format!("{require}        label: {EXPRESS}\n"), 1),
         EXPRESS,
     );
     let tagged = format!("      gerrit:\n        hashtags: [{EXPRESS}]\n");
@@ -379,7 +387,7 @@ fn with_express(pipelines: &str) -> String {
     )
 }
 
-/// Ways to merge by their words.
+/// Merge modes by their names in the configuration.
 const MODES: [(&str, MergeMode); 6] = [
     ("merge", MergeMode::Merge),
     ("merge-resolve", MergeMode::MergeResolve),
@@ -390,29 +398,30 @@ const MODES: [(&str, MergeMode); 6] = [
 ];
 
 impl Shape {
-    /// Returns a project's configuration; each `edition` is another text and brings other jobs. One
-    /// in four asks for the project's secret in check, where nobody has reviewed anything yet.
-    pub fn project_yaml(&self, name: &str, shared: bool, edition: u64) -> String {
+    /// Returns a project's configuration. Each `edition` has another text and other jobs. One in
+    /// four requests the project's secret in `check`, before review.
+    pub(crate) fn project_yaml(&self, name: &str, shared: bool, edition: u64) -> String {
         let mode = self.mode_of(name);
-        let is_said = self.has(Play::Modes) || is_review(name);
-        let word = MODES.iter().find(|(_, known)| *known == mode).filter(|_| is_said);
-        let merged = word.map(|(word, _)| format!("    merge-mode: {word}\n")).unwrap_or_default();
-        let text = project_yaml(name, shared, edition, &merged);
-        match self.required_of(name) {
+        let is_explicit = self.has(Scenario::MergeModes) || is_gerrit_project(name);
+        let named = MODES.iter().find(|(_, other)| *other == mode).filter(|_| is_explicit);
+        let line = named.map(|(name, _)| format!("    merge-mode: {name}\n")).unwrap_or_default();
+        let text = project_yaml(name, shared, edition, &line);
+        match self.required_project(name) {
             Some(other) => required::with_job(&text, other),
             None => text,
         }
     }
 
-    /// Returns the project that a job of another one is given: the next one of its tenant, if there
-    /// is any.
-    fn required_of(&self, name: &str) -> Option<&str> {
-        let is_its = |tenant: &&TenantShape| tenant.projects.iter().any(|(own, _)| own == name);
+    /// Returns the project that a job of `name` requires: the next project of its tenant. Returns
+    /// `None` if the tenant has no other project, or without [`Scenario::RequiredProjects`].
+    fn required_project(&self, name: &str) -> Option<&str> {
+        let has_project =
+            |tenant: &&TenantShape| tenant.projects.iter().any(|(own, _)| own == name);
         let projects = &self
             .tenants
             .iter()
-            .find(is_its)
-            .filter(|_| self.has(Play::RequiredProjects))?
+            .find(has_project)
+            .filter(|_| self.has(Scenario::RequiredProjects))?
             .projects;
         let at = projects.iter().position(|(own, _)| own == name)?;
         let (other, _) = projects.get((at + 1) % projects.len())?;
@@ -420,12 +429,12 @@ impl Shape {
     }
 }
 
-/// Returns a project's configuration with these attributes more.
-pub fn project_yaml(name: &str, shared: bool, edition: u64, more: &str) -> String {
+/// Returns a project's configuration, with additional lines for the project stanza.
+pub(crate) fn project_yaml(name: &str, shared: bool, edition: u64, more: &str) -> String {
     let own = name.replace('/', "-");
     let queue = if shared { "    queue: integrated\n" } else { "" };
     let extra = if edition % 2 == 1 { ", extra" } else { "" };
-    let (greed, mark) = if edition % 4 == 3 {
+    let (deploy, mark) = if edition % 4 == 3 {
         (format!(", deploy-{own}"), truth::GREEDY)
     } else {
         Default::default()
@@ -435,13 +444,14 @@ pub fn project_yaml(name: &str, shared: bool, edition: u64, more: &str) -> Strin
 - secret: {{name: secret-{own}, data: {{password: !encrypted/pkcs1-oaep [c2VjcmV0]}}}}
 - job: {{name: deploy-{own}, run: playbooks/deploy.yaml, secrets: [secret-{own}], nodeset: {{nodes: []}}}}
 - project:
-{queue}{more}    check: {{jobs: [unit, quick{extra}{greed}]}}
+{queue}{more}    check: {{jobs: [unit, quick{extra}{deploy}]}}
     gate: {{jobs: [unit, quick, cluster, locked, deploy-{own}{extra}]}}
 "
     )
 }
 
 impl TenantShape {
+    /// Draws a tenant with one to three projects.
     fn draw(number: u64, random: &mut Random) -> Self {
         let name = format!("tenant{number}");
         let projects = (0..random.between(1, 3))
@@ -450,29 +460,41 @@ impl TenantShape {
     }
 }
 
-impl Weather {
-    /// Returns whether every webhook is taken in.
-    pub fn all_are_heard(&self) -> bool {
+impl FaultProfile {
+    /// Returns whether every webhook is delivered and stored at once.
+    pub fn delivers_every_webhook(&self) -> bool {
         let deaths = self.dies_before + self.dies_after;
         let failures = self.fails_before + self.fails_after + self.throttled + self.outages;
-        self.lost_webhooks + deaths + failures == 0
+        self.dropped_webhooks + deaths + failures == 0
     }
 
+    /// Draws one of the eight fault profiles, with index lag and clock errors.
     fn draw(random: &mut Random) -> Self {
         let calm = Self { name: "calm", waits: 100, ..Self::default() };
-        let crowd =
-            Self { name: "crowd", waits: 400, kept: 30, double_webhooks: 100, ..Self::default() };
-        let mut weather = match random.below(8) {
+        let crowd = Self {
+            name: "crowd",
+            waits: 400,
+            undeleted_messages: 30,
+            duplicated_webhooks: 100,
+            ..Self::default()
+        };
+        let mut fault_profile = match random.below(8) {
             0 => calm,
             1 => crowd,
-            2 => Self { name: "deaths", dies_before: 6, dies_after: 8, lost_webhooks: 20, ..crowd },
+            2 => Self {
+                name: "deaths",
+                dies_before: 6,
+                dies_after: 8,
+                dropped_webhooks: 20,
+                ..crowd
+            },
             3 => Self { name: "lies", fails_before: 10, fails_after: 15, throttled: 8, ..crowd },
             4 => Self {
                 name: "sleepers",
                 sleeps: 12,
                 dies_after: 2,
                 fails_after: 2,
-                kept: 60,
+                undeleted_messages: 60,
                 ..crowd
             },
             5 => Self {
@@ -488,7 +510,7 @@ impl Weather {
                 unruly_forge: 300,
                 outages: 60,
                 forge_behind_millis: random.between(0, 8_000),
-                lost_webhooks: 60,
+                dropped_webhooks: 60,
                 ..crowd
             },
             _ => Self {
@@ -503,17 +525,17 @@ impl Weather {
                 machines: 5,
                 outages: 30,
                 unruly_forge: 80,
-                lost_webhooks: 30,
+                dropped_webhooks: 30,
                 forge_behind_millis: random.between(0, 4_000),
                 ..crowd
             },
         };
         if random.per_mille(500) {
-            weather.index_lag_millis = 5_000;
+            fault_profile.index_lag_millis = 5_000;
         }
         if random.per_mille(400) {
-            weather.skew_millis = *random.one(&[1_000, 20_000, 600_000]).unwrap_or(&1_000);
+            fault_profile.skew_millis = *random.one(&[1_000, 20_000, 600_000]).unwrap_or(&1_000);
         }
-        weather
+        fault_profile
     }
 }

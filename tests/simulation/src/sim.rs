@@ -1,8 +1,8 @@
-//! What moves a site: one thread, one clock, and a seed that says who goes on next.
+//! The scheduler of a site: one thread, one clock, and a seed that draws which task runs next.
 //!
-//! Every look at a message, every claim and every end of a build is a future that is polled here
-//! and nowhere else. It stops where a call of a port *waits*, and others go on; so two functions
-//! stand in the middle of one cell as often as not.
+//! Every reconciliation, every claim and every end of a build is a future that only this module
+//! polls. A future is suspended where a call of a port *waits*, and other futures continue. So two
+//! functions are often in the middle of the same cell.
 
 mod executing;
 #[cfg(test)]
@@ -10,29 +10,29 @@ mod exhaustive;
 mod landings;
 mod tasks;
 
-use crate::executors::{self, Executor};
-use crate::faults::Faults;
+use crate::actors::Actors;
+use crate::executors::{self, Executor, ResumeRule};
+use crate::faults::{FaultInjection, Faults};
 use crate::oracle::Oracle;
-use crate::people::People;
 use crate::random::Random;
 use crate::replay::Replay;
 use crate::shape::Shape;
 use crate::site::{HANDLED, START, Site, name_of};
 use crate::story::Story;
 use crate::task::{Done, Kind, Task};
-use crate::watch::{News, Watch};
+use crate::watch::{Observation, Watch};
 use crate::{Failure, Mutation, Settings};
-use sluice_executor::claim::{self, Asked};
-use sluice_forge::Secret;
+use sluice_executor::claim::{self, BuildMessage};
+use sluice_forge::ForgeSecret;
 use sluice_forge::webhook::sign;
 use sluice_gate::LandingState;
 use sluice_memory::Fate;
 use sluice_model::build::BuildResult;
 use sluice_model::event::ForgeEvent;
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{SessionId, Timestamp};
 use sluice_runtime::Clock;
-use sluice_runtime::batch::{self, Look};
+use sluice_runtime::batch::{self, Reconciler};
 use sluice_runtime::port::Incoming;
 use sluice_scenarios::forge::Webhook;
 use sluice_scenarios::site::WEBHOOK_SECRET;
@@ -40,24 +40,24 @@ use sluice_timer::Timer;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-/// Turns after which a site is taken for stuck.
-const TURNS_MAX: u64 = 400_000;
-/// Times that a task is polled before it is taken for one that never ends.
+/// How many steps a phase of a run may take before the site counts as stuck.
+const STEPS_MAX: u64 = 400_000;
+/// How often a task may be polled before it counts as one that never ends.
 const POLLS_MAX: u32 = 100_000;
 /// Seconds for which a received message is hidden.
 const HIDDEN_SECONDS: u32 = 30;
-/// Milliseconds after a change's entry into the gate, or its landing's beginning, within which
-/// somebody changes their mind.
+/// Milliseconds after a change enters a gate within which a reviewer may withdraw the approval.
 const GATE_MILLIS: u64 = 60_000;
+/// Milliseconds after a landing is ordered within which a reviewer may withdraw the approval.
 const LANDING_MILLIS: u64 = 200;
 /// Seconds from one tick of the timer to the next.
 const TICK_SECONDS: u64 = 60;
-/// How long before it is cut off an executor may have renewed its session last, at most.
+/// The longest time between an executor's last renewal of its session and its disconnection.
 const RENEWED_MILLIS: u64 = 1_000;
 
-/// Calls that do something outside, which no fence guards. Whoever sleeps before one of them does
-/// so within the time that a function has, after which its process is ended.
-const OUTSIDE: [&str; 8] = [
+/// Calls with an external effect that no fence guards. A function that sleeps before one of them
+/// sleeps for less than the function's time limit, which would end its process.
+const EXTERNAL_CALLS: [&str; 8] = [
     "forge.merge",
     "forge.fast_forward",
     "forge.set_status",
@@ -68,53 +68,73 @@ const OUTSIDE: [&str; 8] = [
     "forge.put_votes",
 ];
 
-/// A site in motion.
+/// A site together with everything that moves and checks it.
 pub struct Sim {
-    /// What it is made of.
+    /// The world, the played external services and the real functions.
     pub site: Site,
-    /// What the seed chose.
+    /// What the seed drew.
     pub shape: Shape,
-    /// What must hold.
+    /// The checks of every write.
     pub watch: Watch,
-    /// What should have come out.
+    /// The expected decisions.
     pub oracle: Oracle,
-    /// What comes out once more.
+    /// The replay of every decision.
     pub(crate) replay: Replay,
-    /// What happened.
+    /// The log.
     pub story: Story,
-    pub(crate) people: People,
+    /// The people who use the site.
+    pub(crate) actors: Actors,
+    /// The outcome of each call.
     pub(crate) faults: Arc<Mutex<Faults>>,
+    /// The executors that are alive.
     pub(crate) executors: Vec<Executor>,
+    /// The functions and executor actions that are running.
     pub(crate) tasks: Vec<Task>,
+    /// Webhooks that are on their way, and when each arrives.
     pub(crate) webhooks: Vec<(Timestamp, Webhook)>,
-    /// What the Gerrit tells, in its order.
-    pub(crate) told: VecDeque<(Timestamp, String, ForgeEvent)>,
-    told_count: u64,
+    /// Events of the Gerrit's stream that are on their way, in stream order: when each arrives, and
+    /// its id.
+    pub(crate) stream_events: VecDeque<(Timestamp, String, ForgeEvent)>,
+    /// How many events the Gerrit's stream has had.
+    stream_event_count: u64,
+    /// Messages in the dead-letter queue, and when each is handled.
     pub(crate) dead: Vec<(Timestamp, Incoming)>,
+    /// Draws which step is next, and how long it takes.
     random: Random,
-    hosts: BTreeMap<Queue, Vec<Arc<dyn Look>>>,
+    /// The function instances of each message queue.
+    hosts: BTreeMap<MessageQueue, Vec<Arc<dyn Reconciler>>>,
     timer: Arc<Timer>,
-    webhook: Arc<sluice_webhook::Webhook>,
+    webhook: Arc<sluice_webhook::WebhookReceiver>,
+    /// When executors start in place of those that died.
     respawn_at: Vec<Timestamp>,
+    /// How many executors have been started.
     executors_started: usize,
+    /// When the timer ticks next.
     next_tick: Timestamp,
+    /// The last whole second for which accidents were drawn.
     last_beat: Timestamp,
+    /// How many of the forge's merges were checked.
     merges_seen: usize,
+    /// How many of the forge's branch moves were checked.
     moves_seen: usize,
-    /// Pushes that landed several changes at once.
+    /// How many pushes landed several changes at once.
     pub(crate) runs: u64,
+    /// Since when each disconnected executor is disconnected.
     silent_since: BTreeMap<SessionId, Timestamp>,
+    /// How many tasks have been started.
     tasks_begun: u64,
+    /// Overrides of what the seed drew.
     pub(crate) settings: Settings,
+    /// Whether faults and accidents happen.
     pub(crate) faults_are_on: bool,
 }
 
 impl Sim {
-    /// Makes the site of a seed.
+    /// Returns the site of a seed before its first step, with faults switched off.
     pub fn new(seed: u64, settings: Settings) -> Self {
         let shape = (settings.shape.clone()).unwrap_or_else(|| Shape::draw(seed));
         let mut site = Site::new(seed, &shape, settings.mutation);
-        let faults = Arc::new(Mutex::new(Faults::new(seed, shape.weather.clone())));
+        let faults = Arc::new(Mutex::new(Faults::new(seed, shape.fault_profile.clone())));
         let decides = faults.clone();
         site.world.decide_fates(move |step| match step.caller {
             "operator" => Fate::Works,
@@ -133,18 +153,18 @@ impl Sim {
                     shape.branches.iter().map(|branch| crate::site::branch_of(&name, branch))
                 {
                     if let Some(tip) = store.tip(&branch) {
-                        oracle.moved(&branch, &tip, &store);
+                        oracle.record_branch_move(&branch, &tip, &store);
                     }
                 }
             }
         }
         let watch = Watch::new(&shape);
-        // Other broken rules are to be noticed by what else is looked at.
+        // Every other mutation has to be found by the watch or the oracle.
         let is_replayed = settings.mutation.is_none_or(Mutation::is_for_replay);
         let replay = Replay::new(&shape, is_replayed);
         site.world.take_journal();
         let mut sim = Self {
-            people: People::new(seed, &shape, START.plus_millis(3_000)),
+            actors: Actors::new(seed, &shape, START.plus_millis(3_000)),
             story: Story::new(START),
             random: Random::new(seed, 5),
             site,
@@ -155,8 +175,8 @@ impl Sim {
             executors: Vec::new(),
             tasks: Vec::new(),
             webhooks: Vec::new(),
-            told: VecDeque::new(),
-            told_count: 0,
+            stream_events: VecDeque::new(),
+            stream_event_count: 0,
             dead: Vec::new(),
             hosts,
             timer,
@@ -186,55 +206,58 @@ impl Sim {
         sim
     }
 
+    /// Returns the true virtual time.
     pub(crate) fn now(&self) -> Timestamp {
         self.site.world.now()
     }
 
-    pub(crate) fn tell(&mut self, line: impl AsRef<str>) {
+    /// Appends a line to the log.
+    pub(crate) fn log(&mut self, line: impl AsRef<str>) {
         let now = self.now();
-        self.story.tell(now, line);
+        self.story.log(now, line);
     }
 
-    /// Switches what goes wrong on or off.
-    pub(crate) fn set_faults(&mut self, is_on: bool) {
-        self.faults_are_on = is_on;
+    /// Switches faults and accidents on or off. Off also makes the forge accept merges and pushes
+    /// and show the current state.
+    pub(crate) fn switch_faults(&mut self, state: FaultInjection) {
+        self.faults_are_on = state == FaultInjection::On;
         if let Ok(mut faults) = self.faults.lock() {
-            faults.set_on(is_on);
+            faults.switch(state);
         }
-        if !is_on {
+        if state == FaultInjection::Off {
             self.site.forge.accept_merges();
             self.site.forge.accept_pushes();
-            self.oracle.takes_merges();
+            self.oracle.stop_refusing_merges();
             self.site.forge.set_behind(0);
-            self.tell("nothing goes wrong from now on");
+            self.log("faults are switched off");
         }
     }
 
-    /// Moves on until `is_over`.
+    /// Runs steps until `is_over` returns true.
     ///
     /// # Errors
-    /// What went wrong.
+    /// The first violated expectation, or that the site is stuck.
     pub(crate) fn run_until(
         &mut self,
         mut is_over: impl FnMut(&mut Self) -> bool,
     ) -> Result<(), Failure> {
-        for _ in 0..TURNS_MAX {
+        for _ in 0..STEPS_MAX {
             if is_over(self) {
                 return Ok(());
             }
-            self.turn()?;
+            self.step()?;
         }
-        Err(self.failure("it does not come to an end"))
+        Err(self.failure("the site does not come to rest"))
     }
 
-    /// Returns a failure with the story so far.
+    /// Returns a failure with the log so far.
     pub(crate) fn failure(&self, why: impl Into<String>) -> Failure {
         Failure { why: why.into(), story: self.story.text() }
     }
 
-    /// Lets one thing happen.
-    fn turn(&mut self) -> Result<(), Failure> {
-        self.gather();
+    /// Draws and runs one possible step, lets time pass, and checks what was written.
+    fn step(&mut self) -> Result<(), Failure> {
+        self.collect_external_output();
         let now = self.now();
         let mut choices: Vec<Choice> = Vec::new();
         let ready = (self.tasks.iter().enumerate()).filter(|(_, task)| task.resume_at <= now);
@@ -249,20 +272,29 @@ impl Sim {
                 .into_iter()
                 .filter(|queue| world.has_visible(*queue) && unserved != Some(*queue));
             choices.extend(served.map(Choice::Handle));
-            for queue in [Queue::BuildsHigh, Queue::BuildsNormal, Queue::BuildsLow] {
-                if world.has_visible(queue) && self.executors.iter().any(Executor::has_place) {
+            for queue in
+                [MessageQueue::BuildsHigh, MessageQueue::BuildsNormal, MessageQueue::BuildsLow]
+            {
+                if world.has_visible(queue) && self.executors.iter().any(Executor::has_capacity) {
                     choices.push(Choice::Claim(queue));
                 }
             }
             choices.extend((self.next_tick <= now).then_some(Choice::Tick));
         }
         choices.extend(self.webhooks.iter().position(|(at, _)| *at <= now).map(Choice::Webhook));
-        choices
-            .extend(self.told.front().is_some_and(|(at, ..)| *at <= now).then_some(Choice::Told));
-        choices.extend(self.dead.iter().position(|(at, _)| *at <= now).map(Choice::Revive));
-        choices.extend(self.people.next_at.is_some_and(|at| at <= now).then_some(Choice::People));
         choices.extend(
-            self.people.next_thought().is_some_and(|at| at <= now).then_some(Choice::Thought),
+            self.stream_events
+                .front()
+                .is_some_and(|(at, ..)| *at <= now)
+                .then_some(Choice::StreamEvent),
+        );
+        choices.extend(self.dead.iter().position(|(at, _)| *at <= now).map(Choice::Revive));
+        choices.extend(self.actors.next_at.is_some_and(|at| at <= now).then_some(Choice::Act));
+        choices.extend(
+            self.actors
+                .next_intention_at()
+                .is_some_and(|at| at <= now)
+                .then_some(Choice::Reconsider),
         );
         for (at, executor) in self.executors.iter().enumerate() {
             let is_over = |running: &executors::Running| running.ends_at <= now;
@@ -294,73 +326,80 @@ impl Sim {
             Choice::Claim(queue) => self.claim(queue),
             Choice::Tick => self.tick(),
             Choice::Webhook(at) => self.receive(at),
-            Choice::Told => {
-                if let Some((_, id, event)) = self.told.pop_front() {
-                    self.site.hear(&id, &event);
+            Choice::StreamEvent => {
+                if let Some((_, id, event)) = self.stream_events.pop_front() {
+                    self.site.store_stream_event(&id, &event);
                 }
             }
             Choice::Revive(at) => self.revive(at),
-            Choice::People => {
-                self.people.act(&self.site, &self.watch.heads, &mut self.oracle, &mut self.story)
+            Choice::Act => {
+                self.actors.act(&self.site, &self.watch.heads, &mut self.oracle, &mut self.story)
             }
-            Choice::Thought => {
-                self.people.think_again(&self.site, &mut self.oracle, &mut self.story)
+            Choice::Reconsider => {
+                self.actors.act_on_intention(&self.site, &mut self.oracle, &mut self.story)
             }
             Choice::End(executor, build) => self.end_build(executor, build),
             Choice::WillFail(executor, build) => self.will_fail(executor, build),
         }
         let millis = self.random.between(0, 8);
         self.pass(millis);
-        self.look()
+        self.check_written()
     }
 
-    /// Takes in what forge and queues put outside: webhooks on their way, messages that died.
-    fn gather(&mut self) {
+    /// Collects new webhooks, stream events and dead letters. Faults drop or duplicate some events.
+    fn collect_external_output(&mut self) {
         let now = self.now();
         while let Some(webhook) = self.site.forge.next_webhook() {
-            let weather = &self.shape.weather;
-            if self.faults_are_on && self.random.per_mille(weather.lost_webhooks) {
+            let fault_profile = &self.shape.fault_profile;
+            if self.faults_are_on && self.random.per_mille(fault_profile.dropped_webhooks) {
                 self.story
-                    .tell(now, format!("the webhook {} ({}) is lost", webhook.id, webhook.event));
+                    .log(now, format!("the webhook {} ({}) is dropped", webhook.id, webhook.event));
                 continue;
             }
-            let copies = if self.random.per_mille(weather.double_webhooks) { 2 } else { 1 };
+            let copies =
+                if self.random.per_mille(fault_profile.duplicated_webhooks) { 2 } else { 1 };
             let most = *self.random.one(&[10, 10, 200, 5_000]).unwrap_or(&10);
             for _ in 0..copies {
                 self.webhooks
                     .push((now.plus_millis(self.random.between(0, most)), webhook.clone()));
             }
         }
-        self.listen(now);
+        self.collect_stream_events(now);
         for (queue, body) in self.site.world.take_dead() {
-            self.story.tell(now, format!("a message of {queue:?} dies: {body}"));
+            self.story
+                .log(now, format!("a message of {queue:?} goes to the dead-letter queue: {body}"));
             let id = format!("dead-{}", self.random.between(0, u64::MAX / 2));
             let message = Incoming { receipt: id.clone(), id, body, group: None, receive_count: 1 };
             self.dead.push((now.plus_millis(1_000), message));
         }
     }
 
-    /// Takes in what the Gerrit tells: one thing after the other, whenever.
-    fn listen(&mut self, now: Timestamp) {
-        while let Some(event) = self.site.forge.next_told() {
-            self.told_count += 1;
-            let id = format!("stream-{}", self.told_count);
-            if self.faults_are_on && self.random.per_mille(self.shape.weather.lost_webhooks) {
-                self.story.tell(now, format!("the event {id} is lost: {:?}", event.kind));
+    /// Collects new events of the Gerrit's stream. Each gets a random delay and they stay in order.
+    fn collect_stream_events(&mut self, now: Timestamp) {
+        while let Some(event) = self.site.forge.next_stream_event() {
+            self.stream_event_count += 1;
+            let id = format!("stream-{}", self.stream_event_count);
+            if self.faults_are_on
+                && self.random.per_mille(self.shape.fault_profile.dropped_webhooks)
+            {
+                self.story.log(now, format!("the event {id} is dropped: {:?}", event.kind));
                 continue;
             }
             let most = *self.random.one(&[10, 10, 200, 5_000]).unwrap_or(&10);
             let at = now.plus_millis(self.random.between(0, most));
-            let at = self.told.back().map_or(at, |(last, ..)| at.max(*last));
-            let copies =
-                if self.random.per_mille(self.shape.weather.double_webhooks) { 2 } else { 1 };
+            let at = self.stream_events.back().map_or(at, |(last, ..)| at.max(*last));
+            let copies = if self.random.per_mille(self.shape.fault_profile.duplicated_webhooks) {
+                2
+            } else {
+                1
+            };
             for _ in 0..copies {
-                self.told.push_back((at, id.clone(), event.clone()));
+                self.stream_events.push_back((at, id.clone(), event.clone()));
             }
         }
     }
 
-    /// Lets time pass until something can be done.
+    /// Lets time pass until the next step is possible.
     fn wait(&mut self) -> Result<(), Failure> {
         let now = self.now();
         let world = &self.site.world;
@@ -369,14 +408,14 @@ impl Sim {
         let next = [
             Some(self.next_tick),
             world.next_message_at(),
-            self.people.next_at,
-            self.people.next_thought(),
+            self.actors.next_at,
+            self.actors.next_intention_at(),
         ]
         .into_iter()
         .flatten()
         .chain(self.tasks.iter().map(|task| task.resume_at))
         .chain(self.webhooks.iter().map(|(at, _)| *at))
-        .chain(self.told.front().map(|(at, ..)| *at))
+        .chain(self.stream_events.front().map(|(at, ..)| *at))
         .chain(self.dead.iter().map(|(at, _)| *at))
         .chain(self.executors.iter().filter_map(|executor| executor.silent_until))
         .chain(self.respawn_at.iter().copied())
@@ -385,10 +424,11 @@ impl Sim {
         .min();
         let millis = next.map_or(1_000, |next| next.since(now).clamp(1, TICK_SECONDS * 1_000));
         self.pass(millis);
-        self.look()
+        self.check_written()
     }
 
-    /// Lets time pass, second by second where seconds count.
+    /// Advances the clock. For each whole second draws accidents; then executors renew and read
+    /// their records, and new executors start.
     fn pass(&mut self, millis: u64) {
         self.site.world.advance_millis(millis);
         let now = self.now();
@@ -402,20 +442,20 @@ impl Sim {
         self.last_beat = self.last_beat.plus_seconds(seconds);
         if self.faults_are_on {
             for _ in 0..seconds {
-                self.accidents();
+                self.draw_accidents();
             }
         }
-        self.wake_executors();
+        self.reconnect_executors();
+        let resume_rule = match self.settings.mutation {
+            Some(Mutation::EarlyResumes) => ResumeRule::AtOnce,
+            _ => ResumeRule::WhenRequested,
+        };
         for executor in &mut self.executors {
             executor.renew(&self.site);
-            executor.hear_stops(&self.site, now);
-            executor.hear_resumes(
-                &self.site,
-                now,
-                self.settings.mutation == Some(Mutation::HastyResumes),
-            );
+            executor.apply_stops(&self.site, now);
+            executor.apply_resumes(&self.site, now, resume_rule);
         }
-        self.settle_doubtful();
+        self.settle_unconfirmed_claims();
         let due = self.respawn_at.iter().filter(|at| **at <= now).count();
         self.respawn_at.retain(|at| *at > now);
         for _ in 0..due {
@@ -423,10 +463,10 @@ impl Sim {
         }
     }
 
-    /// What may happen in a second.
-    fn accidents(&mut self) {
-        let weather = self.shape.weather.clone();
-        if self.random.per_mille(weather.executors) && !self.executors.is_empty() {
+    /// Draws what goes wrong within one second: executors, machines and whole services.
+    fn draw_accidents(&mut self) {
+        let fault_profile = self.shape.fault_profile.clone();
+        if self.random.per_mille(fault_profile.executors) && !self.executors.is_empty() {
             let at = self.random.below(self.executors.len());
             if self.random.per_mille(400) {
                 self.kill_executor(at, "dies");
@@ -441,129 +481,138 @@ impl Sim {
                 {
                     task.resume_at = task.resume_at.max(now.plus_seconds(seconds));
                 }
-                self.tell(format!("{session} is cut off for {seconds} s"));
+                self.log(format!("{session} is disconnected for {seconds} s"));
                 self.silent_since.insert(session, now);
             }
         }
-        if self.random.per_mille(weather.machines) {
+        if self.random.per_mille(fault_profile.machines) {
             let at = self.random.below(16);
             if let Some(machine) = self.site.cloud.lose(at) {
-                self.tell(format!("the machine {machine} vanishes"));
+                self.log(format!("the machine {machine} vanishes"));
             }
         }
-        if self.random.per_mille(weather.outages / 15 + u64::from(weather.outages > 0)) {
+        if self.random.per_mille(fault_profile.outages / 15 + u64::from(fault_profile.outages > 0))
+        {
             let begun = self.faults.lock().ok().map(|mut faults| faults.begin_outage());
             if let Some((service, seconds)) = begun {
-                self.tell(format!("{service}* does not answer for {seconds} s"));
+                self.log(format!("calls of {service}* fail for {seconds} s"));
             }
         }
     }
 
-    /// Executors that were cut off come back; those whose time was over have given their builds up,
-    /// or know nothing of it.
-    fn wake_executors(&mut self) {
+    /// Reconnects executors whose disconnection is over. One whose session expired meanwhile either
+    /// gives its builds up or continues them.
+    fn reconnect_executors(&mut self) {
         let now = self.now();
         for at in 0..self.executors.len() {
             let executor = &mut self.executors[at];
             let session = executor.session.clone();
             let Some(since) = self.silent_since.get(&session).copied() else { continue };
-            let is_over = executor.is_over(since, now);
-            // Others count from when it renewed its session last, which was before it was cut off.
-            if executor.is_over(since, now.plus_millis(RENEWED_MILLIS)) {
+            let has_expired = executor.has_expired(since, now);
+            // The gate counts from the last renewal, which was before the disconnection.
+            if executor.has_expired(since, now.plus_millis(RENEWED_MILLIS)) {
                 let builds =
                     executor.builds.iter().map(|running| running.claimed.run.build.clone());
-                self.oracle.unlucky.extend(builds.chain(executor.busy.iter().cloned()));
+                self.oracle.interrupted_builds.extend(builds.chain(executor.busy.iter().cloned()));
             }
             if executor.silent_until.is_none_or(|until| until > now) {
                 continue;
             }
             executor.silent_until = None;
             self.silent_since.remove(&session);
-            let gives_up = is_over && self.random.per_mille(500);
+            let gives_up = has_expired && self.random.per_mille(500);
             if gives_up {
                 for running in &mut executor.builds {
-                    (running.ends_at, running.instead) = (now, Some(BuildResult::Retry));
+                    (running.ends_at, running.result_override) = (now, Some(BuildResult::Retry));
                 }
             }
-            let what =
-                if gives_up { "is back, and gives its builds up" } else { "is back, and goes on" };
-            self.story.tell(now, format!("{session} {what}"));
+            let action = if gives_up {
+                "is reconnected and gives its builds up"
+            } else {
+                "is reconnected and continues"
+            };
+            self.story.log(now, format!("{session} {action}"));
         }
     }
 
+    /// Starts an executor with a clock of its own.
     fn start_executor(&mut self) {
         self.executors_started += 1;
         let executor = Executor::start(&mut self.site, self.executors_started);
         let skew = executor.skew_millis();
         let session = executor.session.clone();
         self.executors.push(executor);
-        self.tell(format!("{session} starts; its clock is {skew} ms off"));
+        self.log(format!("{session} starts; its clock is {skew} ms off"));
     }
 
+    /// Ends an executor with its tasks and builds, and schedules a replacement. `how` is the verb
+    /// phrase for the log.
     pub(crate) fn kill_executor(&mut self, at: usize, how: &str) {
         let executor = self.executors.swap_remove(at);
         let session = executor.session;
         self.tasks.retain(|task| task.kind.session() != Some(&session));
         self.silent_since.remove(&session);
         let builds = executor.builds.iter().map(|running| running.claimed.run.build.clone());
-        self.oracle.unlucky.extend(builds.chain(executor.busy));
-        self.tell(format!("{session} {how}"));
+        self.oracle.interrupted_builds.extend(builds.chain(executor.busy));
+        self.log(format!("{session} {how}"));
         let seconds = self.random.between(1, 30);
         self.respawn_at.push(self.now().plus_seconds(seconds));
     }
 
-    /// Looks at everything that was written and merged since the last look.
-    fn look(&mut self) -> Result<(), Failure> {
-        self.look_at_merges().map_err(|why| self.failure(why))?;
+    /// Checks everything that was merged and written since the last check: by the watch, the oracle
+    /// and the replay.
+    fn check_written(&mut self) -> Result<(), Failure> {
+        self.check_merges().map_err(|why| self.failure(why))?;
         let written = self.site.world.take_journal();
         if written.is_empty() {
             return Ok(());
         }
-        let news = self.watch.see(&written).map_err(|why| self.failure(why))?;
-        for news in news {
-            self.hear(news).map_err(|why| self.failure(why))?;
+        let observations = self.watch.check_writes(&written).map_err(|why| self.failure(why))?;
+        for observation in observations {
+            self.apply(observation).map_err(|why| self.failure(why))?;
         }
         let (steps, why) = match self.replay.see(&written) {
             Ok(steps) => (steps, None),
             Err(difference) => (difference.steps, Some(difference.why)),
         };
         for step in steps {
-            self.tell(step);
+            self.log(step);
         }
         why.map_or(Ok(()), |why| Err(self.failure(why)))
     }
 
-    fn hear(&mut self, news: News) -> Result<(), String> {
-        match news {
-            News::Entered(item, queue, ahead, is_to_leave) => {
-                self.tell(format!("{} enters {queue}", item.candidate.change));
-                if self.faults_are_on && crate::plays::lands(queue.pipeline.as_str()) {
-                    self.people.is_tempted(
+    /// Logs something that the watch observed, and has the oracle check it.
+    fn apply(&mut self, observation: Observation) -> Result<(), String> {
+        match observation {
+            Observation::Entered(item, queue, ahead, is_to_leave) => {
+                self.log(format!("{} enters {queue}", item.candidate.change));
+                if self.faults_are_on && crate::scenarios::lands(queue.pipeline.as_str()) {
+                    self.actors.consider_withdrawal(
                         &item.candidate.change.key,
                         GATE_MILLIS,
                         self.site.world.now(),
                     );
                 }
-                self.oracle.has_come(&item.id, self.site.world.now());
-                self.oracle.came_to_stand(
+                self.oracle.record_entry(&item.id, self.site.world.now());
+                self.oracle.record_gate_entry(
                     &item.candidate.change.key,
                     &queue,
                     self.site.world.now(),
                 );
-                self.oracle.entered(&item, &queue, &ahead, is_to_leave)
+                self.oracle.check_entry(&item, &queue, &ahead, is_to_leave)
             }
-            News::Left(set) => {
+            Observation::Left(set) => {
                 let change = &set.item.candidate.change;
                 let why = set.why.lines().next().unwrap_or_default();
                 let now = self.site.world.now();
                 self.story
-                    .tell(now, format!("{change} leaves {}: {}: {why}", set.queue, set.result));
-                self.oracle.left(&set, &self.site.store.lock().unwrap(), now)
+                    .log(now, format!("{change} leaves {}: {}: {why}", set.queue, set.result));
+                self.oracle.check_result(&set, &self.site.store.lock().unwrap(), now)
             }
-            News::Landing(landing) => {
-                self.tell(format!("the landing of {} is {:?}", landing.change, landing.state));
-                if self.faults_are_on && landing.state == LandingState::Wanted {
-                    self.people.is_tempted(
+            Observation::Landing(landing) => {
+                self.log(format!("the landing of {} is {:?}", landing.change, landing.state));
+                if self.faults_are_on && landing.state == LandingState::Ordered {
+                    self.actors.consider_withdrawal(
                         &landing.change.key,
                         LANDING_MILLIS,
                         self.site.world.now(),
@@ -571,44 +620,53 @@ impl Sim {
                 }
                 Ok(())
             }
-            News::AfterReport(order, done) => {
-                self.tell(format!(
-                    "{} of {} is ordered, after its report",
-                    order.job, order.change
-                ));
-                self.oracle.last_job_ordered(&order, done.as_ref())
+            Observation::ReporterJobOrdered(order, done) => {
+                self.log(format!("the reporter job {} of {} is ordered", order.job, order.change));
+                self.oracle.check_reporter_job_order(&order, done.as_ref())
             }
-            News::Over(set) => {
-                self.tell(format!(
-                    "the jobs of {} after its report are over: {}",
+            Observation::ReporterJobsEnded(set) => {
+                self.log(format!(
+                    "the reporter jobs of {} have ended: {}",
                     set.item.candidate.change, set.why
                 ));
-                self.oracle.over(&set, &self.site.store.lock().unwrap())
+                self.oracle.check_reporter_job_result(&set, &self.site.store.lock().unwrap())
             }
-            News::NoRoom(change, queue) => {
-                self.tell(format!("there is no room for {change} in {queue}"));
-                self.oracle.has_no_room(&change.key, queue.pipeline.as_str());
+            Observation::NoRoom(change, queue) => {
+                self.log(format!("there is no room for {change} in {queue}"));
+                self.oracle.record_no_room(&change.key, queue.pipeline.as_str());
                 Ok(())
             }
-            News::Line(line) => {
-                self.tell(line);
+            Observation::Line(line) => {
+                self.log(line);
                 Ok(())
             }
         }
     }
 }
 
+/// A possible step of the site.
 #[derive(Debug, Clone, Copy)]
 enum Choice {
+    /// Continue the task with this index.
     Poll(usize),
-    Handle(Queue),
-    Claim(Queue),
+    /// Start a function with messages of this queue.
+    Handle(MessageQueue),
+    /// Have an executor receive messages of this queue.
+    Claim(MessageQueue),
+    /// Start the timer's tick.
     Tick,
+    /// Deliver the webhook with this index.
     Webhook(usize),
-    Told,
+    /// Store the next event of the Gerrit's stream.
+    StreamEvent,
+    /// Handle the dead letter with this index.
     Revive(usize),
-    People,
-    Thought,
+    /// Have an actor do something.
+    Act,
+    /// Have an actor act on an intention that is due.
+    Reconsider,
+    /// Have an executor end a build: their indexes.
     End(usize, usize),
+    /// Have an executor announce that a build will fail: their indexes.
     WillFail(usize, usize),
 }

@@ -1,15 +1,15 @@
-//! What a seed's site is made of: the world, the outside that is played, and instances of the real
-//! functions, each with a clock of its own.
+//! The parts of a seed's site: the in-memory world, the played external services, and instances of
+//! the real functions, each with its own clock.
 
 use crate::broken::Mutation;
-use crate::plays::{Play, required};
 use crate::random::Random;
 use crate::reviews::host_of;
-use crate::shape::{Edition, Shape};
+use crate::scenarios::{Scenario, required};
+use crate::shape::{ConfigVariant, Shape};
 use async_trait::async_trait;
-use sluice_cloud::Site as CloudSite;
+use sluice_cloud::LaunchSettings as CloudSite;
 use sluice_forge::Forge;
-use sluice_gate::{Arrival, ArrivalKind};
+use sluice_gate::{InboxMessage, InboxMessageKind};
 use sluice_gate_function::Gate;
 use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
@@ -18,80 +18,95 @@ use sluice_merger::Merger;
 use sluice_model::change::ChangeKey;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::{BranchKey, Oid};
-use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ArrivalId, ConnectionName, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
+use sluice_model::{ConnectionName, InboxMessageId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_notify::Notify;
 use sluice_records::codec::{decode, with_body};
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
-use sluice_runtime::batch::{Heard, Look, LookError};
-use sluice_runtime::record::{Committed, Due, Expect, Write};
-use sluice_runtime::{Clock, Commit, Ports, cell};
+use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
+use sluice_runtime::record::{Due, Expect, TransactionOutcome, Write};
+use sluice_runtime::{CellCommit, Clock, Ports, cell};
 use sluice_scenarios::PlayedForge;
 use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
-use sluice_scenarios::post::PlayedPost;
+use sluice_scenarios::post::PlayedNotifier;
 use sluice_scenarios::repos::{PlayedRepos, Store};
 use sluice_scenarios::site::configure;
 use sluice_tenant::Tenants;
 use sluice_timer::Timer;
-use sluice_webhook::Webhook;
+use sluice_webhook::WebhookReceiver;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Where every story begins.
+/// The virtual time at which every run begins.
 pub const START: Timestamp = Timestamp(1_800_000_000_000);
 
-/// Minutes between two questions to the forge about open changes.
-const ASK_MINUTES: u64 = 10;
+/// Minutes between two sweeps, which ask the forges for their open changes.
+const SWEEP_MINUTES: u64 = 10;
 
-/// The queues whose messages a function handles.
-pub const HANDLED: [Queue; 7] = [
-    Queue::Events,
-    Queue::Gate,
-    Queue::Tenants,
-    Queue::Pool,
-    Queue::Reports,
-    Queue::Merges,
-    Queue::Wakes,
+/// The message queues that functions consume; executors consume the others.
+pub const HANDLED: [MessageQueue; 7] = [
+    MessageQueue::Events,
+    MessageQueue::Gate,
+    MessageQueue::Tenants,
+    MessageQueue::Pool,
+    MessageQueue::Reports,
+    MessageQueue::Merges,
+    MessageQueue::Wakes,
 ];
 
-/// The outside and the inside, without what moves them.
+/// Whether an operator has events of a tenant discarded or paused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EventSwitches {
+    /// New trigger events are discarded.
+    pub discard_triggers: bool,
+    /// Trigger events wait.
+    pub pause_triggers: bool,
+    /// Result events wait.
+    pub pause_results: bool,
+}
+
+/// A site without its scheduler: the world, the external services and what makes functions.
 pub struct Site {
-    /// Its world.
+    /// Records, queues, objects and the clock.
     pub world: World,
-    /// The forge.
+    /// The played forge: GitHub and Gerrit.
     pub forge: Arc<PlayedForge>,
-    /// The cloud.
+    /// The played cloud.
     pub cloud: Arc<PlayedCloud>,
-    /// Whoever takes mails, and what is published.
-    pub post: Arc<PlayedPost>,
-    /// Every repository.
+    /// The played recipient of mails and of published messages.
+    pub post: Arc<PlayedNotifier>,
+    /// All Git repositories.
     pub store: Arc<Mutex<Store>>,
+    /// The repositories as functions see them.
     repos: Arc<dyn Repos>,
+    /// The injected defect, if any.
     mutation: Option<Mutation>,
+    /// How far a clock may be from the right time, in milliseconds.
     skew_millis: u64,
+    /// Draws the clocks.
     random: Random,
 }
 
 impl Site {
-    /// Makes a site that nothing has happened at.
+    /// Returns a new site: repositories with their first commits, and a wakeup for each tenant.
     pub fn new(seed: u64, shape: &Shape, mutation: Option<Mutation>) -> Self {
         let world = World::new(seed, 60, START);
-        world.set_index_lag(shape.weather.index_lag_millis);
+        world.set_index_lag(shape.fault_profile.index_lag_millis);
         let store = Arc::new(Mutex::new(Store::default()));
-        store.lock().unwrap().keeps = shape.has(Play::Forward);
-        let edition = if mutation == Some(Mutation::LeakyPipeline) {
-            Edition::Leaky
+        store.lock().unwrap().keeps_tested_commits = shape.has(Scenario::FastForward);
+        let variant = if mutation == Some(Mutation::LeakyPipeline) {
+            ConfigVariant::Leaky
         } else {
-            Edition::AsDrawn
+            ConfigVariant::AsDrawn
         };
-        let config = ("org/config".to_owned(), shape.config_yaml(edition));
+        let config = ("org/config".to_owned(), shape.config_yaml(variant));
         for (name, yaml) in shape.projects().into_iter().chain([config]) {
             let path = if name == "org/config" { "zuul.yaml" } else { ".zuul.yaml" };
-            let yaml = if mutation == Some(Mutation::UntoldProjects) {
-                required::untold(&yaml)
+            let yaml = if mutation == Some(Mutation::DroppedRequiredProjects) {
+                required::without_required_projects(&yaml)
             } else {
                 yaml
             };
@@ -104,30 +119,30 @@ impl Site {
             }
         }
         let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));
-        forge.set_behind(shape.weather.forge_behind_millis);
-        forge.tell_whole_seconds();
+        forge.set_behind(shape.fault_profile.forge_behind_millis);
+        forge.report_whole_seconds();
         let cloud = Arc::new(PlayedCloud::new(world.clone()));
-        let post = Arc::new(PlayedPost::new(world.clone()));
+        let post = Arc::new(PlayedNotifier::new(world.clone()));
         let repos = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
         let main = match mutation {
             Some(mutation) => mutation.main_yaml(&shape.main_yaml()),
             None => shape.main_yaml(),
         };
         poll_once(configure(&world.ports(), &main)).expect("nothing dies here");
-        let pokes: Vec<Poke> = shape
+        let wakeups: Vec<Wakeup> = shape
             .tenants
             .iter()
-            .map(|tenant| Poke::Tenant { tenant: TenantName(tenant.name.clone()) })
+            .map(|tenant| Wakeup::Tenant { tenant: TenantName(tenant.name.clone()) })
             .collect();
-        poll_once(cell::send(&world.ports(), &pokes))
+        poll_once(cell::send(&world.ports(), &wakeups))
             .expect("nothing dies here")
-            .expect("the queue takes it");
-        let (skew_millis, random) = (shape.weather.skew_millis, Random::new(seed, 3));
+            .expect("the queue accepts messages");
+        let (skew_millis, random) = (shape.fault_profile.skew_millis, Random::new(seed, 3));
         Self { world, forge, cloud, post, store, repos, mutation, skew_millis, random }
     }
 
-    /// Returns ports whose calls are counted as `caller`'s, with a clock of their own, and how far
-    /// that is from the right time.
+    /// Returns ports whose calls are attributed to `caller`, with their own clock, and how many
+    /// milliseconds that clock is off.
     pub fn ports(&mut self, caller: &'static str) -> (Ports, i64) {
         let most = i64::try_from(self.skew_millis).unwrap_or(0);
         let drawn = self.random.between(0, 2 * self.skew_millis);
@@ -140,8 +155,8 @@ impl Site {
         )
     }
 
-    /// Makes an instance of the function that handles a queue's messages.
-    pub fn function(&mut self, queue: Queue) -> Arc<dyn Look> {
+    /// Returns a new instance of the function that consumes a message queue.
+    pub fn function(&mut self, queue: MessageQueue) -> Arc<dyn Reconciler> {
         let name = name_of(queue);
         let (ports, _) = self.ports(name);
         let forges = || {
@@ -150,77 +165,92 @@ impl Site {
                     .map(|name| (name.into(), self.forge.clone() as Arc<dyn Forge>)),
             )
         };
-        let function: Arc<dyn Look> = match queue {
-            Queue::Events => Arc::new(Intake::new(ports, forges())),
-            Queue::Gate => Arc::new(Gate::new(ports, "https://sluice.test/")),
-            Queue::Tenants => Arc::new(Tenants::new(ports, self.repos.clone(), forges())),
-            Queue::Pool => {
+        let function: Arc<dyn Reconciler> = match queue {
+            MessageQueue::Events => Arc::new(Intake::new(ports, forges())),
+            MessageQueue::Gate => Arc::new(Gate::new(ports, "https://sluice.test/")),
+            MessageQueue::Tenants => Arc::new(Tenants::new(ports, self.repos.clone(), forges())),
+            MessageQueue::Pool => {
                 let cloud = Cloud { driver: self.cloud.clone(), site: CloudSite::default() };
                 let checks = Arc::new(PlayedChecks(self.world.clone()));
                 Arc::new(Launcher::new(ports, BTreeMap::from([("ec2".into(), cloud)]), checks))
             }
-            Queue::Reports => {
+            MessageQueue::Reports => {
                 let post = || self.post.clone() as Arc<dyn Notify>;
                 let notifiers = BTreeMap::from(["mail", "mqtt"].map(|name| (name.into(), post())));
                 Arc::new(Reporter::new(ports, forges()).with_notifiers(notifiers))
             }
-            Queue::Merges => Arc::new(Merger::new(ports, self.repos.clone())),
-            _ => Arc::new(Timer::new(ports, ASK_MINUTES)),
+            MessageQueue::Merges => Arc::new(Merger::new(ports, self.repos.clone())),
+            _ => Arc::new(Timer::new(ports, SWEEP_MINUTES)),
         };
         match self.mutation {
-            Some(Mutation::AcknowledgedErrors) => Arc::new(Content(function)),
+            Some(Mutation::AcknowledgedErrors) => Arc::new(IgnoresErrors(function)),
             _ => function,
         }
     }
 
-    /// Has an operator say something to a queue.
-    pub fn say(&self, queue: &QueueKey, kind: ArrivalKind) {
+    /// Puts an operator's command into a queue's inbox and wakes the queue.
+    pub fn send_command(&self, queue: &QueueKey, kind: InboxMessageKind) {
         let now = self.world.now();
-        let id = ArrivalId(format!(
+        let id = InboxMessageId(format!(
             "said-{}-{}",
             now.0,
             self.world.ports_of("operator").entropy.token()
         ));
-        let (event_id, taken_up) = ("operator".to_owned(), false);
-        let word = Arrival { id, at: now, event_id, layout: 0, by_operator: true, taken_up, kind };
-        let Ok(write) = sluice_records::queue::put_arrival(queue, &word) else { return };
+        let event_id = "operator".to_owned();
+        let message = InboxMessage {
+            id,
+            at: now,
+            event_id,
+            layout: 0,
+            by_operator: true,
+            in_progress: false,
+            kind,
+        };
+        let Ok(write) = sluice_records::queue::put_message(queue, &message) else { return };
         self.world.write_directly(write);
         let _ = poll_once(cell::send(
             &self.world.ports_of("operator"),
-            &[Poke::Queue { queue: queue.clone() }],
+            &[Wakeup::Queue { queue: queue.clone() }],
         ));
     }
 
-    /// Has an operator discard or hold back what enters a tenant's queues, or hold back what is
-    /// answered there, as `sluice manage-events` does. Returns what is held back by now, in words;
-    /// `None` where the tenant was not read yet.
-    pub fn hold_back<'a>(
+    /// Sets whether a tenant's trigger and result events are discarded or paused, as an operator's
+    /// `sluice manage-events` does, and wakes the queues. Returns a description of the new state.
+    /// Returns `None` if the tenant has no record yet or a concurrent writer changed it.
+    pub fn set_event_switches<'a>(
         &self,
         tenant: &TenantName,
-        (discards, triggers, results): (bool, bool, bool),
+        switches: EventSwitches,
         queues: impl Iterator<Item = &'a QueueKey>,
     ) -> Option<String> {
         let ports = self.world.ports_of("operator");
-        let seen = self.world.record(&tenant::key(tenant))?;
-        let mut head: Tenant = decode(&seen).ok()?;
-        head.events =
-            head.events.said(discards, triggers, results, "jo", "to look at it", self.world.now());
-        let (revision, told) = (seen.revision, head.events.described());
-        let mut record = with_body(seen, &head).ok()?;
+        let stored = self.world.record(&tenant::key(tenant))?;
+        let mut head: Tenant = decode(&stored).ok()?;
+        let command = sluice_model::hold::EventCommand {
+            discard_triggers: switches.discard_triggers,
+            pause_triggers: switches.pause_triggers,
+            pause_results: switches.pause_results,
+            by: "jo",
+            reason: "to look at it",
+        };
+        head.events = head.events.apply(command, self.world.now());
+        let (revision, description) = (stored.revision, head.events.describe());
+        let mut record = with_body(stored, &head).ok()?;
         record.revision = revision + 1;
         let write = Write::Put { record, expect: Expect::Revision(revision) };
         let token = ports.entropy.token();
         match poll_once(ports.records.commit(vec![write], &token)) {
-            Some(Ok(Committed::Yes)) => {}
+            Some(Ok(TransactionOutcome::Written)) => {}
             _ => return None,
         }
-        let pokes: Vec<Poke> = queues.map(|queue| Poke::Queue { queue: queue.clone() }).collect();
-        let _ = poll_once(cell::send(&ports, &pokes));
-        Some(told)
+        let wakeups: Vec<Wakeup> =
+            queues.map(|queue| Wakeup::Queue { queue: queue.clone() }).collect();
+        let _ = poll_once(cell::send(&ports, &wakeups));
+        Some(description)
     }
 
-    /// Has an operator offer a change to a pipeline, as `sluice enqueue` does.
-    pub fn offer(&self, change: &ChangeKey, tenant: &str, pipeline: &str) {
+    /// Requests that a change is enqueued in a pipeline, as an operator's `sluice enqueue` does.
+    pub fn enqueue(&self, change: &ChangeKey, tenant: &str, pipeline: &str) {
         let ports = self.world.ports_of("operator");
         let kind = EventKind::Enqueue {
             tenant: tenant.into(),
@@ -228,12 +258,17 @@ impl Site {
             number: change.number().unwrap_or_default(),
             head: None,
         };
-        self.ask(&ports, change.connection.clone(), change.project.clone(), kind);
+        self.store_command_delivery(
+            &ports,
+            change.connection.clone(),
+            change.project.clone(),
+            kind,
+        );
     }
 
-    /// Has an operator offer a branch at GitHub, as it was at a commit, to a pipeline, as
-    /// `sluice enqueue-ref` does.
-    pub fn offer_ref(&self, branch: &BranchKey, at: &Oid, tenant: &str, pipeline: &str) {
+    /// Requests that a GitHub branch is enqueued at a commit, as an operator's `sluice enqueue-ref`
+    /// does.
+    pub fn enqueue_ref(&self, branch: &BranchKey, at: &Oid, tenant: &str, pipeline: &str) {
         let kind = EventKind::EnqueueRef {
             tenant: tenant.into(),
             pipeline: pipeline.into(),
@@ -241,18 +276,23 @@ impl Site {
             oldrev: Oid::zero(),
             newrev: at.clone(),
         };
-        self.ask(&self.world.ports_of("operator"), "github".into(), branch.project.clone(), kind);
+        self.store_command_delivery(
+            &self.world.ports_of("operator"),
+            "github".into(),
+            branch.project.clone(),
+            kind,
+        );
     }
 
-    /// Returns whether any configuration of a tenant is live.
-    pub fn is_read(&self, tenant: &str) -> bool {
+    /// Returns whether a tenant has a live layout.
+    pub fn has_live_layout(&self, tenant: &str) -> bool {
         let head = self.world.record(&tenant::key(&TenantName(tenant.to_owned())));
         head.and_then(|record| decode::<Tenant>(&record).ok())
             .is_some_and(|head| head.layout.live > 0)
     }
 
-    /// Hands intake what an operator asks for.
-    fn ask(
+    /// Stores a delivery with an operator's request for intake.
+    fn store_command_delivery(
         &self,
         ports: &Ports,
         connection: ConnectionName,
@@ -265,7 +305,7 @@ impl Site {
             sender: "jo".into(),
             kind,
         };
-        let asked = Delivery {
+        let delivery = DeliveryRecord {
             connection,
             forge_id: format!("operator:{}", ports.entropy.token()),
             event_name: "enqueue".to_owned(),
@@ -273,13 +313,13 @@ impl Site {
             event: Some(event),
             state: DeliveryState::Accepted,
         };
-        store(ports, &asked, project);
+        store(ports, &delivery, project);
     }
 
-    /// Stores what the Gerrit tells, as whoever holds its stream of events does. What comes twice
-    /// is there already.
-    pub fn hear(&self, id: &str, event: &ForgeEvent) {
-        let told = Delivery {
+    /// Stores an event of the Gerrit's stream as a delivery, as the stream reader does. A duplicate
+    /// has the same id and is not stored again.
+    pub fn store_stream_event(&self, id: &str, event: &ForgeEvent) {
+        let delivery = DeliveryRecord {
             connection: event.connection.clone(),
             forge_id: id.to_owned(),
             event_name: "stream".to_owned(),
@@ -287,56 +327,58 @@ impl Site {
             event: Some(event.clone()),
             state: DeliveryState::Accepted,
         };
-        store(&self.world.ports_of("operator"), &told, event.project.clone());
+        store(&self.world.ports_of("operator"), &delivery, event.project.clone());
     }
 
-    /// Makes a timer.
+    /// Returns a new instance of the timer function.
     pub fn timer(&mut self) -> Arc<Timer> {
-        Arc::new(Timer::new(self.ports("timer").0, ASK_MINUTES))
+        Arc::new(Timer::new(self.ports("timer").0, SWEEP_MINUTES))
     }
 
-    /// Makes a webhook.
-    pub fn webhook(&mut self) -> Arc<Webhook> {
-        Arc::new(Webhook::new(self.ports("webhook").0))
+    /// Returns a new instance of the webhook function.
+    pub fn webhook(&mut self) -> Arc<WebhookReceiver> {
+        Arc::new(WebhookReceiver::new(self.ports("webhook").0))
     }
 }
 
-/// Stores a delivery of nobody's webhook, and has it handled.
-fn store(ports: &Ports, asked: &Delivery, project: ProjectName) {
-    let id = delivery::id(&asked.connection, &asked.forge_id);
-    let poke = Poke::Delivery { delivery: id.clone(), project };
-    let due = Some(Due { at: asked.received_at.plus_seconds(60), poke: poke.clone() });
-    let Ok(head) = delivery::record(&id, asked) else { return };
-    let plan = Commit { head, others: Vec::new(), pokes: vec![poke], due };
+/// Stores a delivery that no webhook brought, and sends its wakeup.
+fn store(ports: &Ports, delivery: &DeliveryRecord, project: ProjectName) {
+    let id = delivery::id(&delivery.connection, &delivery.forge_id);
+    let wakeup = Wakeup::Delivery { delivery: id.clone(), project };
+    let due = Some(Due { at: delivery.received_at.plus_seconds(60), wakeup: wakeup.clone() });
+    let Ok(head) = delivery::record(&id, delivery) else { return };
+    let plan = CellCommit { head, others: Vec::new(), wakeups: vec![wakeup], due };
     let _ = poll_once(cell::commit_and_send(ports, plan));
 }
 
-/// Returns the main branch of a project of the played forge.
+/// Returns the key of a project's branch `main`.
 pub fn main_of(project: &str) -> BranchKey {
     branch_of(project, "main")
 }
 
-/// Returns a branch of a project of the played forge.
+/// Returns the key of a project's branch.
 pub fn branch_of(project: &str, branch: &str) -> BranchKey {
     BranchKey { project: ProjectName::new(host_of(project), project), branch: branch.into() }
 }
 
-/// Returns what the function is called that handles a queue's messages.
-pub fn name_of(queue: Queue) -> &'static str {
+/// Returns the name of the function that consumes a message queue.
+pub fn name_of(queue: MessageQueue) -> &'static str {
     match queue {
-        Queue::Events => "intake",
-        Queue::Gate => "gate",
-        Queue::Tenants => "tenant",
-        Queue::Pool => "launcher",
-        Queue::Reports => "reporter",
-        Queue::Merges => "merger",
+        MessageQueue::Events => "intake",
+        MessageQueue::Gate => "gate",
+        MessageQueue::Tenants => "tenant",
+        MessageQueue::Pool => "launcher",
+        MessageQueue::Reports => "reporter",
+        MessageQueue::Merges => "merger",
         _ => "timer",
     }
 }
 
-/// A clock that is so far from the right time.
+/// A clock with a constant error.
 struct SkewedClock {
+    /// Has the right time.
     world: World,
+    /// How far the clock is ahead of the right time, in milliseconds.
     skew_millis: i64,
 }
 
@@ -346,13 +388,13 @@ impl Clock for SkewedClock {
     }
 }
 
-/// A function that takes every error for the end of the matter: what must never be.
-struct Content(Arc<dyn Look>);
+/// An injected defect: a function that reports success for every error.
+struct IgnoresErrors(Arc<dyn Reconciler>);
 
 #[async_trait]
-impl Look for Content {
-    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
-        let _ = self.0.poked(poke, heard).await;
+impl Reconciler for IgnoresErrors {
+    async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
+        let _ = self.0.reconcile(wakeup, reception).await;
         Ok(())
     }
 

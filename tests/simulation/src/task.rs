@@ -1,31 +1,32 @@
-//! Something under way: a future of a real function, and what it is about.
+//! Tasks: the running futures of real functions, with what each one is for.
 
 use sluice_executor::claim::Claimed;
 use sluice_model::build::BuildResult;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_model::{BuildId, SessionId, Timestamp};
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::port::Incoming;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// Something under way.
+/// A running future of a real function.
 pub struct Task {
-    /// Its number, in the order in which they were begun.
+    /// Its number; tasks are numbered in the order in which they start.
     pub id: u64,
-    /// What it is about.
+    /// What it is for.
     pub kind: Kind,
-    /// The function at work.
+    /// The running function.
     pub future: Pin<Box<dyn Future<Output = Done>>>,
-    /// From when on it may go on.
+    /// When it may be polled next.
     pub resume_at: Timestamp,
     /// How often it was polled.
     pub polls: u32,
 }
 
 impl Task {
-    /// Lets it go on to the next call at which it waits. `None` when it is not done.
+    /// Polls it once: it runs to the next call at which it waits. Returns its result when it has
+    /// finished, and `None` otherwise.
     pub fn poll(&mut self) -> Option<Done> {
         match self.future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => Some(done),
@@ -34,90 +35,106 @@ impl Task {
     }
 }
 
-/// What a task came to.
+/// The result of a task.
 pub enum Done {
-    /// Messages were handled, but for those with these ids.
+    /// Messages were handled, except those with these ids, which failed.
     Handled(Vec<String>),
-    /// Builds were asked for.
-    Claimed(Vec<Result<Option<Claimed>, LookError>>),
-    /// A build's end, or that it will fail, was told; whether it was heard.
-    Ended(Box<Claimed>, bool),
-    /// That a build is paused was told; whether it was heard.
-    Paused(Box<Claimed>, bool),
-    /// Nothing that anybody waits for.
+    /// An executor tried to claim builds: one result for each.
+    Claimed(Vec<Result<Option<Claimed>, ReconcileError>>),
+    /// An executor wrote that a build ended or will fail.
+    Ended(Box<Claimed>, Confirmation),
+    /// An executor wrote that a build is paused.
+    Paused(Box<Claimed>, Confirmation),
+    /// No result that anything depends on.
     Nothing,
 }
 
-/// What a task is about.
+/// Whether a write of an executor was confirmed and needs no repetition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confirmation {
+    /// The write succeeded and the executor is done with it.
+    Confirmed,
+    /// The write failed, or another write has to follow.
+    Unconfirmed,
+}
+
+impl Confirmation {
+    /// Returns whether the result of a write is a confirmation.
+    pub fn of<T, E>(result: &Result<T, E>) -> Self {
+        if result.is_ok() { Self::Confirmed } else { Self::Unconfirmed }
+    }
+}
+
+/// What a task is for.
 pub enum Kind {
-    /// A batch of messages.
+    /// A function handles a batch of messages.
     Handle {
-        /// Whose.
-        queue: Queue,
-        /// Which instance handles it.
+        /// The message queue.
+        queue: MessageQueue,
+        /// The index of the function instance.
         host: usize,
         /// The messages.
         messages: Vec<Incoming>,
     },
-    /// A message that died.
+    /// The timer handles a dead letter.
     Revive {
-        /// Which timer handles it.
+        /// The index of the timer instance.
         host: usize,
         /// The message.
         message: Incoming,
     },
-    /// A tick of the timer.
+    /// The timer ticks.
     Tick,
-    /// A webhook.
+    /// A webhook is received.
     Webhook {
-        /// Its delivery.
+        /// The delivery id.
         id: String,
     },
-    /// Builds that an executor claims.
+    /// An executor claims builds.
     Claim {
-        /// Which.
+        /// The executor.
         session: SessionId,
-        /// Whose messages.
-        queue: Queue,
-        /// Their receipts.
+        /// The message queue that the builds came from.
+        queue: MessageQueue,
+        /// The receipts of the messages.
         receipts: Vec<String>,
         /// The builds.
         builds: Vec<BuildId>,
     },
-    /// The end of builds that an executor may have claimed without having been told.
+    /// An executor settles claims that got no answer.
     Settle {
-        /// Whose.
+        /// The executor.
         session: SessionId,
     },
-    /// The end of a build.
+    /// An executor writes the end of a build.
     End {
-        /// Whose.
+        /// The executor.
         session: SessionId,
-        /// Which.
+        /// The build.
         build: BuildId,
-        /// What is told of it; `None` for what the truth says.
-        instead: Option<BuildResult>,
+        /// The result to report instead of the true one.
+        result_override: Option<BuildResult>,
     },
-    /// That a build is paused.
+    /// An executor writes that a build is paused.
     Pause {
-        /// Whose.
+        /// The executor.
         session: SessionId,
-        /// Which.
+        /// The build.
         build: BuildId,
     },
-    /// That a build will fail.
+    /// An executor writes that a build will fail.
     WillFail {
-        /// Whose.
+        /// The executor.
         session: SessionId,
-        /// Which.
+        /// The build.
         build: BuildId,
-        /// When it will be over.
+        /// When the build will end.
         ends_at: Timestamp,
     },
 }
 
 impl Kind {
-    /// Returns the executor whose task it is.
+    /// Returns the session of the executor whose task it is. Returns `None` for tasks of functions.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Claim { session, .. }
@@ -129,7 +146,7 @@ impl Kind {
         }
     }
 
-    /// Returns what it is called in a story.
+    /// Returns its name in the log.
     pub fn name(&self) -> String {
         match self {
             Self::Handle { queue, host, messages } => {
@@ -143,11 +160,11 @@ impl Kind {
             Self::Tick => "the timer's tick".to_owned(),
             Self::Webhook { id } => format!("webhook ({id})"),
             Self::Claim { session, .. } => format!("{session} (claims)"),
-            Self::Settle { session } => format!("{session} (looks after claims without an answer)"),
+            Self::Settle { session } => format!("{session} (settles unanswered claims)"),
             Self::End { session, build, .. } => format!("{session} (ends {build})"),
             Self::Pause { session, build } => format!("{session} (pauses {build})"),
             Self::WillFail { session, build, .. } => {
-                format!("{session} (says that {build} will fail)")
+                format!("{session} (announces that {build} will fail)")
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Which trees pass: a pure function of the files, known to everybody who needs it. What a played
-//! executor answers follows from it, and so does what the oracle expects.
+//! Which trees pass: a pure function of the files. The simulated executors answer by it, and the
+//! oracle expects it.
 
 use crate::graphs::{GUEST, HERALD, IMAGE, LEFT, LINT, PRELUDE};
-use crate::plays::PUBLISH;
+use crate::scenarios::PUBLISH;
 use sluice_scenarios::repos::Tree;
 
-/// Returns whether a job passes on these files of the change's own project.
+/// Returns whether a job passes on the files of the change's own project.
 pub fn passes(job: &str, tree: &Tree) -> bool {
     match job {
         "unit" => tree.values().all(|text| {
@@ -16,39 +16,36 @@ pub fn passes(job: &str, tree: &Tree) -> bool {
             })
         }),
         "quick" => tree.values().all(|text| !text.contains("sloppy")),
-        // What votes fails only where one of the two above does.
+        // These jobs fail only where one of the two above fails.
         GUEST | HERALD | IMAGE => passes("unit", tree),
         LEFT | PRELUDE => passes("quick", tree),
-        // It fails now and then, whatever the others say.
+        // It fails sometimes, independently of the other jobs.
         PUBLISH => !sum(tree).is_multiple_of(3),
         LINT => !sum(tree).is_multiple_of(2),
         _ => true,
     }
 }
 
-/// Returns a number that follows from a tree and is another one for most others: by it is chosen
-/// what a tree's text says nothing of.
+/// Returns a number that depends on all texts of a tree. It decides what the texts do not say.
 pub fn sum(tree: &Tree) -> usize {
     tree.values().flat_map(|text| text.bytes()).map(usize::from).sum()
 }
 
-/// Returns whether every job passes.
+/// Returns whether every voting job passes.
 pub fn all_pass(tree: &Tree) -> bool {
     ["unit", "quick"].into_iter().all(|job| passes(job, tree))
 }
 
-/// What a project's configuration names that asks for its secret where nobody has reviewed
-/// anything.
+/// The text in a configuration that asks for its secret before review.
 pub const GREEDY: &str = "# greedy";
 
-/// Returns whether these files hold configuration that asks for a secret before anybody has
-/// reviewed it.
+/// Returns whether these files contain configuration that asks for a secret before review.
 pub fn is_greedy(tree: &Tree) -> bool {
     tree.get(".zuul.yaml").is_some_and(|text| text.contains(GREEDY))
 }
 
-/// Merges file by file as a person would with a pencil: what only one side changed is taken, what
-/// both changed differently does not merge. Written apart from the played repositories'.
+/// Merges two trees file by file; `None` if both sides changed a file differently. Independent of
+/// the merge of the simulated repositories.
 pub fn merge(base: &Tree, ours: &Tree, theirs: &Tree) -> Option<Tree> {
     let mut merged = Tree::new();
     let paths = base.keys().chain(ours.keys()).chain(theirs.keys());
@@ -75,9 +72,9 @@ mod tests {
         files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
     }
 
-    /// C2: what the oracle rests on.
+    /// C2: the oracle depends on this.
     #[test]
-    fn a_tree_passes_unless_it_is_broken_or_holds_what_does_not_go_together() {
+    fn a_tree_passes_unless_it_is_broken_or_has_incompatible_files() {
         assert!(all_pass(&tree(&[("a", "1 not-with:b"), ("c", "2")])));
         assert!(!all_pass(&tree(&[("a", "1 not-with:b"), ("b", "2")])));
         assert!(!all_pass(&tree(&[("a", "1 broken")])));
@@ -87,17 +84,17 @@ mod tests {
         );
     }
 
-    /// Z4.3: what comes after the report fails on trees that are in their branches, and not on all.
+    /// Z4.3: reporter jobs fail on some merged trees, and not on all.
     #[test]
-    fn what_runs_after_the_report_fails_on_some_trees_that_pass() {
+    fn reporter_jobs_fail_on_some_trees_that_pass() {
         let (fails, passes_too) = (tree(&[("a", "3")]), tree(&[("a", "1")]));
         assert!(all_pass(&fails) && all_pass(&passes_too));
         assert!(!passes(PUBLISH, &fails) && passes(PUBLISH, &passes_too));
     }
 
-    /// S02: and so does the merging.
+    /// S02: the oracle depends on this merge.
     #[test]
-    fn what_both_sides_changed_differently_does_not_merge() {
+    fn files_changed_differently_on_both_sides_conflict() {
         let (base, ours) = (tree(&[("a", "0"), ("b", "0")]), tree(&[("a", "1"), ("b", "0")]));
         assert_eq!(
             merge(&base, &ours, &tree(&[("a", "0"), ("b", "2")])),

@@ -1,117 +1,123 @@
-//! What must hold after every write, whoever made it: each record against the one before, each
-//! transaction against the rest.
+//! Invariants that must hold after every write: each record against its previous version, each
+//! transaction as a whole.
 
 mod artifacts;
+mod capacity;
+mod commands;
 mod discards;
-mod few_needs;
-mod follows;
 mod graphs;
-mod guests;
 mod health;
 mod holds;
-mod kinds;
+mod hosted_changes;
 mod landings;
-mod last_jobs;
 mod mails;
+mod max_dependencies;
 mod nodesets;
 mod pauses;
 mod publications;
-mod room;
+mod record_kinds;
+mod reporter_jobs;
 #[cfg(test)]
 mod tests;
+mod transitions;
 mod windows;
-mod words;
 
-use self::kinds::{Kind, kind};
+use self::record_kinds::{Kind, kind};
 use crate::locks::Locks;
-use crate::plays::Play;
+use crate::oracle::EntryFate;
+use crate::scenarios::Scenario;
 use crate::shape::Shape;
 use sluice_config::pipeline::Manager;
-use sluice_gate::queue::{Slot, Standing};
+use sluice_gate::queue::{Slot, SlotStatus};
 use sluice_gate::{Head, Item, Landing, LandingState, StoredHead};
-use sluice_memory::Written;
+use sluice_memory::RecordChange;
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::git::{BranchKey, LandingWay, Oid};
+use sluice_model::git::{BranchKey, LandingMethod, Oid};
 use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
-use sluice_pool::{Launch, Node, NodeState};
+use sluice_pool::{LaunchProgress, NodeState, PoolNode};
 use sluice_records::codec::decode;
-use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::delivery::{DeliveryRecord, DeliveryState};
 use sluice_records::report::Buildset;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of the store from its writes.
+/// What the writes so far say about the store.
 pub struct Watch {
-    /// Queues as they stand.
+    /// The heads of all queues.
     pub heads: BTreeMap<QueueKey, Head>,
-    /// Queues that the transaction which is looked at writes.
+    /// Queues that the current transaction writes.
     written: BTreeSet<QueueKey>,
-    /// Items that these held before that.
+    /// Items that these queues held before.
     former: BTreeSet<ItemId>,
-    /// Those of them that were landing, or had landed.
+    /// Those of them that were landing or had landed.
     former_landing: BTreeSet<ItemId>,
-    /// Items that the transaction which is looked at removes.
+    /// Items that the current transaction removes.
     left: Vec<Item>,
-    /// Items in queues.
+    /// Queued items.
     pub items: BTreeMap<ItemId, Item>,
-    /// Sizes of windows before the last write of their queues.
+    /// The window of each queue before its last write.
     former_windows: BTreeMap<QueueKey, u32>,
     /// What the seed chose.
     shape: Shape,
-    /// Landings under way, by branch.
+    /// Landings in progress, by branch.
     pub landing: BTreeMap<BranchKey, BTreeMap<Key, Landing>>,
-    /// Revisions that queues had put into their branches by moving those to the tested commits.
+    /// Revisions that a queue landed by moving the branch to the tested commit.
     pushed: BTreeSet<(QueueKey, ChangeKey, Oid)>,
-    /// Under which fence each branch was taken last.
+    /// The last fence of each branch lock.
     fences: BTreeMap<Key, u64>,
-    /// Deliveries that have not ended, with when they came.
+    /// Deliveries in progress, with the time they were received.
     pub open_deliveries: BTreeMap<Key, Timestamp>,
-    /// Deliveries that came.
+    /// The number of deliveries.
     pub deliveries: u64,
+    /// Semaphores and their holders.
     locks: Locks,
+    /// Removed records that must not come back.
     gone: BTreeSet<Key>,
+    /// The executor of each run, and whether the run ended.
     runs: BTreeMap<BuildId, (SessionId, bool)>,
+    /// Builds that were ordered to stop.
     stopped: BTreeSet<BuildId>,
-    /// Paused builds that were told to go on.
+    /// Paused builds that were resumed.
     resumed: BTreeSet<BuildId>,
+    /// The build that each node is allocated to.
     nodes: BTreeMap<Key, Option<BuildId>>,
+    /// Nodes that count for the quota.
     machines: BTreeSet<Key>,
     artifacts: artifacts::Artifacts,
     holds: holds::Holds,
     pauses: pauses::Pauses,
-    last_jobs: last_jobs::LastJobs,
+    last_jobs: reporter_jobs::ReporterJobs,
     mails: mails::Mails,
     nodesets: nodesets::Nodesets,
     publications: publications::Publications,
-    room: room::Room,
-    /// Jobs that failed after their reports while something behind was tested.
-    pub tested_again: u64,
+    room: capacity::Room,
+    /// The number of reporter jobs that failed while later items had builds.
+    pub retested: u64,
 }
 
-/// What a write shows that others want to know.
+/// What a write shows to the rest of the simulator.
 #[derive(Debug)]
-pub enum News {
-    /// An item stands in a queue, behind these changes, and whether it is to leave again: what it
-    /// needs left by the same decision.
-    Entered(Box<Item>, QueueKey, Vec<ChangeRef>, bool),
-    /// An item has left.
+pub enum Observation {
+    /// An item entered a queue behind these changes. The last field says whether it leaves again
+    /// because the same transaction removed one of its needs.
+    Entered(Box<Item>, QueueKey, Vec<ChangeRef>, EntryFate),
+    /// An item left its queue.
     Left(Box<Buildset>),
-    /// A landing was ordered, moved on or ended.
+    /// A landing was ordered, made progress or ended.
     Landing(Box<Landing>),
-    /// A build is ordered that comes after its change's report, with an earlier one of the same
-    /// that came to its end.
-    AfterReport(Box<Order>, Option<BuildId>),
-    /// An item that was told left since its last jobs are over.
-    Over(Box<Buildset>),
-    /// A change was offered to a queue whose pipeline had no room for it.
+    /// A reporter job was ordered, with an earlier build of the same job that ended.
+    ReporterJobOrdered(Box<Order>, Option<BuildId>),
+    /// An item left because its reporter jobs ended.
+    ReporterJobsEnded(Box<Buildset>),
+    /// A pipeline had no capacity for a change.
     NoRoom(Box<ChangeRef>, QueueKey),
-    /// Worth a line.
+    /// A line for the story.
     Line(String),
 }
 
 impl Watch {
-    /// Returns a watch over a site.
+    /// Returns the watch of a new site.
     pub fn new(shape: &Shape) -> Self {
         Self {
             shape: shape.clone(),
@@ -137,89 +143,99 @@ impl Watch {
             artifacts: artifacts::Artifacts::default(),
             holds: holds::Holds::default(),
             pauses: pauses::Pauses::default(),
-            last_jobs: last_jobs::LastJobs::default(),
+            last_jobs: reporter_jobs::ReporterJobs::default(),
             mails: mails::Mails::default(),
             nodesets: nodesets::Nodesets::default(),
             publications: publications::Publications::default(),
-            room: room::Room::default(),
-            tested_again: 0,
+            room: capacity::Room::default(),
+            retested: 0,
         }
     }
 
-    /// Looks at writes in their order.
+    /// Checks writes in their order and returns what they show.
     ///
     /// # Errors
-    /// What must not be, in words.
-    pub fn see(&mut self, written: &[Written]) -> Result<Vec<News>, String> {
-        let mut news = Vec::new();
+    /// The violated invariant.
+    pub fn check_writes(&mut self, written: &[RecordChange]) -> Result<Vec<Observation>, String> {
+        let mut observations = Vec::new();
         for transaction in written.chunk_by(|a, b| a.transaction == b.transaction) {
             self.left.clear();
             self.written.clear();
             self.former.clear();
             self.former_landing.clear();
             for write in transaction {
-                self.see_one(write, &mut news).map_err(|why| told(write, &why))?;
+                self.check_write(write, &mut observations).map_err(|why| with_key(write, &why))?;
             }
             for write in transaction {
-                self.see_together(write, transaction, &mut news)
-                    .map_err(|why| told(write, &why))?;
+                self.check_in_transaction(write, transaction, &mut observations)
+                    .map_err(|why| with_key(write, &why))?;
             }
-            self.guests()?;
-            self.has_room(transaction, &mut news)?;
-            Self::leave_as_one(transaction)?;
+            self.check_hosted_changes()?;
+            self.check_capacity(transaction, &mut observations)?;
+            Self::check_bundle_results(transaction)?;
         }
-        Ok(news)
+        Ok(observations)
     }
 
-    fn see_one(&mut self, write: &Written, news: &mut Vec<News>) -> Result<(), String> {
+    /// Checks a record against its previous version.
+    fn check_write(
+        &mut self,
+        write: &RecordChange,
+        observations: &mut Vec<Observation>,
+    ) -> Result<(), String> {
         let Some(key) = key_of(write) else { return Ok(()) };
         let kind = kind(key);
-        self.follows(write, key, kind)?;
+        self.check_revision(write, key, kind)?;
         let (before, after) = (write.before.as_ref(), write.after.as_ref());
         match kind {
-            Kind::Delivery => self.delivery(key, before, after, news),
-            Kind::Item => self.item(before, after),
-            Kind::Landing => self.landing(key, before, after, news),
-            Kind::Order => follows::same(before, after, "an order is written once"),
-            Kind::Merge => follows::same_outcome(before, after),
-            Kind::Report => self.report(before, after),
-            Kind::Run => self.run(before, after, news),
+            Kind::Delivery => self.check_delivery(key, before, after, observations),
+            Kind::Item => self.check_item(before, after),
+            Kind::Landing => self.check_landing(key, before, after, observations),
+            Kind::Order => transitions::check_unchanged(before, after, "an order is written once"),
+            Kind::Merge => transitions::check_same_outcome(before, after),
+            Kind::Report => self.check_report(before, after),
+            Kind::Run => self.check_run(before, after, observations),
             Kind::Stop => {
                 self.stopped.extend(build_of(key));
                 Ok(())
             }
-            Kind::Buildset => self.buildset(before, after, news),
+            Kind::Buildset => self.check_buildset(before, after, observations),
             Kind::Tenant => {
-                self.pauses.said(read(after)?, write.at);
-                follows::tenant(before, after, news)
+                self.pauses.record_tenant(read(after)?, write.at);
+                transitions::check_tenant(before, after, observations)
             }
-            Kind::Node => self.node(key, after),
-            Kind::Request => self.request(before, after),
-            Kind::Autohold => self.holds.written(key, read(after)?),
+            Kind::Node => self.check_node(key, after),
+            Kind::Request => self.check_request(before, after),
+            Kind::Autohold => self.holds.check_request(key, read(after)?),
             Kind::Semaphore => {
                 read(after)?.map_or(Ok(()), |semaphore| self.locks.written(key, semaphore))
             }
-            Kind::Quarantine => Err("nothing may go to quarantine".to_owned()),
-            Kind::Frozen => Err(format!(
-                "a cell was frozen: {}",
+            Kind::Quarantine => Err("nothing may be quarantined".to_owned()),
+            Kind::Halted => Err(format!(
+                "a cell was halted: {}",
                 after.map_or("", |record| record.body.as_str())
             )),
             Kind::Resume => {
                 self.resumed.extend(build_of(key));
                 Ok(())
             }
-            Kind::Turn => self.taken(key, after),
+            Kind::BranchLock => self.record_fence(key, after),
             Kind::Queue
-            | Kind::Arrival
+            | Kind::InboxMessage
             | Kind::Provider
             | Kind::Health
-            | Kind::Told
+            | Kind::SeenEvents
             | Kind::Other => Ok(()),
         }
     }
 
-    /// Revisions grow by one, what is gone stays gone.
-    fn follows(&mut self, write: &Written, key: &Key, kind: Kind) -> Result<(), String> {
+    /// Checks that revisions grow by one and that removed records stay removed.
+    fn check_revision(
+        &mut self,
+        write: &RecordChange,
+        key: &Key,
+        kind: Kind,
+    ) -> Result<(), String> {
         match (&write.before, &write.after) {
             (Some(before), Some(after)) => {
                 if after.revision < before.revision {
@@ -228,42 +244,45 @@ impl Watch {
                         before.revision, after.revision
                     ));
                 }
-                if kind.is_ruled() {
+                if kind.requires_known_revision() {
                     let is_strike = after.revision == before.revision && after.body == before.body;
                     if !is_strike && after.revision != before.revision + 1 {
                         return Err(format!(
-                            "somebody wrote revision {} over revision {} without having seen it",
+                            "revision {} was written over the unseen revision {}",
                             after.revision, before.revision
                         ));
                     }
                 }
                 Ok(())
             }
-            (None, Some(_)) if kind.is_mortal() && self.gone.contains(key) => {
-                Err("it is brought back".to_owned())
+            (None, Some(_)) if kind.is_removed_at_end() && self.gone.contains(key) => {
+                Err("a removed record came back".to_owned())
             }
-            (Some(_), None) if kind.is_mortal() => {
+            (Some(_), None) if kind.is_removed_at_end() => {
                 self.gone.insert(key.clone());
                 Ok(())
             }
-            (Some(_), None) if kind.is_for_good() => Err("it is removed, and must stay".to_owned()),
+            (Some(_), None) if kind.is_permanent() => {
+                Err("a permanent record was removed".to_owned())
+            }
             _ => Ok(()),
         }
     }
 
-    fn delivery(
+    /// Checks that a delivery that ended stays as it ended.
+    fn check_delivery(
         &mut self,
         key: &Key,
         before: Option<&Record>,
         after: Option<&Record>,
-        news: &mut Vec<News>,
+        observations: &mut Vec<Observation>,
     ) -> Result<(), String> {
-        let (before, after) = both::<Delivery>(before, after)?;
+        let (before, after) = both::<DeliveryRecord>(before, after)?;
         let Some(after) = after else { return Ok(()) };
         match before {
             Some(before) if before.state.is_final() && before.state != after.state => {
                 return Err(format!(
-                    "a delivery had ended as {:?} and is {:?} now",
+                    "a delivery ended as {:?} and is {:?} now",
                     before.state, after.state
                 ));
             }
@@ -276,7 +295,7 @@ impl Watch {
                 DeliveryState::Handled { effects, .. } => effects.join("; "),
                 other => format!("{other:?}"),
             };
-            news.push(News::Line(format!(
+            observations.push(Observation::Line(format!(
                 "{} ({}) has ended: {effects}",
                 after.forge_id, after.event_name
             )));
@@ -286,7 +305,12 @@ impl Watch {
         Ok(())
     }
 
-    fn item(&mut self, before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
+    /// Checks that the generation of an item never decreases.
+    fn check_item(
+        &mut self,
+        before: Option<&Record>,
+        after: Option<&Record>,
+    ) -> Result<(), String> {
         let (before, after) = both::<Item>(before, after)?;
         match (before, after) {
             (Some(before), Some(after)) if after.generation < before.generation => Err(format!(
@@ -305,23 +329,25 @@ impl Watch {
         }
     }
 
-    fn landing(
+    /// Checks that a landing follows its states and is alone on its branch.
+    fn check_landing(
         &mut self,
         key: &Key,
         before: Option<&Record>,
         after: Option<&Record>,
-        news: &mut Vec<News>,
+        observations: &mut Vec<Observation>,
     ) -> Result<(), String> {
         let (before, after) = both::<Landing>(before, after)?;
         let Some(after) = after else { return Ok(()) };
-        self.begins(before.as_ref(), &after)?;
+        self.check_landing_start(before.as_ref(), &after)?;
         self.remember_push(&after);
         if let Some(before) = before {
             let may_follow = match (&before.state, &after.state) {
                 (LandingState::Ended { .. }, _) => before.state == after.state,
-                // A push that was refused was not begun.
-                (LandingState::Attempting { .. }, LandingState::Wanted) => {
-                    before.way == LandingWay::FastForward && after.way == LandingWay::Merge
+                // A refused push never started.
+                (LandingState::Attempting { .. }, LandingState::Ordered) => {
+                    before.method == LandingMethod::FastForward
+                        && after.method == LandingMethod::Merge
                 }
                 _ => true,
             };
@@ -341,45 +367,49 @@ impl Watch {
             LandingState::Ended { .. } => under_way.remove(key),
             _ => under_way.insert(key.clone(), after.clone()),
         };
-        // What may be a run is looked at when it is ordered.
-        if under_way.len() > 1 && !self.shape.has(Play::Forward) {
+        // Landings of one push are checked when they are ordered.
+        if under_way.len() > 1 && !self.shape.has(Scenario::FastForward) {
             let changes: Vec<String> =
                 under_way.values().map(|landing| landing.change.to_string()).collect();
-            return Err(format!("{} land on one branch at once", changes.join(" and ")));
+            return Err(format!(
+                "{} are landing on one branch at the same time",
+                changes.join(" and ")
+            ));
         }
-        news.push(News::Landing(Box::new(after)));
+        observations.push(Observation::Landing(Box::new(after)));
         Ok(())
     }
 
-    fn run(
+    /// Checks that a run has one executor, is claimed before any stop, and ends once.
+    fn check_run(
         &mut self,
         before: Option<&Record>,
         after: Option<&Record>,
-        news: &mut Vec<News>,
+        observations: &mut Vec<Observation>,
     ) -> Result<(), String> {
         let (before, after) = both::<Run>(before, after)?;
         let Some(after) = after else { return Ok(()) };
         match &before {
             Some(before) if before.session != after.session => {
-                return Err(format!("{} takes it from {}", after.session, before.session));
+                return Err(format!("{} took the run from {}", after.session, before.session));
             }
             Some(before)
                 if matches!(before.phase, Phase::Ended(_)) && before.phase != after.phase =>
             {
-                return Err("a run had ended and goes on".to_owned());
+                return Err("an ended run continued".to_owned());
             }
             None if self.stopped.contains(&after.build) => {
-                return Err(format!("{} claims it though it was to stop", after.session));
+                return Err(format!("{} claimed a stopped build", after.session));
             }
             None => {
-                self.locks.claimed(&after.build).and_then(|()| self.has_its_nodes(&after.build))?
+                self.locks.claimed(&after.build).and_then(|()| self.check_nodeset(&after.build))?
             }
-            Some(before) => self.goes_on(before, &after)?,
+            Some(before) => self.check_paused_build_end(before, &after)?,
         }
         if let Phase::Ended(ended) = &after.phase {
             self.last_jobs.ended(&after.build, ended.result);
-            self.artifacts.ended(&after.build, ended.result);
-            self.holds.ended(&after.build, ended.result);
+            self.artifacts.record_end(&after.build, ended.result);
+            self.holds.record_end(&after.build, ended.result);
         }
         let is_over = matches!(after.phase, Phase::Ended(_));
         let line = match &after.phase {
@@ -389,33 +419,35 @@ impl Watch {
             _ if before.is_none() => format!("{} claims build {}", after.session, after.build),
             phase => format!("{} says of build {}: {phase:?}", after.session, after.build),
         };
-        news.push(News::Line(line));
+        observations.push(Observation::Line(line));
         self.runs.insert(after.build, (after.session, is_over));
         Ok(())
     }
 
-    fn buildset(
+    /// Checks that an item leaves with one result.
+    fn check_buildset(
         &mut self,
         before: Option<&Record>,
         after: Option<&Record>,
-        news: &mut Vec<News>,
+        observations: &mut Vec<Observation>,
     ) -> Result<(), String> {
         let (before, after) = both::<Buildset>(before, after)?;
         let Some(after) = after else { return Ok(()) };
         match before {
             Some(before) if before.result != after.result => {
-                Err(format!("an item left as {} and leaves as {}", before.result, after.result))
+                Err(format!("an item left as {} and then as {}", before.result, after.result))
             }
             Some(_) => Ok(()),
             None => {
-                news.push(News::Left(Box::new(after)));
+                observations.push(Observation::Left(Box::new(after)));
                 Ok(())
             }
         }
     }
 
-    fn node(&mut self, key: &Key, after: Option<&Record>) -> Result<(), String> {
-        let Some(after): Option<Node> = read(after)? else {
+    /// Checks that a node changes its build only after the former one ended.
+    fn check_node(&mut self, key: &Key, after: Option<&Record>) -> Result<(), String> {
+        let Some(after): Option<PoolNode> = read(after)? else {
             self.nodes.remove(key);
             self.machines.remove(key);
             return Ok(());
@@ -426,10 +458,10 @@ impl Watch {
             former.filter(|former| owner.as_ref().is_some_and(|owner| owner != former))
             && !self.is_over(&former)
         {
-            return Err(format!("it goes from {former}, which runs, to {owner:?}"));
+            return Err(format!("a node was moved from the running build {former} to {owner:?}"));
         }
-        // A place that is reserved takes no quota until its launch is intended.
-        if after.state == NodeState::Requested(Launch::Reserved) {
+        // A reserved node does not count for the quota until its launch starts.
+        if after.state == NodeState::Requested(LaunchProgress::Reserved) {
             self.machines.remove(key);
         } else {
             self.machines.insert(key.clone());
@@ -437,130 +469,127 @@ impl Watch {
         Ok(())
     }
 
+    /// Returns whether a build ended, was stopped or was never claimed.
     fn is_over(&self, build: &BuildId) -> bool {
         self.stopped.contains(build) || self.runs.get(build).is_none_or(|(_, is_over)| *is_over)
     }
 
-    /// What is true of a transaction as a whole.
-    fn see_together(
+    /// Checks a record together with the rest of its transaction.
+    fn check_in_transaction(
         &mut self,
-        write: &Written,
-        transaction: &[Written],
-        news: &mut Vec<News>,
+        write: &RecordChange,
+        transaction: &[RecordChange],
+        observations: &mut Vec<Observation>,
     ) -> Result<(), String> {
         let Some(key) = key_of(write) else { return Ok(()) };
         match (kind(key), &write.after) {
             (Kind::Queue, Some(record)) => {
                 let stored: StoredHead = decode(record).map_err(|bad| bad.to_string())?;
                 let head =
-                    stored.whole(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
+                    stored.into_head(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
                 let before = self.heads.get(&head.key).cloned();
-                self.window(before.as_ref(), &head, transaction)?;
-                self.queue(before, head, news)
+                self.check_window_size(before.as_ref(), &head, transaction)?;
+                self.check_queue(before, head, observations)
             }
-            (Kind::Arrival, None) => {
-                self.may_be_heard(write, transaction).and_then(|()| self.word(write, transaction))
-            }
-            (Kind::Item, Some(_)) => self.may_be_answered(write),
+            (Kind::InboxMessage, None) => self
+                .check_paused_events(write, transaction)
+                .and_then(|()| self.check_command(write, transaction)),
+            (Kind::Item, Some(_)) => self.check_paused_results(write),
             (Kind::Node, Some(_)) if self.machines.len() > self.shape.instances as usize => {
                 let (count, most) = (self.machines.len(), self.shape.instances);
-                Err(format!("{count} machines may exist, and {most} are allowed"))
+                Err(format!("{count} nodes may exist, but the quota is {most}"))
             }
-            (Kind::Node, after) => self.is_counted(key, after.as_ref()),
+            (Kind::Node, after) => self.check_autohold_count(key, after.as_ref()),
             (Kind::Order, Some(record)) if write.before.is_none() => {
                 let order: Order = decode(record).map_err(|bad| bad.to_string())?;
-                self.holds.ordered(&order);
-                self.is_within_window(&order)?;
-                self.last_job_ordered(&order, news)?;
-                self.is_its_turn(&order)?;
-                self.is_given(&order)?;
-                self.asks_in_turn(&order, transaction)?;
+                self.holds.record_order(&order);
+                self.check_window_limit(&order)?;
+                self.check_reporter_job_order(&order, observations)?;
+                self.check_job_dependencies(&order)?;
+                self.check_artifacts(&order)?;
+                self.check_nodeset_order(&order, transaction)?;
                 self.locks.ordered(&order)
             }
-            (Kind::Resume, Some(_)) => self.may_go_on(key),
-            (Kind::Health, _) => self.failures(write, transaction),
+            (Kind::Resume, Some(_)) => self.check_resume(key),
+            (Kind::Health, _) => self.check_failure_record(write, transaction),
             (Kind::Landing, Some(record)) if write.before.is_none() => {
                 let landing: Landing = decode(record).map_err(|bad| bad.to_string())?;
-                self.landing_ordered(&landing, transaction)
+                self.check_landing_order(&landing, transaction)
             }
             (Kind::Buildset, Some(record)) if write.before.is_some() => {
                 let set: Buildset = decode(record).map_err(|bad| bad.to_string())?;
-                self.left_after_report(set, transaction, news)
+                self.check_reporter_jobs_end(set, transaction, observations)
             }
             (Kind::Buildset, Some(record)) => {
-                self.is_told_by_mail(record, transaction)?;
-                self.is_published(record, transaction)
+                self.check_result_mail(record, transaction)?;
+                self.check_result_publication(record, transaction)
             }
             _ => Ok(()),
         }
     }
 
-    fn queue(
+    /// Checks the entries of a queue: their order, their needs, their bundles and their
+    /// generations.
+    fn check_queue(
         &mut self,
         before: Option<Head>,
         head: Head,
-        news: &mut Vec<News>,
+        observations: &mut Vec<Observation>,
     ) -> Result<(), String> {
         let mut changes = BTreeSet::new();
         for (position, slot) in head.slots.iter().enumerate() {
             if !changes.insert(&slot.change.key) {
-                return Err(format!("{} stands in it twice", slot.change.key));
+                return Err(format!("{} is queued twice", slot.change.key));
             }
             let Some(item) = self.items.get(&slot.id) else {
                 return Err(format!("{} has no item", slot.change));
             };
             let is_one_by_one = matches!(head.manager, Manager::Serial | Manager::Supercedent);
-            if is_one_by_one && position > 0 && slot.standing != Standing::Waiting {
-                return Err(format!(
-                    "{} is worked on, and what is before it is not over",
-                    slot.change
-                ));
+            if is_one_by_one && position > 0 && slot.status != SlotStatus::Waiting {
+                return Err(format!("{} is processed before the item ahead left", slot.change));
             }
             if head.manager == Manager::Supercedent && position > 1 {
                 return Err(format!(
-                    "{} waits behind another one of its branch that waits",
+                    "{} waits behind another waiting ref of its branch",
                     slot.change
                 ));
             }
-            self.may_land(&head, position, before.as_ref())?;
-            self.needs_few(&head, item)?;
+            self.check_landing_position(&head, position, before.as_ref())?;
+            self.check_dependency_limit(&head, item)?;
             let bundle = head.bundle(position);
-            let is_mate_here = |key: &&ChangeKey| {
+            let is_member_here = |key: &&ChangeKey| {
                 head.slots[bundle.clone()].iter().any(|slot| slot.change.key == **key)
             };
-            if let Some(mate) = item.candidate.cycle.iter().find(|key| !is_mate_here(key)) {
+            if let Some(member) = item.candidate.bundle.iter().find(|key| !is_member_here(key)) {
                 return Err(format!(
-                    "{} stands in it without {mate}, and they need each other",
+                    "{} is queued without the bundle member {member}",
                     slot.change
                 ));
             }
-            // What lost its place behind what it needs fails, and leaves with the next decision
-            // where this one had no room for it.
-            let is_to_leave = slot.standing == Standing::Failing;
+            // An item whose need is queued behind it fails, and leaves with the next transaction if
+            // this one was full.
+            let is_to_leave = slot.status == SlotStatus::Failing;
             let behind = &head.slots[position + 1..];
             let is_behind = |need: &ChangeRef| {
                 behind.iter().any(|other| self.comes_first(&head.key, need, &other.change))
             };
             let needs = item.candidate.needs.iter().map(|need| &need.change);
-            let mut needs = needs.filter(|need| !item.candidate.cycle.contains(&need.key));
+            let mut needs = needs.filter(|need| !item.candidate.bundle.contains(&need.key));
             if let Some(need) = needs
                 .find(|need| head.manager == Manager::Dependent && !is_to_leave && is_behind(need))
             {
-                return Err(format!(
-                    "{} stands before {}, which it depends on",
-                    slot.change, need.key
-                ));
+                return Err(format!("{} is ahead of its dependency {}", slot.change, need.key));
             }
             let old = before.iter().flat_map(|head| &head.slots).find(|old| old.id == slot.id);
             match old {
                 None => {
                     let ahead =
                         head.slots[..position].iter().map(|slot| slot.change.clone()).collect();
-                    news.push(News::Entered(
+                    observations.push(Observation::Entered(
                         Box::new(item.clone()),
                         head.key.clone(),
                         ahead,
-                        is_to_leave,
+                        if is_to_leave { EntryFate::Leaves } else { EntryFate::Stays },
                     ));
                 }
                 Some(old) if slot.generation < old.generation => {
@@ -570,8 +599,8 @@ impl Watch {
                     ));
                 }
                 Some(old) if slot.generation > old.generation => {
-                    news.push(News::Line(format!(
-                        "{} is tested anew in {} (state {})",
+                    observations.push(Observation::Line(format!(
+                        "{} is tested again in {} (generation {})",
                         slot.change, head.key, slot.generation
                     )));
                 }
@@ -579,25 +608,26 @@ impl Watch {
             }
         }
         if let Some(why) =
-            head.frozen.as_ref().filter(|_| before.is_none_or(|head| head.frozen.is_none()))
+            head.halted.as_ref().filter(|_| before.is_none_or(|head| head.halted.is_none()))
         {
-            news.push(News::Line(format!("{} is frozen: {why}", head.key)));
+            observations.push(Observation::Line(format!("{} is halted: {why}", head.key)));
         }
         self.written.insert(head.key.clone());
         let former = self.heads.insert(head.key.clone(), head);
         let former: Vec<Slot> = former.into_iter().flat_map(|head| head.slots).collect();
-        let landing = former.iter().filter(|slot| slot.standing.is_decided());
+        let landing = former.iter().filter(|slot| slot.status.is_decided());
         self.former_landing.extend(landing.map(|slot| slot.id.clone()));
         self.former.extend(former.into_iter().map(|slot| slot.id));
         Ok(())
     }
 }
 
-fn key_of(write: &Written) -> Option<&Key> {
+fn key_of(write: &RecordChange) -> Option<&Key> {
     write.after.as_ref().or(write.before.as_ref()).map(|record| &record.key)
 }
 
-fn told(write: &Written, why: &str) -> String {
+/// Formats an error with the key of its record.
+fn with_key(write: &RecordChange, why: &str) -> String {
     format!("{}: {why}", key_of(write).map(ToString::to_string).unwrap_or_default())
 }
 

@@ -1,32 +1,38 @@
-//! Windows: how many changes a queue works on at once, as a seed has it and as it must follow from
-//! how changes left.
+//! Windows: the drawn settings of the number of changes that a queue processes at once, and the
+//! size that must follow from the results of changes.
 
 use crate::random::Random;
 use std::collections::BTreeSet;
 
-/// What of a window a pipeline says.
+/// The window settings of a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Its size to begin with; 0 for no limit.
+    /// The initial size; 0 for no limit.
     pub initial: u32,
+    /// The smallest size.
     floor: u32,
+    /// The largest size, if there is one.
     ceiling: Option<u32>,
+    /// How a success increases it.
     grows: Step,
+    /// How a failure decreases it.
     shrinks: Step,
 }
 
-/// By how much a window changes.
+/// How much a window changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
+    /// Linear: by adding or subtracting a number.
     By(u32),
+    /// Exponential: by multiplying or dividing by a number.
     Times(u32),
 }
 
 impl Window {
-    /// The window of a pipeline that limits nothing.
+    /// The settings of a pipeline without a limit.
     pub const NONE: Self =
         Self { initial: 0, floor: 1, ceiling: None, grows: Step::By(1), shrinks: Step::Times(2) };
-    /// The window of a pipeline that works on one change after the other.
+    /// The settings of a pipeline that processes one change at a time.
     pub const ONE: Self = Self {
         initial: 1,
         floor: 1,
@@ -34,11 +40,11 @@ impl Window {
         grows: Step::By(1),
         shrinks: Step::Times(2),
     };
-    /// The window of a dependent pipeline that says nothing of it.
+    /// The default settings of a dependent pipeline.
     pub const GATE: Self =
         Self { initial: 20, floor: 3, ceiling: None, grows: Step::By(1), shrinks: Step::Times(2) };
 
-    /// Draws a small one, so that it matters.
+    /// Draws settings with a small window, so that it has an effect.
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, 10);
         let initial = small(&mut random, 1, 4);
@@ -51,8 +57,7 @@ impl Window {
         Self { initial, floor, ceiling, grows: step(), shrinks: step() }
     }
 
-    /// Returns it in the words of the configuration, a line each, indented as a pipeline's
-    /// attributes are.
+    /// Returns the settings as configuration lines, indented as attributes of a pipeline.
     pub fn yaml(&self) -> String {
         let step = |step| match step {
             Step::By(by) => ("linear", by),
@@ -69,9 +74,9 @@ impl Window {
         )
     }
 
-    /// Returns the sizes that a window may have which was one of these, after these results in
-    /// whatever order. Of a result that stands for several, as of changes that left together,
-    /// either may have counted.
+    /// Returns the possible sizes of a window after some results in any order, given its possible
+    /// sizes before. Each result is a set of alternatives, of which any one may have counted: the
+    /// members of a bundle leave together.
     pub fn after(&self, sizes: BTreeSet<u32>, results: &[BTreeSet<String>]) -> BTreeSet<u32> {
         if self.initial == 0 || results.is_empty() {
             return sizes;
@@ -95,8 +100,8 @@ impl Window {
             ("SUCCESS", Step::Times(times), _) => {
                 self.ceiling.unwrap_or(u32::MAX).min(size * times)
             }
-            // What somebody took out, and what passed and was not merged, says nothing of how
-            // changes fare.
+            // A dequeued change, and one that passed but was not merged, does not count as a
+            // success or a failure of jobs.
             ("DEQUEUED" | "MERGE_FAILURE", ..) => size,
             (_, _, Step::By(by)) => self.floor.max(size.saturating_sub(by)),
             (_, _, Step::Times(times)) => self.floor.max(size / times),
@@ -104,6 +109,7 @@ impl Window {
     }
 }
 
+/// Draws a number between `first` and `last`, both included.
 fn small(random: &mut Random, first: u32, last: u32) -> u32 {
     u32::try_from(random.between(u64::from(first), u64::from(last))).unwrap_or(first)
 }
@@ -112,9 +118,9 @@ fn small(random: &mut Random, first: u32, last: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// G16: what the judge of windows rests on.
+    /// G16: the rule by which the watch checks windows.
     #[test]
-    fn a_window_moves_between_its_bounds_in_whatever_order_changes_left() {
+    fn a_window_stays_within_its_bounds_in_any_order_of_results() {
         let grows = Window {
             initial: 2,
             floor: 1,

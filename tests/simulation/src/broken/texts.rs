@@ -1,9 +1,9 @@
-//! Bodies of records as rules that are broken on purpose have them read.
+//! Changes to the bodies of records, for mutations.
 
 use serde_json::Value;
 use std::ops::Range;
 
-/// Returns a text with the digits after each of these words replaced.
+/// Replaces the digits after each occurrence of `word`.
 pub(super) fn with_number(text: &str, word: &str, number: &str) -> String {
     let mut parts = text.split(word);
     let mut changed = parts.next().unwrap_or_default().to_owned();
@@ -15,8 +15,7 @@ pub(super) fn with_number(text: &str, word: &str, number: &str) -> String {
     changed
 }
 
-/// Returns an object's text with another value in a field that it has, of itself or of what is in
-/// it.
+/// Replaces the value at a path of an object; does nothing if the path does not exist.
 pub(super) fn with_field(text: &str, path: &[&str], to: impl FnOnce(Value) -> Value) -> String {
     let mut value: Value = serde_json::from_str(text).expect("a record is JSON");
     let found = path.iter().try_fold(&mut value, |value, field| value.get_mut(*field));
@@ -26,7 +25,7 @@ pub(super) fn with_field(text: &str, path: &[&str], to: impl FnOnce(Value) -> Va
     value.to_string()
 }
 
-/// Returns a head's slots with another text in the place of the second one's.
+/// Replaces the text of the second slot of a head.
 pub(super) fn with_second(slots: Value, to: impl FnOnce(&str) -> String) -> Value {
     match slots {
         Value::Array(mut slots) => {
@@ -39,9 +38,8 @@ pub(super) fn with_second(slots: Value, to: impl FnOnce(&str) -> String) -> Valu
     }
 }
 
-/// Returns a slot's text in the next state, where it is tested (`sluice_gate::queue::stored` says
-/// what the words are).
-pub(super) fn anew(text: &str) -> String {
+/// Returns a tested slot in its next generation (see `sluice_gate::queue::stored` for the format).
+pub(super) fn next_generation(text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     if !words.iter().any(|word| word == "t") {
         return text.to_owned();
@@ -56,17 +54,15 @@ pub(super) fn anew(text: &str) -> String {
     words.join(" ")
 }
 
-/// Returns a slot's text on its branch, where it waits to be tested anew behind what is ahead of
-/// it.
-pub(super) fn aside(text: &str) -> String {
+/// Returns a slot that waits for a retest as tested on its branch, instead of on the slot ahead.
+pub(super) fn onto_branch(text: &str) -> String {
     let mut words = text.split(' ').skip(1);
-    let is_anew =
+    let is_retested =
         text.contains(" g") && words.all(|word| word.starts_with('g') || word.starts_with('v'));
-    if is_anew { format!("{text} -") } else { text.to_owned() }
+    if is_retested { format!("{text} -") } else { text.to_owned() }
 }
 
-/// Returns a head's slots with the last one before the one before it, where it has just come and
-/// waits by itself.
+/// Swaps the last two slots of a head if the last one is new and alone.
 pub(super) fn with_last_before(slots: Value) -> Value {
     match slots {
         Value::Array(mut slots) => {
@@ -86,7 +82,7 @@ pub(super) fn with_last_before(slots: Value) -> Value {
     }
 }
 
-/// Returns jobs without one of them.
+/// Removes a job.
 pub(super) fn without_job(jobs: Value, name: &str) -> Value {
     match jobs {
         Value::Array(jobs) => jobs.into_iter().filter(|job| job["name"] != name).collect(),
@@ -94,7 +90,7 @@ pub(super) fn without_job(jobs: Value, name: &str) -> Value {
     }
 }
 
-/// Returns jobs of which those that have two nodesets have but these of them.
+/// Reduces jobs with two nodesets to these of them.
 pub(super) fn with_nodesets(mut jobs: Value, kept: Range<usize>) -> Value {
     for job in jobs.as_array_mut().into_iter().flatten() {
         if let Some(sets) =
@@ -106,7 +102,7 @@ pub(super) fn with_nodesets(mut jobs: Value, kept: Range<usize>) -> Value {
     jobs
 }
 
-/// Returns jobs of which none has such a field.
+/// Removes a field from every job.
 pub(super) fn without_each(mut jobs: Value, field: &str) -> Value {
     for job in jobs.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         job.remove(field);
@@ -114,7 +110,7 @@ pub(super) fn without_each(mut jobs: Value, field: &str) -> Value {
     jobs
 }
 
-/// Returns an object's text without one of its fields.
+/// Removes a field of an object.
 pub(super) fn without(text: &str, field: &str) -> String {
     let mut value: Value = serde_json::from_str(text).expect("a record is JSON");
     if let Some(object) = value.as_object_mut() {

@@ -1,30 +1,30 @@
-//! Which jobs an item had to have: those that the configuration of what it was tested as names, by
-//! a reading of the oracle's own, and those that the config project has run for every project.
+//! Job names: an item must have the jobs that its tested configuration names and those that the
+//! config project adds for all projects. The oracle parses the configuration itself.
 
 use super::{Oracle, branch_of};
 use crate::graphs;
-use crate::plays::branches::SIDES;
-use crate::plays::disabling::SHAKY;
-use crate::plays::files::is_chosen_by_files;
-use crate::plays::followers::FOLLOW;
-use crate::plays::mails::LETTERS;
-use crate::plays::nodesets::CHOOSY;
-use crate::plays::offered_refs::MANUAL;
-use crate::plays::publications::BROADCAST;
-use crate::plays::reloads::SURPLUS;
-use crate::plays::tags::RELEASE;
-use crate::plays::timers::NIGHTLY;
-use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, RECHECK, lands};
+use crate::scenarios::branches::SIDES;
+use crate::scenarios::disabled_pipelines::SHAKY;
+use crate::scenarios::enqueued_refs::MANUAL;
+use crate::scenarios::file_filters::has_file_filter;
+use crate::scenarios::followers::FOLLOW;
+use crate::scenarios::mails::LETTERS;
+use crate::scenarios::nodesets::CHOOSY;
+use crate::scenarios::publications::BROADCAST;
+use crate::scenarios::reloads::SURPLUS;
+use crate::scenarios::tags::RELEASE;
+use crate::scenarios::timers::NIGHTLY;
+use crate::scenarios::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, RECHECK, Scenario, lands};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
 
-/// Where a project says what runs for it.
+/// The path of a project's configuration.
 const CONFIGURATION: &str = ".zuul.yaml";
 
 impl Oracle {
-    /// Judges which jobs an item has that was tested as this tree, or as a part of it. What asks
-    /// for a secret too early has none, and is judged by how it leaves.
-    pub(super) fn judged_names(
+    /// Checks which jobs an item has, given its tested tree. Not for configuration that asks for a
+    /// secret before review, which has no jobs.
+    pub(super) fn check_job_names(
         &self,
         set: &Buildset,
         tested: &Tree,
@@ -41,52 +41,51 @@ impl Oracle {
             .map(|job| job.summary.name.as_str())
             .filter(|name| *name != SURPLUS);
         let (mut by_files, mut has): (Vec<&str>, Vec<&str>) =
-            names.partition(|name| is_chosen_by_files(name));
+            names.partition(|name| has_file_filter(name));
         by_files.sort_unstable();
-        self.judged_files(set, &by_files)?;
+        self.check_file_filtered_jobs(set, &by_files)?;
         has.sort_unstable();
-        let due = self.names(text_of(tested), pipeline);
+        let due = self.names(configuration_of(tested), pipeline);
         if has == due {
             return Ok(());
         }
-        // Where nothing that it was tested with edits configuration, its jobs are of whatever the
-        // tenant had read of its branch.
+        // If no tested change edits the configuration, the jobs come from any state that the tenant
+        // had read.
         let tips = self
             .branches
             .get(&branch_of(&set.item.candidate.change))
             .map(Vec::as_slice)
             .unwrap_or_default();
-        let mut known = tips.iter().map(|tip| self.names(text_of(&tip.tree), pipeline));
-        if !self.is_sure(set, tested, store) && known.any(|names| names == has) {
+        let mut history = tips.iter().map(|tip| self.names(configuration_of(&tip.tree), pipeline));
+        if !self.is_sure(set, tested, store) && history.any(|names| names == has) {
             return Ok(());
         }
-        Err(format!("it has the jobs {has:?}, and is to have {due:?}"))
+        Err(format!("it has the jobs {has:?}, but must have {due:?}"))
     }
 
-    /// Returns whether an item's jobs can only be of what it was tested as: something that it was
-    /// tested with edits its branch's configuration, or it landed, which waits until what landed
-    /// before it is read. What somebody merged by hand may be read late, and what cannot be carried
-    /// out for long is waited for no longer.
+    /// Returns whether the jobs of an item must come from its tested tree. This is so if a tested
+    /// change edits the configuration, or if the item landed: the gate reads merged configuration
+    /// before it merges the next change. Manual merges and failing nodes can delay that.
     fn is_sure(&self, set: &Buildset, tested: &Tree, store: &Store) -> bool {
         let item = &set.item;
-        if !item.candidate.cycle.is_empty() {
+        if !item.candidate.bundle.is_empty() {
             return false;
         }
         let base = item
             .merged()
             .filter(|_| item.candidate.merged.is_none())
             .map(|merged| store.tree(&merged.base.id));
-        let is_edited = base.is_some_and(|base| text_of(base) != text_of(tested));
+        let is_edited = base.is_some_and(|base| configuration_of(base) != configuration_of(tested));
         let has_landed = lands(set.queue.pipeline.as_str()) && set.result == "SUCCESS";
-        is_edited || (has_landed && self.unruly == 0 && !self.nodes_fail)
+        is_edited || (has_landed && self.disturbances == 0 && !self.nodes_fail)
     }
 
-    /// Returns the names of the jobs of a project with this configuration, in order.
+    /// Returns the sorted job names of a project with this configuration.
     fn names<'a>(&self, text: &'a str, pipeline: &str) -> Vec<&'a str> {
-        let has = |play: Play| self.plays.contains(&play);
+        let has = |play: Scenario| self.scenarios.contains(&play);
         let of_all: &[&str] = match pipeline {
-            "check" if has(Play::Locks) => &["turns"],
-            "gate" if has(Play::Locks) => &["guarded", "turns"],
+            "check" if has(Scenario::Semaphores) => &["turns"],
+            "gate" if has(Scenario::Semaphores) => &["guarded", "turns"],
             AUDIT | POST | EXPRESS | RECHECK | MANUAL | RELEASE | NIGHTLY | SIDES => {
                 &["quick", "unit"]
             }
@@ -94,22 +93,22 @@ impl Oracle {
             SHAKY => &["unit"],
             _ => &[],
         };
-        let publishes = (pipeline == "gate" && has(Play::Reporters)).then_some(PUBLISH);
+        let publishes = (pipeline == "gate" && has(Scenario::ReporterJobs)).then_some(PUBLISH);
         let is_tested = pipeline == "check" || pipeline == "gate";
-        let chooses = (is_tested && has(Play::Nodesets)).then_some(CHOOSY);
+        let chooses = (is_tested && has(Scenario::NodesetFallbacks)).then_some(CHOOSY);
         let mut names = own(text, pipeline);
         names.extend(of_all.iter().copied().chain(publishes).chain(chooses));
-        names.extend(graphs::names(&self.plays, pipeline));
+        names.extend(graphs::names(&self.scenarios, pipeline));
         names.sort_unstable();
         names
     }
 }
 
-fn text_of(tree: &Tree) -> &str {
+fn configuration_of(tree: &Tree) -> &str {
     tree.get(CONFIGURATION).map(String::as_str).unwrap_or_default()
 }
 
-/// Returns the jobs that a project's own configuration names for a pipeline.
+/// Returns the jobs that a project's configuration names for a pipeline.
 fn own<'a>(text: &'a str, pipeline: &str) -> Vec<&'a str> {
     let begins = format!("    {pipeline}: {{jobs: [");
     let named =
@@ -122,9 +121,9 @@ mod tests {
     use super::*;
     use crate::shape::{Shape, project_yaml};
 
-    /// C2: what the oracle reads out of the configuration that people propose.
+    /// C2: the oracle parses the proposed configuration.
     #[test]
-    fn the_oracle_reads_the_jobs_of_each_edition_by_itself() {
+    fn the_oracle_parses_the_jobs_of_each_edition() {
         let read = |edition, pipeline| {
             own(&project_yaml("org/t0p0", true, edition, ""), pipeline).join(" ")
         };
@@ -139,11 +138,11 @@ mod tests {
         );
     }
 
-    /// N16, Z4.3: what the config project has run for every project comes on top of that.
+    /// N16, Z4.3: jobs of the config project are added.
     #[test]
-    fn what_the_config_project_names_for_all_comes_on_top() {
-        let plays = [Play::Locks, Play::Reporters].into_iter().collect();
-        let oracle = Oracle::new(&Shape::draw(1).playing(plays));
+    fn jobs_of_the_config_project_are_added() {
+        let scenarios = [Scenario::Semaphores, Scenario::ReporterJobs].into_iter().collect();
+        let oracle = Oracle::new(&Shape::draw(1).with_scenarios(scenarios));
         let text = project_yaml("org/t0p0", false, 0, "");
         assert_eq!(oracle.names(&text, "check"), ["quick", "turns", "unit"]);
         let gate = [
@@ -158,9 +157,9 @@ mod tests {
         ];
         assert_eq!(oracle.names(&text, "gate"), gate);
         assert_eq!(oracle.names(&text, POST), ["quick", "unit"]);
-        let oracle = Oracle::new(
-            &Shape::draw(1).playing([Play::Heralds, Play::Initializers].into_iter().collect()),
-        );
+        let oracle = Oracle::new(&Shape::draw(1).with_scenarios(
+            [Scenario::HoldFollowing, Scenario::Initializers].into_iter().collect(),
+        ));
         assert_eq!(oracle.names(&text, "check"), ["prelude", "quick", "unit"]);
         let gate = ["cluster", "deploy-org-t0p0", "herald", "locked", "prelude", "quick", "unit"];
         assert_eq!(oracle.names(&text, "gate"), gate);

@@ -1,61 +1,64 @@
-//! What had to become of the branches that a timer has tested: each is tested as it is by then, at
-//! each tick once.
+//! Timer items: at each tick of the timer, every branch is tested once at its present commit.
 
-use super::{Oracle, Stands, branch_of};
-use crate::plays::timers::{NIGHTLY, TICKS};
+use super::{DiscardHistory, Oracle, QueuedItem, branch_of};
+use crate::scenarios::timers::{NIGHTLY, TICKS};
 use sluice_model::change::RefMove;
 use sluice_model::git::BranchKey;
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::Store;
 
 impl Oracle {
-    /// Judges an item that was about a branch as it stands: what was tested is where the branch was
-    /// at some time since the item came. That a branch is deleted starts nothing.
-    pub(super) fn judged_standing(
+    /// Checks an item of a branch without a commit of its own: its tested commit is one that the
+    /// branch was at since the item entered. A deleted branch must not start anything.
+    pub(super) fn check_timer_item(
         &self,
         set: &Buildset,
-        stood: &Stands,
+        queued: &QueuedItem,
         store: &Store,
     ) -> Result<(), String> {
         let change = &set.item.candidate.change;
         let branch = branch_of(change);
-        if change.key.moved().is_some_and(RefMove::is_deleted) {
-            return Err("what is deleted starts nothing".to_owned());
+        if change.key.ref_move().is_some_and(RefMove::is_deleted) {
+            return Err("a deleted ref must not start anything".to_owned());
         }
         match set.result.as_str() {
             "DEQUEUED" if self.is_entangled(&change.key) => Ok(()),
-            "DEQUEUED" => Err("nobody took it out".to_owned()),
-            // Nothing can be tested of what is gone by then.
+            "DEQUEUED" => Err("it had no reason to be dequeued".to_owned()),
+            // A deleted branch cannot be tested.
             "MERGE_CONFLICT" if self.deleted.contains(&branch) => Ok(()),
             "SUCCESS" | "FAILURE" => {
                 let merged = set.item.merged().ok_or("nothing was tested")?;
-                let first = stood.first_tips.get(&branch).copied().unwrap_or_default();
+                let first = queued.first_tips.get(&branch).copied().unwrap_or_default();
                 let tips = self.branches.get(&branch).map(Vec::as_slice).unwrap_or_default();
                 if !tips.iter().skip(first).any(|tip| tip.id == merged.tested.id) {
-                    return Err("its branch was not there since it came".to_owned());
+                    return Err(
+                        "its branch was never at the tested commit since it entered".to_owned()
+                    );
                 }
                 let tree = store.tree(&merged.tested.id);
-                self.judged_names(set, tree, store)?;
-                match (set.result.as_str(), self.judged_jobs(&set.item, tree)?) {
+                self.check_job_names(set, tree, store)?;
+                match (set.result.as_str(), self.check_job_results(&set.item, tree)?) {
                     ("SUCCESS", true) => Err("a job failed".to_owned()),
                     ("FAILURE", false) => Err("every job passed".to_owned()),
                     _ => Ok(()),
                 }
             }
             "CONFIG_ERROR" if self.is_any_greedy() => Ok(()),
-            _ => Err("nothing here ends so".to_owned()),
+            _ => Err("this result is not possible here".to_owned()),
         }
     }
 
-    /// Returns what is wrong with how often the timer had a branch tested. Where events were ever
-    /// discarded it may not have been at all.
-    pub fn mistimed(&self, branch: &BranchKey, has_discarded: bool) -> Option<String> {
+    /// Returns what is wrong with the number of timer tests of a branch; `None` if nothing is. Zero
+    /// is allowed if events were ever discarded.
+    pub fn find_timer_error(&self, branch: &BranchKey, discards: DiscardHistory) -> Option<String> {
         let is_own = |moved: &RefMove| moved.branch().as_ref() == Some(&branch.branch);
         let own = self.changes.iter().filter(|(key, _)| key.project == branch.project);
-        let own = own.filter(|(key, _)| key.moved().is_some_and(is_own));
-        let verdicts = own.flat_map(|(_, known)| &known.verdicts);
-        match verdicts.filter(|verdict| verdict.pipeline == NIGHTLY).count() {
-            0 if !has_discarded => Some(format!("no tick of the timer had {branch} tested")),
+        let own = own.filter(|(key, _)| key.ref_move().is_some_and(is_own));
+        let outcomes = own.flat_map(|(_, history)| &history.outcomes);
+        match outcomes.filter(|outcome| outcome.pipeline == NIGHTLY).count() {
+            0 if discards == DiscardHistory::Never => {
+                Some(format!("no tick of the timer had {branch} tested"))
+            }
             count if count > TICKS => {
                 Some(format!("{TICKS} ticks of the timer had {branch} tested {count} times"))
             }
@@ -66,12 +69,12 @@ impl Oracle {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::ItemOutcome;
     use super::*;
     use sluice_model::change::ChangeRef;
     use sluice_model::{ProjectName, Timestamp};
 
-    /// R09: each tick is told once, and none is lost.
+    /// R09: each tick starts one test, and none is lost.
     #[test]
     fn a_branch_must_be_tested_by_the_timer_and_not_more_often_than_that_fires() {
         let mut oracle = Oracle::default();
@@ -80,19 +83,23 @@ mod tests {
             branch: "main".into(),
         };
         assert!(
-            oracle.mistimed(&branch, false).is_some() && oracle.mistimed(&branch, true).is_none()
+            oracle.find_timer_error(&branch, DiscardHistory::Never).is_some()
+                && oracle.find_timer_error(&branch, DiscardHistory::Some).is_none()
         );
-        let moved = RefMove::standing(&branch.branch);
+        let moved = RefMove::at_tip(&branch.branch);
         let change = ChangeRef::of_ref("github".into(), branch.project.clone(), moved);
         for tick in 1..=TICKS + 1 {
-            let verdict = Verdict {
+            let outcome = ItemOutcome {
                 pipeline: NIGHTLY.to_owned(),
                 head: change.head.clone(),
                 result: "SUCCESS".to_owned(),
                 left_at: Timestamp(1),
             };
-            oracle.changes.entry(change.key.clone()).or_default().verdicts.push(verdict);
-            assert_eq!(oracle.mistimed(&branch, false).is_some(), tick > TICKS);
+            oracle.changes.entry(change.key.clone()).or_default().outcomes.push(outcome);
+            assert_eq!(
+                oracle.find_timer_error(&branch, DiscardHistory::Never).is_some(),
+                tick > TICKS
+            );
         }
     }
 }

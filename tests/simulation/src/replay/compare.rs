@@ -1,11 +1,11 @@
-//! What was decided, against what the model decides, and how both are told.
+//! What was decided, against what the model decides, and how both are reported.
 
 use super::facts::{Facts, word_of};
 use super::finish::named;
 use super::line::{Answer, Line, Stage, Task};
 use super::turn::Turn;
 use crate::windows::Window;
-use sluice_gate::{Arrival, ArrivalKind, Item, Landing};
+use sluice_gate::{InboxMessage, InboxMessageKind, Item, Landing};
 use sluice_model::{BuildId, ItemId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ const LANDED_MAX: usize = 32;
 /// Returns how a decision differs from the model's, the most telling first.
 pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
     let (line, head) = (&turn.line, &facts.head);
-    let mut found = turn.misheard.clone();
+    let mut found = turn.misread.clone();
     let mut compare = |what: &str, decided: String, model: String| {
         if decided != model {
             found.push(format!("{what}: {decided} was decided, and the model decides {model}"));
@@ -41,7 +41,7 @@ pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
         );
         compare(
             &format!("where {change} stands"),
-            format!("{:?}", slot.standing),
+            format!("{:?}", slot.status),
             format!("{:?}", place.standing),
         );
         compare(
@@ -57,13 +57,13 @@ pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
         );
         compare(
             &format!("the question for {change}"),
-            word_of(&item.ask).to_owned(),
+            word_of(&item.merge_status).to_owned(),
             word(&place.answer).to_owned(),
         );
         compare(&format!("the jobs of {change}"), jobs(&tasks(item)), jobs(&place.tasks));
     }
     compare("the window", head.window.to_string(), line.window.to_string());
-    compare("whether it is frozen", head.frozen.is_some().to_string(), line.is_frozen.to_string());
+    compare("whether it is frozen", head.halted.is_some().to_string(), line.is_frozen.to_string());
     if head.landed.len() < LANDED_MAX {
         let model: Vec<String> = line.landed.iter().map(|(key, _)| key.to_string()).collect();
         let decided: Vec<String> = head.landed.iter().map(ToString::to_string).collect();
@@ -79,7 +79,7 @@ pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
         compare("what is to land", decided, model);
     }
     let in_cycle =
-        |id: &ItemId| facts.after(id).is_some_and(|item| !item.candidate.cycle.is_empty());
+        |id: &ItemId| facts.after(id).is_some_and(|item| !item.candidate.bundle.is_empty());
     let decided: BTreeSet<(ItemId, String)> =
         facts.orders.iter().filter(|(id, _)| !in_cycle(id)).cloned().collect();
     let ordered = |all: &BTreeSet<(ItemId, String)>| {
@@ -97,7 +97,7 @@ pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
 /// need not be; one that was lost may be.
 fn compare_stops(turn: &Turn<'_>, facts: &Facts, compare: &mut impl FnMut(&str, String, String)) {
     let is_shared = |build: &&BuildId| {
-        let of = |item: &&Item| item.builds.contains(*build) && !item.candidate.cycle.is_empty();
+        let of = |item: &&Item| item.builds.contains(*build) && !item.candidate.bundle.is_empty();
         facts.items.values().chain(facts.left.values().map(|set| &set.item)).any(|item| of(&item))
     };
     let more = facts
@@ -116,13 +116,13 @@ fn compare_stops(turn: &Turn<'_>, facts: &Facts, compare: &mut impl FnMut(&str, 
 }
 
 /// What a revision read and decided, in words.
-pub(super) struct Told {
+pub(super) struct RevisionTexts {
     pub(super) read: String,
     pub(super) decided: String,
 }
 
-/// Tells a revision.
-pub(super) fn told(facts: &Facts) -> Told {
+/// Describes a revision.
+pub(super) fn reported(facts: &Facts) -> RevisionTexts {
     let taken = facts.taken.iter().map(|(_, arrival)| format!("took in {}", said(arrival)));
     let waiting = facts.waiting.iter().map(|(_, arrival)| format!("left {}", said(arrival)));
     let left = facts.left.values().map(|set| {
@@ -141,10 +141,10 @@ pub(super) fn told(facts: &Facts) -> Told {
     let mut line = Line::new(head.key.clone(), head.manager, head.layout, Window::NONE);
     line.believe(facts);
     let decided = [queue(&line)].into_iter().chain(left).chain(landings).chain(orders);
-    Told { read: list_lines(taken.chain(waiting)), decided: list_lines(decided) }
+    RevisionTexts { read: list_lines(taken.chain(waiting)), decided: list_lines(decided) }
 }
 
-/// Tells how a queue stands.
+/// Describes how a queue stands.
 pub(super) fn queue(line: &Line) -> String {
     let frozen = if line.is_frozen { ", frozen" } else { "" };
     let head = format!("layout {}, window {}{frozen}", line.layout, line.window);
@@ -163,9 +163,9 @@ pub(super) fn queue(line: &Line) -> String {
     list_lines([head].into_iter().chain(places))
 }
 
-fn said(arrival: &Arrival) -> String {
+fn said(arrival: &InboxMessage) -> String {
     match &arrival.kind {
-        ArrivalKind::Enqueue { candidates } => {
+        InboxMessageKind::Enqueue { candidates } => {
             let all = candidates.iter().map(|one| {
                 let needs = list(one.needs.iter().map(|need| need.change.to_string()));
                 let refused =
@@ -174,7 +174,7 @@ fn said(arrival: &Arrival) -> String {
             });
             format!("an offer of {}", list(all))
         }
-        ArrivalKind::Seen { change, gone, merged, needs, as_of } => format!(
+        InboxMessageKind::ChangeUpdated { change, gone, merged, needs, as_of } => format!(
             "news of {change} as of {}: gone {gone:?}, merged {merged}, needs {}",
             as_of.to_iso(),
             list(needs.iter().flatten().map(ToString::to_string))

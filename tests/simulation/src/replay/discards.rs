@@ -3,15 +3,15 @@
 //! Which word of the operator a decision knew is in no record: it reads the tenant's head before.
 //! So where events of a tenant were ever discarded it is a fact whether an offer was taken in, read
 //! from what came of it; that none is while everybody must know of the word is judged where each
-//! write is. An offer that says that others make way for it is dropped by nobody.
+//! write is. An offer that says that others make way for it is dropped by no one.
 
 use super::turn::Turn;
-use sluice_gate::{Arrival, ArrivalKind, Candidate};
+use sluice_gate::{Candidate, InboxMessage, InboxMessageKind};
 use sluice_model::ItemId;
 use sluice_model::change::ChangeRef;
 
 /// Why something leaves that an offer takes the place of, though the offer itself may not enter.
-const REPLACED: [&str; 2] = ["a new revision takes its place", FOLLOWED];
+const REPLACED: [&str; 2] = ["a new revision replaces it", FOLLOWED];
 
 /// Why something leaves that an offer has stand with others from now on, or that news of it say
 /// depends on others.
@@ -19,15 +19,19 @@ const FOLLOWED: &str = "its dependencies changed";
 
 impl Turn<'_> {
     /// Returns whether a decision did nothing with an offer that it took in, as far as it shows.
-    pub(super) fn is_discarded(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
+    pub(super) fn is_discarded(&self, arrival: &InboxMessage, candidates: &[Candidate]) -> bool {
         !arrival.by_operator
-            && !arrival.taken_up
+            && !arrival.in_progress
             && self.known.was_discarded(&self.line.key.tenant)
             && self.comes_to_nothing(arrival, candidates)
     }
 
     /// Returns whether nothing entered, or left for what enters, by an offer that was taken in.
-    pub(super) fn comes_to_nothing(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
+    pub(super) fn comes_to_nothing(
+        &self,
+        arrival: &InboxMessage,
+        candidates: &[Candidate],
+    ) -> bool {
         let enters = |candidate: &Candidate| {
             self.facts.after(&self.id_of(arrival, &candidate.change)).is_some()
         };
@@ -35,7 +39,7 @@ impl Turn<'_> {
         // would have found nothing.
         let has_news = |candidate: &Candidate| {
             let key = &candidate.change.key;
-            let is_of_it = |kind: &ArrivalKind| matches!(kind, ArrivalKind::Seen { change, .. } if change.key == *key);
+            let is_of_it = |kind: &InboxMessageKind| matches!(kind, InboxMessageKind::ChangeUpdated { change, .. } if change.key == *key);
             self.facts.taken.iter().any(|(_, arrival)| is_of_it(&arrival.kind))
         };
         let replaces = |candidate: &Candidate| {
@@ -52,7 +56,7 @@ impl Turn<'_> {
             .any(|candidate| enters(candidate) || replaces(candidate) || moves(candidate))
     }
 
-    /// Passes an offer over. One that was taken in, and is there already, tells as of when its
+    /// Passes an offer over. One that was taken in, and is there already, shows as of when its
     /// change is known.
     pub(super) fn pass_over(&mut self, candidates: &[Candidate]) {
         for candidate in candidates {
@@ -69,7 +73,7 @@ impl Turn<'_> {
     }
 
     /// Returns what the item of a change is called that enters by an arrival: no decision.
-    pub(super) fn id_of(&self, arrival: &Arrival, change: &ChangeRef) -> ItemId {
+    pub(super) fn id_of(&self, arrival: &InboxMessage, change: &ChangeRef) -> ItemId {
         let (queue, own) = (self.line.key.to_string(), change.key.to_string());
         ItemId::derive(&[queue.as_str(), own.as_str(), change.head.as_str(), arrival.id.as_str()])
     }

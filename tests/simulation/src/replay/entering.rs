@@ -3,7 +3,7 @@
 use super::line::{Answer, Line, Place};
 use super::turn::Turn;
 use sluice_config::pipeline::Manager;
-use sluice_gate::{Arrival, ArrivalKind, Candidate, Standing};
+use sluice_gate::{Candidate, InboxMessage, InboxMessageKind, SlotStatus};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{ItemId, Timestamp};
 use std::collections::BTreeSet;
@@ -13,10 +13,10 @@ const CYCLE_MAX: usize = 10;
 
 impl Turn<'_> {
     /// Does what an operator says. What a thaw leaves is believed.
-    pub(super) fn hear_word(&mut self, arrival: &Arrival) {
+    pub(super) fn hear_word(&mut self, arrival: &InboxMessage) {
         match &arrival.kind {
-            ArrivalKind::Dequeue { .. } if self.is_for_another(arrival) => {}
-            ArrivalKind::Dequeue { key, head, .. } => {
+            InboxMessageKind::Dequeue { .. } if self.is_for_another(arrival) => {}
+            InboxMessageKind::Dequeue { key, head, .. } => {
                 self.step(format!("an operator takes {key} out"));
                 let is_meant = |place: &&Place| {
                     let starts = |head: &str| place.change.head.as_str().starts_with(head);
@@ -34,25 +34,25 @@ impl Turn<'_> {
                     self.leave(&id, "DEQUEUED");
                 }
             }
-            ArrivalKind::Promote { keys, .. } => self.promote(keys),
-            ArrivalKind::Enqueue { .. }
-            | ArrivalKind::Seen { .. }
-            | ArrivalKind::Superseded { .. }
-            | ArrivalKind::MakeWay { .. }
-            | ArrivalKind::Thaw { .. } => {}
+            InboxMessageKind::Promote { keys, .. } => self.promote(keys),
+            InboxMessageKind::Enqueue { .. }
+            | InboxMessageKind::ChangeUpdated { .. }
+            | InboxMessageKind::Superseded { .. }
+            | InboxMessageKind::MoveToHost { .. }
+            | InboxMessageKind::Resume { .. } => {}
         }
     }
 
-    /// Takes in what a forge or another pipeline told.
-    pub(super) fn hear_arrival(&mut self, arrival: &Arrival) {
+    /// Takes in what a forge or another pipeline reported.
+    pub(super) fn hear_arrival(&mut self, arrival: &InboxMessage) {
         match &arrival.kind {
-            ArrivalKind::Enqueue { candidates } if self.is_discarded(arrival, candidates) => {
+            InboxMessageKind::Enqueue { candidates } if self.is_discarded(arrival, candidates) => {
                 self.pass_over(candidates)
             }
             _ if self.is_for_another(arrival) => {}
-            ArrivalKind::MakeWay { change, as_of, to } => self.make_way(change, *as_of, to),
-            ArrivalKind::Enqueue { candidates } => self.enqueue_all(arrival, candidates),
-            ArrivalKind::Superseded { change, .. } => {
+            InboxMessageKind::MoveToHost { change, as_of, to } => self.make_way(change, *as_of, to),
+            InboxMessageKind::Enqueue { candidates } => self.enqueue_all(arrival, candidates),
+            InboxMessageKind::Superseded { change, .. } => {
                 self.step(format!("{change} entered a pipeline that supersedes this one"));
                 if let Some(at) = self.line.position_of(change)
                     && !self.line.places[at].is_decided()
@@ -60,7 +60,7 @@ impl Turn<'_> {
                     self.leave_together(at, "DEQUEUED");
                 }
             }
-            ArrivalKind::Seen { change, gone, merged, needs, as_of } => {
+            InboxMessageKind::ChangeUpdated { change, gone, merged, needs, as_of } => {
                 let how = match (gone, merged) {
                     (Some(why), false) => format!(", and may not be here: {why}"),
                     (Some(_), true) => ", and is merged".to_owned(),
@@ -76,15 +76,17 @@ impl Turn<'_> {
                     self.see(&id, arrival, change, (gone.is_some(), *merged), needs.as_deref());
                 }
             }
-            ArrivalKind::Dequeue { .. }
-            | ArrivalKind::Promote { .. }
-            | ArrivalKind::Thaw { .. } => {}
+            InboxMessageKind::Dequeue { .. }
+            | InboxMessageKind::Promote { .. }
+            | InboxMessageKind::Resume { .. } => {}
         }
     }
 
     /// Returns whether news that wait took something out all the same.
-    pub(super) fn takes_out(&self, arrival: &Arrival) -> bool {
-        let ArrivalKind::Seen { change, gone, as_of, .. } = &arrival.kind else { return false };
+    pub(super) fn takes_out(&self, arrival: &InboxMessage) -> bool {
+        let InboxMessageKind::ChangeUpdated { change, gone, as_of, .. } = &arrival.kind else {
+            return false;
+        };
         let has_left = |place: &&Place| {
             place.change.key == change.key && self.facts.left.contains_key(&place.id)
         };
@@ -124,11 +126,11 @@ impl Turn<'_> {
         false
     }
 
-    /// Follows what a change is by now.
+    /// Follows what a change is now.
     fn see(
         &mut self,
         id: &ItemId,
-        arrival: &Arrival,
+        arrival: &InboxMessage,
         change: &ChangeRef,
         (is_gone, is_merged): (bool, bool),
         needs: Option<&[ChangeRef]>,
@@ -139,7 +141,7 @@ impl Turn<'_> {
             (place.change.branch == change.branch, place.change.head == change.head);
         let is_same = same_branch && same_head;
         let is_landing = place.is_landing();
-        if place.standing == Standing::Reporting && (is_same || place.is_in_branch) {
+        if place.standing == SlotStatus::Reporting && (is_same || place.is_in_branch) {
             return;
         }
         if !same_branch {
@@ -168,21 +170,21 @@ impl Turn<'_> {
 
     /// Enqueues changes in the order they are to stand, those that need each other with the last of
     /// them.
-    fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) {
+    fn enqueue_all(&mut self, arrival: &InboxMessage, candidates: &[Candidate]) {
         for (at, candidate) in candidates.iter().enumerate() {
             let is_one = matches!(self.line.manager, Manager::Dependent | Manager::Independent);
-            if !is_one || candidate.cycle.is_empty() || candidate.refused.is_some() {
+            if !is_one || candidate.bundle.is_empty() || candidate.refused.is_some() {
                 self.enqueue(arrival, candidate);
             } else if !candidates[at + 1..]
                 .iter()
-                .any(|later| candidate.cycle.contains(&later.change.key))
+                .any(|later| candidate.bundle.contains(&later.change.key))
             {
                 self.enqueue_cycle(arrival, candidate, candidates);
             }
         }
     }
 
-    fn enqueue(&mut self, arrival: &Arrival, candidate: &Candidate) {
+    fn enqueue(&mut self, arrival: &InboxMessage, candidate: &Candidate) {
         let change = &candidate.change;
         self.step(format!("{change} is offered"));
         let needs_more = self.needs_more(candidate);
@@ -193,7 +195,7 @@ impl Turn<'_> {
             self.line.places.iter().position(|place| place.change.key == change.key)
         {
             let place = &self.line.places[at];
-            let has_landed = place.standing == Standing::Reporting && place.is_in_branch;
+            let has_landed = place.standing == SlotStatus::Reporting && place.is_in_branch;
             let is_let_go = place.is_let_go && !place.is_decided();
             let is_kept = !is_let_go && !needs_more && !self.is_tied_otherwise(at, candidate);
             if has_landed || (place.change == *change && is_kept) {
@@ -239,7 +241,7 @@ impl Turn<'_> {
     /// read.
     fn is_newer_here(&self, candidate: &Candidate) -> bool {
         let change = &candidate.change;
-        candidate.moved_on.as_ref().is_some_and(|tip| {
+        candidate.newer_head.as_ref().is_some_and(|tip| {
             let is_it = |other: &ChangeRef| {
                 other.key.project == change.key.project
                     && other.branch == change.branch
@@ -274,22 +276,22 @@ impl Turn<'_> {
             return true;
         }
         let is_there = |need: &ChangeRef| {
-            let is_mate = need.key != candidate.change.key && candidate.cycle.contains(&need.key);
+            let is_mate = need.key != candidate.change.key && candidate.bundle.contains(&need.key);
             is_mate || self.line.position_of(need).is_some() || self.line.has_landed(need)
         };
         !self.line.has_landed(&candidate.change)
             && candidate.needs.iter().all(|need| is_there(&need.change))
     }
 
-    fn enter(&mut self, arrival: &Arrival, candidate: &Candidate, joined: bool) {
+    fn enter(&mut self, arrival: &InboxMessage, candidate: &Candidate, joined: bool) {
         let change = &candidate.change;
         let id = self.id_of(arrival, change);
         let mut place = Place::new(id, change.clone(), joined);
         place.needs = candidate.needs.iter().map(|need| need.change.clone()).collect();
         place.below =
             candidate.needs.iter().map(|need| (need.change.clone(), need.as_of)).collect();
-        place.cycle.clone_from(&candidate.cycle);
-        place.mates.clone_from(&candidate.mates);
+        place.cycle.clone_from(&candidate.bundle);
+        place.mates.clone_from(&candidate.cycle_needs);
         place.as_of = candidate.as_of;
         self.step(format!("{change} enters"));
         self.line.places.push(place);
@@ -299,9 +301,9 @@ impl Turn<'_> {
 /// Changes that need each other.
 impl Turn<'_> {
     /// Enqueues those that need each other, all or none.
-    fn enqueue_cycle(&mut self, arrival: &Arrival, one: &Candidate, offered: &[Candidate]) {
+    fn enqueue_cycle(&mut self, arrival: &InboxMessage, one: &Candidate, offered: &[Candidate]) {
         let find = |key: &ChangeKey| offered.iter().find(|candidate| candidate.change.key == *key);
-        let members: Option<Vec<&Candidate>> = one.cycle.iter().map(find).collect();
+        let members: Option<Vec<&Candidate>> = one.bundle.iter().map(find).collect();
         let Some(members) = members.filter(|members| members.len() <= CYCLE_MAX) else {
             return self.step(format!("{} may not enter without those that need it", one.change));
         };
@@ -310,7 +312,7 @@ impl Turn<'_> {
             let changes = self.line.places[bundle].iter().map(|place| &place.change);
             changes.eq(members.iter().map(|member| &member.change))
         });
-        // What comes on top of more than it is tested on begins anew where each change has a queue
+        // What comes on top of more than it is tested on begins again where each change has a queue
         // of its own.
         let needs_more = members.iter().any(|member| self.needs_more(member));
         if is_here && !needs_more {
@@ -325,7 +327,7 @@ impl Turn<'_> {
         let has_landed = |member: &&Candidate| {
             let mut places =
                 self.line.places.iter().filter(|place| place.change.key == member.change.key);
-            places.any(|place| place.standing == Standing::Reporting && place.is_in_branch)
+            places.any(|place| place.standing == SlotStatus::Reporting && place.is_in_branch)
         };
         if members.iter().any(has_landed) {
             return self.step(format!("{} has landed, or one that needs it", one.change));
@@ -350,7 +352,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Returns those that a change needs by now and that need it in turn, besides its own bundle.
+    /// Returns those that a change needs now and that need it in turn, besides its own bundle.
     fn in_turn(&self, change: &ChangeKey, needs: &[ChangeRef]) -> Vec<ItemId> {
         if !self.line.is_dependent() {
             return Vec::new();
@@ -392,9 +394,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Follows what a change depends on by now: one that needs something else than before leaves,
+    /// Follows what a change depends on now: one that needs something else than before leaves,
     /// and comes again if it may.
-    fn follow_needs(&mut self, arrival: &Arrival, change: &ChangeRef, needs: &[ChangeRef]) {
+    fn follow_needs(&mut self, arrival: &InboxMessage, change: &ChangeRef, needs: &[ChangeRef]) {
         let Some(at) = self.line.position_of(change) else { return };
         let open = |all: &[ChangeRef]| -> BTreeSet<ChangeKey> {
             all.iter()
@@ -431,7 +433,7 @@ impl Turn<'_> {
         self.enqueue(arrival, &again);
     }
 
-    /// Gives a bundle what one of its changes needs by now: it stands behind all of that, or
+    /// Gives a bundle what one of its changes needs now: it stands behind all of that, or
     /// leaves.
     fn bundle_follows_needs(&mut self, at: usize, change: &ChangeRef, needs: &[ChangeRef]) {
         let bundle = self.line.bundle(at);
@@ -458,14 +460,17 @@ impl Turn<'_> {
     }
 
     /// Moves changes to the front, each with what it needs before it. What is being landed or was
-    /// told stays first, and so does what has begun where one is worked on after the other.
+    /// reported stays first, and so does what has begun where one is worked on after the other.
     fn promote(&mut self, keys: &[ChangeKey]) {
         let places = &self.line.places;
         let one_by_one = matches!(self.line.manager, Manager::Serial | Manager::Supercedent);
         let stays = |place: &Place| match one_by_one {
-            true => place.standing != Standing::Waiting || place.answer != Answer::Unasked,
+            true => place.standing != SlotStatus::Waiting || place.answer != Answer::Unasked,
             false => {
-                matches!(place.standing, Standing::Landing | Standing::Landed | Standing::Reporting)
+                matches!(
+                    place.standing,
+                    SlotStatus::Landing | SlotStatus::Landed | SlotStatus::Reporting
+                )
             }
         };
         let mut first: Vec<usize> = Vec::new();

@@ -1,13 +1,13 @@
 //! What one revision of a queue's head was decided on and what it decided, read out of its
 //! transaction.
 
-use crate::plays::most;
+use crate::scenarios::semaphore_max;
 use serde_json::{Map, Value};
 use sluice_gate::{
-    Arrival, Ask, Head, Item, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult,
-    Semaphore, StoredHead, Waiter,
+    Head, InboxMessage, Item, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult,
+    MergeStatus, Semaphore, SemaphoreWaiter, StoredHead,
 };
-use sluice_memory::Written;
+use sluice_memory::RecordChange;
 use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
@@ -33,11 +33,11 @@ pub(super) struct Facts {
     /// Its items as they are since.
     pub(super) items: BTreeMap<ItemId, Item>,
     /// What was taken in, in the order of its keys, each with its key.
-    pub(super) taken: Vec<(String, Arrival)>,
+    pub(super) taken: Vec<(String, InboxMessage)>,
     /// What had arrived and still waits, in the same order.
-    pub(super) waiting: Vec<(String, Arrival)>,
+    pub(super) waiting: Vec<(String, InboxMessage)>,
     /// What was sent to other queues, each with the partition of that.
-    pub(super) sent: Vec<(String, Arrival)>,
+    pub(super) sent: Vec<(String, InboxMessage)>,
     /// What other queues' heads say since, that were written with this one.
     pub(super) doors: Vec<StoredHead>,
     /// What left, with how it ended.
@@ -48,9 +48,9 @@ pub(super) struct Facts {
     pub(super) orders: BTreeSet<(ItemId, String)>,
     /// Builds that were stopped.
     pub(super) stops: BTreeSet<BuildId>,
-    /// Paused builds that were told to go on.
+    /// Paused builds that were reported to go on.
     pub(super) resumes: BTreeSet<BuildId>,
-    /// How many records the decision wrote, each as it counts for whoever has to fit it into one
+    /// How many records the decision wrote, each as it counts for the one that has to fit it into one
     /// transaction, at least.
     pub(super) weight: usize,
 }
@@ -82,7 +82,7 @@ pub(super) struct Known {
     /// The revisions of each change that ever stood in a pipeline, by how the partitions of its
     /// queues begin, each with as of when it was known last.
     revisions: BTreeMap<(String, ChangeKey), BTreeMap<Oid, Timestamp>>,
-    arrivals: BTreeMap<Key, Arrival>,
+    arrivals: BTreeMap<Key, InboxMessage>,
     /// The trees of states that merge, by item, state and layout.
     trees: BTreeMap<(ItemId, u64, u64), Oid>,
     /// How landings ended, by item and state.
@@ -121,7 +121,7 @@ impl Known {
 
     /// Returns how many builds may hold a semaphore at once.
     pub(super) fn places_of(&self, semaphore: &str) -> usize {
-        most(semaphore, self.one)
+        semaphore_max(semaphore, self.one)
     }
 
     /// Returns the tree that the merger found for a state under a layout.
@@ -144,7 +144,7 @@ impl Known {
         self.failing.contains(build)
     }
 
-    /// Returns for how many places of a semaphore somebody may have been before a queue that
+    /// Returns for how many places of a semaphore an operator may have been before a queue that
     /// decides now, and read it since then: builds that held it, and other queues in line. Where it
     /// is written with the decision it was read as it was right before.
     pub(super) fn before_in_line(&self, queue: &QueueKey, name: &str, since: u64) -> usize {
@@ -162,7 +162,9 @@ impl Known {
             let first = states.partition_point(|(at, _)| *at <= read_at).saturating_sub(1);
             for (_, state) in &states[first..] {
                 builds.extend(state.holders.iter().map(|holder| holder.build.clone()));
-                queues.extend(state.waiting.iter().map(Waiter::key).filter(|other| other != queue));
+                queues.extend(
+                    state.waiting.iter().map(SemaphoreWaiter::key).filter(|other| other != queue),
+                );
             }
         }
         builds.len() + queues.len()
@@ -216,54 +218,55 @@ impl Known {
     ///
     /// # Errors
     /// Of a record that cannot be read.
-    pub(super) fn see(&mut self, transaction: &[Written]) -> Result<Option<Facts>, String> {
-        let mut heard = Heard::default();
+    pub(super) fn see(&mut self, transaction: &[RecordChange]) -> Result<Option<Facts>, String> {
+        let mut received = Observed::default();
         self.count += 1;
         for write in transaction {
-            self.see_one(write, &mut heard)?;
+            self.see_one(write, &mut received)?;
         }
         // The one that decides is written first.
-        let mut heads = heard.heads.into_iter();
+        let mut heads = received.heads.into_iter();
         let Some((revision, stored)) = heads.next() else { return Ok(None) };
         let doors = heads.map(|(_, stored)| stored).collect();
-        let head = stored.whole(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
+        let head = stored.into_head(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
         let heads = self.heads.entry(head.key.clone()).or_default();
         // Of some moves in a row what else there is was read before the first of them.
         let since = heads.iter().rev().nth(MOVES_MAX).copied().unwrap_or_default();
         heads.push(self.count);
         let own = partition(&head.key);
-        let in_order = |arrivals: &BTreeMap<Key, Arrival>| -> Vec<(String, Arrival)> {
+        let in_order = |arrivals: &BTreeMap<Key, InboxMessage>| -> Vec<(String, InboxMessage)> {
             let here = arrivals.iter().filter(|(key, _)| key.partition == own);
             here.map(|(key, arrival)| (key.sort.clone(), arrival.clone())).collect()
         };
         let items: BTreeMap<ItemId, Item> = (head.slots.iter())
             .filter_map(|slot| Some((slot.id.clone(), self.items.get(&slot.id)?.clone())))
             .collect();
-        let left = heard
+        let left = received
             .sets
             .into_iter()
             .filter(|(id, set)| set.queue == head.key && !items.contains_key(id));
         let left: BTreeMap<ItemId, Buildset> = left.collect();
-        let weight = transaction.len() + 3 * left.len() + heard.orders.len() + heard.stops.len();
+        let weight =
+            transaction.len() + 3 * left.len() + received.orders.len() + received.stops.len();
         Ok(Some(Facts {
             revision,
             since,
             items,
-            taken: in_order(&heard.taken),
+            taken: in_order(&received.taken),
             waiting: in_order(&self.arrivals),
-            sent: heard.sent,
+            sent: received.sent,
             doors,
             left,
-            landings: heard.landings,
-            orders: heard.orders,
-            stops: heard.stops,
-            resumes: heard.resumes,
+            landings: received.landings,
+            orders: received.orders,
+            stops: received.stops,
+            resumes: received.resumes,
             weight,
             head,
         }))
     }
 
-    fn see_one(&mut self, write: &Written, heard: &mut Heard) -> Result<(), String> {
+    fn see_one(&mut self, write: &RecordChange, received: &mut Observed) -> Result<(), String> {
         let Some(record) = write.after.as_ref().or(write.before.as_ref()) else { return Ok(()) };
         let key = &record.key;
         let kind = |text: &str| text.split('#').next().unwrap_or_default().to_owned();
@@ -273,7 +276,7 @@ impl Known {
                 let is_struck_off =
                     write.before.as_ref().is_some_and(|before| before.revision == after.revision);
                 if !is_struck_off {
-                    heard.heads.push((after.revision, read(after)?));
+                    received.heads.push((after.revision, read(after)?));
                 }
             }
             ("queue", "item", Some(after)) => {
@@ -289,14 +292,14 @@ impl Known {
                 let item: Item = read(record)?;
                 self.items.remove(&item.id);
             }
-            ("queue", "arrival", Some(after)) => {
-                let arrival: Arrival = read(after)?;
-                heard.sent.push((key.partition.clone(), arrival.clone()));
+            ("queue", "inbox", Some(after)) => {
+                let arrival: InboxMessage = read(after)?;
+                received.sent.push((key.partition.clone(), arrival.clone()));
                 self.arrivals.insert(key.clone(), arrival);
             }
-            ("queue", "arrival", None) => {
+            ("queue", "inbox", None) => {
                 self.arrivals.remove(key);
-                heard.taken.insert(key.clone(), read(record)?);
+                received.taken.insert(key.clone(), read(record)?);
             }
             ("tenant", "head", Some(after)) => {
                 let tenant: Tenant = read(after)?;
@@ -323,7 +326,7 @@ impl Known {
                     self.ends.insert((landing.item.clone(), landing.generation), end.clone());
                 }
                 if is_new {
-                    heard.landings.push(landing);
+                    received.landings.push(landing);
                 }
             }
             ("build", "run", Some(after)) => {
@@ -343,17 +346,17 @@ impl Known {
             }
             ("build", "order", Some(after)) => {
                 let order: Order = read(after)?;
-                heard.orders.insert((order.item, order.job.as_str().to_owned()));
+                received.orders.insert((order.item, order.job.as_str().to_owned()));
             }
             ("build", "stop", Some(_)) => {
-                heard.stops.extend(key.partition.strip_prefix("build#").map(BuildId::from));
+                received.stops.extend(key.partition.strip_prefix("build#").map(BuildId::from));
             }
             ("build", "resume", Some(_)) => {
-                heard.resumes.extend(key.partition.strip_prefix("build#").map(BuildId::from));
+                received.resumes.extend(key.partition.strip_prefix("build#").map(BuildId::from));
             }
             ("buildset", "head", Some(after)) => {
                 let set: Buildset = read(after)?;
-                heard.sets.insert(set.id.clone(), set);
+                received.sets.insert(set.id.clone(), set);
             }
             _ => {}
         }
@@ -363,10 +366,10 @@ impl Known {
 
 /// What one transaction says.
 #[derive(Default)]
-struct Heard {
+struct Observed {
     heads: Vec<(u64, StoredHead)>,
-    taken: BTreeMap<Key, Arrival>,
-    sent: Vec<(String, Arrival)>,
+    taken: BTreeMap<Key, InboxMessage>,
+    sent: Vec<(String, InboxMessage)>,
     landings: Vec<Landing>,
     orders: BTreeSet<(ItemId, String)>,
     stops: BTreeSet<BuildId>,
@@ -390,12 +393,12 @@ fn read<T: serde::de::DeserializeOwned>(record: &Record) -> Result<T, String> {
 }
 
 /// Returns in a word how far the question for an item's state is.
-pub(super) fn word_of(ask: &Ask) -> &'static str {
+pub(super) fn word_of(ask: &MergeStatus) -> &'static str {
     match ask {
-        Ask::No => "unasked",
-        Ask::Asked { .. } => "asked",
-        Ask::Merged(_) => "merged",
-        Ask::Unmergeable { configuration: true, .. } => "misconfigured",
-        Ask::Unmergeable { configuration: false, .. } => "in conflict",
+        MergeStatus::NotRequested => "unasked",
+        MergeStatus::Requested { .. } => "asked",
+        MergeStatus::Merged(_) => "merged",
+        MergeStatus::Unmergeable { configuration: true, .. } => "misconfigured",
+        MergeStatus::Unmergeable { configuration: false, .. } => "in conflict",
     }
 }

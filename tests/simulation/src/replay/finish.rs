@@ -2,13 +2,13 @@
 
 use super::line::{Answer, Line, Place};
 use super::turn::Turn;
-use sluice_gate::{Arrival, ArrivalKind, Landing, LandingEnd, Standing};
+use sluice_gate::{InboxMessage, InboxMessageKind, Landing, LandingEnd, SlotStatus};
 use sluice_model::change::ChangeRef;
 use sluice_model::git::Oid;
 use std::ops::Range;
 
 impl Turn<'_> {
-    /// Ends what can be ended. Returns whether something left, or is to be tested anew, so that all
+    /// Ends what can be ended. Returns whether something left, or is to be tested again, so that all
     /// have to find their places again.
     pub(super) fn finish(&mut self) -> bool {
         if self.line.is_frozen {
@@ -19,7 +19,7 @@ impl Turn<'_> {
             self.leave_together(at, "DEQUEUED");
             return true;
         }
-        if let Some(at) = places.iter().position(|place| place.standing == Standing::Reporting) {
+        if let Some(at) = places.iter().position(|place| place.standing == SlotStatus::Reporting) {
             return self.finish_last_jobs(at);
         }
         if !self.line.is_dependent() {
@@ -38,7 +38,7 @@ impl Turn<'_> {
             return self.finish_bundle(bundle);
         }
         let place = &self.line.places[at];
-        if place.standing == Standing::Landing {
+        if place.standing == SlotStatus::Landing {
             return self.finish_landing(at);
         }
         if !self.is_over(place) {
@@ -48,7 +48,7 @@ impl Turn<'_> {
             Answer::Cannot { configuration: true } => "CONFIG_ERROR",
             Answer::Cannot { configuration: false } => "MERGE_CONFLICT",
             _ if place.deciding().next().is_none() => "NO_JOBS",
-            _ if place.standing == Standing::Failing => "FAILURE",
+            _ if place.standing == SlotStatus::Failing => "FAILURE",
             _ if self.line.lands && place.change.key.number().is_some() => {
                 self.order_landing(at);
                 return false;
@@ -84,7 +84,7 @@ impl Turn<'_> {
         let place = &self.line.places[at];
         let Some(landing) = self.facts.landing(&place.id, place.state) else { return };
         self.land(at);
-        for behind in &landing.behind {
+        for behind in &landing.followers {
             let next = self.landed_last(at) + 1;
             let is_next =
                 |place: &Place| place.id == behind.item && place.state == behind.generation;
@@ -97,13 +97,13 @@ impl Turn<'_> {
 
     /// Returns the last of a line of places from `at` on that are to land.
     fn landed_last(&self, at: usize) -> usize {
-        let is_landing = |place: &&Place| place.standing == Standing::Landing;
+        let is_landing = |place: &&Place| place.standing == SlotStatus::Landing;
         at + self.line.places[at..].iter().take_while(is_landing).count().saturating_sub(1)
     }
 
     fn land(&mut self, at: usize) {
         let place = &mut self.line.places[at];
-        place.standing = Standing::Landing;
+        place.standing = SlotStatus::Landing;
         let (name, text) = (place.name(), format!("{} passed and is to land", place.change));
         self.landings.insert(name);
         self.step(text);
@@ -115,7 +115,7 @@ impl Turn<'_> {
         let (before, place) = (&self.line.places[at - 1], &self.line.places[at]);
         let (Some(below), Some(own)) = (before.merges(), place.merges()) else { return false };
         let is_moved = below.kept && own.kept && !below.configures && !own.configures;
-        place.standing == Standing::Passed
+        place.standing == SlotStatus::Passed
             && place.ahead.as_ref() == Some(&before.name())
             && self.line.bundle(at).len() == 1
             && self.is_over(place)
@@ -138,7 +138,7 @@ impl Turn<'_> {
             LandingEnd::BaseMoved { .. } => {
                 let place = &mut self.line.places[at];
                 place.state += 1;
-                place.standing = Standing::Waiting;
+                place.standing = SlotStatus::Waiting;
                 true
             }
             LandingEnd::Refused { .. } => {
@@ -177,10 +177,10 @@ impl Turn<'_> {
         }
     }
 
-    /// Hears of what was to land behind something else and did not: it is tested anew, or leaves.
+    /// Hears of what was to land behind something else and did not: it is tested again, or leaves.
     fn finish_behind(&mut self) -> bool {
         let has_failed = |at: &usize| {
-            self.line.places[*at].standing == Standing::Landing
+            self.line.places[*at].standing == SlotStatus::Landing
                 && self.line.bundle(*at).len() == 1
                 && matches!(
                     self.end_of(*at),
@@ -213,7 +213,7 @@ impl Turn<'_> {
         }
         for at in bundle {
             let place = &mut self.line.places[at];
-            place.standing = Standing::Reporting;
+            place.standing = SlotStatus::Reporting;
             place.ahead = None;
             let text = format!("{} succeeded, and its last jobs follow", place.change);
             self.step(text);
@@ -222,8 +222,8 @@ impl Turn<'_> {
         true
     }
 
-    /// Has what was told leave when its last jobs are over; where one of them failed all behind is
-    /// tested anew.
+    /// Has what was reported leave when its last jobs are over; where one of them failed all behind is
+    /// tested again.
     fn finish_last_jobs(&mut self, at: usize) -> bool {
         let bundle = self.line.bundle(at);
         let own = &self.line.places[bundle.clone()];
@@ -240,9 +240,9 @@ impl Turn<'_> {
         for place in self.line.places[bundle.start..].iter_mut().filter(|_| has_failed) {
             if place.is_known() && place.has_begun() {
                 place.state += 1;
-                place.standing = Standing::Waiting;
+                place.standing = SlotStatus::Waiting;
                 self.steps.push(format!(
-                    "{} is tested anew: a job failed after the report ahead",
+                    "{} is tested again: a job failed after the report ahead",
                     place.change
                 ));
             }
@@ -254,16 +254,16 @@ impl Turn<'_> {
     /// once for the window.
     pub(super) fn leave_together(&mut self, at: usize, result: &str) {
         let bundle = self.line.bundle(at);
-        let was_told = self.line.places[at].standing == Standing::Reporting;
+        let was_reported = self.line.places[at].standing == SlotStatus::Reporting;
         for _ in bundle.clone() {
             self.remove(bundle.start, result);
         }
-        if !was_told || bundle.len() > 1 {
+        if !was_reported || bundle.len() > 1 {
             self.count(result);
         }
     }
 
-    /// Takes out what somebody else merged, with those that need it in turn: what else needs it has
+    /// Takes out what another party merged, with those that need it in turn: what else needs it has
     /// it from now on.
     fn leave_merged(&mut self, at: usize) {
         let change = self.line.places[at].change.clone();
@@ -287,7 +287,7 @@ impl Turn<'_> {
         self.line.places[places].iter().map(|place| place.change.clone()).collect()
     }
 
-    /// Remembers of changes that have left those that somebody else merged, where news that were
+    /// Remembers of changes that have left those that another party merged, where news that were
     /// there say so: what needs them has them. Whether news had come by then is in no record, so
     /// that what is remembered is believed where any say so.
     pub(super) fn remember_merged(&mut self, changes: &[ChangeRef]) {
@@ -295,24 +295,25 @@ impl Turn<'_> {
             return;
         }
         for change in changes {
-            let says_so = |(_, arrival): &(String, Arrival)| {
-                let ArrivalKind::Seen { change: seen, merged, .. } = &arrival.kind else {
+            let says_so = |(_, arrival): &(String, InboxMessage)| {
+                let InboxMessageKind::ChangeUpdated { change: seen, merged, .. } = &arrival.kind
+                else {
                     return false;
                 };
                 *merged && seen.key == change.key && seen.branch == change.branch
             };
-            let is_told = self.facts.waiting.iter().chain(&self.facts.taken).any(says_so);
+            let is_reported = self.facts.waiting.iter().chain(&self.facts.taken).any(says_so);
             let is_remembered = self.facts.head.landed.contains(&change.key);
-            if is_told && is_remembered && !self.line.has_landed(change) {
+            if is_reported && is_remembered && !self.line.has_landed(change) {
                 self.line.landed.push((change.key.clone(), String::new()));
             }
         }
     }
 
-    /// Takes one place out. What had succeeded has: that was told.
+    /// Takes one place out. What had succeeded has: that was reported.
     pub(super) fn remove(&mut self, at: usize, result: &str) {
         let place = self.line.places.remove(at);
-        let result = if place.standing == Standing::Reporting { "SUCCESS" } else { result };
+        let result = if place.standing == SlotStatus::Reporting { "SUCCESS" } else { result };
         self.stops.extend(place.builds().cloned());
         self.step(format!("{} leaves as {result}", place.change));
         self.left.insert(place.id, result.to_owned());
@@ -334,7 +335,7 @@ impl Turn<'_> {
     }
 }
 
-/// Changes that need each other: they are tested, told and landed as one.
+/// Changes that need each other: they are tested, reported and landed as one.
 impl Turn<'_> {
     fn finish_bundle(&mut self, bundle: Range<usize>) -> bool {
         if self.line.places[bundle.start].is_landing() {
@@ -363,7 +364,7 @@ impl Turn<'_> {
         }
         let result = if own.iter().all(|place| place.deciding().next().is_none()) {
             "NO_JOBS"
-        } else if own.iter().any(|place| place.standing == Standing::Failing) {
+        } else if own.iter().any(|place| place.standing == SlotStatus::Failing) {
             "FAILURE"
         } else if self.line.lands {
             self.order_bundle(bundle);
@@ -383,8 +384,11 @@ impl Turn<'_> {
     fn order_bundle(&mut self, bundle: Range<usize>) {
         let first = &self.line.places[bundle.start];
         let Some(landing) = self.facts.landing(&first.id, first.state) else { return };
-        let named: Vec<_> =
-            landing.together.iter().map(|other| (other.item.clone(), other.generation)).collect();
+        let named: Vec<_> = landing
+            .later_members
+            .iter()
+            .map(|other| (other.item.clone(), other.generation))
+            .collect();
         let behind: Vec<_> =
             self.line.places[bundle.start + 1..bundle.end].iter().map(Place::name).collect();
         if named != behind {
@@ -392,15 +396,15 @@ impl Turn<'_> {
         }
         self.land(bundle.start);
         for at in bundle.start + 1..bundle.end {
-            self.line.places[at].standing = Standing::Pledged;
+            self.line.places[at].standing = SlotStatus::AwaitingLanding;
         }
     }
 
     fn finish_bundle_landing(&mut self, bundle: Range<usize>) -> bool {
-        let find = |line: &Line, standing: Standing| {
+        let find = |line: &Line, standing: SlotStatus| {
             bundle.clone().find(|at| line.places[*at].standing == standing)
         };
-        if let Some(at) = find(&self.line, Standing::Landing) {
+        if let Some(at) = find(&self.line, SlotStatus::Landing) {
             let Some(end) = self.end_of(at) else { return false };
             let change = self.line.places[at].change.clone();
             self.step(format!("the landing of {change}, of a bundle, ended: {end:?}"));
@@ -408,13 +412,13 @@ impl Turn<'_> {
             match end {
                 LandingEnd::Landed { .. } => {
                     self.line.places[at].is_in_branch = true;
-                    self.line.places[at].standing = Standing::Landed;
+                    self.line.places[at].standing = SlotStatus::Landed;
                 }
                 LandingEnd::BaseMoved { .. } if is_first => {
                     for at in bundle {
                         let place = &mut self.line.places[at];
                         place.state += 1;
-                        place.standing = Standing::Waiting;
+                        place.standing = SlotStatus::Waiting;
                     }
                     return true;
                 }
@@ -426,14 +430,14 @@ impl Turn<'_> {
                     self.leave_merged(at);
                     return true;
                 }
-                // Half of it is in its branch, or what nobody tested: somebody has to look.
+                // Half of it is in its branch, or what no one tested: an operator has to look.
                 _ => {
                     self.line.is_frozen = true;
                     return false;
                 }
             }
         }
-        if let Some(at) = find(&self.line, Standing::Pledged) {
+        if let Some(at) = find(&self.line, SlotStatus::AwaitingLanding) {
             let place = &self.line.places[at];
             if self.facts.landing(&place.id, place.state).is_some() {
                 self.land(at);
@@ -452,7 +456,7 @@ impl Turn<'_> {
     }
 }
 
-/// Returns what a landing is of, as a difference tells it.
+/// Returns what a landing is of, as a difference shows it.
 pub(super) fn named(landing: &Landing) -> String {
     format!("{} in state {}", landing.change, landing.generation)
 }

@@ -1,6 +1,6 @@
 //! Changes that need each other where each has a queue of its own: they stand as one in the own
 //! queue of the first of them by its key, and the own queues of the others say so, and send on
-//! whatever they are told.
+//! whatever they are reported.
 
 use super::compare::list;
 use super::facts::Facts;
@@ -8,7 +8,7 @@ use super::line::{Line, Place};
 use super::turn::Turn;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::own_queue;
-use sluice_gate::{Arrival, ArrivalKind, Candidate};
+use sluice_gate::{Candidate, InboxMessage, InboxMessageKind};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{QueueKey, QueueName, Timestamp};
 use sluice_records::queue::partition;
@@ -41,7 +41,7 @@ impl Place {
         let tied = |cycle: &[ChangeKey], mates: &[ChangeKey]| -> BTreeSet<ChangeKey> {
             cycle.iter().chain(mates).filter(|key| **key != self.change.key).cloned().collect()
         };
-        tied(&self.cycle, &self.mates) == tied(&candidate.cycle, &candidate.mates)
+        tied(&self.cycle, &self.mates) == tied(&candidate.bundle, &candidate.cycle_needs)
     }
 }
 
@@ -55,19 +55,19 @@ impl Turn<'_> {
         }
     }
 
-    fn send(&mut self, arrival: &Arrival, to: &QueueName) {
+    fn send(&mut self, arrival: &InboxMessage, to: &QueueName) {
         self.step(format!("what arrived is for {to}"));
         self.sent.push((QueueKey { queue: to.clone(), ..self.line.key.clone() }, arrival.clone()));
     }
 
     /// Returns whether something that was taken in is not for this queue: it is sent to the one
     /// that it is for, or comes to nothing. What is to stand there and stands here leaves before.
-    pub(super) fn is_for_another(&mut self, arrival: &Arrival) -> bool {
+    pub(super) fn is_for_another(&mut self, arrival: &InboxMessage) -> bool {
         if !self.line.has_guests() {
             return false;
         }
         let home = match &arrival.kind {
-            ArrivalKind::Enqueue { candidates } => {
+            InboxMessageKind::Enqueue { candidates } => {
                 if self.is_behind_elsewhere(arrival, candidates) {
                     self.step(
                         "a newer revision of what is offered stands in its own queue".to_owned(),
@@ -75,29 +75,29 @@ impl Turn<'_> {
                     return true;
                 }
                 let Some(last) = candidates.last() else { return false };
-                own_queue(last.cycle.iter().min().unwrap_or(&last.change.key))
+                own_queue(last.bundle.iter().min().unwrap_or(&last.change.key))
             }
-            ArrivalKind::Seen { change, .. }
-            | ArrivalKind::Superseded { change, .. }
-            | ArrivalKind::MakeWay { change, .. } => own_queue(&change.key),
-            ArrivalKind::Dequeue { key, .. } => own_queue(key),
-            ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => return false,
+            InboxMessageKind::ChangeUpdated { change, .. }
+            | InboxMessageKind::Superseded { change, .. }
+            | InboxMessageKind::MoveToHost { change, .. } => own_queue(&change.key),
+            InboxMessageKind::Dequeue { key, .. } => own_queue(key),
+            InboxMessageKind::Promote { .. } | InboxMessageKind::Resume { .. } => return false,
         };
         if home == self.line.key.queue {
             return false;
         }
         let is_here = match &arrival.kind {
-            ArrivalKind::Enqueue { candidates }
+            InboxMessageKind::Enqueue { candidates }
                 if candidates.iter().any(|candidate| self.keeps(candidate)) =>
             {
                 return true;
             }
-            ArrivalKind::Enqueue { .. } => false,
-            ArrivalKind::Seen { change, .. }
-            | ArrivalKind::Superseded { change, .. }
-            | ArrivalKind::MakeWay { change, .. } => self.line.has(&change.key),
-            ArrivalKind::Dequeue { key, .. } => self.line.has(key),
-            ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => true,
+            InboxMessageKind::Enqueue { .. } => false,
+            InboxMessageKind::ChangeUpdated { change, .. }
+            | InboxMessageKind::Superseded { change, .. }
+            | InboxMessageKind::MoveToHost { change, .. } => self.line.has(&change.key),
+            InboxMessageKind::Dequeue { key, .. } => self.line.has(key),
+            InboxMessageKind::Promote { .. } | InboxMessageKind::Resume { .. } => true,
         };
         if !is_here {
             self.send(arrival, &home);
@@ -108,7 +108,7 @@ impl Turn<'_> {
     /// Returns whether an offer came to nothing since a newer revision of one of its changes stood
     /// in its own queue. When that was read is in no record: that it ever stood in this pipeline
     /// has to be enough.
-    fn is_behind_elsewhere(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
+    fn is_behind_elsewhere(&self, arrival: &InboxMessage, candidates: &[Candidate]) -> bool {
         let mut others = candidates
             .iter()
             .filter(|candidate| own_queue(&candidate.change.key) != self.line.key.queue);
@@ -121,16 +121,16 @@ impl Turn<'_> {
 
     /// Returns whether a decision sent something that it took in on as it was, to this queue or to
     /// any.
-    fn was_sent(&self, arrival: &Arrival, to: Option<&QueueKey>) -> bool {
+    fn was_sent(&self, arrival: &InboxMessage, to: Option<&QueueKey>) -> bool {
         let to = to.map(partition);
         self.facts.sent.iter().any(|(partition, sent)| {
             let is_there = to.as_ref().is_none_or(|to| to == partition);
             // Something may have left for it in the same decision; that something left before is
             // not forgotten.
-            let (id, taken_up) = (arrival.id.clone(), arrival.taken_up);
+            let (id, taken_up) = (arrival.id.clone(), arrival.in_progress);
             is_there
-                && (sent.taken_up || !taken_up)
-                && Arrival { id, taken_up, ..sent.clone() } == *arrival
+                && (sent.in_progress || !taken_up)
+                && InboxMessage { id, in_progress: taken_up, ..sent.clone() } == *arrival
         })
     }
 
@@ -190,7 +190,7 @@ impl Turn<'_> {
         let came = now.difference(&self.guests).map(|own| (own, Some(&self.line.key.queue)));
         let model: BTreeMap<_, _> =
             came.chain(self.guests.difference(&now).map(|own| (own, None))).collect();
-        let doors = facts.doors.iter().map(|head| (&head.key.queue, head.stands_in.as_ref()));
+        let doors = facts.doors.iter().map(|head| (&head.key.queue, head.hosted_in.as_ref()));
         let decided: BTreeMap<&QueueName, Option<&QueueName>> = doors.collect();
         if decided != model {
             let all = |doors: &BTreeMap<&QueueName, Option<&QueueName>>| {
@@ -201,8 +201,8 @@ impl Turn<'_> {
                 "what own queues say: {decided} was decided, and the model decides {model}"
             ));
         }
-        if facts.head.stands_in != self.line.stands_in {
-            let (decided, model) = (&facts.head.stands_in, &self.line.stands_in);
+        if facts.head.hosted_in != self.line.stands_in {
+            let (decided, model) = (&facts.head.hosted_in, &self.line.stands_in);
             found.push(format!(
                 "where its change stands: {decided:?} was decided, and the model has {model:?}"
             ));

@@ -3,7 +3,7 @@
 use super::line::{Place, Stage, Task};
 use super::turn::Turn;
 use super::waits::wrong_wait;
-use sluice_gate::{Item, Job, JobStatus, Standing};
+use sluice_gate::{Item, Job, JobStatus, SlotStatus};
 use sluice_model::BuildId;
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
@@ -13,9 +13,9 @@ impl Turn<'_> {
     /// did not pass. `held_by` is the job of a change ahead before which nothing of it begins.
     pub(super) fn order_jobs(&mut self, at: usize, held_by: Option<&str>) {
         let place = &self.line.places[at];
-        let is_told = place.standing == Standing::Reporting;
+        let is_reported = place.standing == SlotStatus::Reporting;
         let is_current = place.layout == self.line.layout && !self.needs_are_failing(at);
-        if place.merges().is_none() || !(is_told || is_current) {
+        if place.merges().is_none() || !(is_reported || is_current) {
             return;
         }
         let (facts, known) = (self.facts, self.known);
@@ -23,14 +23,14 @@ impl Turn<'_> {
         // What runs after the report waits until that is made.
         let report = after.and_then(|item| item.reporting.as_ref());
         let may_follow_report =
-            is_told && report.is_some_and(|reporting| reporting.awaits.is_none());
+            is_reported && report.is_some_and(|reporting| reporting.awaits.is_none());
         let id = place.id.clone();
         let place = &mut self.line.places[at];
         skip(place);
         let is_alone = place.cycle.is_empty();
         for nth in 0..place.tasks.len() {
             let task = &place.tasks[nth];
-            let has_turn = if task.reporter { may_follow_report } else { !is_told };
+            let has_turn = if task.reporter { may_follow_report } else { !is_reported };
             if !has_turn || task.stage != Stage::Waiting || !is_unblocked(place, task) {
                 continue;
             }
@@ -39,7 +39,7 @@ impl Turn<'_> {
             let wrong = after
                 .filter(|_| is_alone)
                 .and_then(|item| wrong_wait(facts, known, item, &name, held_by));
-            self.misheard.extend(wrong);
+            self.misread.extend(wrong);
             if is_alone && held_by.is_some() {
                 continue;
             }
@@ -82,7 +82,7 @@ impl Turn<'_> {
         let mut others = place.needs.iter().filter(|need| !place.cycle.contains(&need.key));
         let is_failing = |key: &ChangeKey| {
             let mut ahead = self.line.places[..at].iter();
-            ahead.any(|other| other.change.key == *key && other.standing == Standing::Failing)
+            ahead.any(|other| other.change.key == *key && other.standing == SlotStatus::Failing)
         };
         self.line.is_dependent()
             && others.any(|need| is_failing(&need.key) && !self.line.has_landed(need))
@@ -139,9 +139,9 @@ enum Recorded {
     Skipped,
     /// By this build, and whether it is known that it will fail.
     UnderWay(Option<BuildId>, bool),
-    /// This build of it is paused, and whether it was told to go on.
+    /// This build of it is paused, and whether it was reported to go on.
     Paused(Option<BuildId>, bool),
-    /// It ended with its order: nobody has its nodes; or it is what another change of its bundle
+    /// It ended with its order: no one has its nodes; or it is what another change of its bundle
     /// had run.
     Ended(BuildResult),
 }

@@ -1,19 +1,19 @@
 //! A queue as the model has it: a plain list of places, and what is known of each.
 
 use super::facts::Facts;
-use crate::plays::lands;
+use crate::scenarios::lands;
 use crate::windows::Window;
 use sluice_config::pipeline::Manager;
-use sluice_gate::{Ask, Item, Job, JobStatus, Standing};
+use sluice_gate::{Item, Job, JobStatus, MergeStatus, SlotStatus};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
-use sluice_model::job::Dependency;
+use sluice_model::job::JobDependency;
 use sluice_model::{BuildId, ItemId, QueueKey, QueueName, Timestamp};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Steps of a queue that are kept, for whoever wants to understand a difference.
+/// Steps of a queue that are kept, for the one that wants to understand a difference.
 const STEPS_MAX: usize = 80;
 
 /// A queue.
@@ -59,7 +59,7 @@ pub(super) struct Place {
     pub(super) state: u64,
     /// What that is on top of; the branch where `None`.
     pub(super) ahead: Option<(ItemId, u64)>,
-    pub(super) standing: Standing,
+    pub(super) standing: SlotStatus,
     /// The state that all below is about.
     pub(super) known_state: u64,
     pub(super) layout: u64,
@@ -73,7 +73,7 @@ pub(super) struct Place {
 /// What the merger said of a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Nobody asked.
+    /// No one asked.
     Unasked,
     Asked,
     Merges(Merges),
@@ -105,7 +105,7 @@ pub(super) struct Task {
     pub(super) reporter: bool,
     /// Whether what is behind its change begins nothing before it has passed.
     pub(super) holds: bool,
-    pub(super) dependencies: Vec<Dependency>,
+    pub(super) dependencies: Vec<JobDependency>,
     pub(super) stage: Stage,
 }
 
@@ -117,7 +117,7 @@ pub(super) enum Stage {
         build: Option<BuildId>,
         will_fail: bool,
     },
-    /// Its executor keeps it until all behind it is over; whether it was told to go on.
+    /// Its executor keeps it until all behind it is over; whether it was reported to go on.
     Paused {
         build: Option<BuildId>,
         goes_on: bool,
@@ -186,8 +186,8 @@ impl Task {
 
 impl Place {
     /// Takes up this standing, where it had none before.
-    pub(super) fn begins_as(&mut self, standing: Standing) {
-        if self.standing == Standing::Waiting {
+    pub(super) fn begins_as(&mut self, standing: SlotStatus) {
+        if self.standing == SlotStatus::Waiting {
             self.standing = standing;
         }
     }
@@ -206,7 +206,7 @@ impl Place {
             is_let_go: false,
             state: 1,
             ahead: None,
-            standing: Standing::Waiting,
+            standing: SlotStatus::Waiting,
             known_state: 1,
             layout: 0,
             answer: Answer::Unasked,
@@ -226,16 +226,19 @@ impl Place {
         self.known_state == self.state
     }
 
-    /// Returns whether it is being put into its branch, so that only the end of that tells what
+    /// Returns whether it is being put into its branch, so that only the end of that shows what
     /// becomes of it.
     pub(super) fn is_landing(&self) -> bool {
-        matches!(self.standing, Standing::Landing | Standing::Pledged | Standing::Landed)
+        matches!(
+            self.standing,
+            SlotStatus::Landing | SlotStatus::AwaitingLanding | SlotStatus::Landed
+        )
     }
 
-    /// Returns whether nothing but its landing, or its last jobs, tells any more what becomes of
+    /// Returns whether nothing but its landing, or its last jobs, shows any more what becomes of
     /// it.
     pub(super) fn is_decided(&self) -> bool {
-        self.is_landing() || self.standing == Standing::Reporting
+        self.is_landing() || self.standing == SlotStatus::Reporting
     }
 
     /// Returns whether another state would throw something away.
@@ -291,8 +294,8 @@ impl Place {
         let candidate = &item.candidate;
         self.needs = candidate.needs.iter().map(|need| need.change.clone()).collect();
         self.below = candidate.needs.iter().map(|need| (need.change.clone(), need.as_of)).collect();
-        self.cycle.clone_from(&candidate.cycle);
-        self.mates.clone_from(&candidate.mates);
+        self.cycle.clone_from(&candidate.bundle);
+        self.mates.clone_from(&candidate.cycle_needs);
         self.as_of = candidate.as_of;
         self.is_let_go = candidate.refused.is_some();
         self.known_state = item.generation;
@@ -300,24 +303,24 @@ impl Place {
         self.tree.clone_from(&item.tested_tree);
         self.is_in_branch = item.landed.is_some();
         self.tasks = item.jobs.iter().map(Task::of).collect();
-        self.answer = Answer::of(&item.ask);
+        self.answer = Answer::of(&item.merge_status);
     }
 }
 
 impl Answer {
     /// Returns an answer as a record has it.
-    pub(super) fn of(ask: &Ask) -> Self {
+    pub(super) fn of(ask: &MergeStatus) -> Self {
         match ask {
-            Ask::No => Self::Unasked,
-            Ask::Asked { .. } => Self::Asked,
-            Ask::Merged(merged) => Self::Merges(Merges {
+            MergeStatus::NotRequested => Self::Unasked,
+            MergeStatus::Requested { .. } => Self::Asked,
+            MergeStatus::Merged(merged) => Self::Merges(Merges {
                 base: merged.base.id.clone(),
                 tested: merged.tested.id.clone(),
-                kept: merged.kept,
+                kept: merged.can_fast_forward,
                 configures: merged.touches_configuration,
                 fail_fast: merged.fail_fast,
             }),
-            Ask::Unmergeable { configuration, .. } => {
+            MergeStatus::Unmergeable { configuration, .. } => {
                 Self::Cannot { configuration: *configuration }
             }
         }
@@ -342,12 +345,12 @@ impl Line {
         }
     }
 
-    /// Takes what was decided for true, where that cannot be told from facts.
+    /// Takes what was decided for true, where that cannot be reported from facts.
     pub(super) fn believe(&mut self, facts: &Facts) {
         let head = &facts.head;
         (self.manager, self.window, self.layout) = (head.manager, head.window, head.layout);
-        self.is_frozen = head.frozen.is_some();
-        self.stands_in.clone_from(&head.stands_in);
+        self.is_frozen = head.halted.is_some();
+        self.stands_in.clone_from(&head.hosted_in);
         let heads = head.landed_heads.iter().cloned().chain(std::iter::repeat(String::new()));
         self.landed = head.landed.iter().cloned().zip(heads).collect();
         let believed = head.slots.iter().map(|slot| {
@@ -355,7 +358,7 @@ impl Line {
             if let Some(item) = facts.items.get(&slot.id) {
                 place.believe(item);
             }
-            (place.state, place.standing) = (slot.generation, slot.standing);
+            (place.state, place.standing) = (slot.generation, slot.status);
             place.ahead = slot.ahead.as_ref().map(|ahead| (ahead.item.clone(), ahead.generation));
             place
         });

@@ -7,12 +7,14 @@ use super::turn::Turn;
 use super::waits::wrong_wait;
 use crate::windows::Window;
 use sluice_config::pipeline::Manager;
-use sluice_gate::queue::{Ahead, Slot, own_queue};
-use sluice_gate::{Arrival, ArrivalKind, Candidate, Head, Item, Job, Standing, WaitsFor};
+use sluice_gate::queue::{Predecessor, Slot, own_queue};
+use sluice_gate::{
+    Candidate, Head, InboxMessage, InboxMessageKind, Item, Job, SlotStatus, WaitsFor,
+};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::job::{Dependency, JobSummary};
-use sluice_model::{ArrivalId, BuildId, ItemId, ProjectName, QueueKey, QueueName, Timestamp};
+use sluice_model::job::{JobDependency, JobSummary};
+use sluice_model::{BuildId, InboxMessageId, ItemId, ProjectName, QueueKey, QueueName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 const RUNS: Stage = Stage::UnderWay { build: None, will_fail: false };
@@ -31,7 +33,7 @@ fn place(number: u64, stage: Stage) -> Place {
     let (name, hash, dependencies) = ("unit".to_owned(), String::new(), Vec::new());
     Place {
         ahead: (number > 1).then(|| (id(number - 1), 1)),
-        standing: Standing::Testing,
+        standing: SlotStatus::Testing,
         layout: 1,
         answer: Answer::Merges(Merges {
             base: "base".into(),
@@ -98,7 +100,7 @@ fn states(line: &Line) -> Vec<(Option<(ItemId, u64)>, u64)> {
     line.places.iter().map(|place| (place.ahead.clone(), place.state)).collect()
 }
 
-/// Z6.4: one that fails moves aside, those behind are tested anew without it, and behind it again
+/// Z6.4: one that fails moves aside, those behind are tested again without it, and behind it again
 /// when it recovers.
 #[test]
 fn what_is_behind_one_that_fails_goes_on_without_it_and_returns() {
@@ -113,7 +115,7 @@ fn what_is_behind_one_that_fails_goes_on_without_it_and_returns() {
     assert_eq!(states(&fails), [(None, 1), (None, 2), (Some((id(2), 2)), 2)]);
     assert_eq!(
         (fails.places[0].standing, left.len()),
-        (Standing::Failing, 0),
+        (SlotStatus::Failing, 0),
         "its job is not over"
     );
 
@@ -130,7 +132,7 @@ fn what_is_behind_one_that_fails_goes_on_without_it_and_returns() {
 fn the_first_in_a_queue_reports_first() {
     let failed = || Stage::Ended(BuildResult::Failure);
     let (waits, left) = next(line(vec![place(1, RUNS), place(2, failed())]));
-    assert_eq!((waits.places[1].standing, waits.window, left.len()), (Standing::Failing, 20, 0));
+    assert_eq!((waits.places[1].standing, waits.window, left.len()), (SlotStatus::Failing, 20, 0));
 
     let (first, left) = next(line(vec![place(1, failed()), place(2, RUNS)]));
     assert_eq!(left, [(id(1), "FAILURE".to_owned())]);
@@ -159,7 +161,7 @@ fn what_needs_a_revision_that_landed_does_not_wait_for_a_newer_one_behind_it() {
         Line { landed: vec![(older.key, "older".to_owned())], ..line(vec![needing, newer]) };
     let (after, left) = next(before);
     assert_eq!((&after.places[0].tasks[0].stage, left.len()), (&RUNS, 0));
-    assert_eq!(after.places[1].standing, Standing::Failing);
+    assert_eq!(after.places[1].standing, SlotStatus::Failing);
 }
 
 /// Z6.5: nor is it failing for a newer one that an operator moved before it.
@@ -172,14 +174,14 @@ fn what_needs_a_revision_that_landed_goes_on_behind_a_newer_one_that_fails() {
         Line { landed: vec![(older.key, "older".to_owned())], ..line(vec![newer, needing]) };
     let (after, left) = next(before);
     assert_eq!((&after.places[1].tasks[0].stage, left.len()), (&RUNS, 0));
-    let standings: Vec<Standing> = after.places.iter().map(|place| place.standing).collect();
-    assert_eq!(standings, [Standing::Failing, Standing::Testing]);
+    let standings: Vec<SlotStatus> = after.places.iter().map(|place| place.standing).collect();
+    assert_eq!(standings, [SlotStatus::Failing, SlotStatus::Testing]);
 }
 
-/// Z6.5, D10: in check a change begins anew where it comes again on a newer revision of what it
+/// Z6.5, D10: in check a change begins again where it comes again on a newer revision of what it
 /// needs; on the same, or an older one, it stays. Where changes land it stays in any case.
 #[test]
-fn what_is_tested_for_itself_begins_anew_on_what_is_newer() {
+fn what_is_tested_for_itself_begins_again_on_what_is_newer() {
     let need = |head: &str, as_of: u64| {
         let change = ChangeRef { head: head.into(), ..place(1, RUNS).change };
         Candidate { as_of: Timestamp(as_of), ..Candidate::bare(&change) }
@@ -196,14 +198,14 @@ fn what_is_tested_for_itself_begins_anew_on_what_is_newer() {
         let before = Line { manager: Manager::Independent, lands, key: own_key, ..line(vec![own]) };
         let again =
             Candidate { needs: vec![need(head, as_of)], ..Candidate::bare(&place(2, RUNS).change) };
-        let arrival = Arrival {
-            id: ArrivalId::derive(&["again"]),
+        let arrival = InboxMessage {
+            id: InboxMessageId::derive(&["again"]),
             at: Timestamp(1),
             event_id: "event".to_owned(),
             layout: 1,
             by_operator: false,
-            taken_up: false,
-            kind: ArrivalKind::Enqueue { candidates: vec![again] },
+            in_progress: false,
+            kind: InboxMessageKind::Enqueue { candidates: vec![again] },
         };
         let facts = Facts { taken: vec![("arrival".to_owned(), arrival)], ..nothing_new() };
         let known = Known::default();
@@ -225,7 +227,7 @@ fn beside_paused(number: u64, guest: Stage) -> Place {
         voting: true,
         reporter: false,
         holds: false,
-        dependencies: vec![Dependency { name: "unit".into(), soft: false }],
+        dependencies: vec![JobDependency { name: "unit".into(), soft: false }],
         stage: guest,
     });
     place
@@ -259,7 +261,7 @@ fn what_ran_beside_a_paused_build_that_is_lost_begins_again() {
     let mut place = beside_paused(1, runs);
     let over = |name: &str, before: &str| Task {
         name: name.to_owned(),
-        dependencies: vec![Dependency { name: before.into(), soft: true }],
+        dependencies: vec![JobDependency { name: before.into(), soft: true }],
         stage: Stage::Ended(BuildResult::Success),
         ..place.tasks[1].clone()
     };
@@ -270,7 +272,7 @@ fn what_ran_beside_a_paused_build_that_is_lost_begins_again() {
     assert_eq!(waits, [false, true, true, false]);
 }
 
-/// Z6.4, Z4.3: where something ahead of it fails, a change begins anew, and its paused build with
+/// Z6.4, Z4.3: where something ahead of it fails, a change begins again, and its paused build with
 /// what runs beside it is stopped.
 #[test]
 fn a_paused_build_is_stopped_with_the_state_that_it_is_of() {
@@ -287,7 +289,7 @@ fn a_paused_build_is_stopped_with_the_state_that_it_is_of() {
 #[test]
 fn what_a_paused_build_waits_for_begins_while_the_last_jobs_of_the_first_run() {
     let mut first = place(1, RUNS);
-    (first.standing, first.tasks[0].reporter) = (Standing::Reporting, true);
+    (first.standing, first.tasks[0].reporter) = (SlotStatus::Reporting, true);
     let second = Place { ahead: None, ..beside_paused(2, Stage::Waiting) };
     let (held, left) = next(line(vec![first, second, place(3, Stage::Waiting)]));
     assert_eq!((&held.places[1].tasks[1].stage, left.len()), (&RUNS, 0));
@@ -323,7 +325,7 @@ fn item(number: u64, waits_for: Option<WaitsFor>) -> Item {
         change,
         generation: 1,
         ahead: None,
-        standing: Standing::Testing,
+        status: SlotStatus::Testing,
         joined: false,
         version: 1,
     };
@@ -338,7 +340,7 @@ fn item(number: u64, waits_for: Option<WaitsFor>) -> Item {
 
 /// N16, G20: what a job waits for is there to be waited for.
 #[test]
-fn a_job_that_is_kept_waiting_without_a_reason_is_told() {
+fn a_job_that_is_kept_waiting_without_a_reason_is_reported() {
     let known = Known::of(1);
     let is_wrong = |waits_for: Option<WaitsFor>, held_by: Option<&str>, others: Vec<Item>| {
         let items = others.into_iter().map(|other| (other.id.clone(), other)).collect();
@@ -349,7 +351,7 @@ fn a_job_that_is_kept_waiting_without_a_reason_is_told() {
     let herald = || Some(WaitsFor::Ahead("herald".into()));
     let image = || Some(WaitsFor::Requirements(vec!["image".to_owned()]));
     assert!(!is_wrong(None, None, Vec::new()) && !is_wrong(herald(), Some("herald"), Vec::new()));
-    assert!(is_wrong(semaphore("one"), None, Vec::new()), "nobody has it");
+    assert!(is_wrong(semaphore("one"), None, Vec::new()), "no one has it");
     assert!(
         !is_wrong(semaphore("one"), None, vec![item(2, semaphore("one"))]),
         "another one may be before it"
@@ -371,24 +373,24 @@ fn a_job_that_is_kept_waiting_without_a_reason_is_told() {
     }
 }
 
-/// C2: a decision that is another one than the model's is told as such, and one that is the same is
+/// C2: a decision that is another one than the model's is reported as such, and one that is the same is
 /// not.
 #[test]
-fn a_decision_that_differs_is_told() {
+fn a_decision_that_differs_is_reported() {
     let known = Known::default();
-    let slot = |number: u64, ahead: Option<Ahead>| {
+    let slot = |number: u64, ahead: Option<Predecessor>| {
         let Place { id, change, .. } = place(number, RUNS);
         Slot {
             id,
             change,
             generation: 1,
             ahead,
-            standing: Standing::Testing,
+            status: SlotStatus::Testing,
             joined: false,
             version: 1,
         }
     };
-    let told = |ahead: Option<Ahead>, window: u32| {
+    let reported = |ahead: Option<Predecessor>, window: u32| {
         let mut facts = nothing_new();
         facts.head.slots = vec![slot(1, None), slot(2, ahead)];
         facts.head.window = window;
@@ -396,13 +398,15 @@ fn a_decision_that_differs_is_told() {
         turn.play();
         differences(&turn, &facts)
     };
-    let ahead = || Some(Ahead { item: id(1), generation: 1 });
-    assert_eq!(told(ahead(), 20), Vec::<String>::new());
+    let ahead = || Some(Predecessor { item: id(1), generation: 1 });
+    assert_eq!(reported(ahead(), 20), Vec::<String>::new());
     assert!(
-        told(None, 20)[0]
+        reported(None, 20)[0]
             .starts_with("what org/t0p0#2 at head is tested on: its branch was decided")
     );
-    assert!(told(ahead(), 7)[0].starts_with("the window: 7 was decided, and the model decides 20"));
+    assert!(
+        reported(ahead(), 7)[0].starts_with("the window: 7 was decided, and the model decides 20")
+    );
 }
 
 /// Returns the own queue of a change in a pipeline where each has one, with what stands there.
@@ -413,19 +417,19 @@ fn own_line(number: u64, places: Vec<Place>) -> Line {
 }
 
 /// Returns a revision of a queue that took this in.
-fn told(line: &Line, kind: ArrivalKind) -> Facts {
-    let (id, event_id) = (ArrivalId::derive(&["told"]), "event".to_owned());
-    let arrival = Arrival {
+fn reported(line: &Line, kind: InboxMessageKind) -> Facts {
+    let (id, event_id) = (InboxMessageId::derive(&["reported"]), "event".to_owned());
+    let arrival = InboxMessage {
         id,
         at: Timestamp(1),
         event_id,
         layout: 1,
         by_operator: false,
-        taken_up: false,
+        in_progress: false,
         kind,
     };
     let mut head = Head::new(line.key.clone(), Manager::Independent, 0, 1);
-    head.stands_in.clone_from(&line.stands_in);
+    head.hosted_in.clone_from(&line.stands_in);
     Facts { head, taken: vec![("arrival".to_owned(), arrival)], ..nothing_new() }
 }
 
@@ -435,7 +439,7 @@ fn as_one(numbers: [u64; 2]) -> Vec<Candidate> {
     let cycle: Vec<ChangeKey> = bare.iter().map(|one| one.change.key.clone()).collect();
     let mate = |at: usize| vec![bare[1 - at].clone()];
     [0, 1]
-        .map(|at| Candidate { needs: mate(at), cycle: cycle.clone(), ..bare[at].clone() })
+        .map(|at| Candidate { needs: mate(at), bundle: cycle.clone(), ..bare[at].clone() })
         .to_vec()
 }
 
@@ -461,7 +465,7 @@ fn bundle(numbers: [u64; 2]) -> Vec<Place> {
 #[test]
 fn changes_that_need_each_other_enter_the_queue_of_the_first_as_one() {
     let line = own_line(1, Vec::new());
-    let mut facts = told(&line, ArrivalKind::Enqueue { candidates: as_one([1, 2]) });
+    let mut facts = reported(&line, InboxMessageKind::Enqueue { candidates: as_one([1, 2]) });
     let known = Known::default();
     let home = line.key.clone();
     let mut turn = Turn::new(line.clone(), &facts, &known);
@@ -477,7 +481,7 @@ fn changes_that_need_each_other_enter_the_queue_of_the_first_as_one() {
     );
 
     let own = Head::new(own_line(2, Vec::new()).key, Manager::Independent, 0, 1);
-    facts.doors = vec![Head { stands_in: Some(home.queue), ..own }.stored()];
+    facts.doors = vec![Head { hosted_in: Some(home.queue), ..own }.stored()];
     let mut turn = Turn::new(line, &facts, &known);
     turn.play();
     assert_eq!(turn.differences_elsewhere(&facts), Vec::<String>::new());
@@ -486,11 +490,11 @@ fn changes_that_need_each_other_enter_the_queue_of_the_first_as_one() {
 /// Z6.1: where events are discarded, whether an offer was dropped is read from what came of it; one
 /// that was taken up before is not.
 #[test]
-fn an_offer_that_was_taken_up_is_dropped_by_nobody() {
+fn an_offer_that_was_taken_up_is_dropped_by_no_one() {
     for (taken_up, enter) in [(false, 0), (true, 2)] {
         let line = own_line(1, Vec::new());
-        let mut facts = told(&line, ArrivalKind::Enqueue { candidates: as_one([1, 2]) });
-        facts.taken[0].1.taken_up = taken_up;
+        let mut facts = reported(&line, InboxMessageKind::Enqueue { candidates: as_one([1, 2]) });
+        facts.taken[0].1.in_progress = taken_up;
         let known = Known::discarding(&line.key.tenant);
         let mut turn = Turn::new(line, &facts, &known);
         turn.play();
@@ -498,15 +502,15 @@ fn an_offer_that_was_taken_up_is_dropped_by_nobody() {
     }
 }
 
-/// D10: what the own queue of a guest is told is for where that stands, and what another queue is
-/// told of it once it has left is for its own.
+/// D10: what the own queue of a guest is reported is for where that stands, and what another queue is
+/// reported of it once it has left is for its own.
 #[test]
-fn what_is_told_of_a_change_reaches_the_queue_in_which_it_stands() {
+fn what_is_reported_of_a_change_reaches_the_queue_in_which_it_stands() {
     let known = Known::default();
     let lent =
         Line { stands_in: Some(own_line(1, Vec::new()).key.queue), ..own_line(2, Vec::new()) };
     let (home, left) = (own_line(1, bundle([1, 2])), own_line(1, Vec::new()));
-    let news = || ArrivalKind::Seen {
+    let news = || InboxMessageKind::ChangeUpdated {
         change: ChangeRef { head: "newer".into(), ..place(2, RUNS).change },
         gone: None,
         merged: false,
@@ -515,7 +519,7 @@ fn what_is_told_of_a_change_reaches_the_queue_in_which_it_stands() {
     };
     let own = |number: u64| Some(own_line(number, Vec::new()).key);
     for (line, to, leave) in [(lent, own(1), 0), (home, None, 2), (left, own(2), 0)] {
-        let facts = told(&line, news());
+        let facts = reported(&line, news());
         let mut turn = Turn::new(line, &facts, &known);
         turn.play();
         let sent: Vec<&QueueKey> = turn.sent.iter().map(|(queue, _)| queue).collect();
@@ -533,7 +537,8 @@ fn a_change_makes_way_with_all_that_stand_as_one_with_it() {
         let line = own_line(1, bundle([1, 2]));
         let change = ChangeRef { head: head.into(), ..place(1, RUNS).change };
         let to = QueueName("another".to_owned());
-        let facts = told(&line, ArrivalKind::MakeWay { change, as_of: Timestamp(as_of), to });
+        let facts =
+            reported(&line, InboxMessageKind::MoveToHost { change, as_of: Timestamp(as_of), to });
         let mut turn = Turn::new(line, &facts, &known);
         turn.play();
         assert_eq!(turn.left.len(), leave, "{head}");
@@ -546,10 +551,10 @@ fn a_change_makes_way_with_all_that_stand_as_one_with_it() {
 fn a_change_that_needs_no_other_any_more_is_tested_by_itself() {
     let known = Known::default();
     let own = || Candidate::bare(&place(1, RUNS).change);
-    let tied = Candidate { mates: vec![place(2, RUNS).change.key], ..own() };
+    let tied = Candidate { cycle_needs: vec![place(2, RUNS).change.key], ..own() };
     for (candidate, leave) in [(own(), 2), (tied, 0)] {
         let line = own_line(1, bundle([1, 2]));
-        let facts = told(&line, ArrivalKind::Enqueue { candidates: vec![candidate] });
+        let facts = reported(&line, InboxMessageKind::Enqueue { candidates: vec![candidate] });
         let mut turn = Turn::new(line, &facts, &known);
         turn.play();
         assert_eq!(

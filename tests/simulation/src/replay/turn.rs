@@ -1,4 +1,4 @@
-//! One revision, replayed: answers are heard, what arrived is taken in, every place is put behind
+//! One revision, replayed: answers are received, what arrived is taken in, every place is put behind
 //! the nearest one that may pass, what is over lands or leaves, and what is missing is asked for
 //! and ordered.
 //!
@@ -7,7 +7,7 @@
 
 use super::facts::{Facts, Known};
 use super::line::{Answer, Line, Place, Stage, Task};
-use sluice_gate::{Arrival, ArrivalKind, Item, Job, JobStatus, LandingEnd, Standing};
+use sluice_gate::{InboxMessage, InboxMessageKind, Item, Job, JobStatus, LandingEnd, SlotStatus};
 use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, ItemId, QueueKey, QueueName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub(super) struct Turn<'a> {
     /// The own queues of what stood here as a guest before.
     pub(super) guests: BTreeSet<QueueName>,
     /// What is for other queues, and is sent there as it is.
-    pub(super) sent: Vec<(QueueKey, Arrival)>,
+    pub(super) sent: Vec<(QueueKey, InboxMessage)>,
     /// What left, with how it ended.
     pub(super) left: BTreeMap<ItemId, String>,
     /// Which states are to land.
@@ -33,21 +33,21 @@ pub(super) struct Turn<'a> {
     pub(super) orders: BTreeSet<(ItemId, String)>,
     /// Builds that are stopped.
     pub(super) stops: BTreeSet<BuildId>,
-    /// Paused builds that are told to go on.
+    /// Paused builds that are reported to go on.
     pub(super) resumes: BTreeSet<BuildId>,
     /// Builds that were lost, or gave up: that they are stopped is no decision.
     pub(super) lost: BTreeSet<BuildId>,
     /// Answers that were taken for others than merger and executors wrote, and jobs that are kept
     /// waiting for another reason than there is.
-    pub(super) misheard: Vec<String>,
-    /// What was heard and decided, in words.
+    pub(super) misread: Vec<String>,
+    /// What was received and decided, in words.
     pub(super) steps: Vec<String>,
 }
 
 impl<'a> Turn<'a> {
     /// Returns a revision of a queue that was so before.
     pub(super) fn new(line: Line, facts: &'a Facts, known: &'a Known) -> Self {
-        let (sent, left, landings, orders, stops, resumes, lost, misheard, steps) =
+        let (sent, left, landings, orders, stops, resumes, lost, misread, steps) =
             Default::default();
         let guests = line.guests();
         Self {
@@ -62,7 +62,7 @@ impl<'a> Turn<'a> {
             stops,
             resumes,
             lost,
-            misheard,
+            misread,
             steps,
         }
     }
@@ -90,7 +90,7 @@ impl<'a> Turn<'a> {
         self.steps.push(text);
     }
 
-    /// Follows a new layout: the window of a queue where nothing stands begins anew, and what is
+    /// Follows a new layout: the window of a queue where nothing stands begins again, and what is
     /// not decided yet is asked for again.
     fn follow_layout(&mut self) {
         let now = self.facts.head.layout;
@@ -143,24 +143,24 @@ impl<'a> Turn<'a> {
     }
 
     /// Hears of a state that was frozen again and merges to another tree: its branch moved, so that
-    /// it is tested anew, with those that need it. Its record tells of that no more.
+    /// it is tested again, with those that need it. Its record shows of that no more.
     fn hear_of_another_tree(&mut self, at: usize) {
         let place = &self.line.places[at];
-        let told = self.known.tree(&place.id, place.state, self.line.layout);
-        let is_other =
-            told.is_some_and(|told| place.tree.as_ref().is_some_and(|tree| tree != told));
+        let reported = self.known.tree(&place.id, place.state, self.line.layout);
+        let is_other = reported
+            .is_some_and(|reported| place.tree.as_ref().is_some_and(|tree| tree != reported));
         if is_other && place.answer == Answer::Asked {
             self.begin_again(at, "its branch moved while it was frozen again");
         }
     }
 
-    /// Has what needs each other at a position tested anew.
+    /// Has what needs each other at a position tested again.
     fn begin_again(&mut self, at: usize, why: &str) {
         for at in self.line.bundle(at) {
             let place = &mut self.line.places[at];
             place.state += 1;
-            place.standing = Standing::Waiting;
-            let text = format!("{} is tested anew, in state {}: {why}", place.change, place.state);
+            place.standing = SlotStatus::Waiting;
+            let text = format!("{} is tested again, in state {}: {why}", place.change, place.state);
             self.steps.push(text);
         }
     }
@@ -168,7 +168,7 @@ impl<'a> Turn<'a> {
     fn hear_merge(&mut self, at: usize, after: &Item) {
         let layout = self.line.layout;
         let place = &mut self.line.places[at];
-        let said = Answer::of(&after.ask);
+        let said = Answer::of(&after.merge_status);
         if place.answer != Answer::Asked || matches!(said, Answer::Unasked | Answer::Asked) {
             return;
         }
@@ -178,17 +178,17 @@ impl<'a> Turn<'a> {
             self.stops.extend(place.builds().cloned());
             place.tasks.clear();
             place.answer = said;
-            place.begins_as(Standing::Failing);
+            place.begins_as(SlotStatus::Failing);
             return self.step(format!("{change} cannot be tested"));
         };
         let tree = merged.tested.tree.clone();
         if place.tree.as_ref().is_some_and(|before| *before != tree) {
             return self.begin_again(at, "its branch moved while it was frozen again");
         }
-        let told = self.known.tree(&place.id, place.state, layout);
-        if told != Some(&tree) {
-            self.misheard.push(format!(
-                "{change} was heard to merge as {tree}, and the merger wrote {told:?}"
+        let reported = self.known.tree(&place.id, place.state, layout);
+        if reported != Some(&tree) {
+            self.misread.push(format!(
+                "{change} was received to merge as {tree}, and the merger wrote {reported:?}"
             ));
         }
         place.tree = Some(tree.clone());
@@ -217,16 +217,16 @@ impl<'a> Turn<'a> {
                 self.stops.extend(place.begin_again_beside(&task.name));
             }
         }
-        // An operator's word that is heard right after moves nothing before what has begun.
-        place.begins_as(Standing::Testing);
+        // An operator's word that is received right after moves nothing before what has begun.
+        place.begins_as(SlotStatus::Testing);
         self.step(format!("{change} merges as tree {}", tree.short()));
     }
 
-    /// Hears what became of builds, as the item's record says it was heard.
+    /// Hears what became of builds, as the item's record says it was received.
     fn hear_jobs(&mut self, at: usize, after: &Item) {
         let has_left = !self.facts.items.contains_key(&after.id);
         let place = &mut self.line.places[at];
-        let is_told = place.standing == Standing::Reporting;
+        let is_reported = place.standing == SlotStatus::Reporting;
         let change = place.change.clone();
         let known = self.known;
         // What fails fast ends what is known to fail with the rest: then the item's record does not
@@ -254,7 +254,7 @@ impl<'a> Turn<'a> {
             };
             let next = match (&task.stage, &job.status) {
                 (Stage::Ended(_), _) => continue,
-                // Whoever takes a change out, or has it fail fast, ends its jobs so.
+                // The one that takes a change out, or has it fail fast, ends its jobs so.
                 (
                     Stage::UnderWay { .. } | Stage::Paused { .. },
                     JobStatus::Ended { result: BuildResult::Aborted, .. },
@@ -274,7 +274,7 @@ impl<'a> Turn<'a> {
                     self.lost.extend(own.clone());
                     Stage::Waiting
                 }
-                // Likewise, and what it requires was not made: nobody ran it to its end.
+                // Likewise, and what it requires was not made: no one ran it to its end.
                 (
                     Stage::UnderWay { .. } | Stage::Paused { .. },
                     JobStatus::Ended { result: BuildResult::Failure, .. },
@@ -285,7 +285,7 @@ impl<'a> Turn<'a> {
                 // What is skipped is a decision; but for what would have run after a report that
                 // was refused.
                 (Stage::Waiting, JobStatus::Ended { result: BuildResult::Skipped, .. })
-                    if is_told && task.reporter =>
+                    if is_reported && task.reporter =>
                 {
                     Stage::Ended(BuildResult::Skipped)
                 }
@@ -320,19 +320,19 @@ impl<'a> Turn<'a> {
             if next == task.stage {
                 continue;
             }
-            // A build that nobody can carry out, or that was lost once too often, is let go with
+            // A build that no one can carry out, or that was lost once too often, is let go with
             // its end.
             if let (Stage::UnderWay { .. } | Stage::Paused { .. }, Stage::Ended(result)) =
                 (&task.stage, &next)
             {
-                let told = wrote(own.as_ref());
+                let reported = wrote(own.as_ref());
                 // These two say what became of a build that no executor ended.
                 let is_own = matches!(result, BuildResult::RetryLimit | BuildResult::NodeFailure);
-                if !is_own && told != Some(*result) {
+                if !is_own && reported != Some(*result) {
                     let text = format!(
-                        "{name} of {change} was heard to end as {result}, and its executor wrote {told:?}"
+                        "{name} of {change} was received to end as {result}, and its executor wrote {reported:?}"
                     );
-                    self.misheard.push(text);
+                    self.misread.push(text);
                 }
                 self.lost.extend(own.clone());
             }
@@ -356,8 +356,8 @@ impl<'a> Turn<'a> {
             if matches!(next, Stage::Paused { .. })
                 && !own.as_ref().is_some_and(|build| known.was_paused(build))
             {
-                self.misheard.push(format!(
-                    "{name} of {change} was heard to be paused, which its executor never wrote"
+                self.misread.push(format!(
+                    "{name} of {change} was received to be paused, which its executor never wrote"
                 ));
             }
             let is_lost = was_paused && next == Stage::Waiting;
@@ -376,25 +376,27 @@ impl<'a> Turn<'a> {
     /// each change in the order of its forge's clock.
     fn take_in(&mut self) {
         let facts = self.facts;
-        let is_word = |arrival: &Arrival| {
+        let is_word = |arrival: &InboxMessage| {
             matches!(
                 arrival.kind,
-                ArrivalKind::Dequeue { .. }
-                    | ArrivalKind::Promote { .. }
-                    | ArrivalKind::Thaw { .. }
+                InboxMessageKind::Dequeue { .. }
+                    | InboxMessageKind::Promote { .. }
+                    | InboxMessageKind::Resume { .. }
             )
         };
         for (_, arrival) in facts.taken.iter().filter(|(_, arrival)| is_word(arrival)) {
             self.hear_word(arrival);
         }
         // News that wait behind others of their change, and by which it leaves all the same.
-        let has_left = |arrival: &Arrival| {
-            let ArrivalKind::Seen { change, .. } = &arrival.kind else { return false };
+        let has_left = |arrival: &InboxMessage| {
+            let InboxMessageKind::ChangeUpdated { change, .. } = &arrival.kind else {
+                return false;
+            };
             let mut left = facts.left.values();
             left.any(|set| set.item.candidate.change.key == change.key && set.result == "DEQUEUED")
         };
         let others = facts.taken.iter().filter(|(_, arrival)| !is_word(arrival));
-        let mut all: Vec<(&String, &Arrival, bool)> =
+        let mut all: Vec<(&String, &InboxMessage, bool)> =
             others.map(|(key, arrival)| (key, arrival, true)).collect();
         let kept = facts.waiting.iter().filter(|(_, arrival)| has_left(arrival));
         all.extend(kept.map(|(key, arrival)| (key, arrival, false)));
@@ -409,7 +411,7 @@ impl<'a> Turn<'a> {
 
     /// Puts each place behind the nearest one ahead of it, or its bundle behind the nearest, that
     /// is not failing; where that is another one than before, or in another state, it is tested
-    /// anew. A bundle fails as a whole.
+    /// again. A bundle fails as a whole.
     fn align(&mut self) {
         let mut nearest: Option<(ItemId, u64)> = None;
         let mut start = 0;
@@ -417,7 +419,7 @@ impl<'a> Turn<'a> {
             let bundle = self.line.bundle(start);
             let (first, last) = (start, bundle.end - 1);
             start = bundle.end;
-            if self.line.places[first].standing == Standing::Reporting {
+            if self.line.places[first].standing == SlotStatus::Reporting {
                 continue;
             }
             if self.line.places[first].is_landing() {
@@ -453,7 +455,7 @@ impl<'a> Turn<'a> {
         place.ahead = wanted;
         let begins_again = place.is_known() && place.has_begun();
         place.state += u64::from(begins_again);
-        let how = if begins_again { "anew " } else { "" };
+        let how = if begins_again { "again " } else { "" };
         let text =
             format!("{} is to be tested {how}on {onto}, in state {}", place.change, place.state);
         self.step(text);
@@ -464,7 +466,7 @@ impl<'a> Turn<'a> {
         let place = &self.line.places[at];
         let needs_fail = || {
             let ahead = &self.line.places[..start];
-            let fails = |place: &&Place| place.standing == Standing::Failing;
+            let fails = |place: &&Place| place.standing == SlotStatus::Failing;
             ahead.iter().filter(fails).any(|ahead| {
                 let mut needs = place.needs.iter();
                 needs.any(|need| need.key == ahead.change.key && !self.line.has_landed(need))
@@ -475,35 +477,35 @@ impl<'a> Turn<'a> {
                 && (place.is_let_go || needs_fail() || self.line.is_lost(at)))
     }
 
-    fn standing(&self, at: usize, fails: bool, is_in_bundle: bool) -> Standing {
+    fn standing(&self, at: usize, fails: bool, is_in_bundle: bool) -> SlotStatus {
         let place = &self.line.places[at];
         if fails {
-            Standing::Failing
+            SlotStatus::Failing
         } else if place.is_known()
             && place.is_complete()
             && (is_in_bundle || place.deciding().next().is_some())
         {
-            Standing::Passed
+            SlotStatus::Passed
         } else if place.is_known() && place.merges().is_some() {
-            Standing::Testing
+            SlotStatus::Testing
         } else {
-            Standing::Waiting
+            SlotStatus::Waiting
         }
     }
 
-    /// Returns how the landing of a place ended, where the decision shows that this was heard.
+    /// Returns how the landing of a place ended, where the decision shows that this was received.
     pub(super) fn end_of(&self, at: usize) -> Option<LandingEnd> {
         let place = &self.line.places[at];
         let end = self.known.end(&place.id, place.state)?;
         let slot = self.facts.head.slots.iter().find(|slot| slot.id == place.id);
-        let is_heard = match slot {
+        let is_received = match slot {
             None => true,
-            Some(slot) if slot.standing != Standing::Landing || slot.generation != place.state => {
+            Some(slot) if slot.status != SlotStatus::Landing || slot.generation != place.state => {
                 true
             }
-            Some(_) => self.facts.head.frozen.is_some() && freezes(end, self.line.bundle(at), at),
+            Some(_) => self.facts.head.halted.is_some() && freezes(end, self.line.bundle(at), at),
         };
-        is_heard.then(|| end.clone())
+        is_received.then(|| end.clone())
     }
 
     /// Asks for states and orders builds, of what is within the window and as far as what is ahead
@@ -512,7 +514,7 @@ impl<'a> Turn<'a> {
         if self.line.is_frozen {
             return;
         }
-        let is_held = self.line.places.iter().any(|place| place.standing == Standing::Reporting);
+        let is_held = self.line.places.iter().any(|place| place.standing == SlotStatus::Reporting);
         let begins_until = self.begins_until();
         // By which job what is behind a place is held: its own, or the one by which it is held
         // itself.
@@ -524,8 +526,8 @@ impl<'a> Turn<'a> {
             }
             let held_by = place.ahead.as_ref().and_then(|(ahead, _)| holding.get(ahead)).cloned();
             match self.line.places[at].standing {
-                Standing::Landing | Standing::Pledged | Standing::Landed => {}
-                Standing::Reporting => self.order_jobs(at, None),
+                SlotStatus::Landing | SlotStatus::AwaitingLanding | SlotStatus::Landed => {}
+                SlotStatus::Reporting => self.order_jobs(at, None),
                 _ if is_held && at >= begins_until => {}
                 _ => {
                     self.ask(at);
@@ -588,10 +590,12 @@ fn freezes(end: &LandingEnd, bundle: Range<usize>, at: usize) -> bool {
 }
 
 /// Puts news of a change behind an offer of it that its forge's clock says is older.
-fn by_their_forges_clock(mut all: Vec<(&Arrival, bool)>) -> Vec<(&Arrival, bool)> {
-    let is_older = |offer: &Arrival, news: &Arrival| {
-        let (ArrivalKind::Enqueue { candidates }, ArrivalKind::Seen { change, as_of, .. }) =
-            (&offer.kind, &news.kind)
+fn by_their_forges_clock(mut all: Vec<(&InboxMessage, bool)>) -> Vec<(&InboxMessage, bool)> {
+    let is_older = |offer: &InboxMessage, news: &InboxMessage| {
+        let (
+            InboxMessageKind::Enqueue { candidates },
+            InboxMessageKind::ChangeUpdated { change, as_of, .. },
+        ) = (&offer.kind, &news.kind)
         else {
             return false;
         };

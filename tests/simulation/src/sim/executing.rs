@@ -1,49 +1,53 @@
-//! What executors do with the builds that they have, besides ending them.
+//! What executors do with their builds besides claiming and ending them: settle unanswered claims
+//! and pause builds.
 
 use super::{Done, Kind, Mutation, Sim};
-use crate::executors::{Rest, Running};
+use crate::executors::{PauseState, Running};
+use crate::task::Confirmation;
 use sluice_executor::claim::{self, Claimed};
 use sluice_model::build::Pause;
 use sluice_model::{BuildId, SessionId, Timestamp};
 
 impl Sim {
-    /// Has executors look after what they may have claimed without having been told, as each
-    /// renewal of a session does: one look after the other.
-    pub(super) fn settle_doubtful(&mut self) {
+    /// Starts a task for each connected executor with unanswered claims, as each renewal of a
+    /// session does. An executor has one such task at a time.
+    pub(super) fn settle_unconfirmed_claims(&mut self) {
         if self.settings.mutation == Some(Mutation::UnsettledClaims) {
             return;
         }
         let tasks = &self.tasks;
-        let looks = |own: &SessionId| {
+        let is_settling = |own: &SessionId| {
             tasks
                 .iter()
                 .any(|task| matches!(&task.kind, Kind::Settle { session } if session == own))
         };
         let able = self.executors.iter().filter(|executor| executor.silent_until.is_none());
-        let able =
-            able.filter(|executor| !executor.doubtful.is_empty() && !looks(&executor.session));
-        let able: Vec<_> =
-            able.map(|e| (e.session.clone(), e.claims.clone(), e.here.clone())).collect();
-        for (session, claims, here) in able {
+        let able = able
+            .filter(|executor| !executor.unconfirmed.is_empty() && !is_settling(&executor.session));
+        let able: Vec<_> = able
+            .map(|e| (e.session.clone(), e.claims.clone(), e.published_builds.clone()))
+            .collect();
+        for (session, claims, current) in able {
             self.begin(Kind::Settle { session }, async move {
-                let is_here = |build: &BuildId| here.lock().is_ok_and(|here| here.contains(build));
+                let is_current =
+                    |build: &BuildId| current.lock().is_ok_and(|builds| builds.contains(build));
                 // What failed is tried again with the next renewal.
-                let _ = claims.settle(&is_here).await;
+                let _ = claims.end_stopped_unconfirmed(&is_current).await;
                 Done::Nothing
             });
         }
     }
 
-    /// Shows a task that looks after doubtful builds which ones its executor has by now.
-    pub(super) fn show_builds(&self, kind: &Kind) {
+    /// Publishes an executor's current builds if the task is one that settles its claims.
+    pub(super) fn publish_builds(&self, kind: &Kind) {
         let Kind::Settle { session } = kind else { return };
         if let Some(executor) = self.executors.iter().find(|executor| executor.session == *session)
         {
-            executor.show_builds();
+            executor.publish_builds();
         }
     }
 
-    /// Has a build pause until the jobs behind it are over.
+    /// Has an executor pause a build until its dependent jobs have ended.
     pub(super) fn pause_build(&mut self, executor: usize, build: usize) {
         let executor = &mut self.executors[executor];
         let mut claimed = executor.builds.swap_remove(build).claimed;
@@ -53,18 +57,19 @@ impl Sim {
         let since = ports.clock.now();
         let pause = Pause { since, data: serde_json::Map::new(), data_object: None, log_url: None };
         self.begin(Kind::Pause { session, build: id }, async move {
-            let told = claim::pause(&ports, &mut claimed, pause).await;
-            Done::Paused(Box::new(claimed), told.is_ok())
+            let result = claim::pause(&ports, &mut claimed, pause).await;
+            Done::Paused(Box::new(claimed), Confirmation::of(&result))
         });
     }
 
-    /// Takes back a build that was to pause; one of which nobody may have heard pauses once more.
+    /// Returns a build to its executor after an attempt to pause it. After an unconfirmed write the
+    /// build is not paused and tries again later.
     pub(super) fn paused(
         &mut self,
         session: &SessionId,
         build: &BuildId,
         claimed: Claimed,
-        is_told: bool,
+        confirmation: Confirmation,
     ) {
         let later = self.now().plus_millis(self.random.between(200, 5_000));
         let Some(executor) =
@@ -73,17 +78,20 @@ impl Sim {
             return;
         };
         executor.busy.remove(build);
-        let (rest, ends_at) =
-            if is_told { (Rest::Paused, Timestamp(u64::MAX)) } else { (Rest::No, later) };
-        executor.builds.push(Running { claimed, ends_at, fails_at: None, instead: None, rest });
+        let (pause_state, ends_at) = match confirmation {
+            Confirmation::Confirmed => (PauseState::Paused, Timestamp(u64::MAX)),
+            Confirmation::Unconfirmed => (PauseState::NotYet, later),
+        };
+        let (fails_at, result_override) = (None, None);
+        executor.builds.push(Running { claimed, ends_at, fails_at, result_override, pause_state });
     }
 
-    /// Forgets what an executor need not look after any more.
+    /// Forgets an executor's unanswered claims that are settled.
     pub(super) fn settled(&mut self, session: &SessionId) {
         if let Some(executor) =
             self.executors.iter_mut().find(|executor| executor.session == *session)
         {
-            executor.forget_settled(&self.site);
+            executor.forget_settled_claims(&self.site);
         }
     }
 }

@@ -1,16 +1,19 @@
-//! Small stories in every order: all interleavings of a few tasks, call by call, with up to a
-//! number of disturbances. One is a switch away from a task that could go on, one that a task dies
-//! at a call, before or after its effect, one that an answer is lost.
+//! Exhaustive schedules of small scenes: all interleavings of a few tasks, call by call, with a
+//! limited number of disturbances. A disturbance is one of these:
 //!
-//! A schedule says whose turn it is at each call of a port, and what becomes of the call. Each is
-//! played from the beginning, for nothing can be copied, and goes on to its end afterwards like any
-//! other story, with all that is checked there.
+//! - a switch away from a task that could continue;
+//! - the death of a task at a call, before or after its effect;
+//! - the loss of an answer.
+//!
+//! A schedule says which task makes each call of a port, and the outcome of the call. Each schedule
+//! is played from the beginning, because a site cannot be copied. Afterwards the run continues to
+//! its end with all usual checks.
 
 use super::*;
-use crate::broken::{Cell, Mutation};
 use crate::actors::uploaded;
+use crate::broken::{Cell, Mutation};
 use crate::scenarios::{EXPRESS, Scenario, lands};
-use crate::shape::{Shape, TenantShape, FaultProfile, project_yaml};
+use crate::shape::{FaultProfile, Shape, TenantShape, project_yaml};
 use crate::windows::Window;
 use sluice_gate::queue::own_queue;
 use sluice_gate::{Item, Job, JobStatus, Landing};
@@ -18,90 +21,95 @@ use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, QueueKey};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::tenant::{self, DeferredWakeup, Tenant};
-use sluice_records::{landing, branch_lock};
+use sluice_records::{branch_lock, landing};
 use sluice_runtime::cell;
 use sluice_runtime::record::{Expect, Record, Write};
+use sluice_scenarios::forge::Announcement;
 use std::collections::BTreeSet;
 
-/// Calls after which a schedule is taken for one without an end.
+/// How many calls a schedule may have before it counts as one that never ends.
 const CALLS_MAX: usize = 2_000;
-/// Seconds for which messages are hidden that somebody holds for long.
+/// Seconds for which the messages of a slow function are hidden.
 const LONG_SECONDS: u32 = 600;
-/// The tenant of all scenes.
+/// The name of the tenant in all scenes.
 const TENANT: &str = "tenant0";
-/// Its projects.
+/// The names of its projects.
 const PROJECTS: [&str; 2] = ["org/t0p0", "org/t0p1"];
 
-/// A small story.
+/// A situation in which a few tasks meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scene {
-    /// Two executors are given the same builds while a gate takes their change out.
+    /// Two executors receive the same builds while a gate dequeues their change.
     Assignment,
-    /// An executor whose lease is over ends its builds, while two gates look at them and another
-    /// executor is given them again.
+    /// An executor with an expired lease ends its builds, while two gates reconcile the queue and
+    /// another executor receives the same builds.
     Lease,
-    /// A reporter that read of no end yet tells that an item begins, while another one tells of its
-    /// beginning and its end.
+    /// A reporter that has read an old state reports the start of an item, while another reporter
+    /// reports its start and its end.
     Report,
-    /// Two tenant functions make a layout live, while a gate lands what makes it old again.
+    /// Two tenant functions make a layout live, while a gate lands a change that outdates it.
     Layout,
-    /// A tenant function makes a layout live and wakes what was kept for it, while intake looks at
-    /// that by itself and a gate at its queue.
+    /// A tenant function makes a layout live and wakes the deferred events, while intake processes
+    /// them by itself and a gate reconciles its queue.
     Wake,
-    /// Two gates have what they want to land on one branch.
-    Turn,
+    /// Two gates each have a change to land on the same branch.
+    BranchLock,
 }
 
-/// What was explored.
+/// The size of an exploration.
 #[derive(Debug, Clone, Copy, Default)]
 struct Explored {
-    /// Schedules, each another one.
+    /// How many different schedules were played.
     schedules: u64,
-    /// Calls that were put in order, in all of them.
+    /// How many calls all schedules had.
     calls: u64,
 }
 
-/// Whose turn it was and what became of its call, and who could have had it.
-struct Turn {
-    chosen: Choice,
+/// One call of a schedule that was played.
+struct ScheduledCall {
+    /// The task that made the call, and the outcome.
+    chosen: Step,
+    /// The tasks that could have made a call instead.
     able: Vec<u64>,
 }
 
-/// A task that has a turn, and what becomes of the call that it makes, if it makes one.
+/// The task that runs next, and the outcome of its call, if it makes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Choice {
+struct Step {
+    /// The id of the task.
     task: u64,
+    /// The outcome of the call.
     fate: Fate,
 }
 
-/// What may become of a call besides that it works.
+/// The outcomes of a call other than success.
 const FAULTS: [Fate; 3] = [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsAfter];
 
-/// Plays a scene by every schedule with at most so many disturbances, which are switches or these
-/// faults.
+/// Plays a scene with every schedule that has at most `disturbances_max` disturbances: switches, or
+/// one of `faults`.
 ///
 /// # Errors
-/// What must not be, with the story that led to it.
+/// The first violated expectation, with the log that led to it.
 fn explore(
     scene: Scene,
     disturbances_max: usize,
     faults: &[Fate],
     mutation: Option<Mutation>,
 ) -> Result<Explored, Failure> {
-    let mut open: Vec<Vec<Choice>> = vec![Vec::new()];
+    let mut open: Vec<Vec<Step>> = vec![Vec::new()];
     let mut explored = Explored::default();
     while let Some(order) = open.pop() {
-        let turns = scene.play(&order, mutation)?;
+        let calls = scene.play(&order, mutation)?;
         explored.schedules += 1;
-        explored.calls += turns.len() as u64;
-        for at in order.len()..turns.len() {
-            let task = turns[at].chosen.task;
-            let others = turns[at].able.iter().filter(|other| **other != task);
-            let others = others.map(|other| Choice { task: *other, fate: Fate::Works });
-            for other in others.chain(faults.iter().map(|fate| Choice { task, fate: *fate })) {
-                let before = turns[..at].iter().map(|turn| turn.chosen);
-                let next: Vec<Choice> = before.chain([other]).collect();
-                if disturbances(&next, &turns) <= disturbances_max {
+        explored.calls += calls.len() as u64;
+        for at in order.len()..calls.len() {
+            let task = calls[at].chosen.task;
+            let others = calls[at].able.iter().filter(|other| **other != task);
+            let others = others.map(|other| Step { task: *other, fate: Fate::Works });
+            for other in others.chain(faults.iter().map(|fate| Step { task, fate: *fate })) {
+                let before = calls[..at].iter().map(|call| call.chosen);
+                let next: Vec<Step> = before.chain([other]).collect();
+                if disturbances(&next, &calls) <= disturbances_max {
                     open.push(next);
                 }
             }
@@ -110,11 +118,14 @@ fn explore(
     Ok(explored)
 }
 
-/// What becomes of the next call, until one was made; those after it wait.
-type Given = Arc<Mutex<Option<Fate>>>;
+/// The outcome of the next call, until a call has been made; later calls wait.
+type NextFate = Arc<Mutex<Option<Fate>>>;
 
-/// Has one call go on for each fate that is given.
-fn turns_of(given: Given) -> impl FnMut(sluice_memory::Step) -> Fate + Send + 'static {
+/// Returns a decision function that lets one call proceed for each outcome that is stored in
+/// `given`.
+fn one_call_at_a_time(
+    given: NextFate,
+) -> impl FnMut(sluice_memory::PendingCall) -> Fate + Send + 'static {
     move |step| {
         if step.caller == "operator" {
             return Fate::Works;
@@ -123,41 +134,49 @@ fn turns_of(given: Given) -> impl FnMut(sluice_memory::Step) -> Fate + Send + 's
     }
 }
 
-/// Counts the turns at which the one before could have gone on and did not, and the calls that did
-/// not work.
-fn disturbances(order: &[Choice], turns: &[Turn]) -> usize {
+/// Counts the switches away from a task that could have continued, and the calls that failed.
+fn disturbances(order: &[Step], calls: &[ScheduledCall]) -> usize {
     let switches = (1..order.len()).filter(|at| {
         let before = order[at - 1].task;
-        order[*at].task != before && turns[*at].able.contains(&before)
+        order[*at].task != before && calls[*at].able.contains(&before)
     });
     switches.count() + order.iter().filter(|choice| choice.fate != Fate::Works).count()
 }
 
 impl Scene {
-    fn play(self, order: &[Choice], mutation: Option<Mutation>) -> Result<Vec<Turn>, Failure> {
+    /// Plays one schedule; after its last step the tasks run one after the other. Returns all
+    /// calls.
+    ///
+    /// # Errors
+    /// The first violated expectation.
+    fn play(
+        self,
+        order: &[Step],
+        mutation: Option<Mutation>,
+    ) -> Result<Vec<ScheduledCall>, Failure> {
         let mut sim = Sim::new(7, Settings { mutation, shape: Some(shape(self)) });
         sim.run_until(|sim| sim.actors.next_at.is_none())?;
         self.begin(&mut sim)?;
-        let given = Given::default();
-        sim.site.world.decide_fates(turns_of(given.clone()));
-        let mut turns: Vec<Turn> = Vec::new();
+        let given = NextFate::default();
+        sim.site.world.decide_fates(one_call_at_a_time(given.clone()));
+        let mut calls: Vec<ScheduledCall> = Vec::new();
         while !sim.tasks.is_empty() {
             let mut able: Vec<u64> = sim.tasks.iter().map(|task| task.id).collect();
             able.sort_unstable();
-            let last = turns.last().map(|turn| turn.chosen.task).filter(|last| able.contains(last));
-            let by_itself = Choice { task: last.unwrap_or(able[0]), fate: Fate::Works };
-            let chosen = order.get(turns.len()).copied().unwrap_or(by_itself);
+            let last = calls.last().map(|call| call.chosen.task).filter(|last| able.contains(last));
+            let by_itself = Step { task: last.unwrap_or(able[0]), fate: Fate::Works };
+            let chosen = order.get(calls.len()).copied().unwrap_or(by_itself);
             let Some(at) = sim.tasks.iter().position(|task| task.id == chosen.task) else {
-                return Err(sim.failure("a schedule means something else when it is played again"));
+                return Err(sim.failure("a schedule behaves differently when it is played again"));
             };
             if chosen.fate != Fate::Works {
-                sim.tell(format!("{}: {:?}", sim.tasks[at].kind.name(), chosen.fate));
+                sim.log(format!("{}: {:?}", sim.tasks[at].kind.name(), chosen.fate));
             }
             *given.lock().unwrap() = Some(chosen.fate);
             sim.poll(at)?;
-            sim.look()?;
-            turns.push(Turn { chosen, able });
-            if turns.len() > CALLS_MAX {
+            sim.check_written()?;
+            calls.push(ScheduledCall { chosen, able });
+            if calls.len() > CALLS_MAX {
                 return Err(sim.failure("a schedule does not end"));
             }
         }
@@ -166,17 +185,17 @@ impl Scene {
             executor.silent_until = None;
         }
         sim.end_calmly(&mut BTreeMap::new())?;
-        Ok(turns)
+        Ok(calls)
     }
 
-    /// Brings the story to where its tasks meet, and begins them.
+    /// Brings the site to the point where the tasks of the scene meet, and starts them.
     fn begin(self, sim: &mut Sim) -> Result<(), Failure> {
         match self {
             Self::Assignment => {
                 let change = sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
                 sim.until_builds_wait()?;
                 sim.site.forge.close(&change);
-                sim.oracle.withdrawn(&change, sim.now());
+                sim.oracle.record_withdrawal(&change, sim.now());
                 sim.run_until(|sim| {
                     sim.site.world.has_visible(MessageQueue::Gate) && sim.tasks.is_empty()
                 })?;
@@ -215,7 +234,9 @@ impl Scene {
                 })?;
                 let first = sim.site.world.take_messages(MessageQueue::Reports, 10, LONG_SECONDS);
                 sim.give(MessageQueue::Reports, 0, first);
-                sim.site.world.decide_fates(turns_of(Arc::new(Mutex::new(Some(Fate::Works)))));
+                sim.site
+                    .world
+                    .decide_fates(one_call_at_a_time(Arc::new(Mutex::new(Some(Fate::Works)))));
                 sim.poll(0)?;
                 let Some(reading) = sim.tasks.pop() else {
                     return Err(sim.failure("the report has no second call"));
@@ -253,11 +274,11 @@ impl Scene {
                     .filter(|head| !head.slots.is_empty())
                     .map(|head| head.key.clone())
                     .collect();
-                let pokes: Vec<Wakeup> =
+                let wakeups: Vec<Wakeup> =
                     queues.into_iter().map(|queue| Wakeup::Queue { queue }).collect();
                 let _ = sluice_memory::poll_once(cell::send(
                     &sim.site.world.ports_of("operator"),
-                    &pokes,
+                    &wakeups,
                 ));
                 sim.handle(MessageQueue::Gate);
             }
@@ -272,35 +293,35 @@ impl Scene {
                         && sim.site.world.has_visible(MessageQueue::Tenants)
                         && sim.is_settling()
                 })?;
-                // The tenant hears of nothing until an approval that comes by now is kept for what
-                // it is to make live.
+                // The tenant function gets no message until an approval is deferred for the layout
+                // that it is going to make live.
                 let held = sim.site.world.take_messages(MessageQueue::Tenants, 10, LONG_SECONDS);
                 sim.approve(&waits);
                 sim.run_until(|sim| {
                     let is_empty = sim.watch.heads.values().all(|head| head.slots.is_empty());
-                    sim.tasks.is_empty() && is_empty && !sim.kept().is_empty()
+                    sim.tasks.is_empty() && is_empty && !sim.deferred_wakeups().is_empty()
                 })?;
                 let heads =
                     sim.watch.heads.values().filter(|head| head.key.pipeline.as_str() == "gate");
-                let looks = heads.map(|head| Wakeup::Queue { queue: head.key.clone() });
-                let kept = sim.kept();
-                let told = kept.into_iter().map(|DeferredWakeup { waiting, project }| {
+                let queues = heads.map(|head| Wakeup::Queue { queue: head.key.clone() });
+                let deferred = sim.deferred_wakeups();
+                let deliveries = deferred.into_iter().map(|DeferredWakeup { waiting, project }| {
                     let delivery = waiting.delivery;
                     Wakeup::Delivery { delivery, project }
                 });
-                let pokes: Vec<Wakeup> = looks.chain(told).collect();
+                let wakeups: Vec<Wakeup> = queues.chain(deliveries).collect();
                 let _ = sluice_memory::poll_once(cell::send(
                     &sim.site.world.ports_of("operator"),
-                    &pokes,
+                    &wakeups,
                 ));
                 sim.give(MessageQueue::Tenants, 0, held);
                 sim.handle(MessageQueue::Events);
                 sim.handle(MessageQueue::Gate);
             }
-            Self::Turn => {
+            Self::BranchLock => {
                 let first = sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
                 let second = sim.propose(PROJECTS[0], 2, &[("f1".to_owned(), "2".to_owned())]);
-                sim.site.forge.label(&second, EXPRESS, true);
+                sim.site.forge.label(&second, EXPRESS, Announcement::Webhook);
                 for change in [&first, &second] {
                     sim.approve(change);
                 }
@@ -315,12 +336,12 @@ impl Scene {
                 }
                 while !sim.tasks.is_empty() {
                     sim.poll(0)?;
-                    sim.look()?;
+                    sim.check_written()?;
                 }
                 let messages = sim.site.world.take_messages(MessageQueue::Gate, 10, HIDDEN_SECONDS);
                 if messages.len() != 2 {
                     return Err(sim.failure(format!(
-                        "two queues are to hear of their last builds: {messages:?}"
+                        "two queues should have a message about their last builds: {messages:?}"
                     )));
                 }
                 for (host, message) in messages.into_iter().enumerate() {
@@ -333,6 +354,7 @@ impl Scene {
 }
 
 impl Sim {
+    /// Proposes a change and reports it to the oracle.
     fn propose(&mut self, project: &str, number: u64, edits: &[(String, String)]) -> ChangeKey {
         let edits: Vec<(&str, &str)> =
             edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
@@ -341,21 +363,24 @@ impl Sim {
         change
     }
 
-    /// Has a change approved as it is now.
+    /// Approves the current revision of a change.
     fn approve(&mut self, change: &ChangeKey) {
         let revision = self.site.forge.change(change).expect("it was proposed").facts.change;
         self.site.forge.approve(change);
         self.oracle.record_approval(&revision, self.now());
     }
 
-    /// Returns the deliveries that wait for what the tenant makes live next.
-    fn kept(&self) -> Vec<DeferredWakeup> {
+    /// Returns the deferred events, which wait for the tenant's next layout.
+    fn deferred_wakeups(&self) -> Vec<DeferredWakeup> {
         let records = self.site.world.records();
         let waiting = records.iter().filter(|record| record.key.sort.starts_with(tenant::DEFERRED));
-        waiting.filter_map(|record| sluice_records::codec::decode::<DeferredWakeup>(record).ok()).collect()
+        waiting
+            .filter_map(|record| sluice_records::codec::decode::<DeferredWakeup>(record).ok())
+            .collect()
     }
 
-    /// Goes on until builds wait for executors, which hear of nothing, and nothing else is in hand.
+    /// Disconnects the executors, and runs until builds wait for them and nothing else is in
+    /// progress.
     fn until_builds_wait(&mut self) -> Result<(), Failure> {
         let never = self.now().plus_seconds(1_000_000);
         for executor in &mut self.executors {
@@ -363,15 +388,17 @@ impl Sim {
         }
         self.run_until(|sim| {
             let world = &sim.site.world;
-            let waits =
-                HANDLED.into_iter().any(|queue| queue != MessageQueue::Wakes && world.has_visible(queue));
+            let waits = HANDLED
+                .into_iter()
+                .any(|queue| queue != MessageQueue::Wakes && world.has_visible(queue));
             let is_quiet = sim.tasks.is_empty() && sim.webhooks.is_empty() && !waits;
-            is_quiet && world.queued().get(&MessageQueue::BuildsNormal).is_some_and(|count| *count >= 2)
+            is_quiet
+                && world.queued().get(&MessageQueue::BuildsNormal).is_some_and(|count| *count >= 2)
         })
     }
 
-    /// Goes on until of each change that stands in a gate the last build is all that is awaited,
-    /// executors have those, and nothing else is in hand.
+    /// Runs until each change in a gate waits only for its last build, executors run these builds,
+    /// and nothing else is in progress.
     fn until_last_builds(&mut self) -> Result<(), Failure> {
         self.run_until(|sim| {
             let never = sim.now().plus_seconds(1_000_000);
@@ -395,10 +422,13 @@ impl Sim {
                 }
             }
             let world = &sim.site.world;
-            let waits =
-                HANDLED.into_iter().any(|queue| queue != MessageQueue::Wakes && world.has_visible(queue));
-            let is_quiet =
-                sim.tasks.is_empty() && sim.webhooks.is_empty() && sim.told.is_empty() && !waits;
+            let waits = HANDLED
+                .into_iter()
+                .any(|queue| queue != MessageQueue::Wakes && world.has_visible(queue));
+            let is_quiet = sim.tasks.is_empty()
+                && sim.webhooks.is_empty()
+                && sim.stream_events.is_empty()
+                && !waits;
             is_quiet
                 && awaited.len() == 2
                 && running == 2
@@ -406,7 +436,7 @@ impl Sim {
         })
     }
 
-    /// Gives messages to both instances of a function, as when the first was slow.
+    /// Gives the same messages to both instances of a function, as if the first one had been slow.
     fn give_twice(&mut self, queue: MessageQueue) {
         let messages = self.site.world.take_messages(queue, 10, HIDDEN_SECONDS);
         for host in 0..2 {
@@ -414,6 +444,7 @@ impl Sim {
         }
     }
 
+    /// Starts a function instance with messages.
     fn give(&mut self, queue: MessageQueue, host: usize, messages: Vec<Incoming>) {
         let Some(function) = self.hosts.get(&queue).and_then(|hosts| hosts.get(host)).cloned()
         else {
@@ -425,7 +456,7 @@ impl Sim {
         });
     }
 
-    /// Whether a layout is wanted that is not live.
+    /// Returns whether the tenant has a pending layout that is not live.
     fn is_settling(&self) -> bool {
         let record = self.site.world.record(&tenant::key(&TENANT.into()));
         let head = record.and_then(|record| sluice_records::codec::decode::<Tenant>(&record).ok());
@@ -433,11 +464,12 @@ impl Sim {
     }
 }
 
+/// Returns the queue of a change in the pipeline `check`.
 fn check_of(change: &ChangeKey) -> QueueKey {
     QueueKey { tenant: TENANT.into(), pipeline: "check".into(), queue: own_queue(change) }
 }
 
-/// Returns the site of a scene, where nothing happens by itself.
+/// Returns the site of a scene; its actors do nothing by themselves.
 fn shape(scene: Scene) -> Shape {
     let projects = PROJECTS.into_iter().map(|name| (name.to_owned(), false)).collect();
     Shape {
@@ -450,22 +482,27 @@ fn shape(scene: Scene) -> Shape {
         executors: 2,
         branches: vec!["main"],
         tasks_max: 8,
-        scenarios: if scene == Scene::Turn { [Scenario::TwoGates].into() } else { BTreeSet::new() },
+        scenarios: if scene == Scene::BranchLock {
+            [Scenario::TwoGates].into()
+        } else {
+            BTreeSet::new()
+        },
         mode_seed: 7,
         window: Window::GATE,
         fault_profile: FaultProfile { name: "exhaustive", ..FaultProfile::default() },
     }
 }
 
-/// Disturbances where `SLUICE_SIM_DISTURBANCES` does not say how many; without any there are as
-/// many schedules as orders of whole tasks.
+/// The default of `SLUICE_SIM_DISTURBANCES`. With 0, the schedules are the orders of whole tasks.
 const DISTURBANCES_MAX: usize = 1;
 
+/// Returns the maximum number of disturbances from `SLUICE_SIM_DISTURBANCES`, or the default.
 fn disturbances_max() -> usize {
-    let asked = std::env::var("SLUICE_SIM_DISTURBANCES").ok();
-    asked.map_or(DISTURBANCES_MAX, |asked| asked.parse().expect("a number of disturbances"))
+    let text = std::env::var("SLUICE_SIM_DISTURBANCES").ok();
+    text.map_or(DISTURBANCES_MAX, |text| text.parse().expect("a number of disturbances"))
 }
 
+/// Asserts that every schedule of a scene passes, and that there are at least `least` schedules.
 fn all_hold(scene: Scene, least: u64) {
     match explore(scene, disturbances_max(), &FAULTS, None) {
         Ok(explored) => {
@@ -476,12 +513,13 @@ fn all_hold(scene: Scene, least: u64) {
     }
 }
 
+/// Asserts that some schedule of a scene fails with an injected defect.
 fn is_noticed(scene: Scene, mutation: Mutation) {
-    // Two switches are what most take; with faults as well there would be twenty times as many
-    // schedules.
+    // Most defects need two switches. With faults there would be twenty times as many schedules.
     is_noticed_within(disturbances_max().max(2), scene, mutation);
 }
 
+/// Like [`is_noticed`], with at most `disturbances_max` switches.
 fn is_noticed_within(disturbances_max: usize, scene: Scene, mutation: Mutation) {
     match explore(scene, disturbances_max, &[], Some(mutation)) {
         Ok(explored) => panic!("{mutation:?} is not noticed: {explored:?}"),
@@ -492,8 +530,8 @@ fn is_noticed_within(disturbances_max: usize, scene: Scene, mutation: Mutation) 
     }
 }
 
-/// Z7.6: a build that two executors are given while its change leaves has one owner at most, and
-/// none after its stop.
+/// Z7.6: a build that two executors receive while its change leaves has at most one owner, and none
+/// after its stop.
 #[test]
 fn a_build_has_one_owner_in_whatever_order_it_is_claimed_and_stopped() {
     all_hold(Scene::Assignment, 10);
@@ -501,7 +539,7 @@ fn a_build_has_one_owner_in_whatever_order_it_is_claimed_and_stopped() {
     is_noticed(Scene::Assignment, Mutation::ClaimedThoughStopped);
 }
 
-/// Z7.3, Z7.6: who comes back after his lease changes nothing of what was decided, in whatever
+/// Z7.3, Z7.6: an executor that reconnects after its lease expired changes no decision, in any
 /// order.
 #[test]
 fn an_executor_that_ends_after_its_lease_breaks_nothing_in_any_order() {
@@ -509,86 +547,86 @@ fn an_executor_that_ends_after_its_lease_breaks_nothing_in_any_order() {
     is_noticed(Scene::Lease, Mutation::NoRevision(Cell::Queue));
 }
 
-/// Z2.6, C2: the number that is live only grows, and comes to the one that is wanted, whoever looks
-/// when.
+/// Z2.6, C2: the live layout number only grows and reaches the pending one, in any order.
 #[test]
-fn a_layout_becomes_live_once_in_whatever_order_tenants_and_gates_look() {
+fn a_layout_becomes_live_once_in_any_order_of_tenant_and_gate_functions() {
     all_hold(Scene::Layout, 10);
     is_noticed(Scene::Layout, Mutation::NoRevision(Cell::Tenant));
 }
 
-/// Z6.6, C2: an approval that was kept for configuration on its way counts for it, whoever looks at
-/// it when.
+/// Z6.6, C2: an approval that was deferred for pending configuration is applied to it, in any
+/// order.
 #[test]
-fn what_was_kept_for_a_layout_goes_on_in_whatever_order_it_is_woken_and_looked_at() {
+fn events_deferred_for_a_layout_are_processed_in_any_order_of_wakeups() {
     all_hold(Scene::Wake, 10);
-    // Whoever looks before the layout is live has to be told of it: an order of whole tasks.
-    is_noticed_within(0, Scene::Wake, Mutation::UntoldLayouts);
+    // A function that ran before the layout was live needs a wakeup: an order of whole tasks.
+    is_noticed_within(0, Scene::Wake, Mutation::UnannouncedLayouts);
 }
 
-/// G01, C2: what is told last of an item is its end, whoever told what when.
+/// G01, C2: the last report of an item is its end, in any order of reporters.
 #[test]
-fn a_beginning_is_never_the_last_word_in_whatever_order_it_is_told() {
+fn a_start_report_never_comes_after_the_end_report_in_any_order() {
     all_hold(Scene::Report, 2);
-    is_noticed(Scene::Report, Mutation::UnseenReports);
+    is_noticed(Scene::Report, Mutation::OverwrittenReports);
 }
 
-/// G05, Z6.4: of two gates that may land on one branch one orders it, and the other one tests what
-/// came of that, whoever looks when and whoever dies where.
+/// G05, Z6.4: of two gates that may land on a branch, one lands and the other one tests on the
+/// result, in any order and with any death.
 #[test]
-fn two_gates_land_on_one_branch_one_after_the_other_in_whatever_order_they_look() {
-    all_hold(Scene::Turn, 10);
-    is_noticed(Scene::Turn, Mutation::NoRevision(Cell::Branch));
+fn two_gates_land_on_one_branch_one_after_the_other_in_any_order() {
+    all_hold(Scene::BranchLock, 10);
+    is_noticed(Scene::BranchLock, Mutation::NoRevision(Cell::Branch));
 }
 
-/// Has a landing carried out, call by call, whose branch was taken by somebody and let go again
-/// since it was ordered. Returns whether it merged anything.
+/// Carries out a landing, call by call, after another holder acquired and released the branch lock.
+/// Returns whether it merged anything.
 fn land_overtaken(mutation: Option<Mutation>) -> Result<bool, Failure> {
-    let mut sim = Sim::new(7, Settings { mutation, shape: Some(shape(Scene::Turn)) });
+    let mut sim = Sim::new(7, Settings { mutation, shape: Some(shape(Scene::BranchLock)) });
     sim.run_until(|sim| sim.actors.next_at.is_none())?;
     let change = sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
     sim.approve(&change);
     sim.run_until(|sim| sim.watch.landing.values().any(|under_way| !under_way.is_empty()))?;
-    // Whoever is at work dies, so that nobody carries it out before.
+    // All running functions die, so that none of them carries the landing out.
     sim.tasks.clear();
     let under_way: Option<Landing> =
         sim.watch.landing.values().flat_map(BTreeMap::values).next().cloned();
     let ordered = under_way.expect("it was just ordered");
     let key = branch_lock::key(&sluice_gate::branch_lock::branch_of(&ordered.change));
     let record = sim.site.world.record(&key).expect("the branch is the landing's");
-    let mut taken: sluice_gate::BranchLock = decode(&record).expect("it says whose turn it is");
-    taken.fence += 1;
-    taken.holder = None;
+    let mut lock: sluice_gate::BranchLock = decode(&record).expect("it is a branch lock");
+    lock.fence += 1;
+    lock.holder = None;
     let revision = record.revision + 1;
-    let record = with_body(record, &taken).expect("it is small");
-    let record = Record { revision, fence: taken.fence, ..record };
+    let record = with_body(record, &lock).expect("it is small");
+    let record = Record { revision, fence: lock.fence, ..record };
     sim.site.world.write_directly(Write::Put { record, expect: Expect::Anything });
     let _ = sluice_memory::poll_once(cell::send(
         &sim.site.world.ports_of("operator"),
         &[landing::wakeup(&ordered)],
     ));
-    let given = Given::default();
-    sim.site.world.decide_fates(turns_of(given.clone()));
-    // As often as more than all that is told of the change could need.
+    let given = NextFate::default();
+    sim.site.world.decide_fates(one_call_at_a_time(given.clone()));
+    // More often than all reports of the change need.
     for _ in 0..10 {
         sim.handle(MessageQueue::Reports);
         while !sim.tasks.is_empty() {
             *given.lock().unwrap() = Some(Fate::Works);
             sim.poll(0)?;
-            sim.look()?;
+            sim.check_written()?;
         }
     }
     Ok(sim.site.forge.merge_count() > 0)
 }
 
-/// C2, Z6.4: nothing begins to land on a branch that somebody took since, and it would be seen.
+/// C2, Z6.4: a landing merges nothing if its branch lock had another holder in between, and the
+/// watch would notice such a merge.
 #[test]
-fn a_landing_whose_branch_was_taken_since_begins_nothing_and_would_be_noticed() {
+fn a_landing_with_an_outdated_fence_merges_nothing_and_would_be_noticed() {
     match land_overtaken(None) {
         Ok(has_merged) => assert!(!has_merged, "it was merged"),
         Err(failure) => panic!("{failure}"),
     }
     let noticed = land_overtaken(Some(Mutation::NoFence))
         .expect_err("a landing without a fence is not noticed");
-    assert!(noticed.why.contains("which was taken since"), "{}", noticed.why);
+    assert!(noticed.why.contains("whose lock was acquired again"), "{}", noticed.why);
 }

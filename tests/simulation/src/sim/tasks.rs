@@ -1,11 +1,12 @@
-//! What moves a site: looks, claims, ends and deliveries, each polled a step at a time until it is
-//! done or dies.
+//! Starts tasks, polls them one step at a time, and applies their results or their deaths.
 
 use super::*;
-use crate::executors::{Rest, Running};
+use crate::executors::{PauseState, Running};
+use crate::task::Confirmation;
 use sluice_model::build::Phase;
 
 impl Sim {
+    /// Starts a task that may be polled at once.
     pub(super) fn begin(&mut self, kind: Kind, future: impl Future<Output = Done> + 'static) {
         let resume_at = self.now();
         self.tasks_begun += 1;
@@ -18,7 +19,9 @@ impl Sim {
         });
     }
 
-    pub(super) fn handle(&mut self, queue: Queue) {
+    /// Receives a random number of messages and starts a function instance with them. Does nothing
+    /// if no message is visible.
+    pub(super) fn handle(&mut self, queue: MessageQueue) {
         let most = u32::try_from(self.random.between(1, 10)).unwrap_or(1);
         let messages = self.site.world.take_messages(queue, most, HIDDEN_SECONDS);
         if messages.is_empty() {
@@ -33,34 +36,37 @@ impl Sim {
         });
     }
 
+    /// Starts a timer instance with the dead letter at this index.
     pub(super) fn revive(&mut self, at: usize) {
         let (_, message) = self.dead.swap_remove(at);
         let host = self.random.below(2);
         let Some(function) =
-            self.hosts.get(&Queue::Wakes).and_then(|hosts| hosts.get(host)).cloned()
+            self.hosts.get(&MessageQueue::Wakes).and_then(|hosts| hosts.get(host)).cloned()
         else {
             return;
         };
         let given = vec![message.clone()];
         self.begin(Kind::Revive { host, message }, async move {
-            Done::Handled(batch::handle(&*function, Queue::Wakes, given).await)
+            Done::Handled(batch::handle(&*function, MessageQueue::Wakes, given).await)
         });
     }
 
+    /// Starts the timer's tick and schedules the next one.
     pub(super) fn tick(&mut self) {
         self.next_tick = self.next_tick.max(self.now()).plus_seconds(TICK_SECONDS);
         let timer = self.timer.clone();
         self.begin(Kind::Tick, async move {
-            // What failed is told in the log, and the next minute goes on.
+            // The timer logs a failure, and the next tick continues its work.
             let _ = timer.tick().await;
             Done::Nothing
         });
     }
 
+    /// Signs the webhook at this index and starts the webhook function with it.
     pub(super) fn receive(&mut self, at: usize) {
         let (_, webhook) = self.webhooks.swap_remove(at);
         let mut headers = http::HeaderMap::new();
-        let signature = sign(&Secret::new(WEBHOOK_SECRET), &webhook.body);
+        let signature = sign(&ForgeSecret::new(WEBHOOK_SECRET), &webhook.body);
         for (name, value) in [
             ("x-github-delivery", &webhook.id),
             ("x-github-event", &webhook.event),
@@ -76,23 +82,30 @@ impl Sim {
         });
     }
 
-    pub(super) fn claim(&mut self, queue: Queue) {
+    /// Has a random executor with free capacity receive messages with builds, and claim those.
+    pub(super) fn claim(&mut self, queue: MessageQueue) {
         let able: Vec<usize> =
-            (0..self.executors.len()).filter(|at| self.executors[*at].has_place()).collect();
+            (0..self.executors.len()).filter(|at| self.executors[*at].has_capacity()).collect();
         let Some(at) = self.random.one(&able).copied() else { return };
         let messages = self.site.world.take_messages(queue, 3, 60);
         self.claim_by(at, queue, messages);
     }
 
-    pub(super) fn claim_by(&mut self, at: usize, queue: Queue, messages: Vec<Incoming>) {
+    /// Starts an executor's claim of the builds in these messages. Skips builds that it already
+    /// has.
+    pub(super) fn claim_by(&mut self, at: usize, queue: MessageQueue, messages: Vec<Incoming>) {
         let executor = &mut self.executors[at];
-        let (mut asked, mut receipts): (Vec<Asked>, Vec<String>) = (Vec::new(), Vec::new());
+        let (mut requests, mut receipts): (Vec<BuildMessage>, Vec<String>) =
+            (Vec::new(), Vec::new());
         for message in messages {
-            let Some(build) = serde_json::from_str::<Poke>(&message.body).ok().and_then(Asked::of)
+            let Some(build) = serde_json::from_str::<Wakeup>(&message.body)
+                .ok()
+                .and_then(BuildMessage::from_wakeup)
             else {
                 continue;
             };
-            // As the real one: what runs is acknowledged; what is only asked for comes again.
+            // Like the real executor: a running build is acknowledged, and the message of a build
+            // that is still being claimed comes again.
             if executor.builds.iter().any(|running| running.claimed.run.build == build.build) {
                 self.site.world.drop_message(queue, &message.receipt);
                 continue;
@@ -100,19 +113,20 @@ impl Sim {
             if !executor.busy.insert(build.build.clone()) {
                 continue;
             }
-            asked.push(build);
+            requests.push(build);
             receipts.push(message.receipt);
         }
-        if asked.is_empty() {
+        if requests.is_empty() {
             return;
         }
         let (session, claims) = (executor.session.clone(), executor.claims.clone());
-        let builds = asked.iter().map(|asked| asked.build.clone()).collect();
+        let builds = requests.iter().map(|request| request.build.clone()).collect();
         self.begin(Kind::Claim { session, queue, receipts, builds }, async move {
-            Done::Claimed(claims.claim(&asked).await)
+            Done::Claimed(claims.claim(&requests).await)
         });
     }
 
+    /// Has an executor end a build, or pause it if the build is one that pauses.
     pub(super) fn end_build(&mut self, executor: usize, build: usize) {
         if self.executors[executor].builds[build].is_to_pause() {
             return self.pause_build(executor, build);
@@ -126,8 +140,8 @@ impl Sim {
             executors::judge(&self.site, &claimed)
         };
         let mut ended =
-            executors::ended(running.instead.unwrap_or(truth), executor.ports.clock.now());
-        if ended.result.passed() && self.settings.mutation != Some(Mutation::UntoldChoices) {
+            executors::ended(running.result_override.unwrap_or(truth), executor.ports.clock.now());
+        if ended.result.passed() && self.settings.mutation != Some(Mutation::IgnoredChildJobs) {
             ended.data = executors::returned(&self.site, &claimed);
         }
         let (session, ports, id) =
@@ -138,12 +152,14 @@ impl Sim {
         {
             return;
         }
-        self.begin(Kind::End { session, build: id, instead: running.instead }, async move {
-            let told = claim::end(&ports, &mut claimed, ended).await;
-            Done::Ended(Box::new(claimed), told.is_ok())
+        let result_override = running.result_override;
+        self.begin(Kind::End { session, build: id, result_override }, async move {
+            let result = claim::end(&ports, &mut claimed, ended).await;
+            Done::Ended(Box::new(claimed), Confirmation::of(&result))
         });
     }
 
+    /// Has an executor announce that a build will fail. Does nothing if the build will pass.
     pub(super) fn will_fail(&mut self, executor: usize, build: usize) {
         let executor = &mut self.executors[executor];
         executor.builds[build].fails_at = None;
@@ -156,12 +172,17 @@ impl Sim {
         let build = claimed.run.build.clone();
         executor.busy.insert(build.clone());
         self.begin(Kind::WillFail { session, build, ends_at }, async move {
-            // Not told, it is a reset that comes later.
+            // Without the announcement, the gate reacts to the failure only at the end of the
+            // build.
             let _ = claim::will_fail(&ports, &mut claimed).await;
-            Done::Ended(Box::new(claimed), false)
+            Done::Ended(Box::new(claimed), Confirmation::Unconfirmed)
         });
     }
 
+    /// Polls a task once, and then applies its result, its death, or its next delay.
+    ///
+    /// # Errors
+    /// A violated expectation, or that the task does not end.
     pub(super) fn poll(&mut self, at: usize) -> Result<(), Failure> {
         let mut task = self.tasks.swap_remove(at);
         task.polls += 1;
@@ -170,12 +191,12 @@ impl Sim {
         }
         let name = task.kind.name();
         self.site.forge.set_reader(task.id);
-        self.show_builds(&task.kind);
+        self.publish_builds(&task.kind);
         let done = task.poll();
         let death = self.site.world.take_death();
         let struck = self.faults.lock().map(|mut faults| faults.take_struck()).unwrap_or_default();
-        for what in struck {
-            self.tell(format!("{name}: {what}"));
+        for fault in struck {
+            self.log(format!("{name}: {fault}"));
         }
         if done.is_some() || death.is_some() {
             self.site.forge.forget_reader(task.id);
@@ -185,9 +206,10 @@ impl Sim {
             (None, Some(_)) => self.died(task),
             (None, None) => {
                 let now = self.now();
-                let sleeps = self.faults_are_on && self.random.per_mille(self.shape.weather.sleeps);
+                let sleeps =
+                    self.faults_are_on && self.random.per_mille(self.shape.fault_profile.sleeps);
                 let step = self.site.world.last_step();
-                let (least, most) = match (sleeps, OUTSIDE.contains(&step)) {
+                let (least, most) = match (sleeps, EXTERNAL_CALLS.contains(&step)) {
                     (false, _) => (0, 30),
                     (true, false) => (20_000, 400_000),
                     (true, true) => (5_000, 20_000),
@@ -195,7 +217,7 @@ impl Sim {
                 task.resume_at = now.plus_millis(self.random.between(least, most));
                 if sleeps {
                     let seconds = task.resume_at.since(now) / 1_000;
-                    self.tell(format!("{name} sleeps for {seconds} s before {step}"));
+                    self.log(format!("{name} sleeps for {seconds} s before {step}"));
                 }
                 self.tasks.push(task);
             }
@@ -203,10 +225,15 @@ impl Sim {
         Ok(())
     }
 
+    /// Applies the result of a task: acknowledges messages, and starts or returns builds.
+    ///
+    /// # Errors
+    /// That a build was given a secret that it must not have, or that it lacks what it requires.
     pub(super) fn finished(&mut self, task: Task, done: Done) -> Result<(), Failure> {
         match (task.kind, done) {
             (Kind::Handle { queue, messages, .. }, Done::Handled(failed)) => {
-                let keeps = self.faults_are_on && self.random.per_mille(self.shape.weather.kept);
+                let keeps = self.faults_are_on
+                    && self.random.per_mille(self.shape.fault_profile.undeleted_messages);
                 for message in
                     messages.iter().filter(|message| !keeps && !failed.contains(&message.id))
                 {
@@ -214,7 +241,7 @@ impl Sim {
                 }
             }
             (Kind::Revive { message, .. }, Done::Handled(failed)) if !failed.is_empty() => {
-                self.revive_later(message)
+                self.retry_dead_letter(message)
             }
             (Kind::Claim { session, queue, receipts, builds }, Done::Claimed(claims)) => {
                 let now = self.now();
@@ -227,16 +254,19 @@ impl Sim {
                 for ((claim, receipt), build) in claims.into_iter().zip(receipts).zip(builds) {
                     executor.busy.remove(&build);
                     if claim.is_err() {
-                        executor.doubtful.insert(build);
+                        executor.unconfirmed.insert(build);
                     } else {
-                        executor.doubtful.remove(&build);
+                        executor.unconfirmed.remove(&build);
                     }
                     if let Ok(claimed) = claim {
                         self.site.world.drop_message(queue, &receipt);
                         if let Some(claimed) = claimed {
                             leaked = leaked.or(executors::leak(&claimed));
                             leaked = leaked.or_else(|| {
-                                self.oracle.unprepared(&claimed, &self.site.store.lock().unwrap())
+                                self.oracle.find_required_project_error(
+                                    &claimed,
+                                    &self.site.store.lock().unwrap(),
+                                )
                             });
                             executor.begin(claimed, now, &mut self.random);
                         }
@@ -249,7 +279,7 @@ impl Sim {
             (Kind::Settle { session }, _) => self.settled(&session),
             (
                 Kind::End { session, build, .. } | Kind::WillFail { session, build, .. },
-                Done::Ended(_, true),
+                Done::Ended(_, Confirmation::Confirmed),
             ) => {
                 let executor =
                     self.executors.iter_mut().find(|executor| executor.session == session);
@@ -257,7 +287,10 @@ impl Sim {
                     executor.busy.remove(&build);
                 }
             }
-            (kind @ (Kind::End { .. } | Kind::WillFail { .. }), Done::Ended(claimed, false)) => {
+            (
+                kind @ (Kind::End { .. } | Kind::WillFail { .. }),
+                Done::Ended(claimed, Confirmation::Unconfirmed),
+            ) => {
                 let now = self.now();
                 let later = now.plus_millis(self.random.between(200, 5_000));
                 let Some(session) = kind.session() else { return Ok(()) };
@@ -268,31 +301,40 @@ impl Sim {
                 };
                 executor.busy.remove(&claimed.run.build);
                 let claimed = *claimed;
-                // One that was told to stop, or was given up, while it was paused does not go on as
-                // if it had been told to.
+                // A build that was stopped or given up while paused keeps that result.
                 let is_paused = matches!(claimed.run.phase, Phase::Paused(_));
-                let (ends_at, instead) = match kind {
+                let (ends_at, result_override) = match kind {
                     Kind::WillFail { ends_at, .. } => (ends_at.max(now), None),
-                    Kind::End { instead, .. } => (later, instead.filter(|_| is_paused)),
+                    Kind::End { result_override, .. } => {
+                        (later, result_override.filter(|_| is_paused))
+                    }
                     _ => (later, None),
                 };
-                let rest = Rest::after(&claimed.run.phase);
-                executor.builds.push(Running { claimed, ends_at, fails_at: None, instead, rest });
+                let pause_state = PauseState::after(&claimed.run.phase);
+                let fails_at = None;
+                executor.builds.push(Running {
+                    claimed,
+                    ends_at,
+                    fails_at,
+                    result_override,
+                    pause_state,
+                });
             }
-            (Kind::Pause { session, build }, Done::Paused(claimed, is_told)) => {
-                self.paused(&session, &build, *claimed, is_told);
+            (Kind::Pause { session, build }, Done::Paused(claimed, confirmation)) => {
+                self.paused(&session, &build, *claimed, confirmation);
             }
             _ => {}
         }
         Ok(())
     }
 
+    /// Replaces the process in which a task died: starts the function again or kills the executor.
     pub(super) fn died(&mut self, task: Task) {
         match task.kind {
-            Kind::Handle { queue, host, .. } => self.start_again(queue, host),
+            Kind::Handle { queue, host, .. } => self.restart_function(queue, host),
             Kind::Revive { host, message } => {
-                self.start_again(Queue::Wakes, host);
-                self.revive_later(message);
+                self.restart_function(MessageQueue::Wakes, host);
+                self.retry_dead_letter(message);
             }
             Kind::Tick => self.timer = self.site.timer(),
             Kind::Webhook { .. } => self.webhook = self.site.webhook(),
@@ -302,22 +344,24 @@ impl Sim {
                     .iter()
                     .position(|executor| kind.session() == Some(&executor.session));
                 if let Some(at) = at {
-                    self.kill_executor(at, "is dead");
+                    self.kill_executor(at, "dies");
                 }
             }
         }
     }
 
-    pub(super) fn start_again(&mut self, queue: Queue, host: usize) {
+    /// Replaces a function instance by a new one.
+    pub(super) fn restart_function(&mut self, queue: MessageQueue, host: usize) {
         let function = self.site.function(queue);
-        if let Some(place) = self.hosts.get_mut(&queue).and_then(|hosts| hosts.get_mut(host)) {
-            *place = function;
+        if let Some(instance) = self.hosts.get_mut(&queue).and_then(|hosts| hosts.get_mut(host)) {
+            *instance = function;
         }
         let now = self.now();
-        self.story.tell(now, format!("a new instance of {} starts", name_of(queue)));
+        self.story.log(now, format!("a new instance of {} starts", name_of(queue)));
     }
 
-    pub(super) fn revive_later(&mut self, message: Incoming) {
+    /// Puts a dead letter back, to be handled again after 30 s.
+    pub(super) fn retry_dead_letter(&mut self, message: Incoming) {
         let at = self.now().plus_seconds(30);
         self.dead.push((at, Incoming { receive_count: message.receive_count + 1, ..message }));
     }

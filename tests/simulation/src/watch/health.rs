@@ -1,49 +1,55 @@
-//! How many changes failed one after the other in a pipeline that is disabled after too many: as
-//! many as left it so, and whoever is to be told from then on is.
+//! Consecutive failures of a pipeline that is disabled after too many: the count matches the
+//! results, and reports of a disabled pipeline go to the operators.
 
 use super::mails::mail_of;
 use super::{Kind, Watch, both, key_of, kind, read};
-use crate::plays::disabling::{FAILURES, OPERATORS, SHAKY};
+use crate::scenarios::disabled_pipelines::{FAILURES, OPERATORS, SHAKY};
 use sluice_gate::{Health, Report};
-use sluice_memory::Written;
+use sluice_memory::RecordChange;
 use sluice_records::report::Buildset;
 
 impl Watch {
-    /// Judges the count of a pipeline's failures against the one before and what left in the same
-    /// transaction. A new layout begins anew.
-    pub(super) fn failures(&self, write: &Written, transaction: &[Written]) -> Result<(), String> {
+    /// Checks the failure count against the one before and the results in the transaction. A new
+    /// layout resets it.
+    pub(super) fn check_failure_record(
+        &self,
+        write: &RecordChange,
+        transaction: &[RecordChange],
+    ) -> Result<(), String> {
         let (before, after) = both::<Health>(write.before.as_ref(), write.after.as_ref())?;
         let Some(after) = after else { return Ok(()) };
         let known = before.filter(|before| before.layout >= after.layout);
         let (failures, disabled) =
             known.map_or((0, false), |known| (known.failures, known.disabled));
-        let sets = of_shaky(transaction)?;
+        let sets = countable_results(transaction)?;
         let failed = sets.iter().filter(|set| set.result == "FAILURE").count();
         let due = match (sets.len() - failed, u32::try_from(failed).unwrap_or(u32::MAX)) {
             (_, 0) => (0, disabled),
             (0, failed) => (failures + failed, disabled || failures + failed >= FAILURES),
-            // Which of them left first does not show.
+            // The order of the results is unknown.
             _ => return Ok(()),
         };
         let has = (after.failures, after.disabled);
         if sets.is_empty() || has != due {
             let count = sets.len();
             return Err(format!(
-                "{count} left, and its failures in a row are {has:?} after {failures}, and are to be {due:?}"
+                "{count} left, and its consecutive failures are {has:?} after {failures} instead of {due:?}"
             ));
         }
         match sets.as_slice() {
-            // The one that was one too many is told as ever.
-            [set] if set.item.candidate.cycle.is_empty() => told_as(set, disabled, transaction),
+            // The failure that disables the pipeline is still reported as usual.
+            [set] if set.item.candidate.bundle.is_empty() => {
+                check_mail_recipient(set, disabled, transaction)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Judges that a failure was counted.
-    pub(super) fn is_counted_as_failure(
+    /// Checks that a failure is counted.
+    pub(super) fn check_failure_count(
         &self,
         set: &Buildset,
-        transaction: &[Written],
+        transaction: &[RecordChange],
     ) -> Result<(), String> {
         let mut others = transaction.iter().filter_map(key_of);
         if set.queue.pipeline.as_str() != SHAKY
@@ -53,12 +59,12 @@ impl Watch {
         {
             return Ok(());
         }
-        Err(format!("{} failed, and nobody counts it", set.item.candidate.change))
+        Err(format!("{} failed without being counted", set.item.candidate.change))
     }
 }
 
-/// Returns what left the pipeline in a transaction by its jobs.
-fn of_shaky(transaction: &[Written]) -> Result<Vec<Buildset>, String> {
+/// Returns the results in a transaction that count for the pipeline.
+fn countable_results(transaction: &[RecordChange]) -> Result<Vec<Buildset>, String> {
     let mut sets = Vec::new();
     for write in transaction.iter().filter(|write| write.before.is_none()) {
         if key_of(write).is_some_and(|key| kind(key) == Kind::Buildset) {
@@ -66,10 +72,11 @@ fn of_shaky(transaction: &[Written]) -> Result<Vec<Buildset>, String> {
         }
     }
     sets.retain(|set| set.queue.pipeline.as_str() == SHAKY);
-    let of_others =
-        |set: &Buildset| sets.iter().any(|other| is_mate(set, other) && other.result != "FAILURE");
+    let of_others = |set: &Buildset| {
+        sets.iter().any(|other| is_member(set, other) && other.result != "FAILURE")
+    };
     let is_first =
-        |set: &Buildset| set.item.candidate.cycle.first() == Some(&set.item.candidate.change.key);
+        |set: &Buildset| set.item.candidate.bundle.first() == Some(&set.item.candidate.change.key);
     let counts = |set: &&Buildset| {
         ["SUCCESS", "FAILURE"].contains(&set.result.as_str())
             && (!failed_as_one(set) || (is_first(set) && !of_others(set)))
@@ -77,19 +84,24 @@ fn of_shaky(transaction: &[Written]) -> Result<Vec<Buildset>, String> {
     Ok(sets.iter().filter(counts).cloned().collect())
 }
 
-fn is_mate(set: &Buildset, other: &Buildset) -> bool {
-    !set.item.candidate.cycle.is_empty() && set.item.candidate.cycle == other.item.candidate.cycle
+fn is_member(set: &Buildset, other: &Buildset) -> bool {
+    !set.item.candidate.bundle.is_empty()
+        && set.item.candidate.bundle == other.item.candidate.bundle
 }
 
-/// Returns whether a change left as one of those that need each other and failed: they count as
-/// one, and not at all where one of them conflicts or is configured wrongly.
+/// Returns whether a bundle member failed. The members count once, and not at all if one of them
+/// has a conflict or invalid configuration.
 fn failed_as_one(set: &Buildset) -> bool {
-    set.result == "FAILURE" && !set.item.candidate.cycle.is_empty()
+    set.result == "FAILURE" && !set.item.candidate.bundle.is_empty()
 }
 
-/// Judges who is told of an item that left: operators where the pipeline was disabled before, and
-/// otherwise those who are told as ever.
-fn told_as(set: &Buildset, is_disabled: bool, transaction: &[Written]) -> Result<(), String> {
+/// Checks the recipient of an item's report: the operators if the pipeline was disabled before,
+/// otherwise the usual one.
+fn check_mail_recipient(
+    set: &Buildset,
+    is_disabled: bool,
+    transaction: &[RecordChange],
+) -> Result<(), String> {
     let change = &set.item.candidate.change;
     for write in transaction
         .iter()
@@ -102,9 +114,9 @@ fn told_as(set: &Buildset, is_disabled: bool, transaction: &[Written]) -> Result
             return Ok(());
         }
         return Err(format!(
-            "{:?} is told of {change}, and the pipeline was disabled: {is_disabled}",
+            "{:?} got the report of {change}, but the pipeline was disabled: {is_disabled}",
             mail.to
         ));
     }
-    Err(format!("nobody is told of {change}, which left as {}", set.result))
+    Err(format!("no report was sent for {change}, which left as {}", set.result))
 }

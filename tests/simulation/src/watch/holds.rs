@@ -1,95 +1,103 @@
-//! Nodes that operators want kept: of failed builds that they asked for, no more than they asked
-//! for, each counted as it is kept.
+//! Held nodes: only of matching failed builds, no more than requested, and each counted when it is
+//! held.
 
 use super::Watch;
 use sluice_gate::autohold::Autohold;
 use sluice_model::build::{BuildResult, Order};
 use sluice_model::{BuildId, JobName, ProjectName};
-use sluice_pool::{Node, NodeState};
+use sluice_pool::{NodeState, PoolNode};
 use sluice_records::autohold;
 use sluice_records::codec::decode;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of what operators want kept.
+/// Autohold requests and what they hold.
 #[derive(Default)]
 pub(super) struct Holds {
-    wishes: BTreeMap<Key, Autohold>,
-    /// What each build is of.
+    /// The requests.
+    requests: BTreeMap<Key, Autohold>,
+    /// The job and project of each build.
     builds: BTreeMap<BuildId, (JobName, ProjectName)>,
     /// Builds that passed.
     passed: BTreeSet<BuildId>,
-    /// Nodes that are kept.
-    kept: BTreeSet<Key>,
+    /// Held nodes.
+    held_nodes: BTreeSet<Key>,
 }
 
 impl Holds {
-    /// Hears that a build is ordered.
-    pub(super) fn ordered(&mut self, order: &Order) {
+    /// Records an ordered build.
+    pub(super) fn record_order(&mut self, order: &Order) {
         self.builds
             .insert(order.build.clone(), (order.job.clone(), order.change.key.project.clone()));
     }
 
-    /// Hears that a build ended.
-    pub(super) fn ended(&mut self, build: &BuildId, result: BuildResult) {
+    /// Records the end of a build.
+    pub(super) fn record_end(&mut self, build: &BuildId, result: BuildResult) {
         if result.passed() {
             self.passed.insert(build.clone());
         }
     }
 
-    /// Judges what an operator's wish has had kept by now.
-    pub(super) fn written(&mut self, key: &Key, wish: Option<Autohold>) -> Result<(), String> {
-        let Some(wish) = wish else {
-            self.wishes.remove(key);
+    /// Checks the builds that an autohold request holds.
+    pub(super) fn check_request(
+        &mut self,
+        key: &Key,
+        request: Option<Autohold>,
+    ) -> Result<(), String> {
+        let Some(request) = request else {
+            self.requests.remove(key);
             return Ok(());
         };
-        let builds: BTreeSet<&BuildId> = wish.held.iter().map(|held| &held.build).collect();
-        if wish.held.len() > wish.max_count as usize || builds.len() < wish.held.len() {
+        let builds: BTreeSet<&BuildId> = request.held.iter().map(|held| &held.build).collect();
+        if request.held.len() > request.max_count as usize || builds.len() < request.held.len() {
             return Err(format!(
-                "nodes of {:?} are kept, and of {} were to be",
-                wish.held, wish.max_count
+                "nodes of {:?} are held, but the request allows {}",
+                request.held, request.max_count
             ));
         }
         for build in builds {
             if self.passed.contains(build) {
-                return Err(format!("it keeps nodes of build {build}, which passed"));
+                return Err(format!("it holds nodes of build {build}, which passed"));
             }
             let is_meant = |(job, project): &(JobName, ProjectName)| {
-                *job == wish.job && *project == wish.project
+                *job == request.job && *project == request.project
             };
             if !self.builds.get(build).is_some_and(is_meant) {
                 return Err(format!(
-                    "it keeps nodes of build {build}, and is about {} of {}",
-                    wish.job, wish.project
+                    "it holds nodes of build {build}, but requests {} of {}",
+                    request.job, request.project
                 ));
             }
         }
-        self.wishes.insert(key.clone(), wish);
+        self.requests.insert(key.clone(), request);
         Ok(())
     }
 }
 
 impl Watch {
-    /// Judges a node that is kept from now on: whoever wants it has it counted in the same
-    /// decision.
-    pub(super) fn is_counted(&mut self, key: &Key, record: Option<&Record>) -> Result<(), String> {
-        let node = record.map(decode::<Node>).transpose().map_err(|bad| bad.to_string())?;
+    /// Checks that a newly held node is counted by its request in the same transaction.
+    pub(super) fn check_autohold_count(
+        &mut self,
+        key: &Key,
+        record: Option<&Record>,
+    ) -> Result<(), String> {
+        let node = record.map(decode::<PoolNode>).transpose().map_err(|bad| bad.to_string())?;
         let Some((id, hold)) = node.and_then(|node| match node.state {
             NodeState::Hold { hold, .. } => Some((node.id, hold)),
             _ => None,
         }) else {
-            self.holds.kept.remove(key);
+            self.holds.held_nodes.remove(key);
             return Ok(());
         };
-        if !self.holds.kept.insert(key.clone()) {
+        if !self.holds.held_nodes.insert(key.clone()) {
             return Ok(());
         }
-        let wish =
-            hold.and_then(|hold| self.holds.wishes.get(&autohold::key(&hold.tenant, &hold.id)));
-        let mut held = wish.into_iter().flat_map(|wish| &wish.held);
+        let request =
+            hold.and_then(|hold| self.holds.requests.get(&autohold::key(&hold.tenant, &hold.id)));
+        let mut held = request.into_iter().flat_map(|request| &request.held);
         if held.any(|held| held.nodes.contains(&id)) {
             return Ok(());
         }
-        Err("it is kept, and nobody's wish counts it".to_owned())
+        Err("a node is held without being counted by a request".to_owned())
     }
 }

@@ -1,30 +1,29 @@
-//! Landings that are under way on one branch: one, or those of a run, which one push may land; and
-//! that nothing lands on a state which a job that failed after its report made worthless, or on a
-//! branch that somebody took since.
+//! Landings in progress: one on a branch, or those of one push. No landing may use a state from
+//! before a failed reporter job, or a branch whose lock was acquired again.
 
 use super::{Watch, key_of};
-use crate::plays::Play;
-use sluice_gate::queue::{Slot, Standing};
+use crate::scenarios::Scenario;
+use sluice_gate::queue::{Slot, SlotStatus};
 use sluice_gate::{Head, Landing, LandingEnd, LandingState};
-use sluice_memory::Written;
+use sluice_memory::RecordChange;
 use sluice_model::QueueKey;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::git::{BranchKey, LandingWay, Oid};
-use sluice_records::turn;
+use sluice_model::git::{BranchKey, LandingMethod, Oid};
+use sluice_records::branch_lock;
 use sluice_runtime::record::{Key, Record};
 use std::collections::BTreeSet;
 
 impl Watch {
-    /// Judges a landing that is ordered.
-    pub(super) fn landing_ordered(
+    /// Checks an ordered landing.
+    pub(super) fn check_landing_order(
         &self,
         landing: &Landing,
-        transaction: &[Written],
+        transaction: &[RecordChange],
     ) -> Result<(), String> {
         let item = self.items.get(&landing.item);
         if item.is_some_and(|item| self.last_jobs.is_stale(item)) {
             return Err(format!(
-                "{} is to land as it was tested before a job failed that ran after a report ahead of it",
+                "{} is landing with builds from before a failed reporter job ahead",
                 landing.change
             ));
         }
@@ -40,16 +39,16 @@ impl Watch {
             transaction.iter().any(|write| write.before.is_none() && key_of(write) == Some(key))
         };
         let may_be_pushed = |other: &Landing| {
-            other.way == LandingWay::FastForward
+            other.method == LandingMethod::FastForward
                 && other.queue == landing.queue
-                && other.together.is_empty()
-                && !other.configures
+                && other.later_members.is_empty()
+                && !other.changes_configuration
         };
-        // One after the other: of all but one there is one that ends where it begins.
+        // They form a line: all bases but one are the end of another landing.
         let bases: BTreeSet<&Oid> = under_way.values().map(|other| &other.base.id).collect();
         let ends: BTreeSet<&Oid> = under_way.values().map(|other| &other.tested.id).collect();
         let is_line = bases.len() == under_way.len() && bases.difference(&ends).count() == 1;
-        if self.shape.has(Play::Forward)
+        if self.shape.has(Scenario::FastForward)
             && is_line
             && under_way.keys().all(is_ordered_now)
             && under_way.values().all(may_be_pushed)
@@ -58,11 +57,11 @@ impl Watch {
         }
         let changes: Vec<String> =
             under_way.values().map(|other| other.change.to_string()).collect();
-        Err(format!("{} land on one branch at once", changes.join(" and ")))
+        Err(format!("{} are landing on one branch at the same time", changes.join(" and ")))
     }
 
-    /// Takes in under which fence a branch was taken.
-    pub(super) fn taken(&mut self, key: &Key, after: Option<&Record>) -> Result<(), String> {
+    /// Records the fence of a branch lock.
+    pub(super) fn record_fence(&mut self, key: &Key, after: Option<&Record>) -> Result<(), String> {
         match after {
             Some(record) => self.fences.insert(key.clone(), record.fence),
             None => self.fences.remove(key),
@@ -70,27 +69,32 @@ impl Watch {
         Ok(())
     }
 
-    /// Judges a landing that begins: nobody has taken a branch that it needs since it was ordered.
-    pub(super) fn begins(&self, before: Option<&Landing>, after: &Landing) -> Result<(), String> {
+    /// Checks that no branch lock of a landing was acquired again since it was ordered.
+    pub(super) fn check_landing_start(
+        &self,
+        before: Option<&Landing>,
+        after: &Landing,
+    ) -> Result<(), String> {
         let has_begun =
             |landing: &Landing| matches!(landing.state, LandingState::Attempting { .. });
         if !has_begun(after) || before.is_none_or(has_begun) {
             return Ok(());
         }
-        let fences = turn::fences(after).unwrap_or_default();
+        let fences = branch_lock::fences(after).unwrap_or_default();
         let is_old = |(branch, fence): &(&BranchKey, &u64)| {
-            self.fences.get(&turn::key(branch)).is_some_and(|now| *now > **fence)
+            self.fences.get(&branch_lock::key(branch)).is_some_and(|now| *now > **fence)
         };
         match fences.iter().find(is_old) {
-            Some((branch, _)) => {
-                Err(format!("{} begins to land on {branch}, which was taken since", after.change))
-            }
+            Some((branch, _)) => Err(format!(
+                "{} started to land on {branch}, whose lock was acquired again",
+                after.change
+            )),
             None => Ok(()),
         }
     }
 
-    /// Remembers which revision is in its branch by a move of that to the tested commit: a forge
-    /// takes no other one for merged by it.
+    /// Records a revision that landed by moving the branch to the tested commit. Only then does the
+    /// forge not close the change.
     pub(super) fn remember_push(&mut self, landing: &Landing) {
         if let LandingState::Ended { end: LandingEnd::Landed { commit }, .. } = &landing.state
             && commit.id == landing.tested.id
@@ -100,10 +104,9 @@ impl Watch {
         }
     }
 
-    /// Returns whether what stands in a slot is what a change before it in the queue needs, and so
-    /// belongs before that. Where the needed revision itself is in its branch by a push of that
-    /// queue, a newer one is not: the change was tested on the one that landed, or on a branch with
-    /// it, and what it lands as is judged then.
+    /// Returns whether the change in a slot is a need of another one and has to be ahead of it. A
+    /// newer revision is not, if the queue landed the needed one by a push: the other change was
+    /// tested with that.
     pub(super) fn comes_first(&self, queue: &QueueKey, need: &ChangeRef, slot: &ChangeRef) -> bool {
         let is_need = |(by, key, head): &(QueueKey, ChangeKey, Oid)| {
             by == queue && *key == need.key && *head == need.head
@@ -111,9 +114,9 @@ impl Watch {
         slot.key == need.key && (slot.head == need.head || !self.pushed.iter().any(is_need))
     }
 
-    /// Judges a slot that is landing: it is the first; or it was ordered to land behind the one
-    /// before, in the same decision, whatever became of that one since.
-    pub(super) fn may_land(
+    /// Checks a landing slot: it is the first, or it was ordered behind the one ahead in the same
+    /// transaction.
+    pub(super) fn check_landing_position(
         &self,
         head: &Head,
         position: usize,
@@ -122,23 +125,23 @@ impl Watch {
         let slot = &head.slots[position];
         let was_landing = |slot: &Slot| {
             let mut old = before.into_iter().flat_map(|head| &head.slots);
-            old.any(|old| old.id == slot.id && old.standing == Standing::Landing)
+            old.any(|old| old.id == slot.id && old.status == SlotStatus::Landing)
         };
-        if slot.standing != Standing::Landing {
+        if slot.status != SlotStatus::Landing {
             return Ok(());
         }
         let bundle = head.bundle(position);
         if bundle.start > 0 {
             let ahead = &head.slots[bundle.start - 1];
             let is_of_run =
-                ahead.standing == Standing::Landing && !was_landing(ahead) && bundle.len() == 1;
-            if !self.shape.has(Play::Forward) || !(was_landing(slot) || is_of_run) {
-                return Err(format!("{} lands before what is ahead of it", slot.change));
+                ahead.status == SlotStatus::Landing && !was_landing(ahead) && bundle.len() == 1;
+            if !self.shape.has(Scenario::FastForward) || !(was_landing(slot) || is_of_run) {
+                return Err(format!("{} is landing before the entry ahead", slot.change));
             }
         }
-        match head.slots.iter().find(|other| other.standing == Standing::Reporting) {
+        match head.slots.iter().find(|other| other.status == SlotStatus::Reporting) {
             Some(other) if !was_landing(slot) => Err(format!(
-                "{} is to land while jobs of {} run after its report or are to",
+                "{} is landing before the reporter jobs of {} ended",
                 slot.change, other.change
             )),
             _ => Ok(()),

@@ -1,32 +1,32 @@
-//! What is told by mail: who passed or failed is, at least once, always in the same words under one
-//! id, and nobody else.
+//! Mail reports: each result is sent at least once, unchanged under one id, and no other mail is
+//! sent.
 
-use super::{Watch, both, follows, read};
-use crate::plays::mails::LETTERS;
-use sluice_gate::{Action, Report, ReportState};
-use sluice_memory::Written;
+use super::{Watch, both, read, transitions};
+use crate::scenarios::mails::LETTERS;
+use sluice_gate::{Report, ReportAction, ReportState};
+use sluice_memory::RecordChange;
 use sluice_notify::Mail;
 use sluice_records::report::Buildset;
 use sluice_runtime::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is to be sent, and what was by those who say so.
+/// Requested mails.
 #[derive(Default)]
 pub(super) struct Mails {
-    /// Mails by their ids, each with the id of the report that has it sent.
-    wanted: BTreeMap<String, (String, Mail)>,
-    /// Reports that were made.
+    /// Mails by id, each with the id of its report.
+    requested: BTreeMap<String, (String, Mail)>,
+    /// Reports that were sent.
     pub(super) made: BTreeSet<String>,
 }
 
 impl Watch {
-    /// Judges a report, and takes down what it has sent by mail, or published.
-    pub(super) fn report(
+    /// Checks a report, and records its mails and messages.
+    pub(super) fn check_report(
         &mut self,
         before: Option<&Record>,
         after: Option<&Record>,
     ) -> Result<(), String> {
-        follows::report(before, after)?;
+        transitions::check_report(before, after)?;
         let (before, after) = both::<Report>(before, after)?;
         let Some(after) = after else { return Ok(()) };
         if matches!(after.state, ReportState::Made { .. }) {
@@ -37,21 +37,21 @@ impl Watch {
         }
         for mail in after.actions.iter().filter_map(mail_of) {
             let id = mail.id.clone();
-            if self.mails.wanted.insert(mail.id.clone(), (after.id.clone(), mail)).is_some() {
-                return Err(format!("two reports have the mail {id} sent"));
+            if self.mails.requested.insert(mail.id.clone(), (after.id.clone(), mail)).is_some() {
+                return Err(format!("two reports contain the mail {id}"));
             }
         }
-        self.is_to_be_published(&after)
+        self.record_publications(&after)
     }
 
-    /// Judges how an item left the pipeline that tells by mail: the same decision has that sent.
-    pub(super) fn is_told_by_mail(
+    /// Checks that a result in the mailing pipeline has a mail in the same transaction.
+    pub(super) fn check_result_mail(
         &self,
         record: &Record,
-        transaction: &[Written],
+        transaction: &[RecordChange],
     ) -> Result<(), String> {
         let Some(set): Option<Buildset> = read(Some(record))? else { return Ok(()) };
-        self.is_counted_as_failure(&set, transaction)?;
+        self.check_failure_count(&set, transaction)?;
         if set.queue.pipeline.as_str() != LETTERS
             || !["SUCCESS", "FAILURE"].contains(&set.result.as_str())
         {
@@ -66,38 +66,33 @@ impl Watch {
                 return Ok(());
             }
         }
-        Err(format!(
-            "{} left as {}, and no mail is to tell of it",
-            set.item.candidate.change, set.result
-        ))
+        Err(format!("{} left as {} without a mail", set.item.candidate.change, set.result))
     }
 
-    /// Returns what is wrong with the mails that were sent until the end.
-    pub fn wrong_mails(&self, sent: &[Mail]) -> Vec<String> {
+    /// Returns what is wrong with the mails that were sent.
+    pub fn find_mail_errors(&self, sent: &[Mail]) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (id, (report, mail)) in &self.mails.wanted {
+        for (id, (report, mail)) in &self.mails.requested {
             let copies: Vec<&Mail> = sent.iter().filter(|copy| copy.id == *id).collect();
             if self.mails.made.contains(report) && copies.is_empty() {
                 wrong.push(format!(
-                    "the report {report} was made, and its mail {id} was never sent"
+                    "the report {report} was sent, but its mail {id} was never sent"
                 ));
             }
             if copies.iter().any(|copy| *copy != mail) {
-                wrong.push(format!("the mail {id} was sent in other words than its report's"));
+                wrong.push(format!("the mail {id} was sent with another content than its report"));
             }
         }
-        let strange = sent.iter().filter(|mail| !self.mails.wanted.contains_key(&mail.id));
-        wrong.extend(
-            strange.map(|mail| format!("the mail {} was sent, and no report has it sent", mail.id)),
-        );
+        let strange = sent.iter().filter(|mail| !self.mails.requested.contains_key(&mail.id));
+        wrong.extend(strange.map(|mail| format!("the mail {} was sent without a report", mail.id)));
         wrong
     }
 }
 
-/// Returns the mail that an action sends, if it sends one.
-pub(super) fn mail_of(action: &Action) -> Option<Mail> {
+/// Returns the mail of an action; `None` for other actions.
+pub(super) fn mail_of(action: &ReportAction) -> Option<Mail> {
     match action {
-        Action::Mail { id, from, to, subject, text, .. } => Some(Mail {
+        ReportAction::Mail { id, from, to, subject, text, .. } => Some(Mail {
             id: id.clone(),
             from: from.clone(),
             to: to.clone(),

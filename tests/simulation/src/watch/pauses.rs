@@ -1,31 +1,29 @@
-//! What operators hold back waits: events, and answers, until they let them go on. What they have
-//! discarded is known here as well.
+//! Paused events and results wait until operators resume them. This module also knows the discards.
 
-use super::guests::is_sent_on;
+use super::hosted_changes::is_forwarded;
 use super::{Watch, both, read};
-use sluice_gate::{Arrival, Ask, Head, Item};
-use sluice_memory::Written;
+use sluice_gate::{Head, InboxMessage, Item, MergeStatus};
+use sluice_memory::RecordChange;
 use sluice_model::{TenantName, Timestamp};
 use sluice_records::tenant::Tenant;
 use std::collections::BTreeMap;
 
-/// Milliseconds after which every look at a queue began when events were held back already, where
-/// nobody sleeps in the middle of one.
-pub(super) const HEARD_MILLIS: u64 = 60_000;
+/// Milliseconds after which every function knows of a pause, in sites where functions do not sleep.
+pub(super) const VISIBLE_MILLIS: u64 = 60_000;
 
-/// Since when what is held back of which tenant.
+/// Since when events or results of tenants are held back.
 #[derive(Default)]
 pub(super) struct Pauses {
     triggers: BTreeMap<TenantName, Timestamp>,
     results: BTreeMap<TenantName, Timestamp>,
     pub(super) discards: BTreeMap<TenantName, Timestamp>,
-    /// Until when events of a tenant were discarded last, or are.
+    /// When the last discard of a tenant ended; the maximum while it lasts.
     pub(super) discarded: BTreeMap<TenantName, Timestamp>,
 }
 
 impl Pauses {
-    /// Hears what a tenant's head says.
-    pub(super) fn said(&mut self, tenant: Option<Tenant>, now: Timestamp) {
+    /// Records what a tenant's head holds back.
+    pub(super) fn record_tenant(&mut self, tenant: Option<Tenant>, now: Timestamp) {
         let Some(Tenant { name, events, .. }) = tenant else { return };
         if events.trigger_queue_discarding {
             self.discarded.insert(name.clone(), Timestamp(u64::MAX));
@@ -47,49 +45,51 @@ impl Pauses {
 }
 
 impl Watch {
-    /// Judges an arrival that is taken in: while events wait only what an operator asked for is.
-    /// What is sent on to the queue in which its change stands waits there.
-    pub(super) fn may_be_heard(
+    /// Checks a consumed inbox message: while events are paused, only an operator's message or a
+    /// forwarded one is consumed.
+    pub(super) fn check_paused_events(
         &self,
-        write: &Written,
-        transaction: &[Written],
+        write: &RecordChange,
+        transaction: &[RecordChange],
     ) -> Result<(), String> {
-        self.may_enter(write, transaction)?;
-        let Some(head) = self.held(&self.pauses.triggers, write) else { return Ok(()) };
-        match read::<Arrival>(write.before.as_ref())? {
-            Some(arrival) if head.stands_in.is_some() && is_sent_on(&arrival, transaction)? => {
+        self.check_discards(write, transaction)?;
+        let Some(head) = self.queue_held_longer(&self.pauses.triggers, write) else {
+            return Ok(());
+        };
+        match read::<InboxMessage>(write.before.as_ref())? {
+            Some(message) if head.hosted_in.is_some() && is_forwarded(&message, transaction)? => {
                 Ok(())
             }
-            Some(arrival) if !arrival.by_operator => {
-                Err("it is taken in, and an operator has what comes wait".to_owned())
+            Some(message) if !message.by_operator => {
+                Err("it was consumed while an operator pauses events".to_owned())
             }
             _ => Ok(()),
         }
     }
 
-    /// Judges an item as it is written: while answers wait it has none.
-    pub(super) fn may_be_answered(&self, write: &Written) -> Result<(), String> {
-        if self.held(&self.pauses.results, write).is_none() {
+    /// Checks an item: while results are paused, it gets none.
+    pub(super) fn check_paused_results(&self, write: &RecordChange) -> Result<(), String> {
+        if self.queue_held_longer(&self.pauses.results, write).is_none() {
             return Ok(());
         }
         let (before, after) = both::<Item>(write.before.as_ref(), write.after.as_ref())?;
         let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
-        match (&before.ask, &after.ask) {
-            (Ask::Asked { .. }, Ask::Merged(_)) => {
-                Err("its tested state is taken in, and an operator has answers wait".to_owned())
+        match (&before.merge_status, &after.merge_status) {
+            (MergeStatus::Requested { .. }, MergeStatus::Merged(_)) => {
+                Err("its tested state was recorded while an operator pauses results".to_owned())
             }
             _ => Ok(()),
         }
     }
 
-    /// Returns the queue that a record is of, where its tenant is held back so long that whoever
-    /// wrote it knew of that.
-    pub(super) fn held(
+    /// Returns the queue of a record if its tenant has been held back long enough for every writer
+    /// to know.
+    pub(super) fn queue_held_longer(
         &self,
         held: &BTreeMap<TenantName, Timestamp>,
-        write: &Written,
+        write: &RecordChange,
     ) -> Option<&Head> {
-        if held.is_empty() || self.shape.weather.sleeps > 0 {
+        if held.is_empty() || self.shape.fault_profile.sleeps > 0 {
             return None;
         }
         let key = super::key_of(write)?;
@@ -98,6 +98,6 @@ impl Watch {
             .values()
             .find(|head| sluice_records::queue::partition(&head.key) == key.partition)?;
         let since = held.get(&head.key.tenant)?;
-        (write.at.since(*since) > HEARD_MILLIS).then_some(head)
+        (write.at.since(*since) > VISIBLE_MILLIS).then_some(head)
     }
 }

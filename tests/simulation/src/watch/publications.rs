@@ -1,40 +1,44 @@
-//! What is published to a broker: who passed or failed is, at least once, always of the same under
-//! one id, and nothing else.
+//! MQTT reports: each result is published at least once, unchanged under one id, and nothing else
+//! is published.
 
 use super::{Watch, read};
-use crate::plays::publications::BROADCAST;
+use crate::scenarios::publications::BROADCAST;
 use serde_json::{Value, json};
-use sluice_gate::{Action, Report};
-use sluice_memory::Written;
+use sluice_gate::{Report, ReportAction};
+use sluice_memory::RecordChange;
 use sluice_notify::Publication;
 use sluice_records::report::Buildset;
 use sluice_runtime::record::Record;
 use std::collections::BTreeMap;
 
-/// What is to be published.
+/// Requested messages.
 #[derive(Default)]
 pub(super) struct Publications {
-    /// Messages by their ids.
-    wanted: BTreeMap<String, Wanted>,
-    /// How items left, by the reports that tell of it.
+    /// Messages by id.
+    expected: BTreeMap<String, ExpectedPublication>,
+    /// The result of the item, by report.
     results: BTreeMap<String, String>,
 }
 
-/// A message.
-struct Wanted {
-    /// The id of the report that has it published.
+/// A requested message.
+struct ExpectedPublication {
+    /// The id of its report.
     report: String,
+    /// The topic.
     topic: String,
+    /// The quality of service.
     qos: u8,
-    /// What it holds, as far as that is known when it is decided.
+    /// The payload fields that are known at the time of the decision.
     holds: Value,
 }
 
 impl Watch {
-    /// Takes down what a new report has published.
-    pub(super) fn is_to_be_published(&mut self, report: &Report) -> Result<(), String> {
+    /// Records the messages of a new report.
+    pub(super) fn record_publications(&mut self, report: &Report) -> Result<(), String> {
         for action in &report.actions {
-            let Action::Publish { id, topic, qos, occasion, text, .. } = action else { continue };
+            let ReportAction::Publish { id, topic, qos, occasion, text, .. } = action else {
+                continue;
+            };
             let holds = json!({
                 "message_id": id,
                 "action": occasion,
@@ -45,20 +49,24 @@ impl Watch {
                 "project": report.change.key.project.name(),
                 "commit_id": report.change.head,
             });
-            let wanted =
-                Wanted { report: report.id.clone(), topic: topic.clone(), qos: *qos, holds };
-            if self.publications.wanted.insert(id.clone(), wanted).is_some() {
-                return Err(format!("two reports have {id} published"));
+            let expected = ExpectedPublication {
+                report: report.id.clone(),
+                topic: topic.clone(),
+                qos: *qos,
+                holds,
+            };
+            if self.publications.expected.insert(id.clone(), expected).is_some() {
+                return Err(format!("two reports contain the message {id}"));
             }
         }
         Ok(())
     }
 
-    /// Judges how an item left the pipeline that publishes: the same decision has that published.
-    pub(super) fn is_published(
+    /// Checks that a result in the publishing pipeline has a message in the same transaction.
+    pub(super) fn check_result_publication(
         &mut self,
         record: &Record,
-        transaction: &[Written],
+        transaction: &[RecordChange],
     ) -> Result<(), String> {
         let Some(set): Option<Buildset> = read(Some(record))? else { return Ok(()) };
         let due = match (set.queue.pipeline.as_str(), set.result.as_str()) {
@@ -66,8 +74,7 @@ impl Watch {
             (BROADCAST, "FAILURE") => "failure",
             _ => return Ok(()),
         };
-        let says_so =
-            |action: &Action| matches!(action, Action::Publish { occasion, .. } if occasion == due);
+        let says_so = |action: &ReportAction| matches!(action, ReportAction::Publish { occasion, .. } if occasion == due);
         let written = transaction.iter().filter_map(|write| write.after.as_ref());
         for record in written.filter(|record| record.key.partition.starts_with("report#")) {
             let report: Option<Report> = read(Some(record))?;
@@ -77,53 +84,49 @@ impl Watch {
                 return Ok(());
             }
         }
-        Err(format!(
-            "{} left as {}, and nothing is to be published of it",
-            set.item.candidate.change, set.result
-        ))
+        Err(format!("{} left as {} without a message", set.item.candidate.change, set.result))
     }
 
-    /// Returns what is wrong with what was published until the end.
-    pub fn wrong_publications(&self, published: &[Publication]) -> Vec<String> {
+    /// Returns what is wrong with the published messages.
+    pub fn find_publication_errors(&self, published: &[Publication]) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (id, wanted) in &self.publications.wanted {
+        for (id, expected) in &self.publications.expected {
             let copies: Vec<&Publication> =
                 published.iter().filter(|copy| copy.id == *id).collect();
-            let report = &wanted.report;
+            let report = &expected.report;
             if self.mails.made.contains(report) && copies.is_empty() {
                 wrong.push(format!(
-                    "the report {report} was made, and its message {id} was never published"
+                    "the report {report} was sent, but its message {id} was never published"
                 ));
             }
             let result = self.publications.results.get(report);
-            let others =
-                copies.iter().filter_map(|copy| Some((copy, otherwise(copy, wanted, result)?)));
-            wrong.extend(others.map(|(copy, what)| {
-                format!(
-                    "the message {id} was published otherwise than its report says: {what} of {}",
-                    copy.payload
-                )
+            let others = copies
+                .iter()
+                .filter_map(|copy| Some((copy, find_difference(copy, expected, result)?)));
+            wrong.extend(others.map(|(copy, field)| {
+                format!("the message {id} differs from its report: {field} of {}", copy.payload)
             }));
         }
         let strange =
-            published.iter().filter(|copy| !self.publications.wanted.contains_key(&copy.id));
-        wrong.extend(
-            strange
-                .map(|copy| format!("{} was published, and no report has it published", copy.id)),
-        );
+            published.iter().filter(|copy| !self.publications.expected.contains_key(&copy.id));
+        wrong.extend(strange.map(|copy| format!("{} was published without a report", copy.id)));
         wrong
     }
 }
 
-/// Returns what of a message is not as it has to be, if anything.
-fn otherwise(copy: &Publication, wanted: &Wanted, result: Option<&String>) -> Option<String> {
-    if copy.topic != wanted.topic || copy.qos != wanted.qos {
+/// Returns the first part of a message that differs from its report; `None` if it matches.
+fn find_difference(
+    copy: &Publication,
+    expected: &ExpectedPublication,
+    result: Option<&String>,
+) -> Option<String> {
+    if copy.topic != expected.topic || copy.qos != expected.qos {
         return Some(format!("topic {} with qos {}", copy.topic, copy.qos));
     }
     let Ok(payload) = serde_json::from_str::<Value>(&copy.payload) else {
         return Some("the form".to_owned());
     };
-    let mut fields = wanted.holds.as_object().into_iter().flatten();
+    let mut fields = expected.holds.as_object().into_iter().flatten();
     let other = fields.find(|(name, value)| payload.get(name.as_str()) != Some(*value));
     if let Some((name, _)) = other {
         return Some(name.clone());
@@ -140,7 +143,7 @@ mod tests {
     /// C2: what is held against a message.
     #[test]
     fn a_message_is_held_against_its_report() {
-        let wanted = Wanted {
+        let expected = ExpectedPublication {
             report: "r".to_owned(),
             topic: "acme/success".to_owned(),
             qos: 2,
@@ -153,7 +156,7 @@ mod tests {
             payload: payload.to_string(),
         };
         let passed = "SUCCESS".to_owned();
-        let judged = |copy: &Publication| otherwise(copy, &wanted, Some(&passed));
+        let judged = |copy: &Publication| find_difference(copy, &expected, Some(&passed));
         let payload = json!({"message_id": "m", "action": "success", "more": 1, "buildset": {"result": "SUCCESS"}});
         assert_eq!(judged(&copy("acme/success", payload.clone())), None);
         assert!(judged(&copy("acme/failure", payload)).is_some());

@@ -1,12 +1,12 @@
-//! What is right and wrong about queues that are written down here.
+//! Tests of the order of changes in a queue.
 
 use super::Watch;
 use crate::shape::Shape;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::Slot;
-use sluice_gate::{Candidate, Head, Item, Landing, LandingEnd, LandingState, Standing};
+use sluice_gate::{Candidate, Head, Item, Landing, LandingEnd, LandingState, SlotStatus};
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::git::{Commit, LandingWay, MergeMode};
+use sluice_model::git::{Commit, LandingMethod, MergeMode};
 use sluice_model::{ItemId, ProjectName, QueueKey, QueueName, Timestamp};
 
 fn change(number: u64, head: &str) -> ChangeRef {
@@ -23,8 +23,8 @@ fn queue(name: &str) -> QueueKey {
     }
 }
 
-/// Returns how the first change landed at this revision, which was tested as the commit `tested`,
-/// in a queue of this name.
+/// Returns how the first change landed at this revision in a queue of this name. It was tested as
+/// the commit `tested`.
 fn landing(head: &str, name: &str, landed: &str) -> Landing {
     let commit = |id: &str| Commit { id: id.into(), tree: "tree".into() };
     Landing {
@@ -34,20 +34,20 @@ fn landing(head: &str, name: &str, landed: &str) -> Landing {
         change: change(1, head),
         needs: Vec::new(),
         mode: MergeMode::Merge,
-        way: LandingWay::FastForward,
-        behind: Vec::new(),
+        method: LandingMethod::FastForward,
+        followers: Vec::new(),
         base: commit("base"),
         tested: commit("tested"),
-        configures: false,
-        together: Vec::new(),
-        asks: None,
+        changes_configuration: false,
+        later_members: Vec::new(),
+        requirements: None,
         fence: Some(1),
-        tried: true,
-        pushed: false,
-        asked_until: None,
+        merge_attempted: true,
+        has_unanswered_push: false,
+        in_flight_until: None,
         trouble: None,
-        unread_since: None,
-        wanted_at: Timestamp(1),
+        unverifiable_since: None,
+        ordered_at: Timestamp(1),
         state: LandingState::Ended {
             end: LandingEnd::Landed { commit: commit(landed) },
             at: Timestamp(2),
@@ -55,8 +55,8 @@ fn landing(head: &str, name: &str, landed: &str) -> Landing {
     }
 }
 
-/// Returns what is wrong with a queue where the second change, which needs the first at this
-/// revision, stands before the newer revision of that, after this landing.
+/// Returns the violated invariant of a queue with the second change ahead of a newer revision of
+/// the first, after this landing. The second change needs the first at `needed`.
 fn wrong(needed: &str, landing: Option<Landing>) -> Option<String> {
     let mut watch = Watch::new(&Shape::draw(1));
     if let Some(landing) = landing {
@@ -67,7 +67,7 @@ fn wrong(needed: &str, landing: Option<Landing>) -> Option<String> {
         change,
         generation: 1,
         ahead: None,
-        standing: Standing::Waiting,
+        status: SlotStatus::Waiting,
         joined: false,
         version: 1,
     };
@@ -78,26 +78,24 @@ fn wrong(needed: &str, landing: Option<Landing>) -> Option<String> {
         let candidate = Candidate { needs, ..Candidate::bare(&slot.change) };
         watch.items.insert(slot.id.clone(), Item::admitted(slot, candidate, "event", Timestamp(1)));
     }
-    watch.queue(None, head, &mut Vec::new()).err()
+    watch.check_queue(None, head, &mut Vec::new()).err()
 }
 
-/// Z6.5, D01: what a push landed is there for those that need it, though its change is open again;
-/// nothing else stands before its need.
+/// Z6.5, D01: a pushed revision satisfies dependencies, even though its change is open again.
 #[test]
-fn a_change_stands_before_a_newer_revision_of_what_it_needs_where_a_push_landed_the_needed_one_alone()
- {
+fn a_newer_revision_of_a_need_may_be_behind_only_if_a_push_landed_the_needed_one() {
     assert_eq!(wrong("older", Some(landing("older", "integrated", "tested"))), None);
     for (needed, landing) in [
         ("older", None),
         ("older", Some(landing("oldest", "integrated", "tested"))),
         ("older", Some(landing("older", "another", "tested"))),
-        // The forge made a commit of its own of it, so that its change is closed.
+        // The forge created a merge commit, so the change is closed.
         ("older", Some(landing("older", "integrated", "merge"))),
         ("newer", Some(landing("older", "integrated", "tested"))),
     ] {
-        let told = wrong(needed, landing.clone());
+        let error = wrong(needed, landing.clone());
         assert!(
-            told.is_some_and(|why| why.contains("stands before")),
+            error.is_some_and(|why| why.contains("is ahead of its dependency")),
             "{needed} after {landing:?}"
         );
     }
