@@ -1,4 +1,4 @@
-//! The forge beside the system, over its HTTP API: what its people do and see.
+//! A client of the local forge's HTTP API: it does what developers and reviewers do there.
 
 use anyhow::{Context as _, bail};
 use base64::Engine as _;
@@ -6,56 +6,56 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sluice_cli::commands::show::{list, text};
-use sluice_cli::local::ledger::Sent;
+use sluice_cli::local::audit::SentWebhook;
 use sluice_cli::local::{OWNER, REVIEWER, header_file};
 use std::path::Path;
 use std::time::Duration;
 
-/// One change.
+/// A pull request on the local forge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// Its repository.
+pub struct PullRequest {
+    /// The full name of its repository.
     pub repository: String,
-    /// Its number.
+    /// Its number in the repository.
     pub number: u64,
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for PullRequest {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(to, "{}#{}", self.repository, self.number)
     }
 }
 
-/// A webhook that the forge sent, with the status that answered it; 0 is no answer.
+/// A webhook that the forge sent, with the outcome of the delivery.
 #[derive(Debug, Clone)]
-pub struct Delivery {
-    /// What was sent.
-    pub sent: Sent,
-    /// The forge's name of the event.
+pub struct SentDelivery {
+    /// The webhook as the audit identifies it.
+    pub sent: SentWebhook,
+    /// The forge's name for the event.
     pub event: String,
-    /// What it was answered.
+    /// The HTTP status of the answer; 0 when there was none.
     pub status: u64,
-    /// Whether the forge gave up before it was answered: its connection broke, or ten seconds went
-    /// by.
+    /// Whether the delivery failed: the connection broke, or there was no answer within ten
+    /// seconds.
     pub failed: bool,
-    /// The path of the API that sends it once more.
-    again: String,
+    /// The API path that redelivers it.
+    redelivery_path: String,
 }
 
-/// People's access to the forge.
+/// A client of the local forge with the tokens of its owner and its reviewer.
 #[derive(Debug, Clone)]
-pub struct Forge {
+pub struct ForgeUser {
     http: reqwest::Client,
     api: String,
     owner: String,
     reviewer: String,
 }
 
-impl Forge {
-    /// Returns the forge of the system on `data` that listens at `port`.
+impl ForgeUser {
+    /// Returns a client of the forge at `port` of the system whose state lies in `data`.
     ///
     /// # Errors
-    /// When the tokens of its people cannot be read.
+    /// When the tokens of the owner and the reviewer cannot be read.
     pub fn of(data: &Path, port: u16) -> anyhow::Result<Self> {
         let bearer = |login: &str| -> anyhow::Result<String> {
             let path = header_file(data, login);
@@ -70,7 +70,7 @@ impl Forge {
         Ok(Self { http, api, owner: bearer(OWNER)?, reviewer: bearer(REVIEWER)? })
     }
 
-    async fn ask(
+    async fn request(
         &self,
         method: Method,
         path: &str,
@@ -88,22 +88,22 @@ impl Forge {
             .send()
             .await
             .with_context(|| format!("the forge does not answer {method} {path}"))?;
-        let (status, said) = (answer.status(), answer.text().await?);
+        let (status, text) = (answer.status(), answer.text().await?);
         if !status.is_success() {
-            bail!("the forge answered {method} {path} with {status}: {said}");
+            bail!("the forge answered {method} {path} with {status}: {text}");
         }
-        Ok(serde_json::from_str(&said).unwrap_or_default())
+        Ok(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Reads below `/repos/`.
+    /// Sends a GET request for a path below `/repos/` and returns the JSON answer.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
-        self.ask(Method::GET, &format!("/repos/{path}"), &self.owner, None).await
+        self.request(Method::GET, &format!("/repos/{path}"), &self.owner, None).await
     }
 
-    /// Writes a file on a branch, whatever it held.
+    /// Writes a file on a branch; replaces the file if it exists.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
@@ -114,12 +114,12 @@ impl Forge {
         path: &str,
         content: &str,
     ) -> anyhow::Result<()> {
-        let held = self.ask_blob(repository, branch, path).await?;
+        let replaced = self.blob_id(repository, branch, path).await?;
         let mut new = json!({"message": format!("Write {path}"), "branch": branch, "content": STANDARD.encode(content)});
-        if let Some(sha) = held {
+        if let Some(sha) = replaced {
             new["sha"] = sha.into();
         }
-        self.ask(
+        self.request(
             Method::PUT,
             &format!("/repos/{repository}/contents/{path}"),
             &self.owner,
@@ -129,8 +129,8 @@ impl Forge {
         .map(drop)
     }
 
-    /// Returns the id of what a file holds; `None` when there is no such file.
-    async fn ask_blob(
+    /// Returns the blob id of a file; `None` when there is no such file.
+    async fn blob_id(
         &self,
         repository: &str,
         branch: &str,
@@ -145,7 +145,7 @@ impl Forge {
         Ok(Some(text(&file, "sha").to_owned()))
     }
 
-    /// Proposes files of a repository as a change to `main`.
+    /// Opens a pull request that writes these files on `main`.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
@@ -154,11 +154,13 @@ impl Forge {
         repository: &str,
         title: &str,
         files: &[(&str, &str)],
-    ) -> anyhow::Result<Change> {
+    ) -> anyhow::Result<PullRequest> {
         self.propose_after(repository, title, files, None).await
     }
 
-    /// As [`Forge::propose`]; the change depends on another one, by what its description says.
+    /// Opens a pull request whose description names `needs` in a `Depends-On` line.
+    ///
+    /// Otherwise the same as [`ForgeUser::propose`].
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
@@ -167,10 +169,10 @@ impl Forge {
         repository: &str,
         title: &str,
         files: &[(&str, &str)],
-        needs: Option<&Change>,
-    ) -> anyhow::Result<Change> {
+        needs: Option<&PullRequest>,
+    ) -> anyhow::Result<PullRequest> {
         let body = match needs {
-            Some(Change { repository, number }) => {
+            Some(PullRequest { repository, number }) => {
                 let pull = self.get(&format!("{repository}/pulls/{number}")).await?;
                 format!("Depends-On: {}", text(&pull, "html_url"))
             }
@@ -179,45 +181,50 @@ impl Forge {
         let branch = format!("change-{}", title.to_lowercase().replace(' ', "-"));
         let main = self.get(&format!("{repository}/branches/main")).await?;
         let new = json!({"ref": format!("refs/heads/{branch}"), "sha": main["commit"]["sha"]});
-        self.ask(Method::POST, &format!("/repos/{repository}/git/refs"), &self.owner, Some(new))
-            .await?;
+        self.request(
+            Method::POST,
+            &format!("/repos/{repository}/git/refs"),
+            &self.owner,
+            Some(new),
+        )
+        .await?;
         for (path, content) in files {
             self.write(repository, &branch, path, content).await?;
         }
         let new = json!({"title": title, "head": branch, "base": "main", "body": body});
         let pull = self
-            .ask(Method::POST, &format!("/repos/{repository}/pulls"), &self.owner, Some(new))
+            .request(Method::POST, &format!("/repos/{repository}/pulls"), &self.owner, Some(new))
             .await?;
         let number = pull["number"].as_u64().context("the forge gave a change no number")?;
-        Ok(Change { repository: repository.to_owned(), number })
+        Ok(PullRequest { repository: repository.to_owned(), number })
     }
 
-    /// Approves a change; one that is approved is left as it is, so that whoever had no answer may
-    /// ask again.
+    /// Approves a change; does nothing if it is approved already, so that a caller without an
+    /// answer can repeat the call.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
-    pub async fn approve(&self, change: &Change) -> anyhow::Result<()> {
+    pub async fn approve(&self, change: &PullRequest) -> anyhow::Result<()> {
         let path = format!("/repos/{}/pulls/{}/reviews", change.repository, change.number);
-        let reviews = self.ask(Method::GET, &path, &self.reviewer, None).await?;
+        let reviews = self.request(Method::GET, &path, &self.reviewer, None).await?;
         if reviews
             .as_array()
             .is_some_and(|reviews| reviews.iter().any(|review| text(review, "state") == "APPROVED"))
         {
             return Ok(());
         }
-        self.ask(Method::POST, &path, &self.reviewer, Some(json!({"event": "APPROVE"})))
+        self.request(Method::POST, &path, &self.reviewer, Some(json!({"event": "APPROVE"})))
             .await
             .map(drop)
     }
 
-    /// Takes every approval of a change back.
+    /// Dismisses every approval of a change.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
-    pub async fn dismiss(&self, change: &Change) -> anyhow::Result<()> {
+    pub async fn dismiss(&self, change: &PullRequest) -> anyhow::Result<()> {
         let path = format!("/repos/{}/pulls/{}/reviews", change.repository, change.number);
-        let reviews = self.ask(Method::GET, &path, &self.reviewer, None).await?;
+        let reviews = self.request(Method::GET, &path, &self.reviewer, None).await?;
         for review in reviews
             .as_array()
             .into_iter()
@@ -225,67 +232,77 @@ impl Forge {
             .filter(|review| text(review, "state") == "APPROVED")
         {
             let path = format!("{path}/{}/dismissals", review["id"]);
-            self.ask(Method::PUT, &path, &self.owner, Some(json!({"message": "not yet"}))).await?;
+            self.request(Method::PUT, &path, &self.owner, Some(json!({"message": "not yet"})))
+                .await?;
         }
         Ok(())
     }
 
-    /// Closes a change that is not to be merged.
+    /// Closes a change without merging it.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
-    pub async fn close(&self, change: &Change) -> anyhow::Result<()> {
+    pub async fn close(&self, change: &PullRequest) -> anyhow::Result<()> {
         self.edit(change, json!({"state": "closed"})).await
     }
 
-    /// Says in a change's description that it depends on another one.
+    /// Replaces a change's description by a `Depends-On` line for another change.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
-    pub async fn depend(&self, change: &Change, on: &Change) -> anyhow::Result<()> {
+    pub async fn add_dependency(
+        &self,
+        change: &PullRequest,
+        on: &PullRequest,
+    ) -> anyhow::Result<()> {
         let pull = self.get(&format!("{}/pulls/{}", on.repository, on.number)).await?;
         self.edit(change, json!({"body": format!("Depends-On: {}", text(&pull, "html_url"))})).await
     }
 
-    async fn edit(&self, change: &Change, new: Value) -> anyhow::Result<()> {
+    async fn edit(&self, change: &PullRequest, new: Value) -> anyhow::Result<()> {
         let path = format!("/repos/{}/pulls/{}", change.repository, change.number);
-        self.ask(Method::PATCH, &path, &self.owner, Some(new)).await.map(drop)
+        self.request(Method::PATCH, &path, &self.owner, Some(new)).await.map(drop)
     }
 
-    /// Pushes one more commit to a change, which writes this file.
+    /// Pushes a commit that writes this file to the branch of a change.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
-    pub async fn push(&self, change: &Change, path: &str, content: &str) -> anyhow::Result<()> {
+    pub async fn push(
+        &self,
+        change: &PullRequest,
+        path: &str,
+        content: &str,
+    ) -> anyhow::Result<()> {
         let pull = self.get(&format!("{}/pulls/{}", change.repository, change.number)).await?;
         self.write(&change.repository, text(&pull["head"], "ref"), path, content).await
     }
 
-    /// Switches a fault of a repository on, so many times.
+    /// Makes the forge inject a fault into the next `times` requests for a repository.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
     pub async fn fault(&self, repository: &str, fault: Value, times: u32) -> anyhow::Result<()> {
-        let wanted = json!({"fault": fault, "times": times});
-        self.ask(Method::POST, &format!("/faults/{repository}"), &self.owner, Some(wanted))
+        let body = json!({"fault": fault, "times": times});
+        self.request(Method::POST, &format!("/faults/{repository}"), &self.owner, Some(body))
             .await
             .map(drop)
     }
 
-    /// Comments on a change.
+    /// Posts a comment on a change.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
-    pub async fn comment(&self, change: &Change, body: &str) -> anyhow::Result<()> {
+    pub async fn comment(&self, change: &PullRequest, body: &str) -> anyhow::Result<()> {
         let path = format!("/repos/{}/issues/{}/comments", change.repository, change.number);
-        self.ask(Method::POST, &path, &self.owner, Some(json!({"body": body}))).await.map(drop)
+        self.request(Method::POST, &path, &self.owner, Some(json!({"body": body}))).await.map(drop)
     }
 
     /// Returns the comments on a change, the oldest first.
     ///
     /// # Errors
     /// When the forge does not answer.
-    pub async fn comments(&self, change: &Change) -> anyhow::Result<Vec<String>> {
+    pub async fn comments(&self, change: &PullRequest) -> anyhow::Result<Vec<String>> {
         let path = format!("{}/issues/{}/comments?per_page=100", change.repository, change.number);
         let comments = self.get(&path).await?;
         Ok(comments
@@ -296,21 +313,21 @@ impl Forge {
             .collect())
     }
 
-    /// Returns the commit that a change landed as; `None` while it has not.
+    /// Returns the merge commit of a change; `None` when it is not merged.
     ///
     /// # Errors
     /// When the forge does not answer.
-    pub async fn landed_as(&self, change: &Change) -> anyhow::Result<Option<String>> {
+    pub async fn landed_as(&self, change: &PullRequest) -> anyhow::Result<Option<String>> {
         let pull = self.get(&format!("{}/pulls/{}", change.repository, change.number)).await?;
         let commit = pull["merge_commit_sha"].as_str().map(str::to_owned);
         Ok(commit.filter(|_| pull["merged"].as_bool() == Some(true)))
     }
 
-    /// Returns the newest state of a status of a change's head; empty when there is none.
+    /// Returns the state of a commit status on a change's head; an empty string when there is none.
     ///
     /// # Errors
     /// When the forge does not answer.
-    pub async fn status(&self, change: &Change, context: &str) -> anyhow::Result<String> {
+    pub async fn status(&self, change: &PullRequest, context: &str) -> anyhow::Result<String> {
         let pull = self.get(&format!("{}/pulls/{}", change.repository, change.number)).await?;
         let head = text(&pull["head"], "sha").to_owned();
         let statuses = self.get(&format!("{}/commits/{head}/status", change.repository)).await?;
@@ -319,7 +336,7 @@ impl Forge {
         Ok(found.map(|status| text(status, "state").to_owned()).unwrap_or_default())
     }
 
-    /// Returns the tree of a commit.
+    /// Returns the tree id of a commit.
     ///
     /// # Errors
     /// When the forge does not answer.
@@ -328,11 +345,11 @@ impl Forge {
         Ok(text(&commit["commit"]["tree"], "sha").to_owned())
     }
 
-    /// Returns the webhooks of a repository, the newest first.
+    /// Returns the webhook deliveries of a repository, the newest first.
     ///
     /// # Errors
     /// When the forge does not answer.
-    pub async fn deliveries(&self, repository: &str) -> anyhow::Result<Vec<Delivery>> {
+    pub async fn deliveries(&self, repository: &str) -> anyhow::Result<Vec<SentDelivery>> {
         let hooks = self.get(&format!("{repository}/hooks")).await?;
         let hook = hooks[0]["id"].as_u64().context("the repository has no hook")?;
         let all = self.get(&format!("{repository}/hooks/{hook}/deliveries?per_page=100")).await?;
@@ -343,12 +360,12 @@ impl Forge {
                 text(one, "action"),
                 text(one, "guid")
             );
-            Delivery {
-                sent: Sent { what, guid: text(one, "guid").to_owned() },
+            SentDelivery {
+                sent: SentWebhook { what, guid: text(one, "guid").to_owned() },
                 event: text(one, "event").to_owned(),
                 status: one["status_code"].as_u64().unwrap_or(0),
                 failed: one["status_code"] == 0 && text(one, "status") != "PENDING",
-                again: format!(
+                redelivery_path: format!(
                     "/repos/{repository}/hooks/{hook}/deliveries/{}/attempts",
                     one["id"]
                 ),
@@ -357,11 +374,11 @@ impl Forge {
         Ok(all.as_array().into_iter().flatten().map(of).collect())
     }
 
-    /// Sends a webhook once more, with its id and its body.
+    /// Has the forge send a webhook again with the same id and body.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
-    pub async fn redeliver(&self, delivery: &Delivery) -> anyhow::Result<()> {
-        self.ask(Method::POST, &delivery.again, &self.owner, None).await.map(drop)
+    pub async fn redeliver(&self, delivery: &SentDelivery) -> anyhow::Result<()> {
+        self.request(Method::POST, &delivery.redelivery_path, &self.owner, None).await.map(drop)
     }
 }

@@ -1,9 +1,10 @@
-//! The whole local system as people run it: [`system`] starts `sluice up` as a program on a
-//! directory of its own and ends it in every way, [`forge`] does over HTTP what people do on its
-//! forge, [`story`] has changes proposed, approved and followed to their end.
+//! Tests of the whole local system, run as users run it.
 //!
-//! Nothing here is told by the system behind people's backs: what happened is read from its API,
-//! its forge and its records.
+//! [`system`] starts `sluice up` as a process with its own data directory, and stops or kills it.
+//! [`forge`] does over HTTP what developers do on the forge. [`story`] follows changes from the
+//! approval to the report and checks the end.
+//!
+//! The tests have no private access to the system: they read its API, its forge and its records.
 
 pub mod forge;
 pub mod story;
@@ -12,29 +13,29 @@ pub mod system;
 use anyhow::bail;
 use std::time::{Duration, Instant};
 
-/// How often something is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(150);
-/// When waiting ends in any case. Far longer than anything takes: a safety net, not a measure.
+/// The time between two polls of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(150);
+/// How long [`until`] waits at most; far longer than any step takes.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Looks until there is something, and returns it. What cannot be asked just now is asked again.
+/// Polls `poll` until it returns a value, and returns that value. An error is polled again.
 ///
 /// # Errors
-/// When [`PATIENCE`] runs out; the text says what was waited for and what was seen last.
+/// After [`PATIENCE`]; the text names the condition and the last result.
 pub async fn until<T>(
-    what: &str,
-    look: impl AsyncFn() -> anyhow::Result<Option<T>>,
+    condition: &str,
+    poll: impl AsyncFn() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
     let begun = Instant::now();
     loop {
-        let seen = match look().await {
+        let last = match poll().await {
             Ok(Some(found)) => return Ok(found),
-            Ok(None) => "it was not so".to_owned(),
+            Ok(None) => "the condition is not met".to_owned(),
             Err(error) => format!("{error:#}"),
         };
         if begun.elapsed() > PATIENCE {
-            bail!("waited {} s for {what}; last: {seen}", PATIENCE.as_secs());
+            bail!("waited {} s for {condition}; last: {last}", PATIENCE.as_secs());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,13 +1,13 @@
-//! What changes go through: a configuration of the tests' own is made live, changes are followed to
-//! their end, and the end is compared with what had to come out.
+//! Steps of a change's life: makes a test configuration live, follows changes through the gate and
+//! compares the end with the expected one.
 
-use crate::forge::Change;
+use crate::forge::PullRequest;
 use crate::system::System;
 use crate::until;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 use sluice_cli::commands::show::{list, text};
-use sluice_cli::local::ledger;
+use sluice_cli::local::audit;
 use sluice_cli::local::{CONFIG, ONE, TENANT, TWO};
 
 /// The status that the gate sets.
@@ -24,8 +24,7 @@ const ROWS_PLAYBOOKS: [(&str, &str); 2] = [
     ("playbooks/failing.yaml", include_str!("../configuration/playbooks/failing.yaml")),
 ];
 
-/// Has the tests' configuration read, with these jobs in the gate of both projects; returns when it
-/// is live.
+/// Pushes the test configuration, with one gate job for each project, and waits until it is live.
 ///
 /// # Errors
 /// When it does not become live.
@@ -37,9 +36,10 @@ pub async fn configure(system: &System, jobs: [&str; 2]) -> anyhow::Result<()> {
     make_live(system, ZUUL, &PLAYBOOKS, &projects).await
 }
 
-/// Has the configuration read that rows of behaviour are played with: `held` in check and gate of
-/// both projects, which have a queue in common, and `after` when something was pushed to the first;
-/// returns when it is live.
+/// Pushes the configuration of the behaviour rows and waits until it is live.
+///
+/// Both projects share a queue and run `held` in check and gate. The first one runs `after` in
+/// post.
 ///
 /// # Errors
 /// When it does not become live.
@@ -54,8 +54,9 @@ pub async fn configure_rows(system: &System) -> anyhow::Result<()> {
     make_live(system, ROWS, &ROWS_PLAYBOOKS, &projects).await
 }
 
-/// Writes a configuration over the sample's: central files, and for each project its own file with
-/// the jobs that it must show.
+/// Replaces the sample's configuration and waits until the new one is live without errors.
+///
+/// `projects` holds for each repository its `.zuul.yaml` and the jobs that the API must show.
 async fn make_live(
     system: &System,
     zuul: &str,
@@ -86,7 +87,7 @@ async fn make_live(
                 return Ok(None);
             }
         }
-        // Asked last: what was there before is the sample's, and had none.
+        // Read last: the sample's configuration, which was live before, has no errors either.
         let errors: Vec<Value> = client.get(&format!("tenant/{TENANT}/config-errors")).await?;
         ensure!(errors.is_empty(), "{errors:?}");
         Ok(Some(()))
@@ -94,25 +95,25 @@ async fn make_live(
     .await
 }
 
-/// Approves a change, however often the forge is gone in between, until the gate knows it.
+/// Approves a change; retries while the forge is down.
 ///
 /// # Errors
-/// When it does not come into the gate.
-pub async fn approve(system: &System, change: &Change) -> anyhow::Result<()> {
+/// When the forge accepts no approval.
+pub async fn approve(system: &System, change: &PullRequest) -> anyhow::Result<()> {
     let forge = system.forge()?;
     until(&format!("{change} to be approved"), async || forge.approve(change).await.map(Some)).await
 }
 
-/// Waits until a change is in the gate, or has been.
+/// Waits until a change is in the gate or has left it.
 ///
 /// # Errors
-/// When it is not.
-pub async fn entered(system: &System, change: &Change) -> anyhow::Result<()> {
+/// When the change does not enter the gate.
+pub async fn entered(system: &System, change: &PullRequest) -> anyhow::Result<()> {
     let client = system.client()?;
     until(&format!("{change} to enter the gate"), async || {
-        let Change { repository, number } = change;
+        let PullRequest { repository, number } = change;
         let board: Value = client.get(&format!("tenant/{TENANT}/board")).await?;
-        let waits = list(&board, "pipelines")
+        let is_queued = list(&board, "pipelines")
             .iter()
             .filter(|pipeline| pipeline["name"] == "gate")
             .flat_map(|pipeline| list(pipeline, "queues"))
@@ -123,19 +124,19 @@ pub async fn entered(system: &System, change: &Change) -> anyhow::Result<()> {
             });
         let query =
             format!("tenant/{TENANT}/buildsets?project={repository}&change={number}&pipeline=gate");
-        let over: Vec<Value> = client.get(&query).await?;
-        Ok((waits || !over.is_empty()).then_some(()))
+        let completed: Vec<Value> = client.get(&query).await?;
+        Ok((is_queued || !completed.is_empty()).then_some(()))
     })
     .await
 }
 
-/// Waits until the gate has decided on a change for good, and returns the buildset with its builds.
+/// Waits until the gate completes the buildset of a change, and returns it with its builds.
 ///
 /// # Errors
-/// When it does not, or its queue is frozen.
-pub async fn decided(system: &System, change: &Change) -> anyhow::Result<Value> {
+/// When there is no complete buildset in time, as when the queue is halted.
+pub async fn decided(system: &System, change: &PullRequest) -> anyhow::Result<Value> {
     let client = system.client()?;
-    let Change { repository, number } = change;
+    let PullRequest { repository, number } = change;
     let query = format!(
         "tenant/{TENANT}/buildsets?project={repository}&change={number}&pipeline=gate&complete=true"
     );
@@ -150,20 +151,22 @@ pub async fn decided(system: &System, change: &Change) -> anyhow::Result<Value> 
     .await
 }
 
-/// What had to become of the changes of a story.
+/// The expected end of the changes of a test.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
-    /// What landed, in that order.
-    pub landed: &'a [&'a Change],
-    /// What did not, and is told why.
-    pub refused: &'a [&'a Change],
+    /// The changes that must have landed, in this order.
+    pub landed: &'a [&'a PullRequest],
+    /// The changes that must not have landed, and whose failure must be reported.
+    pub refused: &'a [&'a PullRequest],
 }
 
-/// Sees that everything came out as it had to: landed once, in order, as it was tested; refused
-/// changes told once; no node left; no delivery without an end.
+/// Checks the end of a test.
+///
+/// The landed changes were merged once, in order, with the tested tree. Each refused change has one
+/// comment. No node, item, build, request or delivery is left open.
 ///
 /// # Errors
-/// What is not so.
+/// The first condition that does not hold.
 pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Result<()> {
     let (forge, ports) = (system.forge()?, system.operator().await?);
     for change in expected.landed {
@@ -173,24 +176,24 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
         .await?;
     }
     for change in expected.refused {
-        until(&format!("{change} to be told why"), async || {
-            let told = !forge.comments(change).await?.is_empty()
+        until(&format!("the failure of {change} to be reported"), async || {
+            let is_reported = !forge.comments(change).await?.is_empty()
                 && forge.status(change, GATE).await? == "failure";
-            Ok(told.then_some(()))
+            Ok(is_reported.then_some(()))
         })
         .await?;
     }
-    let sets = ledger::buildsets(&ports).await?;
-    let landed: Vec<Change> = ledger::landed(&sets)
+    let sets = audit::buildsets(&ports).await?;
+    let landed: Vec<PullRequest> = audit::landed(&sets)
         .into_iter()
         .map(|set| &set.item.candidate.change.key)
         .filter_map(|key| {
-            Some(Change { repository: key.project.name().to_owned(), number: key.number()? })
+            Some(PullRequest { repository: key.project.name().to_owned(), number: key.number()? })
         })
         .collect();
     ensure!(
         landed.iter().eq(expected.landed.iter().copied()),
-        "landed: {landed:?}, and not {:?}",
+        "landed: {landed:?}, expected: {:?}",
         expected.landed
     );
     for change in expected.landed {
@@ -213,7 +216,7 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
             tested.as_ref() == Some(&tree),
             "{change}: {tested:?} was tested and {tree} landed"
         );
-        // Nobody defines the job `noop`.
+        // `noop` is built in: no stanza defines it.
         let jobs = set
             .iter()
             .flat_map(|set| &set.item.jobs)
@@ -221,10 +224,10 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
         for job in jobs {
             let item = set.map(|set| set.item.id.to_string()).unwrap_or_default();
             let path = format!("tenant/{TENANT}/item/{item}/explain/{}", job.summary.name);
-            let told: Value = system.client()?.get(&path).await?;
+            let explanation: Value = system.client()?.get(&path).await?;
             ensure!(
-                !list(&told, "applied").is_empty(),
-                "nothing is told of what made {} what it is: {told}",
+                !list(&explanation, "applied").is_empty(),
+                "the explanation of job {} names no stanza: {explanation}",
                 job.summary.name
             );
         }
@@ -232,16 +235,15 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
     for change in expected.refused {
         ensure!(forge.landed_as(change).await?.is_none(), "{change} was merged");
         let comments = forge.comments(change).await?;
-        ensure!(comments.len() == 1, "{change} was told {} times: {comments:?}", comments.len());
+        ensure!(comments.len() == 1, "{change} has {} comments: {comments:?}", comments.len());
     }
     nothing_is_left(system).await
 }
 
-/// Waits until nothing is under way: no node is left, and every item, build, request and delivery
-/// has its end.
+/// Waits until no node exists and every item, build, request and delivery has ended.
 ///
 /// # Errors
-/// What has none.
+/// The work that is still open.
 pub async fn nothing_is_left(system: &System) -> anyhow::Result<()> {
     let (forge, ports) = (system.forge()?, system.operator().await?);
     until("every node to be gone", async || {
@@ -251,17 +253,17 @@ pub async fn nothing_is_left(system: &System) -> anyhow::Result<()> {
     })
     .await?;
     until("every item, build and request to end", async || {
-        let open = ledger::still_open(&ports).await?;
+        let open = audit::still_open(&ports).await?;
         ensure!(open.is_empty(), "{open:?}");
         Ok(Some(()))
     })
     .await?;
     until("every delivery to end", async || {
-        let open = ledger::open_deliveries(&ports).await?;
+        let open = audit::open_deliveries(&ports).await?;
         ensure!(open.is_empty(), "{open:?}");
         for repository in [CONFIG, ONE, TWO] {
-            // What the forge could not deliver while it was killed is no delivery to account for;
-            // its change is.
+            // A webhook that the forge could not deliver while it was down has no delivery record;
+            // the sweep finds its change.
             let sent: Vec<_> = forge
                 .deliveries(repository)
                 .await?
@@ -269,7 +271,7 @@ pub async fn nothing_is_left(system: &System) -> anyhow::Result<()> {
                 .filter(|one| one.status == 202)
                 .collect();
             let sent: Vec<_> = sent.into_iter().map(|one| one.sent).collect();
-            let open = ledger::unaccounted(&ports, &sent).await?;
+            let open = audit::unaccounted(&ports, &sent).await?;
             ensure!(open.is_empty(), "{open:?}");
         }
         Ok(Some(()))
@@ -277,8 +279,8 @@ pub async fn nothing_is_left(system: &System) -> anyhow::Result<()> {
     .await
 }
 
-/// Counts the merges of a change in the history of its branch.
-fn merges_of(system: &System, change: &Change) -> anyhow::Result<usize> {
+/// Returns how many merge commits of a change the history of its branch has.
+fn merges_of(system: &System, change: &PullRequest) -> anyhow::Result<usize> {
     let folder = system.data().join("forge/git").join(format!("{}.git", change.repository));
     let title = format!("#{}: ", change.number);
     let output = std::process::Command::new("git")

@@ -1,7 +1,7 @@
-//! `sluice up` as a program: started on a directory of its own, killed, started again, cleared
-//! away.
+//! Runs `sluice up` as a process with its own data directory: starts, kills, restarts and removes
+//! it.
 
-use crate::forge::Forge;
+use crate::forge::ForgeUser;
 use crate::until;
 use anyhow::{Context as _, bail};
 use sluice_cli::commands::operator;
@@ -16,122 +16,127 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use tempfile::TempDir;
 
-/// How a system is started.
+/// The command-line options of `sluice up` for a test.
 #[derive(Debug, Clone, Default)]
-pub struct Wishes {
-    /// Whether functions and executor are processes of their own.
+pub struct UpOptions {
+    /// Whether functions and the executor run as separate processes (`--processes`).
     pub processes: bool,
-    /// Who is killed at which calls (`--kill`).
+    /// Which processes are killed at which calls (`--kill`).
     pub kill: Option<String>,
-    /// Minutes between two questions to the forge (`--ask`).
-    pub ask_minutes: Option<u64>,
-    /// Where the data services are, if not beside it (`--endpoint`); it is called with keys that
-    /// anybody knows.
+    /// Minutes between two sweeps of the forge (`--poll`).
+    pub poll_minutes: Option<u64>,
+    /// The address of external data services (`--endpoint`), which accept well-known test
+    /// credentials. `None` uses the emulator's own services.
     pub endpoint: Option<String>,
 }
 
-/// Who dies of what is tried with `--kill`.
+/// The kind of process that `--kill` or a test kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Death {
-    /// The program itself; that it ended by SIGKILL is seen by [`System::dies`], and this is its
-    /// last line.
-    OfTheMachine,
-    /// Processes of a function.
-    OfAFunction,
-    /// The executor's process, which its watcher starts again.
-    OfTheExecutor,
+pub enum KilledProcess {
+    /// The program itself. [`System::await_kill`] sees the SIGKILL; the log has a last line.
+    Machine,
+    /// The processes of a function.
+    Function,
+    /// The executor's process, which the program restarts.
+    Executor,
 }
 
-/// A system with its directory. Dropped, everything of it is killed and removed.
+/// A running system with its data directory. Dropping it kills all processes and removes the
+/// directory.
 pub struct System {
     data: TempDir,
     port: u16,
-    wishes: Wishes,
+    options: UpOptions,
     child: Child,
 }
 
 impl System {
-    /// Starts a new system and returns when it says that it is up.
+    /// Starts a new system and waits until it prints that it is up.
     ///
     /// # Errors
-    /// When it ends instead.
-    pub async fn start(wishes: Wishes) -> anyhow::Result<Self> {
+    /// When the program exits instead.
+    pub async fn start(options: UpOptions) -> anyhow::Result<Self> {
         let data = tempfile::Builder::new().prefix("sluice-local-").tempdir()?;
-        let port = own_port()?;
-        let child = up(data.path(), port, &wishes)?;
-        let mut system = Self { data, port, wishes, child };
-        system.answers().await?;
+        let port = unused_port()?;
+        let child = spawn_up(data.path(), port, &options)?;
+        let mut system = Self { data, port, options, child };
+        system.await_start().await?;
         Ok(system)
     }
 
-    /// Starts the system again after its end, on the same directory and ports, as whoever watches
-    /// over it would.
+    /// Restarts the system on the same directory and ports, as a service manager would.
+    ///
+    /// `kill` replaces the `--kill` option of the last start.
     ///
     /// # Errors
     /// When it does not come up.
     pub async fn start_again(&mut self, kill: Option<&str>) -> anyhow::Result<()> {
-        self.wishes.kill = kill.map(str::to_owned);
-        self.child = up(self.data.path(), self.port, &self.wishes)?;
-        self.answers().await
+        self.options.kill = kill.map(str::to_owned);
+        self.child = spawn_up(self.data.path(), self.port, &self.options)?;
+        self.await_start().await
     }
 
-    async fn answers(&mut self) -> anyhow::Result<()> {
-        let said = self.data.path().join("said");
+    /// Waits until the program prints that it is up, or is killed.
+    async fn await_start(&mut self) -> anyhow::Result<()> {
+        let output = self.data.path().join("said");
         let child = std::cell::RefCell::new(&mut self.child);
-        let over: Option<ExitStatus> = until("the system to come up", async || {
-            if std::fs::read_to_string(&said)?.contains("Ctrl-C stops everything") {
+        let exit: Option<ExitStatus> = until("the system to come up", async || {
+            if std::fs::read_to_string(&output)?.contains("Ctrl-C stops everything") {
                 return Ok(Some(None));
             }
             Ok(child.borrow_mut().try_wait()?.map(Some))
         })
         .await?;
-        match over {
+        match exit {
             None => Ok(()),
             Some(status) if status.signal() == Some(9) => Ok(()),
-            Some(status) => bail!("it ended ({status}): {}", std::fs::read_to_string(&said)?),
+            Some(status) => {
+                bail!("the program exited ({status}): {}", std::fs::read_to_string(&output)?)
+            }
         }
     }
 
-    /// Waits until the program has killed itself, as it was asked to.
+    /// Waits until the program has killed itself as `--kill` demands.
     ///
     /// # Errors
-    /// When it goes on, or ends in another way.
-    pub async fn dies(&mut self) -> anyhow::Result<()> {
+    /// When it keeps running, or exits in another way.
+    pub async fn await_kill(&mut self) -> anyhow::Result<()> {
         let child = std::cell::RefCell::new(&mut self.child);
         let status =
             until("the system to die", async || Ok(child.borrow_mut().try_wait()?)).await?;
         if status.signal() != Some(9) {
-            bail!("it ended with {status} and not by SIGKILL: {}", self.said());
+            bail!("the program exited with {status} and not by SIGKILL: {}", self.output());
         }
         Ok(())
     }
 
-    /// Waits until so many deaths of this kind happened since the directory was made.
+    /// Waits until the log shows at least `count` kills of this kind over all starts.
     ///
     /// # Errors
-    /// When they do not.
-    pub async fn deaths(&self, count: usize, kind: Death) -> anyhow::Result<()> {
+    /// When there are fewer.
+    pub async fn await_kills(&self, count: usize, kind: KilledProcess) -> anyhow::Result<()> {
         let is_one = |line: &str| match kind {
-            Death::OfTheMachine => line.contains("killing, as asked"),
-            Death::OfAFunction => {
+            KilledProcess::Machine => line.contains("killing, as asked"),
+            KilledProcess::Function => {
                 line.contains("killed every process of a function") && !line.contains("processes=0")
             }
-            Death::OfTheExecutor => line.contains("the executor died; another one is started"),
+            KilledProcess::Executor => line.contains("the executor died; restarting it"),
         };
-        until(&format!("death number {count}"), async || {
+        until(&format!("kill number {count}"), async || {
             let happened = self.log()?.lines().filter(|line| is_one(line)).count();
             Ok((happened >= count).then_some(()))
         })
         .await
     }
 
-    /// Kills the program and everything that it started, but for the nodes: they outlive it as
-    /// machines of a cloud do.
+    /// Kills the program and all processes that it started except the nodes.
+    ///
+    /// Nodes outlive the program as machines of a cloud do.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// When the exit status cannot be read.
     pub fn kill(&mut self) -> anyhow::Result<()> {
-        // It leads a group of its own, in which everything is that it starts.
+        // The program leads a process group, which all its children belong to.
         Command::new("kill")
             .args(["-KILL", "--", &format!("-{}", self.child.id())])
             .stderr(Stdio::null())
@@ -140,38 +145,38 @@ impl System {
         Ok(())
     }
 
-    /// Returns the directory of all state.
+    /// Returns the data directory.
     pub fn data(&self) -> &Path {
         self.data.path()
     }
 
-    /// Returns the address of the pages, ending in `/`.
+    /// Returns the root URL of the web pages, ending in `/`.
     pub fn web_root(&self) -> String {
         format!("http://127.0.0.1:{}/", self.port)
     }
 
-    /// Returns where the data services answer.
+    /// Returns the URL of the emulated data services.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port + 2)
     }
 
-    /// Returns the API's client.
+    /// Returns a client of the REST API.
     ///
     /// # Errors
-    /// When none can be made.
+    /// When the client cannot be created.
     pub fn client(&self) -> anyhow::Result<Client> {
         Client::new(&self.web_root())
     }
 
-    /// Returns the forge.
+    /// Returns a client of the forge.
     ///
     /// # Errors
-    /// When its people's tokens cannot be read.
-    pub fn forge(&self) -> anyhow::Result<Forge> {
-        Forge::of(self.data.path(), self.port + 1)
+    /// When the tokens cannot be read.
+    pub fn forge(&self) -> anyhow::Result<ForgeUser> {
+        ForgeUser::of(self.data.path(), self.port + 1)
     }
 
-    /// Runs the program that people type on the system's directory, with a text on standard input.
+    /// Runs a `sluice` command on the data directory, with `input` on standard input.
     ///
     /// # Errors
     /// When it cannot be run.
@@ -186,7 +191,7 @@ impl System {
         child.wait_with_output().context("could not wait for the program")
     }
 
-    /// Returns ports with an operator's rights.
+    /// Returns ports with the rights of an operator.
     ///
     /// # Errors
     /// When the system does not run.
@@ -194,7 +199,7 @@ impl System {
         operator(Some(self.data.path().to_owned())).await
     }
 
-    /// Returns the log of all lives.
+    /// Returns the log of all starts.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -202,14 +207,15 @@ impl System {
         Ok(std::fs::read_to_string(self.data.path().join("sluice.log"))?)
     }
 
-    /// Returns the directories of nodes that exist.
+    /// Returns the directories of the existing nodes.
     pub fn nodes(&self) -> Vec<PathBuf> {
         let entries =
             std::fs::read_dir(self.data.path().join("ec2")).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
     }
 
-    fn said(&self) -> String {
+    /// Returns the output of the program; empty when it cannot be read.
+    fn output(&self) -> String {
         std::fs::read_to_string(self.data.path().join("said")).unwrap_or_default()
     }
 }
@@ -217,33 +223,34 @@ impl System {
 impl Drop for System {
     fn drop(&mut self) {
         if let Err(error) = self.kill() {
-            eprintln!("a system could not be ended: {error:#}");
+            eprintln!("could not kill a system: {error:#}");
         }
         end_nodes(self.data.path());
         if std::thread::panicking() {
-            let kept = self.data.path().with_extension("log");
-            match std::fs::copy(self.data.path().join("sluice.log"), &kept) {
-                Ok(_) => eprintln!("its log is kept as {}", kept.display()),
-                Err(error) => eprintln!("its log could not be kept: {error}"),
+            let copy = self.data.path().with_extension("log");
+            match std::fs::copy(self.data.path().join("sluice.log"), &copy) {
+                Ok(_) => eprintln!("saved its log as {}", copy.display()),
+                Err(error) => eprintln!("could not save its log: {error}"),
             }
         }
     }
 }
 
-fn up(data: &Path, port: u16, wishes: &Wishes) -> anyhow::Result<Child> {
-    let said = File::create(data.join("said"))?;
+/// Spawns `sluice up` in its own process group, with its output in the file `said`.
+fn spawn_up(data: &Path, port: u16, options: &UpOptions) -> anyhow::Result<Child> {
+    let output = File::create(data.join("said"))?;
     let mut command = Command::new(program()?);
     command
         .args(["up", "--listen", &format!("127.0.0.1:{port}"), "--tick", "1", "--slots", "4"])
         .arg("--data")
         .arg(data);
-    if wishes.processes {
+    if options.processes {
         command.arg("--processes");
     }
-    if let Some(minutes) = wishes.ask_minutes {
-        command.args(["--ask", &minutes.to_string()]);
+    if let Some(minutes) = options.poll_minutes {
+        command.args(["--poll", &minutes.to_string()]);
     }
-    if let Some(endpoint) = &wishes.endpoint {
+    if let Some(endpoint) = &options.endpoint {
         command.args(["--endpoint", endpoint]);
         command
             .env("AWS_ACCESS_KEY_ID", "test")
@@ -255,17 +262,17 @@ fn up(data: &Path, port: u16, wishes: &Wishes) -> anyhow::Result<Child> {
         .env_remove("SLUICE_WEB")
         .env_remove("SLUICE_KILL")
         .env_remove("RUST_LOG");
-    if let Some(kill) = &wishes.kill {
+    if let Some(kill) = &options.kill {
         command.env("SLUICE_KILL", kill);
     }
-    command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said).process_group(0);
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
     command.spawn().context("could not start the program")
 }
 
-/// Returns the program that was built beside these tests.
+/// Returns the path of the `sluice` program in the target directory of these tests.
 ///
 /// # Errors
-/// When it was not built.
+/// When `sluice` or `bootstrap` was not built.
 pub fn program() -> anyhow::Result<PathBuf> {
     let tests = std::env::current_exe()?;
     let built =
@@ -281,11 +288,13 @@ pub fn program() -> anyhow::Result<PathBuf> {
     Ok(built.join("sluice"))
 }
 
-/// Systems side by side look for ports from places of their own, below those that the system gives
-/// to connections: a killed one starts again on its port.
-fn own_port() -> anyhow::Result<u16> {
+/// Returns a free port for a new system.
+///
+/// Concurrent systems search different ranges. All lie below the ephemeral ports, so that a killed
+/// system finds its port free when it restarts.
+fn unused_port() -> anyhow::Result<u16> {
     static STARTED: AtomicU16 = AtomicU16::new(0);
-    let place = u16::try_from(std::process::id() % 50)? * 200
+    let offset = u16::try_from(std::process::id() % 50)? * 200
         + STARTED.fetch_add(1, Ordering::SeqCst) % 20 * 10;
-    free_port(22_000 + place..32_700)
+    free_port(22_000 + offset..32_700)
 }

@@ -1,4 +1,4 @@
-//! The whole system over data services that others wrote.
+//! The whole system on data services of another implementation.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::Value;
@@ -6,17 +6,18 @@ use sluice_cli::commands::show::text;
 use sluice_cli::local::{ONE, TWO};
 use sluice_foreign::ministack;
 use sluice_local_tests::story::{GATE, approve, configure, decided};
-use sluice_local_tests::system::{System, Wishes};
+use sluice_local_tests::system::{System, UpOptions};
 use sluice_local_tests::until;
 
-/// C2.1, Z6.4: with `--endpoint` tables, queues, objects and keys are somebody else's, made there
-/// by the program: changes of two repositories in one queue are tested and land, and nothing of it
-/// is on this machine's own services.
+/// C2.1, Z6.4: with `--endpoint` the program creates tables, queues, objects and keys at external
+/// data services. Changes of two repositories in one queue are tested and land, and the emulator's
+/// own data services do not run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_land_over_another_endpoints_data_services() {
-    let elsewhere = ministack::start().await;
-    let wishes = Wishes { endpoint: Some(elsewhere.endpoint().to_owned()), ..Wishes::default() };
-    let system = System::start(wishes).await.unwrap();
+async fn changes_land_on_the_data_services_of_an_external_endpoint() {
+    let external = ministack::start().await;
+    let options =
+        UpOptions { endpoint: Some(external.endpoint().to_owned()), ..UpOptions::default() };
+    let system = System::start(options).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
     let forge = system.forge().unwrap();
     let one = forge.propose(ONE, "One", &[("greetings/one", "Hello!\n")]).await.unwrap();
@@ -35,6 +36,6 @@ async fn changes_land_over_another_endpoints_data_services() {
         assert!(forge.landed_as(change).await.unwrap().is_some(), "{change} is merged");
     }
     for service in ["dynamodb", "s3", "sqs"] {
-        assert!(!system.data().join(service).exists(), "{service} ran beside it");
+        assert!(!system.data().join(service).exists(), "the emulated {service} ran as well");
     }
 }

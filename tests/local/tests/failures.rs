@@ -1,5 +1,5 @@
-//! What goes wrong around a whole system, one test each: nodes, policies, strangers, bodies,
-//! repositories, playbooks.
+//! Failures around a whole system, one test each: quotas, policies, forged webhooks, large and
+//! malformed bodies, missing repositories, unreachable nodes, hanging playbooks.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use aws_credential_types::Credentials;
@@ -9,20 +9,19 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 use sluice_cli::commands::quarantine;
 use sluice_cli::commands::show::{list, text};
-use sluice_cli::local::{CONNECTION, Identity, ONE, TWO, ledger};
-use sluice_forge::Secret;
+use sluice_cli::local::{CONNECTION, Identity, ONE, TWO, audit};
+use sluice_forge::ForgeSecret;
 use sluice_forge::webhook::sign;
-use sluice_local_tests::forge::Change;
+use sluice_local_tests::forge::PullRequest;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
-use sluice_local_tests::system::{System, Wishes};
+use sluice_local_tests::system::{System, UpOptions};
 use sluice_local_tests::until;
 use sluice_records::delivery;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Posts a webhook as the forge does, signed with this secret, and returns the status of the
-/// answer.
+/// Posts a webhook signed with this secret, and returns the HTTP status of the answer.
 async fn post(system: &System, guid: &str, event: &str, body: &str, secret: &str) -> u16 {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let request = client
@@ -30,17 +29,17 @@ async fn post(system: &System, guid: &str, event: &str, body: &str, secret: &str
         .header("content-type", "application/json")
         .header("x-github-event", event)
         .header("x-github-delivery", guid)
-        .header("x-hub-signature-256", sign(&Secret::new(secret), body.as_bytes()));
+        .header("x-hub-signature-256", sign(&ForgeSecret::new(secret), body.as_bytes()));
     request.body(body.to_owned()).send().await.unwrap().status().as_u16()
 }
 
-/// Returns the secret that the forge signs with. The port is only for a directory that has none
-/// yet.
+/// Returns the secret that the forge signs webhooks with.
 fn secret(system: &System) -> String {
+    // The port counts only for a directory without an identity.
     Identity::open(system.data(), 0).unwrap().webhook_secret
 }
 
-/// Returns the builds of a decided change, by job: result and log's address.
+/// Returns job, result and log URL of each build of a buildset.
 fn builds(set: &Value) -> Vec<(&str, &str, &str)> {
     list(set, "builds")
         .iter()
@@ -48,11 +47,11 @@ fn builds(set: &Value) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
-/// Z1.3, Z1.5: two requests of five nodes share a quota of eight: one waits for the other, both
-/// end, and there are never more than eight nodes.
+/// Z1.3, Z1.5: two requests of five nodes share a quota of eight: one waits for the other, both are
+/// served, and there are never more than eight nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_do_not_fit_together_are_served_one_after_the_other() {
-    let system = System::start(Wishes::default()).await.unwrap();
+async fn requests_that_exceed_the_quota_together_are_served_one_after_the_other() {
+    let system = System::start(UpOptions::default()).await.unwrap();
     configure(&system, ["five", "five"]).await.unwrap();
     let forge = system.forge().unwrap();
     let one = forge.propose(ONE, "Five of one", &[("greetings/five", "Hi!\n")]).await.unwrap();
@@ -83,11 +82,11 @@ async fn requests_that_do_not_fit_together_are_served_one_after_the_other() {
     assert!((5..=8).contains(&most), "{most} nodes existed at once");
 }
 
-/// C2.2: a function's keys do what its policy allows and nothing else; the refusal names function,
-/// action and resource.
+/// C2.2: the credentials of a function allow only what its policy allows; the refusal names the
+/// function, the action and the resource.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_beyond_a_functions_policy_is_refused() {
-    let system = System::start(Wishes::default()).await.unwrap();
+    let system = System::start(UpOptions::default()).await.unwrap();
     let keys: Value =
         serde_json::from_str(&std::fs::read_to_string(system.data().join("keys.json")).unwrap())
             .unwrap();
@@ -122,16 +121,16 @@ async fn a_call_beyond_a_functions_policy_is_refused() {
         .key("sk", key())
         .send()
         .await;
-    let told = DisplayErrorContext(refused.unwrap_err()).to_string();
+    let refusal = DisplayErrorContext(refused.unwrap_err()).to_string();
     for part in ["AccessDenied", "webhook", "dynamodb:DeleteItem", "table/sluice-records"] {
-        assert!(told.contains(part), "{part} is not named: {told}");
+        assert!(refusal.contains(part), "{part} is not named: {refusal}");
     }
 }
 
-/// C2.2: who does not know the secret is told nothing, and nothing is stored.
+/// C2.2: a webhook with a wrong signature gets a bare refusal and leaves no record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_is_refused_and_leaves_nothing() {
-    let system = System::start(Wishes::default()).await.unwrap();
+async fn a_webhook_with_a_wrong_signature_is_refused_and_not_stored() {
+    let system = System::start(UpOptions::default()).await.unwrap();
     let body = json!({"action": "opened", "repository": {"full_name": ONE}}).to_string();
     assert_eq!(post(&system, "stranger-1", "pull_request", &body, "a guess").await, 401);
     assert_eq!(post(&system, "known-1", "ping", "{}", &secret(&system)).await, 202);
@@ -139,17 +138,17 @@ async fn a_stranger_is_refused_and_leaves_nothing() {
     let key = |guid: &str| delivery::key(&delivery::id(&CONNECTION.into(), guid));
     let stored = ports.records.get(&[key("stranger-1"), key("known-1")]).await.unwrap();
     assert!(stored[0].is_none(), "{stored:?}");
-    assert!(stored[1].is_some(), "what is known is stored, so the key is the right one");
+    assert!(stored[1].is_some(), "the signed webhook is stored, so the key is the right one");
 }
 
-/// C5: bodies that GitHub sends and Lambda cannot take are refused, and the sweep finds what they
-/// told of.
+/// C5: a webhook body that is too large for Lambda is refused, and the sweep finds its change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_of_25_megabytes_is_refused_and_its_change_is_found_all_the_same() {
-    let system = System::start(Wishes { ask_minutes: Some(1), ..Wishes::default() }).await.unwrap();
+async fn a_webhook_of_25_megabytes_is_refused_and_the_sweep_finds_its_change() {
+    let system =
+        System::start(UpOptions { poll_minutes: Some(1), ..UpOptions::default() }).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
     let forge = system.forge().unwrap();
-    // All that comes of a change: pushes of its branch, its opening, its approval.
+    // Covers all webhooks of a change: pushes of its branch, its opening, its approval.
     forge.fault(ONE, json!({"kind": "huge-bodies", "bytes": 25_000_000}), 10).await.unwrap();
     let change = forge.propose(ONE, "Huge", &[("greetings/huge", "Hello!\n")]).await.unwrap();
     approve(&system, &change).await.unwrap();
@@ -157,8 +156,8 @@ async fn a_body_of_25_megabytes_is_refused_and_its_change_is_found_all_the_same(
         let deliveries = forge.deliveries(ONE).await?;
         let of_change: Vec<_> =
             deliveries.into_iter().filter(|one| one.event.starts_with("pull_request")).collect();
-        // On a busy machine the forge may give up before 25 MB are sent; its user would send it
-        // again.
+        // On a busy machine the forge may time out before 25 MB are sent; an administrator would
+        // redeliver the webhook.
         let mut guids = BTreeSet::new();
         let newest = of_change.iter().filter(|one| guids.insert(&one.sent.guid));
         for failed in newest.filter(|one| one.failed) {
@@ -176,49 +175,52 @@ async fn a_body_of_25_megabytes_is_refused_and_its_change_is_found_all_the_same(
     ends_right(&system, Expected { landed: &[&change], refused: &[] }).await.unwrap();
 }
 
-/// C5: what is signed and cannot be read is kept for people, once, and done with.
+/// C5: a signed webhook that cannot be parsed is quarantined once and not tried again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_malformed_payload_is_set_aside_and_shown() {
-    let system = System::start(Wishes::default()).await.unwrap();
+async fn a_malformed_webhook_is_quarantined_and_shown() {
+    let system = System::start(UpOptions::default()).await.unwrap();
     let secret = secret(&system);
     let body = "{\"action\": \"opened\", \"number\": \"seven\"";
     for _ in 0..2 {
         assert_eq!(post(&system, "malformed-1", "pull_request", body, &secret).await, 202);
     }
     let ports = system.operator().await.unwrap();
-    let kept = quarantine::read(&ports).await.unwrap();
-    let [(name, aside)] = kept.as_slice() else { panic!("{kept:?}") };
+    let quarantined = quarantine::read(&ports).await.unwrap();
+    let [(name, webhook)] = quarantined.as_slice() else { panic!("{quarantined:?}") };
     assert!(
-        name.ends_with("malformed-1") && aside.body == body && !aside.reason.is_empty(),
-        "{name}: {aside:?}"
+        name.ends_with("malformed-1") && webhook.body == body && !webhook.reason.is_empty(),
+        "{name}: {webhook:?}"
     );
     assert_eq!(
-        ledger::open_deliveries(&ports).await.unwrap(),
+        audit::open_deliveries(&ports).await.unwrap(),
         Vec::<String>::new(),
-        "it is final at once"
+        "its delivery is final at once"
     );
-    // Whatever came after it in the same queue was handled, and it is in no queue.
+    // The messages behind it in the same queue were handled, and it is in no queue.
     let log = system.log().unwrap();
-    assert!(!log.contains("a look failed") && !log.contains("messages come again"), "{log}");
+    assert!(
+        !log.contains("a reconciliation failed") && !log.contains("messages come again"),
+        "{log}"
+    );
     let shown = std::process::Command::new(sluice_local_tests::system::program().unwrap())
         .args(["quarantine", "--data"])
         .arg(system.data())
         .output()
         .unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains("malformed-1") && shown.contains(&aside.reason), "{shown}");
+    assert!(shown.contains("malformed-1") && shown.contains(&webhook.reason), "{shown}");
 }
 
-/// C16: a repository that is taken away while its change is tested: the change ends and says why,
-/// other projects go on, and when the repository is back so is its gate.
+/// C16: a repository disappears while its change is tested. The change ends with a reason, the
+/// other project's gate keeps working, and the gate works again once the repository is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_that_disappears_stops_nobody_else() {
-    let system = System::start(Wishes::default()).await.unwrap();
+async fn a_repository_that_disappears_stops_no_other_project() {
+    let system = System::start(UpOptions::default()).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
     let (forge, client) = (system.forge().unwrap(), system.client().unwrap());
-    let lost = forge.propose(TWO, "Lost", &[("slow", "4\n")]).await.unwrap();
+    let orphan = forge.propose(TWO, "Orphan", &[("slow", "4\n")]).await.unwrap();
     let other = forge.propose(ONE, "Other", &[("greetings/other", "Hello!\n")]).await.unwrap();
-    approve(&system, &lost).await.unwrap();
+    approve(&system, &orphan).await.unwrap();
     until("its build to run", async || {
         let board: Value = client.get("tenant/demo/board").await?;
         Ok(board.to_string().contains("\"state\":\"running\"").then_some(()))
@@ -229,7 +231,7 @@ async fn a_repository_that_disappears_stops_nobody_else() {
     let away = folder.with_extension("away");
     std::fs::rename(&folder, &away).unwrap();
 
-    let set = decided(&system, &lost).await.unwrap();
+    let set = decided(&system, &orphan).await.unwrap();
     assert_ne!(text(&set, "result"), "SUCCESS", "{set}");
     let item: Value =
         client.get(&format!("tenant/demo/item/{}", text(&set, "uuid"))).await.unwrap();
@@ -239,17 +241,17 @@ async fn a_repository_that_disappears_stops_nobody_else() {
     assert_eq!(text(&decided(&system, &other).await.unwrap(), "result"), "SUCCESS");
 
     std::fs::rename(&away, &folder).unwrap();
-    let back: Change = forge.propose(TWO, "Back", &[("back", "yes\n")]).await.unwrap();
+    let back: PullRequest = forge.propose(TWO, "Back", &[("back", "yes\n")]).await.unwrap();
     approve(&system, &back).await.unwrap();
     assert_eq!(text(&decided(&system, &back).await.unwrap(), "result"), "SUCCESS");
     ends_right(&system, Expected { landed: &[&other, &back], refused: &[] }).await.unwrap();
 }
 
-/// Z1.6: a label whose machines nobody can log in to: its requests fail after their attempts, and
-/// no machine is left.
+/// Z1.6: the machines of a label refuse every login. Its requests fail after the configured
+/// attempts, and no machine is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_never_boot_fail_their_job_and_leave_nothing() {
-    let system = System::start(Wishes::default()).await.unwrap();
+async fn nodes_that_never_boot_fail_their_job_and_are_deleted() {
+    let system = System::start(UpOptions::default()).await.unwrap();
     configure(&system, ["unreachable", "quick"]).await.unwrap();
     let forge = system.forge().unwrap();
     let silent = forge.propose(ONE, "Silent", &[("greetings/silent", "…!\n")]).await.unwrap();
@@ -275,10 +277,10 @@ async fn nodes_that_never_boot_fail_their_job_and_leave_nothing() {
     );
 }
 
-/// Z4.3: a playbook that hangs is ended by its job's `timeout`, and its log says so.
+/// Z4.3: the job's `timeout` ends a playbook that hangs, and its log says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_playbook_that_hangs_is_ended_by_its_jobs_timeout() {
-    let system = System::start(Wishes::default()).await.unwrap();
+    let system = System::start(UpOptions::default()).await.unwrap();
     configure(&system, ["hanging", "quick"]).await.unwrap();
     let forge = system.forge().unwrap();
     let change = forge.propose(ONE, "Hanging", &[("greetings/hanging", "Wait!\n")]).await.unwrap();

@@ -1,95 +1,95 @@
-//! The story of a change under kill -9: at fourteen points somebody dies, is started again, and the
-//! story ends as if nobody had.
+//! Changes under kill -9: at fourteen points a process is killed and restarted, and the changes end
+//! as without kills.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::Value;
 use sluice_cli::commands::show::list;
 use sluice_cli::local::{ONE, TWO};
-use sluice_local_tests::forge::Change;
+use sluice_local_tests::forge::PullRequest;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
-use sluice_local_tests::system::{Death, System, Wishes};
+use sluice_local_tests::system::{KilledProcess, System, UpOptions};
 use std::collections::BTreeSet;
 
-/// A point of the story at which somebody dies.
+/// A point at which a process is killed.
 struct Point {
-    /// What has just happened, or is about to.
+    /// The last event before the kill, for the test's output.
     name: &'static str,
-    /// Who dies at which call, as `sluice up --kill` reads it.
-    death: &'static str,
+    /// The process and the call, as `sluice up --kill` reads them.
+    kill: &'static str,
 }
 
-/// The whole emulator dies: data services, forge, functions and executor are one process.
+/// The whole emulator is killed: data services, forge, functions and executor are one process.
 const MACHINE: [Point; 5] = [
     Point {
         name: "a delivery is stored and not yet answered",
-        death: r#"machine after webhook:PutItem|TransactWriteItems:delivery#+"pull_request_review""#,
+        kill: r#"machine after webhook:PutItem|TransactWriteItems:delivery#+"pull_request_review""#,
     },
     Point {
-        name: "the item is enqueued and nobody was told",
-        death: "machine after gate:PutItem|TransactWriteItems:item#",
+        name: "the item is enqueued and no wakeup was sent",
+        kill: "machine after gate:PutItem|TransactWriteItems:item#",
     },
     Point {
-        name: "the merge is asked for",
-        death: "machine before merger:PutItem|TransactWriteItems:merge#",
+        name: "the merge is requested",
+        kill: "machine before merger:PutItem|TransactWriteItems:merge#",
     },
     Point {
         name: "nodes are requested",
-        death: "machine after gate:PutItem|TransactWriteItems:request#",
+        kill: "machine after gate:PutItem|TransactWriteItems:request#",
     },
     Point {
-        name: "the landing is wanted and the reporter was not told",
-        death: r#"machine after gate:PutItem|TransactWriteItems:landing#+"wanted""#,
+        name: "the landing is ordered and no wakeup was sent to the reporter",
+        kill: r#"machine after gate:PutItem|TransactWriteItems:landing#+"wanted""#,
     },
 ];
 
-/// A function's process dies; the others and the emulator go on.
+/// The process of one function is killed; the other functions and the emulator keep running.
 const FUNCTIONS: [Point; 6] = [
     Point {
-        name: "intake has delivered the change and told nobody",
-        death: "caller after intake:PutItem|TransactWriteItems:arrival#+gate",
+        name: "intake has written the inbox message and sent no wakeup",
+        kill: "caller after intake:PutItem|TransactWriteItems:inbox#+gate",
     },
     Point {
-        name: "the merge is made and not written",
-        death: "caller before merger:PutItem|TransactWriteItems:merge#",
+        name: "the merge is made and not recorded",
+        kill: "caller before merger:PutItem|TransactWriteItems:merge#",
     },
     Point {
         name: "a node is launched and the launcher has no answer",
-        death: "caller after launcher:RunInstances",
+        kill: "caller after launcher:RunInstances",
     },
     Point {
-        name: "the change is merged at the forge and that is not written",
-        death: r#"caller before reporter:PutItem|TransactWriteItems:landing#+"ended""#,
+        name: "the change is merged at the forge and the landing is not recorded",
+        kill: r#"caller before reporter:PutItem|TransactWriteItems:landing#+"ended""#,
     },
     Point {
-        name: "the change has landed and left, and its report was not sent for",
-        death: "caller after gate:PutItem|TransactWriteItems:buildset#",
+        name: "the change has landed and left the queue, and its report was not requested",
+        kill: "caller after gate:PutItem|TransactWriteItems:buildset#",
     },
     Point {
-        name: "the report is made and that is not written",
-        death: r#"caller before reporter:PutItem|TransactWriteItems:report#+"made"+"success""#,
+        name: "the report is sent and not recorded",
+        kill: r#"caller before reporter:PutItem|TransactWriteItems:report#+"made"+"success""#,
     },
 ];
 
-/// The executor dies.
+/// The executor is killed.
 const EXECUTOR: [Point; 3] = [
     Point {
         name: "a build is claimed",
-        death: r#"executor after executor:PutItem|TransactWriteItems:build#+"running""#,
+        kill: r#"executor after executor:PutItem|TransactWriteItems:build#+"running""#,
     },
-    // Its session is renewed each second: by the third time the playbook waits on its node.
+    // The session is renewed each second: at the third renewal the playbook waits on its node.
     Point {
         name: "a playbook runs",
-        death: r#"executor after executor:PutItem:session#+"builds":[" 3"#,
+        kill: r#"executor after executor:PutItem:session#+"builds":[" 3"#,
     },
     Point {
-        name: "the result is written and nobody was told",
-        death: r#"executor after executor:PutItem|TransactWriteItems:build#+"ended""#,
+        name: "the result is recorded and no wakeup was sent",
+        kill: r#"executor after executor:PutItem|TransactWriteItems:build#+"ended""#,
     },
 ];
 
-/// Proposes the changes of the demo's story: A passes; B, of another repository, depends on it; C
-/// breaks a test; D is behind them.
-async fn four(system: &System) -> [Change; 4] {
+/// Proposes the four changes of the demo: A passes; B, of another repository, depends on it; C
+/// breaks a test; D is independent.
+async fn propose_four(system: &System) -> [PullRequest; 4] {
     let forge = system.forge().unwrap();
     let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n")]).await.unwrap();
     let b = forge.propose_after(TWO, "B", &[("greetings/b", "Hi!\n")], Some(&a)).await.unwrap();
@@ -98,42 +98,47 @@ async fn four(system: &System) -> [Change; 4] {
     [a, b, c, d]
 }
 
-fn sequence(points: &[Point]) -> String {
-    points.iter().map(|point| point.death).collect::<Vec<_>>().join(";")
+/// Returns the `--kill` option for these points, one after the other.
+fn kill_option(points: &[Point]) -> String {
+    points.iter().map(|point| point.kill).collect::<Vec<_>>().join(";")
 }
 
-/// Everything that people see of what is over.
-async fn seen(system: &System) -> [Value; 3] {
+/// Returns what the API shows of completed work: status, builds and buildsets.
+async fn shown(system: &System) -> [Value; 3] {
     let client = system.client().unwrap();
     let get = async |path: &str| client.get::<Value>(&format!("tenant/demo/{path}")).await.unwrap();
     [get("status").await, get("builds?limit=100").await, get("buildsets?limit=100").await]
 }
 
-/// Kills all of it and starts it again: what is over is shown as before.
-async fn shows_the_same_again(system: &mut System) {
-    let before = seen(system).await;
+/// Kills and restarts the system, and checks that the API shows completed work as before.
+async fn assert_shown_alike_after_restart(system: &mut System) {
+    let before = shown(system).await;
     system.kill().unwrap();
     system.start_again(None).await.unwrap();
-    assert_eq!(seen(system).await, before, "a new start shows what the killed system showed");
+    assert_eq!(
+        shown(system).await,
+        before,
+        "the restarted system shows what the killed system showed"
+    );
 }
 
-/// C4, Z6.4, Z1.7: the emulator is killed at each point and started again on the same directory;
-/// then everything is killed once more, and a new start shows the same.
+/// C4, Z6.4, Z1.7: the emulator is killed at each point and restarted on the same directory. After
+/// the last change has landed it is killed once more, and the restarted system shows the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_system_that_is_killed_goes_on_where_it_was() {
+async fn a_killed_system_resumes_its_work_after_a_restart() {
     let mut system =
-        System::start(Wishes { kill: Some(MACHINE[0].death.to_owned()), ..Wishes::default() })
+        System::start(UpOptions { kill: Some(MACHINE[0].kill.to_owned()), ..UpOptions::default() })
             .await
             .unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
-    let [a, b, c, d] = four(&system).await;
+    let [a, b, c, d] = propose_four(&system).await;
     let forge = system.forge().unwrap();
-    // The forge dies with the system: whether the approval was taken is asked afterwards.
+    // The forge dies with the system, so the answer is lost; the approval is repeated below.
     let _ = forge.approve(&a).await;
     for (number, point) in MACHINE.iter().enumerate() {
         println!("{}", point.name);
-        system.dies().await.unwrap();
-        system.start_again(MACHINE.get(number + 1).map(|next| next.death)).await.unwrap();
+        system.await_kill().await.unwrap();
+        system.start_again(MACHINE.get(number + 1).map(|next| next.kill)).await.unwrap();
         if number == 0 {
             approve(&system, &a).await.unwrap();
         }
@@ -147,13 +152,12 @@ async fn a_system_that_is_killed_goes_on_where_it_was() {
         decided(&system, change).await.unwrap();
     }
     ends_right(&system, Expected { landed: &[&a, &b, &d], refused: &[&c] }).await.unwrap();
-    system.deaths(MACHINE.len(), Death::OfTheMachine).await.unwrap();
-    shows_the_same_again(&mut system).await;
+    system.await_kills(MACHINE.len(), KilledProcess::Machine).await.unwrap();
+    assert_shown_alike_after_restart(&mut system).await;
 }
 
-/// What the gate's queue holds, in its order: item, change, and what is known of it that no
-/// executor's death changes.
-async fn queued(system: &System) -> Vec<[String; 3]> {
+/// Returns the items of the gate's queue in order: id, change and time of enqueueing.
+async fn queued_items(system: &System) -> Vec<[String; 3]> {
     let board: Value = system.client().unwrap().get("tenant/demo/board").await.unwrap();
     let gate = list(&board, "pipelines").iter().filter(|pipeline| pipeline["name"] == "gate");
     let items =
@@ -161,14 +165,14 @@ async fn queued(system: &System) -> Vec<[String; 3]> {
     items.map(|item| ["id", "change", "enqueued_at"].map(|name| item[name].to_string())).collect()
 }
 
-/// C4, Z6.4: everything is killed while four changes are tested on top of each other; a new start
-/// shows the same queue, and it ends as it would have.
+/// C4, Z6.4: the system is killed while four changes are tested on top of each other. The restarted
+/// system shows the same queue, and the changes end as without the kill.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_queue_outlives_the_machine() {
-    let mut system = System::start(Wishes::default()).await.unwrap();
+async fn a_queue_of_four_changes_survives_a_kill_of_the_machine() {
+    let mut system = System::start(UpOptions::default()).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
     let forge = system.forge().unwrap();
-    // Its builds take their time, so that nobody behind it lands before the machine dies.
+    // Its builds are slow, so that no change behind it lands before the kill.
     let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n"), ("slow", "8\n")]).await.unwrap();
     let b = forge.propose_after(TWO, "B", &[("greetings/b", "Hi!\n")], Some(&a)).await.unwrap();
     let c = forge.propose(ONE, "C", &[("broken", "yes\n")]).await.unwrap();
@@ -177,25 +181,26 @@ async fn a_full_queue_outlives_the_machine() {
         approve(&system, change).await.unwrap();
         entered(&system, change).await.unwrap();
     }
-    let before = queued(&system).await;
+    let before = queued_items(&system).await;
     assert_eq!(before.len(), 4, "{before:?}");
     system.kill().unwrap();
     system.start_again(None).await.unwrap();
-    let after = queued(&system).await;
-    assert_eq!(after, before, "nothing can have ended meanwhile");
+    let after = queued_items(&system).await;
+    assert_eq!(after, before, "no item has left the queue");
     for change in [&a, &b, &c, &d] {
         decided(&system, change).await.unwrap();
     }
     ends_right(&system, Expected { landed: &[&a, &b, &d], refused: &[&c] }).await.unwrap();
 }
 
-/// C4: each function's processes are killed at its worst moment; the queue brings its work again.
+/// C4: the processes of each function are killed at a critical call; SQS redelivers their messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_that_is_killed_is_made_up_for() {
-    let wishes = Wishes { processes: true, kill: Some(sequence(&FUNCTIONS)), ..Wishes::default() };
-    let mut system = System::start(wishes).await.unwrap();
+async fn the_work_of_a_killed_function_is_redelivered() {
+    let options =
+        UpOptions { processes: true, kill: Some(kill_option(&FUNCTIONS)), ..UpOptions::default() };
+    let mut system = System::start(options).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
-    let [a, b, c, d] = four(&system).await;
+    let [a, b, c, d] = propose_four(&system).await;
     for change in [&a, &b, &c, &d] {
         approve(&system, change).await.unwrap();
         entered(&system, change).await.unwrap();
@@ -204,23 +209,23 @@ async fn a_function_that_is_killed_is_made_up_for() {
         decided(&system, change).await.unwrap();
     }
     ends_right(&system, Expected { landed: &[&a, &b, &d], refused: &[&c] }).await.unwrap();
-    system.deaths(FUNCTIONS.len(), Death::OfAFunction).await.unwrap();
-    shows_the_same_again(&mut system).await;
+    system.await_kills(FUNCTIONS.len(), KilledProcess::Function).await.unwrap();
+    assert_shown_alike_after_restart(&mut system).await;
 }
 
-/// The ssh-agents on this machine that nobody is left to end: their process ids.
+/// Returns the process ids of orphaned ssh-agents on this machine.
 fn orphaned_agents() -> BTreeSet<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.filter(|id: &u32| is_orphaned_agent(*id)).collect()
 }
 
-/// Whether a process is an ssh-agent that init has, or that stands in a sandbox which init has.
+/// Returns whether a process is an ssh-agent whose parent, or whose sandbox's parent, is init.
 fn is_orphaned_agent(id: u32) -> bool {
     let Some((_, mut parent)) = name_and_parent(id).filter(|(name, _)| name == "ssh-agent") else {
         return false;
     };
-    // A sandbox is two processes.
+    // A sandbox consists of two processes.
     for _ in 0..2 {
         match name_and_parent(parent) {
             Some((name, above)) if parent != 1 && name == "bwrap" => parent = above,
@@ -230,20 +235,22 @@ fn is_orphaned_agent(id: u32) -> bool {
     parent == 1
 }
 
+/// Returns the name and the parent's id of a process; `None` when there is no such process.
 fn name_and_parent(id: u32) -> Option<(String, u32)> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     Some((field("Name:")?.to_owned(), field("PPid:")?.parse().ok()?))
 }
 
-/// Z7.3: a build whose executor died is run again, and a result that was written counts although
-/// nobody was told. The story goes on behind it as if nobody had died, and nobody holds the nodes'
-/// key any more for the one that did.
+/// Z7.3: a build whose executor was killed is run again. A recorded result counts although the
+/// executor sent no wakeup. The changes behind it end as without kills, and no orphaned ssh-agent
+/// holds the nodes' key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_executor_that_is_killed_loses_no_build() {
-    let wishes = Wishes { processes: true, kill: Some(sequence(&EXECUTOR)), ..Wishes::default() };
+async fn a_killed_executor_loses_no_build() {
+    let options =
+        UpOptions { processes: true, kill: Some(kill_option(&EXECUTOR)), ..UpOptions::default() };
     let orphaned_before = orphaned_agents();
-    let mut system = System::start(wishes).await.unwrap();
+    let mut system = System::start(options).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
     let forge = system.forge().unwrap();
     let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n"), ("slow", "6\n")]).await.unwrap();
@@ -259,9 +266,9 @@ async fn an_executor_that_is_killed_loses_no_build() {
         .filter_map(|build| build["result"].as_str())
         .collect();
     assert_eq!(results.iter().filter(|result| **result == "SUCCESS").count(), 1, "{results:?}");
-    system.deaths(EXECUTOR.len(), Death::OfTheExecutor).await.unwrap();
+    system.await_kills(EXECUTOR.len(), KilledProcess::Executor).await.unwrap();
     let orphaned: Vec<u32> = orphaned_agents().difference(&orphaned_before).copied().collect();
-    assert_eq!(orphaned, Vec::<u32>::new(), "they hold the nodes' key, and nobody ends them");
+    assert_eq!(orphaned, Vec::<u32>::new(), "orphaned ssh-agents hold the nodes' key");
     for change in [&b, &c, &d] {
         approve(&system, change).await.unwrap();
         entered(&system, change).await.unwrap();
@@ -270,5 +277,5 @@ async fn an_executor_that_is_killed_loses_no_build() {
         decided(&system, change).await.unwrap();
     }
     ends_right(&system, Expected { landed: &[&a, &b, &d], refused: &[&c] }).await.unwrap();
-    shows_the_same_again(&mut system).await;
+    assert_shown_alike_after_restart(&mut system).await;
 }

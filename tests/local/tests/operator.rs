@@ -1,52 +1,52 @@
-//! What an operator does to a system that runs, with the program that people type.
+//! Operator commands of `sluice` on a running system.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::{Value, json};
 use sluice_cli::commands::show::{list, text};
 use sluice_cli::local::{CONNECTION, Identity, ONE, TENANT};
-use sluice_forge::Secret;
+use sluice_forge::ForgeSecret;
 use sluice_forge::webhook::sign;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right};
-use sluice_local_tests::system::{System, Wishes};
+use sluice_local_tests::system::{System, UpOptions};
 use sluice_local_tests::until;
 
+/// Posts a ping webhook signed with this secret, and returns the HTTP status of the answer.
 async fn ping(system: &System, guid: &str, secret: &str) -> u16 {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let body = json!({"zen": "a word of the forge"}).to_string();
+    let body = json!({"zen": "a ping of the forge"}).to_string();
     let request = client
         .post(format!("{}api/connection/{CONNECTION}/payload", system.web_root()))
         .header("content-type", "application/json")
         .header("x-github-event", "ping")
         .header("x-github-delivery", guid)
-        .header("x-hub-signature-256", sign(&Secret::new(secret), body.as_bytes()));
+        .header("x-hub-signature-256", sign(&ForgeSecret::new(secret), body.as_bytes()));
     request.body(body).send().await.unwrap().status().as_u16()
 }
 
-/// C2.2: the webhook secret is rotated while the system runs: the one before stays valid, the one
-/// before that does not, and nothing that the system wrote (its log, its terminal, its answers)
-/// holds any of them.
+/// C2.2: the webhook secret is rotated twice while the system runs. The previous secret stays
+/// valid, the one before it does not, and neither log, terminal nor answers contain a secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rotated_webhook_secret_leaves_the_previous_one_valid_and_no_trace() {
-    let system = System::start(Wishes::default()).await.unwrap();
+async fn a_rotated_webhook_secret_keeps_the_previous_one_valid_and_appears_in_no_output() {
+    let system = System::start(UpOptions::default()).await.unwrap();
     let old = Identity::open(system.data(), 0).unwrap().webhook_secret;
     let new = ["second-secret-of-a-test-4711", "third-secret-of-a-test-0815"];
     assert_eq!(ping(&system, "first", &old).await, 202);
-    assert_eq!(ping(&system, "guessed", new[0]).await, 401, "nobody stored it yet");
+    assert_eq!(ping(&system, "guessed", new[0]).await, 401, "the secret is not stored yet");
     for (nth, secret) in new.into_iter().enumerate() {
         let words = ["connection", "rotate", CONNECTION, "--webhook-secret-file", "-"];
-        let told = system.run(&words, &format!("{secret}\n")).unwrap();
+        let rotation = system.run(&words, &format!("{secret}\n")).unwrap();
         let text = format!(
             "{}{}",
-            String::from_utf8_lossy(&told.stdout),
-            String::from_utf8_lossy(&told.stderr)
+            String::from_utf8_lossy(&rotation.stdout),
+            String::from_utf8_lossy(&rotation.stderr)
         );
         assert!(
-            told.status.success() && text.contains("stays valid") && !text.contains(secret),
+            rotation.status.success() && text.contains("stays valid") && !text.contains(secret),
             "{text}"
         );
-        // Functions keep what they read of a connection for a while.
+        // Functions cache the connections for a while.
         let tries = std::sync::atomic::AtomicU32::new(0);
-        until("the new secret to be taken", async || {
+        until("the new secret to be accepted", async || {
             let guid =
                 format!("new-{nth}-{}", tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
             Ok((ping(&system, &guid, secret).await == 202).then_some(()))
@@ -59,20 +59,20 @@ async fn a_rotated_webhook_secret_leaves_the_previous_one_valid_and_no_trace() {
         );
     }
     assert_eq!(ping(&system, "forgotten", &old).await, 401);
-    let said = std::fs::read_to_string(system.data().join("said")).unwrap();
-    for (what, text) in [("the log", system.log().unwrap()), ("the terminal", said)] {
-        assert!(!text.is_empty(), "{what} is empty");
+    let terminal = std::fs::read_to_string(system.data().join("said")).unwrap();
+    for (output, text) in [("the log", system.log().unwrap()), ("the terminal", terminal)] {
+        assert!(!text.is_empty(), "{output} is empty");
         for secret in [old.as_str(), new[0], new[1]] {
-            assert!(!text.contains(secret), "{what} holds a webhook secret");
+            assert!(!text.contains(secret), "{output} contains a webhook secret");
         }
     }
 }
 
-/// C4: what each function calls can be read beside the state while the system runs, not only after
-/// the demo.
+/// C4: the counts of each function's calls are written to the data directory while the system runs,
+/// not only after the demo.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_functions_call_is_written_beside_the_state_while_the_system_runs() {
-    let system = System::start(Wishes::default()).await.unwrap();
+async fn call_counts_are_written_to_the_data_directory_while_the_system_runs() {
+    let system = System::start(UpOptions::default()).await.unwrap();
     let secret = Identity::open(system.data(), 0).unwrap().webhook_secret;
     assert_eq!(ping(&system, "counted", &secret).await, 202);
     until("the webhook's calls to be written", async || {
@@ -86,16 +86,16 @@ async fn what_functions_call_is_written_beside_the_state_while_the_system_runs()
     .unwrap();
 }
 
-/// L3: a cloud whose provider some tenant has is not taken away by a word: whoever removed it could
-/// terminate nothing any more.
+/// L3: `connection remove` refuses a cloud that a tenant's provider uses: without the connection
+/// its machines could not be terminated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cloud_that_a_provider_uses_is_not_removed() {
-    let system = System::start(Wishes::default()).await.unwrap();
+    let system = System::start(UpOptions::default()).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
     let refused = system.run(&["connection", "remove", "ec2"], "").unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success(), "{text}");
-    assert!(text.contains("launches nodes by ec2") && text.contains("demo"), "{text}");
+    assert!(text.contains("launches nodes with it") && text.contains("demo"), "{text}");
     let change = system
         .forge()
         .unwrap()
@@ -108,7 +108,7 @@ async fn a_cloud_that_a_provider_uses_is_not_removed() {
     ends_right(&system, Expected { landed: &[&change], refused: &[] }).await.unwrap();
 }
 
-/// Returns the log of a job's build of a change that was decided.
+/// Returns the log of a job's build in a complete buildset.
 async fn log_of(system: &System, set: &Value, job: &str) -> String {
     let build = list(set, "builds").iter().find(|build| text(build, "job_name") == job).unwrap();
     let address =
@@ -117,12 +117,11 @@ async fn log_of(system: &System, set: &Value, job: &str) -> String {
     client.get(&address).send().await.unwrap().error_for_status().unwrap().text().await.unwrap()
 }
 
-/// Z2.5, Z4.9: a job of a file that a tenant includes runs the playbook, with the role, that lay
-/// beside the main configuration when that was loaded. Where they are others at the next load, the
-/// next build runs those.
+/// Z2.5, Z4.9: a job of an included file runs the playbook and the role that lay next to the main
+/// configuration at its last load. After another load the next build runs the new versions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_playbook_beside_the_main_configuration_runs_as_it_was_loaded() {
-    let system = System::start(Wishes::default()).await.unwrap();
+async fn a_playbook_next_to_the_main_configuration_runs_as_it_was_loaded() {
+    let system = System::start(UpOptions::default()).await.unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let main = folder.path().join("main.yaml");
@@ -138,7 +137,7 @@ async fn a_playbook_beside_the_main_configuration_runs_as_it_was_loaded() {
         std::fs::write(path, text).unwrap();
     };
     let jobs = format!(
-        "- job: {{name: beside, parent: null, run: hello, nodeset: {{nodes: []}}}}\n- project: {{name: {ONE}, gate: {{jobs: [beside]}}}}\n"
+        "- job: {{name: included, parent: null, run: hello, nodeset: {{nodes: []}}}}\n- project: {{name: {ONE}, gate: {{jobs: [included]}}}}\n"
     );
     write("more.yaml", &jobs);
     write(
@@ -149,21 +148,21 @@ async fn a_playbook_beside_the_main_configuration_runs_as_it_was_loaded() {
     for (nth, words) in ["first-words", "second-words"].into_iter().enumerate() {
         write("roles/greeter/tasks/main.yaml", &format!("- debug: msg={words}\n"));
         let loaded = system.run(&["tenant", "load", main.to_str().unwrap()], "").unwrap();
-        let told = format!(
+        let output = format!(
             "{}{}",
             String::from_utf8_lossy(&loaded.stdout),
             String::from_utf8_lossy(&loaded.stderr)
         );
         assert!(
-            loaded.status.success() && told.contains("With 2 file(s) of playbooks/ and roles/"),
-            "{told}"
+            loaded.status.success() && output.contains("Stored 2 files of playbooks/ and roles/"),
+            "{output}"
         );
-        let file = format!("greetings/beside-{nth}");
+        let file = format!("greetings/included-{nth}");
         let change = forge.propose(ONE, words, &[(file.as_str(), "Hello!\n")]).await.unwrap();
         approve(&system, &change).await.unwrap();
         let set = decided(&system, &change).await.unwrap();
         assert_eq!(set["result"], "SUCCESS", "{set}");
-        let log = log_of(&system, &set, "beside").await;
+        let log = log_of(&system, &set, "included").await;
         assert!(log.contains("[trusted : system/included/playbooks/hello.yaml@main]"), "{log}");
         assert!(log.contains(words), "{log}");
         landed.push(change);
