@@ -1,4 +1,4 @@
-//! Executors that die, and what they leave.
+//! Executors that die: what becomes of their builds and nodes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_model::build::BuildResult;
@@ -12,10 +12,10 @@ const PROJECT: &str = "
 - project: {check: {jobs: [unit]}}
 ";
 
-/// Z7.3, Z1.7: whose executor is dead is known when its build is lost: its nodes are let go then,
-/// and not when they might be.
+/// Z7.3, Z1.7: the nodes of a build are released as soon as the death of its executor is detected,
+/// without a further timeout.
 #[test]
-fn nodes_of_a_build_whose_executor_died_are_free_as_soon_as_it_is_lost() {
+fn the_nodes_of_a_lost_build_are_released_at_once() {
     let mut site = sample::small(8, PROJECT, |_, _, _| BuildResult::Success);
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let running = |site: &Site| {

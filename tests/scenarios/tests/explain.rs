@@ -1,4 +1,4 @@
-//! Why a change is in no queue, from what was kept of its events.
+//! Why a change is in no queue, from the recorded routing of its events.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_config::pipeline::Pipeline;
@@ -22,12 +22,13 @@ fn site() -> Site {
     sample::small(8, PROJECT, |_, _, _| BuildResult::Success)
 }
 
-fn verdicts(site: &Site, key: &ChangeKey) -> RoutingRecord {
+/// Returns the routing record of a change.
+fn routing_of(site: &Site, key: &ChangeKey) -> RoutingRecord {
     let record = poll_once(get(&site.ports(), &change::verdicts_key(key))).unwrap().unwrap();
-    decode(&record.expect("what became of its events is kept")).unwrap()
+    decode(&record.expect("its events were routed")).unwrap()
 }
 
-/// Returns why a change is not in a pipeline, as the API tells it.
+/// Returns the reasons why a change is not in a pipeline, as the API shows them.
 fn why(site: &Site, key: &ChangeKey, pipeline: &str) -> Vec<String> {
     let live = poll_once(Layouts::default().load_live(&site.ports(), &"demo".into()))
         .unwrap()
@@ -36,67 +37,69 @@ fn why(site: &Site, key: &ChangeKey, pipeline: &str) -> Vec<String> {
     let pipeline: &Pipeline = live.layout.pipeline(pipeline).unwrap();
     let record = poll_once(get(&site.ports(), &change::facts_key(key))).unwrap().unwrap();
     let facts: ChangeFacts = decode(&record.unwrap()).unwrap();
-    let verdicts = verdicts(site, key);
-    let verdict = verdicts.pipelines.iter().find(|verdict| verdict.pipeline == pipeline.name);
-    let lines = absence_reasons(pipeline, verdict, Some(&facts), site.world.now());
-    // Times stand between the event and what came of it.
+    let routing = routing_of(site, key);
+    let routed = routing.pipelines.iter().find(|routed| routed.pipeline == pipeline.name);
+    let lines = absence_reasons(pipeline, routed, Some(&facts), site.world.now());
+    // Replaces the date of the time between the event and its outcome.
     lines.into_iter().map(|line| line.replace("2027-01-15T", "at ")).collect()
 }
 
-/// Z6.1, Z9.1: which event came, what of which trigger did not fit it, and what the pipeline asks
-/// for that is not there.
+/// Z6.1, Z9.1: the reasons name the last event, the trigger attribute that did not match, and the
+/// missing requirement.
 #[test]
-fn a_change_that_was_never_enqueued_is_explained_by_its_last_event_and_by_what_it_lacks() {
+fn a_change_that_was_never_enqueued_is_explained_by_its_last_event_and_missing_requirements() {
     let mut site = site();
     let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     site.run();
-    let told = why(&site, &a, "gate");
-    assert_eq!(told.len(), 2, "{told:?}");
+    let reasons = why(&site, &a, "gate");
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
     assert!(
-        told[0]
-            .starts_with("latest event that matched no trigger: pull_request opened by ada"),
-        "{told:?}"
+        reasons[0].starts_with("latest event that matched no trigger: pull_request opened by ada"),
+        "{reasons:?}"
     );
     assert!(
-        told[0].ends_with("it requires the event pull_request_review, not pull_request"),
-        "{told:?}"
+        reasons[0].ends_with("it requires the event pull_request_review, not pull_request"),
+        "{reasons:?}"
     );
-    assert!(told[1].contains("pipeline gate requires a review: approved"), "{told:?}");
-    let told = why(&site, &a, "check");
-    assert!(told[0].ends_with("sent to its queue") && told.len() == 1, "{told:?}");
+    assert!(reasons[1].contains("pipeline gate requires a review: approved"), "{reasons:?}");
+    let reasons = why(&site, &a, "check");
+    assert!(reasons[0].ends_with("sent to its queue") && reasons.len() == 1, "{reasons:?}");
     site.forge.comment(&a, "go on, land it");
     site.run();
-    let told = why(&site, &a, "gate");
-    assert!(told[0].contains("comment (go on, land it) by ada"), "{told:?}");
+    let reasons = why(&site, &a, "gate");
+    assert!(reasons[0].contains("comment (go on, land it) by ada"), "{reasons:?}");
     site.forge.approve(&a);
     site.run();
-    let told = why(&site, &a, "gate");
-    assert!(told.iter().any(|line| line.ends_with("sent to its queue")), "{told:?}");
+    let reasons = why(&site, &a, "gate");
+    assert!(reasons.iter().any(|line| line.ends_with("sent to its queue")), "{reasons:?}");
 }
 
 /// Z9.1
 #[test]
-fn a_change_of_a_project_that_takes_part_nowhere_says_so() {
+fn a_change_of_a_project_without_pipelines_is_explained() {
     let mut site = site();
     let bare = site.forge.propose("org/two", 2, "B", "", &[("a", "x")]);
     site.run();
-    let verdicts = verdicts(&site, &bare);
-    assert_eq!(verdicts.pipelines, []);
-    assert!(verdicts.unrouted.unwrap().contains("takes part in no pipeline"));
+    let routing = routing_of(&site, &bare);
+    assert_eq!(routing.pipelines, []);
+    assert!(routing.unrouted.unwrap().contains("takes part in no pipeline"));
 }
 
-/// Z9.1: a review that is given and taken back: the event was taken, and the pipeline does not take
-/// the change as it is.
+/// Z9.1: a review is submitted and dismissed: the event matched a trigger, but the change lacks the
+/// requirement.
 #[test]
-fn an_event_that_was_taken_for_a_change_that_is_not_is_told_with_what_it_lacks() {
+fn a_matching_event_of_a_refused_change_is_explained_by_the_missing_requirement() {
     let mut site = site();
     let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     site.run();
     site.forge.approve(&a);
-    // Read after both were given and taken back.
+    // Both webhooks are processed after the dismissal.
     site.forge.dismiss(&a);
     site.run();
-    let told = why(&site, &a, "gate");
-    assert!(told.iter().any(|line| line.contains("pipeline gate requires a review")), "{told:?}");
+    let reasons = why(&site, &a, "gate");
+    assert!(
+        reasons.iter().any(|line| line.contains("pipeline gate requires a review")),
+        "{reasons:?}"
+    );
     assert_eq!(site.forge.merges().len(), 0);
 }

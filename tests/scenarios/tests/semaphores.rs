@@ -1,5 +1,5 @@
-//! Semaphores on a whole Sluice in memory: however it is disturbed, no two builds that exclude each
-//! other run at once, all of them run, and nobody holds anything at the end.
+//! Semaphores: whatever fails, two builds that share one never run at once, all builds run, and
+//! every semaphore is released at the end.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_gate::Semaphore;
@@ -48,9 +48,9 @@ fn semaphores(site: &Site) -> Vec<Semaphore> {
         .collect()
 }
 
-/// Proposes three changes and lets everything come to its end, looking at each step that no two
-/// hold the semaphore.
-fn tell(site: &mut Site) -> Vec<String> {
+/// Proposes three changes and runs the site to the end; asserts at each step that at most one build
+/// holds the semaphore.
+fn run_to_end(site: &mut Site) -> Vec<String> {
     let changes: Vec<ChangeKey> = [("org/one", 1), ("org/two", 2), ("org/one", 3)]
         .map(|(project, number)| site.forge.propose(project, number, "a change", "", &[("a", "x")]))
         .into();
@@ -65,15 +65,15 @@ fn tell(site: &mut Site) -> Vec<String> {
     site.ending(&[], &changes.iter().collect::<Vec<_>>()).buildsets
 }
 
-/// N16: jobs of three changes, and of two jobs of one, that name one semaphore run one after the
-/// other; a playbook's too.
+/// N16: jobs and playbooks with the same semaphore run one after the other, within a change and
+/// across three changes.
 #[test]
 fn builds_that_share_a_semaphore_never_run_at_once_and_all_of_them_run() {
     for seed in 0..5 {
         let mut site = site(seed);
         site.twice = seed % 2 == 1;
         assert_eq!(
-            tell(&mut site),
+            run_to_end(&mut site),
             ["org/one#1 check SUCCESS", "org/one#3 check SUCCESS", "org/two#2 check SUCCESS"]
         );
         let builds = site.builds();
@@ -81,22 +81,22 @@ fn builds_that_share_a_semaphore_never_run_at_once_and_all_of_them_run() {
     }
 }
 
-/// N16, C2: the same when functions die or are told lies.
+/// N16, C2: the same when functions die or calls report false failures.
 #[test]
-fn a_semaphore_outlives_deaths_and_lies() {
+fn a_semaphore_stays_exclusive_when_functions_die_or_calls_fail() {
     for step in (0..900).step_by(29) {
         for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsAfter] {
             let mut site = site(step + 1);
             site.set_fate(step, fate);
-            let told = tell(&mut site);
-            assert_eq!(told.len(), 3, "{fate:?} at call {step}: {told:?}");
+            let buildsets = run_to_end(&mut site);
+            assert_eq!(buildsets.len(), 3, "{fate:?} at call {step}: {buildsets:?}");
         }
     }
 }
 
-/// N17: a change that is closed while its build holds the semaphore gives it to the next.
+/// N17: a change that is closed while its build holds the semaphore releases it.
 #[test]
-fn a_change_that_leaves_lets_go_of_its_semaphore() {
+fn a_change_that_leaves_releases_its_semaphore() {
     let mut site = site(3);
     let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let holds =

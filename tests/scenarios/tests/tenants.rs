@@ -1,5 +1,4 @@
-//! Tenants that come and go with the main configuration, and projects of theirs that nobody can
-//! read.
+//! Tenants that the main configuration adds and removes, and tenants with unreadable projects.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use bytes::Bytes;
@@ -7,7 +6,7 @@ use sluice_gate::{InboxMessage, InboxMessageKind};
 use sluice_memory::{Fate, poll_once};
 use sluice_model::build::{BuildResult, Phase, Run};
 use sluice_model::change::ChangeKey;
-use sluice_model::wakeup::{Wakeup, MessageQueue};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{InboxMessageId, ProjectName, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::tenant::{ProjectSource, Tenant};
@@ -57,29 +56,29 @@ fn site() -> Site {
     site_with(CONFIG)
 }
 
-/// Stores this main configuration and pokes these tenants.
-fn store(site: &Site, main: &(impl AsRef<[u8]> + ?Sized), poked: &[&str]) {
+/// Stores this main configuration and wakes these tenants.
+fn store(site: &Site, main: &(impl AsRef<[u8]> + ?Sized), woken: &[&str]) {
     let ports = site.ports();
     let text = Bytes::copy_from_slice(main.as_ref());
     poll_once(ports.objects.put(connection::MAIN, text, PutMode::Always, "application/yaml"))
         .unwrap()
         .unwrap();
-    poke(site, poked);
+    wake_tenants(site, woken);
 }
 
-fn poke(site: &Site, poked: &[&str]) {
-    let pokes: Vec<Wakeup> =
-        poked.iter().map(|name| Wakeup::Tenant { tenant: TenantName::from(*name) }).collect();
-    poll_once(cell::send(&site.ports(), &pokes)).unwrap().unwrap();
+/// Wakes the tenant function for these tenants.
+fn wake_tenants(site: &Site, woken: &[&str]) {
+    let wakeups: Vec<Wakeup> =
+        woken.iter().map(|name| Wakeup::Tenant { tenant: TenantName::from(*name) }).collect();
+    poll_once(cell::send(&site.ports(), &wakeups)).unwrap().unwrap();
 }
 
-/// Stores another main configuration, and removes this tenant by it, as
-/// `sluice tenant load --remove` does.
+/// Stores a main configuration that removes a tenant, as `sluice tenant load --remove` does.
 fn load(site: &Site, tenants: &[&str], gone: &str) {
     let main = main_of(tenants);
     site.world.write_directly(tenant::put_removal(&TenantName::from(gone), &main).unwrap());
-    let poked: Vec<&str> = tenants.iter().copied().chain([gone]).collect();
-    store(site, &main, &poked);
+    let woken: Vec<&str> = tenants.iter().copied().chain([gone]).collect();
+    store(site, &main, &woken);
 }
 
 fn head(site: &Site, name: &str) -> Tenant {
@@ -95,15 +94,17 @@ fn listed(site: &Site) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-fn keys(site: &Site, is_wanted: impl Fn(&Record) -> bool) -> Vec<String> {
+/// Returns the keys of the matching records.
+fn keys(site: &Site, is_match: impl Fn(&Record) -> bool) -> Vec<String> {
     site.world
         .records()
         .iter()
-        .filter(|record| is_wanted(record))
+        .filter(|record| is_match(record))
         .map(|record| record.key.to_string())
         .collect()
 }
 
+/// Proposes a change, lets it be checked, and approves it.
 fn approved(site: &mut Site, number: u64) -> ChangeKey {
     let change =
         site.forge.propose("org/one", number, "a change", "", &[("file", &number.to_string())]);
@@ -116,15 +117,15 @@ fn merged(site: &Site) -> Vec<String> {
     site.forge.merges().iter().map(|(key, _)| key.to_string()).collect()
 }
 
-/// R03: what a removed tenant works on leaves unreported, and whatever is approved afterwards lands
-/// by nobody's word but the new tenant's.
+/// R03: the items of a removed tenant are dequeued without a report, and later approvals count only
+/// in the new tenant.
 #[test]
-fn a_tenant_that_the_main_configuration_leaves_out_is_emptied_and_lands_nothing_more() {
+fn a_removed_tenant_dequeues_its_items_and_lands_nothing() {
     let mut site = site();
     let first = approved(&mut site, 1);
     site.run_until(Site::is_building);
     load(&site, &["mine"], "demo");
-    // Before the build ends: then it would have landed as it may.
+    // Before the build ends, or the change would be allowed to land.
     site.handle(MessageQueue::Tenants);
     site.handle(MessageQueue::Gate);
     site.run();
@@ -133,7 +134,7 @@ fn a_tenant_that_the_main_configuration_leaves_out_is_emptied_and_lands_nothing_
     let ending = site.ending(&[], &[&first]);
     assert_eq!(ending.buildsets, [format!("{first} gate DEQUEUED")]);
     assert_eq!(ending.left_over, Vec::<String>::new());
-    assert_eq!(ending.changes[&first.to_string()].2, 0, "no comment: nobody is there to report");
+    assert_eq!(ending.changes[&first.to_string()].2, 0, "a removed tenant posts no comment");
 
     let second = approved(&mut site, 2);
     site.run();
@@ -141,15 +142,15 @@ fn a_tenant_that_the_main_configuration_leaves_out_is_emptied_and_lands_nothing_
     let items = |record: &Record| {
         record.key.partition.starts_with("queue#demo") && record.key.sort.starts_with("item")
     };
-    assert_eq!(keys(&site, items), Vec::<String>::new(), "the removed tenant takes nothing in");
+    assert_eq!(keys(&site, items), Vec::<String>::new(), "the removed tenant enqueues nothing");
     let rest = |record: &Record| record.key.partition == "tenant#demo" && record.key.sort != "head";
     assert_eq!(keys(&site, rest), Vec::<String>::new());
 }
 
-/// R03, Z1.7, N17: what a tenant's builds had goes back, nodes and semaphores, though no
-/// configuration has the provider any more.
+/// R03, Z1.7, N17: the builds of a removed tenant release their nodes and semaphores, although no
+/// configuration has the provider.
 #[test]
-fn what_the_builds_of_a_removed_tenant_had_is_given_back() {
+fn the_builds_of_a_removed_tenant_release_nodes_and_semaphores() {
     let needs =
         "run: playbooks/unit.yaml, semaphores: [one], nodeset: {nodes: [{name: n, label: small}]}";
     let jobs = CONFIG.replace("run: playbooks/unit.yaml", needs);
@@ -162,13 +163,13 @@ fn what_the_builds_of_a_removed_tenant_had_is_given_back() {
         record.key.partition == "semaphores#demo" && record.body.contains("\"build\"")
     };
     assert_eq!((site.cloud.running(), keys(&site, held).len()), (1, 1));
-    // Of another tenant, and without the project that the provider is of.
+    // A configuration of another tenant, without the project that defines the provider.
     let without = "- tenant: {name: other, source: {github: {untrusted-projects: [org/one]}}}\n";
     site.world.write_directly(tenant::put_removal(&"demo".into(), without).unwrap());
     store(&site, without, &["demo", "other"]);
     site.handle(MessageQueue::Tenants);
     site.handle(MessageQueue::Gate);
-    // Longer than a launcher remembers what a provider may do.
+    // Longer than the launcher caches the provider's settings.
     site.world.advance_millis(61_000);
     site.run();
     assert_eq!(merged(&site), Vec::<String>::new());
@@ -179,9 +180,10 @@ fn what_the_builds_of_a_removed_tenant_had_is_given_back() {
     assert_eq!(keys(&site, left), Vec::<String>::new());
 }
 
-/// R03, Z6.4: what is ordered to land ends its landing; nobody can call it back from the forge.
+/// R03, Z6.4: an ordered landing of a removed tenant completes, because the merge may have
+/// happened.
 #[test]
-fn a_landing_that_was_ordered_before_its_tenant_was_removed_ends() {
+fn a_landing_that_was_ordered_before_its_tenant_was_removed_completes() {
     let mut site = site();
     let change = approved(&mut site, 1);
     site.run_until(|site| {
@@ -200,11 +202,11 @@ fn a_landing_that_was_ordered_before_its_tenant_was_removed_ends() {
     );
 }
 
-/// R03: a main configuration that changes costs the reading of what is new in it: a tenant that
-/// stays as it is keeps its layout and reads nothing, one that grows by two repositories reads the
-/// files of two, and one that is new works at once.
+/// R03: a new main configuration causes reads of new repositories only. An unchanged tenant keeps
+/// its layout and reads nothing, a tenant with two more repositories reads two, and a new tenant
+/// works at once.
 #[test]
-fn another_main_configuration_reads_what_is_new_and_nothing_else() {
+fn a_new_main_configuration_causes_reads_of_new_repositories_only() {
     let of = |name: &str, projects: &str| {
         format!(
             "- tenant: {{name: {name}, source: {{github: {{config-projects: [org/config], untrusted-projects: [{projects}]}}}}}}\n"
@@ -220,7 +222,7 @@ fn another_main_configuration_reads_what_is_new_and_nothing_else() {
         ("org/three", own),
     ];
     let mut site = Site::new(7, &main, repositories, |_, _, _| BuildResult::Success);
-    poke(&site, &["same", "grows", "gone"]);
+    wake_tenants(&site, &["same", "grows", "gone"]);
     site.run();
     let before = ["same", "grows"]
         .map(|name| (head(&site, name).layout_object, head(&site, name).layout.live));
@@ -237,16 +239,16 @@ fn another_main_configuration_reads_what_is_new_and_nothing_else() {
     site.world.write_directly(tenant::put_removal(&"gone".into(), &next).unwrap());
     store(&site, &next, &[]);
     let mut cost = |name: &str| {
-        poke(&site, &[name]);
+        wake_tenants(&site, &[name]);
         site.run();
         fetched.swap(0, Ordering::SeqCst)
     };
-    // What another tenant had read of a commit is read no more; what it may define is another thing
-    // in each.
+    // A commit that another tenant has read is not read again, although each tenant may allow other
+    // objects of it.
     assert_eq!(["same", "gone", "grows", "new"].map(&mut cost), [0, 0, 2, 0]);
     let after = ["same", "grows"]
         .map(|name| (head(&site, name).layout_object, head(&site, name).layout.live));
-    assert_eq!(after[0], before[0], "who stays as he is keeps his layout");
+    assert_eq!(after[0], before[0], "an unchanged tenant keeps its layout");
     assert!(after[1].0 != before[1].0 && after[1].1 == before[1].1 + 1, "{after:?}");
     assert_eq!(listed(&site), ["grows", "new", "same"]);
 
@@ -257,14 +259,14 @@ fn another_main_configuration_reads_what_is_new_and_nothing_else() {
     assert_eq!(merged(&site), [change.to_string()]);
 }
 
-/// Z2.2, R03: of a repository that a tenant takes no kind of objects from no file is fetched,
-/// neither of its branches nor of its changes, which are gated all the same; once the tenant takes
-/// some, what is there by then is read.
+/// Z2.2, R03: no file is fetched from a repository with an empty `include`, neither of its branches
+/// nor of its changes, which are gated all the same. When the tenant includes objects again, the
+/// current files are read.
 #[test]
-fn no_file_is_fetched_of_a_repository_that_nothing_is_read_of() {
-    let of = |said: &str| {
+fn no_file_is_fetched_from_a_repository_with_an_empty_include() {
+    let of = |settings: &str| {
         format!(
-            "- tenant: {{name: demo, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/one{said}]}}}}}}\n"
+            "- tenant: {{name: demo, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/one{settings}]}}}}}}\n"
         )
     };
     let own: &[(&str, &str)] =
@@ -284,8 +286,11 @@ fn no_file_is_fetched_of_a_repository_that_nothing_is_read_of() {
     store(&site, &of(": {include: []}"), &["demo"]);
     site.run();
     let without = head(&site, "demo");
-    assert_ne!(without.layout_object, before.layout_object, "nothing of it is there any more");
-    // Nobody looks at this, so that it is no mistake.
+    assert_ne!(
+        without.layout_object, before.layout_object,
+        "the layout has no objects of the repository"
+    );
+    // The file is not read, so that it causes no configuration error.
     let change = site.forge.propose("org/one", 5, "a change", "", &[(".zuul.yaml", "- job: [\n")]);
     site.run();
     site.forge.approve(&change);
@@ -301,9 +306,9 @@ fn no_file_is_fetched_of_a_repository_that_nothing_is_read_of() {
     );
 }
 
-/// R03: a tenant that comes back is read anew, and goes on with the numbers that its queues know.
+/// R03: a tenant that is added again is read from scratch and continues its layout numbers.
 #[test]
-fn a_tenant_that_comes_back_works_again() {
+fn a_tenant_that_is_added_again_works() {
     let mut site = site();
     let before = head(&site, "demo").layout.live;
     load(&site, &["other"], "demo");
@@ -319,9 +324,9 @@ fn a_tenant_that_comes_back_works_again() {
     assert_eq!(merged(&site), [change.to_string()]);
 }
 
-/// R03, C2: whatever call a function dies at while a tenant goes, in the end it is gone.
+/// R03, C2: a removed tenant is removed completely, whichever call a function dies at.
 #[test]
-fn a_death_while_a_tenant_is_removed_leads_to_the_same_end() {
+fn a_death_during_the_removal_of_a_tenant_leads_to_the_same_end() {
     let removed = |step: Option<(u64, Fate)>| {
         let mut site = site();
         let change = approved(&mut site, 1);
@@ -333,8 +338,8 @@ fn a_death_while_a_tenant_is_removed_leads_to_the_same_end() {
         }
         site.handle(MessageQueue::Tenants);
         let taken = site.world.steps() - first;
-        // The played build ends when it is looked at, and a dead look comes again later: what
-        // counts is that nothing is left.
+        // Whether the build ends first depends on the timing of the retried messages, so only the
+        // absence of leftovers is asserted.
         site.run();
         let ending = site.ending(&[], &[&change]);
         let rest = keys(&site, |record| {
@@ -365,19 +370,19 @@ fn a_death_while_a_tenant_is_removed_leads_to_the_same_end() {
     }
 }
 
-/// R03: one look at a main configuration without a tenant decides nothing; it is gone when a later
-/// look finds the same.
+/// R03: a tenant that is missing in one read of the main configuration is not removed. It is
+/// removed when a later read misses it as well.
 #[test]
-fn one_look_that_misses_a_tenant_removes_nothing() {
+fn one_read_of_the_main_configuration_without_a_tenant_removes_nothing() {
     let mut site = site();
     let before = head(&site, "demo");
     let change = approved(&mut site, 1);
     site.run_until(Site::is_building);
     store(&site, &main_of(&["mine"]), &["demo"]);
     site.handle(MessageQueue::Tenants);
-    let noted = head(&site, "demo");
-    assert!(noted.omitted_since.is_some() && !noted.is_removed);
-    assert_eq!(noted.layout, before.layout);
+    let omitted = head(&site, "demo");
+    assert!(omitted.omitted_since.is_some() && !omitted.is_removed);
+    assert_eq!(omitted.layout, before.layout);
     store(&site, &main_of(&["demo"]), &["demo"]);
     site.handle(MessageQueue::Tenants);
     assert_eq!(
@@ -389,14 +394,13 @@ fn one_look_that_misses_a_tenant_removes_nothing() {
 
     store(&site, &main_of(&["mine"]), &["demo", "mine"]);
     site.run();
-    assert!(head(&site, "demo").is_removed, "it stayed so, and the tenant looked again by itself");
+    assert!(head(&site, "demo").is_removed, "the tenant read the configuration again by itself");
     assert_eq!(listed(&site), ["mine"]);
 }
 
-/// R03, C07: a main configuration that cannot be read, or names nobody, takes nothing away: tenants
-/// go on as they are.
+/// R03, C07: a main configuration that cannot be read or has no tenants changes no tenant.
 #[test]
-fn a_broken_main_configuration_keeps_everything() {
+fn a_broken_main_configuration_changes_no_tenant() {
     let mut site = site();
     let before = head(&site, "demo");
     let unknown = main_of(&["demo"]).replace("github:", "no-such-connection:");
@@ -404,19 +408,20 @@ fn a_broken_main_configuration_keeps_everything() {
         .replace("untrusted-projects: [org/one, org/missing]", "untrusted-projects: 7");
     let all = ["- tenant: {name: [", "[]", "", unknown.as_str(), half.as_str()].map(str::as_bytes);
     for (number, broken) in (1..).zip(all.into_iter().chain([&b"\xff\xfe"[..]])) {
-        let told = String::from_utf8_lossy(broken);
-        site.world.write_directly(tenant::put_removal(&"demo".into(), &told).unwrap());
+        let text = String::from_utf8_lossy(broken);
+        site.world.write_directly(tenant::put_removal(&"demo".into(), &text).unwrap());
         store(&site, broken, &["demo"]);
         site.run();
-        is_as_before(&mut site, &before, number);
+        assert_unchanged(&mut site, &before, number);
     }
     poll_once(site.ports().objects.delete(connection::MAIN)).unwrap().unwrap();
-    poke(&site, &["demo"]);
+    wake_tenants(&site, &["demo"]);
     site.run();
-    is_as_before(&mut site, &before, 9);
+    assert_unchanged(&mut site, &before, 9);
 }
 
-fn is_as_before(site: &mut Site, before: &Tenant, number: u64) {
+/// Asserts that the tenant is unchanged and still lands a change.
+fn assert_unchanged(site: &mut Site, before: &Tenant, number: u64) {
     let after = head(site, "demo");
     assert!(!after.is_removed && after.omitted_since.is_none(), "{number}");
     let listed = listed(site);
@@ -430,10 +435,10 @@ fn is_as_before(site: &mut Site, before: &Tenant, number: u64) {
     assert_eq!(merged(site).last(), Some(&change.to_string()), "{number}");
 }
 
-/// R06: what an operator takes out is reported after its start was, and stands with who wanted it;
-/// its build is aborted.
+/// R06: a dequeue by an operator is reported after the start report. The buildset names the
+/// operator, and the build is aborted.
 #[test]
-fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
+fn a_change_that_an_operator_dequeues_is_reported_and_does_not_land() {
     let mut site = site_with(
         &CONFIG.replace("    success:", "    start: {github: {comment: true}}\n    success:"),
     );
@@ -441,17 +446,17 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
     let change = approved(&mut site, 1);
     site.run_until(Site::is_building);
     site.run_now();
-    let told = |site: &Site| -> BTreeMap<String, String> {
+    let reports = |site: &Site| -> BTreeMap<String, String> {
         let comments = site.forge.change(&change).unwrap().comments;
         comments.into_iter().map(|(marker, (text, _))| (marker, text)).collect()
     };
-    let begun = told(&site);
+    let begun = reports(&site);
     assert_eq!(begun.values().collect::<Vec<_>>(), ["Starting gate jobs."]);
     let records = site.world.records();
     let queue_key = records
         .iter()
         .find(|record| record.key.sort.starts_with("queue#gate"))
-        .expect("it is listed");
+        .expect("the queue is listed");
     let queue_key = decode(queue_key).unwrap();
     let kind = InboxMessageKind::Dequeue {
         key: change.clone(),
@@ -459,8 +464,8 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
         by: "jo".to_owned(),
         reason: "it hangs".to_owned(),
     };
-    let word = InboxMessage {
-        id: InboxMessageId("word".to_owned()),
+    let message = InboxMessage {
+        id: InboxMessageId("command".to_owned()),
         at: site.world.now(),
         event_id: "operator".to_owned(),
         layout: 0,
@@ -468,14 +473,14 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
         in_progress: false,
         kind,
     };
-    site.world.write_directly(queue::put_message(&queue_key, &word).unwrap());
+    site.world.write_directly(queue::put_message(&queue_key, &message).unwrap());
     poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue: queue_key }])).unwrap().unwrap();
     site.handle(MessageQueue::Gate);
     site.run();
     let ending = site.ending(&[], &[&change]);
     assert_eq!((merged(&site), ending.left_over), (Vec::new(), Vec::<String>::new()));
     assert_eq!(ending.buildsets, [format!("{change} gate DEQUEUED")]);
-    let mut ended = told(&site);
+    let mut ended = reports(&site);
     ended.retain(|marker, _| !begun.contains_key(marker));
     let [canceled] = ended.values().collect::<Vec<_>>()[..] else {
         panic!("the dequeue is reported once: {ended:?}")
@@ -484,7 +489,10 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
         canceled.starts_with("Build canceled.\n\nan operator dequeued it: it hangs\n"),
         "{canceled}"
     );
-    assert!(canceled.contains("- unit : ABORTED") && !canceled.contains("jo took"), "{canceled}");
+    assert!(
+        canceled.contains("- unit : ABORTED") && !canceled.contains("jo dequeued"),
+        "{canceled}"
+    );
     assert_eq!(ending.changes[&change.to_string()].2, 2, "and so is the start");
     let runs: Vec<Record> =
         site.world.records().into_iter().filter(|record| record.key.sort == "run").collect();
@@ -493,17 +501,16 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
         panic!("it is over: {}", run.body)
     };
     assert_eq!(end.result, BuildResult::Aborted);
-    let kept = keys(&site, |record| {
+    let buildsets = keys(&site, |record| {
         record.key.partition.starts_with("buildset#")
             && record.body.contains("jo dequeued it: it hangs")
     });
-    assert_eq!(kept.len(), 1);
+    assert_eq!(buildsets.len(), 1);
 }
 
-/// C16: a repository that cannot be read is a mistake of the configuration that is told where
-/// mistakes are looked for.
+/// C16: an unreadable repository is one of the tenant's configuration errors.
 #[test]
-fn a_project_that_cannot_be_read_is_counted_and_named_among_the_mistakes() {
+fn an_unreadable_project_is_counted_among_the_configuration_errors() {
     let site = site();
     let head = head(&site, "demo");
     assert_eq!((head.errors, head.unreadable_projects.len()), (1, 1));
@@ -511,26 +518,25 @@ fn a_project_that_cannot_be_read_is_counted_and_named_among_the_mistakes() {
     assert!(!head.unreadable_projects[0].why.is_empty());
 }
 
-/// Damages a record's body in place.
-fn damage(site: &Site, is_wanted: impl Fn(&Record) -> bool) {
+/// Replaces the bodies of the matching records by one that cannot be read.
+fn damage(site: &Site, is_match: impl Fn(&Record) -> bool) {
     let found: Vec<Record> =
-        site.world.records().into_iter().filter(|record| is_wanted(record)).collect();
+        site.world.records().into_iter().filter(|record| is_match(record)).collect();
     assert!(!found.is_empty(), "there is such a record");
     for record in found {
-        let record = Record { body: "{\"of\": \"somebody else\"}".to_owned(), ..record };
+        let record = Record { body: "{\"of\": \"another type\"}".to_owned(), ..record };
         site.world.write_directly(Write::Put { record, expect: Expect::Anything });
     }
 }
 
-/// C2: a record that nobody can read stops nothing but itself: not the other tenants' events, not a
-/// tenant's reading.
+/// C2: an unreadable record blocks neither the events of other tenants nor a tenant's reading.
 #[test]
-fn a_record_that_cannot_be_read_stops_nobody_else() {
+fn an_unreadable_record_blocks_no_other_work() {
     let mut site = site();
     store(&site, &main_of(&["demo", "mine"]), &["demo", "mine"]);
     site.run();
     let number = head(&site, "demo").layout.live;
-    // The other tenant's head, what was read of projects, and a mark of one to read again.
+    // The other tenant's head, the project sources, and the marker of a project to read again.
     damage(&site, |record| record.key.partition == "tenant#mine" && record.key.sort == "head");
     damage(&site, |record| {
         record.key.partition == "tenant#demo" && record.key.sort.starts_with("source#")
@@ -540,7 +546,7 @@ fn a_record_that_cannot_be_read_stops_nobody_else() {
     damage(&site, |record| {
         record.key.partition == "tenant#demo" && record.key.sort.starts_with("reread#")
     });
-    poke(&site, &["demo"]);
+    wake_tenants(&site, &["demo"]);
     site.run_now();
     assert_eq!(
         keys(&site, |record| record.key.partition == "tenant#demo"
@@ -555,16 +561,17 @@ fn a_record_that_cannot_be_read_stops_nobody_else() {
     assert_eq!(merged(&site), [change.to_string()]);
 }
 
-/// C2, C16: a record that nobody can read and a forge that does not give the project together take
-/// nothing away: what is live stands in for it, is told as a problem, and is read anew as soon as
-/// the forge gives it.
+/// C2, C16: the source record of a project is unreadable and the forge refuses the project. The
+/// live configuration stays in use, the problem is a configuration error, and the project is read
+/// again once the forge delivers it.
 #[test]
-fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
+fn an_unreadable_source_and_a_refusing_forge_remove_no_configuration() {
     let config = ProjectName::new("forge.test", "org/config");
     let refuse = |site: &Site, is_gone: bool, on: bool| {
         let mut store = site.store.lock().unwrap();
         match is_gone {
-            true => store.set_missing(&config, on),
+            true if on => store.hide_project(&config),
+            true => store.show_project(&config),
             false => store.set_unreadable(&config, on.then_some("it is too large")),
         }
     };
@@ -574,7 +581,7 @@ fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
         refuse(&site, is_gone, true);
         damage(&site, |record| record.key == tenant::source_key(&"demo".into(), &config));
         site.world.write_directly(tenant::put_reread(&"demo".into(), &config, "a test").unwrap());
-        poke(&site, &["demo"]);
+        wake_tenants(&site, &["demo"]);
         site.run();
         let after = head(&site, "demo");
         assert_eq!(
@@ -582,7 +589,10 @@ fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
             (&before.layout_object, before.errors + 1),
             "{after:?}"
         );
-        assert!(after.unreadable_projects.iter().any(|problem| problem.project == config), "{after:?}");
+        assert!(
+            after.unreadable_projects.iter().any(|problem| problem.project == config),
+            "{after:?}"
+        );
         let first = approved(&mut site, 1);
         site.run();
         assert_eq!(merged(&site), [first.to_string()]);
@@ -602,10 +612,10 @@ fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
     }
 }
 
-/// C2, C16: a project that was read by half when its forge refused it is tried again later, and the
-/// tenant goes live without waiting for it.
+/// C2, C16: a partially read project that the forge refuses is retried later, and the tenant goes
+/// live without waiting for it.
 #[test]
-fn a_project_that_is_gone_before_all_of_it_was_read_keeps_no_tenant_busy() {
+fn a_project_that_disappears_while_it_is_read_does_not_block_its_tenant() {
     let mut site = site();
     let one = ProjectName::new("forge.test", "org/one");
     let key = tenant::source_key(&"demo".into(), &one);
@@ -613,9 +623,9 @@ fn a_project_that_is_gone_before_all_of_it_was_read_keeps_no_tenant_busy() {
     let half = ProjectSource { is_unfinished: true, ..decode(&record).unwrap() };
     let record = Record { body: serde_json::to_string(&half).unwrap(), ..record };
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
-    site.store.lock().unwrap().set_missing(&one, true);
+    site.store.lock().unwrap().hide_project(&one);
     site.world.write_directly(tenant::put_reread(&"demo".into(), &one, "a test").unwrap());
-    poke(&site, &["demo"]);
+    wake_tenants(&site, &["demo"]);
     site.run();
     let after = head(&site, "demo");
     assert_eq!((after.is_reading, after.layout.wanted), (false, after.layout.live), "{after:?}");
@@ -626,34 +636,35 @@ fn a_project_that_is_gone_before_all_of_it_was_read_keeps_no_tenant_busy() {
     );
 }
 
-/// C2: where not even the live layout is left to stand in, the tenant's reading fails and is tried
-/// again; it does not go on without the project.
+/// C2: without the source record, the forge and the live layout, the tenant's reading fails and is
+/// retried. The tenant does not go live without the project.
 #[test]
-fn what_nobody_has_any_more_stops_the_reading_rather_than_be_taken_for_nothing() {
+fn a_lost_project_stops_the_reading_rather_than_count_as_empty() {
     let mut site = site();
     let config = ProjectName::new("forge.test", "org/config");
     let before = head(&site, "demo");
-    site.store.lock().unwrap().set_missing(&config, true);
+    site.store.lock().unwrap().hide_project(&config);
     damage(&site, |record| record.key == tenant::source_key(&"demo".into(), &config));
     let layout = before.layout_object.clone().unwrap();
     poll_once(site.ports().objects.delete(&layout)).unwrap().unwrap();
     let repos = PlayedRepos::new(site.world.clone(), site.store.clone());
     let cold = Tenants::new(site.ports(), Arc::new(repos), BTreeMap::new());
-    let refused = poll_once(cold.reconcile_tenant(&"demo".into())).unwrap().unwrap_err().to_string();
+    let refused =
+        poll_once(cold.reconcile_tenant(&"demo".into())).unwrap().unwrap_err().to_string();
     assert!(refused.contains("org/config is lost"), "{refused}");
     assert_eq!(head(&site, "demo"), before);
-    // Its forge is all that it takes.
-    site.store.lock().unwrap().set_missing(&config, false);
+    // The project is available again at the forge.
+    site.store.lock().unwrap().show_project(&config);
     poll_once(cold.reconcile_tenant(&"demo".into())).unwrap().unwrap();
     let change = approved(&mut site, 1);
     site.run();
     assert_eq!(merged(&site), [change.to_string()]);
 }
 
-/// Z6.4, C2: a state that can never be made is told to the author after a while, rather than asked
-/// for again for ever; a forge that is only silent is waited for.
+/// Z6.4, C2: a merge that fails permanently is reported as a conflict after a while and not retried
+/// for ever. The merge waits for a forge that does not answer.
 #[test]
-fn a_merge_that_cannot_be_made_is_given_up_and_a_silent_forge_is_not() {
+fn a_permanently_failing_merge_is_given_up_and_a_silent_forge_is_waited_for() {
     let project = sluice_model::ProjectName::new("forge.test", "org/one");
     let mut site = site();
     site.store.lock().unwrap().silent.insert(project.clone());
@@ -663,7 +674,7 @@ fn a_merge_that_cannot_be_made_is_given_up_and_a_silent_forge_is_not() {
     assert_eq!(
         site.ending(&[], &[&waits]).buildsets,
         Vec::<String>::new(),
-        "half an hour is no reason"
+        "a silent forge for half an hour ends no item"
     );
     site.store.lock().unwrap().silent.clear();
     site.run();
@@ -677,13 +688,13 @@ fn a_merge_that_cannot_be_made_is_given_up_and_a_silent_forge_is_not() {
     let never = approved(&mut site, 2);
     let begun = site.world.now();
     site.run_until(|site| site.ending(&[], &[]).buildsets.len() == 2);
-    assert!(site.world.now().since(begun) >= 600_000, "it is tried for a while");
+    assert!(site.world.now().since(begun) >= 600_000, "it is retried for a while");
     assert_eq!(site.ending(&[], &[]).buildsets[1], format!("{never} gate MERGE_CONFLICT"));
-    let told = keys(&site, |record| {
+    let reported = keys(&site, |record| {
         record.body.contains("the pack is listed but not there")
             && record.key.partition.starts_with("buildset#")
     });
-    assert_eq!(told.len(), 1);
+    assert_eq!(reported.len(), 1);
     site.run();
     assert_eq!(site.ending(&[], &[&never]).left_over, Vec::<String>::new());
 }

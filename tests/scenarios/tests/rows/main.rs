@@ -1,49 +1,49 @@
-//! Rows of the behaviour scenarios, each on a whole Sluice in memory: what a user of the gate
-//! relies on.
+//! The behaviour scenarios, one test per row of the requirements, each on a complete Sluice in
+//! memory: what users of the gate rely on.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod commits;
 mod configuration;
-mod cycles;
-mod early;
+mod bundles;
+mod deferred_events;
 mod environment;
 mod filters;
-mod frozen;
+mod halted_cells;
 mod gating;
 mod gerrit;
 mod graph;
 mod images;
-mod included;
+mod included_files;
 mod landing;
 mod limits;
-mod lost;
-mod mistakes;
-mod moves;
-mod needs;
-mod news;
+mod missed_events;
+mod configuration_errors;
+mod branch_moves;
+mod dependencies;
+mod change_detection;
 mod nodes;
-mod operators;
-mod over;
-mod own;
-mod post;
-mod refs;
+mod operator_enqueues;
+mod missed_closings;
+mod self_authored_events;
+mod mail_and_mqtt;
+mod ref_updates;
 mod reporters;
 mod reports;
 mod secrets;
-mod standard;
+mod standard_jobs;
 mod system_events;
 mod tenants;
 mod timers;
-mod together;
-mod unreadable;
-mod variants;
+mod bundles_in_check;
+mod unreadable_records;
+mod job_variants;
 mod webhooks;
-mod words;
-mod zuul;
+mod operator_commands;
+mod zuul_trigger;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use sluice_forge::Secret;
+use sluice_forge::ForgeSecret;
 use sluice_forge::webhook::sign;
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
@@ -57,7 +57,7 @@ use sluice_scenarios::Site;
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::approve;
 use sluice_scenarios::site::WEBHOOK_SECRET;
-use standard::{results, told};
+use standard_jobs::{results, report_lines};
 use std::collections::BTreeMap;
 
 const MAIN: &str = "
@@ -111,8 +111,8 @@ const NOOP: &str = "
     gate: {jobs: [noop]}
 ";
 
-/// A job breaks where some file says so by its name, and never gets anywhere where one says
-/// `retry`.
+/// Fails a job if some file contains `broken` and its name. Returns a retry for `unit` if some file
+/// contains `retry`.
 fn judge(job: &str, _: u32, files: &BTreeMap<String, Tree>) -> BuildResult {
     let says =
         |word: &str| files.values().flat_map(BTreeMap::values).any(|text| text.contains(word));
@@ -136,7 +136,7 @@ fn site() -> Site {
     Site::new(7, MAIN, repositories, judge)
 }
 
-/// A site with this central configuration, where two projects have this one of their own.
+/// Returns a site with this central configuration and two projects with this project configuration.
 fn site_of(config: &str, project: &str) -> Site {
     let project: &[(&str, &str)] = &[(".zuul.yaml", project), ("shared", "0")];
     let repositories: &[(&str, &[(&str, &str)])] =
@@ -146,10 +146,10 @@ fn site_of(config: &str, project: &str) -> Site {
 
 /// Returns the jobs and the queue of [`CONFIG`], for a configuration that has other pipelines.
 fn jobs() -> &'static str {
-    &CONFIG[CONFIG.find("- job:").expect("the jobs stand behind the pipelines")..]
+    &CONFIG[CONFIG.find("- job:").expect("the jobs follow the pipelines")..]
 }
 
-/// The event of a change that was opened.
+/// Returns the event of an opened change.
 fn opened(number: u64) -> EventKind {
     EventKind::Change {
         number,
@@ -179,11 +179,11 @@ fn gate_builds(site: &Site, job: &str) -> Vec<String> {
 }
 
 fn comments(site: &Site, change: &ChangeKey) -> String {
-    let kept = site.forge.change(change).unwrap();
-    kept.comments.values().map(|(text, _)| text.clone()).collect::<Vec<_>>().join("\n---\n")
+    let shown = site.forge.change(change).unwrap();
+    shown.comments.values().map(|(text, _)| text.clone()).collect::<Vec<_>>().join("\n---\n")
 }
 
-/// Returns what was ordered for the first build of a job of a change, and the job as it was frozen.
+/// Returns the order of the first build of a job of a change, and the frozen job.
 fn ordered(site: &Site, job: &str, change: u64) -> (Order, FrozenJob) {
     let records = site.world.records();
     let orders = records
@@ -198,10 +198,10 @@ fn ordered(site: &Site, job: &str, change: u64) -> (Order, FrozenJob) {
     let graph = poll_once(site.ports().objects.get(&order.graph))
         .unwrap()
         .unwrap()
-        .expect("the graph is kept");
+        .expect("the graph is stored");
     let graph: JobGraph = serde_json::from_slice(&graph.bytes).unwrap();
     let frozen =
-        graph.jobs.into_iter().find(|frozen| frozen.name == order.job).expect("it is of the graph");
+        graph.jobs.into_iter().find(|frozen| frozen.name == order.job).expect("the graph contains the job");
     (order, frozen)
 }
 
@@ -221,12 +221,12 @@ fn an_approved_change_is_tested_and_merged_and_its_report_names_the_buildset() {
     let a = propose(&site, 1, &[("a", "broken lint")]);
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);
-    let told = comments(&site, &a);
+    let report = comments(&site, &a);
     assert!(
-        told.contains("Build succeeded.") && told.contains("https://sluice.test/t/demo/buildset/"),
-        "{told}"
+        report.contains("Build succeeded.") && report.contains("https://sluice.test/t/demo/buildset/"),
+        "{report}"
     );
-    assert!(told.contains("lint : FAILURE") && told.contains("(non-voting)"), "{told}");
+    assert!(report.contains("lint : FAILURE") && report.contains("(non-voting)"), "{report}");
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
@@ -244,13 +244,13 @@ fn three_changes_are_tested_on_top_of_each_other_and_merge_in_order() {
 
 /// G05, G08
 #[test]
-fn two_failures_of_the_first_change_have_the_others_tested_once_more_without_it() {
+fn after_two_failures_of_the_first_change_the_others_are_retested_once_without_it() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "broken unit, broken other")]);
     let b = propose(&site, 2, &[("b", "x")]);
     let c = propose(&site, 3, &[("c", "x")]);
     approve(&mut site, &[&a, &b, &c]);
-    // How far B and C had come behind A is free; without it they are tested exactly once.
+    // How far B and C got behind A does not matter; without A they are tested exactly once.
     let without: Vec<String> =
         gate_builds(&site, "unit").into_iter().filter(|changes| !changes.contains('1')).collect();
     assert_eq!(without, ["2", "2 3"]);
@@ -261,9 +261,8 @@ fn two_failures_of_the_first_change_have_the_others_tested_once_more_without_it(
     );
 }
 
-/// Approves a change, and goes on until each of its jobs is under way in the gate and the forge was
-/// told that they began.
-fn under_way(site: &mut Site, change: &ChangeKey) {
+/// Approves a change, and runs until all its gate jobs are running and their start is reported.
+fn start_gate_builds(site: &mut Site, change: &ChangeKey) {
     site.run();
     site.held.extend(["unit", "other", "lint"].map(str::to_owned));
     site.forge.approve(change);
@@ -271,47 +270,46 @@ fn under_way(site: &mut Site, change: &ChangeKey) {
     site.run_now();
 }
 
-/// What is left of the builds of such a change that leaves.
+/// The results of the stopped builds of such a change.
 const STOPPED: [&str; 3] = ["lint 1 ABORTED", "other 1 ABORTED", "unit 1 ABORTED"];
 
-/// G12: its builds are stopped, and it is told what is missing.
+/// G12: the builds are stopped, and the report names the missing requirement.
 #[test]
-fn an_approval_that_is_taken_back_takes_the_change_out_with_its_reason() {
+fn a_dismissed_approval_dequeues_the_change_with_the_reason() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
-    under_way(&mut site, &a);
+    start_gate_builds(&mut site, &a);
     site.forge.dismiss(&a);
     site.take_in();
     site.run();
     assert_eq!(results(&site, "gate"), STOPPED);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 DEQUEUED"]);
-    let said = told(&site, "gate", &a);
+    let lines = report_lines(&site, "gate", &a);
     let why = "This change is unable to merge due to a missing merge requirement";
-    assert!(said.len() == 2 && said[0] == "start" && said[1].starts_with(why), "{said:?}");
+    assert!(lines.len() == 2 && lines[0] == "start" && lines[1].starts_with(why), "{lines:?}");
     assert_eq!(merged(&site), Vec::<u64>::new());
 }
 
-/// G13: its builds are stopped, and where no reporter is for what is taken out nothing more is told
-/// of it.
+/// G13: the builds are stopped. Without a `dequeue` reporter nothing is reported.
 #[test]
-fn a_change_that_is_closed_leaves_and_does_not_merge() {
+fn a_closed_change_is_dequeued_and_does_not_merge() {
     let mut site =
         site_of(&CONFIG.replace("    dequeue: {github: {comment: true}}\n", ""), PROJECT);
     let a = propose(&site, 1, &[("a", "x")]);
-    under_way(&mut site, &a);
+    start_gate_builds(&mut site, &a);
     site.forge.close(&a);
     site.take_in();
     site.run();
     assert_eq!(results(&site, "gate"), STOPPED);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 DEQUEUED"]);
-    assert_eq!(told(&site, "gate", &a), ["start"]);
+    assert_eq!(report_lines(&site, "gate", &a), ["start"]);
     assert_eq!(merged(&site), Vec::<u64>::new());
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
 /// G15
 #[test]
-fn a_merge_that_the_forge_refuses_is_told_as_merge_failure() {
+fn a_merge_that_the_forge_refuses_is_reported_as_merge_failure() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.forge.refuse_merges("a review by an owner is missing");
@@ -326,7 +324,7 @@ fn a_merge_that_the_forge_refuses_is_told_as_merge_failure() {
 
 /// S02
 #[test]
-fn a_change_in_conflict_with_one_ahead_is_told_and_left_out_of_what_is_behind() {
+fn a_change_in_conflict_with_a_predecessor_is_reported_and_excluded_behind_it() {
     let mut site = site();
     let a = propose(&site, 1, &[("shared", "a")]);
     let b = propose(&site, 2, &[("shared", "b")]);
@@ -340,7 +338,7 @@ fn a_change_in_conflict_with_one_ahead_is_told_and_left_out_of_what_is_behind() 
 
 /// D01, D02, D06
 #[test]
-fn a_change_waits_for_what_it_needs_and_is_pulled_in_behind_it() {
+fn a_change_waits_for_its_dependency_and_is_enqueued_behind_it() {
     let mut site = site();
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
     let a = site.forge.propose(
@@ -360,7 +358,7 @@ fn a_change_waits_for_what_it_needs_and_is_pulled_in_behind_it() {
 
 /// D08
 #[test]
-fn a_chain_behind_a_failing_change_is_told_that_its_need_failed() {
+fn a_chain_behind_a_failed_change_reports_the_failed_dependency() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "broken unit")]);
     let b = site.forge.propose(
@@ -400,7 +398,7 @@ fn a_project_with_only_noop_merges_without_a_build() {
 
 /// J16
 #[test]
-fn a_job_that_never_gets_anywhere_ends_as_retry_limit_after_three_attempts() {
+fn a_job_that_always_retries_ends_as_retry_limit_after_three_attempts() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "retry")]);
     approve(&mut site, &[&a]);
@@ -408,7 +406,7 @@ fn a_job_that_never_gets_anywhere_ends_as_retry_limit_after_three_attempts() {
     assert!(comments(&site, &a).contains("RETRY_LIMIT"));
 }
 
-/// J16, Z7.3: an executor that dies takes its builds with it; the third time is the last.
+/// J16, Z7.3: an executor that dies takes its builds with it; the third loss is the last.
 #[test]
 fn a_job_that_is_lost_three_times_ends_as_retry_limit() {
     let mut site = site();
@@ -425,7 +423,7 @@ fn a_job_that_is_lost_three_times_ends_as_retry_limit() {
 
 /// C01
 #[test]
-fn a_change_is_tested_with_its_own_configuration_which_is_live_for_the_next() {
+fn a_change_is_tested_with_its_own_configuration_which_is_live_after_the_merge() {
     let mut site = site();
     let text = format!(
         "{}\n- job: {{name: fresh, run: playbooks/fresh.yaml}}\n",
@@ -444,7 +442,7 @@ fn a_change_is_tested_with_its_own_configuration_which_is_live_for_the_next() {
 
 /// C02, C05
 #[test]
-fn wrong_configuration_is_told_on_the_change_and_does_not_merge() {
+fn a_configuration_error_is_reported_on_the_change_and_does_not_merge() {
     for (wrong, word) in [
         (PROJECT.replace("[unit]", "[nosuch]"), "nosuch"),
         (PROJECT.replace("queue:", "quque:"), "quque"),
@@ -458,7 +456,7 @@ fn wrong_configuration_is_told_on_the_change_and_does_not_merge() {
     }
 }
 
-/// C14: while it is tested its item stands in a queue of the gate, which is there for no longer.
+/// C14: while the change is tested it is in a gate queue that exists only for that time.
 #[test]
 fn a_change_that_adds_its_project_to_the_gate_goes_through_it() {
     let mut site = site();
@@ -497,10 +495,10 @@ fn a_proposed_job_of_a_config_project_is_never_used_before_it_is_merged() {
     );
     site.run();
     assert!(site.builds().iter().all(|build| !build.contains("sneaky")));
-    let told = comments(&site, &b);
+    let report = comments(&site, &b);
     assert!(
-        told.contains("depends on a change to a config project") && told.contains("sneaky"),
-        "{told}"
+        report.contains("depends on a change to a config project") && report.contains("sneaky"),
+        "{report}"
     );
     let statuses = site.forge.change(&b).unwrap().facts.statuses;
     assert!(
@@ -509,25 +507,25 @@ fn a_proposed_job_of_a_config_project_is_never_used_before_it_is_merged() {
     );
 }
 
-/// Z6.4: tested is what lands, or nothing moves any more.
+/// Z6.4: if the merged tree differs from the tested one, nothing else lands.
 #[test]
-fn a_landing_that_became_something_else_freezes_its_queue() {
+fn a_landing_with_an_untested_tree_halts_its_queue() {
     let mut site = site();
     site.forge.sabotage(BTreeMap::from([("strange".to_owned(), "file".to_owned())]));
     let a = propose(&site, 1, &[("a", "x")]);
     let b = propose(&site, 2, &[("b", "x")]);
     approve(&mut site, &[&a, &b]);
     assert_eq!(merged(&site), [1]);
-    let frozen = site.world.records().into_iter().any(|record| {
+    let is_halted = site.world.records().into_iter().any(|record| {
         record.key.partition.contains("gate")
-            && record.body.contains("until an operator has looked")
+            && record.body.contains("until an operator resumes it")
     });
-    assert!(frozen);
+    assert!(is_halted);
 }
 
 /// Z6.4
 #[test]
-fn a_push_from_outside_has_everything_tested_again_on_it() {
+fn a_foreign_push_causes_everything_to_be_retested() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -547,14 +545,14 @@ fn headers(body: &[u8], secret: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("x-github-delivery", "by-hand".parse().unwrap());
     headers.insert("x-github-event", "pull_request".parse().unwrap());
-    headers.insert("x-hub-signature-256", sign(&Secret::new(secret), body).parse().unwrap());
+    headers.insert("x-hub-signature-256", sign(&ForgeSecret::new(secret), body).parse().unwrap());
     headers
 }
 
-/// Z5: a webhook that is not ours is refused, one that cannot be read is kept for people; neither
-/// stops anything.
+/// Z5: a webhook with a wrong signature is refused. An unreadable one is quarantined for operators.
+/// Neither stops anything.
 #[test]
-fn webhooks_without_our_signature_or_without_sense_change_nothing() {
+fn unsigned_and_unreadable_webhooks_have_no_effect() {
     let mut site = site();
     let before = site.world.records().len();
     let body = Bytes::from_static(b"{\"action\": ");
@@ -571,7 +569,7 @@ fn webhooks_without_our_signature_or_without_sense_change_nothing() {
     assert_eq!(merged(&site), [1]);
 }
 
-/// Z5: what is too large to be received is found by asking.
+/// Z5: an event whose webhook is too large to be received is found by the sweep.
 #[test]
 fn the_change_of_a_webhook_over_six_megabytes_is_found_by_the_sweep() {
     let mut site = site();

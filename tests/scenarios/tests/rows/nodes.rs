@@ -1,15 +1,14 @@
-//! Nodes of a cloud that others use too.
+//! Nodes in a cloud that other systems use as well.
 
 use super::{CONFIG, MAIN, PROJECT, comments, judge, propose};
 use sluice_runtime::Clock;
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{COMMON, cloud};
 
-/// L4.2, Z1.9: machines of the older pool, or of anybody else, at the same cloud use up its quota:
-/// a request waits until there is room. They are never taken for leaks of ours, however often we
-/// look for those, and stay when ours go.
+/// L4.2, Z1.9: machines of an older pool or of other users count against the cloud's quota, so a
+/// request waits. The search for leaked machines never deletes them.
 #[test]
-fn machines_of_others_take_a_clouds_quota_and_are_left_alone() {
+fn foreign_machines_count_against_the_quota_and_are_never_deleted() {
     let jobs = CONFIG.replace(
         "- job: {name: unit, run: playbooks/unit.yaml}",
         "- job: {name: unit, run: playbooks/unit.yaml, nodeset: {nodes: [{name: n, label: small}]}}",
@@ -21,8 +20,8 @@ fn machines_of_others_take_a_clouds_quota_and_are_left_alone() {
         ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
     ];
     let mut site = Site::new(7, MAIN, repositories, judge);
-    site.cloud.run_foreign("i-older-pool", ("nodepool_provider_name", "main"));
-    site.cloud.run_foreign("i-somebody", ("Name", "sluice main small"));
+    site.cloud.run_foreign("i-older-pool", "nodepool_provider_name", "main");
+    site.cloud.run_foreign("i-foreign", "Name", "sluice main small");
     site.cloud.allow(3);
     site.held.insert("unit".to_owned());
     let changes = [propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "x")])];
@@ -32,15 +31,15 @@ fn machines_of_others_take_a_clouds_quota_and_are_left_alone() {
     assert_eq!(
         (site.running().len(), site.cloud.running()),
         (1, 1),
-        "half an hour of looks for leaks, and of refused launches"
+        "half an hour of searches for leaks and of refused launches"
     );
-    assert!(site.cloud.runs("i-older-pool") && site.cloud.runs("i-somebody"));
+    assert!(site.cloud.runs("i-older-pool") && site.cloud.runs("i-foreign"));
     site.held.clear();
     site.run();
     for change in &changes {
         assert!(comments(&site, change).contains("unit : SUCCESS"), "{}", comments(&site, change));
     }
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
-    assert!(site.cloud.runs("i-older-pool") && site.cloud.runs("i-somebody"));
+    assert!(site.cloud.runs("i-older-pool") && site.cloud.runs("i-foreign"));
     assert_eq!(site.cloud.running(), 0);
 }

@@ -1,5 +1,5 @@
-//! Jobs that run after the reports, on a whole system: after the merge, one change after the other,
-//! whatever dies meanwhile.
+//! Reporter jobs, which run after the merge and the report, for one change after the other, also
+//! when functions or executors die.
 
 use super::graph::{self, enqueue};
 use super::{approve, buildsets, comments, gate_builds, merged, propose};
@@ -8,7 +8,7 @@ use sluice_model::change::ChangeKey;
 use sluice_scenarios::Site;
 use std::collections::BTreeSet;
 
-/// A site whose project one publishes what it has merged; a config project says so.
+/// Returns a site whose config project gives org/one the reporter job `publish` in the gate.
 pub(super) fn site() -> Site {
     let more = "
 - job: {name: publish, type: reporter, run: playbooks/publish.yaml}
@@ -21,8 +21,7 @@ fn is_publishing(site: &Site) -> bool {
     site.running().iter().any(|job| job == "publish")
 }
 
-/// Approves two changes, and lets everything go on until the first one publishes and nothing else
-/// can be done.
+/// Approves two changes and runs the site until the first one publishes and everything else waits.
 fn publishing(edits: &[(&str, &str)]) -> (Site, [ChangeKey; 2]) {
     let mut site = site();
     site.held.extend(["test1".to_owned(), "publish".to_owned()]);
@@ -37,16 +36,16 @@ fn publishing(edits: &[(&str, &str)]) -> (Site, [ChangeKey; 2]) {
 
 /// Z4.3
 #[test]
-fn a_reporter_runs_after_the_merge_and_its_report_and_nothing_lands_behind_it_meanwhile() {
+fn a_reporter_runs_after_the_merge_and_the_report_and_blocks_the_next_landing() {
     let (mut site, [a, b]) = publishing(&[("a", "x")]);
-    assert_eq!(merged(&site), [1], "what it publishes is merged, and nothing else is");
+    assert_eq!(merged(&site), [1], "only the published change is merged");
     assert!(
         comments(&site, &a).contains("test1 : SUCCESS"),
-        "it was told before: {}",
+        "the result was reported before: {}",
         comments(&site, &a)
     );
     assert!(!comments(&site, &a).contains("publish"), "{}", comments(&site, &a));
-    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"], "how it ended is known");
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"], "the buildset is complete");
     site.held.clear();
     site.run();
     assert_eq!(merged(&site), [1, 2]);
@@ -54,15 +53,15 @@ fn a_reporter_runs_after_the_merge_and_its_report_and_nothing_lands_behind_it_me
     assert_eq!(
         gate_builds(&site, "test1"),
         ["1", "1 2"],
-        "what was tested behind it is as good as before"
+        "the tests of the change behind it stay valid"
     );
-    assert_eq!(comments(&site, &a).matches("test1 : SUCCESS").count(), 1, "it is told once");
+    assert_eq!(comments(&site, &a).matches("test1 : SUCCESS").count(), 1, "it is reported once");
     assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z4.3: the change stays merged, and what was tested behind it is tested on what there is.
+/// Z4.3: the change stays merged, and the change behind it is tested again on the merged state.
 #[test]
-fn a_reporter_that_fails_has_what_is_behind_tested_anew() {
+fn a_failed_reporter_causes_a_retest_of_the_changes_behind_it() {
     let (mut site, [a, b]) = publishing(&[("a", "broken publish")]);
     site.held.clear();
     site.run();
@@ -83,9 +82,9 @@ fn a_reporter_is_not_run_for_a_change_that_does_not_pass() {
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 FAILURE"]);
 }
 
-/// Z4.3, Z7.3: an executor that dies keeps no queue waiting for ever.
+/// Z4.3, Z7.3: a dead executor does not block the queue for ever.
 #[test]
-fn a_reporter_whose_executor_dies_runs_again_and_the_queue_goes_on() {
+fn a_reporter_whose_executor_dies_runs_again_and_the_queue_continues() {
     let (mut site, [a, b]) = publishing(&[("a", "x")]);
     site.die();
     site.held.clear();
@@ -95,10 +94,10 @@ fn a_reporter_whose_executor_dies_runs_again_and_the_queue_goes_on() {
     assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z4.3, Z7.6: whoever dies between the merge and the end of the last jobs, and whatever is
+/// Z4.3, Z7.6: a function dies between the merge and the end of the reporters, or messages are
 /// delivered twice.
 #[test]
-fn last_jobs_come_to_their_end_whoever_dies_meanwhile() {
+fn reporters_complete_whichever_function_dies() {
     for step in (0..120).step_by(3) {
         let mut site = site();
         site.twice = step % 2 == 1;

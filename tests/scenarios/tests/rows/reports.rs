@@ -1,24 +1,24 @@
-//! What is told of a change, and in which order.
+//! Reports on changes: their texts, their order, and who receives them.
 
-use super::cycles::{allowing, cycle};
+use super::bundles::{propose_cycle, site_with_cycles};
 use super::landing::{Ahead, remove_connection};
 use super::{CONFIG, MAIN, PROJECT, approve, comments, judge, propose, site};
 use sluice_forge::{Forge, StatusReport, StatusState};
 use sluice_gate::{Report, ReportState};
 use sluice_memory::poll_once;
 use sluice_model::change::ChangeKey;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_records::{codec::decode, report};
 use sluice_reporter::Reporter;
-use sluice_runtime::batch::Look as _;
+use sluice_runtime::batch::Reconciler as _;
 use sluice_scenarios::Site;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Z6.3: what is to be told by a connection that was removed is told nobody, and keeps nobody
-/// waiting; one that is there and not known to whoever tells is waited for.
+/// Z6.3: a report by a removed connection ends as refused. A report by a connection that the
+/// reporter does not know yet is retried.
 #[test]
-fn a_report_by_a_connection_that_was_removed_ends_with_that_reason() {
+fn a_report_by_a_removed_connection_ends_with_that_reason() {
     let mut site = site();
     propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -27,32 +27,32 @@ fn a_report_by_a_connection_that_was_removed_ends_with_that_reason() {
         .records()
         .into_iter()
         .filter(|record| record.key.partition.starts_with("report#"));
-    let mut told: Report = decode(&reports.next().expect("it was told")).unwrap();
-    told.state = ReportState::Wanted;
-    site.world.write_directly(report::put(&told).unwrap());
+    let mut report: Report = decode(&reports.next().expect("check reported")).unwrap();
+    report.state = ReportState::Pending;
+    site.world.write_directly(report::put(&report).unwrap());
     for is_removed in [false, true] {
         if is_removed {
             remove_connection(&site);
         }
-        let looked =
-            poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&report::poke(&told)))
-                .unwrap();
-        assert_eq!(looked.is_ok(), is_removed, "{looked:?}");
+        let outcome = poll_once(
+            Reporter::new(site.ports(), BTreeMap::new()).reconcile_first(&report::wakeup(&report)),
+        )
+        .unwrap();
+        assert_eq!(outcome.is_ok(), is_removed, "{outcome:?}");
     }
-    let told: Report = decode(&site.world.record(&report::key(&told.id)).unwrap()).unwrap();
-    let ReportState::Refused { why, .. } = &told.state else { panic!("{:?}", told.state) };
+    let report: Report = decode(&site.world.record(&report::key(&report.id)).unwrap()).unwrap();
+    let ReportState::Refused { why, .. } = &report.state else { panic!("{:?}", report.state) };
     assert!(why.contains("the connection github was removed"), "{why}");
 }
 
-/// Returns the status of the gate that a forge shows at a change.
+/// Returns the state of the gate's status on a change.
 fn gate_status(site: &Site, change: &ChangeKey) -> String {
     let statuses = site.forge.change(change).unwrap().facts.statuses;
     statuses.iter().find(|status| status.context == "demo/gate").unwrap().state.clone()
 }
 
-/// Writes the report that work begins, which was made, as one that is still to be made, and returns
-/// it.
-fn start_wanted_again(site: &Site) -> Report {
+/// Sets the gate's start report, which was sent, back to pending, and returns it.
+fn reset_start_report(site: &Site) -> Report {
     let reports = site
         .world
         .records()
@@ -61,14 +61,14 @@ fn start_wanted_again(site: &Site) -> Report {
     let mut start: Report = reports
         .map(|record| decode::<Report>(&record).unwrap())
         .find(Report::is_start)
-        .expect("it was told");
-    start.state = ReportState::Wanted;
+        .expect("the gate reported its start");
+    start.state = ReportState::Pending;
     site.world.write_directly(report::put(&start).unwrap());
     start
 }
 
-/// Tells the forge that work begins, as whoever was given that report before does.
-fn tell_that_work_begins(site: &Site, start: &Report) {
+/// Sets the pending status late, as a slow reporter with the same report does.
+fn send_start_report_late(site: &Site, start: &Report) {
     let key = &start.change.key;
     let head = site.forge.change(key).unwrap().facts.change.head;
     let pending = StatusReport {
@@ -76,72 +76,78 @@ fn tell_that_work_begins(site: &Site, start: &Report) {
         state: StatusState::Pending,
         description: String::new(),
         url: None,
-        wanted_at: start.wanted_at,
+        wanted_at: start.requested_at,
     };
     poll_once(site.forge.set_status(&key.project, &head, &pending)).unwrap().unwrap();
 }
 
-/// Z6.3: a report that could not be made for long is not made when it is no longer true.
+/// Z6.3: a delayed start report is dropped when the result was reported already.
 #[test]
-fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
+fn a_start_report_is_not_sent_after_the_result() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
     assert_eq!(gate_status(&site, &a), "success");
-    let start = start_wanted_again(&site);
+    let start = reset_start_report(&site);
     site.run();
     assert_eq!(gate_status(&site, &a), "success");
-    let of = |site: &Site| {
+    let stored = |site: &Site| {
         let record = site.world.record(&report::key(&start.id)).unwrap();
         decode::<Report>(&record).unwrap()
     };
-    assert!(matches!(of(&site).state, ReportState::Dropped { .. }), "{:?}", of(&site).state);
-    // Whoever was given it before told it all the same, and died before he could look: the look
-    // that was left finds it.
-    tell_that_work_begins(&site, &start);
+    assert!(
+        matches!(stored(&site).state, ReportState::Dropped { .. }),
+        "{:?}",
+        stored(&site).state
+    );
+    // A slow reporter sends the start report all the same and dies before its check: the scheduled
+    // check finds the stale status.
+    send_start_report_late(&site, &start);
     assert_eq!(gate_status(&site, &a), "pending");
     site.world.write_directly(
-        report::put(&Report { state: ReportState::Made { at: start.wanted_at }, ..start }).unwrap(),
+        report::put(&Report { state: ReportState::Made { at: start.requested_at }, ..start })
+            .unwrap(),
     );
     site.run();
     assert_eq!(gate_status(&site, &a), "success");
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// Z6.3: when nobody can tell it late any more the forge's clock says, and not that of whoever
-/// looks.
+/// Z6.3: the forge's clock, not the reporter's, decides when no late start report is possible.
 #[test]
-fn the_word_that_work_begins_is_looked_at_once_more_when_it_is_late_enough_by_the_forges_clock() {
+fn a_start_report_is_checked_again_when_enough_time_has_passed_on_the_forges_clock() {
     let mut site = site();
-    site.forge.tell_time();
+    site.forge.report_time();
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
-    let start = start_wanted_again(&site);
-    let look = |site: &Site, is_ahead: bool| {
+    let start = reset_start_report(&site);
+    let recheck = |site: &Site, is_ahead: bool| {
         let forge = site.forge.clone() as Arc<dyn Forge>;
         let mut ports = site.ports();
         if is_ahead {
             ports.clock = Arc::new(Ahead(ports.clock.clone()));
         }
         let reporter = Reporter::new(ports, BTreeMap::from([("github".into(), forge)]));
-        poll_once(reporter.look_again(&report::poke(&start))).expect("nothing dies here").unwrap();
+        poll_once(reporter.reconcile_again(&report::wakeup(&start)))
+            .expect("nothing dies here")
+            .unwrap();
     };
-    let is_to_be_looked_at =
+    let is_check_due =
         |site: &Site| site.world.record(&report::key(&start.id)).unwrap().due.is_some();
-    look(&site, false);
-    assert!(is_to_be_looked_at(&site), "it was given to somebody before");
-    look(&site, true);
-    assert!(is_to_be_looked_at(&site), "whoever is ahead comes too early");
-    tell_that_work_begins(&site, &start);
+    recheck(&site, false);
+    assert!(is_check_due(&site), "another reporter may still send it");
+    recheck(&site, true);
+    assert!(is_check_due(&site), "a reporter whose clock is ahead checks too early");
+    send_start_report_late(&site, &start);
     assert_eq!(gate_status(&site, &a), "pending");
     site.run();
     assert_eq!(gate_status(&site, &a), "success");
-    assert!(!is_to_be_looked_at(&site));
+    assert!(!is_check_due(&site));
 }
 
-/// Z6.3: a forge that asks for a pause gets it.
+/// Z6.3: Sluice sends no requests until the pause that the forge asked for is over.
 #[test]
-fn a_forge_that_limits_requests_is_left_alone_for_as_long_as_it_says() {
+fn a_rate_limiting_forge_gets_no_requests_for_the_time_it_asked_for() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.forge.limit(600);
@@ -168,24 +174,27 @@ fn site_with(config: &str, project: &str) -> Site {
 
 /// R05
 #[test]
-fn a_report_uses_the_jobs_own_words_for_success_and_failure() {
+fn a_report_uses_the_success_and_failure_messages_of_jobs() {
     let config = CONFIG
         .replace("{name: unit, run:", "{name: unit, success-message: unit is fine, run:")
         .replace("{name: other, run:", "{name: other, failure-message: other is not, run:");
     let mut site = site_with(&config, PROJECT);
     let a = propose(&site, 1, &[("a", "broken other")]);
     approve(&mut site, &[&a]);
-    let told = comments(&site, &a);
+    let reported = comments(&site, &a);
     assert!(
-        told.contains("unit : unit is fine") && told.contains("other : other is not"),
-        "{told}"
+        reported.contains("unit : unit is fine") && reported.contains("other : other is not"),
+        "{reported}"
     );
-    assert!(told.contains("lint : SUCCESS"), "a job without words has its result: {told}");
+    assert!(
+        reported.contains("lint : SUCCESS"),
+        "a job without messages shows its result: {reported}"
+    );
 }
 
 /// R07
 #[test]
-fn what_does_not_merge_is_told_by_its_own_reporters_and_in_its_own_words_where_they_are_set() {
+fn merge_conflicts_use_their_own_reporters_and_message_when_configured() {
     let conflict = |site: &mut Site| {
         let a = propose(site, 1, &[("shared", "a")]);
         let b = propose(site, 2, &[("shared", "b")]);
@@ -201,12 +210,12 @@ fn what_does_not_merge_is_told_by_its_own_reporters_and_in_its_own_words_where_t
     );
     let mut site = site_with(&own, PROJECT);
     let b = conflict(&mut site);
-    let kept = site.forge.change(&b).unwrap();
-    let told = comments(&site, &b);
-    assert!(told.contains("Rebase it.") && !told.contains("Merge Failed."), "{told}");
-    assert_eq!(kept.facts.labels, ["rebase"]);
+    let change = site.forge.change(&b).unwrap();
+    let reported = comments(&site, &b);
+    assert!(reported.contains("Rebase it.") && !reported.contains("Merge Failed."), "{reported}");
+    assert_eq!(change.facts.labels, ["rebase"]);
     assert!(
-        !kept
+        !change
             .facts
             .statuses
             .iter()
@@ -216,7 +225,7 @@ fn what_does_not_merge_is_told_by_its_own_reporters_and_in_its_own_words_where_t
 
 /// R08
 #[test]
-fn a_trigger_that_asks_for_a_recent_approval_takes_no_other() {
+fn a_trigger_that_requires_a_recent_approval_ignores_older_ones() {
     let config = format!(
         "{CONFIG}- pipeline:\n    name: recent\n    manager: independent\n    trigger:\n      github: [{{event: pull_request, action: comment, comment: go, require: {{review: [{{type: approved, newer-than: 2d}}]}}}}]\n"
     );
@@ -241,9 +250,9 @@ fn a_trigger_that_asks_for_a_recent_approval_takes_no_other() {
     assert_eq!(entered, ["recent lint 3"]);
 }
 
-/// Z6.1: a trigger that asks who it is.
+/// Z6.1: a trigger with `permission: write`.
 #[test]
-fn a_comment_of_somebody_who_may_not_push_starts_nothing() {
+fn a_comment_by_a_user_without_write_permission_starts_nothing() {
     let config = format!(
         "{CONFIG}- pipeline:\n    name: asked\n    manager: independent\n    trigger:\n      github: [{{event: pull_request, action: comment, comment: go, permission: write}}]\n"
     );
@@ -258,9 +267,9 @@ fn a_comment_of_somebody_who_may_not_push_starts_nothing() {
     assert_eq!(entered, ["asked lint 2"]);
 }
 
-/// Z6.1: a review is left once, though its report is tried twice; who enters is told of it.
+/// Z6.1: a review is posted once although its report is delivered twice; the enqueue is reported.
 #[test]
-fn a_review_is_left_and_an_entry_told_where_a_pipeline_says_so() {
+fn a_pipeline_can_post_reviews_and_report_its_enqueues() {
     let config = CONFIG.replace(
         "    success: {github: {status: success}}\n    failure: {github: {status: failure}}\n- pipeline:\n    name: gate",
         "    enqueue-message: Waiting for {pipeline.name}.\n    enqueue: {github: {status: pending, comment: true}}\n    success: {github: {review: approve, comment: false}}\n    failure: {github: {review: request-changes, review-body: Mend it.}}\n- pipeline:\n    name: gate",
@@ -269,10 +278,10 @@ fn a_review_is_left_and_an_entry_told_where_a_pipeline_says_so() {
     let mut site = site_with(&config, PROJECT);
     site.twice = true;
     let (a, b) = (propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "broken unit")]));
-    // As long as nothing is told of the end: after that nobody is told that it waits.
+    // The enqueue report is sent only before the result is reported.
     site.take_in();
-    site.handle(Queue::Gate);
-    site.handle(Queue::Reports);
+    site.handle(MessageQueue::Gate);
+    site.handle(MessageQueue::Reports);
     assert!(comments(&site, &a).contains("Waiting for check."), "{}", comments(&site, &a));
     site.run();
     let reviews = |key| site.forge.change(key).unwrap().reviews.into_values().collect::<Vec<_>>();
@@ -290,10 +299,10 @@ fn a_review_is_left_and_an_entry_told_where_a_pipeline_says_so() {
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// R04: the last failure that is one too many is still told as usual; a new configuration enables
-/// the pipeline again.
+/// R04: the failure that disables the pipeline is still reported as usual; a new configuration
+/// enables the pipeline again.
 #[test]
-fn a_pipeline_with_too_many_failures_in_a_row_tells_the_disabled_reporters_alone() {
+fn a_pipeline_with_too_many_consecutive_failures_uses_only_its_disabled_reporters() {
     for twice in [false, true] {
         let config = CONFIG.replace(
             "    success: {github: {status: success}}\n    failure: {github: {status: failure}}\n- pipeline:\n    name: gate",
@@ -304,12 +313,12 @@ fn a_pipeline_with_too_many_failures_in_a_row_tells_the_disabled_reporters_alone
         let change = |site: &mut Site, number: u64, text: &str| {
             let key = propose(site, number, &[(&format!("f{number}"), text)]);
             site.run();
-            let kept = site.forge.change(&key).unwrap().facts;
+            let facts = site.forge.change(&key).unwrap().facts;
             let statuses: Vec<String> =
-                kept.statuses.iter().map(|status| status.state.clone()).collect();
-            (statuses.join(" "), kept.labels.join(" "))
+                facts.statuses.iter().map(|status| status.state.clone()).collect();
+            (statuses.join(" "), facts.labels.join(" "))
         };
-        let told = |status: &str, label: &str| (status.to_owned(), label.to_owned());
+        let reported = |status: &str, label: &str| (status.to_owned(), label.to_owned());
         let outcomes: Vec<_> = [
             (1, "broken unit"),
             (2, "broken unit"),
@@ -320,14 +329,18 @@ fn a_pipeline_with_too_many_failures_in_a_row_tells_the_disabled_reporters_alone
         ]
         .map(|(number, text)| change(&mut site, number, text))
         .into();
-        let (failure, success) = (told("failure", ""), told("success", ""));
+        let (failure, success) = (reported("failure", ""), reported("success", ""));
         assert_eq!(
             outcomes,
             [&failure, &failure, &success, &failure, &failure, &failure].map(Clone::clone),
             "a success between them"
         );
-        assert_eq!(change(&mut site, 7, "broken unit"), told("", "disabled"));
-        assert_eq!(change(&mut site, 8, "x"), told("", "disabled"), "a success enables nothing");
+        assert_eq!(change(&mut site, 7, "broken unit"), reported("", "disabled"));
+        assert_eq!(
+            change(&mut site, 8, "x"),
+            reported("", "disabled"),
+            "a success enables nothing"
+        );
         let main = sluice_model::git::BranchKey {
             project: sluice_model::ProjectName::new("forge.test", "org/config"),
             branch: "main".into(),
@@ -341,9 +354,10 @@ fn a_pipeline_with_too_many_failures_in_a_row_tells_the_disabled_reporters_alone
     }
 }
 
-/// Z7.4, Z6.1: what a job says of lines stands beside them, once; its warnings are in the report.
+/// Z7.4, Z6.1: file comments of a job are posted at their lines once; its warnings are in the
+/// report.
 #[test]
-fn what_jobs_say_of_lines_and_their_warnings_are_told_with_the_result() {
+fn file_comments_and_warnings_of_jobs_are_reported_with_the_result() {
     for twice in [false, true] {
         let mut site = site_with(CONFIG, PROJECT);
         site.twice = twice;
@@ -357,8 +371,8 @@ fn what_jobs_say_of_lines_and_their_warnings_are_told_with_the_result() {
         };
         let a = propose(&site, 1, &[("a", "x")]);
         approve(&mut site, &[&a]);
-        let told = comments(&site, &a);
-        assert!(told.contains("Warnings:\n\n- unit : the mirror was slow"), "{told}");
+        let reported = comments(&site, &a);
+        assert!(reported.contains("Warnings:\n\n- unit : the mirror was slow"), "{reported}");
         let lines: Vec<_> = site.forge.change(&a).unwrap().lines.into_values().collect();
         assert_eq!(
             lines,
@@ -369,9 +383,9 @@ fn what_jobs_say_of_lines_and_their_warnings_are_told_with_the_result() {
     }
 }
 
-/// Z7.4: a forge takes no comments on lines that a change does not touch, and all of them or none.
+/// Z7.4: a forge refuses all line comments if one is on a line that the change does not touch.
 #[test]
-fn what_a_forge_takes_on_no_line_is_said_in_a_comment() {
+fn refused_file_comments_are_posted_in_the_report() {
     let mut site = site_with(CONFIG, PROJECT);
     site.returns = |job| match job {
         "unit" => serde_json::from_value(serde_json::json!({"zuul": {
@@ -382,16 +396,15 @@ fn what_a_forge_takes_on_no_line_is_said_in_a_comment() {
     };
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
-    let told = comments(&site, &a);
-    assert!(told.contains("- `elsewhere` line 9: unit: it is broken there"), "{told}");
+    let reported = comments(&site, &a);
+    assert!(reported.contains("- `elsewhere` line 9: unit: it is broken there"), "{reported}");
     assert!(site.forge.change(&a).unwrap().lines.is_empty());
 }
 
-/// D15, Z7.4: of what a build says that runs for two changes, the one that did not order it is told
-/// what its own files are about.
+/// D15, Z7.4: each member of a bundle gets the file comments of a shared build on its own files.
 #[test]
-fn what_a_shared_build_says_of_a_file_is_told_to_the_change_whose_file_it_is() {
-    let mut site = allowing(MAIN);
+fn file_comments_of_a_shared_build_go_to_the_change_with_that_file() {
+    let mut site = site_with_cycles(MAIN);
     site.returns = |job| match job {
         "common" => serde_json::from_value(serde_json::json!({"zuul": {
             "warnings": ["the mirror was slow"],
@@ -403,28 +416,28 @@ fn what_a_shared_build_says_of_a_file_is_told_to_the_change_whose_file_it_is() {
         .unwrap(),
         _ => serde_json::Map::new(),
     };
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     approve(&mut site, &[&a, &b]);
     let lines: Vec<_> = site.forge.change(&b).unwrap().lines.into_values().collect();
     assert!(
-        !lines.is_empty() && lines.iter().all(|said| *said == ["b:1: common: no such word"]),
+        !lines.is_empty() && lines.iter().all(|comment| *comment == ["b:1: common: no such word"]),
         "{lines:?}"
     );
-    let told = comments(&site, &a);
+    let reported = comments(&site, &a);
     assert!(
-        told.contains("- `a` line 1: common: no such word\n- `b` line 1: common: no such word"),
-        "{told}"
+        reported.contains("- `a` line 1: common: no such word\n- `b` line 1: common: no such word"),
+        "{reported}"
     );
     for change in [&a, &b] {
-        let told = comments(&site, change);
-        assert!(told.contains("Warnings:\n\n- common : the mirror was slow"), "{told}");
+        let reported = comments(&site, change);
+        assert!(reported.contains("Warnings:\n\n- common : the mirror was slow"), "{reported}");
     }
     assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
 /// R07, Z6.1
 #[test]
-fn messages_of_a_pipeline_name_what_the_report_is_about() {
+fn pipeline_messages_can_name_the_change_and_the_buildset() {
     let config = CONFIG.replace(
         "    start: {github: {status: pending, comment: false}}",
         "    start-message: \"{pipeline.name} begins with {change.number}: {status_url}\"\n    footer-message: Ask in {the} channel.\n    start: {github: {comment: true}}",
@@ -432,12 +445,15 @@ fn messages_of_a_pipeline_name_what_the_report_is_about() {
     let mut site = site_with(&config, PROJECT);
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
-    let told = comments(&site, &a);
-    assert!(told.contains("gate begins with 1: https://sluice.test/t/demo/buildset/"), "{told}");
-    assert_eq!(told.matches("Ask in {the} channel.").count(), 2, "{told}");
+    let reported = comments(&site, &a);
+    assert!(
+        reported.contains("gate begins with 1: https://sluice.test/t/demo/buildset/"),
+        "{reported}"
+    );
+    assert_eq!(reported.matches("Ask in {the} channel.").count(), 2, "{reported}");
 }
 
-/// R04: to merge is what a reporter of success does.
+/// R04: a success reporter does the merge, so a disabled pipeline merges nothing.
 #[test]
 fn a_disabled_gate_merges_nothing_until_its_tenant_is_reconfigured() {
     let config = CONFIG.replace(
@@ -448,7 +464,10 @@ fn a_disabled_gate_merges_nothing_until_its_tenant_is_reconfigured() {
     let a = propose(&site, 1, &[("a", "broken other")]);
     let b = propose(&site, 2, &[("b", "x")]);
     approve(&mut site, &[&a]);
-    assert!(comments(&site, &a).contains("other : FAILURE"), "the last failure is told as usual");
+    assert!(
+        comments(&site, &a).contains("other : FAILURE"),
+        "the disabling failure is reported as usual"
+    );
     approve(&mut site, &[&b]);
     let labels = site.forge.change(&b).unwrap().facts.labels;
     assert_eq!((site.forge.merges().len(), labels), (0, vec!["disabled".to_owned()]));

@@ -1,4 +1,4 @@
-//! Which playbooks of a build get which secrets, decrypted as an executor decrypts them.
+//! Secrets: which playbooks of a build get which ones, decrypted as by an executor.
 
 use super::{CONFIG, MAIN, comments, judge, merged, ordered, propose};
 use sluice_executor::secrets::ProjectKeys;
@@ -12,21 +12,21 @@ use sluice_records::project_key;
 use sluice_scenarios::Site;
 use std::sync::OnceLock;
 
-/// A key pair takes seconds to make, so all tests have one.
+/// Returns a key pair that all tests share, because its generation takes seconds.
 fn pair() -> &'static ProjectKey {
     static PAIR: OnceLock<ProjectKey> = OnceLock::new();
     PAIR.get_or_init(|| ProjectKey::generate().unwrap())
 }
 
-/// A secret whose one value, `word`, is encrypted for the pair.
+/// Returns a secret stanza whose only value, `word`, is encrypted for the pair.
 fn secret(name: &str, word: &str) -> String {
     let hidden =
         pair().public().encrypt(word.as_bytes()).unwrap().to_string().replace('\n', "\n        ");
     format!("- secret:\n    name: {name}\n    data:\n      word: {hidden}\n")
 }
 
-/// Gives projects the key pair.
-fn with_keys(site: &Site, projects: &[&str]) {
+/// Stores the key pair for these projects.
+fn store_keys(site: &Site, projects: &[&str]) {
     let pem = pair().to_pem().unwrap();
     for project in projects {
         let name = ProjectName::new("forge.test", project);
@@ -36,9 +36,9 @@ fn with_keys(site: &Site, projects: &[&str]) {
     }
 }
 
-/// Returns each playbook of a build in the order they run, with the secrets that it sees as name
-/// and opened word.
-fn seen(site: &Site, job: &str, change: u64) -> Vec<String> {
+/// Returns the playbooks of a build in the order they run, each with the names and decrypted values
+/// of its secrets.
+fn visible_secrets(site: &Site, job: &str, change: u64) -> Vec<String> {
     let (_, frozen) = ordered(site, job, change);
     let opened = poll_once(ProjectKeys::new(site.ports()).open(&frozen)).unwrap().unwrap();
     let all = frozen.pre_run.iter().chain(&frozen.run).chain(&frozen.post_run);
@@ -52,17 +52,18 @@ fn seen(site: &Site, job: &str, change: u64) -> Vec<String> {
     all.map(line).collect()
 }
 
+/// Approves a change and runs the site to the end.
 fn enter(site: &mut Site, change: &ChangeKey) {
     site.run();
     site.forge.approve(change);
     site.run();
 }
 
-/// X01, X03, Z5.3, Z5.5: three jobs for a change to a config project: a secret reaches the
-/// playbooks of the definition that lists it, opened; neither a child there nor one in an untrusted
-/// project gets it, and the base job's playbooks keep their own.
+/// X01, X03, Z5.3, Z5.5: a secret reaches the playbooks of the job definition that lists it. A
+/// child job in the config project or in an untrusted project does not get it, and the base job's
+/// playbooks keep their own.
 #[test]
-fn a_secret_reaches_the_playbooks_of_its_own_definition_and_no_others() {
+fn a_secret_reaches_only_the_playbooks_of_the_definition_that_lists_it() {
     let jobs = "
 - job: {name: base, parent: null, secrets: of-base, pre-run: base-pre.yaml, post-run: base-post.yaml}
 - job: {name: top, secrets: [{name: login, secret: of-top}], pre-run: top-pre.yaml, run: top.yaml}
@@ -77,7 +78,7 @@ fn a_secret_reaches_the_playbooks_of_its_own_definition_and_no_others() {
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", child)])];
     let mut site = Site::new(7, MAIN, repositories, judge);
-    with_keys(&site, &["org/config", "org/one"]);
+    store_keys(&site, &["org/config", "org/one"]);
     let change = site.forge.propose("org/config", 1, "a change", "", &[("README", "x")]);
     enter(&mut site, &change);
     assert_eq!(site.builds(), ["gate top 1", "gate trusted-child 1", "gate untrusted-child 1"]);
@@ -90,24 +91,27 @@ fn a_secret_reaches_the_playbooks_of_its_own_definition_and_no_others() {
             .chain([base[1].to_owned()])
             .collect::<Vec<_>>()
     };
-    assert_eq!(seen(&site, "top", 1), of(&["top-pre.yaml login=hush", "top.yaml login=hush"]));
     assert_eq!(
-        seen(&site, "trusted-child", 1),
-        of(&["top-pre.yaml login=hush", "child-pre.yaml", "child.yaml"]),
-        "a parent's playbook keeps what it has; the child's get nothing"
+        visible_secrets(&site, "top", 1),
+        of(&["top-pre.yaml login=hush", "top.yaml login=hush"])
     );
     assert_eq!(
-        seen(&site, "untrusted-child", 1),
+        visible_secrets(&site, "trusted-child", 1),
+        of(&["top-pre.yaml login=hush", "child-pre.yaml", "child.yaml"]),
+        "the parent's playbook keeps its secret; the child's playbooks get none"
+    );
+    assert_eq!(
+        visible_secrets(&site, "untrusted-child", 1),
         of(&["top-pre.yaml login=hush", "own.yaml", "own-post.yaml"])
     );
-    // What is kept of all this holds no word of it.
+    // No record contains a decrypted value.
     let has_word = |text: &str| text.contains("hush") || text.contains("keep");
     assert!(!site.world.records().iter().any(|record| has_word(&record.body)));
 }
 
-/// X01, X10, Z4.4, Z5.3: what anybody may propose shows a secret to nobody before review: not in a
-/// parent that a config project's job passes it to, not in a child that inherits it, not in a job
-/// that goes around the base job.
+/// X01, X10, Z4.4, Z5.3: a proposed change gets no secret before review: not for a parent that a
+/// config project's job passes it to, not for a child that inherits it, and not for a job that
+/// bypasses the base job.
 #[test]
 fn a_proposed_playbook_sees_no_secret_before_review() {
     let jobs = "
@@ -121,7 +125,7 @@ fn a_proposed_playbook_sees_no_secret_before_review() {
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", lib)])];
     let mut site = Site::new(7, MAIN, repositories, judge);
-    with_keys(&site, &["org/config", "org/one"]);
+    store_keys(&site, &["org/config", "org/one"]);
     let rows = [
         ("publish", "", "does not allow post-review job publish"),
         (
@@ -132,20 +136,19 @@ fn a_proposed_playbook_sees_no_secret_before_review() {
         ("top: {post-run: own.yaml}", "", "does not allow post-review job top"),
         ("loop", "- job: {name: loop, parent: loop, run: own.yaml}\n", "Dependency cycle detected"),
     ];
-    for (number, (entry, job, told)) in (1..).zip(rows) {
+    for (number, (entry, job, error)) in (1..).zip(rows) {
         let text = format!("{lib}{job}- project: {{check: {{jobs: [{entry}]}}}}\n");
         let change = propose(&site, number, &[(".zuul.yaml", &text), ("own.yaml", "mine")]);
         site.run();
-        assert!(comments(&site, &change).contains(told), "{entry}: {}", comments(&site, &change));
+        assert!(comments(&site, &change).contains(error), "{entry}: {}", comments(&site, &change));
     }
     assert_eq!(site.builds(), Vec::<String>::new());
 }
 
-/// Z4.4, Z5.3, Z5.5: after review a secret that a job passes to a parent opens for the parent's
-/// playbook, in whatever project that lies and although the job has none of its own; and so does
-/// one that a child of another project inherits.
+/// Z4.4, Z5.3, Z5.5: after review a secret that a job passes to its parent is decrypted for the
+/// parent's playbook in another project. So is a secret that a child in another project inherits.
 #[test]
-fn a_secret_opens_for_a_parent_that_it_is_passed_to_and_a_child_that_inherits_it() {
+fn a_secret_is_decrypted_for_a_parent_it_is_passed_to_and_a_child_that_inherits_it() {
     let jobs = "
 - job: {name: base, parent: null}
 - job: {name: top, auth: {inherit: true, secrets: [key]}}
@@ -159,18 +162,18 @@ fn a_secret_opens_for_a_parent_that_it_is_passed_to_and_a_child_that_inherits_it
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", theirs)])];
     let mut site = Site::new(7, MAIN, repositories, judge);
-    with_keys(&site, &["org/config"]);
+    store_keys(&site, &["org/config"]);
     let change = site.forge.propose("org/config", 1, "a change", "", &[("README", "x")]);
     enter(&mut site, &change);
     assert_eq!(merged(&site), [1], "{}", comments(&site, &change));
-    assert_eq!(seen(&site, "publish", 1), ["lib.yaml key=hush"]);
-    assert_eq!(seen(&site, "child", 1), ["own.yaml key=hush"]);
+    assert_eq!(visible_secrets(&site, "publish", 1), ["lib.yaml key=hush"]);
+    assert_eq!(visible_secrets(&site, "child", 1), ["own.yaml key=hush"]);
 }
 
-/// X05, Z5.3: a secret that is merged on one branch of a project serves a job of another one,
-/// decrypted; a copy of it in another project does not open.
+/// X05, Z5.3: a secret on one branch of a project is decrypted for a job on another branch. A copy
+/// in another project is not decrypted.
 #[test]
-fn a_secret_of_one_branch_opens_for_a_job_of_another() {
+fn a_secret_of_one_branch_is_decrypted_for_a_job_on_another() {
     let own = secret("key", "hush");
     let job = "- job: {name: publish, run: publish.yaml, secrets: key}\n- project: {gate: {jobs: [publish]}}\n";
     let pipelines = CONFIG.split("- job:").next().unwrap();
@@ -183,7 +186,7 @@ fn a_secret_of_one_branch_opens_for_a_job_of_another() {
         ("org/two", &[(".zuul.yaml", &copy)]),
     ];
     let mut site = Site::new(7, MAIN, repositories, judge);
-    with_keys(&site, &["org/one"]);
+    store_keys(&site, &["org/one"]);
     let other = ProjectKey::generate().unwrap().to_pem().unwrap();
     let two = ProjectName::new("forge.test", "org/two");
     poll_once(project_key::store(&site.ports(), &"github".into(), &two, other.expose()))
@@ -196,8 +199,8 @@ fn a_secret_of_one_branch_opens_for_a_job_of_another() {
     let change = site.forge.propose_on("org/one", "stable", 1, "a change", "", &[("a", "x")]);
     enter(&mut site, &change);
     assert_eq!((site.builds(), merged(&site)), (vec!["gate publish 1".to_owned()], vec![1]));
-    assert_eq!(seen(&site, "publish", 1), ["publish.yaml key=hush"]);
+    assert_eq!(visible_secrets(&site, "publish", 1), ["publish.yaml key=hush"]);
     let copied = site.forge.propose("org/two", 2, "a change", "", &[("a", "x")]);
     enter(&mut site, &copied);
-    assert_eq!(seen(&site, "copied", 2), ["copied.yaml taken=closed"]);
+    assert_eq!(visible_secrets(&site, "copied", 2), ["copied.yaml taken=closed"]);
 }

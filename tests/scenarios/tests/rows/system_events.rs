@@ -1,13 +1,13 @@
-//! What is told of a tenant as a whole, as the API shows it.
+//! System events of a tenant, as the API shows them.
 
 use super::{CONFIG, PROJECT, approve, gate_builds, merged, propose, site};
 use bytes::Bytes;
 use http::Request;
 use serde_json::Value;
-use sluice_api::{Api, LiveLogs, LogPiece};
+use sluice_api::{Api, LiveLogSource, LogPiece};
 use sluice_memory::poll_once;
 use sluice_model::git::BranchKey;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{BuildId, ProjectName};
 use sluice_records::{connection, tenant};
 use sluice_runtime::object::PutMode;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 struct NoLogs;
 
 #[async_trait::async_trait]
-impl LiveLogs for NoLogs {
+impl LiveLogSource for NoLogs {
     async fn read(&self, _: &str, _: &BuildId, _: u64) -> Result<Option<LogPiece>, PortError> {
         Ok(None)
     }
@@ -40,7 +40,7 @@ pub(super) fn asked(site: &Site, path: &str) -> (u16, Value) {
 }
 
 /// Returns the descriptions of a tenant's events, the newest first.
-fn told(site: &Site, query: &str) -> Vec<String> {
+fn descriptions(site: &Site, query: &str) -> Vec<String> {
     let (status, body) = ask(site, "demo", query);
     assert_eq!(status, 200, "{body}");
     body.as_array()
@@ -58,12 +58,12 @@ fn push(site: &mut Site, project: &str, branch: &str, path: &str, text: &str) {
 }
 
 /// C01: a change that brings jobs and its project's stanza, by the short or by the canonical name,
-/// is tested with them; when it has merged one event tells of it, and the next change runs them.
+/// is tested with them. Its merge causes one event, and the next change runs the new jobs.
 #[test]
-fn one_event_tells_that_a_tenant_was_configured_anew_and_due_to_what() {
+fn a_reconfiguration_causes_one_event_that_names_its_cause() {
     for name in ["org/one", "forge.test/org/one"] {
         let mut site = site();
-        assert_eq!(told(&site, ""), ["Tenant loaded"]);
+        assert_eq!(descriptions(&site, ""), ["Tenant loaded"]);
         let text = format!(
             "- job: {{name: fresh, run: playbooks/fresh.yaml}}\n- job: {{name: more, run: playbooks/more.yaml}}\n\
              - project: {{name: {name}, queue: integrated, gate: {{jobs: [fresh, more]}}}}\n"
@@ -71,14 +71,14 @@ fn one_event_tells_that_a_tenant_was_configured_anew_and_due_to_what() {
         let a = propose(&site, 1, &[(".zuul.yaml", &text)]);
         site.twice = true;
         site.run();
-        assert_eq!(told(&site, "").len(), 1, "what is only proposed configures nobody");
+        assert_eq!(descriptions(&site, "").len(), 1, "a proposed change reconfigures no tenant");
         approve(&mut site, &[&a]);
         assert_eq!(
             (merged(&site), gate_builds(&site, "fresh"), gate_builds(&site, "more").len()),
             (vec![1], vec!["1".to_owned()], 1)
         );
         assert_eq!(
-            told(&site, ""),
+            descriptions(&site, ""),
             ["Tenant reconfiguration due to org/one@main", "Tenant loaded"]
         );
         let b = propose(&site, 2, &[("b", "x")]);
@@ -88,14 +88,14 @@ fn one_event_tells_that_a_tenant_was_configured_anew_and_due_to_what() {
             (vec![1, 2], vec!["1".to_owned(), "2".to_owned()])
         );
         site.sweep();
-        assert_eq!(told(&site, "").len(), 2, "nothing was configured since");
+        assert_eq!(descriptions(&site, "").len(), 2, "no further reconfiguration");
     }
 }
 
-/// R01: a tenant that an operator has configured anew says so once, though nothing moved; builds
-/// that run go on, and their change merges.
+/// R01: a reconfiguration by an operator causes one event although nothing changed. Running builds
+/// continue, and their change merges.
 #[test]
-fn an_operators_word_configures_a_tenant_anew_and_is_told_once() {
+fn an_operators_reconfiguration_causes_one_event() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -106,25 +106,25 @@ fn an_operators_word_configures_a_tenant_anew_and_is_told_once() {
     for project in ["org/config", "org/one", "org/two", "org/bare", "org/noop", "org/gone"] {
         let name = ProjectName::new("forge.test", project);
         site.world
-            .write_directly(tenant::put_dirty_asked(&"demo".into(), &name, "reload").unwrap());
+            .write_directly(tenant::put_operator_reread(&"demo".into(), &name, "reload").unwrap());
     }
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "demo".into() }]))
+    poll_once(cell::send(&site.ports(), &[Wakeup::Tenant { tenant: "demo".into() }]))
         .unwrap()
         .unwrap();
-    site.run_until(|site| told(site, "").len() > 1);
+    site.run_until(|site| descriptions(site, "").len() > 1);
     site.held.clear();
     site.run();
     assert_eq!(
-        told(&site, ""),
-        ["Tenant reconfiguration due to an operator's word", "Tenant loaded"]
+        descriptions(&site, ""),
+        ["Tenant reconfiguration due to an operator's command", "Tenant loaded"]
     );
     assert_eq!((merged(&site), site.builds()), (vec![1], builds));
 }
 
-/// C01, Z9.1: pushes, new branches and the main configuration are named as what they are; the list
-/// is filtered and paged.
+/// C01, Z9.1: events name a push, a new branch or the main configuration as their cause; the list
+/// can be filtered and paged.
 #[test]
-fn events_have_the_shape_of_the_api_and_are_found_by_type_and_number() {
+fn events_follow_the_api_and_can_be_filtered_by_type_and_number() {
     let mut site = site();
     push(
         &mut site,
@@ -151,7 +151,7 @@ fn events_have_the_shape_of_the_api_and_are_found_by_type_and_number() {
     ))
     .unwrap()
     .unwrap();
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "demo".into() }]))
+    poll_once(cell::send(&site.ports(), &[Wakeup::Tenant { tenant: "demo".into() }]))
         .unwrap()
         .unwrap();
     site.run();
@@ -161,11 +161,11 @@ fn events_have_the_shape_of_the_api_and_are_found_by_type_and_number() {
         "Tenant reconfiguration due to org/config@main",
         "Tenant loaded",
     ];
-    assert_eq!(told(&site, ""), all);
-    assert_eq!(told(&site, "?limit=1&skip=1"), all[1..2]);
-    assert_eq!(told(&site, "?event_type=tenant-loaded"), all[3..]);
-    assert_eq!(told(&site, "?event_type=tenant-reconfiguration&limit=2"), all[..2]);
-    assert_eq!(told(&site, "?idx_min=2&idx_max=3"), all[1..3]);
+    assert_eq!(descriptions(&site, ""), all);
+    assert_eq!(descriptions(&site, "?limit=1&skip=1"), all[1..2]);
+    assert_eq!(descriptions(&site, "?event_type=tenant-loaded"), all[3..]);
+    assert_eq!(descriptions(&site, "?event_type=tenant-reconfiguration&limit=2"), all[..2]);
+    assert_eq!(descriptions(&site, "?idx_min=2&idx_max=3"), all[1..3]);
     let (_, body) = ask(&site, "demo", "?limit=1");
     let event = body[0].as_object().unwrap();
     let keys: BTreeSet<&str> = event.keys().map(String::as_str).collect();
@@ -177,10 +177,10 @@ fn events_have_the_shape_of_the_api_and_are_found_by_type_and_number() {
     let (_, whole) = ask(&site, "demo", "");
     let ids: BTreeSet<&str> =
         whole.as_array().unwrap().iter().map(|event| event["event_id"].as_str().unwrap()).collect();
-    assert_eq!(ids.len(), 4, "each event is one of its own");
-    assert_eq!(ask(&site, "nobody", "").0, 404);
+    assert_eq!(ids.len(), 4, "each event has its own id");
+    assert_eq!(ask(&site, "unknown", "").0, 404);
     assert_eq!((ask(&site, "demo", "?idx_min=x").0, ask(&site, "demo", "?who=me").0), (400, 404));
-    // They do not grow without an end.
+    // Events expire.
     let is_event = |record: &&sluice_runtime::Record| record.key.partition == "system-events#demo";
     assert!(site.world.records().iter().filter(is_event).all(|record| record.expires_at.is_some()));
 }

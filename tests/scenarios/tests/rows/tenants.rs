@@ -1,24 +1,25 @@
-//! Several tenants beside each other.
+//! Several tenants in one installation.
 
 use super::{CONFIG, PROJECT, approve, judge, merged};
-use sluice_memory::{Fate, Step, poll_once};
+use sluice_memory::{Fate, PendingCall, poll_once};
 use sluice_model::build::Order;
 use sluice_model::git::BranchKey;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_records::codec::decode;
 use sluice_records::report::Buildset;
 use sluice_runtime::{Record, cell};
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::{Announcement, Visibility};
 
 const MAIN: &str = "
 - tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
 - tenant: {name: other, source: {github: {config-projects: [org/config2], untrusted-projects: [org/two]}}}
 ";
 
-/// X14, Z2.1: two tenants have pipelines, a queue and jobs of the same names; a change goes through
-/// the gate of its own tenant and no other, with its own tenant's jobs.
+/// X14, Z2.1: two tenants have pipelines, queues and jobs of the same names. A change goes only
+/// through the gate of its own tenant, with that tenant's jobs.
 #[test]
-fn each_change_goes_through_its_own_tenants_gate() {
+fn each_change_goes_through_the_gate_of_its_own_tenant() {
     let theirs = CONFIG.replace("playbooks/unit.yaml", "playbooks/their-unit.yaml");
     let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
     let repositories: &[(&str, &[(&str, &str)])] = &[
@@ -28,7 +29,7 @@ fn each_change_goes_through_its_own_tenants_gate() {
         ("org/two", project),
     ];
     let mut site = Site::new(7, MAIN, repositories, judge);
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }]))
+    poll_once(cell::send(&site.ports(), &[Wakeup::Tenant { tenant: "other".into() }]))
         .unwrap()
         .unwrap();
     site.run();
@@ -63,8 +64,8 @@ fn each_change_goes_through_its_own_tenants_gate() {
         merges.len() == 2 && merges.contains(&Some(1)) && merges.contains(&Some(2)),
         "{merges:?}"
     );
-    // Each was tested alone: a queue of the same name in another tenant holds nothing that is ahead
-    // of it.
+    // Each was tested alone: an item in a queue of the same name in another tenant is not ahead of
+    // it.
     assert_eq!(
         site.builds().iter().filter(|build| build.contains("1 2") || build.contains("2 1")).count(),
         0
@@ -87,14 +88,14 @@ fn each_change_goes_through_its_own_tenants_gate() {
             statuses.iter().any(|status| status.context == context && status.state == "success"),
             "{statuses:?}"
         );
-        assert_eq!(statuses.len(), 2, "the other tenant says nothing: {statuses:?}");
+        assert_eq!(statuses.len(), 2, "the other tenant sets no status: {statuses:?}");
     }
 }
 
-/// Z2.3, C5: what one tenant's gate merges the forge tells in our own name, and every other tenant
-/// hears of it by that.
+/// Z2.3, C5: the webhook of a merge by one tenant's gate is a self-authored event, and still
+/// triggers the pipelines of other tenants.
 #[test]
-fn a_merge_that_one_tenant_made_starts_what_another_one_does_with_merged_changes() {
+fn a_merge_by_one_tenant_triggers_the_pipelines_of_another_tenant() {
     let source = |config: &str| {
         format!(
             "source: {{github: {{config-projects: [{config}], untrusted-projects: [org/one]}}}}"
@@ -124,7 +125,7 @@ fn a_merge_that_one_tenant_made_starts_what_another_one_does_with_merged_changes
         ("org/one", &[("shared", "0")]),
     ];
     let mut site = Site::new(7, &main, repositories, judge);
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }]))
+    poll_once(cell::send(&site.ports(), &[Wakeup::Tenant { tenant: "other".into() }]))
         .unwrap()
         .unwrap();
     site.run();
@@ -136,8 +137,8 @@ fn a_merge_that_one_tenant_made_starts_what_another_one_does_with_merged_changes
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// A site of more tenants than one transaction has room for, with four pipelines each that this
-/// triggers.
+/// Returns a site with more tenants than fit into one transaction, each with four pipelines of this
+/// trigger.
 fn site_of_many(trigger: &str) -> Site {
     let names: Vec<String> = (0..30).map(|number| format!("t{number:02}")).collect();
     let source = "source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}";
@@ -155,15 +156,15 @@ fn site_of_many(trigger: &str) -> Site {
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[("shared", "0")])];
     let mut site = Site::new(7, &main, repositories, judge);
-    let pokes: Vec<Poke> =
-        names.iter().map(|name| Poke::Tenant { tenant: name.as_str().into() }).collect();
-    poll_once(cell::send(&site.ports(), &pokes)).unwrap().unwrap();
+    let wakeups: Vec<Wakeup> =
+        names.iter().map(|name| Wakeup::Tenant { tenant: name.as_str().into() }).collect();
+    poll_once(cell::send(&site.ports(), &wakeups)).unwrap().unwrap();
     site.run();
     site.world.take_journal();
     site
 }
 
-/// Returns the queues of all those tenants, sorted.
+/// Returns the queues of all tenants of [`site_of_many`], sorted.
 fn queues_of_many() -> Vec<String> {
     let names = (0..30).map(|number| format!("t{number:02}")).chain(["demo".to_owned()]);
     let queues =
@@ -173,44 +174,42 @@ fn queues_of_many() -> Vec<String> {
     queues
 }
 
-/// Returns the queues that were told something whose text holds this since somebody asked last,
-/// sorted.
-fn told(site: &Site, text: &str) -> Vec<String> {
+/// Returns the queues that got an inbox message with this text since the last call, sorted.
+fn notified_queues(site: &Site, text: &str) -> Vec<String> {
     let written = site.world.take_journal().into_iter().filter_map(|written| written.after);
-    let arrivals = written
-        .filter(|record| record.key.sort.starts_with("arrival#") && record.body.contains(text));
+    let messages = written
+        .filter(|record| record.key.sort.starts_with("inbox#") && record.body.contains(text));
     let queue =
         |record: Record| record.key.partition.split('/').take(2).collect::<Vec<_>>().join("/");
-    let mut queues: Vec<String> = arrivals.map(queue).collect();
+    let mut queues: Vec<String> = messages.map(queue).collect();
     queues.sort();
     queues
 }
 
-/// D02, Z2.3: what a change no longer names is forgotten, however many commits it takes to tell its
-/// tenants so.
+/// D02, Z2.3: a dropped dependency is deleted from the records, also when the update of the tenants
+/// takes several transactions.
 #[test]
-fn a_dependency_that_was_dropped_is_forgotten_where_many_tenants_are_told() {
+fn a_dropped_dependency_is_deleted_when_many_tenants_are_notified() {
     let mut site = site_of_many("[{event: pull_request, action: [opened, edited]}]");
     site.forge.propose("org/one", 2, "B", "", &[("b", "x")]);
     let body = "Depends-On: https://forge.test/org/one/pull/2";
     let change = site.forge.propose("org/one", 1, "A", body, &[("a", "x")]);
     site.run();
-    let noted = |site: &Site| {
+    let is_recorded = |site: &Site| {
         site.world.records().iter().any(|record| record.key.sort.starts_with("needed-by#"))
     };
-    assert!(noted(&site));
-    told(&site, "");
-    site.forge.describe(&change, "", true);
+    assert!(is_recorded(&site));
+    notified_queues(&site, "");
+    site.forge.describe(&change, "", Announcement::Webhook);
     site.run();
-    assert_eq!(told(&site, ""), queues_of_many());
-    assert!(!noted(&site), "it is forgotten");
+    assert_eq!(notified_queues(&site, ""), queues_of_many());
+    assert!(!is_recorded(&site), "the dependency is deleted");
 }
 
-/// Z2.3, C2, C5: an event that concerns more tenants than one transaction has room for is told to
-/// each of them once, and ends when all were told; whoever dies in between, the next one goes on
-/// with those that were not.
+/// Z2.3, C2, C5: an event for more tenants than fit into one transaction reaches each of them once.
+/// When intake dies in between, the next run notifies the remaining tenants.
 #[test]
-fn an_event_that_concerns_many_tenants_is_told_to_each_once() {
+fn an_event_for_many_tenants_reaches_each_once() {
     let expected = queues_of_many();
     for steps in [None, Some(6), Some(8), Some(10), Some(13)] {
         let mut site = site_of_many(
@@ -218,51 +217,51 @@ fn an_event_that_concerns_many_tenants_is_told_to_each_once() {
         );
         site.twice = steps.is_none();
         let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
-        site.hear();
+        site.receive_webhooks();
         if let Some(steps) = steps {
             site.set_fate(steps, Fate::DiesAfter);
         }
         site.run();
-        assert_eq!(told(&site, ""), expected, "{steps:?}");
+        assert_eq!(notified_queues(&site, ""), expected, "{steps:?}");
         let main = BranchKey { project: change.project.clone(), branch: "main".into() };
         site.forge.tag(&main, "1.0");
-        site.hear();
+        site.receive_webhooks();
         if let Some(steps) = steps {
             site.set_fate(steps, Fate::DiesAfter);
         }
         site.run();
-        assert_eq!(told(&site, ""), expected, "{steps:?}");
-        // A push has all of them read their configuration first.
+        assert_eq!(notified_queues(&site, ""), expected, "{steps:?}");
+        // A push makes all tenants read their configuration first.
         site.forge.push(&main, &[("b", "x")]);
         site.run();
         assert_eq!(site.ending(&["org/one"], &[&change]).left_over, Vec::<String>::new());
     }
 }
 
-/// Z2.3, Z6.3, C5: a forge that answers with what was, or that there is nothing, while only some
-/// tenants were told, keeps no other from being told of the revision that is there.
+/// Z2.3, Z6.3, C5: the forge gives a stale answer or none after some tenants were notified. The
+/// other tenants still get the new revision.
 #[test]
-fn tenants_that_are_told_later_hear_of_the_same_revision() {
+fn tenants_that_are_notified_later_get_the_same_revision() {
     for is_gone in [false, true] {
         let mut site = site_of_many("[{event: pull_request, action: changed}]");
         let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
         site.run();
         site.world.advance_millis(5_000);
         site.forge.revise(&change, "b", "y");
-        told(&site, "");
+        notified_queues(&site, "");
         let (forge, mut reads) = (site.forge.clone(), 0);
-        site.world.decide_fates(move |step: Step| {
+        site.world.decide_fates(move |step: PendingCall| {
             if step.name == "forge.read_change" {
                 reads += 1;
                 let is_second = reads == 2;
                 forge.set_behind(if is_second && !is_gone { 4_000 } else { 0 });
-                forge.set_blind(is_second && is_gone);
+                forge.set_change_visibility(Visibility::of(!(is_second && is_gone)));
             }
             Fate::Works
         });
         site.run();
         let head = site.forge.change(&change).unwrap().facts.change.head;
-        assert_eq!(told(&site, &head.0), queues_of_many(), "gone: {is_gone}");
+        assert_eq!(notified_queues(&site, &head.0), queues_of_many(), "gone: {is_gone}");
         assert_eq!(site.ending(&[], &[&change]).left_over, Vec::<String>::new());
     }
 }

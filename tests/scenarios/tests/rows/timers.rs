@@ -1,6 +1,6 @@
-//! Periodic pipelines: each tick once, an item for each branch.
+//! Timer triggers: each tick fires once and enqueues an item for each branch.
 
-use super::refs::{branch, orders};
+use super::ref_updates::{branch, orders};
 use super::{MAIN, judge};
 use sluice_model::git::Oid;
 use sluice_scenarios::Site;
@@ -54,7 +54,7 @@ fn left_over(site: &Site) -> Vec<String> {
 
 /// R09
 #[test]
-fn a_timer_has_each_branch_tested_as_it_is_with_a_ref_and_no_change() {
+fn a_timer_tests_the_tip_of_each_branch() {
     for twice in [false, true] {
         let mut site = site("0 2 * * *", "nightly");
         site.twice = twice;
@@ -73,7 +73,7 @@ fn a_timer_has_each_branch_tested_as_it_is_with_a_ref_and_no_change() {
             ]
         );
         for (order, state) in orders(&site) {
-            let moved = order.change.key.moved().unwrap();
+            let moved = order.change.key.ref_move().unwrap();
             assert_eq!(
                 (&moved.oldrev, &moved.newrev, order.change.key.number()),
                 (&None, &None, None)
@@ -82,14 +82,14 @@ fn a_timer_has_each_branch_tested_as_it_is_with_a_ref_and_no_change() {
         }
         site.pass(60);
         site.pass(60);
-        assert_eq!(builds(&site).len(), 3, "a tick is one tick, however often it is looked at");
+        assert_eq!(builds(&site).len(), 3, "a tick fires once, however often the timer runs");
         assert_eq!(left_over(&site), Vec::<String>::new());
     }
 }
 
-/// R09: after a stop of four days.
+/// R09: the timer did not run for four days.
 #[test]
-fn missed_ticks_have_everything_tested_once() {
+fn missed_ticks_fire_once() {
     let mut site = site("0 2 * * *", "nightly");
     site.pass(4 * DAY_SECONDS);
     assert_eq!(builds(&site).len(), 3);
@@ -98,22 +98,23 @@ fn missed_ticks_have_everything_tested_once() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// R09: the tip counts when the turn comes, or when the timer fired if that is asked for.
+/// R09: with `dereference` the tip at the tick is tested, and without it the tip when the item
+/// starts.
 #[test]
-fn a_branch_is_resolved_when_the_timer_fires_where_that_is_asked_for() {
+fn a_timer_with_dereference_resolves_branches_when_it_fires() {
     let mut site = site("0 2 * * *", "pinned");
     site.pass(DAY_SECONDS);
     let newrev: Vec<_> = orders(&site)
         .iter()
-        .filter_map(|(order, _)| order.change.key.moved()?.newrev.clone())
+        .filter_map(|(order, _)| order.change.key.ref_move()?.newrev.clone())
         .collect();
     assert_eq!(newrev.len(), 3);
     assert!(newrev.contains(&site.forge.tip(&branch("stable"))));
 }
 
-/// R09, C5: a branch of which the forge does not say where it is keeps no other from its tick.
+/// R09, C5: a branch that the forge cannot resolve does not block the tick of the other branches.
 #[test]
-fn a_branch_that_cannot_be_resolved_is_left_out_of_a_tick() {
+fn a_tick_skips_a_branch_that_cannot_be_resolved() {
     let mut site = site("0 2 * * *", "pinned");
     site.forge.lead_to_no_commit("org/one", "refs/heads/stable");
     site.pass(DAY_SECONDS);
@@ -122,7 +123,7 @@ fn a_branch_that_cannot_be_resolved_is_left_out_of_a_tick() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// R09: jitter delays each branch by itself and loses none.
+/// R09: jitter delays each branch separately and skips none.
 #[test]
 fn jitter_only_delays() {
     let mut site = site("0 2 * * * 0 3600", "nightly");
@@ -133,9 +134,9 @@ fn jitter_only_delays() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// R09, R01: configuration alone decides what there is to fire.
+/// R09, R01: a timer without a pipeline in the configuration does not fire.
 #[test]
-fn a_timer_that_is_taken_out_of_the_configuration_fires_no_more() {
+fn a_timer_that_is_removed_from_the_configuration_does_not_fire() {
     let mut site = site("0 2 * * *", "nightly");
     let config = sluice_model::git::BranchKey {
         project: sluice_model::ProjectName::new("forge.test", "org/config"),
@@ -152,5 +153,5 @@ fn a_timer_that_is_taken_out_of_the_configuration_fires_no_more() {
     let is_due = |record: &sluice_runtime::Record| {
         record.key.partition.starts_with("schedule#") && record.due.is_some()
     };
-    assert!(!site.world.records().iter().any(is_due), "nothing is looked at for ever");
+    assert!(!site.world.records().iter().any(is_due), "no schedule stays due");
 }

@@ -1,17 +1,17 @@
-//! What strangers and forges hand in.
+//! Webhook requests by forges and by unauthorized senders.
 
 use super::{headers, propose, site};
 use bytes::Bytes;
 use serde_json::json;
 use sluice_forge::Marker;
 use sluice_records::codec::decode;
-use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::delivery::{DeliveryRecord, DeliveryState};
 use sluice_scenarios::forge::OWN;
 use sluice_scenarios::site::WEBHOOK_SECRET;
 
-/// Z5: whoever cannot even make up a signature costs nothing.
+/// Z5: a request without a well-formed signature costs no call.
 #[test]
-fn a_request_without_the_form_of_a_signature_is_refused_without_a_call() {
+fn a_request_without_a_well_formed_signature_is_refused_without_a_call() {
     let site = site();
     let before = site.world.steps();
     let body = Bytes::from_static(b"{}");
@@ -23,10 +23,10 @@ fn a_request_without_the_form_of_a_signature_is_refused_without_a_call() {
     assert_eq!(site.world.steps(), before);
 }
 
-/// Z5: a stranger does not learn from a refusal what was wrong, nor whether there is such a
-/// connection.
+/// Z5: a refusal discloses neither what is wrong with the signature nor whether the connection
+/// exists.
 #[test]
-fn every_refusal_for_a_signature_reads_the_same() {
+fn every_refusal_of_a_signature_is_identical() {
     let site = site();
     let body = Bytes::from_static(b"{}");
     let ours = headers(&body, WEBHOOK_SECRET);
@@ -46,24 +46,23 @@ fn every_refusal_for_a_signature_reads_the_same() {
         ("too short", "github", with("sha256=0")),
         ("no digits", "github", with(&format!("sha256={}", "z".repeat(64)))),
         ("of another kind", "github", with("sha1=da39a3ee5e6b4b0d3255bfef95601890afd80709")),
-        ("for a connection that does not exist", "nobody", ours.clone()),
+        ("for a connection that does not exist", "unknown", ours.clone()),
     ];
-    for (what, connection, headers) in refused {
+    for (defect, connection, headers) in refused {
         let answer = site.hand_in_at(&connection.into(), &headers, &body);
         assert_eq!(
             (answer.status().as_u16(), answer.headers().len()),
             (401, 0),
-            "a signature {what}"
+            "a signature {defect}"
         );
-        assert!(answer.body().is_empty(), "a signature {what}: {:?}", answer.body());
+        assert!(answer.body().is_empty(), "a signature {defect}: {:?}", answer.body());
     }
-    assert_eq!(site.hand_in(&ours, &body), 202, "but for these it is taken in");
+    assert_eq!(site.hand_in(&ours, &body), 202, "a valid signature is accepted");
 }
 
-/// Z5: GitHub's comments have up to 65,536 characters, each of which may be a line break or none of
-/// ASCII.
+/// Z5: a GitHub comment has up to 65,536 characters, which may all be line breaks or non-ASCII.
 #[test]
-fn the_longest_comment_is_taken_in() {
+fn the_longest_possible_comment_is_accepted() {
     let mut site = site();
     propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -80,17 +79,16 @@ fn the_longest_comment_is_taken_in() {
         assert_eq!(site.hand_in(&headers, &body), 202);
     }
     site.run();
-    let kept = site.world.records().into_iter().filter(|record| {
+    let stored = site.world.records().into_iter().filter(|record| {
         record.key.partition.starts_with("delivery#") && record.body.contains("recheck")
     });
-    assert_eq!(kept.count(), 2, "both commands arrived");
+    assert_eq!(stored.count(), 2, "both comments are stored");
 }
 
-/// C2.2, Z5: what we wrote ourselves comes back and is dropped, an event that nobody knows is
-/// ignored with its reason, and one that comes twice is one. Each is stored, and none of them leads
-/// to a build.
+/// C2.2, Z5: a self-authored event is dropped, an unknown event is ignored with a reason, and a
+/// redelivered event is stored once. None of them leads to a build.
 #[test]
-fn echoes_strangers_and_repeats_are_stored_once_and_lead_to_nothing() {
+fn self_authored_unknown_and_redelivered_events_are_stored_once_and_start_nothing() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -126,14 +124,14 @@ fn echoes_strangers_and_repeats_are_stored_once_and_lead_to_nothing() {
         let records = site.world.records();
         let of_id = records.iter().filter(|record| record.key.partition.starts_with("delivery#"));
         let all = of_id
-            .map(|record| decode::<Delivery>(record).unwrap())
-            .filter(|kept| kept.forge_id == forge_id);
-        let [only] = <[Delivery; 1]>::try_from(all.collect::<Vec<_>>()).unwrap();
+            .map(|record| decode::<DeliveryRecord>(record).unwrap())
+            .filter(|delivery| delivery.forge_id == forge_id);
+        let [only] = <[DeliveryRecord; 1]>::try_from(all.collect::<Vec<_>>()).unwrap();
         only.state
     };
-    assert_eq!(stored("own-comment"), DeliveryState::Own);
-    // No trigger is for it; what one is for is not dropped (own.rs).
-    assert_eq!(stored("own-status"), DeliveryState::Own);
+    assert_eq!(stored("own-comment"), DeliveryState::SelfAuthored);
+    // No trigger names this status; for one that a trigger names see `self_authored_events`.
+    assert_eq!(stored("own-status"), DeliveryState::SelfAuthored);
     let DeliveryState::Ignored { why } = stored("unknown") else {
         panic!("{:?}", stored("unknown"))
     };
@@ -143,7 +141,7 @@ fn echoes_strangers_and_repeats_are_stored_once_and_lead_to_nothing() {
         "{:?}",
         stored("repeated")
     );
-    // Whoever copies our mark into a comment of his own does not make it ours.
+    // Another user's comment with a copied marker is not self-authored.
     assert!(matches!(stored("quoted"), DeliveryState::Handled { .. }), "{:?}", stored("quoted"));
     assert_eq!(site.builds().len(), built);
 }

@@ -1,4 +1,4 @@
-//! The ledger: whatever begins ends, and while it does not, somebody sees to it.
+//! The ledger of open work: everything that begins ends, or is counted as unaccounted for.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_gate::StoredHead;
@@ -6,7 +6,7 @@ use sluice_gate::inbox::{InboxMessage, InboxMessageKind};
 use sluice_memory::poll_once;
 use sluice_model::InboxMessageId;
 use sluice_model::build::BuildResult;
-use sluice_model::wakeup::{Wakeup, MessageQueue};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_pool::ProviderHead;
 use sluice_records::codec::decode;
 use sluice_records::delivery;
@@ -27,7 +27,7 @@ fn site() -> Site {
     sample::small(8, PROJECT, |_, _, _| BuildResult::Success)
 }
 
-/// Returns everything that is open at this moment.
+/// Returns all open work.
 fn open(site: &Site) -> OpenWork {
     let now = site.world.now();
     poll_once(open_work::read(&site.ports(), now.plus_millis(1), now)).unwrap().unwrap()
@@ -35,7 +35,7 @@ fn open(site: &Site) -> OpenWork {
 
 /// Z6.7, Z7.6, Z1.7
 #[test]
-fn everything_that_begins_is_listed_seen_to_and_ends() {
+fn all_work_is_listed_accounted_for_and_ends() {
     let mut site = site();
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let seen = RefCell::new(BTreeSet::new());
@@ -52,8 +52,8 @@ fn everything_that_begins_is_listed_seen_to_and_ends() {
     assert_eq!(open(&site), OpenWork::default());
 }
 
-/// Z7.6: what an executor left behind is over when its queue has given it up, and not listed as
-/// open for ever.
+/// Z7.6: a build whose executor died is closed when its queue retries it, and is not listed for
+/// ever.
 #[test]
 fn a_build_whose_executor_died_is_accounted_for() {
     let mut site = site();
@@ -65,9 +65,9 @@ fn a_build_whose_executor_died_is_accounted_for() {
     assert_eq!(site.builds(), ["check unit 1"; 2]);
 }
 
-/// C5: the last word that led to a queue is lost, and no head says that anybody looks there.
+/// C5: the wakeup of an inbox message is lost and the queue has no head record with a due time.
 #[test]
-fn what_arrived_and_was_lost_on_the_way_is_found_counted_and_mended() {
+fn an_inbox_message_whose_wakeup_was_lost_is_counted_and_repaired() {
     let mut site = site();
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     site.take_in();
@@ -75,16 +75,16 @@ fn what_arrived_and_was_lost_on_the_way_is_found_counted_and_mended() {
         site.world.drop_message(MessageQueue::Gate, &message.receipt);
     }
     site.pass(60);
-    assert!(site.builds().is_empty(), "nobody knows of it");
+    assert!(site.builds().is_empty(), "the queue got no wakeup");
     let arrived = open(&site).entries;
     assert_eq!(arrived.iter().map(|open| open.kind).collect::<Vec<_>>(), [OpenKind::InboxMessage]);
-    // Past its bound it is counted by the same look that has the queue poked.
+    // Past the bound the timer counts it and wakes the queue in the same run.
     site.pass(ledger_bound());
     assert_eq!(site.builds(), ["check unit 1"]);
     assert_eq!(open(&site), OpenWork::default());
 }
 
-/// Returns what is counted, by its kind, and why.
+/// Returns kind and reason of the unaccounted work, and checks the counts.
 fn counted(site: &Site) -> Vec<(OpenKind, String)> {
     let work = open(site);
     let counted: Vec<(OpenKind, String)> = work
@@ -98,13 +98,12 @@ fn counted(site: &Site) -> Vec<(OpenKind, String)> {
     counted
 }
 
-/// C5, Z6.7: what a forge told, and nobody was led to, is counted from its bound on and named, and
-/// no more once it has ended.
+/// C5, Z6.7: a delivery whose wakeup was lost is counted and named from its bound until it ends.
 #[test]
-fn a_delivery_whose_word_was_lost_is_counted_and_named_until_it_ends() {
+fn a_delivery_whose_wakeup_was_lost_is_counted_and_named_until_it_ends() {
     let mut site = site();
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
-    site.hear();
+    site.receive_webhooks();
     for message in site.world.take_messages(MessageQueue::Events, 10, 30) {
         site.world.drop_message(MessageQueue::Events, &message.receipt);
     }
@@ -118,27 +117,30 @@ fn a_delivery_whose_word_was_lost_is_counted_and_named_until_it_ends() {
             && late[0].1.ends_with("was accepted 10 minutes ago"),
         "{late:?}"
     );
-    // Not in a minute in which forges are asked as well, which would find the change by itself.
+    // Outside the minute of the forge sweep, which would find the change as well.
     site.pass(90);
     assert_eq!((counted(&site), open(&site)), (Vec::new(), OpenWork::default()));
     assert_eq!(site.builds(), ["check unit 1"]);
 }
 
-/// C5, Z7.6: what a dead letter would have led to, to which nobody gives another life, is counted
-/// and named until somebody looks there.
+/// C5, Z7.6: the work of a dead letter that is not sent again is counted and named until the timer
+/// wakes its queue.
 #[test]
-fn what_a_dead_letter_would_have_led_to_is_counted_and_named_until_it_ends() {
+fn the_work_of_a_dead_letter_is_counted_and_named_until_it_ends() {
     let mut site = site();
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     site.take_in();
-    // Received five times and handled by nobody: the sixth time it is dead.
+    // Received five times and never handled: the sixth time it is a dead letter.
     for _ in 0..6 {
         site.world.take_messages(MessageQueue::Gate, 10, 30);
         site.world.advance_millis(31_000);
     }
     let dead = site.world.take_dead();
-    assert!(!dead.is_empty() && dead.iter().all(|(queue, _)| *queue == MessageQueue::Gate), "{dead:?}");
-    assert!(counted(&site).is_empty(), "it is young");
+    assert!(
+        !dead.is_empty() && dead.iter().all(|(queue, _)| *queue == MessageQueue::Gate),
+        "{dead:?}"
+    );
+    assert!(counted(&site).is_empty(), "it is within its bound");
     site.world.advance_millis(ledger_bound() * 1_000);
     let lost = counted(&site);
     assert_eq!(lost, [(OpenKind::InboxMessage, "its cell has no head record".to_owned())]);
@@ -147,34 +149,33 @@ fn what_a_dead_letter_would_have_led_to_is_counted_and_named_until_it_ends() {
     assert_eq!(site.builds(), ["check unit 1"]);
 }
 
-/// Has every message about a build that is on its way be lost.
+/// Drops all queued wakeups of builds.
 fn lose_builds(site: &Site) {
     for message in site.world.take_messages(MessageQueue::BuildsNormal, 10, 30) {
         site.world.drop_message(MessageQueue::BuildsNormal, &message.receipt);
     }
 }
 
-/// Has every queue and every provider looked at, and nothing else.
-fn look(site: &mut Site) {
+/// Reconciles every queue and every provider, and nothing else.
+fn reconcile_all(site: &mut Site) {
     let heads = site.world.records().into_iter().filter(|record| record.key.sort == "head");
-    let poke = |head: Record| match head.key.partition.split('#').next() {
+    let wakeup = |head: Record| match head.key.partition.split('#').next() {
         Some("queue") => Some(Wakeup::Queue { queue: decode::<StoredHead>(&head).unwrap().key }),
         Some("provider") => {
             Some(Wakeup::Pool { provider: decode::<ProviderHead>(&head).unwrap().provider })
         }
         _ => None,
     };
-    let pokes: Vec<Wakeup> = heads.filter_map(poke).collect();
-    poll_once(cell::send(&site.ports(), &pokes)).unwrap().unwrap();
+    let wakeups: Vec<Wakeup> = heads.filter_map(wakeup).collect();
+    poll_once(cell::send(&site.ports(), &wakeups)).unwrap().unwrap();
     site.handle(MessageQueue::Pool);
     site.handle(MessageQueue::Gate);
 }
 
-/// C5, Z7.6: what is sent anew is a young message each time. A build that nobody claims however
-/// often it is sent is counted all the same, with nodes and without, and no more once somebody has
-/// it.
+/// C5, Z7.6: a build that no executor claims is counted although its wakeup is sent again and
+/// again, with nodes and without, until an executor claims it.
 #[test]
-fn a_build_that_is_sent_again_and_again_and_not_claimed_is_counted() {
+fn an_unclaimed_build_is_counted_though_its_wakeup_is_repeated() {
     for (nodeset, kind) in [("", OpenKind::Request), (", nodeset: {nodes: []}", OpenKind::Build)] {
         let project = PROJECT.replace("unit.yaml}", &format!("unit.yaml{nodeset}}}"));
         let mut site = sample::small(8, &project, |_, _, _| BuildResult::Success);
@@ -184,7 +185,7 @@ fn a_build_that_is_sent_again_and_again_and_not_claimed_is_counted() {
         let mut counted = Vec::new();
         for _ in 0..3 {
             site.world.advance_millis(901_000);
-            look(&mut site);
+            reconcile_all(&mut site);
             lose_builds(&site);
             counted.push(open(&site).unaccounted().map(|open| open.kind).collect::<Vec<_>>());
         }
@@ -198,10 +199,10 @@ fn a_build_that_is_sent_again_and_again_and_not_claimed_is_counted() {
     }
 }
 
-/// C5, Z6.4: a queue that is frozen is counted, with its reason, until an operator lets it go on;
-/// what stands in it is a person's turn, and not unaccounted for.
+/// C5, Z6.4: a halted queue is counted with its reason until an operator resumes it. Its items wait
+/// for the operator and are not unaccounted for.
 #[test]
-fn a_frozen_queue_is_counted_until_an_operator_lets_it_go_on() {
+fn a_halted_queue_is_counted_until_an_operator_resumes_it() {
     let project =
         PROJECT.replace("check: {jobs: [unit]}", "check: {jobs: [unit]}, gate: {jobs: [unit]}");
     let mut site = sample::small(8, &project, |_, _, _| BuildResult::Success);
@@ -210,29 +211,39 @@ fn a_frozen_queue_is_counted_until_an_operator_lets_it_go_on() {
     site.run();
     assert_eq!(open(&site).halted, BTreeSet::new(), "nothing has landed yet");
     sample::approve(&mut site, &[&change]);
-    let frozen = open(&site).halted;
+    let halted = open(&site).halted;
     let records = site.world.records();
     let heads = records
         .iter()
-        .filter(|record| record.key.sort == "head" && frozen.contains(&record.key.partition));
+        .filter(|record| record.key.sort == "head" && halted.contains(&record.key.partition));
     let heads: Vec<StoredHead> = heads.map(|record| decode(record).unwrap()).collect();
     let [StoredHead { key: queue, halted: Some(why), .. }] = heads.as_slice() else {
-        panic!("{frozen:?}")
+        panic!("{halted:?}")
     };
     assert_eq!(queue.pipeline.as_str(), "gate");
     assert!(why.contains("until an operator resumes it"), "{why}");
-    // As the timer reads it, long after.
+    // As the timer reads it much later.
     site.world.advance_millis(2 * ledger_bound() * 1_000);
     let now = site.world.now();
-    let late =
-        poll_once(open_work::read(&site.ports(), open_work::past_bound(now), now)).unwrap().unwrap();
-    assert_eq!((&late.halted, late.unaccounted().count()), (&frozen, 0));
+    let late = poll_once(open_work::read(&site.ports(), open_work::past_bound(now), now))
+        .unwrap()
+        .unwrap();
+    assert_eq!((&late.halted, late.unaccounted().count()), (&halted, 0));
     let kind = InboxMessageKind::Resume { by: "jo".to_owned(), reason: "seen".to_owned() };
-    let (id, event_id) = (InboxMessageId("word".to_owned()), "operator".to_owned());
-    let word =
-        InboxMessage { id, at: now, event_id, layout: 0, by_operator: true, in_progress: false, kind };
-    site.world.write_directly(put_message(queue, &word).unwrap());
-    poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue: queue.clone() }])).unwrap().unwrap();
+    let (id, event_id) = (InboxMessageId("command".to_owned()), "operator".to_owned());
+    let message = InboxMessage {
+        id,
+        at: now,
+        event_id,
+        layout: 0,
+        by_operator: true,
+        in_progress: false,
+        kind,
+    };
+    site.world.write_directly(put_message(queue, &message).unwrap());
+    poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue: queue.clone() }]))
+        .unwrap()
+        .unwrap();
     site.pass(1);
     assert_eq!(open(&site).halted, BTreeSet::new());
 }

@@ -1,19 +1,19 @@
-//! What functions remember between looks: an old memory costs a call, and does no harm.
+//! Caches of functions: a stale cache costs a call and does no harm.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use bytes::Bytes;
 use http::HeaderMap;
 use sluice_config::layout::Layout;
 use sluice_config::tenant::TenantConfig;
-use sluice_forge::Secret;
+use sluice_forge::ForgeSecret;
 use sluice_forge::webhook::sign;
 use sluice_memory::{World, poll_once};
 use sluice_model::build::BuildResult;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{ProjectName, TenantName, Timestamp};
 use sluice_records::codec::encode_first;
 use sluice_records::connection::{self, ConnectionsFile};
-use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::delivery::{DeliveryRecord, DeliveryState};
 use sluice_records::layout::Layouts;
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::object::PutMode;
@@ -66,10 +66,11 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     poll_once(future).expect("nothing dies here")
 }
 
-fn poke(site: &Site, tenant: &str) {
+/// Wakes the tenant function for a tenant.
+fn wake_tenant(site: &Site, tenant: &str) {
     now(sluice_runtime::cell::send(
         &site.ports(),
-        &[Poke::Tenant { tenant: TenantName::from(tenant) }],
+        &[Wakeup::Tenant { tenant: TenantName::from(tenant) }],
     ))
     .unwrap();
 }
@@ -80,10 +81,9 @@ fn statuses(site: &Site, number: u64) -> Vec<String> {
     statuses.into_iter().map(|status| format!("{} {}", status.context, status.state)).collect()
 }
 
-/// C2: intake remembers the list of tenants; a tenant that appears is asked about the very next
-/// event.
+/// C2: intake caches the list of tenants, but routes the next event to a new tenant.
 #[test]
-fn a_tenant_that_appears_is_known_to_whoever_remembers_the_list_without_it() {
+fn a_new_tenant_gets_events_though_intake_caches_the_list_without_it() {
     let mut site = site(TENANT);
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     site.take_in();
@@ -91,7 +91,7 @@ fn a_tenant_that_appears_is_known_to_whoever_remembers_the_list_without_it() {
     let put = site.ports();
     now(put.objects.put(connection::MAIN, Bytes::from(both), PutMode::Always, "application/yaml"))
         .unwrap();
-    poke(&site, "other");
+    wake_tenant(&site, "other");
     site.run_now();
     site.forge.propose("org/one", 2, "B", "", &[("b", "x")]);
     site.run();
@@ -99,10 +99,10 @@ fn a_tenant_that_appears_is_known_to_whoever_remembers_the_list_without_it() {
     assert_eq!(statuses(&site, 2), ["demo/check success", "other/check success"]);
 }
 
-/// R01: intake, gate and merger remember a tenant's layout; what a newer one routes is decided by
-/// that one.
+/// R01: intake, gate and merger cache a tenant's layout; an event that a newer layout routed is
+/// decided with the newer one.
 #[test]
-fn an_arrival_by_a_newer_layout_is_not_decided_on_by_an_older_one() {
+fn an_inbox_message_of_a_newer_layout_is_not_processed_with_an_older_one() {
     let mut site = site(TENANT);
     // Every function has read the first layout.
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
@@ -113,11 +113,11 @@ fn an_arrival_by_a_newer_layout_is_not_decided_on_by_an_older_one() {
     };
     site.forge.push_silently(&main, &[("zuul.yaml", &format!("{}{LATE}", config()))]);
     let dirty: Write =
-        tenant::put_dirty(&TenantName::from("demo"), &main.project, "a push").unwrap();
+        tenant::put_reread(&TenantName::from("demo"), &main.project, "a push").unwrap();
     site.world.write_directly(dirty);
-    poke(&site, "demo");
+    wake_tenant(&site, "demo");
     site.run_now();
-    // Nothing has moved the clock: what was remembered is as fresh as can be.
+    // The clock has not moved, so that no cache has expired.
     site.forge.propose("org/one", 2, "B", "", &[("b", "x")]);
     site.run();
     assert_eq!(statuses(&site, 2), ["demo/check success", "demo/late success"]);
@@ -127,7 +127,7 @@ fn headers(body: &[u8], secret: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("x-github-delivery", "by-hand".parse().unwrap());
     headers.insert("x-github-event", "ping".parse().unwrap());
-    headers.insert("x-hub-signature-256", sign(&Secret::new(secret), body).parse().unwrap());
+    headers.insert("x-hub-signature-256", sign(&ForgeSecret::new(secret), body).parse().unwrap());
     headers
 }
 
@@ -141,10 +141,10 @@ fn change_secret(site: &Site, to: &str) {
     now(ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap();
 }
 
-/// Z5: the webhook remembers secrets for a minute. A new one counts at once, an old one no longer
-/// than that minute, and strangers cannot have them read again and again.
+/// Z5: the webhook caches secrets for a minute. A new secret is valid at once, an old one for at
+/// most that minute, and wrong signatures cause no further reads.
 #[test]
-fn a_changed_webhook_secret_counts_at_once_and_strangers_cost_no_readings() {
+fn a_changed_webhook_secret_is_valid_at_once_and_wrong_signatures_cause_no_reads() {
     let mut site = site(TENANT);
     let body = Bytes::from_static(b"{}");
     let hand_in = |site: &mut Site, secret: &str| site.hand_in(&headers(&body, secret), &body);
@@ -152,7 +152,7 @@ fn a_changed_webhook_secret_counts_at_once_and_strangers_cost_no_readings() {
     change_secret(&site, "a new secret");
     assert_eq!(hand_in(&mut site, WEBHOOK_SECRET), 202, "for a minute the old one is accepted");
     assert_eq!(hand_in(&mut site, "a new secret"), 202);
-    assert_eq!(hand_in(&mut site, WEBHOOK_SECRET), 401, "the new reading has forgotten it");
+    assert_eq!(hand_in(&mut site, WEBHOOK_SECRET), 401, "the cache has only the new secret");
     site.world.take_calls();
     for _ in 0..50 {
         assert_eq!(hand_in(&mut site, "a guess"), 401);
@@ -160,7 +160,7 @@ fn a_changed_webhook_secret_counts_at_once_and_strangers_cost_no_readings() {
     assert_eq!(
         site.world.take_calls().total(),
         0,
-        "one reading in two seconds has been made already"
+        "the read of these two seconds was made already"
     );
     change_secret(&site, "a third secret");
     site.world.advance_millis(60_001);
@@ -168,29 +168,30 @@ fn a_changed_webhook_secret_counts_at_once_and_strangers_cost_no_readings() {
     assert_eq!(hand_in(&mut site, "a third secret"), 202);
 }
 
-fn told_of_pushes(site: &Site) -> Vec<String> {
+/// Returns the effects of all push deliveries, sorted.
+fn push_effects(site: &Site) -> Vec<String> {
     let deliveries = site
         .world
         .records()
         .into_iter()
         .filter(|record| record.key.partition.starts_with("delivery#"));
     let delivered =
-        deliveries.map(|record| sluice_records::codec::decode::<Delivery>(&record).unwrap());
-    let mut told: Vec<String> = delivered
+        deliveries.map(|record| sluice_records::codec::decode::<DeliveryRecord>(&record).unwrap());
+    let mut effects: Vec<String> = delivered
         .filter(|delivery| delivery.event_name == "push")
         .flat_map(|delivery| match delivery.state {
             DeliveryState::Handled { effects, .. } => effects,
             state => vec![format!("{state:?}")],
         })
         .collect();
-    told.sort();
-    told
+    effects.sort();
+    effects
 }
 
-/// R01: what a landing made of a branch is known to its tenant; only one that touches configuration
-/// has it read again.
+/// R01: the push of a landing makes its tenant read the configuration again only if the change
+/// touched configuration.
 #[test]
-fn a_push_that_is_a_landing_without_configuration_has_nothing_read_again() {
+fn the_push_of_a_landing_without_configuration_causes_no_read() {
     let mut site = site(TENANT);
     let plain = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let configures = site.forge.propose(
@@ -198,7 +199,7 @@ fn a_push_that_is_a_landing_without_configuration_has_nothing_read_again() {
         2,
         "B",
         "",
-        &[(".zuul.yaml", &format!("{PROJECT}\n# No more.\n"))],
+        &[(".zuul.yaml", &format!("{PROJECT}\n# The end.\n"))],
     );
     site.run();
     for change in [&plain, &configures] {
@@ -207,15 +208,21 @@ fn a_push_that_is_a_landing_without_configuration_has_nothing_read_again() {
         site.run();
     }
     assert_eq!(site.forge.merges().len(), 2);
-    let told = told_of_pushes(&site);
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told.iter().any(|effect| effect.contains("as tenant demo landed it")), "{told:?}");
-    assert!(told.iter().any(|effect| effect.contains("reads its configuration again")), "{told:?}");
+    let effects = push_effects(&site);
+    assert_eq!(effects.len(), 2, "{effects:?}");
+    assert!(
+        effects.iter().any(|effect| effect.contains("as tenant demo merged it")),
+        "{effects:?}"
+    );
+    assert!(
+        effects.iter().any(|effect| effect.contains("reads its configuration again")),
+        "{effects:?}"
+    );
 }
 
-/// Z6.7: whoever goes round more tenants than layouts are kept finds each in memory all the same.
+/// Z6.7: with more tenants than the layout cache holds each layout is still read only once.
 #[test]
-fn the_layouts_of_more_tenants_than_are_kept_are_opened_once_each() {
+fn each_layout_is_read_once_with_more_tenants_than_the_cache_holds() {
     let world = World::new(1, 0, Timestamp(1_800_000_000_000));
     let ports = world.ports();
     let names: Vec<TenantName> =
@@ -239,7 +246,7 @@ fn the_layouts_of_more_tenants_than_are_kept_are_opened_once_each() {
     world.take_calls();
     for _ in 0..3 {
         for name in &names {
-            assert!(poll_once(layouts.live(&ports, name)).unwrap().unwrap().is_some());
+            assert!(poll_once(layouts.load_live(&ports, name)).unwrap().unwrap().is_some());
         }
     }
     assert_eq!(world.take_calls().by_operation.get("objects.get"), Some(&20));

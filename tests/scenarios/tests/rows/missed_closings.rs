@@ -1,17 +1,18 @@
-//! Changes that are over, or open again, and of which nobody said so.
+//! Closed, merged and reopened changes whose webhooks were missed.
 
 use super::{CONFIG, MAIN, PROJECT, buildsets, gate_builds, judge, merged, propose, site};
 use sluice_model::change::ChangeKey;
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::Visibility;
 
-/// A pipeline for what is over.
+/// A pipeline that is triggered by closed changes.
 const OVER: &str = "
 - pipeline: {name: over, manager: independent, trigger: {github: [{event: pull_request, action: closed}]}}
 - project: {name: org/one, over: {jobs: [other]}}
 ";
 
-/// A site with this central configuration, and a change that was checked there.
-fn checked(config: &str) -> (Site, ChangeKey) {
+/// Returns a site with this central configuration and a change that has passed check.
+fn site_with_checked_change(config: &str) -> (Site, ChangeKey) {
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", config)]),
         ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
@@ -22,18 +23,19 @@ fn checked(config: &str) -> (Site, ChangeKey) {
     (site, change)
 }
 
-fn over_builds(site: &Site) -> usize {
+/// Returns how many builds the pipeline for closed changes has.
+fn builds_of_closed(site: &Site) -> usize {
     site.builds().iter().filter(|build| build.starts_with("over ")).count()
 }
 
-/// C5: what waits for the end of a change starts where nobody told of that, and starts once.
+/// C5: the sweep synthesizes the missed closing or merge, which starts its pipeline once.
 #[test]
-fn the_end_of_a_change_that_nobody_told_of_is_found_by_the_sweep_and_told_once() {
-    type End = fn(&Site, &ChangeKey);
-    let close: End = |site, change| site.forge.close(change);
-    let merge: End = |site, change| site.forge.merge_outside(change);
+fn the_sweep_synthesizes_a_missed_closing_once() {
+    type EndOfChange = fn(&Site, &ChangeKey);
+    let close: EndOfChange = |site, change| site.forge.close(change);
+    let merge: EndOfChange = |site, change| site.forge.merge_outside(change);
     for (end, comes_late) in [(close, false), (merge, false), (merge, true)] {
-        let (mut site, change) = checked(&format!("{CONFIG}{OVER}"));
+        let (mut site, change) = site_with_checked_change(&format!("{CONFIG}{OVER}"));
         end(&site, &change);
         if comes_late {
             site.forge.lose_webhooks();
@@ -41,33 +43,33 @@ fn the_end_of_a_change_that_nobody_told_of_is_found_by_the_sweep_and_told_once()
             site.forge.forget_webhooks();
         }
         site.run();
-        assert_eq!(over_builds(&site), 0, "nobody knows");
+        assert_eq!(builds_of_closed(&site), 0, "the webhook was missed");
         for time in 0..2 {
             site.sweep();
-            assert_eq!(over_builds(&site), 1, "late: {comes_late}, sweep {time}");
+            assert_eq!(builds_of_closed(&site), 1, "late: {comes_late}, sweep {time}");
         }
     }
 }
 
-/// C5: a webhook that was handled in time is made up for by no sweep.
+/// C5: the sweep synthesizes no event for a closing whose webhook was handled.
 #[test]
-fn the_end_of_a_change_that_was_told_is_not_looked_for() {
-    let (mut site, change) = checked(&format!("{CONFIG}{OVER}"));
+fn a_delivered_closing_is_not_synthesized_by_the_sweep() {
+    let (mut site, change) = site_with_checked_change(&format!("{CONFIG}{OVER}"));
     site.forge.close(&change);
     site.run();
-    assert_eq!(over_builds(&site), 1);
+    assert_eq!(builds_of_closed(&site), 1);
     let reads = site.forge.reads();
     site.sweep();
     assert_eq!(
-        (over_builds(&site), site.forge.reads()),
+        (builds_of_closed(&site), site.forge.reads()),
         (1, reads),
-        "it is known to be over, and not read"
+        "it is recorded as closed and not read again"
     );
 }
 
-/// C5, Z6.3: nobody goes on testing what was closed without a word.
+/// C5, Z6.3: a closed change is dequeued although its webhook was missed.
 #[test]
-fn a_change_that_was_closed_without_a_word_leaves_its_queues() {
+fn a_change_whose_closing_was_missed_leaves_its_queues() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -81,10 +83,10 @@ fn a_change_that_was_closed_without_a_word_leaves_its_queues() {
     assert!(merged(&site).is_empty());
 }
 
-/// Z6.1: what the end of a change started goes on, whatever is said of the change afterwards.
+/// Z6.1: a comment on a closed change does not dequeue the items that the closing started.
 #[test]
-fn what_the_end_of_a_change_started_is_not_ended_by_a_comment() {
-    let (mut site, change) = checked(&format!("{CONFIG}{OVER}"));
+fn a_comment_does_not_dequeue_what_a_closing_enqueued() {
+    let (mut site, change) = site_with_checked_change(&format!("{CONFIG}{OVER}"));
     site.held.insert("other".to_owned());
     site.forge.close(&change);
     site.run_now();
@@ -97,28 +99,28 @@ fn what_the_end_of_a_change_started_is_not_ended_by_a_comment() {
     assert!(sets.contains(&"org/one#1 over SUCCESS".to_owned()), "{sets:?}");
 }
 
-/// C5: a listing may be late, or cut, or empty by mistake: the change itself says whether it is
-/// open.
+/// C5: a listing may be stale, truncated or empty, so the change itself is read before it counts as
+/// closed.
 #[test]
-fn an_open_change_that_is_not_listed_is_not_taken_for_closed() {
-    let (mut site, change) = checked(&format!("{CONFIG}{OVER}"));
-    site.forge.list_nothing(true);
+fn an_open_change_that_is_missing_from_the_listing_is_not_taken_for_closed() {
+    let (mut site, change) = site_with_checked_change(&format!("{CONFIG}{OVER}"));
+    site.forge.set_listing_visibility(Visibility::Hidden);
     for _ in 0..2 {
         let reads = site.forge.reads();
         site.sweep();
-        assert_eq!((over_builds(&site), site.forge.reads() - reads), (0, 1));
+        assert_eq!((builds_of_closed(&site), site.forge.reads() - reads), (0, 1));
     }
     site.forge.close(&change);
     site.forge.forget_webhooks();
     site.sweep();
-    assert_eq!(over_builds(&site), 1, "it is still known to have been open");
+    assert_eq!(builds_of_closed(&site), 1, "it is still recorded as open");
 }
 
-/// C5: what was closed and is open again is tested again, once, where nobody told of that.
+/// C5: a reopened change is tested again once, although the webhook was missed.
 #[test]
-fn a_change_that_was_opened_again_without_a_word_is_found_by_the_sweep_and_told_once() {
+fn the_sweep_synthesizes_a_missed_reopening_once() {
     for comes_late in [false, true] {
-        let (mut site, change) = checked(CONFIG);
+        let (mut site, change) = site_with_checked_change(CONFIG);
         site.forge.close(&change);
         site.run();
         site.world.advance_millis(60_000);
@@ -127,7 +129,7 @@ fn a_change_that_was_opened_again_without_a_word_is_found_by_the_sweep_and_told_
             site.forge.lose_webhooks();
         } else {
             site.forge.forget_webhooks();
-            // What is told meanwhile shows it as open, and says nothing of that.
+            // Another event shows the change as open without reporting the reopening.
             site.world.advance_millis(1_000);
             site.forge.comment(&change, "thank you");
         }
@@ -143,11 +145,12 @@ fn a_change_that_was_opened_again_without_a_word_is_found_by_the_sweep_and_told_
     }
 }
 
-/// Z6.3, C5: what was opened again is open also where its forge shows it as closed for a moment.
+/// Z6.3, C5: the forge shows a reopened change as closed for a moment.
 #[test]
-fn a_change_that_its_forge_shows_as_closed_for_a_moment_after_it_was_opened_again_is_tested() {
+fn a_reopened_change_is_tested_though_a_stale_answer_shows_it_as_closed() {
     let needs_open = "    manager: independent\n    require: {github: {open: true}}\n";
-    let (mut site, change) = checked(&CONFIG.replacen("    manager: independent\n", needs_open, 1));
+    let (mut site, change) =
+        site_with_checked_change(&CONFIG.replacen("    manager: independent\n", needs_open, 1));
     site.forge.close(&change);
     site.run();
     site.world.advance_millis(1_000);
@@ -155,14 +158,14 @@ fn a_change_that_its_forge_shows_as_closed_for_a_moment_after_it_was_opened_agai
     site.forge.reopen(&change);
     site.run_now();
     site.forge.set_behind(0);
-    assert_eq!(site.builds(), ["check unit 1"], "nobody knows yet");
+    assert_eq!(site.builds(), ["check unit 1"], "the reopening is not visible yet");
     site.pass(60);
     assert_eq!(site.builds(), ["check unit 1"; 2]);
 }
 
-/// Z5, C5: of many changes that are listed no more a sweep reads some, and the next one others.
+/// Z5, C5: each sweep reads a limited number of the changes that disappeared from the listing.
 #[test]
-fn many_changes_that_are_listed_no_more_are_read_a_few_at_a_time() {
+fn changes_that_disappear_from_the_listing_are_read_a_few_at_a_time() {
     let mut site = site();
     let changes: Vec<ChangeKey> =
         (1..=25).map(|number| propose(&site, number, &[(&format!("f{number}"), "x")])).collect();
@@ -177,5 +180,9 @@ fn many_changes_that_are_listed_no_more_are_read_a_few_at_a_time() {
         site.sweep();
         reads.push(site.forge.reads() - before);
     }
-    assert_eq!(reads, [20, 20, 10, 0], "each is read when it is missed, and when that is told");
+    assert_eq!(
+        reads,
+        [20, 20, 10, 0],
+        "each is read when it is missing, and for the synthesized event"
+    );
 }

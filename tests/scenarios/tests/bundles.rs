@@ -1,5 +1,4 @@
-//! Two changes that need each other, with everything dying and failing around them: they land
-//! whole, whatever happens (Z6.5).
+//! Bundles of two changes while functions die and calls fail: both members land or neither (Z6.5).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_memory::Fate;
@@ -34,13 +33,13 @@ fn judge(_: &str, _: u32, _: &BTreeMap<String, Tree>) -> BuildResult {
     BuildResult::Success
 }
 
-/// Tells of A and B, which need each other, and of C behind them, from the webhooks to the end.
-fn tell(seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending {
-    tell_of(PROJECT, seed, prepare)
+/// Runs a scenario to the end: A and B depend on each other, and C depends on B.
+fn run_scenario(seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending {
+    run_scenario_with(PROJECT, seed, prepare)
 }
 
-/// The same of projects with this configuration.
-fn tell_of(project: &str, seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending {
+/// Runs the scenario with this project configuration.
+fn run_scenario_with(project: &str, seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending {
     let mut site = sample::site(seed, &[PIPELINES, JOBS].concat(), project, judge);
     prepare(&mut site);
     let forge = site.forge.clone();
@@ -65,40 +64,43 @@ fn tell_of(project: &str, seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending 
         "Depends-On: https://forge.test/org/two/pull/2",
         &[("c", "C")],
     );
-    sample::tell(&mut site, &[&a, &b, &c])
+    sample::play(&mut site, &[&a, &b, &c])
 }
 
-fn whole() -> Ending {
-    let ending = tell(1, |_| {});
+/// Returns the end of the undisturbed scenario.
+fn undisturbed() -> Ending {
+    let ending = run_scenario(1, |_| {});
     assert_eq!(ending.left_over, Vec::<String>::new());
     assert_eq!(ending.merged, ["org/one#1", "org/two#2", "org/one#3"]);
     ending
 }
 
-/// Z6.5, D10: in every order, each message twice, and with two instances of each function, they
-/// land whole and in their order.
+/// Z6.5, D10: the bundle lands as one and in order, for every order of messages, with redeliveries
+/// and with two instances of each function.
 #[test]
-fn a_cycle_lands_whole_in_every_order_of_messages() {
-    let expected = whole();
+fn a_bundle_lands_as_one_in_every_order_of_messages() {
+    let expected = undisturbed();
     for seed in 2..32 {
-        let ending = tell(seed, |site| (site.twice, site.twins) = (seed % 2 == 0, seed % 3 == 0));
+        let ending =
+            run_scenario(seed, |site| (site.twice, site.twins) = (seed % 2 == 0, seed % 3 == 0));
         assert_eq!(ending, expected, "seed {seed}");
     }
 }
 
-/// Z6.5, C2: a partial landing is finished after any death, lie or failure, at whatever call.
+/// Z6.5, C2: a partial landing is completed after a death, a failure or a false failure of any
+/// call.
 #[test]
-fn a_cycle_lands_whole_whatever_call_dies_or_fails() {
+fn a_bundle_lands_as_one_whatever_call_dies_or_fails() {
     let every =
         std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
-    let expected = whole();
+    let expected = undisturbed();
     let fates =
         [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];
     let (mut missed, mut struck) = (0, 0);
     for (number, step) in (0_u64..100_000).step_by(every).enumerate() {
         let fate = fates[number % fates.len()];
         let world = std::cell::RefCell::new(None);
-        let ending = tell(step + 1, |site| {
+        let ending = run_scenario(step + 1, |site| {
             (site.twice, site.twins) = (number % 2 == 1, number % 4 >= 2);
             site.set_fate(step, fate);
             *world.borrow_mut() = Some(site.world.clone());
@@ -110,19 +112,20 @@ fn a_cycle_lands_whole_whatever_call_dies_or_fails() {
             break;
         }
     }
-    assert!(struck * every > 200, "{struck} calls were stopped at");
+    assert!(struck * every > 200, "only {struck} fates took effect");
 }
 
-/// Returns what is the same however often check was asked for them: an event that comes late has
-/// them tested once more.
-fn as_checked(ending: Ending) -> Ending {
+/// Removes comments and buildsets, which depend on how often a late event has the changes checked
+/// again.
+fn without_repeated_checks(ending: Ending) -> Ending {
     let without_comments = |(key, (state, statuses, _))| (key, (state, statuses, 0));
     let changes = ending.changes.into_iter().map(without_comments).collect();
     Ending { changes, buildsets: Vec::new(), ..ending }
 }
 
-fn whole_and_checked() -> Ending {
-    let ending = as_checked(tell_of(CHECKED, 1, |_| {}));
+/// Returns the end of the undisturbed scenario with check, without repeated checks.
+fn undisturbed_with_check() -> Ending {
+    let ending = without_repeated_checks(run_scenario_with(CHECKED, 1, |_| {}));
     assert_eq!(ending.left_over, Vec::<String>::new());
     assert_eq!(ending.merged, ["org/one#1", "org/two#2", "org/one#3"]);
     for (change, (_, statuses, _)) in &ending.changes {
@@ -131,44 +134,43 @@ fn whole_and_checked() -> Ending {
     ending
 }
 
-/// Z6.5, D10, D15: check, where they stand as one in the queue of one of them, leaves nothing
-/// behind and votes for each, in every order of messages, each of them twice, and with two
-/// instances of each function.
+/// Z6.5, D10, D15: check tests the bundle in a host queue, votes on each member and leaves no work
+/// over, for every order of messages, with redeliveries and with two instances of each function.
 #[test]
-fn a_cycle_is_checked_as_one_in_every_order_of_messages() {
-    let expected = whole_and_checked();
+fn a_bundle_is_checked_as_one_in_every_order_of_messages() {
+    let expected = undisturbed_with_check();
     for seed in 2..32 {
-        let ending = tell_of(CHECKED, seed, |site| {
+        let ending = run_scenario_with(CHECKED, seed, |site| {
             (site.twice, site.twins) = (seed % 2 == 0, seed % 3 == 0)
         });
-        assert_eq!(as_checked(ending), expected, "seed {seed}");
+        assert_eq!(without_repeated_checks(ending), expected, "seed {seed}");
     }
 }
 
-/// Z6.5, C2: what stands in one queue and is written down in another is never half so, whatever
+/// Z6.5, C2: the host queue and the residency record in the other queue stay consistent, whatever
 /// call dies or fails.
 #[test]
-fn a_cycle_is_checked_as_one_whatever_call_dies_or_fails() {
+fn a_bundle_is_checked_as_one_whatever_call_dies_or_fails() {
     let every =
         std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(19);
-    let expected = whole_and_checked();
+    let expected = undisturbed_with_check();
     let fates =
         [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];
     let (mut missed, mut struck) = (0, 0);
     for (number, step) in (0_u64..100_000).step_by(every).enumerate() {
         let fate = fates[number % fates.len()];
         let world = std::cell::RefCell::new(None);
-        let ending = tell_of(CHECKED, step + 1, |site| {
+        let ending = run_scenario_with(CHECKED, step + 1, |site| {
             (site.twice, site.twins) = (number % 2 == 1, number % 4 >= 2);
             site.set_fate(step, fate);
             *world.borrow_mut() = Some(site.world.clone());
         });
-        assert_eq!(as_checked(ending), expected, "{fate:?} at call {step}");
+        assert_eq!(without_repeated_checks(ending), expected, "{fate:?} at call {step}");
         let has_struck = world.borrow().as_ref().is_some_and(|world| world.fates_left() == 0);
         (missed, struck) = if has_struck { (0, struck + 1) } else { (missed + 1, struck) };
         if missed >= 8 {
             break;
         }
     }
-    assert!(struck * every > 200, "{struck} calls were stopped at");
+    assert!(struck * every > 200, "only {struck} fates took effect");
 }

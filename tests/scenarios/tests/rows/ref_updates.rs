@@ -1,14 +1,13 @@
-//! Items that are about refs: what was pushed is tested as it was pushed, in pipelines that do not
-//! land anything.
+//! Ref items: pushes and tags are tested at the pushed commit, in pipelines that merge nothing.
 
 use super::{MAIN, judge};
 use sluice_model::ProjectName;
 use sluice_model::build::{Order, Speculation};
 use sluice_model::change::ChangeKey;
 use sluice_model::git::{BranchKey, Oid};
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_records::codec::decode;
-use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::delivery::{DeliveryRecord, DeliveryState};
 use sluice_scenarios::Site;
 
 pub const CONFIG: &str = r"
@@ -60,12 +59,12 @@ const PROJECT: &str = "
     picky: {jobs: [publish]}
 ";
 
-/// A site whose project takes part in these pipelines.
+/// Returns a site whose project takes part in these pipelines.
 fn site_of(pipelines: &[&str]) -> Site {
-    let wanted = |line: &&str| {
+    let is_included = |line: &&str| {
         !line.ends_with("]}") || pipelines.iter().any(|name| line.contains(&format!("{name}:")))
     };
-    let project: Vec<&str> = PROJECT.lines().filter(wanted).collect();
+    let project: Vec<&str> = PROJECT.lines().filter(is_included).collect();
     let project = project.join("\n");
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", CONFIG)]),
@@ -80,25 +79,25 @@ pub fn branch(name: &str) -> BranchKey {
     BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: name.into() }
 }
 
-/// Returns each build's order with the state it tests, in the order they were ordered.
+/// Returns the build orders with their tested states, the oldest first.
 pub fn orders(site: &Site) -> Vec<(Order, Speculation)> {
     let ports = site.ports();
     let records = site.world.records().into_iter();
-    let own = records
+    let of_orders = records
         .filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
-    let mut orders: Vec<(Order, Speculation)> = own
+    let mut orders: Vec<(Order, Speculation)> = of_orders
         .map(|record| {
             let order: Order = decode(&record).unwrap();
-            let read =
+            let object =
                 sluice_memory::poll_once(ports.objects.get(&order.speculation)).unwrap().unwrap();
-            (order, serde_json::from_slice(&read.unwrap().bytes).unwrap())
+            (order, serde_json::from_slice(&object.unwrap().bytes).unwrap())
         })
         .collect();
     orders.sort_by_key(|(order, _)| (order.ordered_at, order.build.clone()));
     orders
 }
 
-/// Returns which job tested which commit, in order.
+/// Returns job and tested commit of each build, the oldest first.
 fn tested(site: &Site) -> Vec<(String, Oid)> {
     orders(site).into_iter().map(|(order, _)| (order.job.to_string(), order.change.head)).collect()
 }
@@ -118,20 +117,20 @@ fn a_push_has_one_post_job_run_on_the_commit_that_was_pushed() {
     let orders = orders(&site);
     assert_eq!(orders.len(), 1, "the files of docs were not pushed");
     let (order, state) = &orders[0];
-    let moved = order.change.key.moved().expect("no change number");
+    let moved = order.change.key.ref_move().expect("no change number");
     assert_eq!((moved.git_ref.as_str(), &moved.newrev), ("refs/heads/main", &Some(pushed.clone())));
     assert_eq!(moved.oldrev, Some(before));
     assert_eq!(order.change.on_branch().unwrap().as_str(), "main");
     let main = state.branches.iter().find(|state| state.branch == branch("main")).unwrap();
     assert_eq!(main.result.id, pushed, "nothing is merged");
-    // A status is told of a commit, a comment of nothing.
+    // A commit can have a status but no comment.
     assert_eq!(site.forge.statuses_of(&pushed), ["demo/post success"]);
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// S06, C5: deliveries come twice and late.
+/// S06, C5: each webhook is delivered twice.
 #[test]
-fn a_push_that_is_told_twice_is_tested_once_and_each_push_by_itself() {
+fn each_push_is_tested_once_though_its_webhook_is_redelivered() {
     let mut site = site_of(&["post"]);
     site.twice = true;
     site.forge.push(&branch("main"), &[("src/a", "x")]);
@@ -139,17 +138,17 @@ fn a_push_that_is_told_twice_is_tested_once_and_each_push_by_itself() {
     site.forge.push(&branch("main"), &[("src/b", "x")]);
     let second = site.forge.tip(&branch("main"));
     site.run();
-    let mut found: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
-    found.sort();
-    let mut wanted = vec![first, second];
-    wanted.sort();
-    assert_eq!(found, wanted, "the branch moved on before the first was looked at");
+    let mut commits: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
+    commits.sort();
+    let mut expected = vec![first, second];
+    expected.sort();
+    assert_eq!(commits, expected, "the second push came before the first was processed");
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// S06, Z6.6: what a push brings counts for its own jobs.
+/// S06, Z6.6: the configuration in a push applies to the push itself.
 #[test]
-fn a_push_that_adds_its_project_to_a_pipeline_goes_through_it() {
+fn a_push_that_adds_its_project_to_a_pipeline_is_tested_there() {
     let mut site = site_of(&["post"]);
     let bare =
         BranchKey { project: ProjectName::new("forge.test", "org/bare"), branch: "main".into() };
@@ -161,9 +160,9 @@ fn a_push_that_adds_its_project_to_a_pipeline_goes_through_it() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// S06: a job that matches files runs where a push touches them.
+/// S06: a job with a file matcher runs for a push that touches matching files.
 #[test]
-fn the_files_of_a_push_are_those_between_where_the_branch_was_and_is() {
+fn file_matchers_see_the_files_between_the_old_and_the_new_tip() {
     let mut site = site_of(&["post"]);
     site.forge.push(&branch("main"), &[("docs/a", "x")]);
     site.run();
@@ -171,12 +170,12 @@ fn the_files_of_a_push_are_those_between_where_the_branch_was_and_is() {
     assert_eq!(jobs.len(), 2, "{jobs:?}");
     site.forge.push(&branch("stable"), &[("src/b", "x")]);
     site.run();
-    assert_eq!(tested(&site).len(), 4, "of a new branch nobody knows what it touches");
+    assert_eq!(tested(&site).len(), 4, "the files of a new branch are unknown, so all jobs run");
 }
 
-/// Z4.2: a tag is on no branch; a job asks for it by its ref.
+/// Z4.2: a tag is on no branch; jobs match its ref.
 #[test]
-fn a_tag_has_jobs_run_that_match_its_ref_and_has_nothing_read() {
+fn a_tag_runs_the_jobs_that_match_its_ref() {
     let mut site = site_of(&["tag"]);
     site.forge.tag(&branch("main"), "1.0");
     site.run();
@@ -196,10 +195,10 @@ fn a_tag_has_jobs_run_that_match_its_ref_and_has_nothing_read() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// S06, C5: a tag may lead to no commit. Its push ends with that as its reason, and what comes
-/// behind it is heard.
+/// S06, C5: the push of a tag that points to no commit ends with a reason, and later events are
+/// processed.
 #[test]
-fn a_tag_that_leads_to_no_commit_ends_its_push_and_holds_up_no_other() {
+fn a_tag_without_a_commit_ends_its_push_and_blocks_no_other() {
     let mut site = site_of(&["tag"]);
     site.forge.lead_to_no_commit("org/one", "refs/tags/odd");
     site.forge.claim_push("org/one", "refs/tags/odd", &Oid::zero(), &Oid("6".repeat(40)));
@@ -207,19 +206,19 @@ fn a_tag_that_leads_to_no_commit_ends_its_push_and_holds_up_no_other() {
     site.run();
     let tags: Vec<String> = orders(&site).iter().map(|(order, _)| order.change.git_ref()).collect();
     assert_eq!(tags, ["refs/tags/1.0", "refs/tags/1.0"]);
-    let told = effects_of_deliveries(&site);
+    let effects = effects_of_deliveries(&site);
     assert!(
-        told.iter().any(|told| told.contains("refs/tags/odd is not enqueued: could not")),
-        "{told:?}"
+        effects.iter().any(|effect| effect.contains("refs/tags/odd is not enqueued: could not")),
+        "{effects:?}"
     );
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// Returns what came of the deliveries that ended.
+/// Returns the effects of all handled deliveries.
 fn effects_of_deliveries(site: &Site) -> Vec<String> {
     let records = site.world.records().into_iter();
     let own = records.filter(|record| record.key.partition.starts_with("delivery#"));
-    let states = own.map(|record| decode::<Delivery>(&record).unwrap().state);
+    let states = own.map(|record| decode::<DeliveryRecord>(&record).unwrap().state);
     let effects = states.filter_map(|state| match state {
         DeliveryState::Handled { effects, .. } => Some(effects),
         _ => None,
@@ -227,9 +226,9 @@ fn effects_of_deliveries(site: &Site) -> Vec<String> {
     effects.flatten().collect()
 }
 
-/// Z4.2: a tag is told what the branches say that have its commit, and nothing by others.
+/// Z4.2: a tag runs the jobs of the branches that contain its commit, and of no other branch.
 #[test]
-fn a_tag_has_jobs_run_of_the_branches_that_have_its_commit() {
+fn a_tag_runs_the_jobs_of_the_branches_that_contain_its_commit() {
     let mut site = site_of(&["tag"]);
     site.forge.push(&branch("stable"), &[(".zuul.yaml", "- project: {tag: {jobs: [docs]}}\n")]);
     site.run();
@@ -238,7 +237,7 @@ fn a_tag_has_jobs_run_of_the_branches_that_have_its_commit() {
         site.run();
         let git_ref = format!("refs/tags/{tag}");
         let own = orders(site).into_iter().filter(|(order, _)| order.change.git_ref() == git_ref);
-        let mut found: Vec<(String, Vec<String>)> = own
+        let mut jobs: Vec<(String, Vec<String>)> = own
             .map(|(order, state)| {
                 let branches = state.containing.unwrap_or_default();
                 (
@@ -247,27 +246,27 @@ fn a_tag_has_jobs_run_of_the_branches_that_have_its_commit() {
                 )
             })
             .collect();
-        found.sort();
-        found
+        jobs.sort();
+        jobs
     };
-    let told = |jobs: &[&str], branches: &[&str]| -> Vec<(String, Vec<String>)> {
+    let expected = |jobs: &[&str], branches: &[&str]| -> Vec<(String, Vec<String>)> {
         let branches: Vec<String> = branches.iter().map(|branch| (*branch).to_owned()).collect();
         jobs.iter().map(|job| ((*job).to_owned(), branches.clone())).collect()
     };
-    // The branch was made where the other one is.
+    // `stable` was created at the tip of `main`.
     let both = jobs_of(&mut site, "main", "1.0");
-    assert_eq!(both, told(&["docs", "publish", "release"], &["main", "stable"]));
-    assert_eq!(jobs_of(&mut site, "stable", "1.1"), told(&["docs"], &["stable"]));
+    assert_eq!(both, expected(&["docs", "publish", "release"], &["main", "stable"]));
+    assert_eq!(jobs_of(&mut site, "stable", "1.1"), expected(&["docs"], &["stable"]));
     site.forge.push(&branch("main"), &[("src/a", "x")]);
     site.run();
-    assert_eq!(jobs_of(&mut site, "main", "1.2"), told(&["publish", "release"], &["main"]));
+    assert_eq!(jobs_of(&mut site, "main", "1.2"), expected(&["publish", "release"], &["main"]));
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// Z4.6: the name of a branch that was pushed says nothing of other repositories: roles are of the
-/// playbook's branch, or of the default one.
+/// Z4.6: the pushed branch does not select the branch of other repositories: roles come from the
+/// playbook's branch or from the default branch.
 #[test]
-fn roles_for_a_push_are_of_the_playbooks_branch() {
+fn roles_for_a_push_come_from_the_playbooks_branch() {
     let config = "
 - pipeline: {name: post, manager: independent, trigger: {github: [{event: push, ref: '^refs/heads/.*$'}]}}
 - job: {name: base, parent: null}
@@ -288,16 +287,15 @@ fn roles_for_a_push_are_of_the_playbooks_branch() {
     let orders = orders(&site);
     let (_, state) =
         orders.iter().find(|(order, _)| order.change.branch.as_str() == "stable").unwrap();
-    let placed: Vec<String> = state.branches.iter().map(|known| known.branch.to_string()).collect();
-    assert!(placed.iter().any(|known| known == "org/two@main"), "{placed:?}");
-    assert!(!placed.iter().any(|known| known == "org/two@stable"), "{placed:?}");
+    let placed: Vec<String> = state.branches.iter().map(|state| state.branch.to_string()).collect();
+    assert!(placed.iter().any(|branch| branch == "org/two@main"), "{placed:?}");
+    assert!(!placed.iter().any(|branch| branch == "org/two@stable"), "{placed:?}");
 }
 
-/// Z4.2, Z6.3: a tag is put into a queue before anybody knows which branches have its commit. The
-/// queue says only whom it waits for: what it is tested with, and on what, is for those branches to
-/// say.
+/// Z4.2, Z6.3: a tag is enqueued before it is known which branches contain its commit. The queue
+/// decides only the order; jobs and tested state come from those branches.
 #[test]
-fn a_tags_jobs_and_state_are_those_of_its_branches_whichever_queue_it_waits_in() {
+fn a_tags_jobs_and_tested_state_come_from_its_branches_whichever_queue_it_waits_in() {
     let config = "
 - pipeline: {name: release, manager: serial, trigger: {github: [{event: push, ref: '^refs/tags/.*$'}]}}
 - queue: {name: new, type: branch-assigned}
@@ -322,29 +320,29 @@ fn a_tags_jobs_and_state_are_those_of_its_branches_whichever_queue_it_waits_in()
     }
     let tips = [site.forge.tip(&branch("main")), site.forge.tip(&branch("stable"))];
     site.run();
-    let mut found: Vec<(String, String, Oid)> = Vec::new();
+    let mut builds: Vec<(String, String, Oid)> = Vec::new();
     for (order, state) in orders(&site) {
         assert_eq!(
             order.queue.queue.to_string(),
             "new",
-            "what the default branch says holds for every tag"
+            "the default branch selects the queue of every tag"
         );
         let own =
-            state.branches.iter().find(|known| known.branch.branch == order.change.branch).unwrap();
-        assert_eq!(state.changes.len(), 1, "it is tested on nothing that waited before it");
-        found.push((order.change.git_ref(), order.job.to_string(), own.result.id.clone()));
+            state.branches.iter().find(|state| state.branch.branch == order.change.branch).unwrap();
+        assert_eq!(state.changes.len(), 1, "it is not tested on an earlier tag");
+        builds.push((order.change.git_ref(), order.job.to_string(), own.result.id.clone()));
     }
-    found.sort();
+    builds.sort();
     let [of_main, of_stable] = tips;
     let expected = [("refs/tags/1.1", "of-old", of_stable), ("refs/tags/2.0", "of-new", of_main)];
     assert_eq!(
-        found,
+        builds,
         expected.map(|(git_ref, job, tip)| (git_ref.to_owned(), job.to_owned(), tip))
     );
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// S06: a webhook is a hint; the forge is asked.
+/// S06: a push is read from the forge before it is tested.
 #[test]
 fn a_push_that_the_forge_does_not_confirm_is_not_tested() {
     let mut site = site_of(&["post", "tag"]);
@@ -359,9 +357,9 @@ fn a_push_that_the_forge_does_not_confirm_is_not_tested() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// S06: as in Zuul, a ref that is deleted starts nothing; it is no push to test.
+/// S06: like Zuul, the deletion of a ref starts nothing.
 #[test]
-fn a_branch_that_is_deleted_has_nothing_run() {
+fn the_deletion_of_a_branch_starts_nothing() {
     let mut site = site_of(&["post", "promote"]);
     site.forge.push(&branch("stable"), &[("src/b", "x")]);
     site.run();
@@ -372,30 +370,30 @@ fn a_branch_that_is_deleted_has_nothing_run() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// Z6.1: what a pipeline requires of changes keeps refs out.
+/// Z6.1: requirements on changes exclude refs.
 #[test]
-fn a_pipeline_that_requires_an_open_change_takes_no_refs() {
+fn a_pipeline_that_requires_an_open_change_accepts_no_refs() {
     let mut site = site_of(&["picky"]);
     site.forge.push(&branch("main"), &[("src/a", "x")]);
     site.run();
     assert_eq!(tested(&site), []);
 }
 
-/// Has what the forge told come to the queue, and no further.
-fn to_the_queue(site: &mut Site) {
+/// Processes the events of the forge up to the queue's inbox and lets the gate consume them.
+fn deliver_to_queue(site: &mut Site) {
     site.take_in();
-    site.handle(Queue::Tenants);
+    site.handle(MessageQueue::Tenants);
     site.take_in();
-    site.handle(Queue::Gate);
+    site.handle(MessageQueue::Gate);
 }
 
 /// G23
 #[test]
-fn of_quick_pushes_the_first_and_the_newest_are_tested_and_never_two_at_once() {
+fn a_supercedent_queue_tests_the_first_and_the_newest_push_one_at_a_time() {
     let mut site = site_of(&["promote"]);
     let push = |site: &mut Site, file: &str| {
         site.forge.push(&branch("main"), &[(file, "x")]);
-        to_the_queue(site);
+        deliver_to_queue(site);
         site.forge.tip(&branch("main"))
     };
     let a = push(&mut site, "a");
@@ -408,33 +406,33 @@ fn of_quick_pushes_the_first_and_the_newest_are_tested_and_never_two_at_once() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// G23: a branch that is put back to where it was is tested there, though what stands in the queue
-/// began there.
+/// G23: a branch that is reset to an earlier commit is tested there, although the running item's
+/// push started from that commit.
 #[test]
 fn a_push_back_to_an_earlier_commit_is_the_newest_push() {
     let mut site = site_of(&["promote"]);
     let begun = site.forge.tip(&branch("main"));
     site.forge.push(&branch("main"), &[("a", "x")]);
-    to_the_queue(&mut site);
+    deliver_to_queue(&mut site);
     let a = site.forge.tip(&branch("main"));
     site.run_until(|site| site.is_building());
     site.forge.push(&branch("main"), &[("b", "x")]);
-    to_the_queue(&mut site);
+    deliver_to_queue(&mut site);
     site.forge.push_back(&branch("main"), &begun);
-    to_the_queue(&mut site);
+    deliver_to_queue(&mut site);
     site.run();
     let commits: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
     assert_eq!(commits, [a, begun]);
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// G23: forges tell of pushes in any order; an older one that is told late takes no newer one's
-/// place.
+/// G23: webhooks arrive in any order; a delayed webhook of an older push does not replace a newer
+/// one.
 #[test]
-fn a_push_that_is_told_after_a_newer_one_does_not_supersede_it() {
+fn a_delayed_webhook_of_an_older_push_does_not_supersede_a_newer_push() {
     let mut site = site_of(&["promote"]);
     site.forge.push(&branch("main"), &[("a", "x")]);
-    to_the_queue(&mut site);
+    deliver_to_queue(&mut site);
     let a = site.forge.tip(&branch("main"));
     site.run_until(|site| site.is_building());
     site.forge.push(&branch("main"), &[("b", "x")]);
@@ -443,10 +441,10 @@ fn a_push_that_is_told_after_a_newer_one_does_not_supersede_it() {
     let later = site.forge.next_webhook().unwrap();
     site.forge.push(&branch("main"), &[("d", "x")]);
     let d = site.forge.tip(&branch("main"));
-    to_the_queue(&mut site);
+    deliver_to_queue(&mut site);
     for webhook in [late, later] {
         site.receive(&webhook);
-        to_the_queue(&mut site);
+        deliver_to_queue(&mut site);
     }
     site.run();
     let commits: Vec<Oid> = tested(&site).into_iter().map(|(_, commit)| commit).collect();
@@ -454,9 +452,9 @@ fn a_push_that_is_told_after_a_newer_one_does_not_supersede_it() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// G23: a branch waits for no other branch.
+/// G23: branches do not wait for each other.
 #[test]
-fn pushes_to_two_branches_supersede_nothing_of_each_other() {
+fn pushes_to_different_branches_do_not_supersede_each_other() {
     let mut site = site_of(&["promote"]);
     for name in ["main", "stable", "old"] {
         site.forge.push(&branch(name), &[("a", name)]);
@@ -468,7 +466,7 @@ fn pushes_to_two_branches_supersede_nothing_of_each_other() {
 
 /// G21
 #[test]
-fn merged_changes_are_tested_one_after_the_other_and_each_for_itself() {
+fn a_serial_pipeline_tests_merged_changes_one_after_the_other() {
     let mut site = site_of(&["deploy"]);
     let a = site.forge.propose("org/one", 1, "A", "", &[("docs/a", "x")]);
     let b = site.forge.propose("org/one", 2, "B", "", &[("docs/b", "x")]);

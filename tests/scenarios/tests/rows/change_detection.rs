@@ -1,10 +1,11 @@
-//! What counts as news of a change, and what it costs to find out that there is none.
+//! Which observations of a change start work, and how many reads a sweep without changes costs.
 
 use super::{CONFIG, MAIN, PROJECT, approve, buildsets, gate_builds, judge, merged, propose, site};
 use sluice_runtime::Clock as _;
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::Announcement;
 
-/// A site whose gate takes changes that bear a label.
+/// Returns a site whose gate requires the label `go`.
 fn labelled() -> Site {
     let trigger = "trigger:\n      github: [{event: pull_request_review, action: submitted, state: approved}]";
     let config = CONFIG
@@ -17,29 +18,28 @@ fn labelled() -> Site {
     Site::new(7, MAIN, &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project)], judge)
 }
 
-/// C5: also when both are handled after the second was done, and when nobody tells of the second.
+/// C5: both webhooks are handled after the second label event, or the second webhook is missed.
 #[test]
-fn a_label_that_is_taken_off_and_put_on_again_enqueues_again() {
-    for is_told in [true, false] {
+fn a_label_that_is_removed_and_added_again_enqueues_again() {
+    for is_delivered in [true, false] {
         let mut site = labelled();
         let a = propose(&site, 1, &[("a", "broken unit")]);
         site.run();
-        site.forge.label(&a, "go", true);
+        site.forge.label(&a, "go", Announcement::Webhook);
         site.run();
         assert_eq!(gate_builds(&site, "unit"), ["1"]);
         site.forge.unlabel(&a, "go");
-        site.forge.label(&a, "go", is_told);
+        site.forge.label(&a, "go", Announcement::of(is_delivered));
         site.run();
         site.sweep();
-        assert_eq!(gate_builds(&site, "unit"), ["1", "1"], "told: {is_told}");
+        assert_eq!(gate_builds(&site, "unit"), ["1", "1"], "delivered: {is_delivered}");
         assert_eq!(merged(&site), Vec::<u64>::new());
     }
 }
 
-/// D02: anybody may open changes that name another one; that keeps no one from following it who
-/// may.
+/// D02: many changes that depend on one change do not keep its real dependents out of the gate.
 #[test]
-fn many_changes_that_name_one_do_not_keep_its_followers_out() {
+fn many_changes_that_name_a_dependency_do_not_keep_an_approved_dependent_out() {
     let mut site = site();
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
     let body = "Depends-On: https://forge.test/org/two/pull/2";
@@ -52,9 +52,9 @@ fn many_changes_that_name_one_do_not_keep_its_followers_out() {
     assert_eq!(merged(&site), [2, 1]);
 }
 
-/// D02: whoever no longer names a change does not follow it.
+/// D02: a change without its former `Depends-On` line does not follow the dependency.
 #[test]
-fn a_change_that_dropped_its_dependency_is_not_pulled_in_behind_it() {
+fn a_change_that_dropped_its_dependency_is_not_enqueued_behind_it() {
     let mut site = site();
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
     let a = site.forge.propose(
@@ -65,7 +65,7 @@ fn a_change_that_dropped_its_dependency_is_not_pulled_in_behind_it() {
         &[("a", "x")],
     );
     approve(&mut site, &[&a]);
-    site.forge.describe(&a, "", true);
+    site.forge.describe(&a, "", Announcement::Webhook);
     site.run();
     let noted = |site: &Site| {
         site.world.records().iter().any(|record| record.key.sort.starts_with("needed-by#"))
@@ -75,9 +75,9 @@ fn a_change_that_dropped_its_dependency_is_not_pulled_in_behind_it() {
     assert_eq!(merged(&site), [2]);
 }
 
-/// Z5: open changes that do not move cost a listing, and those that do are read a few at a time.
+/// Z5: unchanged open changes cost a listing only; updated ones are read a few at a time.
 #[test]
-fn a_sweep_reads_only_what_moved_and_so_much_and_no_more() {
+fn a_sweep_reads_only_updated_changes_up_to_its_limit() {
     let mut site = site();
     for number in 1..=50 {
         propose(&site, number, &[(&format!("f{number}"), "x")]);
@@ -94,13 +94,12 @@ fn a_sweep_reads_only_what_moved_and_so_much_and_no_more() {
     }
     let before = site.forge.reads();
     site.sweep();
-    assert_eq!(site.forge.reads(), before, "nothing moved");
+    assert_eq!(site.forge.reads(), before, "nothing was updated");
 }
 
-/// C5, Z5: reviews that somebody dismissed are told of and done with; they do not take every
-/// sweep's reads from other changes.
+/// C5, Z5: dismissed reviews are processed once and do not use up the reads of every sweep.
 #[test]
-fn dismissed_reviews_are_not_looked_for_by_each_sweep() {
+fn dismissed_reviews_are_not_read_again_by_each_sweep() {
     let mut site = site();
     let changes: Vec<_> = (1..=25)
         .map(|number| propose(&site, number, &[(&format!("f{number}"), "broken other")]))
@@ -117,36 +116,35 @@ fn dismissed_reviews_are_not_looked_for_by_each_sweep() {
     }
     let before = site.forge.reads();
     site.sweep();
-    assert_eq!(site.forge.reads(), before, "nothing moved");
+    assert_eq!(site.forge.reads(), before, "nothing was updated");
 }
 
-/// Z6.3, C5: a forge tells the time to the second, and shows for a while what was before.
+/// Z6.3, C5: the forge has times in whole seconds and answers with stale data for a while.
 #[test]
-fn an_approved_change_stays_though_an_answer_of_the_same_second_shows_no_approval() {
+fn an_approved_change_stays_queued_when_a_stale_answer_of_the_same_second_shows_no_approval() {
     let mut site = site();
-    site.forge.tell_whole_seconds();
+    site.forge.report_whole_seconds();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
     site.world.advance_millis(1_000 - site.world.now().0 % 1_000);
-    site.forge.describe(&a, "better words", false);
+    site.forge.describe(&a, "a better description", Announcement::None);
     site.world.advance_millis(50);
     let before = site.world.now();
     site.world.advance_millis(50);
     site.forge.approve(&a);
     site.run_now();
     site.forge.set_behind(site.world.now().since(before));
-    site.forge.tell_again("org/one", 1).unwrap();
+    site.forge.send_edited_webhook("org/one", 1).unwrap();
     site.run_now();
     site.forge.set_behind(0);
     site.run();
-    assert_eq!(gate_builds(&site, "unit"), ["1"], "it was tested once, and never left");
+    assert_eq!(gate_builds(&site, "unit"), ["1"], "it was tested once and never left the queue");
     assert_eq!(merged(&site), [1]);
 }
 
-/// Z6.3, C5: what was closed is over also where its forge shows it as open for a moment, and tells
-/// of it once.
+/// Z6.3, C5: the forge sends one webhook for the closing and shows the change as open for a moment.
 #[test]
-fn a_change_that_its_forge_shows_as_open_for_a_moment_after_it_was_closed_leaves() {
+fn a_closed_change_leaves_though_a_stale_answer_shows_it_as_open() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -158,15 +156,15 @@ fn a_change_that_its_forge_shows_as_open_for_a_moment_after_it_was_closed_leaves
     site.forge.close(&a);
     site.run_now();
     site.forge.set_behind(0);
-    assert!(buildsets(&site, &[&a]).is_empty(), "nobody knows yet");
+    assert!(buildsets(&site, &[&a]).is_empty(), "the closing is not visible yet");
     site.pass(60);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 DEQUEUED"]);
     assert!(merged(&site).is_empty());
 }
 
-/// Z6.3: nobody waits for long for a forge to show as closed what was opened again.
+/// Z6.3: Sluice does not wait for the forge to show a reopened change as closed.
 #[test]
-fn what_was_opened_again_at_once_is_tested_as_it_is() {
+fn a_change_that_is_reopened_at_once_is_tested_as_open() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();

@@ -1,18 +1,20 @@
-//! What a change may depend on, and how far that is followed.
+//! Dependencies of changes: which are allowed, and how far they are followed.
 
-use super::operators::ask_as;
-use super::standard::told;
+use super::operator_enqueues::ask_as;
+use super::standard_jobs::report_lines;
 use super::{approve, comments, gate_builds, merged, opened, site};
-use sluice_gate::explain::Verdicts;
+use sluice_gate::explain::RoutingRecord;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_records::change;
 use sluice_records::codec::decode;
 use sluice_records::report::Buildset;
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::Announcement;
 
-/// D05, Z2.1: whoever may write a `Depends-On` may not have what it names tested, shown or told.
+/// D05, Z2.1: a `Depends-On` to a project outside the tenant has that change neither tested nor
+/// shown nor reported on.
 #[test]
-fn a_need_outside_the_tenant_is_waited_for_and_never_tested_or_reported_on() {
+fn a_dependency_outside_the_tenant_is_waited_for_and_never_tested_or_reported_on() {
     let mut site = site();
     let outside = site.forge.propose("org/outside", 9, "Hidden", "", &[("b", "x")]);
     let a = site.forge.propose(
@@ -31,28 +33,32 @@ fn a_need_outside_the_tenant_is_waited_for_and_never_tested_or_reported_on() {
         comments(&site, &a)
     );
     let records = site.world.records();
-    let told = records
+    let mentions = records
         .iter()
         .filter(|record| record.body.contains("Hidden"))
         .map(|record| &record.key.partition);
-    let elsewhere: Vec<&String> =
-        told.filter(|at| !at.starts_with("change#github/forge.test%2forg%2foutside/")).collect();
-    assert_eq!(elsewhere, Vec::<&String>::new(), "its title stays with what its own webhook told");
+    let elsewhere: Vec<&String> = mentions
+        .filter(|at| !at.starts_with("change#github/forge.test%2forg%2foutside/"))
+        .collect();
+    assert_eq!(
+        elsewhere,
+        Vec::<&String>::new(),
+        "only the record of the change itself has its title"
+    );
     site.forge.merge_silently(&outside);
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);
     assert!(site.forge.change(&outside).unwrap().comments.is_empty());
 }
 
-/// Z2.1, Z2.3: whoever may write a `Depends-On` does not learn by it which changes there are where
-/// he may not look.
+/// Z2.1, Z2.3: reports do not disclose which changes exist in a project outside the tenant.
 #[test]
-fn of_a_need_outside_the_tenant_nothing_is_told_by_which_it_could_be_known() {
+fn reports_do_not_disclose_whether_a_dependency_outside_the_tenant_exists() {
     let mut site = site();
     site.forge.propose("org/outside", 91, "Hidden", "", &[("b", "x")]);
     let closed = site.forge.propose("org/outside", 92, "Hidden", "", &[("b", "x")]);
     site.forge.close(&closed);
-    let told = [(1, 91), (2, 92), (3, 93)].map(|(number, needed)| {
+    let reported = [(1, 91), (2, 92), (3, 93)].map(|(number, needed)| {
         let body = format!("Depends-On: https://forge.test/org/outside/pull/{needed}");
         let change = site.forge.propose("org/one", number, "A", &body, &[("a", "x")]);
         approve(&mut site, &[&change]);
@@ -62,22 +68,23 @@ fn of_a_need_outside_the_tenant_nothing_is_told_by_which_it_could_be_known() {
         plain.dedup();
         plain
     });
-    assert!(!told[0].is_empty(), "it is told that it waits");
-    assert_eq!((&told[1], &told[2]), (&told[0], &told[0]));
+    assert!(!reported[0].is_empty(), "the wait is reported");
+    assert_eq!((&reported[1], &reported[2]), (&reported[0], &reported[0]));
 }
 
-/// Z6.5, D01, D02: where several connections lead to a host, an address names the change by the one
-/// that the tenant has its project from: it is followed, brings in who waits for it, and lands.
+/// Z6.5, D01, D02: with several connections to one host a URL means the change by the connection
+/// that the tenant has the project from. Its dependents are enqueued behind it, and it lands.
 #[test]
-fn a_need_is_known_by_the_tenants_own_connection_where_several_lead_to_its_host() {
+fn a_dependency_is_identified_by_the_tenants_connection_when_several_serve_its_host() {
     let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", super::CONFIG)]),
         ("org/one", project),
         ("org/two", project),
     ];
-    // By name one stands before the tenant's own and one behind it.
-    let mut site = Site::beside(7, super::MAIN, repositories, super::judge, &["aside", "hub"]);
+    // One of the other connections sorts before the tenant's own and one after it.
+    let mut site =
+        Site::with_connections(7, super::MAIN, repositories, super::judge, &["another", "hub"]);
     let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let b = site.forge.propose(
         "org/two",
@@ -94,7 +101,7 @@ fn a_need_is_known_by_the_tenants_own_connection_where_several_lead_to_its_host(
         (merged(&site), gate_builds(&site, "unit")),
         (vec![1, 2], vec!["1".to_owned(), "1 2".to_owned()])
     );
-    // What has landed is known by it as well.
+    // A merged dependency is identified in the same way.
     let c = site.forge.propose(
         "org/two",
         3,
@@ -106,10 +113,10 @@ fn a_need_is_known_by_the_tenants_own_connection_where_several_lead_to_its_host(
     assert_eq!(merged(&site), [1, 2, 3]);
 }
 
-/// Z6.5, D01: what is on a host of no connection is told with the change and keeps it from nothing;
-/// what is on the host of one, and is no change there, keeps it out.
+/// Z6.5, D01: a URL on a host without a connection is mentioned and ignored. A URL on the host of a
+/// connection that is not a change keeps the change out.
 #[test]
-fn a_need_is_waited_for_only_where_a_connection_leads_to_its_host() {
+fn a_dependency_counts_only_when_a_connection_serves_its_host() {
     let mut site = site();
     let a = site.forge.propose(
         "org/one",
@@ -121,18 +128,18 @@ fn a_need_is_waited_for_only_where_a_connection_leads_to_its_host() {
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);
     assert!(!comments(&site, &a).contains("elsewhere.test"), "{}", comments(&site, &a));
-    let told = "it depends on https://elsewhere.test/org/two/pull/7, where no connection leads to";
+    let reason = "it depends on https://elsewhere.test/org/two/pull/7, which no connection serves";
     let records = site.world.records();
     let sets = records.iter().filter_map(|record| decode::<Buildset>(record).ok());
-    let tellers: Vec<String> = sets
-        .filter(|set| set.item.reasons.iter().any(|reason| reason.contains(told)))
+    let pipelines: Vec<String> = sets
+        .filter(|set| set.item.reasons.iter().any(|line| line.contains(reason)))
         .map(|set| set.queue.pipeline.to_string())
         .collect();
     assert!(
-        tellers.contains(&"check".to_owned()) && tellers.contains(&"gate".to_owned()),
-        "{tellers:?}"
+        pipelines.contains(&"check".to_owned()) && pipelines.contains(&"gate".to_owned()),
+        "{pipelines:?}"
     );
-    // A real need beside it counts.
+    // A second, valid dependency counts.
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
     let body = "Depends-On: https://elsewhere.test/org/two/pull/7\nDepends-On: https://forge.test/org/two/pull/2";
     let c = site.forge.propose("org/one", 3, "C", body, &[("c", "x")]);
@@ -152,19 +159,17 @@ fn a_need_is_waited_for_only_where_a_connection_leads_to_its_host() {
         approve(&mut site, &[&change]);
         let said = comments(&site, &change);
         assert!(
-            said.contains(&format!(
-                "{page}, which is no change of a forge that is configured here"
-            )),
+            said.contains(&format!("{page}, which is not a change of a configured forge")),
             "{said}"
         );
     }
     assert_eq!(merged(&site), [1, 2, 3]);
 }
 
-/// Z6.1: a pipeline that allows no other connections takes no change of one that it does not name,
-/// and none that depends on one; both are told why.
+/// Z6.1: with `allow-other-connections: false` a pipeline accepts no change of an unnamed
+/// connection and no change that depends on one; both refusals have a reason.
 #[test]
-fn a_pipeline_may_keep_out_what_other_connections_bring() {
+fn a_pipeline_can_refuse_changes_of_other_connections() {
     let main = "
 - tenant:
     name: demo
@@ -211,7 +216,9 @@ fn a_pipeline_may_keep_out_what_other_connections_bring() {
         site.run();
         let said = comments(&site, &a);
         assert_eq!(
-            said.contains("does not name the connection gerrit and takes no others"),
+            said.contains(
+                "has no trigger, filter or reporter for the connection gerrit and accepts no other"
+            ),
             !allowed,
             "{said}"
         );
@@ -223,19 +230,18 @@ fn a_pipeline_may_keep_out_what_other_connections_bring() {
             head: None,
         };
         let (connection, project) = (b.connection.clone(), b.project.clone());
-        let asked =
+        let outcome =
             ask_as(&mut site, ForgeEvent { connection, project, sender: "ada".into(), kind });
-        assert_eq!(asked.is_ok(), allowed, "{asked:?}");
-        let why = asked.err().unwrap_or_default();
+        assert_eq!(outcome.is_ok(), allowed, "{outcome:?}");
+        let why = outcome.err().unwrap_or_default();
         assert_eq!(why.contains("allow-other-connections"), !allowed, "{why}");
     }
 }
 
-/// Z2.1, D02: what is known by another connection to the same host than the tenant's own enters no
-/// pipeline: not by an event, not by an operator, and not behind the change that it needs. Nothing
-/// that the gate requires is asked of it.
+/// Z2.1, D02: a change by another connection to the tenant's host enters no pipeline: not by an
+/// event, not by an operator, and not behind its dependency.
 #[test]
-fn a_change_by_another_connection_than_the_tenants_enters_nothing() {
+fn a_change_by_another_connection_than_the_tenants_enters_no_pipeline() {
     let also = "
 - pipeline:
     name: also
@@ -269,17 +275,17 @@ fn a_change_by_another_connection_than_the_tenants_enters_nothing() {
     };
     let effects = ask_as(&mut site, about(opened(2))).unwrap().join("\n");
     assert!(!effects.contains("may enter"), "{effects}");
-    let verdicts = site.world.record(&change::verdicts_key(&b)).unwrap();
-    let verdicts: Verdicts = decode(&verdicts).unwrap();
-    let why = verdicts
+    let record = site.world.record(&change::verdicts_key(&b)).unwrap();
+    let routing: RoutingRecord = decode(&record).unwrap();
+    let why = routing
         .pipelines
         .iter()
-        .find(|verdict| verdict.pipeline.as_str() == "also")
+        .find(|pipeline| pipeline.pipeline.as_str() == "also")
         .unwrap()
-        .taken
+        .triggered
         .clone()
         .unwrap();
-    assert!(why.why.contains("by the connection github, and gerrit tells of it"), "{why:?}");
+    assert!(why.why.contains("by the connection github, not by gerrit"), "{why:?}");
     let enqueue = EventKind::Enqueue {
         tenant: "demo".into(),
         pipeline: "check".into(),
@@ -287,18 +293,18 @@ fn a_change_by_another_connection_than_the_tenants_enters_nothing() {
         head: None,
     };
     let refused = ask_as(&mut site, about(enqueue)).unwrap_err();
-    assert!(refused.contains("by the connection github, and gerrit tells of it"), "{refused}");
+    assert!(refused.contains("by the connection github, not by gerrit"), "{refused}");
     approve(&mut site, &[&a]);
     assert_eq!((merged(&site), gate_builds(&site, "unit")), (vec![1], vec!["1".to_owned()]));
     let of_b =
         site.ending(&["org/one"], &[&a]).buildsets.into_iter().filter(|set| set.contains("#2"));
     assert_eq!(of_b.collect::<Vec<_>>(), Vec::<String>::new());
-    assert!(site.forge.change(&b).unwrap().comments.is_empty(), "it is told nothing either");
+    assert!(site.forge.change(&b).unwrap().comments.is_empty(), "nothing is reported on it");
 }
 
-/// Z2.1: the chain ends at the tenant's border, also two steps away.
+/// Z2.1: a dependency of a dependency outside the tenant counts as well.
 #[test]
-fn a_need_of_a_need_outside_the_tenant_is_not_tested_either() {
+fn an_indirect_dependency_outside_the_tenant_is_not_tested() {
     let mut site = site();
     site.forge.propose("org/outside", 9, "Hidden", "", &[("b", "x")]);
     site.forge.propose(
@@ -319,9 +325,9 @@ fn a_need_of_a_need_outside_the_tenant_is_not_tested_either() {
     assert_eq!(site.builds(), Vec::<String>::new());
 }
 
-/// Z6.5: a chain is followed so far and no further, and whoever wrote it is told.
+/// Z6.5: a dependency chain is followed up to a limit, and the refusal is reported.
 #[test]
-fn a_chain_of_more_changes_than_one_may_depend_on_is_refused_without_following_it() {
+fn a_dependency_chain_over_the_limit_is_refused_after_few_reads() {
     let mut site = site();
     for number in 1..=200 {
         let body = format!("Depends-On: https://forge.test/org/one/pull/{}", number + 1);
@@ -348,9 +354,9 @@ fn a_chain_of_more_changes_than_one_may_depend_on_is_refused_without_following_i
     );
 }
 
-/// Z6.5: merged needs cost reads as well.
+/// Z6.5: merged dependencies count against the limit of reads.
 #[test]
-fn a_change_that_names_a_hundred_merged_ones_is_refused_after_few_reads() {
+fn a_change_with_a_hundred_merged_dependencies_is_refused_after_few_reads() {
     let mut site = site();
     let mut body = String::new();
     for number in 1..=100 {
@@ -367,25 +373,23 @@ fn a_change_that_names_a_hundred_merged_ones_is_refused_after_few_reads() {
     assert!(reads <= 31, "{reads} changes were read for one event");
     site.run();
     assert!(
-        comments(&site, &top).contains("takes reading over 30 changes"),
+        comments(&site, &top).contains("takes reading more than 30 changes"),
         "{}",
         comments(&site, &top)
     );
 }
 
-/// Returns a description that names a hundred changes of which nobody can be asked, and behind them
-/// `change`.
-fn hidden_behind_a_hundred(change: &str) -> String {
+/// Returns a description with a hundred URLs on an unknown host, followed by one for `change`.
+fn behind_a_hundred_foreign_urls(change: &str) -> String {
     let foreign: String = (1..=100)
         .map(|n| format!("Depends-On: https://elsewhere.test/org/far/pull/{n}\n"))
         .collect();
     format!("{foreign}Depends-On: https://forge.test/{change}\n")
 }
 
-/// Z6.5: what is behind more addresses than are read may be any change, so that nothing is tested
-/// as if it were not there.
+/// Z6.5: URLs beyond the limit are not read and may be real dependencies, so the change is refused.
 #[test]
-fn a_change_that_names_more_addresses_than_are_read_is_refused() {
+fn a_change_with_more_urls_than_the_limit_is_refused() {
     let mut site = site();
     site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
     while site.forge.next_webhook().is_some() {}
@@ -393,7 +397,7 @@ fn a_change_that_names_more_addresses_than_are_read_is_refused() {
         "org/one",
         1,
         "A",
-        &hidden_behind_a_hundred("org/two/pull/2"),
+        &behind_a_hundred_foreign_urls("org/two/pull/2"),
         &[("a", "x")],
     );
     let c = site.forge.propose(
@@ -404,29 +408,29 @@ fn a_change_that_names_more_addresses_than_are_read_is_refused() {
         &[("c", "x")],
     );
     site.run();
-    // The sweep finds the other one, of which nobody told.
+    // The sweep finds the other change, whose webhook was missed.
     assert_eq!(site.builds(), ["check unit 2"]);
-    let why = "names more than 100 addresses in lines Depends-On";
+    let why = "names more than 100 URLs in Depends-On lines";
     let (of_a, of_c) = (comments(&site, &a), comments(&site, &c));
     assert!(of_a.contains(&format!("it {why}")), "{of_a}");
     assert!(of_c.contains(&format!("it depends on {a}, which {why}")), "{of_c}");
 }
 
-/// Z6.5, Z6.4: the same of one that came to name them where nobody told of it.
+/// Z6.5, Z6.4: the URLs are added while the change is in the gate, and the webhook is missed.
 #[test]
-fn a_change_does_not_land_that_came_to_name_more_addresses_than_are_read() {
+fn a_change_that_gains_more_urls_than_the_limit_in_the_gate_does_not_land() {
     let mut site = site();
     let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
     site.run();
     site.forge.approve(&a);
     site.run_until(|site| site.is_building() && site.builds().contains(&"gate unit 1".to_owned()));
-    site.forge.describe(&a, &hidden_behind_a_hundred("org/two/pull/2"), false);
+    site.forge.describe(&a, &behind_a_hundred_foreign_urls("org/two/pull/2"), Announcement::None);
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new());
-    let told = comments(&site, &a);
-    assert!(told.contains("it names more than 100 addresses in lines Depends-On now"), "{told}");
-    site.forge.describe(&a, "Depends-On: https://forge.test/org/two/pull/2", false);
+    let reported = comments(&site, &a);
+    assert!(reported.contains("it now has more than 100 Depends-On lines"), "{reported}");
+    site.forge.describe(&a, "Depends-On: https://forge.test/org/two/pull/2", Announcement::None);
     site.forge.approve(&b);
     site.forge.approve(&a);
     site.take_in();
@@ -434,10 +438,10 @@ fn a_change_does_not_land_that_came_to_name_more_addresses_than_are_read() {
     assert_eq!(merged(&site), [2, 1]);
 }
 
-/// Z6.5, D01: a dependency that is added while a change is in the gate counts, told or not.
+/// Z6.5, D01: a dependency that is added in the gate counts, whether its webhook arrives or not.
 #[test]
-fn a_change_does_not_land_without_what_it_came_to_depend_on_in_the_gate() {
-    for is_told in [true, false] {
+fn a_change_does_not_land_without_a_dependency_that_it_gained_in_the_gate() {
+    for is_delivered in [true, false] {
         let mut site = site();
         let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
         let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
@@ -446,13 +450,18 @@ fn a_change_does_not_land_without_what_it_came_to_depend_on_in_the_gate() {
         site.run_until(|site| {
             site.is_building() && site.builds().contains(&"gate unit 1".to_owned())
         });
-        site.forge.describe(&a, "Depends-On: https://forge.test/org/two/pull/2", is_told);
+        site.forge.describe(
+            &a,
+            "Depends-On: https://forge.test/org/two/pull/2",
+            Announcement::of(is_delivered),
+        );
         site.take_in();
         site.run();
         assert_eq!(merged(&site), Vec::<u64>::new());
-        let told = comments(&site, &a);
-        let word = if is_told { "its dependencies changed" } else { "it depends on org/two#2 now" };
-        assert!(told.contains(word), "{told}");
+        let reported = comments(&site, &a);
+        let reason =
+            if is_delivered { "its dependencies changed" } else { "it now depends on org/two#2" };
+        assert!(reported.contains(reason), "{reported}");
         site.forge.approve(&b);
         site.forge.approve(&a);
         site.take_in();
@@ -461,11 +470,11 @@ fn a_change_does_not_land_without_what_it_came_to_depend_on_in_the_gate() {
     }
 }
 
-/// Z6.5: one status that speaks of three changes at once, each of which needs twenty, is told to
-/// each, and ends.
+/// Z6.5: one status event about three changes with twenty dependencies each is processed for each
+/// of them, and its delivery ends.
 #[test]
-fn a_status_of_three_changes_with_twenty_needs_each_is_taken_in() {
-    let mut site = super::commits::site_that_heeds_statuses();
+fn a_status_of_three_changes_with_twenty_dependencies_each_is_processed() {
+    let mut site = super::commits::site_with_status_trigger();
     let mut heads = Vec::new();
     for top in 1..=3_u64 {
         let needed = (1..=19).map(|n| top * 100 + n);
@@ -476,14 +485,14 @@ fn a_status_of_three_changes_with_twenty_needs_each_is_taken_in() {
         }
         heads.push(site.forge.propose("org/one", top, "A", &body, &[("a", "x")]));
     }
-    // Nobody was told of any of it.
+    // All webhooks so far are lost.
     while site.forge.next_webhook().is_some() {}
     site.forge.share_head(&heads);
-    site.forge.tell_status(&heads[0], "ci", "bot");
+    site.forge.send_status_webhook(&heads[0], "ci", "bot");
     site.take_in();
     let records = site.world.records();
     let needed = records.iter().filter(|record| record.key.sort.starts_with("needed-by#")).count();
-    assert_eq!(needed, 3 * 19, "who needs whom is remembered of each");
+    assert_eq!(needed, 3 * 19, "every dependency of each change is recorded");
     let ended = records.iter().filter(|record| record.key.partition.starts_with("delivery#"));
     let states: Vec<&str> = ended.map(|record| record.body.as_str()).collect();
     assert!(
@@ -492,12 +501,12 @@ fn a_status_of_three_changes_with_twenty_needs_each_is_taken_in() {
     );
 }
 
-/// D06: nobody told of B, and B is told nothing.
+/// D06: the webhook of the dependency is missed, and nothing is reported on it.
 #[test]
-fn a_change_is_checked_on_what_it_needs_of_which_nobody_ever_told() {
+fn a_change_is_checked_on_a_dependency_whose_webhook_was_missed() {
     let mut site = site();
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
-    assert!(site.forge.next_webhook().is_some(), "nobody hears that B was proposed");
+    assert!(site.forge.next_webhook().is_some(), "the webhook of B is lost");
     let a = site.forge.propose(
         "org/one",
         1,
@@ -508,7 +517,7 @@ fn a_change_is_checked_on_what_it_needs_of_which_nobody_ever_told() {
     site.run();
     assert_eq!(site.builds(), ["check unit 2 1"]);
     assert_eq!(
-        (told(&site, "check", &a), told(&site, "check", &b)),
+        (report_lines(&site, "check", &a), report_lines(&site, "check", &b)),
         (vec!["Build succeeded.".to_owned()], Vec::new())
     );
     let ending = site.ending(&[], &[&a, &b]);
@@ -517,10 +526,10 @@ fn a_change_is_checked_on_what_it_needs_of_which_nobody_ever_told() {
     assert_eq!(ending.left_over, Vec::<String>::new(), "no queue either");
 }
 
-/// D01: nobody hears of B's approval; what comes of A afterwards brings both in. What a merged
-/// change needed is not asked for.
+/// D01: the webhook of B's approval is missed; a later event of A enqueues both. The dependencies
+/// of a merged change are not read.
 #[test]
-fn an_event_of_a_change_brings_what_it_needs_in_ahead_and_asks_for_nothing_below_what_is_merged() {
+fn an_event_enqueues_the_dependencies_ahead_and_reads_none_behind_a_merged_one() {
     let mut site = site();
     let m2 = site.forge.propose("org/one", 102, "M2", "", &[("m2", "x")]);
     let m1 = site.forge.propose(
@@ -541,12 +550,12 @@ fn an_event_of_a_change_brings_what_it_needs_in_ahead_and_asks_for_nothing_below
     approve(&mut site, &[&a]);
     assert_eq!((merged(&site), gate_builds(&site, "unit")), (Vec::new(), Vec::new()));
     site.forge.approve(&b);
-    assert!(site.forge.next_webhook().is_some(), "nobody hears that B was approved");
+    assert!(site.forge.next_webhook().is_some(), "the webhook of the approval is lost");
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [2, 1]);
     assert_eq!(gate_builds(&site, "unit"), ["2", "2 1"]);
     for change in [&a, &b] {
-        assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
+        assert_eq!(report_lines(&site, "gate", change), ["start", "Build succeeded."]);
     }
     let read = site.forge.read_numbers();
     assert!(read.contains(&101) && !read.contains(&102), "{read:?}");

@@ -1,42 +1,44 @@
-//! What operators put into pipelines: as if an event had, with all that the pipeline requires.
+//! Changes and refs that operators enqueue: without a trigger, but with the pipeline's
+//! requirements.
 
-use super::refs::{branch, orders};
+use super::ref_updates::{branch, orders};
 use super::{approve, gate_builds, merged, opened, propose, site};
 use sluice_memory::poll_once;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::Oid;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{DeliveryId, ProjectName};
 use sluice_records::codec::decode;
-use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_runtime::record::{Due, Expect, Record, Write};
-use sluice_runtime::{Clock, Commit, cell};
+use sluice_runtime::{CellCommit, Clock, cell};
 use sluice_scenarios::Site;
 
-/// Asks for something as the command does, lets everything come to its end, and returns what was
-/// said.
+/// Sends a command about org/one as the CLI does, runs the site to the end and returns the effects
+/// or the refusal.
 fn ask(site: &mut Site, kind: EventKind) -> Result<Vec<String>, String> {
     let project = ProjectName::new("forge.test", "org/one");
     ask_as(site, ForgeEvent { connection: "github".into(), project, sender: "jo".to_owned(), kind })
 }
 
-/// The same of any event.
+/// Sends any event as the CLI does, runs the site to the end and returns the effects or the
+/// refusal.
 pub fn ask_as(site: &mut Site, event: ForgeEvent) -> Result<Vec<String>, String> {
     let id = put_in(site, event);
     site.run();
     let records = site.world.records();
     let record = records.iter().find(|record| record.key == delivery::key(&id)).unwrap();
-    match decode::<Delivery>(record).unwrap().state {
+    match decode::<DeliveryRecord>(record).unwrap().state {
         DeliveryState::Handled { effects, .. } => Ok(effects),
         DeliveryState::Failed { why, .. } => Err(why),
         other => panic!("{other:?}"),
     }
 }
 
-/// Stores what is asked for, and lets nothing happen yet.
+/// Stores an event and wakes intake; does not run the site.
 pub fn put_in(site: &Site, event: ForgeEvent) -> DeliveryId {
     let project = event.project.clone();
-    let asked = Delivery {
+    let delivery = DeliveryRecord {
         connection: event.connection.clone(),
         forge_id: format!("operator:{}", site.world.steps()),
         event_name: "enqueue".to_owned(),
@@ -44,11 +46,11 @@ pub fn put_in(site: &Site, event: ForgeEvent) -> DeliveryId {
         event: Some(event),
         state: DeliveryState::Accepted,
     };
-    let id = delivery::id(&asked.connection, &asked.forge_id);
-    let poke = Poke::Delivery { delivery: id.clone(), project };
-    let due = Some(Due { at: asked.received_at.plus_seconds(60), poke: poke.clone() });
-    let head = delivery::record(&id, &asked).unwrap();
-    let commit = Commit { head, others: Vec::new(), pokes: vec![poke], due };
+    let id = delivery::id(&delivery.connection, &delivery.forge_id);
+    let wakeup = Wakeup::Delivery { delivery: id.clone(), project };
+    let due = Some(Due { at: delivery.received_at.plus_seconds(60), wakeup: wakeup.clone() });
+    let head = delivery::record(&id, &delivery).unwrap();
+    let commit = CellCommit { head, others: Vec::new(), wakeups: vec![wakeup], due };
     poll_once(cell::commit_and_send(&site.ports(), commit)).unwrap().unwrap();
     id
 }
@@ -68,9 +70,9 @@ fn enqueue_ref(pipeline: &str, git_ref: &str, oldrev: Oid, newrev: Oid) -> Event
     }
 }
 
-/// Z6.1: triggers are not asked, requirements are.
+/// Z6.1: triggers do not apply to an operator's enqueue, requirements do.
 #[test]
-fn an_enqueued_change_is_tested_again_and_enters_the_gate_only_as_it_must() {
+fn an_enqueued_change_is_tested_again_and_enters_the_gate_only_with_its_requirements() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -87,15 +89,15 @@ fn an_enqueued_change_is_tested_again_and_enters_the_gate_only_as_it_must() {
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// Z6.1: what was meant is what is enqueued.
+/// Z6.1: a command that names a revision enqueues that revision only.
 #[test]
-fn another_revision_than_the_named_one_is_not_enqueued() {
+fn a_change_at_another_revision_than_the_named_one_is_not_enqueued() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
     let head = site.forge.change(&a).unwrap().facts.change.head;
     let refused = ask(&mut site, enqueue("check", 1, Some(Oid::from("5555")))).unwrap_err();
-    assert!(refused.contains("by now"), "{refused}");
+    assert!(refused.contains("is now at"), "{refused}");
     ask(&mut site, enqueue("check", 1, Some(Oid::from(head.short())))).unwrap();
     assert_eq!(site.builds().len(), 2);
     for (pipeline, number, word) in [("nosuch", 1, "no pipeline"), ("check", 99, "does not know")] {
@@ -104,9 +106,9 @@ fn another_revision_than_the_named_one_is_not_enqueued() {
     }
 }
 
-/// Z6.5, D02: an operator's word brings what depends on the change, as an event does.
+/// Z6.5, D02: an operator's enqueue also enqueues the dependents, as an event does.
 #[test]
-fn an_enqueued_change_goes_through_the_gate_with_what_needs_it() {
+fn an_enqueued_change_goes_through_the_gate_with_its_dependents() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     let b = site.forge.propose(
@@ -119,16 +121,16 @@ fn an_enqueued_change_goes_through_the_gate_with_what_needs_it() {
     approve(&mut site, &[&b]);
     assert_eq!(merged(&site), Vec::<u64>::new());
     site.forge.approve(&a);
-    while site.forge.next_webhook().is_some() {} // Nobody hears of it.
+    while site.forge.next_webhook().is_some() {} // The webhooks are lost.
     ask(&mut site, enqueue("gate", 1, None)).unwrap();
     assert_eq!(merged(&site), [1, 2]);
     assert_eq!(gate_builds(&site, "unit"), ["1", "1 2"]);
 }
 
-/// S06, R09: a ref as it was pushed, or as it stands when its turn comes; the forge is asked as for
-/// a push, and one that is not there is not taken.
+/// S06, R09: a ref is enqueued as a push with its revisions, or at its tip when the item starts.
+/// The forge is asked as for a push, and an unknown ref is refused.
 #[test]
-fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
+fn an_enqueued_ref_is_tested_as_a_push_or_at_its_tip() {
     let mut site = site();
     let (tip, zero) = (site.forge.tip(&branch("main")), Oid::zero());
     ask(&mut site, enqueue_ref("check", "refs/heads/main", zero.clone(), tip.clone())).unwrap();
@@ -136,7 +138,7 @@ fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
     ask(&mut site, enqueue_ref("check", "refs/heads/main", zero.clone(), zero.clone())).unwrap();
     let newrevs: Vec<Option<Oid>> = orders(&site)
         .iter()
-        .map(|(order, _)| order.change.key.moved().unwrap().newrev.clone())
+        .map(|(order, _)| order.change.key.ref_move().unwrap().newrev.clone())
         .collect();
     assert_eq!(newrevs, [Some(tip.clone()), None]);
     let unknown = Oid("5".repeat(40));
@@ -152,7 +154,7 @@ fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
         (enqueue_ref("check", "refs/tags/9", zero.clone(), zero.clone()), "--newrev"),
         (
             enqueue_ref("gate", "refs/heads/main", zero.clone(), zero),
-            "requires what only a change has",
+            "requires attributes that only a change has",
         ),
     ] {
         let refused = ask(&mut site, kind).unwrap_err();
@@ -161,10 +163,9 @@ fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
-/// C5: a sweep of a connection that was removed, or that is no forge, since it was asked for ends
-/// with its reason.
+/// C5: a sweep of a connection without a forge ends with a reason.
 #[test]
-fn a_sweep_of_what_is_no_forge_ends() {
+fn a_sweep_of_a_connection_without_a_forge_ends() {
     let mut site = site();
     let project = ProjectName::new("forge.test", "org/one");
     let event = ForgeEvent {
@@ -174,14 +175,13 @@ fn a_sweep_of_what_is_no_forge_ends() {
         kind: EventKind::Sweep,
     };
     let why = ask_as(&mut site, event).unwrap_err();
-    assert!(why.contains("ec2 has no forge that could be asked"), "{why}");
+    assert!(why.contains("ec2 does not lead to a forge"), "{why}");
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
-/// C5: what came by a connection that was removed since is told of no more, and does not come again
-/// for ever.
+/// C5: an event of a removed connection fails with a reason and is not retried for ever.
 #[test]
-fn what_came_by_a_connection_that_was_removed_ends() {
+fn events_of_a_removed_connection_end() {
     let mut site = site();
     for kind in [opened(1), enqueue("check", 1, None)] {
         let project = ProjectName::new("forge.test", "org/one");
@@ -193,17 +193,17 @@ fn what_came_by_a_connection_that_was_removed_ends() {
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
-/// C5: a push that a further connection to its host tells of is news to those that have the project
-/// by it, and to no other.
+/// C5: a push that another connection to the same host reports is new only to tenants that have the
+/// project by that connection.
 #[test]
-fn a_push_that_another_connection_tells_again_is_no_news_to_who_heard_of_it() {
+fn a_push_that_another_connection_reports_again_is_not_processed_twice() {
     let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", super::CONFIG)]), ("org/one", project)];
-    let mut site = Site::beside(7, super::MAIN, repositories, super::judge, &["aside"]);
+    let mut site = Site::with_connections(7, super::MAIN, repositories, super::judge, &["another"]);
     let newrev = site.forge.tip(&branch("main"));
-    for (connection, is_news) in
-        [("github", true), ("aside", false), ("aside", false), ("github", false)]
+    for (connection, is_new) in
+        [("github", true), ("another", false), ("another", false), ("github", false)]
     {
         let (connection, project) = (connection.into(), ProjectName::new("forge.test", "org/one"));
         let git_ref = "refs/heads/main".to_owned();
@@ -212,31 +212,30 @@ fn a_push_that_another_connection_tells_again_is_no_news_to_who_heard_of_it() {
         let effects =
             ask_as(&mut site, ForgeEvent { connection, project, sender: String::new(), kind })
                 .unwrap();
-        assert_eq!(!effects.join("\n").contains("as was told before"), is_news, "{effects:?}");
+        assert_eq!(!effects.join("\n").contains("already processed"), is_new, "{effects:?}");
     }
 }
 
-/// C5: where several connections lead to a host, the one is asked by which a tenant has the
-/// project.
+/// C5: with several connections to a host only one that a tenant has the project by is swept.
 #[test]
-fn a_sweep_by_a_connection_that_no_tenant_has_the_project_by_asks_nobody() {
+fn a_sweep_by_a_connection_without_a_tenant_makes_no_request() {
     let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", super::CONFIG)]), ("org/one", project)];
-    let mut site = Site::beside(7, super::MAIN, repositories, super::judge, &["aside"]);
-    for (connection, is_asked) in [("aside", false), ("github", true)] {
+    let mut site = Site::with_connections(7, super::MAIN, repositories, super::judge, &["another"]);
+    for (connection, is_asked) in [("another", false), ("github", true)] {
         let (connection, project) = (connection.into(), ProjectName::new("forge.test", "org/one"));
         let event =
             ForgeEvent { connection, project, sender: String::new(), kind: EventKind::Sweep };
         let effects = ask_as(&mut site, event).unwrap().join("\n");
-        assert_eq!(!effects.contains("by the connection aside"), is_asked, "{effects}");
+        assert_eq!(!effects.contains("by the connection another"), is_asked, "{effects}");
     }
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
-/// S06: of a branch that is gone jobs find the default branch, and hear what it was.
+/// S06: jobs for a deleted branch run on the default branch and get the deleted revision.
 #[test]
-fn an_enqueued_branch_that_is_gone_has_its_jobs_run_on_the_default_branch() {
+fn the_jobs_of_an_enqueued_deleted_branch_run_on_the_default_branch() {
     let mut site = site();
     site.forge.push(&branch("stable"), &[("src/b", "x")]);
     site.run();
@@ -246,28 +245,34 @@ fn an_enqueued_branch_that_is_gone_has_its_jobs_run_on_the_default_branch() {
     assert_eq!(orders(&site).len(), 0);
     ask(&mut site, enqueue_ref("check", "refs/heads/stable", was.clone(), Oid::zero())).unwrap();
     let (order, state) = &orders(&site)[0];
-    let moved = order.change.key.moved().unwrap();
+    let moved = order.change.key.ref_move().unwrap();
     assert!(moved.is_deleted() && moved.oldrev == Some(was));
     assert!(state.branches.iter().any(|state| state.branch == branch("main")));
     assert!(!state.branches.iter().any(|state| state.branch == branch("stable")));
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
-/// Returns what an operator makes of the tenant's events, as `sluice manage-events` does.
+/// Pauses or discards the tenant's events, as `sluice manage-events` does.
 pub(super) fn hold_back(site: &Site, discard: bool, pause: bool, results: bool) {
     let key = sluice_records::tenant::key(&"demo".into());
-    let seen = site.world.records().into_iter().find(|record| record.key == key).unwrap();
-    let mut tenant: sluice_records::tenant::Tenant = decode(&seen).unwrap();
-    tenant.events =
-        tenant.events.said(discard, pause, results, "jo", "an upgrade", site.world.now());
-    let record = sluice_records::codec::with_body(seen.clone(), &tenant).unwrap();
-    let record = Record { revision: seen.revision + 1, ..record };
-    site.world.write_directly(Write::Put { record, expect: Expect::Revision(seen.revision) });
+    let stored = site.world.records().into_iter().find(|record| record.key == key).unwrap();
+    let mut tenant: sluice_records::tenant::Tenant = decode(&stored).unwrap();
+    let command = sluice_model::hold::EventCommand {
+        discard_triggers: discard,
+        pause_triggers: pause,
+        pause_results: results,
+        by: "jo",
+        reason: "an upgrade",
+    };
+    tenant.events = tenant.events.apply(command, site.world.now());
+    let record = sluice_records::codec::with_body(stored.clone(), &tenant).unwrap();
+    let record = Record { revision: stored.revision + 1, ..record };
+    site.world.write_directly(Write::Put { record, expect: Expect::Revision(stored.revision) });
 }
 
-/// Z6.1: events that were paused are all there afterwards, those that were discarded are not.
+/// Z6.1: paused events are processed afterwards, discarded ones are not.
 #[test]
-fn events_that_an_operator_pauses_wait_and_those_that_are_discarded_are_gone() {
+fn paused_events_are_processed_later_and_discarded_events_never() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -287,16 +292,16 @@ fn events_that_an_operator_pauses_wait_and_those_that_are_discarded_are_gone() {
     assert_eq!(merged(&site), [1]);
     hold_back(&site, false, false, false);
     site.run();
-    assert_eq!(merged(&site), [1], "nobody remembers it");
+    assert_eq!(merged(&site), [1], "the discarded approval does not count");
     ask(&mut site, enqueue("gate", 2, None)).unwrap();
     assert_eq!(merged(&site), [1, 2]);
     assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z6.1: what an operator enqueues, a change or a ref, is no event: it is taken in while those are
-/// paused or discarded.
+/// Z6.1: an operator's enqueue of a change or ref is processed while events are paused or
+/// discarded.
 #[test]
-fn what_an_operator_enqueues_enters_while_events_are_held_back() {
+fn operator_enqueues_are_processed_while_events_are_paused_or_discarded() {
     for (discard, pause) in [(true, false), (false, true)] {
         let mut site = site();
         let a = propose(&site, 1, &[("a", "x")]);
@@ -313,9 +318,9 @@ fn what_an_operator_enqueues_enters_while_events_are_held_back() {
     }
 }
 
-/// D16, Z6.7: what the tenant takes in of nobody it takes in of no operator either, and says so.
+/// D16, Z6.7: `max-dependencies` applies to operators as well, and the refusal names it.
 #[test]
-fn an_operator_is_told_that_a_change_depends_on_more_than_the_tenant_allows() {
+fn an_enqueue_over_max_dependencies_is_refused_with_the_reason() {
     let main = super::MAIN.replace("    name: demo\n", "    name: demo\n    max-dependencies: 1\n");
     let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
     let repositories: &[(&str, &[(&str, &str)])] =

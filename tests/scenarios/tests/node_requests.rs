@@ -1,15 +1,14 @@
-//! Who is given nodes first, on a whole Sluice in memory.
+//! The order in which node requests are served.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_model::build::BuildResult;
-use sluice_model::poke::Queue;
-use sluice_pool::{Request, RequestState};
+use sluice_model::wakeup::MessageQueue;
+use sluice_pool::{NodeRequest, RequestState};
 use sluice_records::codec::decode;
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{self, MAIN};
 
-/// Returns a site with this many nodes at once, where changes of either project are checked by a
-/// job of its own.
+/// Returns a site with a quota of `instances`, where each project has its own check job.
 fn site(instances: u32, settings: &str) -> Site {
     let project = |job: &str| {
         format!(
@@ -25,9 +24,9 @@ fn site(instances: u32, settings: &str) -> Site {
     Site::new(3, MAIN, repositories, |_, _, _| BuildResult::Success)
 }
 
-/// Proposes three changes of one project, and then one of the other, and returns whose builds run
-/// where there are two nodes.
-fn running(settings: &str) -> (Site, Vec<String>) {
+/// Proposes three changes of one project and then one of the other, and returns which jobs get the
+/// two nodes.
+fn jobs_that_get_nodes(settings: &str) -> (Site, Vec<String>) {
     let mut site = site(2, settings);
     site.run();
     site.held.extend(["of-one".to_owned(), "of-two".to_owned()]);
@@ -43,8 +42,8 @@ fn running(settings: &str) -> (Site, Vec<String>) {
     }
     site.forge.propose("org/two", 4, "the only one", "", &[("file-4", "x")]);
     site.take_in();
-    // All of them ask before anybody is given nodes.
-    for queue in [Queue::Gate, Queue::Merges, Queue::Gate] {
+    // All requests are made before the first one is served.
+    for queue in [MessageQueue::Gate, MessageQueue::Merges, MessageQueue::Gate] {
         site.handle(queue);
     }
     site.run_until(|site| site.running().len() == 2);
@@ -53,11 +52,11 @@ fn running(settings: &str) -> (Site, Vec<String>) {
     (site, running)
 }
 
-/// Z6.1, Z1.1: in an independent pipeline the only change of a project is served before the second
-/// one of another, though it came later; all of them are served in the end.
+/// Z6.1, Z1.1: in an independent pipeline the only change of one project is served before the
+/// second change of another, although it was proposed later. All are served in the end.
 #[test]
 fn a_project_with_many_changes_does_not_keep_another_waiting_for_nodes() {
-    let (mut site, running) = running("");
+    let (mut site, running) = jobs_that_get_nodes("");
     assert_eq!(running, ["of-one", "of-two"]);
     site.held.clear();
     site.run();
@@ -67,11 +66,10 @@ fn a_project_with_many_changes_does_not_keep_another_waiting_for_nodes() {
     );
 }
 
-/// Z6.1, Z6.3: projects that share a queue take their turns as one, whatever pipeline their changes
-/// are in.
+/// Z6.1, Z6.3: projects that share a queue count as one project, in every pipeline.
 #[test]
-fn projects_that_share_a_queue_take_turns_as_one() {
-    let (mut site, running) = running("queue: integrated, ");
+fn projects_that_share_a_queue_are_served_as_one() {
+    let (mut site, running) = jobs_that_get_nodes("queue: integrated, ");
     assert_eq!(running, ["of-one", "of-one"]);
     site.held.clear();
     site.run();
@@ -81,10 +79,10 @@ fn projects_that_share_a_queue_take_turns_as_one() {
     );
 }
 
-/// Z6.1, Z1.1: what has become first in its shared queue while it waited for nodes is served before
-/// what became first in another one after that.
+/// Z6.1, Z1.1: a change that became the head of its shared queue while it waited for nodes is
+/// served before a change that became the head of another queue later.
 #[test]
-fn a_change_that_has_moved_up_in_its_queue_is_served_by_the_place_that_it_has_by_now() {
+fn a_change_that_has_moved_up_in_its_queue_is_served_by_its_new_position() {
     let job = |name: &str, matcher: &str| {
         format!("- job: {{name: {name}, run: playbooks/unit.yaml{matcher}}}\n")
     };
@@ -101,7 +99,7 @@ fn a_change_that_has_moved_up_in_its_queue_is_served_by_the_place_that_it_has_by
     let mut site = Site::new(3, MAIN, repositories, |_, _, _| BuildResult::Success);
     site.run();
     site.held.extend(["long", "of-one", "of-two"].map(str::to_owned));
-    // Something else has the only node for as long as this lasts.
+    // Another job occupies the only node.
     site.forge.propose("org/two", 4, "slow", "", &[("slow", "x")]);
     site.run_until(|site| site.running() == ["long"]);
     let propose = |site: &mut Site, project: &str, number: u64, file: &str| {
@@ -116,23 +114,29 @@ fn a_change_that_has_moved_up_in_its_queue_is_served_by_the_place_that_it_has_by
         site.forge.approve(change);
         site.take_in();
     }
-    // The first one needs no node; it does not land before the one behind it has asked for one.
-    for queue in [Queue::Gate, Queue::Merges, Queue::Gate, Queue::Merges, Queue::Gate] {
+    // The first change needs no node; it lands after the change behind it has requested one.
+    for queue in [
+        MessageQueue::Gate,
+        MessageQueue::Merges,
+        MessageQueue::Gate,
+        MessageQueue::Merges,
+        MessageQueue::Gate,
+    ] {
         site.handle(queue);
     }
-    let asked = |site: &Site, job: &str| -> Option<Request> {
+    let request_of = |site: &Site, job: &str| -> Option<NodeRequest> {
         let records = site.world.records();
         let requests = records.iter().filter(|record| record.key.sort.starts_with("request#"));
-        let mut requests = requests.map(|record| decode::<Request>(record).unwrap());
+        let mut requests = requests.map(|record| decode::<NodeRequest>(record).unwrap());
         requests.find(|request| request.requestor.starts_with(&format!("gate {job} ")))
     };
-    assert_eq!(asked(&site, "of-one").map(|request| request.row.relative()), Some(1));
+    assert_eq!(request_of(&site, "of-one").map(|request| request.row.relative()), Some(1));
     site.run_until(|site| site.forge.merges().len() == 1);
-    site.handle(Queue::Gate);
+    site.handle(MessageQueue::Gate);
     site.forge.approve(&other);
     site.take_in();
-    site.run_until(|site| asked(site, "of-two").is_some());
-    assert_eq!(asked(&site, "of-two").map(|request| request.row.relative()), Some(0));
+    site.run_until(|site| request_of(site, "of-two").is_some());
+    assert_eq!(request_of(&site, "of-two").map(|request| request.row.relative()), Some(0));
     assert_eq!(site.running(), ["long"]);
     site.world.advance_millis(5_000);
     site.held.remove("long");
@@ -143,11 +147,10 @@ fn a_change_that_has_moved_up_in_its_queue_is_served_by_the_place_that_it_has_by
     assert_eq!(site.forge.merges().len(), 3);
 }
 
-/// Z4.3, Z1.8: a job that has the only node and waits for a semaphore, and one that holds the
-/// semaphore and waits for the node, both come to their end: the first gives its node back, and is
-/// tested after the other.
+/// Z4.3, Z1.8: one job has the only node and waits for a semaphore that a job without a node holds.
+/// The first job returns its node and runs after the other one.
 #[test]
-fn a_job_that_has_the_node_gives_it_to_the_one_that_has_the_semaphore() {
+fn a_job_returns_its_node_to_the_holder_of_the_semaphore_that_it_waits_for() {
     let project = |job: &str, semaphores: &str| {
         format!(
             "- job: {{name: {job}, run: playbooks/unit.yaml, semaphores: {semaphores}}}\n- project: {{check: {{jobs: [{job}]}}}}\n"
@@ -164,12 +167,12 @@ fn a_job_that_has_the_node_gives_it_to_the_one_that_has_the_semaphore() {
         ("org/two", &[(".zuul.yaml", &two)]),
     ];
     let mut site = Site::new(3, MAIN, repositories, |_, _, _| BuildResult::Success);
-    // Each has asked for the node before anybody is given it, the one that takes it first before
-    // the other.
+    // Both requests are made before the first is served; the job that acquires the node first is
+    // the first to request it.
     for (project, number) in [("org/one", 1), ("org/two", 2)] {
         site.forge.propose(project, number, "a change", "", &[("file", "x")]);
         site.take_in();
-        for queue in [Queue::Gate, Queue::Merges, Queue::Gate] {
+        for queue in [MessageQueue::Gate, MessageQueue::Merges, MessageQueue::Gate] {
             site.handle(queue);
         }
     }
@@ -185,41 +188,47 @@ fn requests(site: &Site) -> Vec<RequestState> {
     let records = site.world.records();
     let of_provider = records.iter().filter(|record| record.key.partition.starts_with("provider#"));
     let requests = of_provider.filter(|record| record.key.sort.starts_with("request#"));
-    requests.map(|record| decode::<Request>(record).unwrap().state).collect()
+    requests.map(|record| decode::<NodeRequest>(record).unwrap().state).collect()
 }
 
-/// Z1.2, N02: who asked for nodes is told at once what became of that; and sees it at his next look
-/// where the word was lost.
+/// Z1.2, N02: a queue gets a wakeup when its node request fails. If the wakeup is lost, the queue
+/// sees the failure at its next reconciliation.
 #[test]
-fn a_queue_hears_that_its_request_failed_and_sees_it_though_nobody_told_it() {
+fn a_queue_learns_of_its_failed_node_request_with_and_without_a_wakeup() {
     let nodes = "nodeset: {nodes: [{name: a, label: small}, {name: b, label: small}]}";
     let project = format!(
         "- job: {{name: unit, run: playbooks/unit.yaml, {nodes}}}\n- project: {{check: {{jobs: [unit]}}}}\n"
     );
-    for is_told in [true, false] {
+    for is_woken in [true, false] {
         let mut site = sample::small(1, &project, |_, _, _| BuildResult::Success);
         let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
-        let knows = |site: &Site| {
+        let is_reported = |site: &Site| {
             let comments = site.forge.change(&change).unwrap().comments;
             comments.values().any(|(text, _)| text.contains("unit : NODE_FAILURE"))
         };
         site.run_until(|site| !requests(site).is_empty());
-        // Whatever else has the queue looked at is over before anybody looks at the request.
-        for queue in [Queue::Reports, Queue::Gate, Queue::Reports, Queue::Gate] {
+        // All other wakeups of the queue are handled before the request is served.
+        for queue in
+            [MessageQueue::Reports, MessageQueue::Gate, MessageQueue::Reports, MessageQueue::Gate]
+        {
             site.handle(queue);
         }
-        assert!(!site.world.has_visible(Queue::Gate) && !knows(&site));
+        assert!(!site.world.has_visible(MessageQueue::Gate) && !is_reported(&site));
         site.run_until(|site| matches!(requests(site)[..], [RequestState::Failed { .. }]));
-        assert!(site.world.has_visible(Queue::Gate), "its queue is told");
-        if !is_told {
-            for message in site.world.take_messages(Queue::Gate, 10, 30) {
-                site.world.drop_message(Queue::Gate, &message.receipt);
+        assert!(site.world.has_visible(MessageQueue::Gate), "its queue gets a wakeup");
+        if !is_woken {
+            for message in site.world.take_messages(MessageQueue::Gate, 10, 30) {
+                site.world.drop_message(MessageQueue::Gate, &message.receipt);
             }
         }
         site.run_now();
-        assert_eq!(knows(&site), is_told, "at once, or not before its next look");
+        assert_eq!(is_reported(&site), is_woken, "at once, or at its next reconciliation");
         site.run();
-        assert!(knows(&site), "told: {is_told}");
-        assert_eq!(site.ending(&[], &[&change]).left_over, Vec::<String>::new(), "told: {is_told}");
+        assert!(is_reported(&site), "woken: {is_woken}");
+        assert_eq!(
+            site.ending(&[], &[&change]).left_over,
+            Vec::<String>::new(),
+            "woken: {is_woken}"
+        );
     }
 }

@@ -1,5 +1,4 @@
-//! Records of others that a queue waits for and nobody can read: they hold up what they are about,
-//! and nothing else (Z7).
+//! Unreadable records: each one affects only the change or build that it belongs to (Z7).
 
 use super::system_events::asked;
 use super::{CONFIG, PROJECT, approve, buildsets, comments, merged, propose, site, site_of};
@@ -14,29 +13,29 @@ use sluice_records::{queue, session};
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::{Site, sample};
 
-/// Has the first record of which this holds say nothing any more.
-pub fn spoil(site: &Site, is_it: impl Fn(&Record) -> bool) {
+/// Replaces the body of the first matching record by one that cannot be read.
+pub fn spoil(site: &Site, is_match: impl Fn(&Record) -> bool) {
     let record =
-        site.world.records().into_iter().find(|record| is_it(record)).expect("there is one");
-    let body = "{\"nothing\": \"that anybody reads\"}".to_owned();
+        site.world.records().into_iter().find(|record| is_match(record)).expect("a record matches");
+    let body = "{\"nothing\": \"readable\"}".to_owned();
     site.world
         .write_directly(Write::Put { record: Record { body, ..record }, expect: Expect::Anything });
 }
 
-/// Z2.4, C16: a second place of configuration counts as nothing, and whoever looks at the tenant's
-/// mistakes is told so; once it is gone, so is the warning.
+/// Z2.4, C16: a second configuration source of a project is ignored with a warning among the
+/// tenant's configuration errors. The warning disappears with the files.
 #[test]
-fn a_second_place_of_configuration_is_not_read_and_told() {
+fn a_second_configuration_source_is_ignored_with_a_warning() {
     let mut site = site();
     let main =
         BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
     let warnings = |site: &Site| {
-        let live = poll_once(Layouts::default().live(&site.ports(), &"demo".into()))
+        let live = poll_once(Layouts::default().load_live(&site.ports(), &"demo".into()))
             .unwrap()
             .unwrap()
             .unwrap();
-        let told = live.layout.errors().iter();
-        told.map(|error| (error.path.clone(), error.problem.severity)).collect::<Vec<_>>()
+        let errors = live.layout.errors().iter();
+        errors.map(|error| (error.path.clone(), error.diagnostic.severity)).collect::<Vec<_>>()
     };
     site.forge
         .push(&main, &[(".zuul.d/more.yaml", "- job: {name: more, run: playbooks/more.yaml}\n")]);
@@ -44,24 +43,26 @@ fn a_second_place_of_configuration_is_not_read_and_told() {
     assert_eq!(warnings(&site), [(".zuul.d/more.yaml".to_owned(), Severity::Warning)]);
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
-    assert_eq!(merged(&site), [1], "a warning keeps nobody from landing");
+    assert_eq!(merged(&site), [1], "a warning blocks no landing");
     site.forge.push(&main, &[(".zuul.d/more.yaml", ""), (".zuul.d/.zuul.ignore", "")]);
     site.run();
     assert_eq!(warnings(&site), []);
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
+/// Returns the keys of the quarantined records.
 fn quarantine(site: &Site) -> Vec<String> {
-    let kept =
+    let quarantined =
         site.world.records().into_iter().filter(|record| record.key.partition == "quarantine");
-    kept.map(|record| {
-        record.key.sort.split(' ').next().unwrap().split("##").next().unwrap().to_owned()
-    })
-    .collect()
+    quarantined
+        .map(|record| {
+            record.key.sort.split(' ').next().unwrap().split("##").next().unwrap().to_owned()
+        })
+        .collect()
 }
 
-/// Returns a site with one node, which its only job needs.
-fn with_a_node() -> Site {
+/// Returns a site whose only job needs a node.
+fn site_with_node() -> Site {
     let project = "
 - job: {name: unit, run: playbooks/unit.yaml, nodeset: {nodes: [{name: a, label: small}]}}
 - project: {check: {jobs: [unit]}}
@@ -69,7 +70,7 @@ fn with_a_node() -> Site {
     sample::small(1, project, |_, _, _| BuildResult::Success)
 }
 
-/// Proposes a change, and goes on until its `unit` runs, which does not end by itself.
+/// Proposes a change and runs the site until its `unit` job, which does not end, is running.
 fn propose_and_hold(site: &mut Site) -> ChangeKey {
     site.held.insert("unit".to_owned());
     let a = propose(site, 1, &[("a", "x")]);
@@ -77,9 +78,9 @@ fn propose_and_hold(site: &mut Site) -> ChangeKey {
     a
 }
 
-/// Z7.3: a build whose run nobody can read is lost, and attempted again.
+/// Z7.3: a build whose run record cannot be read is lost and attempted again.
 #[test]
-fn a_run_that_cannot_be_read_is_a_lost_build() {
+fn a_build_with_an_unreadable_run_is_lost_and_retried() {
     let mut site = site();
     let a = propose_and_hold(&mut site);
     spoil(&site, |record| record.key.partition.starts_with("build#") && record.key.sort == "run");
@@ -95,11 +96,11 @@ fn a_run_that_cannot_be_read_is_a_lost_build() {
     assert_eq!(quarantine(&site).len(), 1);
 }
 
-/// Z7.3, Z1.7: its nodes are let go once its executor had time to end, and its provider serves the
-/// others meanwhile.
+/// Z7.3, Z1.7: the nodes of a lost build are released after the executor had time to stop, and the
+/// provider serves other requests meanwhile.
 #[test]
-fn a_run_that_cannot_be_read_does_not_keep_its_nodes_for_ever() {
-    let mut site = with_a_node();
+fn a_build_with_an_unreadable_run_releases_its_nodes() {
+    let mut site = site_with_node();
     let a = propose_and_hold(&mut site);
     spoil(&site, |record| record.key.partition.starts_with("build#") && record.key.sort == "run");
     site.die();
@@ -109,11 +110,10 @@ fn a_run_that_cannot_be_read_does_not_keep_its_nodes_for_ever() {
     assert_eq!(site.ending(&[], &[&a]).buildsets, ["org/one#1 check SUCCESS"]);
 }
 
-/// Z7.3, Z1.7: so are those of a build that is to stop for a reason that nobody can read: that it
-/// is to stop is all there is to know.
+/// Z7.3, Z1.7: a stop request with an unreadable reason stops the build as well.
 #[test]
-fn a_wish_to_stop_that_cannot_be_read_is_heeded_all_the_same() {
-    let mut site = with_a_node();
+fn an_unreadable_stop_request_still_stops_the_build() {
+    let mut site = site_with_node();
     let a = propose_and_hold(&mut site);
     site.die();
     site.run_until(|site| site.world.records().iter().any(|record| record.key.sort == "stop"));
@@ -122,13 +122,12 @@ fn a_wish_to_stop_that_cannot_be_read_is_heeded_all_the_same() {
     site.run();
     assert_eq!(site.builds(), ["check unit 1"; 2]);
     assert_eq!(site.ending(&[], &[&a]).buildsets, ["org/one#1 check SUCCESS"]);
-    assert_eq!(site.world.records().iter().filter(|record| record.key.sort == "frozen").count(), 0);
+    assert_eq!(site.world.records().iter().filter(|record| record.key.sort == "halted").count(), 0);
 }
 
-/// Z7, R04: failures of a pipeline that nobody can read are counted anew; no queue of it waits for
-/// that.
+/// Z7, R04: an unreadable failure count of a pipeline starts again at zero; its queues do not wait.
 #[test]
-fn failures_of_a_pipeline_that_cannot_be_read_are_counted_anew() {
+fn an_unreadable_failure_count_starts_again_at_zero() {
     let config = CONFIG.replacen(
         "    failure: {github: {status: failure}}\n",
         "    failure: {github: {status: failure}}\n    disabled: {github: {label: disabled, comment: false}}\n    disable-after-consecutive-failures: 2\n",
@@ -142,20 +141,20 @@ fn failures_of_a_pipeline_that_cannot_be_read_are_counted_anew() {
         if number == 1 {
             spoil(&site, |record| record.key.partition.starts_with("health#"));
             let (status, board) = asked(&site, "tenant/demo/board");
-            assert_eq!((status, board["troubles"].as_array().unwrap().len()), (200, 1), "{board}");
+            assert_eq!((status, board["problems"].as_array().unwrap().len()), (200, 1), "{board}");
         }
         is_disabled
     };
     assert_eq!(
         [1, 2, 3, 4].map(fail),
         [false, false, false, true],
-        "the second is the first that counts"
+        "the second failure is the first that counts"
     );
 }
 
-/// Z7.3: an executor of whose life nobody can read is dead when it does not renew it.
+/// Z7.3: an executor with an unreadable session is dead unless it renews the session.
 #[test]
-fn a_session_that_cannot_be_read_and_is_not_renewed_is_over() {
+fn an_unreadable_session_that_is_not_renewed_counts_as_dead() {
     let mut site = site();
     let a = propose_and_hold(&mut site);
     spoil(&site, |record| record.key == session::key(&"executor-1".into()));
@@ -171,10 +170,9 @@ fn a_session_that_cannot_be_read_and_is_not_renewed_is_over() {
     );
 }
 
-/// Z6.4: a tested state of which nobody can read is none; the change is told so, and the others go
-/// on.
+/// Z6.4: a change whose merge result cannot be read fails with that reason; other changes continue.
 #[test]
-fn a_tested_state_that_cannot_be_read_keeps_its_change_out() {
+fn a_change_with_an_unreadable_tested_state_fails() {
     let mut site = site();
     let (a, b) = (propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "x")]));
     site.run();
@@ -186,8 +184,8 @@ fn a_tested_state_that_cannot_be_read_keeps_its_change_out() {
         record.key.partition.starts_with("merge#") && record.body.contains("speculation")
     };
     let before = site.world.records().iter().filter(|record| is_new(record)).count();
-    site.handle(sluice_model::poke::Queue::Gate);
-    site.handle(sluice_model::poke::Queue::Merges);
+    site.handle(sluice_model::wakeup::MessageQueue::Gate);
+    site.handle(sluice_model::wakeup::MessageQueue::Merges);
     assert!(site.world.records().iter().filter(|record| is_new(record)).count() > before);
     let gate = queue::partition(&sluice_model::QueueKey {
         tenant: "demo".into(),

@@ -1,9 +1,9 @@
-//! What arrives while a tenant's configuration settles waits, and is not forgotten.
+//! Events that arrive while a tenant's new layout is not live are deferred and processed later.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-use sluice_memory::{Fate, Step};
+use sluice_memory::{Fate, PendingCall};
 use sluice_model::build::BuildResult;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_records::codec::decode;
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::Clock as _;
@@ -16,8 +16,8 @@ const MAIN: &str = "- tenant: {name: demo, source: {github: {config-projects: [o
 const JOBS: &str = "- job: {name: unit, run: playbooks/unit.yaml}\n";
 const PROJECT: &str = "- project: {check: {jobs: [unit]}, gate: {jobs: [unit]}}\n";
 
-/// Returns a site at which a change of configuration is ordered to land.
-fn settling() -> Site {
+/// Returns a site with an ordered landing of a configuration change.
+fn site_with_pending_layout() -> Site {
     let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT)];
     let config = [PIPELINES, BASE, JOBS, COMMON, &cloud(8)].concat();
     let config: &[(&str, &str)] = &[("zuul.yaml", &config)];
@@ -37,30 +37,29 @@ fn settling() -> Site {
     site
 }
 
-/// Z6.1, C5: the queue of a new change holds nothing yet, so nobody pokes it when the layout is
-/// live.
+/// Z6.1, C5: the queue of a new change has no items, so the new layout causes no wakeup for it.
 #[test]
-fn a_change_that_is_proposed_while_a_layout_settles_is_checked() {
-    let mut site = settling();
+fn a_change_that_is_proposed_while_a_layout_is_pending_is_checked() {
+    let mut site = site_with_pending_layout();
     let change = site.forge.propose("org/two", 2, "meanwhile", "", &[("file", "2")]);
     site.take_in();
-    site.handle(Queue::Gate);
+    site.handle(MessageQueue::Gate);
     site.run();
     let ending = site.ending(&[], &[&change]);
     assert!(ending.buildsets.contains(&format!("{change} check SUCCESS")), "{ending:?}");
     assert_eq!(ending.left_over, Vec::<String>::new());
 }
 
-/// Z6.4, C5: the same for one that is approved, whichever of two gates sees what.
+/// Z6.4, C5: the same for an approved change, with one and with two gate instances.
 #[test]
-fn a_change_that_is_approved_while_a_layout_settles_is_gated() {
+fn a_change_that_is_approved_while_a_layout_is_pending_is_gated() {
     for twins in [false, true] {
-        let mut site = settling();
+        let mut site = site_with_pending_layout();
         site.twins = twins;
         let change = site.forge.propose("org/one", 3, "meanwhile", "", &[("file", "3")]);
         site.forge.approve(&change);
         site.take_in();
-        site.handle(Queue::Gate);
+        site.handle(MessageQueue::Gate);
         site.run();
         let ending = site.ending(&[], &[&change]);
         assert!(ending.buildsets.contains(&format!("{change} gate SUCCESS")), "{ending:?}");
@@ -71,41 +70,42 @@ fn a_change_that_is_approved_while_a_layout_settles_is_gated() {
 fn tenant(site: &Site) -> Tenant {
     let record =
         site.world.records().into_iter().find(|record| record.key == tenant::key(&"demo".into()));
-    decode(&record.expect("the tenant is there")).unwrap()
+    decode(&record.expect("the tenant has a record")).unwrap()
 }
 
-/// C01, C5: a landing that nobody can carry out stops its tenant for minutes and not for good: the
-/// tenant says so, goes on with what it has, and reads what the landing brings when it ends.
+/// C01, C5: a stuck landing of a configuration change delays its tenant for minutes only. The
+/// tenant reports the problem, continues with its layout, and reads the change when it has landed.
 #[test]
-fn a_tenant_goes_on_while_a_landing_of_its_configuration_cannot_be_carried_out() {
-    let mut site = settling();
+fn a_tenant_continues_while_a_landing_of_its_configuration_is_stuck() {
+    let mut site = site_with_pending_layout();
     let (began, before) = (site.world.now(), tenant(&site));
     assert!(before.layout.wanted > before.layout.live);
     let is_silent = Arc::new(AtomicBool::new(true));
     let silent = Arc::clone(&is_silent);
-    let fails = move |step: Step| step.name == "forge.merge" && silent.load(Ordering::SeqCst);
+    let fails =
+        move |step: PendingCall| step.name == "forge.merge" && silent.load(Ordering::SeqCst);
     site.world.decide_fates(move |step| if fails(step) { Fate::FailsBefore } else { Fate::Works });
     site.run_until(|site| tenant(site).layout.live == before.layout.wanted);
     let waited_seconds = site.world.now().since(began) / 1_000;
     assert!((600..1_200).contains(&waited_seconds), "{waited_seconds}");
-    let told = tenant(&site);
+    let delayed = tenant(&site);
     assert_eq!(
-        (told.landings.len(), told.layout_object.as_ref()),
+        (delayed.landings.len(), delayed.layout_object.as_ref()),
         (1, before.layout_object.as_ref())
     );
-    let [problem] = told.problems.as_slice() else { panic!("{:?}", told.problems) };
+    let [problem] = delayed.unreadable_projects.as_slice() else {
+        panic!("{:?}", delayed.unreadable_projects)
+    };
     assert!(
-        problem.why.contains("org/one#1") && problem.why.contains("cannot be landed since"),
+        problem.why.contains("org/one#1") && problem.why.contains("has not been merged since"),
         "{}",
         problem.why
     );
-    assert_eq!(told.errors, before.errors + 1);
+    assert_eq!(delayed.errors, before.errors + 1);
     site.run_until(|site| {
         let items =
             site.world.records().into_iter().filter(|record| record.key.sort.starts_with("item#"));
-        items
-            .into_iter()
-            .any(|record| record.body.contains("its landing cannot be carried out since"))
+        items.into_iter().any(|record| record.body.contains("it cannot be merged since"))
     });
 
     is_silent.store(false, Ordering::SeqCst);
@@ -113,18 +113,18 @@ fn a_tenant_goes_on_while_a_landing_of_its_configuration_cannot_be_carried_out()
     site.sweep();
     let after = tenant(&site);
     assert_eq!(
-        (after.landings.len(), after.problems.as_slice(), after.errors),
+        (after.landings.len(), after.unreadable_projects.as_slice(), after.errors),
         (0, &[][..], before.errors)
     );
-    assert_eq!(after.layout.live, before.layout.wanted + 1, "what landed in the end is read");
+    assert_eq!(after.layout.live, before.layout.wanted + 1, "the landed change is read");
     assert_ne!(after.layout_object, before.layout_object);
     assert_eq!(site.forge.merges().len(), 1);
     let ending = site.ending(&[], &[]);
     assert!(ending.buildsets.contains(&"org/one#1 gate SUCCESS".to_owned()), "{ending:?}");
 }
 
-/// Returns a site at which two changes of configuration that need each other are ordered to land.
-fn settling_pair() -> Site {
+/// Returns a site with an ordered landing of a bundle of two configuration changes.
+fn site_with_pending_bundle() -> Site {
     let projects = PROJECT.replace("- project: {", "- project: {queue: integrated, ");
     let project: &[(&str, &str)] = &[(".zuul.yaml", &projects)];
     let cycles = "- queue: {name: integrated, allow-circular-dependencies: true}\n";
@@ -168,31 +168,32 @@ fn settling_pair() -> Site {
     site
 }
 
-/// C01, C5, Z6.5: what the second change of a bundle brings is not over while its first one cannot
-/// be carried out: it is kept in mind, and read when it has landed.
+/// C01, C5, Z6.5: while the landing of the first member of a bundle is stuck, the tenant keeps both
+/// landings pending, and reads both changes when they have landed.
 #[test]
-fn a_tenant_keeps_the_whole_of_a_bundle_in_mind_whose_first_landing_cannot_be_carried_out() {
-    let mut site = settling_pair();
+fn a_tenant_keeps_both_landings_of_a_bundle_pending_while_the_first_is_stuck() {
+    let mut site = site_with_pending_bundle();
     let before = tenant(&site);
     assert_eq!(before.landings.len(), 2);
     let is_silent = Arc::new(AtomicBool::new(true));
     let silent = Arc::clone(&is_silent);
-    let fails = move |step: Step| step.name == "forge.merge" && silent.load(Ordering::SeqCst);
+    let fails =
+        move |step: PendingCall| step.name == "forge.merge" && silent.load(Ordering::SeqCst);
     site.world.decide_fates(move |step| if fails(step) { Fate::FailsBefore } else { Fate::Works });
     site.run_until(|site| tenant(site).layout.live == before.layout.wanted);
-    let told = tenant(&site);
-    assert_eq!((told.landings.len(), told.problems.len()), (2, 2), "{told:?}");
+    let delayed = tenant(&site);
+    assert_eq!((delayed.landings.len(), delayed.unreadable_projects.len()), (2, 2), "{delayed:?}");
     assert!(
-        told.problems.iter().all(|problem| problem.why.contains("org/one#1")),
+        delayed.unreadable_projects.iter().all(|problem| problem.why.contains("org/one#1")),
         "{:?}",
-        told.problems
+        delayed.unreadable_projects
     );
 
     is_silent.store(false, Ordering::SeqCst);
     site.run();
     site.sweep();
     let after = tenant(&site);
-    assert_eq!((after.landings.len(), after.problems.len()), (0, 0), "{after:?}");
+    assert_eq!((after.landings.len(), after.unreadable_projects.len()), (0, 0), "{after:?}");
     assert!(
         after.layout.live == after.layout.wanted && after.layout_object != before.layout_object
     );

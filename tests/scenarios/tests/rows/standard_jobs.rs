@@ -1,24 +1,25 @@
-//! Rows on the standard jobs: one that holds back the changes behind it, and two that follow it.
-//! Every build is counted with its end, and every report that was made.
+//! Rows on the standard jobs: `merge`, and the tests `test1` and `test2` that depend on it. They
+//! compare all builds with their results and all reports.
 
 use super::graph::{self, STANDARD, enqueue, labels, needing, running};
 use super::{approve, comments, gate_builds, merged, propose};
-use sluice_gate::{Action, Report, ReportState};
+use sluice_gate::{Report, ReportAction, ReportState};
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
 use sluice_model::build::{Order, Phase, Run, Speculation};
 use sluice_model::change::{ChangeKey, ChangeStatus};
 use sluice_model::git::BranchKey;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_records::build;
 use sluice_records::codec::decode;
 use sluice_records::report::Buildset;
 use sluice_runtime::record::{Key, Record};
 use sluice_scenarios::Site;
 
-/// Returns each build of a pipeline as its job, the numbers of the changes that it tests and how it
-/// ended, sorted. As its page has it: one that was stopped before anybody had it is ABORTED; one
-/// that is under way ends with `-`.
+/// Returns the builds of a pipeline, sorted: job, numbers of the tested changes and result.
+///
+/// As on its page, a build that was stopped before an executor claimed it is ABORTED. A running
+/// build has the result `-`.
 pub(super) fn results(site: &Site, pipeline: &str) -> Vec<String> {
     let records = site.world.records();
     let find = |key: &Key| records.iter().find(|record| record.key == *key);
@@ -28,11 +29,11 @@ pub(super) fn results(site: &Site, pipeline: &str) -> Vec<String> {
     let of_pipeline = orders.filter(|order| order.queue.pipeline.as_str() == pipeline);
     let mut results: Vec<String> = of_pipeline
         .map(|order| {
-            let kept = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap();
+            let stored = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap();
             let state: Speculation =
-                serde_json::from_slice(&kept.expect("the tested state is kept").bytes).unwrap();
+                serde_json::from_slice(&stored.expect("the tested state is stored").bytes).unwrap();
             let numbers: Vec<String> =
-                state.changes.iter().map(|change| change.change.key.local()).collect();
+                state.changes.iter().map(|change| change.change.key.local_id()).collect();
             let run = find(&build::run_key(&order.build))
                 .map(|record| decode::<Run>(record).unwrap().phase);
             let result = match run {
@@ -47,9 +48,9 @@ pub(super) fn results(site: &Site, pipeline: &str) -> Vec<String> {
     results
 }
 
-/// Returns what a pipeline told of a change, in its order: `start`, or the first line of what was
-/// said.
-pub(super) fn told(site: &Site, pipeline: &str, change: &ChangeKey) -> Vec<String> {
+/// Returns the reports of a pipeline on a change, in order: `start`, or the first line of the
+/// comment.
+pub(super) fn report_lines(site: &Site, pipeline: &str, change: &ChangeKey) -> Vec<String> {
     let records = site.world.records();
     let reports = records.iter().filter(|record| record.key.partition.starts_with("report#"));
     let mut made: Vec<Report> = reports
@@ -57,10 +58,10 @@ pub(super) fn told(site: &Site, pipeline: &str, change: &ChangeKey) -> Vec<Strin
         .filter(|report| report.change.key == *change && report.queue.pipeline.as_str() == pipeline)
         .filter(|report| matches!(report.state, ReportState::Made { .. }))
         .collect();
-    made.sort_by_key(|report| (report.wanted_at, !report.is_start()));
+    made.sort_by_key(|report| (report.requested_at, !report.is_start()));
     let said = |report: &Report| {
         let mut comments = report.actions.iter().filter_map(|action| match action {
-            Action::Comment { body, .. } | Action::Vote { body: Some(body), .. } => {
+            ReportAction::Comment { body, .. } | ReportAction::Vote { body: Some(body), .. } => {
                 body.lines().next().map(str::to_owned)
             }
             _ => None,
@@ -74,13 +75,13 @@ fn aborted(site: &Site) -> Vec<String> {
     results(site, "gate").into_iter().filter(|build| build.ends_with(" ABORTED")).collect()
 }
 
-/// What is aborted of B and C when A, ahead of them, fails while their tests run.
+/// The aborted builds of B and C when A, ahead of them, fails while their tests run.
 const ABORTED: [&str; 4] =
     ["test1 1 2 3 ABORTED", "test1 1 2 ABORTED", "test2 1 2 3 ABORTED", "test2 1 2 ABORTED"];
 
-/// Enqueues A, B and C, of which A breaks these jobs, and returns them when the tests of all of
-/// them run.
-fn three_under_way(breaks: &str) -> (Site, [ChangeKey; 3]) {
+/// Enqueues A, B and C, where A breaks these jobs, and runs the site until the tests of all three
+/// run.
+fn enqueue_three(breaks: &str) -> (Site, [ChangeKey; 3]) {
     let mut site = graph::site("", STANDARD);
     let changes = [(1, breaks), (2, "x"), (3, "x")]
         .map(|(number, text)| propose(&site, number, &[(&format!("file{number}"), text)]));
@@ -92,17 +93,18 @@ fn three_under_way(breaks: &str) -> (Site, [ChangeKey; 3]) {
 
 /// G01
 #[test]
-fn an_approved_change_passes_its_three_jobs_and_is_told_of_twice() {
+fn an_approved_change_passes_its_three_jobs_and_is_reported_twice() {
     let mut site = graph::site("", STANDARD);
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
     assert_eq!(results(&site, "gate"), ["merge 1 SUCCESS", "test1 1 SUCCESS", "test2 1 SUCCESS"]);
     assert_eq!(merged(&site), [1]);
-    assert_eq!(told(&site, "gate", &a), ["start", "Build succeeded."]);
+    assert_eq!(report_lines(&site, "gate", &a), ["start", "Build succeeded."]);
     let records = site.world.records();
     let sets = records.iter().filter(|record| record.key.partition.starts_with("buildset#"));
     let mut sets = sets.map(|record| decode::<Buildset>(record).unwrap());
-    let set = sets.find(|set| set.queue.pipeline.as_str() == "gate").expect("it is kept");
+    let set =
+        sets.find(|set| set.queue.pipeline.as_str() == "gate").expect("the gate has a buildset");
     let page = format!("https://sluice.test/t/demo/buildset/{}", set.id);
     let said = site.forge.change(&a).unwrap().comments.into_values().map(|(text, _)| text);
     let said: Vec<String> = said.filter(|text| text.contains(&page)).collect();
@@ -112,11 +114,11 @@ fn an_approved_change_passes_its_three_jobs_and_is_told_of_twice() {
     }
 }
 
-/// G05: the four builds behind the failure end at once, and are run again without it; the other job
-/// of what failed runs on.
+/// G05: the four builds behind the failure are aborted at once and run again without it. The other
+/// test of the failed change continues.
 #[test]
-fn a_failure_at_the_head_aborts_the_four_builds_behind_it_and_no_other() {
-    let (mut site, [a, b, c]) = three_under_way("broken test1");
+fn a_failure_at_the_head_aborts_only_the_four_builds_behind_it() {
+    let (mut site, [a, b, c]) = enqueue_three("broken test1");
     site.release("test1", Some(1));
     site.run_until(|site| aborted(site).len() == 4 && site.running().len() == 5);
     assert_eq!(aborted(&site), ABORTED);
@@ -135,17 +137,17 @@ fn a_failure_at_the_head_aborts_the_four_builds_behind_it_and_no_other() {
     assert!(all.contains(&"test2 1 SUCCESS".to_owned()), "{all:?}");
     assert_eq!(merged(&site), [2, 3]);
     assert_eq!(site.forge.change(&a).unwrap().facts.status, ChangeStatus::Open);
-    assert_eq!(told(&site, "gate", &a), ["start", "Build failed."]);
+    assert_eq!(report_lines(&site, "gate", &a), ["start", "Build failed."]);
     for change in [&b, &c] {
-        assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
+        assert_eq!(report_lines(&site, "gate", change), ["start", "Build succeeded."]);
     }
 }
 
-/// G08: whether its second job fails with the first, or when those behind are tested anew already.
+/// G08: the second job fails together with the first, or after the changes behind are retested.
 #[test]
 fn a_second_failure_at_the_head_aborts_nothing_more() {
     for is_at_once in [true, false] {
-        let (mut site, [a, b, c]) = three_under_way("broken test1, broken test2");
+        let (mut site, [a, b, c]) = enqueue_three("broken test1, broken test2");
         site.release("test1", Some(1));
         if !is_at_once {
             site.run_until(|site| aborted(site).len() == 4 && site.running().len() == 5);
@@ -166,23 +168,23 @@ fn a_second_failure_at_the_head_aborts_nothing_more() {
                 .all(|build| all.contains(&(*build).to_owned()))
         );
         assert_eq!(merged(&site), [2, 3]);
-        assert_eq!(told(&site, "gate", &a), ["start", "Build failed."]);
+        assert_eq!(report_lines(&site, "gate", &a), ["start", "Build failed."]);
         for change in [&b, &c] {
-            assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
+            assert_eq!(report_lines(&site, "gate", change), ["start", "Build succeeded."]);
         }
     }
 }
 
-/// G14: a chain that waits for the first job of its head, and a new patchset in its middle: nine
-/// builds in all, of which three are those of the new patchset in check. All have begun, as in
-/// Zuul, when it was known what is run for them.
+/// G14: a dependency chain waits for the first job of its head, and its second change gets a new
+/// patchset. There are six builds in the gate and three of the new patchset in check. Like Zuul,
+/// sends the start report of each item when its jobs are frozen.
 #[test]
-fn a_new_patchset_is_checked_while_the_chain_that_it_was_of_goes_on_without_it() {
+fn a_new_patchset_is_checked_while_the_gate_continues_without_its_change() {
     let mut site = graph::site("", STANDARD);
     let a = propose(&site, 1, &[("file1", "x")]);
     let (b, c) = (needing(&site, 2, 1, "x"), needing(&site, 3, 2, "x"));
     let d = propose(&site, 4, &[("file4", "x")]);
-    // Their first patchsets have been checked before check comes to have these jobs.
+    // The first patchsets pass check before it has these jobs.
     site.run();
     let main =
         BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
@@ -213,15 +215,15 @@ fn a_new_patchset_is_checked_while_the_chain_that_it_was_of_goes_on_without_it()
     );
     assert_eq!(merged(&site), [1, 4]);
     for change in [&a, &d] {
-        assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
+        assert_eq!(report_lines(&site, "gate", change), ["start", "Build succeeded."]);
     }
     assert_eq!(
-        told(&site, "check", &b),
+        report_lines(&site, "check", &b),
         ["Build succeeded.", "Build succeeded."],
         "each of its patchsets was checked"
     );
-    assert_eq!(told(&site, "gate", &b), ["start", "Build canceled."]);
-    assert_eq!(told(&site, "gate", &c), ["start", "Build failed."]);
+    assert_eq!(report_lines(&site, "gate", &b), ["start", "Build canceled."]);
+    assert_eq!(report_lines(&site, "gate", &c), ["start", "Build failed."]);
     let why = comments(&site, &c);
     assert!(why.contains("depends on a change that failed to merge"), "{why}");
     for change in [&b, &c] {
@@ -230,10 +232,9 @@ fn a_new_patchset_is_checked_while_the_chain_that_it_was_of_goes_on_without_it()
     assert_eq!(site.ending(&[], &[&a, &b, &c, &d]).left_over, Vec::<String>::new());
 }
 
-/// G20: the other job waits for nodes that there is no room for: its request is withdrawn, and no
-/// machine is started for it.
+/// G20: the second job waits for quota: its node request is withdrawn, and no machine is launched.
 #[test]
-fn a_failing_job_takes_back_what_another_one_asked_the_cloud_for() {
+fn a_failing_job_withdraws_the_node_request_of_another_job() {
     let on_node = "nodeset: {nodes: [{name: node, label: small}]}";
     let jobs = ["first", "second"]
         .map(|name| format!("- job: {{name: {name}, run: playbooks/{name}.yaml, {on_node}}}\n"));
@@ -258,19 +259,19 @@ fn a_failing_job_takes_back_what_another_one_asked_the_cloud_for() {
         (vec!["first".to_owned()], 1, 2)
     );
     site.release("first", None);
-    // Before the provider hears that it has room again: then it would have started a machine, as it
-    // may.
-    site.handle(Queue::Gate);
+    // The gate runs before the provider learns of the free quota, or a machine would be launched.
+    site.handle(MessageQueue::Gate);
     site.run();
     assert_eq!(results(&site, "gate"), ["first 1 FAILURE", "merge 1 SUCCESS", "second 1 ABORTED"]);
     assert_eq!((site.cloud.asked(), site.cloud.running()), (vec!["t3.small".to_owned()], 0));
     assert_eq!((requests(&site), merged(&site)), (0, Vec::new()));
-    assert_eq!(told(&site, "gate", &a), ["start", "Build failed."]);
+    assert_eq!(report_lines(&site, "gate", &a), ["start", "Build failed."]);
     let why = comments(&site, &a);
     assert!(why.contains("first : FAILURE") && why.contains("second : ABORTED"), "{why}");
     assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
 }
 
+/// Returns how many node requests exist.
 fn requests(site: &Site) -> usize {
     let records = site.world.records();
     let of_provider = records.iter().filter(|record| record.key.partition.starts_with("provider#"));

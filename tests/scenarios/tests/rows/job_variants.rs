@@ -1,5 +1,4 @@
-//! Which definitions of a job count for a change, by its branch, its files and what it edits
-//! itself.
+//! Job variants: which definitions apply to a change, by branch, files and its own edits.
 
 use super::{CONFIG, MAIN, approve, comments, judge, merged, ordered, propose};
 use sluice_model::ProjectName;
@@ -11,7 +10,7 @@ use sluice_records::codec::decode;
 use sluice_scenarios::Site;
 use std::collections::BTreeMap;
 
-/// The pipelines and a base job, and what a test needs besides.
+/// Returns a configuration with the pipelines, a base job and `more`.
 fn config(more: &str) -> String {
     let pipelines = CONFIG.split("- job:").next().unwrap();
     let base =
@@ -28,14 +27,14 @@ fn site(config: &str, projects: &[(&str, &str)]) -> Site {
     Site::new(7, MAIN, &repositories, judge)
 }
 
-/// Gives a project a branch with this configuration.
+/// Pushes a branch with this configuration to a project.
 fn branch(site: &mut Site, project: &str, name: &str, text: &str) {
     let key = BranchKey { project: ProjectName::new("forge.test", project), branch: name.into() };
     site.forge.push(&key, &[(".zuul.yaml", text)]);
     site.run();
 }
 
-/// Proposes a change to a branch of org/one, and returns the jobs that are run for it in check.
+/// Proposes a change to a branch of org/one and returns the jobs that run for it in check.
 fn runs(site: &mut Site, branch: &str, number: u64, edits: &[(&str, &str)]) -> Vec<String> {
     site.forge.propose_on("org/one", branch, number, "a change", "", edits);
     site.run();
@@ -50,7 +49,7 @@ fn paths(playbooks: &[Playbook]) -> Vec<&str> {
     playbooks.iter().map(|playbook| playbook.path.as_str()).collect()
 }
 
-/// Returns how each build ended, as job, change and result.
+/// Returns job, change and result of each build.
 fn results(site: &Site) -> Vec<String> {
     let records = site.world.records();
     let of = |sort: &'static str| {
@@ -66,17 +65,17 @@ fn results(site: &Site) -> Vec<String> {
             Phase::Ended(ended) => Some(ended.result),
             _ => None,
         });
-        format!("{} {} {:?}", order.job, order.change.key.local(), result)
+        format!("{} {} {:?}", order.job, order.change.key.local_id(), result)
     };
     let mut lines: Vec<String> = of("order").map(line).collect();
     lines.sort();
     lines
 }
 
-/// J01, Z4.1, Z4.2: changes of three branches run the variants that are for theirs: time-out,
-/// nodes, the order of pre-run and post-run, and the run of the most specific definition alone.
+/// J01, Z4.1, Z4.2: changes of three branches run the variants for their branch: timeout, nodes,
+/// the order of pre-run and post-run, and the run playbook of the most specific definition only.
 #[test]
-fn each_branch_runs_the_variants_that_are_for_it() {
+fn each_branch_runs_its_own_variants() {
     let jobs = "
 - image: {name: debian, type: cloud, username: root}
 - flavor: {name: small}
@@ -125,13 +124,13 @@ fn each_branch_runs_the_variants_that_are_for_it() {
     );
 }
 
-/// J03: for a branch that the repository of a job does not have, `override-checkout` says which of
-/// its branches to go by.
+/// J03: when the job's repository lacks the change's branch, `override-checkout` selects the branch
+/// of the job's definition.
 #[test]
-fn override_checkout_names_the_branch_that_a_foreign_job_is_taken_from() {
+fn override_checkout_selects_the_branch_of_a_foreign_job() {
     let theirs = "- job: {name: parent, run: playbooks/parent.yaml}\n- job: {name: test2, run: playbooks/test2.yaml}\n";
     let mut site = site(&config(""), &[("org/one", ""), ("org/two", theirs)]);
-    // With two branches each, definitions hold for their own.
+    // In a repository with two branches, a definition applies to its own branch.
     branch(&mut site, "org/two", "stable", "");
     let own = |entry: &str| {
         format!(
@@ -148,10 +147,10 @@ fn override_checkout_names_the_branch_that_a_foreign_job_is_taken_from() {
     );
 }
 
-/// J03, Z4.3: what a job checks out is put in place: of its change's own project and of those that
-/// it requires, where they have the branch; what it says of one project counts for that one too.
+/// J03, Z4.3: `override-checkout` applies to the change's project and to required projects that
+/// have the branch; the setting of a single required project applies to that project.
 #[test]
-fn what_a_job_checks_out_is_put_in_place() {
+fn override_checkout_selects_the_branch_of_checked_out_projects() {
     let required = "[org/two, {name: org/bare, override-checkout: old}]";
     let own = format!(
         "- job: {{name: test, override-checkout: stable, required-projects: {required}, run: playbooks/test.yaml}}\n- project: {{check: {{jobs: [test]}}}}\n"
@@ -161,7 +160,7 @@ fn what_a_job_checks_out_is_put_in_place() {
         branch(&mut site, project, name, "");
     }
     assert_eq!(runs(&mut site, "main", 1, &[("a", "x")]), ["test"]);
-    let orders = super::refs::orders(&site);
+    let orders = super::ref_updates::orders(&site);
     let (_, state) = orders.iter().find(|(order, _)| order.job.as_str() == "test").unwrap();
     let placed: Vec<String> = state.branches.iter().map(|state| state.branch.to_string()).collect();
     for wanted in ["org/one@main", "org/one@stable", "org/two@stable", "org/bare@old"] {
@@ -170,15 +169,15 @@ fn what_a_job_checks_out_is_put_in_place() {
     assert!(!placed.iter().any(|branch| branch == "org/config@stable"), "{placed:?}");
 }
 
-/// Z4.3: a file of variables is read of what the job checks out, also where nothing else of its
-/// repository is asked for.
+/// Z4.3: a variables file is read from the branch that the job checks out, also when nothing else
+/// of its repository is used.
 #[test]
-fn what_a_job_checks_out_is_put_in_place_for_its_files_of_variables() {
+fn override_checkout_selects_the_branch_of_variables_files() {
     let own = "- job: {name: test, override-checkout: stable, include-vars: [{name: all.yaml, project: org/two}], run: playbooks/test.yaml}\n- project: {check: {jobs: [test]}}\n";
     let mut site = site(&config(""), &[("org/one", own), ("org/two", "")]);
     branch(&mut site, "org/two", "stable", "");
     assert_eq!(runs(&mut site, "main", 1, &[("a", "x")]), ["test"]);
-    let orders = super::refs::orders(&site);
+    let orders = super::ref_updates::orders(&site);
     let (_, state) = orders.iter().find(|(order, _)| order.job.as_str() == "test").unwrap();
     let placed: Vec<String> = state.branches.iter().map(|state| state.branch.to_string()).collect();
     assert!(
@@ -187,10 +186,10 @@ fn what_a_job_checks_out_is_put_in_place_for_its_files_of_variables() {
     );
 }
 
-/// Z4.3: what a job checks out may be a tag, where no branch has its name; a config project's is
-/// none that a job names for all.
+/// Z4.3: `override-checkout` may name a tag if no branch has the name; a job-wide setting does not
+/// apply to config projects.
 #[test]
-fn a_tag_that_a_job_checks_out_is_put_in_place() {
+fn override_checkout_may_name_a_tag() {
     let required = "[org/two, org/config, {name: org/bare, override-checkout: old}]";
     let own = format!(
         "- job: {{name: test, override-checkout: '1.0', required-projects: {required}, run: playbooks/test.yaml}}\n- project: {{check: {{jobs: [test]}}}}\n"
@@ -210,7 +209,7 @@ fn a_tag_that_a_job_checks_out_is_put_in_place() {
     });
     branch(&mut site, "org/bare", "main", "# later\n");
     assert_eq!(runs(&mut site, "main", 1, &[("a", "x")]), ["test"]);
-    let orders = super::refs::orders(&site);
+    let orders = super::ref_updates::orders(&site);
     let (_, state) = orders.iter().find(|(order, _)| order.job.as_str() == "test").unwrap();
     let placed: Vec<String> = state.branches.iter().map(|state| state.branch.to_string()).collect();
     for wanted in [
@@ -237,17 +236,17 @@ fn a_tag_that_a_job_checks_out_is_put_in_place() {
     );
 }
 
-/// Z4.3: where a required project does not have the change's branch, its default one is put in
-/// place, and the state says which that is.
+/// Z4.3: a required project without the change's branch is checked out at its default branch, which
+/// the tested state names.
 #[test]
-fn a_required_projects_default_branch_stands_in_for_the_changes_own() {
+fn a_required_project_without_the_changes_branch_uses_its_default_branch() {
     let own = "- job: {name: test, required-projects: [org/two], run: playbooks/test.yaml}\n- project: {check: {jobs: [test]}}\n";
     let mut site = site(&config(""), &[("org/one", ""), ("org/two", "")]);
     site.store.lock().unwrap().set_default(&ProjectName::new("forge.test", "org/two"), "trunk");
     branch(&mut site, "org/two", "trunk", "");
     branch(&mut site, "org/one", "devel", own);
     assert_eq!(runs(&mut site, "devel", 1, &[("a", "x")]), ["test"]);
-    let orders = super::refs::orders(&site);
+    let orders = super::ref_updates::orders(&site);
     let (_, state) = orders.first().unwrap();
     let named = |keys: Vec<&BranchKey>| keys.iter().any(|key| key.to_string() == "org/two@trunk");
     assert!(
@@ -258,9 +257,9 @@ fn a_required_projects_default_branch_stands_in_for_the_changes_own() {
     assert!(named(state.defaults.iter().collect()), "{:?}", state.defaults);
 }
 
-/// J04: a stanza that is on one branch holds for changes of that branch.
+/// J04: a project stanza on one branch applies to changes of that branch.
 #[test]
-fn a_projects_stanza_holds_for_the_branch_that_it_is_on() {
+fn a_project_stanza_applies_to_its_own_branch() {
     let central = config("- job: {name: central, run: playbooks/central.yaml}\n");
     let mut site = site(&central, &[("org/one", "- project: {check: {jobs: [central]}}\n")]);
     branch(&mut site, "org/one", "stable", "");
@@ -268,10 +267,10 @@ fn a_projects_stanza_holds_for_the_branch_that_it_is_on() {
     assert_eq!(runs(&mut site, "stable", 2, &[("a", "x")]), Vec::<String>::new());
 }
 
-/// J05, J06: a change of irrelevant files runs the jobs that have no such matcher any more, or
-/// never had; where no other is left, nothing runs and nothing is told.
+/// J05, J06: a change of irrelevant files runs only the jobs without that matcher. If there are
+/// none, nothing runs and nothing is reported.
 #[test]
-fn irrelevant_files_leave_out_the_jobs_that_say_so() {
+fn irrelevant_files_skip_the_jobs_with_that_matcher() {
     let jobs = "
 - job: {name: test, run: playbooks/test.yaml, irrelevant-files: [^README$, ^docs/]}
 - job: {name: reset, parent: test, irrelevant-files: !override []}
@@ -292,10 +291,9 @@ fn irrelevant_files_leave_out_the_jobs_that_say_so() {
     assert!(site.forge.change(&alone).unwrap().facts.statuses.is_empty());
 }
 
-/// J17: a change that edits what jobs are runs them, whichever files they are for; another one does
-/// not.
+/// J17: a change that edits a job's definition runs the job whatever its file matchers are.
 #[test]
-fn jobs_run_for_the_change_that_edits_them_whatever_files_they_are_for() {
+fn a_job_runs_for_a_change_that_edits_it_whatever_its_file_matchers() {
     let jobs = |run: &str, more: &str| {
         format!(
             "- job: {{name: one, run: playbooks/{run}.yaml, files: [^src/]}}\n- job: {{name: two, run: playbooks/two.yaml, files: [^src/]{more}}}\n\
@@ -312,9 +310,9 @@ fn jobs_run_for_the_change_that_edits_them_whatever_files_they_are_for() {
     assert_eq!(runs(&mut site, "main", 3, &[("src/a", "x")]), ["one", "three", "two"]);
 }
 
-/// J18: a pragma that is merged takes the branch away that a job is bound to by where it stands.
+/// J18: a merged pragma removes the implied branch matcher of a job.
 #[test]
-fn a_merged_pragma_frees_a_job_of_its_branch() {
+fn a_merged_pragma_removes_the_implied_branch_of_a_job() {
     let job = "- job: {name: everywhere, run: playbooks/everywhere.yaml}\n- project: {gate: {jobs: [noop]}}\n";
     let mut site = site(&config(""), &[("org/one", job)]);
     branch(&mut site, "org/one", "stable", "- project: {check: {jobs: [everywhere]}}\n");
@@ -326,10 +324,10 @@ fn a_merged_pragma_frees_a_job_of_its_branch() {
     assert_eq!(runs(&mut site, "stable", 3, &[("a", "x")]), ["everywhere"]);
 }
 
-/// X09: where the tenant lets a project shadow another one's jobs, the definition of the other
-/// counts and its own is left out; both jobs of a change run.
+/// X09: a project may shadow another one's jobs if the tenant allows it. The other project's
+/// definition applies and its own is ignored; both jobs of a change run.
 #[test]
-fn a_project_that_may_shadow_another_ones_jobs_is_read_and_the_others_count() {
+fn a_shadowed_definition_is_ignored_in_favour_of_the_other_projects() {
     let ours = "- job: {name: test1, run: playbooks/ours.yaml}\n- project: {check: {jobs: [test1, test2]}}\n";
     let library = "- job: {name: test1, run: playbooks/library.yaml}\n- job: {name: test2, parent: test1, post-run: playbooks/test2-post.yaml}\n";
     let projects: &[(&str, &[(&str, &str)])] = &[
@@ -345,14 +343,17 @@ fn a_project_that_may_shadow_another_ones_jobs_is_read_and_the_others_count() {
     for job in ["test1", "test2"] {
         assert_eq!(paths(&ordered(&site, job, 1).1.run), ["playbooks/ours.yaml"], "{job}");
     }
-    let told = comments(&site, &change);
-    assert!(told.contains("test1 : SUCCESS") && told.contains("test2 : SUCCESS"), "{told}");
+    let reported = comments(&site, &change);
+    assert!(
+        reported.contains("test1 : SUCCESS") && reported.contains("test2 : SUCCESS"),
+        "{reported}"
+    );
 }
 
-/// C03: another patch set of a change that edits its configuration has the builds of the first
-/// stopped, and runs its own jobs.
+/// C03: a new patch set of a configuration change stops the builds of the first one and runs its
+/// own jobs.
 #[test]
-fn another_patch_set_stops_the_builds_of_the_first_and_runs_the_jobs_that_it_names() {
+fn a_new_patch_set_stops_the_builds_of_the_first_and_runs_its_own_jobs() {
     let with = |job: &str| {
         format!(
             "- job: {{name: {job}, run: playbooks/{job}.yaml}}\n- project: {{check: {{jobs: [{job}]}}}}\n"
@@ -365,8 +366,8 @@ fn another_patch_set_stops_the_builds_of_the_first_and_runs_the_jobs_that_it_nam
     site.forge.revise(&change, ".zuul.yaml", &with("second"));
     site.run();
     assert_eq!(results(&site), ["first 1 Some(Aborted)", "second 1 Some(Success)"]);
-    let told = comments(&site, &change);
-    assert!(told.contains("second : SUCCESS") && !told.contains("first"), "{told}");
+    let reported = comments(&site, &change);
+    assert!(reported.contains("second : SUCCESS") && !reported.contains("first"), "{reported}");
     let statuses = site.forge.change(&change).unwrap().facts.statuses;
     assert_eq!(
         statuses.iter().map(|status| status.state.as_str()).collect::<Vec<_>>(),

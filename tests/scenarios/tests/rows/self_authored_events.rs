@@ -1,4 +1,4 @@
-//! What Sluice says on a forge itself: statuses and votes of one pipeline that another one waits
+//! Self-authored events: statuses, reviews and votes of one pipeline that another pipeline waits
 //! for.
 
 use super::{PROJECT, comments, gate_builds, headers, jobs, judge, merged, propose, site_of};
@@ -10,14 +10,14 @@ use sluice_memory::poll_once;
 use sluice_model::ConnectionName;
 use sluice_model::change::ChangeKey;
 use sluice_records::codec::decode;
-use sluice_records::delivery::{Delivery, DeliveryState};
+use sluice_records::delivery::{DeliveryRecord, DeliveryState};
 use sluice_records::{connection, report};
 use sluice_runtime::object::PutMode;
 use sluice_scenarios::Site;
 use sluice_scenarios::forge::OWN;
 use sluice_scenarios::site::WEBHOOK_SECRET;
 
-/// A gate that takes what check passed, whichever comes last: the approval or check's own word.
+/// A gate that requires an approval and the success of check, in either order.
 const CLEAN_CHECK: &str = r"
 - pipeline:
     name: check
@@ -45,13 +45,13 @@ const CLEAN_CHECK: &str = r"
     failure: {github: {status: failure}}
 ";
 
-/// A site with these pipelines and the jobs of the other rows.
+/// Returns a site with these pipelines and the jobs of the other rows.
 fn site_with(pipelines: &str, project: &str) -> Site {
     site_of(&format!("{pipelines}{}", jobs()), project)
 }
 
-/// Proposes a change and approves it while it is checked, which is too early; then check goes on.
-fn approved_too_early(site: &mut Site, edits: &[(&str, &str)]) -> ChangeKey {
+/// Proposes a change and approves it before check reports; then lets check finish.
+fn approve_before_check_reports(site: &mut Site, edits: &[(&str, &str)]) -> ChangeKey {
     site.held = ["unit".to_owned()].into();
     let change = propose(site, 1, edits);
     site.run_until(|site| site.running() == ["unit"]);
@@ -60,47 +60,53 @@ fn approved_too_early(site: &mut Site, edits: &[(&str, &str)]) -> ChangeKey {
     site.run_now();
     assert!(
         !site.builds().iter().any(|build| build.starts_with("gate ")),
-        "check has not said anything yet"
+        "check has not reported yet"
     );
     site.held.clear();
     site.run();
     change
 }
 
-/// Returns the states of the deliveries of statuses.
-fn states(site: &Site) -> Vec<DeliveryState> {
+/// Returns the states of the deliveries of status events.
+fn status_delivery_states(site: &Site) -> Vec<DeliveryState> {
     let records = site
         .world
         .records()
         .into_iter()
         .filter(|record| record.key.partition.starts_with("delivery#"));
-    let deliveries = records.map(|record| decode::<Delivery>(&record).unwrap());
+    let deliveries = records.map(|record| decode::<DeliveryRecord>(&record).unwrap());
     deliveries
         .filter(|delivery| delivery.event_name == "status")
         .map(|delivery| delivery.state)
         .collect()
 }
 
-/// Z6.1, G11: check's own success is what the gate waits for.
+/// Z6.1, G11: the gate waits for the success status of check.
 #[test]
-fn a_change_that_was_approved_while_it_was_checked_enters_the_gate_when_check_says_success() {
+fn a_change_that_is_approved_during_check_enters_the_gate_when_check_succeeds() {
     for twice in [false, true] {
         let mut site = site_with(CLEAN_CHECK, PROJECT);
         site.twice = twice;
-        site.forge.tell_own_statuses();
-        let change = approved_too_early(&mut site, &[("a", "x")]);
+        site.forge.send_own_status_webhooks();
+        let change = approve_before_check_reports(&mut site, &[("a", "x")]);
         assert_eq!((merged(&site), gate_builds(&site, "unit")), (vec![1], vec!["1".to_owned()]));
-        // Both beginnings and the gate's end are nobody's business.
-        let passed_on =
-            states(&site).into_iter().filter(|state| *state != DeliveryState::Own).count();
-        assert!(passed_on == 1 && states(&site).len() >= 4, "{:?}", states(&site));
+        // No trigger names the two start statuses and the final status of the gate.
+        let passed_on = status_delivery_states(&site)
+            .into_iter()
+            .filter(|state| *state != DeliveryState::SelfAuthored)
+            .count();
+        assert!(
+            passed_on == 1 && status_delivery_states(&site).len() >= 4,
+            "{:?}",
+            status_delivery_states(&site)
+        );
         assert_eq!(site.ending(&["org/one"], &[&change]).left_over, Vec::<String>::new());
     }
 }
 
-/// Z6.1: what one pipeline waits for starts no other one that takes whatever comes of a change.
+/// Z6.1: a self-authored status does not start a pipeline whose trigger names no status.
 #[test]
-fn a_status_of_ours_starts_only_the_pipelines_that_name_it() {
+fn a_self_authored_status_starts_only_the_pipelines_that_name_it() {
     let also = "
 - pipeline:
     name: also
@@ -114,17 +120,17 @@ fn a_status_of_ours_starts_only_the_pipelines_that_name_it() {
         &format!("{CLEAN_CHECK}{also}"),
         &format!("{PROJECT}    also: {{jobs: [other]}}\n"),
     );
-    site.forge.tell_own_statuses();
-    approved_too_early(&mut site, &[("a", "x")]);
+    site.forge.send_own_status_webhooks();
+    approve_before_check_reports(&mut site, &[("a", "x")]);
     assert_eq!(merged(&site), [1]);
     let builds = site.builds().into_iter().filter(|build| build.starts_with("also ")).count();
     assert_eq!(builds, 1, "{:?}", site.builds());
 }
 
-/// Z6.1: an application's token does not say whose it is. There what we set is known by its name:
-/// of two pipelines that take whatever comes each would start the other for ever.
+/// Z6.1: with a GitHub App's token the own login is unknown. Sluice recognizes its statuses by
+/// name: otherwise two pipelines without filters would start each other for ever.
 #[test]
-fn a_status_of_ours_starts_nothing_unasked_where_nobody_knows_who_we_are() {
+fn a_self_authored_status_starts_no_unfiltered_pipeline_when_the_own_login_is_unknown() {
     let pipeline = |name: &str| {
         format!(
             "
@@ -146,25 +152,24 @@ fn a_status_of_ours_starts_nothing_unasked_where_nobody_knows_who_we_are() {
     poll_once(ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json"))
         .unwrap()
         .unwrap();
-    site.forge.tell_own_statuses();
+    site.forge.send_own_status_webhooks();
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
     assert_eq!(site.builds(), ["one unit 1", "two unit 1"]);
-    let heard = states(&site);
+    let states = status_delivery_states(&site);
     assert!(
-        heard.len() == 2 && heard.iter().all(|state| *state != DeliveryState::Own),
-        "{heard:?}"
+        states.len() == 2 && states.iter().all(|state| *state != DeliveryState::SelfAuthored),
+        "{states:?}"
     );
     site.forge.put_status(&change, "ci", "ci/unit", "success");
-    site.forge.tell_status(&change, "ci/unit", "ci");
+    site.forge.send_status_webhook(&change, "ci/unit", "ci");
     site.run();
-    assert_eq!(site.builds().len(), 4, "what others say starts both");
+    assert_eq!(site.builds().len(), 4, "a status of another user starts both");
 }
 
-/// C5: the webhook of a review of ours ends as an echo, so that the sweep does not find that it was
-/// never told; of anybody else's it does.
+/// C5: the sweep synthesizes the missed review of another user, but not a self-authored one.
 #[test]
-fn a_review_of_ours_is_not_made_up_for() {
+fn a_missed_self_authored_review_is_not_synthesized() {
     let reviewed = "
 - pipeline:
     name: reviewed
@@ -183,11 +188,11 @@ fn a_review_of_ours_is_not_made_up_for() {
     }
 }
 
-/// C5: a status of ours whose webhook nobody took is found by the sweep, and told once.
+/// C5: the sweep synthesizes a self-authored status whose webhook was missed, once.
 #[test]
-fn a_status_of_ours_that_nobody_told_of_is_found_by_the_sweep() {
+fn the_sweep_synthesizes_a_missed_self_authored_status() {
     let mut site = site_with(CLEAN_CHECK, PROJECT);
-    let change = approved_too_early(&mut site, &[("a", "x, broken other")]);
+    let change = approve_before_check_reports(&mut site, &[("a", "x, broken other")]);
     assert_eq!(gate_builds(&site, "other"), Vec::<String>::new());
     for _ in 0..3 {
         site.sweep();
@@ -196,13 +201,13 @@ fn a_status_of_ours_that_nobody_told_of_is_found_by_the_sweep() {
     assert!(comments(&site, &change).contains("other : FAILURE"), "{}", comments(&site, &change));
 }
 
-/// Z6.3: a report that is carried out again says nothing anew: a change that failed in the gate
-/// meanwhile stays out of it.
+/// Z6.3: a report that is sent twice causes no second event, so that a change that failed in the
+/// gate stays out of it.
 #[test]
-fn a_report_that_is_made_again_starts_nothing_again() {
+fn a_report_that_is_sent_again_starts_nothing_again() {
     let mut site = site_with(CLEAN_CHECK, PROJECT);
-    site.forge.tell_own_statuses();
-    let change = approved_too_early(&mut site, &[("a", "broken other")]);
+    site.forge.send_own_status_webhooks();
+    let change = approve_before_check_reports(&mut site, &[("a", "broken other")]);
     assert_eq!((merged(&site), gate_builds(&site, "other")), (vec![], vec!["1".to_owned()]));
     let is_of_check =
         |report: &Report| !report.is_start() && report.queue.pipeline.as_str() == "check";
@@ -214,18 +219,21 @@ fn a_report_that_is_made_again_starts_nothing_again() {
     let mut report = records
         .map(|record| decode::<Report>(&record).unwrap())
         .find(is_of_check)
-        .expect("it was told");
-    report.state = ReportState::Wanted;
+        .expect("check reported");
+    report.state = ReportState::Pending;
     site.world.write_directly(report::put(&report).unwrap());
-    let heard = states(&site).len();
+    let deliveries = status_delivery_states(&site).len();
     site.run();
-    assert_eq!((gate_builds(&site, "other").len(), states(&site).len()), (1, heard));
-    let said =
+    assert_eq!(
+        (gate_builds(&site, "other").len(), status_delivery_states(&site).len()),
+        (1, deliveries)
+    );
+    let times_posted =
         site.forge.change(&change).unwrap().comments.into_values().map(|(_, times)| times).max();
-    assert_eq!(said, Some(2), "the report was made again");
+    assert_eq!(times_posted, Some(2), "the report was sent again");
 }
 
-/// Z6.1: a pipeline may wait for what others say, and is not started by what it says itself.
+/// Z6.1: a pipeline whose trigger names a status is not started by its own status.
 #[test]
 fn a_pipeline_is_not_started_by_its_own_status() {
     let echo = r"
@@ -237,7 +245,7 @@ fn a_pipeline_is_not_started_by_its_own_status() {
 ";
     let project = format!("{PROJECT}    echo: {{jobs: [noop]}}\n");
     let mut site = site_with(&format!("{CLEAN_CHECK}{echo}"), &project);
-    site.forge.tell_own_statuses();
+    site.forge.send_own_status_webhooks();
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
     let of_echo =
@@ -245,10 +253,9 @@ fn a_pipeline_is_not_started_by_its_own_status() {
     assert_eq!(of_echo.collect::<Vec<_>>(), ["org/one#1 echo SUCCESS"]);
 }
 
-/// Z6.7: each change has statuses of ours; where no trigger is for them they cost no more than to
-/// be stored.
+/// Z6.7: a self-authored status that no trigger names costs only the write of its delivery.
 #[test]
-fn a_status_of_ours_that_nobody_waits_for_costs_what_any_echo_costs() {
+fn a_self_authored_status_without_a_trigger_costs_as_much_as_a_self_authored_comment() {
     let mut site = super::site();
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -257,7 +264,7 @@ fn a_status_of_ours_that_nobody_waits_for_costs_what_any_echo_costs() {
     let comment = json!({"action": "created", "issue": issue, "comment": {"body": Marker::new("check/1").attach("done")}});
     let status = json!({"sha": head, "context": "demo/check", "state": "success", "branches": []});
     let mut steps = Vec::new();
-    // What is remembered is read with the first of each.
+    // The first event of each kind fills the caches.
     for (id, event, mut body) in [
         ("comment-0", "issue_comment", comment.clone()),
         ("status-0", "status", status.clone()),
@@ -275,38 +282,45 @@ fn a_status_of_ours_that_nobody_waits_for_costs_what_any_echo_costs() {
         steps.push(site.world.steps() - before);
     }
     assert_eq!(steps[2], steps[3], "{steps:?}");
-    assert!(states(&site).iter().all(|state| *state == DeliveryState::Own), "{:?}", states(&site));
+    assert!(
+        status_delivery_states(&site).iter().all(|state| *state == DeliveryState::SelfAuthored),
+        "{:?}",
+        status_delivery_states(&site)
+    );
 }
 
-/// Z6.1, Z6.3, C5: a report that says what the one before it said is another word, for whoever
-/// waits for it: it is told once, by its webhook or by the sweep.
+/// Z6.1, Z6.3, C5: a report with the same status as the one before it is a new event. It starts the
+/// waiting pipeline once, by its webhook or by the sweep.
 #[test]
-fn a_report_that_says_the_same_again_starts_what_waits_for_it_once_more() {
+fn a_report_with_an_unchanged_status_starts_the_waiting_pipeline_again() {
     let opened = "[{event: pull_request, action: [opened, changed, reopened]}]";
     let again = "[{event: pull_request, action: opened}, {event: pull_request, action: comment, comment: recheck}]";
-    let told = r"
+    let follow_up = r"
 - pipeline:
-    name: told
+    name: follow-up
     manager: independent
     trigger: {github: [{event: pull_request, action: status, status: 'sluice\[bot\]:demo/check:success'}]}
 ";
-    // Nothing is said between the two.
+    // Check posts no start status, so that nothing comes between the two results.
     let config =
         CLEAN_CHECK.replacen("    start: {github: {status: pending, comment: false}}\n", "", 1);
-    let config = format!("{}{told}", config.replacen(opened, again, 1));
-    for is_told in [true, false] {
-        let mut site = site_with(&config, &format!("{PROJECT}    told: {{jobs: [other]}}\n"));
-        if is_told {
-            site.forge.tell_own_statuses();
+    let config = format!("{}{follow_up}", config.replacen(opened, again, 1));
+    for is_delivered in [true, false] {
+        let mut site = site_with(&config, &format!("{PROJECT}    follow-up: {{jobs: [other]}}\n"));
+        if is_delivered {
+            site.forge.send_own_status_webhooks();
         }
         let change = propose(&site, 1, &[("a", "x")]);
         site.run();
         for times in 1..=3 {
             for _ in 0..2 {
                 site.sweep();
-                let builds =
-                    site.builds().into_iter().filter(|build| build.starts_with("told ")).count();
-                assert_eq!(builds, times, "told: {is_told}, {:?}", site.builds());
+                let builds = site
+                    .builds()
+                    .into_iter()
+                    .filter(|build| build.starts_with("follow-up "))
+                    .count();
+                assert_eq!(builds, times, "delivered: {is_delivered}, {:?}", site.builds());
             }
             site.forge.comment(&change, "recheck");
             site.run();
@@ -343,9 +357,9 @@ const REVIEWED_MAIN: &str = "
         untrusted-projects: [org/one]
 ";
 
-/// G11: the vote of check is what the gate waits for, as where `username` names the service itself.
+/// G11: the gate waits for the vote of check, with a trigger whose `username` is the own account.
 #[test]
-fn a_vote_of_ours_that_a_trigger_is_for_is_found_by_the_sweep() {
+fn the_sweep_finds_a_self_authored_vote_that_a_trigger_names() {
     let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
     let config = format!("{REVIEWED}{}", jobs());
     let repositories: &[(&str, &[(&str, &str)])] =

@@ -1,5 +1,4 @@
-//! However a project has its changes merged, what lands is the tree that was tested, or its queue
-//! moves no more.
+//! Merge modes: in each of them the landed tree is the tested one, or the queue halts.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_gate::{Landing, LandingEnd, LandingState};
@@ -12,7 +11,7 @@ use sluice_scenarios::Site;
 use sluice_scenarios::sample::{self, MAIN};
 use std::collections::BTreeMap;
 
-/// Every mode by its word, and how many parents what it lands has.
+/// Each merge mode: its name, its value and the number of parents of its commits.
 const MODES: [(&str, MergeMode, usize); 6] = [
     ("merge", MergeMode::Merge, 2),
     ("merge-resolve", MergeMode::MergeResolve, 2),
@@ -36,7 +35,7 @@ fn site(mode: &str) -> Site {
 }
 
 /// Proposes three changes and approves them in this order.
-fn approved(site: &mut Site) -> Vec<ChangeKey> {
+fn approve_three(site: &mut Site) -> Vec<ChangeKey> {
     let propose = |(number, name): (u64, &str)| {
         site.forge.propose("org/one", number, name, "", &[(name, "x")])
     };
@@ -51,66 +50,69 @@ fn landings(site: &Site) -> Vec<Landing> {
     landings.map(|record| decode(&record).unwrap()).collect()
 }
 
-/// S05, Z6.4: the forge is asked for the project's own mode, and what it makes of the branch has
-/// the tested tree each time; where the mode is a linear one the history is.
+/// S05, Z6.4: the forge merges in the project's mode, each landed commit has the tested tree, and a
+/// linear mode makes a linear history.
 #[test]
 fn in_every_merge_mode_the_landed_tree_is_the_tested_one() {
-    for (word, mode, parents) in MODES {
-        let mut site = site(word);
-        let changes = approved(&mut site);
+    for (mode_name, mode, parents) in MODES {
+        let mut site = site(mode_name);
+        let changes = approve_three(&mut site);
         let merged: Vec<ChangeKey> =
             site.forge.merges().into_iter().map(|(change, _)| change).collect();
-        assert_eq!(merged, changes, "{word}");
+        assert_eq!(merged, changes, "{mode_name}");
         let landings = landings(&site);
-        assert_eq!(landings.len(), 3, "{word}");
+        assert_eq!(landings.len(), 3, "{mode_name}");
         for landing in &landings {
             let LandingState::Ended { end: LandingEnd::Landed { commit }, .. } = &landing.state
             else {
-                panic!("{word}: {:?}", landing.state)
+                panic!("{mode_name}: {:?}", landing.state)
             };
-            assert_eq!((landing.mode, &commit.tree), (mode, &landing.tested.tree), "{word}");
+            assert_eq!((landing.mode, &commit.tree), (mode, &landing.tested.tree), "{mode_name}");
         }
         let main =
             BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
         let history = site.forge.history(&main);
-        assert_eq!(history.len(), 4, "{word}: the fixture and three changes");
+        assert_eq!(history.len(), 4, "{mode_name}: the fixture and three changes");
         let trees: Vec<_> =
             history.iter().take(3).rev().map(|(commit, _)| commit.tree.clone()).collect();
         let merges = site.forge.merges();
         assert_eq!(
             trees,
             merges.iter().map(|(_, commit)| commit.tree.clone()).collect::<Vec<_>>(),
-            "{word}"
+            "{mode_name}"
         );
-        assert!(history.iter().take(3).all(|(_, found)| *found == parents), "{word}: {history:?}");
+        assert!(
+            history.iter().take(3).all(|(_, count)| *count == parents),
+            "{mode_name}: {history:?}"
+        );
     }
 }
 
-/// Z6.4: in every mode a tree that was not tested is found out by the landed commit itself; its
-/// queue says both trees, and nothing behind it lands.
+/// Z6.4: in every mode an untested tree is detected at the landed commit; the queue names both
+/// trees, and nothing behind the change lands.
 #[test]
-fn in_every_merge_mode_a_tree_that_was_not_tested_freezes_the_queue() {
-    for (word, mode, _) in MODES {
-        let mut site = site(word);
+fn in_every_merge_mode_an_untested_tree_halts_the_queue() {
+    for (mode_name, mode, _) in MODES {
+        let mut site = site(mode_name);
         site.forge.sabotage(BTreeMap::from([("strange".to_owned(), "file".to_owned())]));
-        let changes = approved(&mut site);
+        let changes = approve_three(&mut site);
         let merged: Vec<ChangeKey> =
             site.forge.merges().into_iter().map(|(change, _)| change).collect();
-        assert_eq!(merged, changes[..1], "{word}");
+        assert_eq!(merged, changes[..1], "{mode_name}");
         let landings = landings(&site);
-        let [landing] = landings.as_slice() else { panic!("{word}: {landings:?}") };
+        let [landing] = landings.as_slice() else { panic!("{mode_name}: {landings:?}") };
         let LandingState::Ended { end: LandingEnd::Mismatch { landed }, .. } = &landing.state
         else {
-            panic!("{word}: {:?}", landing.state)
+            panic!("{mode_name}: {:?}", landing.state)
         };
         assert_eq!(landing.mode, mode);
         assert_ne!(landed.tree, landing.tested.tree);
         let heads = site.world.records().into_iter().filter(|record| record.key.sort == "head");
-        let told = format!(
+        let reason = format!(
             "with tree {}, but tree {} was tested",
             landed.tree.short(),
             landing.tested.tree.short()
         );
-        assert_eq!(heads.filter(|record| record.body.contains(&told)).count(), 1, "{word}");
+        assert_eq!(heads.filter(|record| record.body.contains(&reason)).count(), 1, "{mode_name}");
     }
 }

@@ -1,12 +1,12 @@
-//! Zuul's own triggers: what happened to one change starts others.
+//! The `zuul` trigger: events of one change enqueue other changes.
 
-use super::refs::orders;
+use super::ref_updates::orders;
 use super::{CONFIG, MAIN, PROJECT, approve, judge, merged, propose};
 use sluice_model::build::Order;
 use sluice_model::git::Oid;
 use sluice_scenarios::Site;
 
-/// A site with one pipeline more, in which `lint` is run.
+/// Returns a site with one more pipeline, `again`, which runs `lint`.
 fn site_with(trigger: &str) -> Site {
     let config = format!(
         "{CONFIG}- pipeline: {{name: again, manager: independent, trigger: {{zuul: [{trigger}]}}, require: {{github: {{open: true}}}}}}\n"
@@ -20,11 +20,12 @@ fn site_with(trigger: &str) -> Site {
     Site::new(7, MAIN, repositories, judge)
 }
 
+/// Returns the builds of the pipeline `again`.
 fn again(site: &Site) -> Vec<String> {
     site.builds().into_iter().filter(|build| build.starts_with("again")).collect()
 }
 
-/// Z6.1: every other open change of the project, and no other's.
+/// Z6.1: `project-change-merged` enqueues the other open changes of the project only.
 #[test]
 fn open_changes_of_a_project_are_tested_again_when_one_lands_there() {
     for twice in [false, true] {
@@ -42,10 +43,9 @@ fn open_changes_of_a_project_are_tested_again_when_one_lands_there() {
     }
 }
 
-/// Z6.1: a child that depends on a change is told when that enters a pipeline that the trigger
-/// names.
+/// Z6.1: `parent-change-enqueued` enqueues the dependents of a change that enters a named pipeline.
 #[test]
-fn what_depends_on_a_change_is_started_when_that_enters_a_pipeline_that_is_named() {
+fn the_dependents_of_a_change_are_enqueued_when_it_enters_a_named_pipeline() {
     let mut site = site_with("{event: parent-change-enqueued, pipeline: gate}");
     let a = propose(&site, 1, &[("a", "x")]);
     site.forge.propose(
@@ -65,10 +65,10 @@ fn what_depends_on_a_change_is_started_when_that_enters_a_pipeline_that_is_named
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// Z6.1, C5: what is started is the change as it was told last, though its forge shows for a moment
-/// what it was before.
+/// Z6.1, C5: the newest known revision of a dependent is enqueued, although the forge answers with
+/// an older one for a moment.
 #[test]
-fn a_change_that_its_forge_shows_as_it_was_is_not_started_as_that() {
+fn a_stale_answer_of_the_forge_does_not_enqueue_an_old_revision() {
     let mut site = site_with("{event: parent-change-enqueued, pipeline: gate}");
     let a = propose(&site, 1, &[("a", "x")]);
     let b = site.forge.propose(
@@ -98,23 +98,23 @@ fn a_change_that_its_forge_shows_as_it_was_is_not_started_as_that() {
     assert_eq!(heads, [head]);
 }
 
-/// Z6.1: a pipeline that nobody names costs no delivery.
+/// Z6.1: without a matching trigger no delivery is created.
 #[test]
-fn nothing_is_told_where_no_pipeline_asks_for_it() {
+fn no_event_is_created_without_a_zuul_trigger() {
     let mut site = super::site();
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);
-    let told = |record: &sluice_runtime::Record| {
+    let is_zuul_event = |record: &sluice_runtime::Record| {
         record.key.partition.starts_with("delivery#") && record.body.contains("\"zuul:")
     };
-    assert!(!site.world.records().iter().any(told));
+    assert!(!site.world.records().iter().any(is_zuul_event));
 }
 
-/// Z6.1, Z6.7: children of several projects may have one number; none is left out where one
-/// delivery ends and the next begins.
+/// Z6.1, Z6.7: dependents of several projects may have the same number; none is skipped at the
+/// limit between two deliveries.
 #[test]
-fn children_of_one_number_are_all_told_however_many_there_are_before_them() {
+fn all_dependents_with_the_same_number_are_enqueued_across_deliveries() {
     let config = r"
 - pipeline: {name: check, manager: independent, trigger: {github: [{event: pull_request, action: [opened, changed]}]}}
 - pipeline: {name: again, manager: independent, trigger: {zuul: [{event: parent-change-enqueued, pipeline: check}]}}
