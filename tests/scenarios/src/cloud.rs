@@ -1,30 +1,30 @@
-//! A cloud whose machines run at once, and checks that pass.
+//! A cloud in memory whose machines start at once, and node checks that pass.
 
 use async_trait::async_trait;
 use sluice_cloud::{
-    CloudError, Driver, ImageFact, ImageFilter, Instance, LaunchSpec, TagFilter, tags,
+    CloudDriver, CloudError, CloudImageFilter, ImageFact, Instance, LaunchSpec, TagFilter, tags,
 };
 use sluice_launcher::Checks;
 use sluice_memory::World;
 use sluice_model::Timestamp;
 use sluice_model::id::digest;
-use sluice_pool::{CheckFact, InstanceId, InstanceState, Node};
+use sluice_pool::{CheckFact, InstanceId, InstanceState, PoolNode};
 use sluice_runtime::PortError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-/// A played cloud. A token launches one machine, however often it is used.
+/// A cloud in memory. Launches with the same client token create one machine.
 pub struct PlayedCloud {
     world: World,
     machines: Mutex<BTreeMap<InstanceId, Instance>>,
     most: Mutex<usize>,
     refused: Mutex<BTreeSet<String>>,
-    asked: Mutex<Vec<String>>,
+    requested_types: Mutex<Vec<String>>,
     quota: Mutex<Option<usize>>,
 }
 
 impl PlayedCloud {
-    /// Makes a cloud without machines.
+    /// Creates a cloud without machines.
     pub fn new(world: World) -> Self {
         let (refused, asked) = (Mutex::default(), Mutex::default());
         Self {
@@ -32,33 +32,33 @@ impl PlayedCloud {
             machines: Mutex::default(),
             most: Mutex::new(0),
             refused,
-            asked,
+            requested_types: asked,
             quota: Mutex::default(),
         }
     }
 
-    /// Refuses every machine of this type from now on, for good.
+    /// Refuses every launch of this instance type from now on, with a permanent error.
     pub fn refuse(&self, instance_type: &str) {
         self.refused.lock().unwrap().insert(instance_type.to_owned());
     }
 
-    /// Returns the types of machines that were asked for, in order, repeats of one token left out.
-    pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+    /// Returns the requested instance types in order, without repetitions of a client token.
+    pub fn requested_types(&self) -> Vec<String> {
+        self.requested_types.lock().unwrap().clone()
     }
 
-    /// Lets no more machines than these be at once, whoever's they are.
+    /// Limits the number of running machines, including foreign ones.
     pub fn allow(&self, machines: usize) {
         *self.quota.lock().unwrap() = Some(machines);
     }
 
-    /// Runs a machine of somebody else's, with a tag of theirs.
-    pub fn run_foreign(&self, id: &str, tag: (&str, &str)) {
-        let machine = machine(id, BTreeMap::from([(tag.0.to_owned(), tag.1.to_owned())]));
+    /// Runs a machine that does not belong to Sluice, with one tag.
+    pub fn run_foreign(&self, id: &str, tag_key: &str, tag_value: &str) {
+        let machine = machine(id, BTreeMap::from([(tag_key.to_owned(), tag_value.to_owned())]));
         self.machines.lock().unwrap().insert(machine.id.clone(), machine);
     }
 
-    /// Returns whether a machine runs.
+    /// Returns whether the machine with this id is running.
     pub fn runs(&self, id: &str) -> bool {
         let machines = self.machines.lock().unwrap();
         machines
@@ -66,15 +66,15 @@ impl PlayedCloud {
             .is_some_and(|machine| machine.state == InstanceState::Running)
     }
 
-    /// Returns how many machines of ours exist.
+    /// Returns the number of running machines that belong to Sluice.
     pub fn running(&self) -> usize {
         let machines = self.machines.lock().unwrap();
         let ours = machines.values().filter(|machine| machine.tags.contains_key(tags::PROVIDER));
         ours.filter(|machine| machine.state == InstanceState::Running).count()
     }
 
-    /// Has the machine at this place among the running ones vanish, counted around. Returns which,
-    /// unless there is none.
+    /// Terminates the running machine at this index, modulo their number. Returns its id, or `None`
+    /// without machines.
     pub fn lose(&self, at: usize) -> Option<InstanceId> {
         let mut machines = self.machines.lock().unwrap();
         let running: Vec<_> =
@@ -85,7 +85,7 @@ impl PlayedCloud {
         Some(machine.id.clone())
     }
 
-    /// Returns the most machines that ever existed at once.
+    /// Returns the highest number of machines that ever ran at once.
     pub fn most(&self) -> usize {
         *self.most.lock().unwrap()
     }
@@ -98,10 +98,10 @@ impl PlayedCloud {
 }
 
 #[async_trait]
-impl Driver for PlayedCloud {
+impl CloudDriver for PlayedCloud {
     async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError> {
         if self.refused.lock().unwrap().contains(&spec.instance_type) {
-            self.asked.lock().unwrap().push(spec.instance_type.clone());
+            self.requested_types.lock().unwrap().push(spec.instance_type.clone());
             let attempt = format!("launch a {}", spec.instance_type);
             return Err(CloudError::Permanent {
                 attempt,
@@ -121,7 +121,7 @@ impl Driver for PlayedCloud {
                 return Err(CloudError::Quota { attempt, why: format!("{running} machines run") });
             }
             if !machines.contains_key(&machine.id) {
-                self.asked.lock().unwrap().push(spec.instance_type.clone());
+                self.requested_types.lock().unwrap().push(spec.instance_type.clone());
             }
             let machine = machines.entry(machine.id.clone()).or_insert(machine).clone();
             let running =
@@ -157,7 +157,7 @@ impl Driver for PlayedCloud {
         .await
     }
 
-    async fn images(&self, _: &ImageFilter) -> Result<Vec<ImageFact>, CloudError> {
+    async fn images(&self, _: &CloudImageFilter) -> Result<Vec<ImageFact>, CloudError> {
         Ok(Vec::new())
     }
 }
@@ -175,12 +175,12 @@ fn machine(id: &str, tags: BTreeMap<String, String>) -> Instance {
     }
 }
 
-/// Checks that pass.
+/// Node checks that pass.
 pub struct PlayedChecks(pub World);
 
 #[async_trait]
 impl Checks for PlayedChecks {
-    async fn check(&self, _: &Node) -> CheckFact {
+    async fn check(&self, _: &PoolNode) -> CheckFact {
         match self.0.step("checks.check", || Ok(())).await {
             Ok(()) => CheckFact::Passed { host_keys: vec!["ssh-ed25519 AAAA".to_owned()] },
             Err(error) => CheckFact::NotYet(error.to_string()),

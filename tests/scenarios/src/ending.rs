@@ -1,38 +1,39 @@
-//! What is left when a site has come to rest.
+//! The final state of a site at rest, for assertions and comparisons.
 
 use crate::repos::Tree;
 use crate::site::Site;
 use sluice_gate::StoredHead;
-use sluice_model::poke::Queue;
-use sluice_records::codec::{decode, decode_foreign};
-use sluice_records::delivery::Delivery;
+use sluice_model::wakeup::MessageQueue;
+use sluice_records::codec::{decode, decode_or_log};
+use sluice_records::delivery::DeliveryRecord;
 use sluice_records::report::Buildset;
 use std::collections::BTreeMap;
 
-/// What is left when a site has come to rest; two runs of one story are compared by it.
+/// The final state of a site at rest. Two runs of one scenario are compared by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
     /// Files of every project's main branch.
     pub branches: BTreeMap<String, Tree>,
     /// Changes in the order they were merged.
     pub merged: Vec<String>,
-    /// Per change: its state, its statuses, how many comments of ours it has.
+    /// Per change: its state, its statuses, and the number of Sluice's comments.
     pub changes: BTreeMap<String, (String, Vec<String>, usize)>,
     /// How each buildset ended, by change and pipeline.
     pub buildsets: Vec<String>,
-    /// What is wrong, if anything: deliveries that did not end, queues that are not empty, machines
-    /// that are left.
+    /// Leftovers that should not exist: unfinished deliveries, messages, records and machines.
     pub left_over: Vec<String>,
 }
 
 impl Site {
-    /// Returns what is left.
+    /// Returns the final state of these projects and changes. Takes the dead letters out of their
+    /// queues.
     pub fn ending(
         &self,
         projects: &[&str],
         changes: &[&sluice_model::change::ChangeKey],
     ) -> Ending {
-        let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
+        let waits =
+            |queue: &MessageQueue| !matches!(queue, MessageQueue::Pool | MessageQueue::Wakes);
         let queued = self.world.queued();
         let mut left_over: Vec<String> = queued
             .iter()
@@ -43,7 +44,7 @@ impl Site {
         for record in self.world.records() {
             match record.key.partition.split('#').next().unwrap_or_default() {
                 "delivery" => {
-                    let delivery: Delivery = decode(&record).unwrap();
+                    let delivery: DeliveryRecord = decode(&record).unwrap();
                     if !delivery.state.is_final() {
                         left_over.push(format!("the delivery {} did not end", delivery.forge_id));
                     }
@@ -58,12 +59,12 @@ impl Site {
                 "queue" if record.key.sort != "head" => {
                     left_over.push(format!("the record {}", record.key))
                 }
-                // Whose change stands nowhere any more.
+                // The hosted change is in no queue any more.
                 "queue"
-                    if decode_foreign::<StoredHead>(&record)
-                        .is_some_and(|head| head.stands_in.is_some()) =>
+                    if decode_or_log::<StoredHead>(&record)
+                        .is_some_and(|head| head.hosted_in.is_some()) =>
                 {
-                    left_over.push(format!("the record {} lends its queue", record.key));
+                    left_over.push(format!("the record {} still has a host queue", record.key));
                 }
                 "tenant" if record.key.sort.starts_with("queue#") => {
                     left_over.push(format!("the record {}", record.key))
@@ -71,7 +72,7 @@ impl Site {
                 "report"
                     if record.body.contains("\"wanted\"") && !record.body.contains("\"made\"") =>
                 {
-                    left_over.push(format!("the report {} was not made", record.key));
+                    left_over.push(format!("the report {} was not sent", record.key));
                 }
                 "provider" if record.key.sort.starts_with("request#") => {
                     left_over.push(format!("the record {}", record.key))
@@ -90,16 +91,17 @@ impl Site {
             self.world.unsent().iter().map(|key| format!("{key} has an outbox that was not sent")),
         );
         buildsets.sort();
-        let kept = changes.iter().filter_map(|key| Some(((*key).clone(), self.forge.change(key)?)));
+        let shown =
+            changes.iter().filter_map(|key| Some(((*key).clone(), self.forge.change(key)?)));
         Ending {
             branches: projects
                 .iter()
                 .map(|project| ((*project).to_owned(), self.forge.files(project, "main")))
                 .collect(),
             merged: self.forge.merges().iter().map(|(key, _)| key.to_string()).collect(),
-            changes: kept
-                .map(|(key, kept)| {
-                    let statuses = kept
+            changes: shown
+                .map(|(key, change)| {
+                    let statuses = change
                         .facts
                         .statuses
                         .iter()
@@ -107,7 +109,7 @@ impl Site {
                         .collect();
                     (
                         key.to_string(),
-                        (format!("{:?}", kept.facts.status), statuses, kept.comments.len()),
+                        (format!("{:?}", change.facts.status), statuses, change.comments.len()),
                     )
                 })
                 .collect(),

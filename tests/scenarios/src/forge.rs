@@ -1,17 +1,17 @@
-//! A forge that a test plays: changes, reviews, statuses, comments, merges, and the signed webhooks
-//! about all of it.
+//! A forge that a test controls: changes, reviews, statuses, comments, merges, and signed webhooks
+//! about all of them.
 
 use crate::repos::{Store, Tree};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use sluice_forge::{
-    Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker,
-    MergeMessage, Protection, ReviewVerdict, StatusReport, VoteReport, depends_on,
+    Branch, CheckReport, CommitDetails, Forge, ForgeError, LineComment, Marker, MergeMessage,
+    Protection, ReviewDecision, StatusReport, VoteReport, WebhookDelivery, depends_on,
 };
 use sluice_memory::World;
 use sluice_model::change::{
-    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review,
-    ReviewState,
+    ChangeFacts, ChangeKey, ChangeRef, ChangeReview, ChangeStatus, CommitStatus, OpenChange,
+    RepositoryPermission, ReviewState,
 };
 use sluice_model::event::ForgeEvent;
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
@@ -20,39 +20,111 @@ use sluice_runtime::{Clock, PortError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+mod change_actions;
 pub mod gerrit;
-mod lost;
 mod merges;
-mod people;
 mod proposals;
 mod pushes;
-mod random;
-mod seen;
+mod queries;
+mod stale_reads;
+mod unanswered_webhooks;
 mod votes;
 
 pub use merges::Move;
 pub use proposals::REMOVED;
-pub use random::Shown;
+pub use stale_reads::Shown;
+
+/// Whether an action of a test causes a webhook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Announcement {
+    /// The forge sends a webhook.
+    Webhook,
+    /// The forge sends nothing.
+    None,
+}
+
+impl Announcement {
+    /// Returns [`Self::Webhook`] if `is_sent`.
+    pub fn of(is_sent: bool) -> Self {
+        if is_sent { Self::Webhook } else { Self::None }
+    }
+}
+
+/// Whether the forge shows objects of some kind.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Visibility {
+    /// Requests return them.
+    #[default]
+    Shown,
+    /// Requests return nothing, as if they did not exist.
+    Hidden,
+}
+
+impl Visibility {
+    /// Returns [`Self::Shown`] if `is_shown`.
+    pub fn of(is_shown: bool) -> Self {
+        if is_shown { Self::Shown } else { Self::Hidden }
+    }
+
+    /// Returns whether requests return the objects.
+    pub fn is_shown(self) -> bool {
+        self == Self::Shown
+    }
+}
+
+/// Whether a change is a draft (work in progress) or ready for review.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DraftState {
+    /// The change is a draft or work in progress.
+    Draft,
+    /// The change is ready for review.
+    Ready,
+}
+
+impl DraftState {
+    /// Returns [`Self::Draft`] if `is_draft`.
+    pub fn of(is_draft: bool) -> Self {
+        if is_draft { Self::Draft } else { Self::Ready }
+    }
+}
+
+/// Whether Gerrit's submit requirements of a change are met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubmitRequirements {
+    /// Gerrit would submit the change.
+    Met,
+    /// Gerrit would refuse to submit the change.
+    Unmet,
+}
+
+/// How the forge protects a branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlayedProtection {
+    /// The branch is protected and accepts changes.
+    Protected,
+    /// The branch is protected and accepts nothing.
+    Locked,
+}
 
 /// The login that Sluice acts under.
 pub const OWN: &str = "sluice[bot]";
 
-/// A change as the forge keeps it.
+/// A change of the played forge.
 #[derive(Debug, Clone)]
-pub struct Kept {
-    /// Its facts.
+pub struct PlayedChange {
+    /// What the forge shows of the change.
     pub facts: ChangeFacts,
     /// Comments by marker, with how often each was written.
     pub comments: BTreeMap<String, (String, u32)>,
-    /// Comments beside lines by marker, as path, line and text.
+    /// Line comments by marker, as path, line and text.
     pub lines: BTreeMap<String, Vec<String>>,
-    /// The first and last lines of those that are about several, by marker.
+    /// The first and last lines of multi-line comments, by marker.
     pub ranges: BTreeMap<String, Vec<(u32, u32)>>,
-    /// Reviews of ours by marker, as verdict, head and text.
+    /// Sluice's reviews by marker, as decision, head and text.
     pub reviews: BTreeMap<String, String>,
 }
 
-/// A webhook on its way.
+/// A webhook that was sent but not yet received.
 #[derive(Debug, Clone)]
 pub struct Webhook {
     /// `X-GitHub-Delivery`.
@@ -65,71 +137,71 @@ pub struct Webhook {
 
 #[derive(Default)]
 struct State {
-    changes: BTreeMap<ChangeKey, Kept>,
+    changes: BTreeMap<ChangeKey, PlayedChange>,
     outgoing: VecDeque<Webhook>,
-    lost: lost::Lost,
-    /// What was told as a Gerrit tells it.
-    told: VecDeque<ForgeEvent>,
-    /// Changes that were read.
+    unanswered: unanswered_webhooks::UnansweredWebhooks,
+    /// Events for the event stream, as a Gerrit sends them.
+    stream_events: VecDeque<ForgeEvent>,
+    /// The changes that were read, in order.
     read_keys: Vec<ChangeKey>,
     sent: u64,
     merges: Vec<(ChangeKey, Commit)>,
     sabotage: Option<Tree>,
     refusal: Option<String>,
-    /// Why pushes are refused, where they are.
+    /// The reason for which pushes are refused, if they are.
     push_refusal: Option<String>,
-    /// Whether pushes bring more than they name.
+    /// Whether pushes land more commits than requested.
     overreaches: bool,
-    /// Whether no commit is shown.
-    hides_commits: bool,
-    /// Moves of branches that were made.
+    /// Whether commits can be read.
+    commit_visibility: Visibility,
+    /// The branch moves made by Sluice's pushes.
     moves: Vec<Move>,
-    /// Which push is made late, where none is answered.
-    late: Option<pushes::Late>,
-    /// For how many seconds the next merge is not shown, and its answer lost.
+    /// The push that takes effect late, if pushes are not answered.
+    delayed_push: Option<pushes::DelayedPush>,
+    /// For how many seconds the next merge stays hidden. That merge is not answered.
     merges_unseen: Option<u64>,
-    /// A change that shows as it was before its merge, until then.
+    /// A merged change that is shown as open until this time.
     unseen: Option<(ChangeKey, Timestamp)>,
-    past: random::Past,
-    readings: random::Readings,
+    past: stale_reads::Past,
+    readings: stale_reads::Readings,
     reads: u64,
     limited_until: Option<Timestamp>,
     refused_for_now: u64,
-    /// Branches that are guarded, and whether nothing is taken for them any more.
-    guarded: BTreeMap<BranchKey, bool>,
-    /// Refs that lead to no commit.
+    /// Protected branches with their protection.
+    protected: BTreeMap<BranchKey, PlayedProtection>,
+    /// Refs that do not lead to a commit.
     odd_refs: BTreeSet<(ProjectName, String)>,
-    /// Whether topics have more changes than are read.
+    /// Whether topics have more changes than Sluice reads.
     has_large_topics: bool,
-    /// Statuses of ours by commit and context, whatever is at that commit.
-    statuses: BTreeMap<(Oid, String), Standing>,
+    /// Sluice's statuses by commit and context, with or without a change at that commit.
+    statuses: BTreeMap<(Oid, String), PlayedStatus>,
     /// How many statuses were set.
-    set: u64,
-    /// Whether it tells of statuses that we set.
-    tells_own: bool,
-    /// Whether its answers tell the time.
-    tells_time: bool,
-    /// The last reading of a change that shows statuses, where later ones do not.
+    statuses_set: u64,
+    /// Whether statuses set by Sluice cause webhooks.
+    sends_own_status_webhooks: bool,
+    /// Whether responses contain the forge's time.
+    reports_time: bool,
+    /// The last read that shows statuses, if later ones do not.
     statuses_until: Option<u64>,
-    /// Whether no open change is listed.
-    lists_nothing: bool,
-    /// Whether no ref is shown.
-    hides_refs: bool,
+    /// Whether open changes are listed.
+    listing_visibility: Visibility,
+    /// Whether branches and tags can be read.
+    ref_visibility: Visibility,
 }
 
-/// A status of ours on a commit.
-struct Standing {
+/// A status that Sluice set on a commit.
+struct PlayedStatus {
     state: String,
     number: u64,
     at: Timestamp,
 }
 
-/// The played forge.
+/// A forge in memory that a test controls. It serves as GitHub and as Gerrit.
 pub struct PlayedForge {
     world: World,
     store: Arc<Mutex<Store>>,
     state: Mutex<State>,
-    /// The connection that leads here, where it is not what the host says.
+    /// The connection of this instance, if it differs from the one that the host implies.
     connection: Option<ConnectionName>,
 }
 
@@ -139,17 +211,21 @@ impl PlayedForge {
         Self { world, store, state: Mutex::default(), connection: None }
     }
 
-    /// Makes what another connection to the same hosts leads to, whose account sees no change.
-    pub fn beside(&self, connection: &str) -> Self {
+    /// Returns the forge as seen through another connection to the same hosts. Its account sees no
+    /// change.
+    pub fn second_connection(&self, connection: &str) -> Self {
         Self {
             connection: Some(connection.into()),
             ..Self::new(self.world.clone(), self.store.clone())
         }
     }
 
-    /// Shows changes as branches that point at one commit, the first one's.
+    /// Gives all these changes the head of the first one.
     pub fn share_head(&self, keys: &[ChangeKey]) {
-        let Some(head) = self.change(&keys[0]).map(|kept| kept.facts.change.head) else { return };
+        let Some(head) = self.change(&keys[0]).map(|played_change| played_change.facts.change.head)
+        else {
+            return;
+        };
         for key in keys {
             self.edit(key, |facts| {
                 facts.change = ChangeRef {
@@ -161,45 +237,50 @@ impl PlayedForge {
         }
     }
 
-    /// Has a change be for another branch from now on, and says so.
+    /// Changes the target branch of a change and sends a webhook.
     pub fn retarget(&self, key: &ChangeKey, branch: &str) {
         self.edit(key, |facts| facts.change.branch = branch.into());
-        self.tell("pull_request", key, json!({"action": "edited", "number": key.number()}), "ada");
+        self.send_webhook(
+            "pull_request",
+            key,
+            json!({"action": "edited", "number": key.number()}),
+            "ada",
+        );
     }
 
-    /// Has the next merge land these files besides what was asked.
+    /// Makes the next merge add these files to the merged tree.
     pub fn sabotage(&self, extra: Tree) {
         self.state().sabotage = Some(extra);
     }
 
-    /// Has every merge refused from now on, in these words.
+    /// Makes every merge fail with this message from now on.
     pub fn refuse_merges(&self, why: &str) {
         self.state().refusal = Some(why.to_owned());
     }
 
-    /// Has the next merge carried out without an answer, and shown only so many seconds later.
+    /// Makes the next merge succeed without an answer, and hides it for this many seconds.
     pub fn merge_unseen(&self, seconds: u64) {
         self.state().merges_unseen = Some(seconds);
     }
 
-    /// Takes the next webhook on its way.
+    /// Removes and returns the oldest pending webhook, if any.
     pub fn next_webhook(&self) -> Option<Webhook> {
         self.state().outgoing.pop_front()
     }
 
-    /// Sets no status for so many seconds, and says for how long.
+    /// Refuses to set statuses for this many seconds, with the remaining time in the error.
     pub fn limit(&self, seconds: u64) {
         self.state().limited_until = Some(self.world.now().plus_seconds(seconds));
     }
 
-    /// Changes a change, which has moved by that.
+    /// Edits a change and updates its modification time.
     fn edit(&self, key: &ChangeKey, edit: impl FnOnce(&mut ChangeFacts)) {
         let (now, mut state) = (self.world.now(), self.state());
         let State { changes, past, .. } = &mut *state;
-        if let Some(kept) = changes.get_mut(key) {
-            past.note(&kept.facts, now);
-            edit(&mut kept.facts);
-            kept.facts.updated_at = past.moment(now);
+        if let Some(played_change) = changes.get_mut(key) {
+            past.note(&played_change.facts, now);
+            edit(&mut played_change.facts);
+            played_change.facts.updated_at = past.moment(now);
         }
     }
 
@@ -207,7 +288,7 @@ impl PlayedForge {
         self.state.lock().unwrap()
     }
 
-    fn tell(&self, event: &str, about: &ChangeKey, mut body: Value, sender: &str) {
+    fn send_webhook(&self, event: &str, about: &ChangeKey, mut body: Value, sender: &str) {
         body["repository"] = json!({"full_name": about.project.name()});
         body["sender"] = json!({"login": sender});
         let mut state = self.state();
@@ -225,7 +306,7 @@ impl PlayedForge {
         name: &'static str,
         work: impl FnOnce() -> Result<T, ForgeError>,
     ) -> Result<T, ForgeError> {
-        self.make_late(name);
+        self.make_delayed_push(name);
         let mut refused = None;
         let answer = self.world.step(name, || {
             work().map_err(|error| {
@@ -243,8 +324,8 @@ impl PlayedForge {
     }
 }
 
-/// Has every review of a change shown as dismissed.
-fn dismissed(facts: &mut ChangeFacts) {
+/// Marks every review of a change as dismissed.
+fn dismiss_reviews(facts: &mut ChangeFacts) {
     for review in &mut facts.reviews {
         review.state = ReviewState::Dismissed;
     }
@@ -260,7 +341,7 @@ impl Forge for PlayedForge {
     fn change_at(&self, url: &str) -> Option<ChangeKey> {
         let key = gerrit::change_at(url)?;
         let connection = self.connection.clone().unwrap_or(key.connection);
-        Some(ChangeKey { connection, project: key.project, what: key.what })
+        Some(ChangeKey { connection, project: key.project, id: key.id })
     }
 
     async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
@@ -269,9 +350,11 @@ impl Forge for PlayedForge {
             state.reads += 1;
             state.read_keys.push(change.clone());
             let now = self.world.now();
-            let kept = state.changes.get(change).ok_or_else(|| Self::not_found(change))?;
-            let shown =
-                state.past.shown(&kept.facts, now).ok_or_else(|| Self::not_found(change))?;
+            let played_change = state.changes.get(change).ok_or_else(|| Self::not_found(change))?;
+            let shown = state
+                .past
+                .shown(&played_change.facts, now)
+                .ok_or_else(|| Self::not_found(change))?;
             let mut facts = ChangeFacts { seen_at: now, ..shown };
             if state.unseen.as_ref().is_some_and(|(unseen, until)| unseen == change && now < *until)
             {
@@ -289,9 +372,10 @@ impl Forge for PlayedForge {
     async fn open_changes(&self, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError> {
         self.step("forge.open_changes", || {
             let state = self.state();
-            let facts = state.changes.values().map(|kept| &kept.facts);
-            let is_listed =
-                |facts: &&ChangeFacts| facts.status == ChangeStatus::Open && !state.lists_nothing;
+            let facts = state.changes.values().map(|played_change| &played_change.facts);
+            let is_listed = |facts: &&ChangeFacts| {
+                facts.status == ChangeStatus::Open && state.listing_visibility.is_shown()
+            };
             let open = facts.filter(is_listed).filter(|facts| facts.change.key.project == *project);
             Ok(open
                 .map(|facts| OpenChange {
@@ -327,9 +411,9 @@ impl Forge for PlayedForge {
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
         self.step("forge.branches", || {
             let branches = self.store.lock().unwrap().branches(project);
-            let guarded = |name: &BranchName| {
+            let protection = |name: &BranchName| {
                 let key = BranchKey { project: project.clone(), branch: name.clone() };
-                if self.state().guarded.contains_key(&key) {
+                if self.state().protected.contains_key(&key) {
                     Protection::Protected
                 } else {
                     Protection::Open
@@ -337,14 +421,21 @@ impl Forge for PlayedForge {
             };
             Ok(branches
                 .into_iter()
-                .map(|(name, tip)| Branch { protection: guarded(&name), name, tip })
+                .map(|(name, tip)| Branch { protection: protection(&name), name, tip })
                 .collect())
         })
         .await
     }
 
     async fn is_locked(&self, branch: &BranchKey) -> Result<Option<bool>, ForgeError> {
-        self.step("forge.is_locked", || Ok(self.state().guarded.get(branch).copied())).await
+        self.step("forge.is_locked", || {
+            Ok(self
+                .state()
+                .protected
+                .get(branch)
+                .map(|protection| *protection == PlayedProtection::Locked))
+        })
+        .await
     }
 
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {
@@ -354,12 +445,12 @@ impl Forge for PlayedForge {
         .await
     }
 
-    async fn read_commit(&self, _: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
+    async fn read_commit(&self, _: &ProjectName, id: &Oid) -> Result<CommitDetails, ForgeError> {
         self.step("forge.read_commit", || {
-            let are_hidden = self.state().hides_commits;
-            let found = self.store.lock().unwrap().find(id).filter(|_| !are_hidden);
+            let visibility = self.state().commit_visibility;
+            let found = self.store.lock().unwrap().find(id).filter(|_| visibility.is_shown());
             let commit = found.ok_or_else(|| Self::not_found(id))?;
-            Ok(CommitFacts { commit, parents: Vec::new(), message: String::new() })
+            Ok(CommitDetails { commit, parents: Vec::new(), message: String::new() })
         })
         .await
     }
@@ -380,37 +471,41 @@ impl Forge for PlayedForge {
                 let attempted = "set a status".to_owned();
                 return Err(ForgeError::RateLimited { attempted, retry_after_seconds: left });
             }
-            let (at, word) = ((head.clone(), status.context.clone()), status.state.as_str());
-            // As the driver, which sets none that stands there for the same report.
-            let is_it = |there: &Standing| {
-                there.state == word && there.at.plus_seconds(2) >= status.wanted_at
+            let (at, value) = ((head.clone(), status.context.clone()), status.state.as_str());
+            // Like the driver, which does not repeat a status for the same report.
+            let is_it = |there: &PlayedStatus| {
+                there.state == value && there.at.plus_seconds(2) >= status.wanted_at
             };
-            let stands = state.statuses.get(&at).is_some_and(is_it);
-            if !stands {
-                state.set += 1;
-                let standing =
-                    Standing { state: word.to_owned(), number: state.set, at: self.world.now() };
-                state.statuses.insert(at.clone(), standing);
+            let is_set = state.statuses.get(&at).is_some_and(is_it);
+            if !is_set {
+                state.statuses_set += 1;
+                let played = PlayedStatus {
+                    state: value.to_owned(),
+                    number: state.statuses_set,
+                    at: self.world.now(),
+                };
+                state.statuses.insert(at.clone(), played);
             }
             let number = state.statuses.get(&at).map(|there| there.number);
-            let of_head = |kept: &&mut Kept| {
-                kept.facts.change.head == *head && kept.facts.change.key.project == *project
+            let of_head = |played_change: &&mut PlayedChange| {
+                played_change.facts.change.head == *head
+                    && played_change.facts.change.key.project == *project
             };
-            for kept in state.changes.values_mut().filter(of_head) {
-                kept.facts.statuses.retain(|known| known.context != status.context);
+            for played_change in state.changes.values_mut().filter(of_head) {
+                played_change.facts.statuses.retain(|known| known.context != status.context);
                 let (by, context) = (OWN.to_owned(), status.context.clone());
-                kept.facts.statuses.push(CommitStatus {
+                played_change.facts.statuses.push(CommitStatus {
                     by,
                     context,
-                    state: word.to_owned(),
+                    state: value.to_owned(),
                     is_check: false,
                     number,
                 });
-                kept.facts.statuses.sort_by(|a, b| a.context.cmp(&b.context));
+                played_change.facts.statuses.sort_by(|a, b| a.context.cmp(&b.context));
             }
             drop(state);
-            if !stands {
-                self.tell_own_status(project, head, status);
+            if !is_set {
+                self.send_own_status_webhook(project, head, status);
             }
             Ok(())
         })
@@ -436,12 +531,14 @@ impl Forge for PlayedForge {
             let (now, mut state) = (self.world.now(), self.state());
             let State { changes, past, .. } = &mut *state;
             let moment = past.moment(now);
-            let kept = changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
-            past.note(&kept.facts, now);
-            let entry =
-                kept.comments.entry(marker.as_str().to_owned()).or_insert((String::new(), 0));
+            let played_change = changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
+            past.note(&played_change.facts, now);
+            let entry = played_change
+                .comments
+                .entry(marker.as_str().to_owned())
+                .or_insert((String::new(), 0));
             *entry = (text.to_owned(), entry.1 + 1);
-            kept.facts.updated_at = moment;
+            played_change.facts.updated_at = moment;
             Ok(())
         })
         .await
@@ -455,10 +552,14 @@ impl Forge for PlayedForge {
     ) -> Result<(), ForgeError> {
         self.step("forge.change_labels", || {
             let mut state = self.state();
-            let kept = state.changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
-            kept.facts.labels.retain(|label| !remove.contains(label) && !add.contains(label));
-            kept.facts.labels.extend(add.iter().cloned());
-            kept.facts.labels.sort();
+            let played_change =
+                state.changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
+            played_change
+                .facts
+                .labels
+                .retain(|label| !remove.contains(label) && !add.contains(label));
+            played_change.facts.labels.extend(add.iter().cloned());
+            played_change.facts.labels.sort();
             Ok(())
         })
         .await
@@ -473,9 +574,11 @@ impl Forge for PlayedForge {
     ) -> Result<(), ForgeError> {
         self.step("forge.put_line_comments", || {
             let mut state = self.state();
-            let kept = state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
-            let is_shown =
-                |path: &String| kept.facts.files.as_ref().is_some_and(|files| files.contains(path));
+            let played_change =
+                state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
+            let is_shown = |path: &String| {
+                played_change.facts.files.as_ref().is_some_and(|files| files.contains(path))
+            };
             if !comments.iter().all(|comment| is_shown(&comment.path)) {
                 // As GitHub: the whole review is refused.
                 let (attempted, message) =
@@ -488,8 +591,14 @@ impl Forge for PlayedForge {
             let ranges =
                 comments.iter().filter_map(|comment| Some((comment.start_line?, comment.line)));
             // Once for a marker, as the driver does.
-            kept.ranges.entry(marker.as_str().to_owned()).or_insert_with(|| ranges.collect());
-            kept.lines.entry(marker.as_str().to_owned()).or_insert_with(|| lines.collect());
+            played_change
+                .ranges
+                .entry(marker.as_str().to_owned())
+                .or_insert_with(|| ranges.collect());
+            played_change
+                .lines
+                .entry(marker.as_str().to_owned())
+                .or_insert_with(|| lines.collect());
             Ok(())
         })
         .await
@@ -504,8 +613,13 @@ impl Forge for PlayedForge {
             if self.state().odd_refs.contains(&(project.clone(), git_ref.to_owned())) {
                 return Err(Self::not_found(format!("a commit behind {git_ref}")));
             }
-            let are_hidden = self.state().hides_refs;
-            Ok(self.store.lock().unwrap().ref_tip(project, git_ref).filter(|_| !are_hidden))
+            let visibility = self.state().ref_visibility;
+            Ok(self
+                .store
+                .lock()
+                .unwrap()
+                .ref_tip(project, git_ref)
+                .filter(|_| visibility.is_shown()))
         })
         .await
     }
@@ -518,12 +632,19 @@ impl Forge for PlayedForge {
     }
 
     fn time(&self) -> Option<Timestamp> {
-        self.state().tells_time.then(|| self.world.now())
+        self.state().reports_time.then(|| self.world.now())
     }
 
-    async fn permission_of(&self, _: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
-        let may =
-            if ["ada", "grace"].contains(&login) { Permission::Write } else { Permission::Read };
+    async fn permission_of(
+        &self,
+        _: &ProjectName,
+        login: &str,
+    ) -> Result<RepositoryPermission, ForgeError> {
+        let may = if ["ada", "grace"].contains(&login) {
+            RepositoryPermission::Write
+        } else {
+            RepositoryPermission::Read
+        };
         self.step("forge.permission_of", || Ok(may)).await
     }
 
@@ -531,14 +652,15 @@ impl Forge for PlayedForge {
         &self,
         change: &ChangeRef,
         marker: &Marker,
-        verdict: ReviewVerdict,
+        decision: ReviewDecision,
         text: &str,
     ) -> Result<(), ForgeError> {
         self.step("forge.put_review", || {
             let mut state = self.state();
-            let kept = state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
-            let said = format!("{} at {}: {text}", verdict.as_str(), change.head);
-            kept.reviews.entry(marker.as_str().to_owned()).or_insert(said);
+            let played_change =
+                state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
+            let review = format!("{} at {}: {text}", decision.as_str(), change.head);
+            played_change.reviews.entry(marker.as_str().to_owned()).or_insert(review);
             Ok(())
         })
         .await
@@ -584,11 +706,15 @@ impl Forge for PlayedForge {
         .await
     }
 
-    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
-        self.step("forge.deliveries", || Ok(self.state().lost.of(project))).await
+    async fn deliveries(&self, project: &ProjectName) -> Result<Vec<WebhookDelivery>, ForgeError> {
+        self.step("forge.deliveries", || Ok(self.state().unanswered.of(project))).await
     }
 
-    async fn redeliver(&self, _: &ProjectName, delivery: &Delivery) -> Result<(), ForgeError> {
-        self.step("forge.redeliver", || self.send_again(&delivery.id)).await
+    async fn redeliver(
+        &self,
+        _: &ProjectName,
+        delivery: &WebhookDelivery,
+    ) -> Result<(), ForgeError> {
+        self.step("forge.redeliver", || self.redeliver_webhook(&delivery.id)).await
     }
 }

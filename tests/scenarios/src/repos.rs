@@ -1,5 +1,5 @@
-//! Repositories as maps: a commit is its files, a merge is three-way per file. Ids are hashes, so
-//! they are always the same.
+//! Repositories in memory: a commit is a map of files, a merge is three-way per file. Ids are
+//! hashes and therefore reproducible.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,48 +9,50 @@ use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName};
 use sluice_repos::{
-    Branches, CommitFiles, BranchMergeResult, BranchMerge, ProjectAt, Repos, ReposError, is_configuration,
+    BranchMerge, BranchMergeResult, Branches, CommitFiles, ProjectAt, Repos, ReposError,
+    is_configuration,
 };
 use sluice_runtime::PortError;
 use sluice_runtime::object::PutMode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// Paths with their texts.
+/// File contents by path.
 pub type Tree = BTreeMap<String, String>;
 
+/// A commit with its files.
 #[derive(Debug, Clone)]
 struct Made {
     tree: Tree,
     parents: Vec<Oid>,
 }
 
-/// Something that happens while somebody reads.
+/// A callback that modifies the repositories during a read.
 pub type Meanwhile = Box<dyn FnOnce(&mut Store) + Send>;
 
-/// Every repository of the played forge.
+/// All repositories of the played forge.
 #[derive(Default)]
 pub struct Store {
-    /// What happens right after the next reading of configuration, before whoever read it goes on.
+    /// Runs once, right after the next read of configuration and before its caller continues.
     pub meanwhile: Option<Meanwhile>,
     commits: BTreeMap<Oid, Made>,
     branches: BTreeMap<BranchKey, Oid>,
     tags: BTreeMap<(ProjectName, String), Oid>,
     defaults: BTreeMap<ProjectName, BranchName>,
     broken: BTreeMap<ProjectName, String>,
-    /// Repositories in which every merge fails, and why.
+    /// Repositories in which every merge fails, with the reason.
     pub unmergeable: BTreeMap<ProjectName, String>,
-    /// Whether a playbook is there only where its file is; otherwise whatever jobs name is there.
+    /// Whether a playbook exists only if its file does. Otherwise every playbook exists.
     pub lists_playbooks: bool,
     /// Repositories whose forge does not answer a merge.
     pub silent: BTreeSet<ProjectName>,
     missing: BTreeSet<ProjectName>,
-    /// Whether tested commits are kept, so that branches may be moved to them.
-    pub keeps: bool,
+    /// Whether tested commits are kept, so that branches can be moved to them.
+    pub keeps_tested_commits: bool,
 }
 
 impl Store {
-    /// Makes a commit and returns it.
+    /// Creates a commit and returns it.
     pub fn commit(&mut self, tree: Tree, parents: Vec<Oid>, message: &str) -> Commit {
         let tree_id = tree_id(&tree);
         let mut parts = vec!["commit", tree_id.as_str(), message];
@@ -60,13 +62,13 @@ impl Store {
         Commit { id, tree: tree_id }
     }
 
-    /// Returns a commit.
+    /// Returns a commit, if it exists.
     pub fn find(&self, id: &Oid) -> Option<Commit> {
         Some(Commit { id: id.clone(), tree: tree_id(&self.commits.get(id)?.tree) })
     }
 
-    /// Returns a branch's commits along first parents, the newest first, each with how many parents
-    /// it has.
+    /// Returns the first-parent history of a branch, newest first, each commit with its number of
+    /// parents.
     pub fn history(&self, branch: &BranchKey) -> Vec<(Commit, usize)> {
         let parents =
             |id: &Oid| self.commits.get(id).map(|made| made.parents.as_slice()).unwrap_or_default();
@@ -76,37 +78,38 @@ impl Store {
         line.map(|commit| (commit.clone(), parents(&commit.id).len())).collect()
     }
 
-    /// Returns a commit's files.
+    /// Returns the files of a commit.
     pub fn tree(&self, id: &Oid) -> &Tree {
         &self.commits[id].tree
     }
 
-    /// Returns where a branch is.
+    /// Returns the tip of a branch, if it exists.
     pub fn tip(&self, branch: &BranchKey) -> Option<Commit> {
         self.find(self.branches.get(branch)?)
     }
 
-    /// Moves a branch.
+    /// Moves a branch to a commit.
     pub fn set(&mut self, branch: &BranchKey, to: &Oid) {
         self.branches.insert(branch.clone(), to.clone());
     }
 
-    /// Has a project's default branch be another one than `main`.
+    /// Makes another branch than `main` the default branch of a project.
     pub fn set_default(&mut self, project: &ProjectName, branch: &str) {
         self.defaults.insert(project.clone(), branch.into());
     }
 
-    /// Has a project answer as one that is not there, or be there again.
-    pub fn set_missing(&mut self, project: &ProjectName, missing: bool) {
-        if missing {
-            self.missing.insert(project.clone())
-        } else {
-            self.missing.remove(project)
-        };
+    /// Makes a project respond as if it did not exist.
+    pub fn hide_project(&mut self, project: &ProjectName) {
+        self.missing.insert(project.clone());
     }
 
-    /// Has the configuration of a project be more than may be read, for this reason; `None` ends
-    /// that.
+    /// Ends the effect of [`Self::hide_project`].
+    pub fn show_project(&mut self, project: &ProjectName) {
+        self.missing.remove(project);
+    }
+
+    /// Makes the configuration of a project unreadable for this reason. `None` makes it readable
+    /// again.
     pub fn set_unreadable(&mut self, project: &ProjectName, why: Option<&str>) {
         match why {
             Some(why) => self.broken.insert(project.clone(), why.to_owned()),
@@ -114,17 +117,17 @@ impl Store {
         };
     }
 
-    /// Puts a tag on a commit.
+    /// Sets a tag to a commit.
     pub fn set_tag(&mut self, project: &ProjectName, tag: &str, to: &Oid) {
         self.tags.insert((project.clone(), tag.to_owned()), to.clone());
     }
 
-    /// Deletes a branch and returns where it was.
+    /// Deletes a branch and returns its last commit.
     pub fn delete(&mut self, branch: &BranchKey) -> Option<Oid> {
         self.branches.remove(branch)
     }
 
-    /// Returns where a branch or tag is, by its whole name.
+    /// Returns the commit of a branch or tag by its full ref name.
     pub fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Option<Commit> {
         match (git_ref.strip_prefix("refs/heads/"), git_ref.strip_prefix("refs/tags/")) {
             (Some(branch), _) => {
@@ -139,20 +142,21 @@ impl Store {
         self.defaults.get(project).cloned().unwrap_or_else(|| "main".into())
     }
 
-    /// Returns every branch of a project.
+    /// Returns all branches of a project with their commits.
     pub fn branches(&self, project: &ProjectName) -> Vec<(BranchName, Oid)> {
-        let own = self.branches.iter().filter(|(key, _)| key.project == *project);
-        own.map(|(key, tip)| (key.branch.clone(), tip.clone())).collect()
+        let branches = self.branches.iter().filter(|(key, _)| key.project == *project);
+        branches.map(|(key, tip)| (key.branch.clone(), tip.clone())).collect()
     }
 
-    /// Merges `head` into `onto`; the error is the path in conflict.
+    /// Merges `head` into `onto`. The error is the conflicting path.
     pub fn merge(&mut self, onto: &Oid, head: &Oid, message: &str) -> Result<Commit, String> {
         let base = self.base(onto, head);
         let merged = self.merged_trees(base.as_ref(), onto, head)?;
         Ok(self.commit(merged, vec![onto.clone(), head.clone()], message))
     }
 
-    /// Returns the files of `onto` with what was done between `base` and `head`.
+    /// Returns the files of `onto` with the edits between `base` and `head`. The error is the
+    /// conflicting path.
     fn merged_trees(&self, base: Option<&Oid>, onto: &Oid, head: &Oid) -> Result<Tree, String> {
         let (old, ours, theirs) =
             (self.tree_of(base), self.tree(onto).clone(), self.tree(head).clone());
@@ -173,7 +177,7 @@ impl Store {
         Ok(merged)
     }
 
-    /// Puts `head` onto `onto` in that way; the error is the path in conflict.
+    /// Adds `head` to `onto` with this merge mode. The error is the conflicting path.
     pub fn put(
         &mut self,
         mode: MergeMode,
@@ -194,12 +198,12 @@ impl Store {
                     let tree = self.merged_trees(before.as_ref(), &at, &commit)?;
                     at = self.commit(tree, vec![at.clone()], message).id;
                 }
-                Ok(self.find(&at).expect("it was made or was there"))
+                Ok(self.find(&at).expect("the commit exists"))
             }
         }
     }
 
-    /// Returns the commits that `head` has along first parents and `onto` does not, oldest first.
+    /// Returns the first-parent commits of `head` that `onto` does not contain, oldest first.
     pub fn line(&self, onto: &Oid, head: &Oid) -> Vec<Oid> {
         let known = self.ancestors(onto);
         let parent = |id: &Oid| self.commits[id].parents.first().cloned();
@@ -210,19 +214,18 @@ impl Store {
         line
     }
 
-    /// Returns the commit that a commit was made on, if any.
+    /// Returns the first parent of a commit, if any.
     pub fn parent(&self, id: &Oid) -> Option<Oid> {
         self.commits.get(id)?.parents.first().cloned()
     }
 
-    /// Returns a commit that was made on top of another one, if any was.
+    /// Returns a commit whose first parent is this one, if any.
     pub fn child(&self, id: &Oid) -> Option<Oid> {
-        let mut made_on_it =
-            self.commits.iter().filter(|(_, made)| made.parents.first() == Some(id));
-        made_on_it.next().map(|(child, _)| child.clone())
+        let mut children = self.commits.iter().filter(|(_, made)| made.parents.first() == Some(id));
+        children.next().map(|(child, _)| child.clone())
     }
 
-    /// Returns the paths that a change touches.
+    /// Returns the paths that differ between `head` and its merge base with `onto`, sorted.
     pub fn touched(&self, onto: &Oid, head: &Oid) -> Vec<String> {
         let old = self.tree_of(self.base(onto, head).as_ref());
         let new = self.tree(head);
@@ -246,22 +249,22 @@ impl Store {
         self.ancestors(other).into_iter().find(|id| known.contains(id))
     }
 
-    /// Returns whether one commit can be reached from another.
+    /// Returns whether `ancestor` is reachable from `commit`.
     pub fn holds(&self, commit: &Oid, ancestor: &Oid) -> bool {
         self.commits.contains_key(commit) && self.ancestors(commit).contains(ancestor)
     }
 
-    /// Ancestors, nearest first.
+    /// Returns a commit and its ancestors, nearest first.
     fn ancestors(&self, id: &Oid) -> Vec<Oid> {
-        let mut found = Vec::new();
-        let mut ahead = std::collections::VecDeque::from([id.clone()]);
-        while let Some(id) = ahead.pop_front() {
-            if !found.contains(&id) {
-                ahead.extend(self.commits[&id].parents.iter().cloned());
-                found.push(id);
+        let mut ancestors = Vec::new();
+        let mut pending = std::collections::VecDeque::from([id.clone()]);
+        while let Some(id) = pending.pop_front() {
+            if !ancestors.contains(&id) {
+                pending.extend(self.commits[&id].parents.iter().cloned());
+                ancestors.push(id);
             }
         }
-        found
+        ancestors
     }
 }
 
@@ -271,20 +274,20 @@ fn tree_id(tree: &Tree) -> Oid {
     object_id(&parts)
 }
 
-/// Returns 40 digits, as git has them.
+/// Returns an object id of 40 hex digits.
 fn object_id(parts: &[&str]) -> Oid {
     let digits = digest(parts);
     Oid(format!("{digits}{}", &digits[..8]))
 }
 
-/// The repositories as functions ask them; each question is a step.
+/// The repositories as the functions access them. Each request is a step.
 pub struct PlayedRepos {
     world: World,
     store: Arc<Mutex<Store>>,
 }
 
 impl PlayedRepos {
-    /// Plays the repositories of `store`.
+    /// Serves the repositories of `store`.
     pub fn new(world: World, store: Arc<Mutex<Store>>) -> Self {
         Self { world, store }
     }
@@ -309,8 +312,8 @@ impl PlayedRepos {
     }
 }
 
-fn gone(what: impl std::fmt::Display) -> ReposError {
-    ReposError::Gone(format!("there is no {what}"))
+fn gone(subject: impl std::fmt::Display) -> ReposError {
+    ReposError::Gone(format!("there is no {subject}"))
 }
 
 #[async_trait]
@@ -328,7 +331,11 @@ impl Repos for PlayedRepos {
         .await
     }
 
-    async fn branch_tip(&self, at: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {
+    async fn branch_tip(
+        &self,
+        at: &ProjectAt,
+        branch: &BranchName,
+    ) -> Result<BranchState, ReposError> {
         let key = BranchKey { project: at.project.clone(), branch: branch.clone() };
         self.step("repos.tip", |store| {
             let tip = store.tip(&key).ok_or_else(|| gone(&key))?;
@@ -399,18 +406,20 @@ impl Repos for PlayedRepos {
             };
             let files = Some(store.touched(&state.result.id, &ask.head));
             let below = state.result.id.clone();
-            let has_delta = store.keeps && ask.mode.keeps_head();
+            let has_delta = store.keeps_tested_commits && ask.mode.keeps_head();
             let answer = match store.put(ask.mode, &below, &ask.head, &ask.message) {
-                Ok(result) => {
-                    BranchMergeResult::Merged { state: BranchState { result, ..state }, files, has_delta }
-                }
+                Ok(result) => BranchMergeResult::Merged {
+                    state: BranchState { result, ..state },
+                    files,
+                    has_delta,
+                },
                 Err(path) => BranchMergeResult::Conflict { detail: path },
             };
             Ok((answer, below))
         });
         let (answer, below) = merged.await?;
         if let BranchMergeResult::Merged { state, has_delta: true, .. } = &answer {
-            // The store has every commit that was ever made, so nothing has to be sent there.
+            // The store contains every commit that was ever created, so the delta is empty.
             let key = keys::commit_delta(&ask.branch.project, &below, &state.result.id);
             let bytes = Bytes::from(CommitDelta::default().bytes());
             self.world

@@ -1,11 +1,11 @@
-//! What stories and measurements share: a tenant of two projects with check and gate, a base job,
-//! one kind of node; and how such a story is told.
+//! What scenarios and benchmarks share: a tenant with two projects, check and gate, a base job and
+//! one kind of node, and how such a scenario runs.
 
 use crate::site::Judge;
 use crate::{Ending, Site};
 use sluice_model::change::ChangeKey;
 
-/// A tenant of a config project and two others.
+/// The main configuration: a tenant with a config project and two untrusted projects.
 pub const MAIN: &str = "
 - tenant:
     name: demo
@@ -15,7 +15,8 @@ pub const MAIN: &str = "
         untrusted-projects: [org/one, org/two]
 ";
 
-/// Returns a site of [`MAIN`] with this central configuration and that of the two projects.
+/// Returns a site of [`MAIN`] with this central configuration and this configuration in both
+/// projects.
 pub fn site(seed: u64, config: &str, project: &str, judge: Judge) -> Site {
     let project: &[(&str, &str)] = &[(".zuul.yaml", project), ("README", "hello")];
     let repositories: &[(&str, &[(&str, &str)])] =
@@ -23,14 +24,14 @@ pub fn site(seed: u64, config: &str, project: &str, judge: Judge) -> Site {
     Site::new(seed, MAIN, repositories, judge)
 }
 
-/// Returns what the config project holds in most small stories: [`PIPELINES`], [`BASE`], [`COMMON`]
-/// and so many nodes at once.
+/// Returns the central configuration of small scenarios: [`PIPELINES`], [`BASE`], [`COMMON`], and a
+/// provider with this many nodes.
 pub fn central(instances: u32) -> String {
     [PIPELINES, BASE, COMMON, &cloud(instances)].concat()
 }
 
-/// Returns a site of [`central`] where one project has configuration of its own; the other one
-/// holds nothing but a file.
+/// Returns a site with [`central`], where one project has this configuration and the other has
+/// none.
 pub fn small(instances: u32, project: &str, judge: Judge) -> Site {
     let config = central(instances);
     let repositories: &[(&str, &[(&str, &str)])] = &[
@@ -41,8 +42,7 @@ pub fn small(instances: u32, project: &str, judge: Judge) -> Site {
     Site::new(7, MAIN, repositories, judge)
 }
 
-/// Lets everything come to its end, approves changes in this order, and lets everything come to its
-/// end again.
+/// Runs the site to rest, approves the changes in this order, and runs to rest again.
 pub fn approve(site: &mut Site, changes: &[&ChangeKey]) {
     site.run();
     for change in changes {
@@ -52,17 +52,17 @@ pub fn approve(site: &mut Site, changes: &[&ChangeKey]) {
     site.run();
 }
 
-/// Tells a story of [`site`] to its end.
-pub fn tell(site: &mut Site, changes: &[&ChangeKey]) -> Ending {
+/// Plays the scenario of [`site`] to its end, with two sweeps, and returns the final state.
+pub fn play(site: &mut Site, changes: &[&ChangeKey]) -> Ending {
     approve(site, changes);
-    // Twice: what a lost webhook left undone is found by the first, what that one lost by the
-    // second.
+    // Twice: the first finds what a lost webhook left undone, the second what the first lost.
     site.sweep();
     site.sweep();
     site.ending(&["org/one", "org/two"], changes)
 }
 
-/// A pipeline that tests each change by itself, and one that merges what it has tested.
+/// A check pipeline that tests each change separately, and a gate that merges the changes it
+/// tested.
 pub const PIPELINES: &str = "
 - pipeline:
     name: check
@@ -101,7 +101,7 @@ pub const PIPELINES: &str = "
       github: {status: failure}
 ";
 
-/// The job that all others come from.
+/// The base job of all other jobs.
 pub const BASE: &str = "
 - job:
     name: base
@@ -112,15 +112,14 @@ pub const BASE: &str = "
       nodes: [{name: node, label: small}]
 ";
 
-/// The queue that projects share, and what nodes are made of.
+/// The shared queue of the projects, and the image and flavor of the nodes.
 pub const COMMON: &str = "
 - queue: {name: integrated}
 - image: {name: debian, type: cloud, username: root}
 - flavor: {name: small}
 ";
 
-/// Returns a provider of nodes labelled `small` that are launched for each build, at most so many
-/// at once.
+/// Returns a provider of nodes with the label `small`. At most `instances` of them exist at once.
 pub fn cloud(instances: u32) -> String {
     format!(
         "

@@ -1,85 +1,85 @@
-//! The site: functions, queues and time, moved one message at a time in an order drawn from the
+//! The site: functions, queues and time, advanced one message at a time in an order drawn from the
 //! seed.
 
+mod delayed_delivery;
 mod executor;
-mod late;
 mod stream;
 
 use crate::cloud::{PlayedChecks, PlayedCloud};
 use crate::forge::gerrit::REVIEW;
 use crate::forge::{OWN, PlayedForge, Webhook};
-use crate::post::PlayedPost;
+use crate::notifier::PlayedNotifier;
 use crate::repos::{PlayedRepos, Store, Tree};
-use crate::site::late::PutOff;
+use crate::site::delayed_delivery::DelayedWebhooks;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use sluice_cloud::Site as CloudSite;
+use sluice_cloud::LaunchSettings as CloudSite;
 use sluice_config::connection::Driver;
 use sluice_executor::claim::{Claimed, Claims};
 use sluice_forge::webhook::sign;
-use sluice_forge::{Forge, Secret};
+use sluice_forge::{Forge, ForgeSecret};
 use sluice_gate_function::Gate;
 use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
 use sluice_memory::{Fate, World, poll_once};
 use sluice_merger::Merger;
 use sluice_model::build::{BuildResult, Order, Speculation};
-use sluice_model::git::{BranchKey, LandingWay};
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::git::{BranchKey, LandingMethod};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{ConnectionName, ProjectName, SessionId, TenantName, Timestamp};
 use sluice_notify::Notify;
 use sluice_records::codec::{decode, encode_first};
-use sluice_records::connection::{self, Connection, ConnectionsFile};
+use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
 use sluice_records::session::{self, Session};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
-use sluice_runtime::batch::{self, Look};
+use sluice_runtime::batch::{self, Reconciler};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::port::Incoming;
 use sluice_runtime::record::{Expect, Write};
 use sluice_runtime::{Clock, Ports};
 use sluice_tenant::Tenants;
 use sluice_timer::Timer;
-use sluice_webhook::Webhook as WebhookFunction;
+use sluice_webhook::WebhookReceiver as WebhookFunction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// Rounds after which a site that does not come to rest is taken for stuck.
+/// The number of rounds after which a site that is not at rest counts as stuck.
 const ROUNDS_MAX: u64 = 10_000;
-/// Seconds a received message stays hidden.
+/// How many seconds a received message stays invisible.
 const VISIBILITY_SECONDS: u32 = 30;
-/// Where the story begins.
+/// The time at which every scenario starts.
 const START: Timestamp = Timestamp(1_800_000_000_000);
 
-/// Decides how a build ends, from its job and the files it is tested with.
+/// Decides the result of a build from its job, its attempt and the files that it is tested with.
 pub type Judge = fn(job: &str, attempt: u32, files: &BTreeMap<String, Tree>) -> BuildResult;
 
-/// A whole Sluice in memory.
+/// A complete Sluice in memory.
 pub struct Site {
-    /// Its world.
+    /// The ports in memory.
     pub world: World,
     /// The forge.
     pub forge: Arc<PlayedForge>,
     /// The cloud.
     pub cloud: Arc<PlayedCloud>,
-    /// What was sent by mail and MQTT.
-    pub post: Arc<PlayedPost>,
-    /// Every repository.
+    /// The mails and MQTT publications that were sent.
+    pub notifier: Arc<PlayedNotifier>,
+    /// All repositories.
     pub store: Arc<Mutex<Store>>,
     /// Whether each message is delivered twice.
     pub twice: bool,
-    /// Whether what comes twice comes again late, when nothing else is left to do now, and webhooks
-    /// come late and in another order.
-    pub late: bool,
-    /// What builds of a job return with `zuul_return`; one that returns `pause` waits for those
-    /// behind it.
+    /// Whether webhooks arrive late and in another order. With `twice`, redeliveries then happen
+    /// only when nothing else can be done.
+    pub delays_delivery: bool,
+    /// The data that builds of a job return with `zuul_return`. A build that returns `pause` waits
+    /// for its dependent jobs.
     pub returns: fn(job: &str) -> serde_json::Map<String, serde_json::Value>,
-    /// Jobs whose builds do not end by themselves.
+    /// Jobs whose builds end only when they are released.
     pub held: BTreeSet<String>,
-    /// Whether two instances of each function take turns, drawn from the seed: what one remembers
-    /// the other makes old.
+    /// Whether each message goes to one of two instances of its function, drawn from the seed. So
+    /// the cache of one instance becomes outdated by the other.
     pub twins: bool,
-    functions: [BTreeMap<Queue, Box<dyn Look>>; 2],
+    functions: [BTreeMap<MessageQueue, Box<dyn Reconciler>>; 2],
     webhook: WebhookFunction,
     timer: Timer,
     judge: Judge,
@@ -89,16 +89,16 @@ pub struct Site {
     random: u64,
     next_tick: Timestamp,
     deaths: u64,
-    /// Events of a stream that were stored.
-    told: u64,
-    /// Webhooks that are put off, where the site is told late.
-    put_off: PutOff,
+    /// The number of stored stream events.
+    stream_events_stored: u64,
+    /// Webhooks whose delivery is delayed.
+    delayed_webhooks: DelayedWebhooks,
     /// Messages that stayed in their queues though they were handled.
     came_again: u64,
 }
 
 impl Site {
-    /// Builds a site with these repositories (project, files of `main`) and this main
+    /// Creates a site with these repositories (project, files of `main`) and this main
     /// configuration.
     pub fn new(
         seed: u64,
@@ -106,11 +106,11 @@ impl Site {
         repositories: &[(&str, &[(&str, &str)])],
         judge: Judge,
     ) -> Self {
-        Self::beside(seed, main_yaml, repositories, judge, &[])
+        Self::with_connections(seed, main_yaml, repositories, judge, &[])
     }
 
-    /// Builds the same with further connections to the hosts of its forges.
-    pub fn beside(
+    /// Creates a site with additional connections to the hosts of its forges.
+    pub fn with_connections(
         seed: u64,
         main_yaml: &str,
         repositories: &[(&str, &[(&str, &str)])],
@@ -135,7 +135,7 @@ impl Site {
         let cloud = Arc::new(PlayedCloud::new(world.clone()));
         let repos: Arc<dyn Repos> = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
         now(configure(&ports, main_yaml));
-        let post = Arc::new(PlayedPost::new(world.clone()));
+        let notifier = Arc::new(PlayedNotifier::new(world.clone()));
         let forges = || -> BTreeMap<ConnectionName, Arc<dyn Forge>> {
             let mut all = BTreeMap::new();
             for name in ["github", "gerrit"] {
@@ -144,34 +144,40 @@ impl Site {
             for name in others {
                 all.insert(
                     ConnectionName::from(*name),
-                    Arc::new(forge.beside(name)) as Arc<dyn Forge>,
+                    Arc::new(forge.second_connection(name)) as Arc<dyn Forge>,
                 );
             }
             all
         };
         let notifiers = || {
             BTreeMap::from(
-                ["mail", "mqtt"].map(|name| (name.into(), post.clone() as Arc<dyn Notify>)),
+                ["mail", "mqtt"].map(|name| (name.into(), notifier.clone() as Arc<dyn Notify>)),
             )
         };
         let clouds = BTreeMap::from([(
             "ec2".into(),
             Cloud { driver: cloud.clone(), site: CloudSite::default() },
         )]);
-        let functions = || -> BTreeMap<Queue, Box<dyn Look>> {
+        let functions = || -> BTreeMap<MessageQueue, Box<dyn Reconciler>> {
             let launcher =
                 Launcher::new(ports.clone(), clouds.clone(), Arc::new(PlayedChecks(world.clone())));
             BTreeMap::from([
-                (Queue::Events, Box::new(Intake::new(ports.clone(), forges())) as Box<dyn Look>),
-                (Queue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
-                (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos.clone(), forges()))),
-                (Queue::Pool, Box::new(launcher)),
                 (
-                    Queue::Reports,
+                    MessageQueue::Events,
+                    Box::new(Intake::new(ports.clone(), forges())) as Box<dyn Reconciler>,
+                ),
+                (MessageQueue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
+                (
+                    MessageQueue::Tenants,
+                    Box::new(Tenants::new(ports.clone(), repos.clone(), forges())),
+                ),
+                (MessageQueue::Pool, Box::new(launcher)),
+                (
+                    MessageQueue::Reports,
                     Box::new(Reporter::new(ports.clone(), forges()).with_notifiers(notifiers())),
                 ),
-                (Queue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),
-                (Queue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
+                (MessageQueue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),
+                (MessageQueue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
             ])
         };
         let functions = [functions(), functions()];
@@ -181,10 +187,10 @@ impl Site {
             world,
             forge,
             cloud,
-            post,
+            notifier,
             store,
             twice: false,
-            late: false,
+            delays_delivery: false,
             returns: |_| serde_json::Map::new(),
             held: BTreeSet::new(),
             twins: false,
@@ -196,36 +202,36 @@ impl Site {
             random: seed | 1,
             next_tick: START,
             deaths: 0,
-            told: 0,
-            put_off: PutOff::default(),
+            stream_events_stored: 0,
+            delayed_webhooks: DelayedWebhooks::default(),
             came_again: 0,
         };
         site.renew_session();
-        let poke = Poke::Tenant { tenant: TenantName::from("demo") };
-        now(sluice_runtime::cell::send(&site.ports(), &[poke])).unwrap();
+        let wakeup = Wakeup::Tenant { tenant: TenantName::from("demo") };
+        now(sluice_runtime::cell::send(&site.ports(), &[wakeup])).unwrap();
         site.run();
         site
     }
 
-    /// Returns its ports.
+    /// Returns the ports of the site.
     pub fn ports(&self) -> Ports {
         self.world.ports()
     }
 
-    /// Returns how many functions died so far.
+    /// Returns how many functions have crashed.
     pub fn deaths(&self) -> u64 {
         self.deaths
     }
 
-    /// Sets what becomes of the step that many steps from now.
+    /// Sets the fate of the step that is this many steps ahead.
     pub fn set_fate(&self, steps_from_now: u64, fate: Fate) {
         self.world.set_fate(self.world.steps() + steps_from_now, fate);
     }
 
-    /// Runs until nothing is left to do and nothing will be due by itself.
+    /// Runs until nothing is left to do and nothing becomes due by itself.
     pub fn run(&mut self) {
         for _ in 0..ROUNDS_MAX {
-            if !self.go_on() {
+            if !self.advance() {
                 return;
             }
         }
@@ -233,7 +239,7 @@ impl Site {
             .world
             .records()
             .iter()
-            .filter(|record| record.look_at.is_some() || record.key.sort.contains('#'))
+            .filter(|record| record.sweep_at.is_some() || record.key.sort.contains('#'))
             .map(|record| {
                 format!(
                     "{} rev {} {} due {:?} {:?}",
@@ -249,34 +255,35 @@ impl Site {
         );
     }
 
-    /// Runs until the site is as the test wants it. Panics when it comes to rest before that.
-    pub fn run_until(&mut self, is_wanted: impl Fn(&Self) -> bool) {
+    /// Runs until the condition holds. Panics if the site comes to rest before.
+    pub fn run_until(&mut self, is_reached: impl Fn(&Self) -> bool) {
         for _ in 0..ROUNDS_MAX {
-            if is_wanted(self) {
+            if is_reached(self) {
                 return;
             }
-            assert!(self.go_on(), "the site came to rest before it was as wanted");
+            assert!(self.advance(), "the site came to rest before the condition held");
         }
-        panic!("the site does not come to be as wanted");
+        panic!("the condition never holds");
     }
 
-    /// Runs until nothing is left to do, and looks at the site before each step.
+    /// Runs until nothing is left to do, and calls `look` before each step.
     pub fn run_checked(&mut self, look: impl Fn(&Self)) {
         for _ in 0..ROUNDS_MAX {
             look(self);
-            if !self.go_on() {
+            if !self.advance() {
                 return;
             }
         }
         panic!("the site does not come to rest");
     }
 
-    /// Hands a request to the webhook and returns its answer's status.
+    /// Sends a request to the webhook function and returns the status of its response.
     pub fn hand_in(&self, headers: &HeaderMap, body: &Bytes) -> u16 {
         self.hand_in_at(&"github".into(), headers, body).status().as_u16()
     }
 
-    /// Hands a request to the webhook at a connection's address and returns all of its answer.
+    /// Sends a request to the webhook function at the address of a connection, and returns the
+    /// response.
     pub fn hand_in_at(
         &self,
         connection: &ConnectionName,
@@ -286,8 +293,7 @@ impl Site {
         now(self.webhook.receive(connection, headers, body))
     }
 
-    /// Returns every build that was ordered as pipeline, job and the numbers of the changes it
-    /// tests, sorted.
+    /// Returns every requested build as pipeline, job and the numbers of its changes, sorted.
     pub fn builds(&self) -> Vec<String> {
         let ports = self.ports();
         let orders = self.world.records().into_iter().filter(|record| {
@@ -298,10 +304,10 @@ impl Site {
                 let order: Order = decode(&record).unwrap();
                 let object = now(ports.objects.get(&order.speculation))
                     .unwrap()
-                    .expect("the tested state is kept");
+                    .expect("the tested state is stored");
                 let state: Speculation = serde_json::from_slice(&object.bytes).unwrap();
                 let numbers: Vec<String> =
-                    state.changes.iter().map(|change| change.change.key.local()).collect();
+                    state.changes.iter().map(|change| change.change.key.local_id()).collect();
                 format!("{} {} {}", order.queue.pipeline, order.job, numbers.join(" "))
             })
             .collect();
@@ -309,7 +315,7 @@ impl Site {
         builds
     }
 
-    /// Runs until no message can be handled now; time stands still.
+    /// Runs until no message can be handled now. Time does not pass.
     pub fn run_now(&mut self) {
         for _ in 0..ROUNDS_MAX {
             if !self.round() {
@@ -319,21 +325,21 @@ impl Site {
         panic!("the site does not come to rest");
     }
 
-    /// Handles what the forge told and nothing else, so that approvals count in the order they were
-    /// given. Where the site is told late it is put off: there they count in any order.
+    /// Handles the pending events of the forge and nothing else, so that approvals count in their
+    /// order. With delayed delivery the events are delayed instead, and count in any order.
     pub fn take_in(&mut self) {
-        if self.late {
-            self.put_off_webhooks();
+        if self.delays_delivery {
+            self.delay_webhooks();
             self.world.advance_millis(1);
             return;
         }
         for _ in 0..ROUNDS_MAX {
             if let Some(webhook) = self.forge.next_webhook() {
                 self.receive(&webhook);
-            } else if let Some(told) = self.forge.next_told() {
-                self.store_told(told);
-            } else if self.has_visible(Queue::Events) {
-                self.deliver(Queue::Events);
+            } else if let Some(event) = self.forge.next_stream_event() {
+                self.store_stream_event(event);
+            } else if self.has_visible(MessageQueue::Events) {
+                self.deliver(MessageQueue::Events);
             } else {
                 break;
             }
@@ -341,15 +347,15 @@ impl Site {
         self.world.advance_millis(1);
     }
 
-    /// Takes what the forge told, and has nothing of it handled yet.
-    pub fn hear(&mut self) {
+    /// Receives the pending webhooks of the forge without handling them.
+    pub fn receive_webhooks(&mut self) {
         while let Some(webhook) = self.forge.next_webhook() {
             self.receive(&webhook);
         }
     }
 
-    /// Handles what can be handled now of one queue, and nothing else.
-    pub fn handle(&mut self, queue: Queue) {
+    /// Handles the visible messages of one queue and nothing else.
+    pub fn handle(&mut self, queue: MessageQueue) {
         for _ in 0..ROUNDS_MAX {
             if !self.has_visible(queue) {
                 return;
@@ -358,15 +364,15 @@ impl Site {
         }
     }
 
-    /// Does one thing, lets time pass where none can be done now, and has come what comes when all
-    /// else is at rest. Returns false when nothing is left.
-    fn go_on(&mut self) -> bool {
+    /// Does one thing that can be done now, or else lets time pass, or else delivers webhooks
+    /// delayed until rest. Returns false when nothing is left.
+    fn advance(&mut self) -> bool {
         self.round() || self.wait() || self.receive_at_rest()
     }
 
-    /// Does one thing that can be done now, drawn from the seed. Returns false when there is none.
+    /// Does one thing that can be done now, drawn from the seed. Returns false if there is none.
     fn round(&mut self) -> bool {
-        let mut choices: Vec<Choice> = Queue::ALL
+        let mut choices: Vec<Choice> = MessageQueue::ALL
             .into_iter()
             .filter(|queue| self.has_visible(*queue))
             .map(Choice::Queue)
@@ -374,15 +380,15 @@ impl Site {
         choices.extend(
             self.building.iter().any(|claimed| self.may_end(claimed)).then_some(Choice::EndBuild),
         );
-        if self.late {
-            self.put_off_webhooks();
-            choices.extend(self.put_off.may_come().then_some(Choice::Webhook));
+        if self.delays_delivery {
+            self.delay_webhooks();
+            choices.extend(self.delayed_webhooks.may_come().then_some(Choice::Webhook));
         } else if let Some(webhook) = self.forge.next_webhook() {
             self.receive(&webhook);
             return true;
         }
-        if let Some(told) = self.forge.next_told() {
-            self.store_told(told);
+        if let Some(event) = self.forge.next_stream_event() {
+            self.store_stream_event(event);
             return true;
         }
         if choices.is_empty() {
@@ -392,15 +398,17 @@ impl Site {
         match chosen {
             Choice::EndBuild => self.end_build(),
             Choice::Webhook => self.receive_any(),
-            Choice::Queue(queue @ (Queue::BuildsHigh | Queue::BuildsNormal | Queue::BuildsLow)) => {
-                self.claim_build(queue)
-            }
+            Choice::Queue(
+                queue @ (MessageQueue::BuildsHigh
+                | MessageQueue::BuildsNormal
+                | MessageQueue::BuildsLow),
+            ) => self.claim_build(queue),
             Choice::Queue(queue) => self.deliver(queue),
         }
         true
     }
 
-    /// Lets time pass until something can be done. Returns false when nothing ever will.
+    /// Lets time pass until something can be done. Returns false if nothing ever will.
     fn wait(&mut self) -> bool {
         if self.is_at_rest() {
             return false;
@@ -420,10 +428,11 @@ impl Site {
         true
     }
 
-    /// Whether nothing is under way: what is left is a provider's look for leaks, every few minutes
-    /// for ever, a tenant's look at projects that cannot be read, and timers.
+    /// Returns whether nothing is in progress. Periodic work does not count: the leak sweep of a
+    /// provider, the retries of a tenant for unreadable projects, and timers.
     fn is_at_rest(&self) -> bool {
-        let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
+        let waits =
+            |queue: &MessageQueue| !matches!(queue, MessageQueue::Pool | MessageQueue::Wakes);
         let records = self.world.records();
         let is_periodic = |record: &sluice_runtime::Record| {
             let (partition, sort, body) = (&record.key.partition, &record.key.sort, &record.body);
@@ -439,13 +448,13 @@ impl Site {
         self.building.is_empty()
             && !self.world.queued().keys().any(waits)
             && self.cloud.running() == 0
-            && !records.iter().any(|record| record.look_at.is_some() && !is_periodic(record))
+            && !records.iter().any(|record| record.sweep_at.is_some() && !is_periodic(record))
             && !records.iter().any(|record| {
                 record.key.partition.starts_with("provider#") && record.key.sort != "head"
             })
     }
 
-    /// Lets so many seconds pass in which nobody looks, then has what is due sent and carried out.
+    /// Lets this many seconds pass without any work, then runs what is due.
     pub fn pass(&mut self, seconds: u64) {
         self.world.advance_millis(seconds * 1_000);
         self.renew_session();
@@ -455,7 +464,7 @@ impl Site {
         self.run();
     }
 
-    /// Has the timer ask the forge for what it never told.
+    /// Lets the timer start the sweep for missed events and runs it.
     pub fn sweep(&mut self) {
         self.world.advance_millis(600_000);
         self.renew_session();
@@ -468,7 +477,7 @@ impl Site {
         self.run();
     }
 
-    /// Has the webhook take in what the forge tells.
+    /// Delivers a webhook of the forge to the webhook function.
     pub fn receive(&mut self, webhook: &Webhook) {
         let times = if self.twice { 2 } else { 1 };
         for _ in 0..times {
@@ -478,7 +487,7 @@ impl Site {
 
     fn hand_over(&mut self, webhook: &Webhook) {
         let mut headers = HeaderMap::new();
-        let signature = sign(&Secret::new(WEBHOOK_SECRET), &webhook.body);
+        let signature = sign(&ForgeSecret::new(WEBHOOK_SECRET), &webhook.body);
         for (name, value) in [
             ("x-github-delivery", &webhook.id),
             ("x-github-event", &webhook.event),
@@ -492,22 +501,22 @@ impl Site {
         }
     }
 
-    fn deliver(&mut self, queue: Queue) {
+    fn deliver(&mut self, queue: MessageQueue) {
         let mut messages = self.take(queue, 10);
-        let times = if self.twice && !self.late { 2 } else { 1 };
+        let times = if self.twice && !self.delays_delivery { 2 } else { 1 };
         for time in 0..times {
-            // What comes twice was received twice, and says so.
+            // The second delivery has a higher receive count.
             messages.iter_mut().for_each(|message| message.receive_count += time);
             let twin = if self.twins { self.draw(2) } else { 0 };
             let function = self.functions[twin].get(&queue).expect("the queue has a function");
             match poll_once(batch::handle(&**function, queue, messages.clone())) {
                 None => {
                     self.deaths += 1;
-                    return; // The batch shows again when its visibility time-out ends.
+                    return; // The batch becomes visible again after its visibility time-out.
                 }
                 Some(failed) => {
                     for message in messages.iter().filter(|message| !failed.contains(&message.id)) {
-                        if self.comes_again(message) {
+                        if self.stays_for_redelivery(message) {
                             self.came_again += 1;
                         } else {
                             self.world.drop_message(queue, &message.receipt);
@@ -518,7 +527,7 @@ impl Site {
         }
     }
 
-    /// Keeps the living executor's session alive, as its own renewals would.
+    /// Renews the session of the running executor, as its own renewals would.
     fn renew_session(&mut self) {
         let now = self.world.now();
         let session = Session {
@@ -533,15 +542,15 @@ impl Site {
         self.world.write_directly(Write::Put { record, expect: Expect::Anything });
     }
 
-    fn has_visible(&self, queue: Queue) -> bool {
+    fn has_visible(&self, queue: MessageQueue) -> bool {
         self.world.has_visible(queue)
     }
 
-    fn take(&mut self, queue: Queue, most: u32) -> Vec<Incoming> {
+    fn take(&mut self, queue: MessageQueue, most: u32) -> Vec<Incoming> {
         self.world.take_messages(queue, most, VISIBILITY_SECONDS)
     }
 
-    /// Draws a number below `count`; xorshift, so that a seed tells a story again.
+    /// Draws a number below `count` with xorshift, so that a seed is reproducible.
     fn draw(&mut self, count: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -550,19 +559,19 @@ impl Site {
     }
 }
 
-/// The secret that webhooks of the played forge are signed with.
+/// The secret that signs the webhooks of the played forge.
 pub const WEBHOOK_SECRET: &str = "a shared secret";
 
 #[derive(Clone, Copy)]
 enum Choice {
-    Queue(Queue),
+    Queue(MessageQueue),
     EndBuild,
     Webhook,
 }
 
 /// Stores the connections of the played forge and cloud, and the main configuration.
 pub async fn configure(ports: &Ports, main_yaml: &str) {
-    let github = Connection {
+    let github = StoredConnection {
         driver: Driver::GitHub,
         canonical_hostname: "forge.test".to_owned(),
         api_url: None,
@@ -578,20 +587,21 @@ pub async fn configure(ports: &Ports, main_yaml: &str) {
             .await
             .unwrap(),
         ],
-        landing: LandingWay::default(),
+        landing: LandingMethod::default(),
     };
-    let ec2 = Connection {
+    let ec2 = StoredConnection {
         driver: Driver::Aws,
         webhook_secrets: Vec::new(),
         login: None,
         ..github.clone()
     };
-    let ec2 = Connection { canonical_hostname: "ec2".to_owned(), ..ec2 };
-    let post = |driver| Connection { driver, canonical_hostname: String::new(), ..ec2.clone() };
-    let (mail, mqtt) = (post(Driver::Smtp), post(Driver::Mqtt));
+    let ec2 = StoredConnection { canonical_hostname: "ec2".to_owned(), ..ec2 };
+    let notifier =
+        |driver| StoredConnection { driver, canonical_hostname: String::new(), ..ec2.clone() };
+    let (mail, mqtt) = (notifier(Driver::Smtp), notifier(Driver::Mqtt));
     let (driver, canonical_hostname, login) =
         (Driver::Gerrit, REVIEW.to_owned(), Some(OWN.to_owned()));
-    let gerrit = Connection { driver, canonical_hostname, login, ..ec2.clone() };
+    let gerrit = StoredConnection { driver, canonical_hostname, login, ..ec2.clone() };
     let all =
         [("github", github), ("gerrit", gerrit), ("mail", mail), ("mqtt", mqtt), ("ec2", ec2)];
     let file = ConnectionsFile(all.map(|(name, connection)| (name.into(), connection)).into());
@@ -605,7 +615,7 @@ pub async fn configure(ports: &Ports, main_yaml: &str) {
     ports.objects.put(connection::MAIN, main, PutMode::Always, "application/yaml").await.unwrap();
 }
 
-/// Runs what waits on ports alone, where nothing is injected.
+/// Completes a future that waits for ports only, with no injected failures.
 fn now<T>(future: impl Future<Output = T>) -> T {
     poll_once(future).expect("nothing dies here")
 }

@@ -1,14 +1,14 @@
 //! The played forge as a Gerrit: chains of changes, votes, topics, hashtags, work in progress, and
-//! events in Gerrit's words.
+//! Gerrit events.
 //!
-//! Its projects are below `review.test`, its connection is `gerrit`; what it tells is taken from
-//! it, as from a stream.
+//!  Its projects are below `review.test`, its connection is `gerrit`. A test reads its events from
+//! it like from a stream.
 
 use super::*;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
 
-/// Where its projects are.
+/// The host of its projects.
 pub const REVIEW: &str = "review.test";
 
 /// Returns the key of a change of the played Gerrit.
@@ -16,7 +16,7 @@ pub fn review(project: &str, number: u64) -> ChangeKey {
     ChangeKey::change("gerrit".into(), ProjectName::new(REVIEW, project), number)
 }
 
-/// Returns the change that a page of either forge is about.
+/// Returns the change that a page of either forge shows.
 pub(super) fn change_at(url: &str) -> Option<ChangeKey> {
     let (project, number) = url.strip_prefix("https://")?.split_once("/pull/")?;
     let (host, project) = project.split_once('/')?;
@@ -25,7 +25,8 @@ pub(super) fn change_at(url: &str) -> Option<ChangeKey> {
 }
 
 impl PlayedForge {
-    /// Uploads a change that edits files on top of others, or on its branch, and says so.
+    /// Uploads a change that edits files on top of another change or of its branch, and sends an
+    /// event.
     pub fn upload(
         &self,
         project: &str,
@@ -33,15 +34,16 @@ impl PlayedForge {
         parent: Option<&ChangeKey>,
         edits: &[(&str, &str)],
     ) -> ChangeKey {
-        self.upload_for(project, ("main", number), parent, "", edits)
+        self.upload_for(project, "main", number, parent, "", edits)
     }
 
-    /// Uploads a change of this number for a branch, with a message that may name others, and says
-    /// so.
+    /// Uploads a change for a branch, with a message that may contain dependencies, and sends an
+    /// event.
     pub fn upload_for(
         &self,
         project: &str,
-        (branch, number): (&str, u64),
+        branch: &str,
+        number: u64,
         parent: Option<&ChangeKey>,
         message: &str,
         edits: &[(&str, &str)],
@@ -63,25 +65,27 @@ impl PlayedForge {
             updated_at,
             ..ChangeFacts::bare(change, Timestamp(0))
         };
-        let kept = Kept {
+        let played_change = PlayedChange {
             facts,
             comments: BTreeMap::new(),
             lines: BTreeMap::new(),
             ranges: BTreeMap::new(),
             reviews: BTreeMap::new(),
         };
-        self.state().changes.insert(key.clone(), kept);
-        self.say(
+        self.state().changes.insert(key.clone(), played_change);
+        self.stream_gerrit_event(
             &key,
             GerritEvent { r#type: "patchset-created".to_owned(), ..GerritEvent::default() },
         );
         key
     }
 
-    /// Uploads another patchset of a change, on top of another one than before; its votes are gone.
-    /// Says so.
+    /// Uploads another patchset on top of another parent and sends an event. The votes are removed.
     pub fn rebase(&self, key: &ChangeKey, parent: Option<&ChangeKey>, edits: &[(&str, &str)]) {
-        let Some(branch) = self.change(key).map(|kept| kept.facts.change.branch) else { return };
+        let Some(branch) = self.change(key).map(|played_change| played_change.facts.change.branch)
+        else {
+            return;
+        };
         let head = self.built_on(key, branch.as_str(), parent, edits);
         self.edit(key, |facts| {
             let patchset: u64 = facts.change.patchset.parse().unwrap_or_default();
@@ -91,13 +95,13 @@ impl PlayedForge {
             facts.parents = parent.into_iter().cloned().collect();
             facts.votes.clear();
         });
-        self.say(
+        self.stream_gerrit_event(
             key,
             GerritEvent { r#type: "patchset-created".to_owned(), ..GerritEvent::default() },
         );
     }
 
-    /// Votes on a change with a comment, and says so.
+    /// Votes on a change with a comment and sends an event.
     pub fn vote(&self, key: &ChangeKey, label: &str, value: i64) {
         let (now, by) = (self.world.now(), "grace".to_owned());
         let mut before = None;
@@ -118,91 +122,96 @@ impl PlayedForge {
         let votes = vec![CastVote { label: label.to_owned(), value, before }];
         let (r#type, comment) =
             ("comment-added".to_owned(), Some(format!("Patch Set: {label}{value:+}")));
-        self.say(key, GerritEvent { r#type, comment, votes, ..GerritEvent::default() });
+        self.stream_gerrit_event(
+            key,
+            GerritEvent { r#type, comment, votes, ..GerritEvent::default() },
+        );
     }
 
-    /// Marks a change as work in progress or as ready, and says so.
-    pub fn work_in_progress(&self, key: &ChangeKey, is_wip: bool) {
-        self.edit(key, |facts| facts.draft = is_wip);
-        self.say(
+    /// Marks a change as work in progress or ready, and sends an event.
+    pub fn set_work_in_progress(&self, key: &ChangeKey, draft: DraftState) {
+        self.edit(key, |facts| facts.draft = draft == DraftState::Draft);
+        self.stream_gerrit_event(
             key,
             GerritEvent { r#type: "wip-state-changed".to_owned(), ..GerritEvent::default() },
         );
     }
 
-    /// Says whether the forge itself would let a change land; nobody is told.
-    pub fn submit_requirements(&self, key: &ChangeKey, are_met: bool) {
-        self.edit(key, |facts| facts.submittable = Some(are_met));
+    /// Sets whether the submit requirements of a change are met, without an event.
+    pub fn set_submit_requirements(&self, key: &ChangeKey, requirements: SubmitRequirements) {
+        self.edit(key, |facts| facts.submittable = Some(requirements == SubmitRequirements::Met));
     }
 
-    /// Puts a hashtag on, and says so.
+    /// Adds a hashtag and sends an event.
     pub fn hashtag(&self, key: &ChangeKey, tag: &str) {
         self.edit(key, |facts| facts.labels.push(tag.to_owned()));
         let added = vec![tag.to_owned()];
-        self.say(
+        self.stream_gerrit_event(
             key,
             GerritEvent { r#type: "hashtags-changed".to_owned(), added, ..GerritEvent::default() },
         );
     }
 
-    /// Has every topic have more changes than are read.
+    /// Makes every topic have more changes than Sluice reads.
     pub fn enlarge_topics(&self) {
         self.state().has_large_topics = true;
     }
 
-    /// Puts changes into a topic; nobody is told.
+    /// Sets the topic of changes without an event.
     pub fn topic(&self, keys: &[&ChangeKey], topic: &str) {
         for key in keys {
             self.edit(key, |facts| facts.topic = Some(topic.to_owned()));
         }
     }
 
-    /// Puts a change into a topic, or takes it out of the one that it is in, and says so.
+    /// Sets or removes the topic of a change, and sends an event.
     pub fn put_into_topic(&self, key: &ChangeKey, topic: Option<&str>) {
         self.edit(key, |facts| facts.topic = topic.map(str::to_owned));
-        self.say(key, GerritEvent { r#type: "topic-changed".to_owned(), ..GerritEvent::default() });
+        self.stream_gerrit_event(
+            key,
+            GerritEvent { r#type: "topic-changed".to_owned(), ..GerritEvent::default() },
+        );
     }
 
-    /// Gives a change up, and says so.
+    /// Abandons a change and sends an event.
     pub fn abandon(&self, key: &ChangeKey) {
         self.edit(key, |facts| facts.status = ChangeStatus::Closed);
-        self.say(
+        self.stream_gerrit_event(
             key,
             GerritEvent { r#type: "change-abandoned".to_owned(), ..GerritEvent::default() },
         );
     }
 
-    /// Has the changes of a change's project be compared with what is known of them, as the timer
-    /// has those of other forges.
-    pub fn have_compared(&self, key: &ChangeKey) {
+    /// Requests a sweep of the change's project, as the timer does for other forges.
+    pub fn request_sweep(&self, key: &ChangeKey) {
         self.stream(key, EventKind::Sweep);
     }
 
-    /// Tells something at last that was taken from the stream before.
-    pub fn tell_late(&self, told: ForgeEvent) {
-        self.state().told.push_back(told);
+    /// Puts an event that was taken from the stream back into it.
+    pub fn deliver_late(&self, event: ForgeEvent) {
+        self.state().stream_events.push_back(event);
     }
 
-    /// Takes the next event of the stream.
-    pub fn next_told(&self) -> Option<ForgeEvent> {
-        self.state().told.pop_front()
+    /// Removes and returns the oldest event of the stream, if any.
+    pub fn next_stream_event(&self) -> Option<ForgeEvent> {
+        self.state().stream_events.pop_front()
     }
 
-    /// Returns the numbers of the changes that were read, each as often as it was.
+    /// Returns the number of each change that was read, once per read.
     pub fn read_numbers(&self) -> Vec<u64> {
         self.state().read_keys.iter().filter_map(ChangeKey::number).collect()
     }
 
     pub(super) fn of_topic(&self, topic: &str) -> Vec<ChangeKey> {
         let state = self.state();
-        let facts = state.changes.values().map(|kept| &kept.facts);
+        let facts = state.changes.values().map(|played_change| &played_change.facts);
         let of = |facts: &&ChangeFacts| {
             facts.status == ChangeStatus::Open && facts.topic.as_deref() == Some(topic)
         };
         facts.filter(of).map(|facts| facts.change.key.clone()).collect()
     }
 
-    /// Returns the page of a change.
+    /// Returns the URL of a change.
     pub(super) fn page(&self, key: &ChangeKey) -> String {
         let number = key.number().unwrap_or_default();
         format!("https://{}/pull/{number}", key.project)
@@ -226,15 +235,15 @@ impl PlayedForge {
         store.commit(tree, vec![base], &format!("change {key}")).id
     }
 
-    fn say(&self, key: &ChangeKey, told: GerritEvent) {
+    fn stream_gerrit_event(&self, key: &ChangeKey, event: GerritEvent) {
         let number = key.number().unwrap_or_default();
-        let told = GerritEvent { number, username: "grace".to_owned(), ..told };
-        self.stream(key, EventKind::Gerrit(told));
+        let event = GerritEvent { number, username: "grace".to_owned(), ..event };
+        self.stream(key, EventKind::Gerrit(event));
     }
 
     fn stream(&self, key: &ChangeKey, kind: EventKind) {
         let (connection, project) = (key.connection.clone(), key.project.clone());
-        self.state().told.push_back(ForgeEvent {
+        self.state().stream_events.push_back(ForgeEvent {
             connection,
             project,
             sender: "grace".to_owned(),
@@ -242,8 +251,8 @@ impl PlayedForge {
         });
     }
 
-    /// Says in Gerrit's way that a ref moved.
-    pub(super) fn say_moved(
+    /// Sends a Gerrit event about a ref update.
+    pub(super) fn stream_ref_update(
         &self,
         project: &ProjectName,
         git_ref: &str,
@@ -255,16 +264,19 @@ impl PlayedForge {
         self.stream(&about, EventKind::Push { git_ref, oldrev, newrev });
     }
 
-    /// Says in Gerrit's words what a merge made.
-    pub(super) fn say_merged(
+    /// Sends the Gerrit events of a merge.
+    pub(super) fn stream_merge(
         &self,
         key: &ChangeKey,
         branch: &BranchName,
         before: &Oid,
         after: &Oid,
     ) {
-        self.say(key, GerritEvent { r#type: "change-merged".to_owned(), ..GerritEvent::default() });
-        self.say_moved(&key.project, &format!("refs/heads/{branch}"), before, after);
+        self.stream_gerrit_event(
+            key,
+            GerritEvent { r#type: "change-merged".to_owned(), ..GerritEvent::default() },
+        );
+        self.stream_ref_update(&key.project, &format!("refs/heads/{branch}"), before, after);
     }
 }
 

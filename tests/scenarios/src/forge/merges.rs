@@ -1,7 +1,6 @@
-//! How the played forge merges: at somebody's word, in the way that is asked for, and it says so
-//! whoever lives to hear of it.
+//! Merges and pushes of the played forge, with their webhooks.
 
-use super::{OWN, PlayedForge, Shown};
+use super::{OWN, PlayedForge, Shown, Visibility};
 use serde_json::json;
 use sluice_forge::{ForgeError, MergeMessage};
 use sluice_model::BranchName;
@@ -9,20 +8,20 @@ use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::git::{BranchKey, MergeMode, Oid};
 use sluice_runtime::Clock as _;
 
-/// A move of a branch that a push of ours made.
+/// A branch move by a push of Sluice.
 #[derive(Debug, Clone)]
 pub struct Move {
     /// The branch.
     pub branch: BranchKey,
-    /// Where it was.
+    /// The commit before the move.
     pub from: Oid,
-    /// Where it is by that.
+    /// The commit after the move.
     pub to: Oid,
-    /// How many changes had been merged before.
+    /// The number of changes that had been merged before.
     pub merges_before: usize,
-    /// Changes that were taken for merged by it, among those that were merged.
+    /// The changes that the forge marked as merged by this move, in merge order.
     pub merged: Vec<ChangeKey>,
-    /// What whoever pushed had been shown of changes last, where it is kept who reads.
+    /// The last state of each change that the pushing reader was shown, if readers are tracked.
     pub shown: Shown,
 }
 
@@ -35,10 +34,10 @@ impl PlayedForge {
     ) -> Result<Oid, ForgeError> {
         let (merged, branch, before) = self.merged(change, mode, message)?;
         if change.key.connection.as_str() == "gerrit" {
-            self.say_merged(&change.key, &branch, &before, &merged);
+            self.stream_merge(&change.key, &branch, &before, &merged);
             return Ok(merged);
         }
-        self.tell(
+        self.send_webhook(
             "pull_request",
             &change.key,
             json!({"action": "closed", "number": change.key.number()}),
@@ -46,11 +45,11 @@ impl PlayedForge {
         );
         let push =
             json!({"ref": format!("refs/heads/{branch}"), "before": before.0, "after": merged.0});
-        self.tell("push", &change.key, push, OWN);
+        self.send_webhook("push", &change.key, push, OWN);
         Ok(merged)
     }
 
-    /// Merges; returns what the branch is then, which one it is, and what it was.
+    /// Merges a change. Returns the merge commit, the branch and its previous tip.
     fn merged(
         &self,
         change: &ChangeRef,
@@ -65,19 +64,20 @@ impl PlayedForge {
             return Err(ForgeError::Refused { attempted: attempted(), status: 405, message });
         }
         let sabotage = state.sabotage.take();
-        let kept = state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
-        if kept.facts.change.head != change.head {
+        let played_change =
+            state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
+        if played_change.facts.change.head != change.head {
             return Err(ForgeError::HeadMoved { attempted: attempted() });
         }
-        if let (ChangeStatus::Merged, Some(commit)) = (kept.facts.status, &kept.facts.merge_commit)
+        if let (ChangeStatus::Merged, Some(commit)) =
+            (played_change.facts.status, &played_change.facts.merge_commit)
         {
-            return Ok((commit.clone(), kept.facts.change.branch.clone(), commit.clone()));
+            return Ok((commit.clone(), played_change.facts.change.branch.clone(), commit.clone()));
         }
-        // As GitHub: what is asked for names the change and its head; the change itself says into
-        // which branch.
+        // Like GitHub: the request names the change and its head; the change determines the branch.
         let branch = BranchKey {
             project: change.key.project.clone(),
-            branch: kept.facts.change.branch.clone(),
+            branch: played_change.facts.change.branch.clone(),
         };
         let tip = store.tip(&branch).ok_or_else(|| Self::not_found(&branch))?;
         let merged = store.put(mode, &tip.id, &change.head, &message.title);
@@ -85,19 +85,19 @@ impl PlayedForge {
         if let Some(extra) = sabotage {
             let mut tree = store.tree(&commit.id).clone();
             tree.extend(extra);
-            // A commit of the forge's own, and nobody else's: the tested one is not in the branch.
+            // A commit made by the forge: the tested one is not in the branch.
             let parents = if mode.keeps_head() {
                 vec![tip.id.clone(), change.head.clone()]
             } else {
                 vec![commit.id.clone()]
             };
-            commit = store.commit(tree, parents, "somebody else's");
+            commit = store.commit(tree, parents, "not the tested state");
         }
         store.set(&branch, &commit.id);
-        state.past.note(&kept.facts, self.world.now());
-        kept.facts.status = ChangeStatus::Merged;
-        kept.facts.merge_commit = Some(commit.id.clone());
-        kept.facts.updated_at = state.past.moment(self.world.now());
+        state.past.note(&played_change.facts, self.world.now());
+        played_change.facts.status = ChangeStatus::Merged;
+        played_change.facts.merge_commit = Some(commit.id.clone());
+        played_change.facts.updated_at = state.past.moment(self.world.now());
         state.merges.push((change.key.clone(), commit.clone()));
         state.readings.merged();
         if let Some(seconds) = state.merges_unseen.take() {
@@ -107,44 +107,44 @@ impl PlayedForge {
         Ok((commit.id, branch.branch, tip.id))
     }
 
-    /// Has pushes be refused for this reason from now on.
+    /// Makes pushes fail with this message from now on.
     pub fn refuse_pushes(&self, why: &str) {
         self.state().push_refusal = Some(why.to_owned());
     }
 
-    /// Returns the moves of branches that were made by pushes of ours, oldest first.
+    /// Returns the branch moves by Sluice's pushes, oldest first.
     pub fn moves(&self) -> Vec<(Oid, Oid)> {
         self.state().moves.iter().map(|made| (made.from.clone(), made.to.clone())).collect()
     }
 
-    /// Returns the same with all that is known of each.
+    /// Returns the branch moves by Sluice's pushes with all details, oldest first.
     pub fn moves_in_full(&self) -> Vec<Move> {
         self.state().moves.clone()
     }
 
-    /// Returns how many there are.
+    /// Returns the number of branch moves by Sluice's pushes.
     pub fn move_count(&self) -> usize {
         self.state().moves.len()
     }
 
-    /// Has pushes be taken again.
+    /// Accepts pushes again.
     pub fn accept_pushes(&self) {
         self.state().push_refusal = None;
     }
 
-    /// Shows no commit from now on, or all of them again.
-    pub fn hide_commits(&self, are_hidden: bool) {
-        self.state().hides_commits = are_hidden;
+    /// Hides or shows commits in requests for a commit.
+    pub fn set_commit_visibility(&self, visibility: Visibility) {
+        self.state().commit_visibility = visibility;
     }
 
-    /// Has each push bring one more commit that somebody made on top of what it names, if there is
-    /// one: what must never be.
+    /// Makes each push land one more commit on top of the requested one, if there is one. No forge
+    /// may ever do that.
     pub fn overreach(&self) {
         self.state().overreaches = true;
     }
 
-    /// Moves a branch from exactly one commit to another, and takes the changes that it came to
-    /// hold for merged, as GitHub does.
+    /// Moves a branch from exactly one commit to another. Like GitHub, marks the changes that it
+    /// then contains as merged.
     pub(super) fn move_now(
         &self,
         branch: &BranchKey,
@@ -173,14 +173,14 @@ impl PlayedForge {
         let moved = store.find(to).ok_or_else(|| Self::not_found(to))?;
         let now = self.world.now();
         let mut merged = Vec::new();
-        for (key, kept) in &mut state_ref.changes {
-            let facts = &mut kept.facts;
+        for (key, played_change) in &mut state_ref.changes {
+            let facts = &mut played_change.facts;
             let is_here = key.project == branch.project && facts.change.branch == branch.branch;
             if is_here && facts.status == ChangeStatus::Open && store.holds(to, &facts.change.head)
             {
                 state_ref.past.note(facts, now);
                 facts.status = ChangeStatus::Merged;
-                // Of several that one move lands each shows the whole move.
+                // Each change of one move shows the last commit of the move.
                 facts.merge_commit = Some(to.clone());
                 facts.updated_at = state_ref.past.moment(now);
                 state_ref.merges.push((key.clone(), moved.clone()));
@@ -199,15 +199,21 @@ impl PlayedForge {
         drop(store);
         drop(state);
         for key in &merged {
-            self.tell(
+            self.send_webhook(
                 "pull_request",
                 key,
                 json!({"action": "closed", "number": key.number()}),
                 OWN,
             );
         }
-        // Also where none of them was as it was pushed any more.
-        self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), from, to, OWN);
+        // Sent even if no change was merged by it.
+        self.send_push_webhook(
+            &branch.project,
+            &format!("refs/heads/{}", branch.branch),
+            from,
+            to,
+            OWN,
+        );
         Ok(())
     }
 }

@@ -1,12 +1,12 @@
-//! What people propose to the played forge.
+//! What users propose to the played forge.
 
 use super::*;
 
-/// In the place of a file's text: the file goes.
+/// Instead of a file's text: the file is removed.
 pub const REMOVED: &str = "\0removed";
 
 impl PlayedForge {
-    /// Opens a pull request that edits files of `main`, and says so.
+    /// Opens a pull request that edits files of `main`, and sends a webhook.
     pub fn propose(
         &self,
         project: &str,
@@ -18,19 +18,19 @@ impl PlayedForge {
         self.propose_on(project, "main", number, title, body, edits)
     }
 
-    /// Has a change be known by another connection to its host alone, and returns what it is there.
-    /// Nobody is told.
+    /// Moves a change to another connection to its host, and returns its key there. No webhook is
+    /// sent.
     pub fn move_to(&self, connection: &str, change: &ChangeKey) -> ChangeKey {
         let moved = ChangeKey { connection: connection.into(), ..change.clone() };
         let mut state = self.state();
-        if let Some(mut kept) = state.changes.remove(change) {
-            kept.facts.change.key = moved.clone();
-            state.changes.insert(moved.clone(), kept);
+        if let Some(mut played_change) = state.changes.remove(change) {
+            played_change.facts.change.key = moved.clone();
+            state.changes.insert(moved.clone(), played_change);
         }
         moved
     }
 
-    /// Opens a pull request that edits files of a branch, and says so.
+    /// Opens a pull request that edits files of a branch, and sends a webhook.
     pub fn propose_on(
         &self,
         project: &str,
@@ -73,7 +73,7 @@ impl PlayedForge {
         };
         self.state().changes.insert(
             key.clone(),
-            Kept {
+            PlayedChange {
                 facts,
                 comments: BTreeMap::new(),
                 lines: BTreeMap::new(),
@@ -81,7 +81,12 @@ impl PlayedForge {
                 reviews: BTreeMap::new(),
             },
         );
-        self.tell("pull_request", &key, json!({"action": "opened", "number": number}), "ada");
+        self.send_webhook(
+            "pull_request",
+            &key,
+            json!({"action": "opened", "number": number}),
+            "ada",
+        );
         key
     }
 }

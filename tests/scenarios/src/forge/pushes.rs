@@ -1,30 +1,31 @@
-//! What people push to the played forge: branches that move, tags, branches that go.
+//! What users push to the played forge: branch updates, tags, branch deletions.
 
 use super::*;
 
-/// A push of ours that is made late, among those that are never answered.
-pub(super) struct Late {
-    /// Pushes that are sent before it.
+/// An unanswered push of Sluice that takes effect late.
+pub(super) struct DelayedPush {
+    /// Unanswered pushes that are sent before it.
     pushes_before: usize,
-    /// The name of the call right before which it is made, and how many of that name come before.
+    /// The call right before which it takes effect.
     call: &'static str,
+    /// How many calls of that name come before that one.
     calls_before: usize,
     /// The push, once it was sent.
     sent: Option<(BranchKey, Oid, Oid)>,
 }
 
 impl PlayedForge {
-    /// Answers no push of ours from now on. The one behind `pushes_before` others is made: right
-    /// before a call of this name, of which `calls_before` others come between. The others never
-    /// are.
+    /// Answers no push from now on. The one after `pushes_before` others takes effect right before
+    /// a call of this name, after `calls_before` others. The remaining pushes never take effect.
     pub fn answer_no_push(&self, pushes_before: usize, call: &'static str, calls_before: usize) {
-        self.state().late = Some(Late { pushes_before, call, calls_before, sent: None });
+        self.state().delayed_push =
+            Some(DelayedPush { pushes_before, call, calls_before, sent: None });
     }
 
-    /// Returns whether a push has no answer; the one that is made late is kept until then.
+    /// Returns whether a push gets no answer. Remembers the push if it is the delayed one.
     pub(super) fn is_left_unanswered(&self, branch: &BranchKey, from: &Oid, to: &Oid) -> bool {
         let mut state = self.state();
-        let Some(late) = &mut state.late else { return false };
+        let Some(late) = &mut state.delayed_push else { return false };
         match late.pushes_before.checked_sub(1) {
             Some(before) => late.pushes_before = before,
             None if late.sent.is_none() => {
@@ -35,11 +36,11 @@ impl PlayedForge {
         true
     }
 
-    /// Makes the push that was sent and not answered, if this is the call before which it is made.
-    pub(super) fn make_late(&self, call: &str) {
+    /// Executes the delayed push if this is the call before which it takes effect.
+    pub(super) fn make_delayed_push(&self, call: &str) {
         let mut state = self.state();
         let Some(late) =
-            state.late.as_mut().filter(|late| late.sent.is_some() && late.call == call)
+            state.delayed_push.as_mut().filter(|late| late.sent.is_some() && late.call == call)
         else {
             return;
         };
@@ -47,18 +48,17 @@ impl PlayedForge {
             late.calls_before = before;
             return;
         }
-        // It is made once: no later call is of a name like that.
+        // It takes effect once: no later call has an empty name.
         late.call = "";
         let sent = late.sent.clone();
         drop(state);
         if let Some((branch, from, to)) = sent {
-            // A branch that is elsewhere by then stays there.
+            // A branch that has moved in the meantime stays there.
             let _ = self.move_now(&branch, &from, &to);
         }
     }
 
-    /// Pushes to a branch behind everybody's back; nobody is told. A file of which the text is
-    /// [`REMOVED`] goes.
+    /// Pushes to a branch without a webhook. A file with the text [`REMOVED`] is removed.
     pub fn push_silently(&self, branch: &BranchKey, edits: &[(&str, &str)]) {
         let mut store = self.store.lock().unwrap();
         let tip = store.tip(branch).expect("the branch exists");
@@ -73,7 +73,7 @@ impl PlayedForge {
         store.set(branch, &commit.id);
     }
 
-    /// Makes a branch that is where another one is; nobody is told.
+    /// Creates a branch at the tip of another one, without a webhook.
     pub fn branch_off(&self, project: &str, from: &str, name: &str) {
         let at = |branch: &str| BranchKey {
             project: ProjectName::new("forge.test", project),
@@ -84,34 +84,40 @@ impl PlayedForge {
         store.set(&at(name), &tip.id);
     }
 
-    /// Guards a branch, and locks it if it is to be; nobody is told.
-    pub fn guard(&self, project: &str, branch: &str, is_locked: bool) {
+    /// Sets the protection of a branch, without a webhook.
+    pub fn protect(&self, project: &str, branch: &str, protection: PlayedProtection) {
         let key =
             BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
-        self.state().guarded.insert(key, is_locked);
+        self.state().protected.insert(key, protection);
     }
 
-    /// Says that a ref moved, whether it did or not.
+    /// Sends a webhook that says that a ref moved, whether it did or not.
     pub fn claim_push(&self, project: &str, git_ref: &str, before: &Oid, after: &Oid) {
-        self.tell_push(&ProjectName::new("forge.test", project), git_ref, before, after, "mallory");
+        self.send_push_webhook(
+            &ProjectName::new("forge.test", project),
+            git_ref,
+            before,
+            after,
+            "mallory",
+        );
     }
 
-    /// Has a ref lead to no commit, as a tag of a file does; nobody is told.
+    /// Makes a ref lead to no commit, like a tag of a file. No webhook is sent.
     pub fn lead_to_no_commit(&self, project: &str, git_ref: &str) {
         self.state().odd_refs.insert((ProjectName::new("forge.test", project), git_ref.to_owned()));
     }
 
-    /// Has no branch or tag that is asked for be there, or be shown again.
-    pub fn hide_refs(&self, are_hidden: bool) {
-        self.state().hides_refs = are_hidden;
+    /// Hides or shows branches and tags in requests for a ref.
+    pub fn set_ref_visibility(&self, visibility: Visibility) {
+        self.state().ref_visibility = visibility;
     }
 
-    /// Returns where a branch is.
+    /// Returns the tip of a branch.
     pub fn tip(&self, branch: &BranchKey) -> Oid {
         self.store.lock().unwrap().tip(branch).expect("the branch exists").id
     }
 
-    /// Pushes to a branch, a new one if it is not there, and says so.
+    /// Pushes to a branch, creates it if needed, and sends a webhook.
     pub fn push(&self, branch: &BranchKey, edits: &[(&str, &str)]) {
         let is_new = self.store.lock().unwrap().tip(branch).is_none();
         if is_new {
@@ -121,7 +127,7 @@ impl PlayedForge {
         let before = if is_new { Oid::zero() } else { before };
         self.push_silently(branch, edits);
         let after = self.store.lock().unwrap().tip(branch).expect("it was pushed").id;
-        self.tell_push(
+        self.send_push_webhook(
             &branch.project,
             &format!("refs/heads/{}", branch.branch),
             &before,
@@ -130,11 +136,11 @@ impl PlayedForge {
         );
     }
 
-    /// Puts a branch where it was before, by force, and says so.
+    /// Force-pushes a branch to an earlier commit and sends a webhook.
     pub fn push_back(&self, branch: &BranchKey, to: &Oid) {
         let before = self.tip(branch);
         self.store.lock().unwrap().set(branch, to);
-        self.tell_push(
+        self.send_push_webhook(
             &branch.project,
             &format!("refs/heads/{}", branch.branch),
             &before,
@@ -143,19 +149,25 @@ impl PlayedForge {
         );
     }
 
-    /// Puts a tag on what a branch is, and says so.
+    /// Tags the tip of a branch and sends a webhook.
     pub fn tag(&self, branch: &BranchKey, tag: &str) {
         let mut store = self.store.lock().unwrap();
         let tip = store.tip(branch).expect("the branch exists").id;
         store.set_tag(&branch.project, tag, &tip);
         drop(store);
-        self.tell_push(&branch.project, &format!("refs/tags/{tag}"), &Oid::zero(), &tip, "ada");
+        self.send_push_webhook(
+            &branch.project,
+            &format!("refs/tags/{tag}"),
+            &Oid::zero(),
+            &tip,
+            "ada",
+        );
     }
 
-    /// Deletes a branch, and says so.
+    /// Deletes a branch and sends a webhook.
     pub fn delete_branch(&self, branch: &BranchKey) {
         let before = self.store.lock().unwrap().delete(branch).expect("the branch exists");
-        self.tell_push(
+        self.send_push_webhook(
             &branch.project,
             &format!("refs/heads/{}", branch.branch),
             &before,
@@ -164,7 +176,7 @@ impl PlayedForge {
         );
     }
 
-    pub(super) fn tell_push(
+    pub(super) fn send_push_webhook(
         &self,
         project: &ProjectName,
         git_ref: &str,
@@ -173,10 +185,10 @@ impl PlayedForge {
         sender: &str,
     ) {
         if project.host() == gerrit::REVIEW {
-            return self.say_moved(project, git_ref, before, after);
+            return self.stream_ref_update(project, git_ref, before, after);
         }
         let about = ChangeKey::change("github".into(), project.clone(), 0);
-        self.tell(
+        self.send_webhook(
             "push",
             &about,
             json!({"ref": git_ref, "before": before, "after": after}),

@@ -1,12 +1,11 @@
-//! The played executor: it claims builds as a real one does, and ends them as the test's judge
-//! says.
+//! The played executor: claims builds like a real one, and ends them as the test's judge decides.
 
 use super::Site;
 use crate::repos::Tree;
-use sluice_executor::claim::{self, Asked, Claimed, Claims};
+use sluice_executor::claim::{self, BuildMessage, Claimed, Claims};
 use sluice_memory::poll_once;
-use sluice_model::build::{BuildResult, Ended, Pause, Phase};
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::build::{BuildResult, Pause, Phase, RunEnd};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{BuildId, SessionId};
 use sluice_runtime::Clock;
 use sluice_runtime::record::Key;
@@ -15,8 +14,7 @@ use std::collections::BTreeMap;
 impl Site {
     /// Returns the job of each build that a played executor runs.
     pub fn running(&self) -> Vec<String> {
-        // One whose end is written has ended, though whoever waits for it may have to be told once
-        // more.
+        // A build with a written end has ended, even if its wakeup must be sent again.
         let runs =
             self.building.iter().filter(|claimed| !matches!(claimed.run.phase, Phase::Ended(_)));
         runs.map(|claimed| claimed.order.job.to_string()).collect()
@@ -27,21 +25,22 @@ impl Site {
         !self.building.is_empty()
     }
 
-    pub(super) fn claim_build(&mut self, queue: Queue) {
-        let (mut asked, mut receipts): (Vec<Asked>, Vec<Option<String>>) = (Vec::new(), Vec::new());
+    pub(super) fn claim_build(&mut self, queue: MessageQueue) {
+        let (mut received, mut receipts): (Vec<BuildMessage>, Vec<Option<String>>) =
+            (Vec::new(), Vec::new());
         for message in self.take(queue, 3) {
-            let poke = serde_json::from_str::<Poke>(&message.body).unwrap();
-            let build = Asked::of(poke).expect("a message about a build");
+            let wakeup = serde_json::from_str::<Wakeup>(&message.body).unwrap();
+            let build = BuildMessage::from_wakeup(wakeup).expect("a message about a build");
             let is_known = self.building.iter().any(|claimed| claimed.run.build == build.build)
-                || asked.iter().any(|asked| asked.build == build.build);
+                || received.iter().any(|message| message.build == build.build);
             if is_known {
                 self.world.drop_message(queue, &message.receipt);
                 continue;
             }
-            asked.push(build);
-            receipts.push((!self.comes_again(&message)).then_some(message.receipt));
+            received.push(build);
+            receipts.push((!self.stays_for_redelivery(&message)).then_some(message.receipt));
         }
-        let Some(claims) = poll_once(self.claims.claim(&asked)) else { return self.die() };
+        let Some(claims) = poll_once(self.claims.claim(&received)) else { return self.die() };
         for (claim, receipt) in claims.into_iter().zip(receipts) {
             if let Ok(claimed) = claim {
                 self.building.extend(claimed);
@@ -53,7 +52,7 @@ impl Site {
         }
     }
 
-    /// Ends the builds of a job, of all changes or of one, though it is held.
+    /// Ends the builds of a job, of all changes or of one, even if the job is held.
     pub fn release(&mut self, job: &str, change: Option<u64>) {
         let is_meant = |claimed: &Claimed| {
             claimed.order.job.as_str() == job
@@ -69,7 +68,7 @@ impl Site {
         let build = &claimed.run.build;
         match &claimed.run.phase {
             _ if self.is_stopped(build) => true,
-            Phase::Paused(_) => self.has_word(&sluice_records::build::resume_key(build)),
+            Phase::Paused(_) => self.has_record(&sluice_records::build::resume_key(build)),
             _ => !self.held.contains(claimed.order.job.as_str()),
         }
     }
@@ -101,21 +100,21 @@ impl Site {
             let pause = Pause { since: self.world.now(), data, data_object: None, log_url: None };
             match poll_once(claim::pause(&ports, &mut claimed, pause)) {
                 None => self.die(),
-                // Told again, where it could not be told.
+                // Kept, so that a failed pause is repeated.
                 Some(_) => self.building.push(claimed),
             }
             return;
         }
-        let ended = Ended { data, ..self.ended(result) };
+        let ended = RunEnd { data, ..self.ended(result) };
         match poll_once(claim::end(&ports, &mut claimed, ended)) {
             None => self.die(),
             Some(Ok(())) => {}
-            // Told again later, as a living executor does.
+            // Repeated later, like a running executor does.
             Some(Err(_)) => self.building.push(claimed),
         }
     }
 
-    /// The executor's process dies with everything it runs; another one starts.
+    /// Kills the executor process with all its builds and starts another one.
     pub fn die(&mut self) {
         self.deaths += 1;
         self.building.clear();
@@ -125,16 +124,16 @@ impl Site {
     }
 
     fn is_stopped(&self, build: &BuildId) -> bool {
-        self.has_word(&sluice_records::build::stop_key(build))
+        self.has_record(&sluice_records::build::stop_key(build))
     }
 
-    fn has_word(&self, key: &Key) -> bool {
+    fn has_record(&self, key: &Key) -> bool {
         self.world.records().iter().any(|record| record.key == *key)
     }
 
-    fn ended(&self, result: BuildResult) -> Ended {
+    fn ended(&self, result: BuildResult) -> RunEnd {
         let now = self.world.now();
-        Ended {
+        RunEnd {
             result,
             detail: None,
             started_at: Some(now),

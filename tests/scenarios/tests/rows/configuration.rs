@@ -1,11 +1,11 @@
-//! Which configuration is live: what was reviewed, all of it, and what is left of it where a
+//! Which configuration is live: all reviewed configuration, and what remains of it while a
 //! repository cannot be read.
 
 use super::{CONFIG, MAIN, PROJECT, approve, comments, gate_builds, judge, merged, propose, site};
 use bytes::Bytes;
 use sluice_memory::poll_once;
 use sluice_model::git::BranchKey;
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{ProjectName, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::connection;
@@ -13,6 +13,7 @@ use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::cell;
 use sluice_runtime::object::PutMode;
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::PlayedProtection;
 use sluice_scenarios::forge::REMOVED;
 use sluice_scenarios::repos::PlayedRepos;
 use sluice_tenant::Tenants;
@@ -43,13 +44,13 @@ fn tenant(site: &Site) -> Tenant {
     .unwrap()
 }
 
-/// A configuration with one job more.
+/// Returns a configuration with one additional job.
 fn with_job(text: &str, job: &str) -> String {
     format!("{text}\n- job: {{name: {job}, run: playbooks/{job}.yaml}}\n")
 }
 
-/// Proposes a change that runs a job in check, and returns whether the job is known.
-fn knows(site: &mut Site, number: u64, job: &str) -> bool {
+/// Proposes a change that runs `job` in check, and returns whether that job is defined.
+fn job_runs_in_check(site: &mut Site, number: u64, job: &str) -> bool {
     let uses = PROJECT.replace("check: {jobs: [unit]}", &format!("check: {{jobs: [{job}]}}"));
     let change = site.forge.propose("org/two", number, "a change", "", &[(".zuul.yaml", &uses)]);
     site.run();
@@ -58,58 +59,58 @@ fn knows(site: &mut Site, number: u64, job: &str) -> bool {
     ran
 }
 
-/// Stores another main configuration, and has the tenant looked at.
+/// Stores another main configuration and wakes the tenant.
 fn store_main(site: &Site, main: &str) {
     let ports = site.ports();
     let text = Bytes::from(main.to_owned());
     poll_once(ports.objects.put(connection::MAIN, text, PutMode::Always, "application/yaml"))
         .unwrap()
         .unwrap();
-    poll_once(cell::send(&ports, &[Poke::Tenant { tenant: demo() }])).unwrap().unwrap();
+    poll_once(cell::send(&ports, &[Wakeup::Tenant { tenant: demo() }])).unwrap().unwrap();
 }
 
-/// A job that changes of every branch may run, whichever branch its file is of.
-fn everywhere(job: &str) -> String {
+/// Returns a job definition that applies to changes of every branch.
+fn job_for_all_branches(job: &str) -> String {
     format!(
         "- pragma: {{implied-branch-matchers: false}}\n- job: {{name: {job}, run: playbooks/{job}.yaml}}\n"
     )
 }
 
-/// Z2.2, X07: whoever may push a branch may give it any name.
+/// Z2.2, X07: anyone with push rights may choose any branch name.
 #[test]
-fn a_branch_that_somebody_pushes_is_not_the_trusted_configuration_whatever_its_name() {
+fn a_pushed_branch_of_any_name_does_not_become_trusted_configuration() {
     let mut site = site();
     site.forge.push(&branch("org/config", "master"), &[("zuul.yaml", &with_job(CONFIG, "sneaky"))]);
     site.run();
-    assert!(!knows(&mut site, 1, "sneaky"));
+    assert!(!job_runs_in_check(&mut site, 1, "sneaky"));
     site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &with_job(CONFIG, "reviewed"))]);
     site.run();
-    assert!(knows(&mut site, 2, "reviewed"));
+    assert!(job_runs_in_check(&mut site, 2, "reviewed"));
 }
 
-/// Z2.2: the forge says which branch is the default one; the files of the one before count no more.
+/// Z2.2: only the files of the forge's current default branch count, not those of the former one.
 #[test]
-fn the_default_branch_is_the_one_that_the_forge_says() {
+fn the_forge_decides_which_branch_is_the_default_branch() {
     let mut site = site();
     site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &with_job(CONFIG, "former"))]);
     site.run();
-    assert!(knows(&mut site, 1, "former"));
+    assert!(job_runs_in_check(&mut site, 1, "former"));
     site.forge.branch_off("org/config", "main", "devel");
     site.forge.push_silently(
         &branch("org/config", "devel"),
         &[("zuul.yaml", &with_job(CONFIG, "present"))],
     );
     site.store.lock().unwrap().set_default(&project("org/config"), "devel");
-    site.forge.push(&branch("org/config", "topic"), &[("README", "news of anything")]);
+    site.forge.push(&branch("org/config", "topic"), &[("README", "unrelated text")]);
     site.run();
-    assert!(knows(&mut site, 2, "present"));
-    assert!(!knows(&mut site, 3, "former"), "main did not move, and counts no more");
+    assert!(job_runs_in_check(&mut site, 2, "present"));
+    assert!(!job_runs_in_check(&mut site, 3, "former"), "main did not move, but no longer counts");
 }
 
-/// Z6.4, Z6.6: until configuration that is to land is there, nothing else lands, whoever pushes
-/// whatever elsewhere.
+/// Z6.4, Z6.6: while a configuration change is landing, nothing else lands until that configuration
+/// is live. Pushes to other projects do not change that.
 #[test]
-fn a_push_elsewhere_does_not_end_the_wait_for_configuration_that_is_landing() {
+fn a_push_to_another_project_does_not_end_the_wait_for_landing_configuration() {
     let mut site = site();
     let a = propose(&site, 1, &[(".zuul.yaml", &with_job(PROJECT, "fresh"))]);
     site.run();
@@ -121,19 +122,19 @@ fn a_push_elsewhere_does_not_end_the_wait_for_configuration_that_is_landing() {
     assert!(before.live < before.wanted);
     site.forge.push(&branch("org/two", "topic"), &[("README", "x")]);
     site.take_in();
-    site.handle(Queue::Tenants);
+    site.handle(MessageQueue::Tenants);
     assert_eq!(tenant(&site).layout, before, "the landing has not ended");
     site.run();
     assert_eq!(merged(&site), [1]);
     let after = tenant(&site).layout;
     assert_eq!(after.live, after.wanted);
-    assert!(knows(&mut site, 2, "fresh"));
+    assert!(job_runs_in_check(&mut site, 2, "fresh"));
 }
 
-/// Z6.4: a queue that is frozen does not keep the tenant waiting: the landing's own record says
-/// that it is over.
+/// Z6.4: a halted queue does not keep the tenant waiting. The landing record itself says that the
+/// landing ended.
 #[test]
-fn the_end_of_a_landing_is_seen_although_its_queue_is_frozen() {
+fn a_tenant_sees_the_end_of_a_landing_in_a_halted_queue() {
     let mut site = site();
     let a = propose(&site, 1, &[(".zuul.yaml", &with_job(PROJECT, "fresh"))]);
     site.run();
@@ -146,7 +147,7 @@ fn the_end_of_a_landing_is_seen_although_its_queue_is_frozen() {
         pipeline: "gate".into(),
         queue: "integrated".into(),
     };
-    let frozen = sluice_runtime::quarantine::frozen_key(&sluice_records::queue::partition(&queue));
+    let frozen = sluice_runtime::quarantine::halt_key(&sluice_records::queue::partition(&queue));
     let record = sluice_runtime::Record::new(frozen, "{}".to_owned());
     let expect = sluice_runtime::record::Expect::Anything;
     site.world.write_directly(sluice_runtime::record::Write::Put { record, expect });
@@ -155,9 +156,9 @@ fn the_end_of_a_landing_is_seen_although_its_queue_is_frozen() {
     assert!(tenant(&site).landings.is_empty());
 }
 
-/// Z6.6: what is told while a project is read is not lost.
+/// Z6.6: an event that arrives while a project is being read is not lost.
 #[test]
-fn a_push_that_arrives_while_its_project_is_read_is_read_as_well() {
+fn a_push_during_the_read_of_its_project_is_read_too() {
     let mut site = site();
     site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &with_job(CONFIG, "first"))]);
     site.take_in();
@@ -169,35 +170,36 @@ fn a_push_that_arrives_while_its_project_is_read_is_read_as_well() {
         tree.insert("zuul.yaml".to_owned(), with_job(CONFIG, "second"));
         let commit = store.commit(tree, vec![tip.id], "pushed meanwhile");
         store.set(&main, &commit.id);
-        world.write_directly(tenant::put_dirty(&demo(), &main.project, "the second push").unwrap());
+        world
+            .write_directly(tenant::put_reread(&demo(), &main.project, "the second push").unwrap());
     }));
-    site.handle(Queue::Tenants);
-    let poke = Poke::Tenant { tenant: demo() };
-    sluice_memory::poll_once(cell::send(&site.ports(), &[poke])).unwrap().unwrap();
+    site.handle(MessageQueue::Tenants);
+    let wakeup = Wakeup::Tenant { tenant: demo() };
+    sluice_memory::poll_once(cell::send(&site.ports(), &[wakeup])).unwrap().unwrap();
     site.run();
-    assert!(knows(&mut site, 1, "second"));
+    assert!(job_runs_in_check(&mut site, 1, "second"));
 }
 
-/// C16: a repository that answers as if it were gone for a moment loses nothing, and is read as
-/// soon as it is back.
+/// C16: a repository that is missing for a moment loses no configuration, and is read again as soon
+/// as it is back.
 #[test]
-fn configuration_stays_while_its_repository_cannot_be_read_and_is_read_afterwards() {
+fn configuration_stays_live_while_its_repository_is_unavailable() {
     let mut site = site();
-    site.store.lock().unwrap().set_missing(&project("org/config"), true);
+    site.store.lock().unwrap().hide_project(&project("org/config"));
     site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &with_job(CONFIG, "later"))]);
     site.run();
     let a = propose(&site, 1, &[("a", "x")]);
-    site.store.lock().unwrap().set_missing(&project("org/config"), false);
+    site.store.lock().unwrap().show_project(&project("org/config"));
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1], "what was read last still counts");
     site.sweep();
-    assert!(knows(&mut site, 2, "later"), "nobody had to push again");
+    assert!(job_runs_in_check(&mut site, 2, "later"), "no further push was needed");
 }
 
-/// C16, Z6.7: what cannot be read of one repository keeps none of the others from landing
+/// C16, Z6.7: unreadable configuration in one repository does not prevent the others from landing
 /// configuration.
 #[test]
-fn a_repository_that_cannot_be_read_as_it_is_does_not_stop_its_tenant() {
+fn an_unreadable_repository_does_not_stop_its_tenant() {
     let mut site = site();
     site.store
         .lock()
@@ -210,13 +212,14 @@ fn a_repository_that_cannot_be_read_as_it_is_does_not_stop_its_tenant() {
     assert_eq!(merged(&site), [1]);
     let layout = tenant(&site).layout;
     assert_eq!(layout.live, layout.wanted);
-    assert!(knows(&mut site, 2, "fresh"));
+    assert!(job_runs_in_check(&mut site, 2, "fresh"));
     let problem =
         site.world.records().iter().any(|record| record.body.contains("zuul.d holds 10,001 files"));
-    assert!(problem, "it is kept for people to see");
+    assert!(problem, "the error is stored for users to see");
 }
 
-/// Z6.7: many branches crowd nothing out that counts, with long names and configuration on each.
+/// Z6.7: many branches with long names and configuration on each do not displace the configuration
+/// of the default branch.
 #[test]
 fn a_repository_with_five_hundred_branches_keeps_its_default_branch_in_the_gate() {
     let mut site = site();
@@ -232,10 +235,10 @@ fn a_repository_with_five_hundred_branches_keeps_its_default_branch_in_the_gate(
     approve(&mut site, &[&a]);
     assert_eq!(gate_builds(&site, "unit"), ["1"]);
     assert_eq!(merged(&site), [1]);
-    assert!(knows(&mut site, 2, "later"));
+    assert!(job_runs_in_check(&mut site, 2, "later"));
 }
 
-/// Z6.7: a tenant of any size comes to its layout, in as many looks as it takes.
+/// Z6.7: a large tenant gets its layout, in as many reconciliations as that takes.
 #[test]
 fn a_tenant_of_two_hundred_projects_gets_its_layout() {
     let long = "x".repeat(90);
@@ -256,41 +259,42 @@ fn a_tenant_of_two_hundred_projects_gets_its_layout() {
     assert_eq!(site.builds(), ["check unit 1"], "{:?}", tenant(&site));
 }
 
-/// C02: what is wrong with the configuration that a change proposes is said beside its line, once,
-/// and in the report.
+/// C02: an error in proposed configuration is reported as a line comment, once, and in the report.
 #[test]
-fn a_mistake_is_said_beside_the_line_that_it_is_in() {
+fn a_configuration_error_is_commented_on_its_line() {
     let mut site = site();
     let uses = PROJECT.replace("check: {jobs: [unit]}", "check: {jobs: [nosuch]}");
     let change = site.forge.propose("org/two", 1, "a change", "", &[(".zuul.yaml", &uses)]);
     site.twice = true;
     site.run();
     let line = uses.lines().position(|line| line.contains("nosuch")).unwrap() + 1;
-    let kept = site.forge.change(&change).unwrap();
-    let said: Vec<&String> = kept.lines.values().flatten().collect();
-    let [said] = said.as_slice() else { panic!("{:?}", kept.lines) };
+    let shown = site.forge.change(&change).unwrap();
+    let said: Vec<&String> = shown.lines.values().flatten().collect();
+    let [said] = said.as_slice() else { panic!("{:?}", shown.lines) };
     assert!(said.starts_with(&format!(".zuul.yaml:{line}: ")) && said.contains("nosuch"), "{said}");
     assert!(comments(&site, &change).contains("nosuch"), "{}", comments(&site, &change));
 }
 
-/// Z2.2: configuration of a branch that its forge does not guard counts no more than its being
-/// pushed; the forge is asked again by and by.
+/// Z2.2: configuration on a branch that the forge does not protect does not count. The forge is
+/// asked for the protection periodically.
 #[test]
-fn branches_that_the_forge_does_not_guard_are_left_out_where_the_tenant_says_so() {
+fn unprotected_branches_are_excluded_if_the_tenant_says_so() {
     let main = MAIN.replace("[org/one,", "[org/one: {exclude-unprotected-branches: true},");
     let mut site = site();
-    site.forge.guard("org/one", "main", false);
+    site.forge.protect("org/one", "main", PlayedProtection::Protected);
     store_main(&site, &main);
     site.run();
-    site.forge.push(&branch("org/one", "topic"), &[(".zuul.yaml", &everywhere("topical"))]);
-    site.forge.push(&branch("org/two", "topic"), &[(".zuul.yaml", &everywhere("unguarded"))]);
+    site.forge
+        .push(&branch("org/one", "topic"), &[(".zuul.yaml", &job_for_all_branches("topical"))]);
+    site.forge
+        .push(&branch("org/two", "topic"), &[(".zuul.yaml", &job_for_all_branches("unguarded"))]);
     site.run();
-    assert!(!knows(&mut site, 1, "topical"));
-    assert!(knows(&mut site, 2, "unguarded"), "of the other project none is left out");
-    site.forge.guard("org/one", "topic", false);
+    assert!(!job_runs_in_check(&mut site, 1, "topical"));
+    assert!(job_runs_in_check(&mut site, 2, "unguarded"), "of the other project none is left out");
+    site.forge.protect("org/one", "topic", PlayedProtection::Protected);
     site.world.advance_millis(3_600_000);
     site.sweep();
-    assert!(knows(&mut site, 3, "topical"), "nobody pushed anything");
+    assert!(job_runs_in_check(&mut site, 3, "topical"), "nothing was pushed");
     let a = propose(&site, 4, &[("a", "x")]);
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [4], "a guarded branch is what it was");
@@ -298,42 +302,51 @@ fn branches_that_the_forge_does_not_guard_are_left_out_where_the_tenant_says_so(
 
 /// Z2.2
 #[test]
-fn branches_that_the_forge_takes_nothing_for_are_left_out_where_the_tenant_says_so() {
+fn locked_branches_are_excluded_if_the_tenant_says_so() {
     let mut site = site();
-    site.forge.push(&branch("org/one", "old"), &[(".zuul.yaml", &everywhere("ancient"))]);
+    site.forge.push(&branch("org/one", "old"), &[(".zuul.yaml", &job_for_all_branches("ancient"))]);
     site.run();
-    assert!(knows(&mut site, 1, "ancient"));
-    site.forge.guard("org/one", "old", true);
+    assert!(job_runs_in_check(&mut site, 1, "ancient"));
+    site.forge.protect("org/one", "old", PlayedProtection::Locked);
     store_main(&site, &MAIN.replace("[org/one,", "[org/one: {exclude-locked-branches: true},"));
     site.run();
-    assert!(!knows(&mut site, 2, "ancient"));
+    assert!(!job_runs_in_check(&mut site, 2, "ancient"));
 }
 
-/// Z2.2, Z2.4: what the main configuration says of a project holds at once: nobody has to push to
-/// it.
+/// Z2.2, Z2.4: a change to a project's entry in the main configuration takes effect at once. No
+/// push to the project is needed.
 #[test]
-fn a_project_of_which_the_tenant_says_something_else_is_read_again() {
+fn a_project_is_read_again_when_its_tenant_entry_changes() {
     let mut site = site();
-    site.forge.push(&branch("org/one", "main"), &[("extra/more.yaml", &everywhere("hidden"))]);
-    site.forge.push(&branch("org/one", "old"), &[(".zuul.yaml", &everywhere("ancient"))]);
+    site.forge
+        .push(&branch("org/one", "main"), &[("extra/more.yaml", &job_for_all_branches("hidden"))]);
+    site.forge.push(&branch("org/one", "old"), &[(".zuul.yaml", &job_for_all_branches("ancient"))]);
     site.run();
-    assert!(!knows(&mut site, 1, "hidden") && knows(&mut site, 2, "ancient"));
+    assert!(
+        !job_runs_in_check(&mut site, 1, "hidden") && job_runs_in_check(&mut site, 2, "ancient")
+    );
     let says = |words: &str| MAIN.replace("[org/one,", &format!("[org/one: {{{words}}},"));
     store_main(&site, &says("extra-config-paths: extra/, exclude-branches: old"));
     site.run();
-    assert!(knows(&mut site, 3, "hidden") && !knows(&mut site, 4, "ancient"));
+    assert!(
+        job_runs_in_check(&mut site, 3, "hidden") && !job_runs_in_check(&mut site, 4, "ancient")
+    );
     store_main(&site, &says("load-branch: old"));
     site.run();
-    assert!(!knows(&mut site, 5, "hidden") && knows(&mut site, 6, "ancient"));
+    assert!(
+        !job_runs_in_check(&mut site, 5, "hidden") && job_runs_in_check(&mut site, 6, "ancient")
+    );
     store_main(&site, MAIN);
     site.run();
-    assert!(!knows(&mut site, 7, "hidden") && knows(&mut site, 8, "ancient"));
+    assert!(
+        !job_runs_in_check(&mut site, 7, "hidden") && job_runs_in_check(&mut site, 8, "ancient")
+    );
 }
 
-/// Z2.2, C16: a project that the main configuration trusts no more loses its privileges at once,
-/// also while nobody can read it.
+/// Z2.2, C16: a project that is no longer a config project loses its privileges at once, even while
+/// it cannot be read.
 #[test]
-fn a_project_that_is_trusted_no_more_has_no_privileges_left_although_it_cannot_be_read() {
+fn a_former_config_project_loses_its_privileges_even_if_it_cannot_be_read() {
     let mut site = site();
     let trusting = MAIN
         .replace("[org/config]", "[org/config, org/two]")
@@ -346,7 +359,7 @@ fn a_project_that_is_trusted_no_more_has_no_privileges_left_although_it_cannot_b
     propose(&site, 1, &[(".zuul.yaml", &uses)]);
     site.run();
     assert_eq!(site.builds(), ["check rooted 1"]);
-    site.store.lock().unwrap().set_missing(&project("org/two"), true);
+    site.store.lock().unwrap().hide_project(&project("org/two"));
     store_main(&site, MAIN);
     site.run();
     let refused = propose(&site, 2, &[(".zuul.yaml", &uses)]);
@@ -359,10 +372,10 @@ fn a_project_that_is_trusted_no_more_has_no_privileges_left_although_it_cannot_b
     );
 }
 
-/// Z6.7: what one project brings has one project's files fetched and parsed, by a function that was
-/// there before and by a cold one.
+/// Z6.7: a push to one project causes only the files of that project to be fetched and parsed, both
+/// by a warm and by a cold function.
 #[test]
-fn a_push_to_one_project_has_the_files_of_one_project_read_however_many_there_are() {
+fn a_push_causes_only_the_files_of_its_project_to_be_read() {
     let fetched = |projects: usize| {
         let names: Vec<String> = (0..projects).map(|number| format!("org/p{number}")).collect();
         let main = format!("{}, {}]\n", MAIN.trim_end().trim_end_matches(']'), names.join(", "));
@@ -381,12 +394,12 @@ fn a_push_to_one_project_has_the_files_of_one_project_read_however_many_there_ar
             site.world.take_calls().by_operation.get("objects.get").copied().unwrap_or_default()
         };
         push(&mut site, "first");
-        site.handle(Queue::Tenants);
+        site.handle(MessageQueue::Tenants);
         let warm = gets(&site);
         push(&mut site, "second");
         let repos = PlayedRepos::new(site.world.clone(), site.store.clone());
         let cold = Tenants::new(site.ports(), Arc::new(repos), BTreeMap::new());
-        poll_once(cold.look_at(&demo())).unwrap().unwrap();
+        poll_once(cold.reconcile_tenant(&demo())).unwrap().unwrap();
         let cold = gets(&site);
         site.run();
         assert!(tenant(&site).layout.live > 2, "{:?}", tenant(&site));
@@ -394,12 +407,12 @@ fn a_push_to_one_project_has_the_files_of_one_project_read_however_many_there_ar
     };
     let (few, many) = (fetched(10), fetched(40));
     assert_eq!(few, many);
-    // Connections, the main configuration and the files; the cold one the layout besides.
+    // Connections, the main configuration and the files; a cold function also reads the layout.
     assert_eq!(few, (3, 4));
 }
 
-/// Z4.9: that there is no playbook of a job's name is told at the job's definition, before a build
-/// is asked for; the change that brings one is tested with it.
+/// Z4.9: a missing playbook with the name of the job is reported at the job's definition, before a
+/// build is requested. The change that adds the playbook is tested with it.
 #[test]
 fn a_job_without_run_needs_a_playbook_of_its_name() {
     let mut site = site();
@@ -408,23 +421,22 @@ fn a_job_without_run_needs_a_playbook_of_its_name() {
     let lacking = site.forge.propose("org/two", 1, "a change", "", &[(".zuul.yaml", uses)]);
     let brings = [(".zuul.yaml", uses), ("playbooks/shaped.yml", "- hosts: all")];
     site.forge.propose("org/two", 2, "another", "", &brings);
-    // What a change to a config project proposes does not count: its playbooks run as they are
-    // merged.
+    // A change to a config project has no effect before it is merged: the merged playbooks run.
     let of_config = with_job(CONFIG, "x").replace("run: playbooks/x.yaml", "timeout: 60")
         + "- project: {check: {jobs: [x]}}\n";
     let proposed = [("zuul.yaml", of_config.as_str()), ("playbooks/x.yaml", "- hosts: all")];
     let trusted = site.forge.propose("org/config", 3, "a trusted one", "", &proposed);
     site.run();
-    let told = comments(&site, &lacking);
+    let report = comments(&site, &lacking);
     assert!(
-        told.contains("Job shaped has no \"run\"") && told.contains("shaped in org/two@main"),
-        "{told}"
+        report.contains("Job shaped has no \"run\"") && report.contains("shaped in org/two@main"),
+        "{report}"
     );
-    let beside = site.forge.change(&lacking).unwrap().lines;
-    assert!(beside.values().flatten().any(|line| line.starts_with(".zuul.yaml:1: ")), "{beside:?}");
+    let lines = site.forge.change(&lacking).unwrap().lines;
+    assert!(lines.values().flatten().any(|line| line.starts_with(".zuul.yaml:1: ")), "{lines:?}");
     assert_eq!(site.builds(), ["check shaped 2"]);
     assert!(!comments(&site, &trusted).contains("shaped"), "its jobs are those that are merged");
-    // Merged, it has none until its playbook is merged as well.
+    // Once merged, the job has no playbook until its playbook is merged too.
     site.forge.push(&branch("org/config", "main"), &[("zuul.yaml", &of_config)]);
     site.run();
     let only_playbook = site.forge.propose(
@@ -447,11 +459,11 @@ fn a_job_without_run_needs_a_playbook_of_its_name() {
     assert!(site.builds().contains(&"check x 5".to_owned()), "{:?}", site.builds());
 }
 
-/// Z4.9: a playbook that a job names and that is not there is told at the job's definition to the
-/// change that brings it, also to one of a config project, whose jobs are not tried before they are
-/// merged; nobody else is told of a mistake that is not theirs.
+/// Z4.9: a missing playbook is reported at the job's definition on the change that introduces it.
+/// That includes changes to config projects, whose jobs are not tested before the merge. Other
+/// changes get no report about it.
 #[test]
-fn a_playbook_that_a_change_has_a_job_name_must_be_there() {
+fn a_playbook_that_a_change_makes_a_job_use_must_exist() {
     let mut site = site();
     site.store.lock().unwrap().lists_playbooks = true;
     let job = |run: &str| {
@@ -477,32 +489,34 @@ fn a_playbook_that_a_change_has_a_job_name_must_be_there() {
     let of_config = with_job(CONFIG, "x");
     let trusted =
         site.forge.propose("org/config", 3, "a trusted one", "", &[("zuul.yaml", &of_config)]);
-    // The playbooks of the jobs that are live are not there either, and that is nobody's mistake
-    // here.
-    let beside = site.forge.propose("org/one", 4, "anything", "", &[("README", "x")]);
+    // The playbooks of the live jobs do not exist either, but no change here is responsible.
+    let unrelated = site.forge.propose("org/one", 4, "anything", "", &[("README", "x")]);
     site.run();
-    let told = comments(&site, &lacking);
+    let report = comments(&site, &lacking);
     assert!(
-        told.contains("There is no playbook \"playbooks/nosuch.yaml\" in org/two@main"),
-        "{told}"
+        report.contains("Playbook \"playbooks/nosuch.yaml\" was not found in org/two@main"),
+        "{report}"
     );
-    assert!(!told.contains("\"prepare\""), "{told}");
+    assert!(!report.contains("\"prepare\""), "{report}");
     let lines = site.forge.change(&lacking).unwrap().lines;
     assert!(lines.values().flatten().any(|line| line.starts_with(".zuul.yaml:1: ")), "{lines:?}");
-    let told = comments(&site, &trusted);
+    let report = comments(&site, &trusted);
     assert!(
-        told.contains("There is no playbook \"playbooks/x.yaml\" in org/config@main"),
-        "{told}"
+        report.contains("Playbook \"playbooks/x.yaml\" was not found in org/config@main"),
+        "{report}"
     );
-    assert!(!told.contains("unit.yaml"), "those that were named before are not told: {told}");
     assert!(
-        comments(&site, &beside).starts_with("Build succeeded"),
+        !report.contains("unit.yaml"),
+        "playbooks that were used before are not reported: {report}"
+    );
+    assert!(
+        comments(&site, &unrelated).starts_with("Build succeeded"),
         "{}",
-        comments(&site, &beside)
+        comments(&site, &unrelated)
     );
     assert_eq!(site.builds(), ["check shaped 2", "check unit 4"]);
-    // To take away what a job names is a mistake of who takes it, where the job's definition is
-    // touched with it.
+    // Removing a playbook that a job uses is an error of the change that removes it if that
+    // change also edits the job's definition.
     site.forge.push(&branch("org/two", "main"), &brings);
     site.run();
     let other = job("shaped").replace("timeout: 60", "timeout: 90");
@@ -514,14 +528,14 @@ fn a_playbook_that_a_change_has_a_job_name_must_be_there() {
         &[(".zuul.yaml", &other), ("shaped.yaml", REMOVED)],
     );
     site.run();
-    let told = comments(&site, &takes);
-    assert!(told.contains("There is no playbook \"shaped\" in org/two@main"), "{told}");
+    let report = comments(&site, &takes);
+    assert!(report.contains("Playbook \"shaped\" was not found in org/two@main"), "{report}");
 }
 
-/// C12: a change above changes whose configuration is wrong is told that it depends on one, and
-/// what is wrong there; its own is told beside its lines.
+/// C12: a change on top of changes with configuration errors reports that it depends on one, with
+/// the error. Its own errors are reported as line comments.
 #[test]
-fn a_change_above_a_wrong_configuration_is_told_that_it_depends_on_one() {
+fn a_change_on_top_of_a_configuration_error_reports_that_dependency() {
     let mut site = site();
     let needs = |number: u64| format!("Depends-On: https://forge.test/org/two/pull/{number}");
     let wrong =
@@ -539,20 +553,24 @@ fn a_change_above_a_wrong_configuration_is_told_that_it_depends_on_one() {
         comments(&site, &a)
     );
     for (change, words) in [(&b, "neither"), (&c, "nosuch"), (&d, "nosuch")] {
-        let told = comments(&site, change);
-        assert!(told.contains(sentence) && told.contains(words), "{told}");
+        let report = comments(&site, change);
+        assert!(report.contains(sentence) && report.contains(words), "{report}");
     }
-    let beside = |change| {
+    let line_comments = |change| {
         site.forge.change(change).unwrap().lines.into_values().flatten().collect::<Vec<_>>()
     };
-    assert!(beside(&b).iter().any(|line| line.contains("neither")), "{:?}", beside(&b));
+    assert!(
+        line_comments(&b).iter().any(|line| line.contains("neither")),
+        "{:?}",
+        line_comments(&b)
+    );
     assert_eq!(
-        (beside(&c), beside(&d)),
+        (line_comments(&c), line_comments(&d)),
         (Vec::<String>::new(), Vec::<String>::new()),
-        "they have no mistake of their own"
+        "they have no errors of their own"
     );
     assert_eq!(site.builds(), Vec::<String>::new());
-    // Mended below, those above are tested.
+    // Once the lower change is fixed, the changes on top of it are tested.
     let mended = site.forge.propose(
         "org/two",
         5,
@@ -568,8 +586,9 @@ fn a_change_above_a_wrong_configuration_is_told_that_it_depends_on_one() {
     assert!(site.builds().contains(&"check unit 5 6".to_owned()), "{:?}", site.builds());
 }
 
-/// C16, C17: a tenant loads with a repository whose configuration is broken and one that is not
-/// there; both are kept as mistakes, the others are tested, and so is what mends the broken one.
+/// C16, C17: a tenant loads although one repository has broken configuration and another is
+/// missing. Both are recorded as configuration errors. The other projects are tested, and so is the
+/// change that fixes the broken one.
 #[test]
 fn a_tenant_starts_with_a_broken_and_a_missing_repository() {
     let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
@@ -583,7 +602,7 @@ fn a_tenant_starts_with_a_broken_and_a_missing_repository() {
     let mut site = Site::new(7, MAIN, repositories, judge);
     let live = tenant(&site);
     let problems: Vec<&str> =
-        live.problems.iter().map(|problem| problem.project.as_str()).collect();
+        live.unreadable_projects.iter().map(|problem| problem.project.as_str()).collect();
     assert_eq!((live.errors, problems), (2, vec!["forge.test/org/gone"]), "{live:?}");
     site.forge.propose("org/two", 1, "a change", "", &[("a", "x")]);
     let mended = site.forge.propose("org/one", 2, "the repair", "", &[(".zuul.yaml", PROJECT)]);
@@ -600,30 +619,31 @@ fn a_tenant_starts_with_a_broken_and_a_missing_repository() {
     assert_eq!((merged(&site), tenant(&site).errors), (vec![2], 1));
 }
 
-/// Z6.2, Z4.7: where a project says `debug`, its reports tell how its jobs were decided; of a
-/// project that does not, nothing.
+/// Z6.2, Z4.7: reports explain how the jobs were selected if the project sets `debug`, and only
+/// then.
 #[test]
-fn reports_tell_how_jobs_were_decided_where_the_project_wants_it() {
+fn reports_explain_the_job_selection_if_the_project_sets_debug() {
     let mut site = site();
     let debug = PROJECT.replace(
         "check: {jobs: [unit]}",
         "check: {debug: true, jobs: [unit, lint: {branches: stable}]}",
     );
     let plain = site.forge.propose("org/two", 1, "a change", "", &[("a", "x")]);
-    let told = site.forge.propose("org/one", 2, "another", "", &[(".zuul.yaml", &debug)]);
+    let report = site.forge.propose("org/one", 2, "another", "", &[(".zuul.yaml", &debug)]);
     site.run();
-    assert!(!comments(&site, &plain).contains("How the jobs were decided"));
-    let text = comments(&site, &told);
+    assert!(!comments(&site, &plain).contains("How the jobs were selected"));
+    let text = comments(&site, &report);
     let lines: Vec<&str> =
-        text.lines().skip_while(|line| *line != "How the jobs were decided:").skip(2).collect();
+        text.lines().skip_while(|line| *line != "How the jobs were selected:").skip(2).collect();
     assert_eq!(lines[0], "    job unit runs", "{text}");
     assert!(
         lines.iter().any(|line| line.contains("+ entry unit from org/one@main .zuul.yaml:4")),
         "{text}"
     );
     assert!(
-        lines.iter().any(|line| line
-            .contains("job lint does not run: no entry of the project is for this branch")),
+        lines.iter().any(|line| line.contains(
+            "job lint does not run: no job list entry of the project matches this branch"
+        )),
         "{text}"
     );
 }

@@ -1,27 +1,27 @@
-//! What jobs are told of the build that they are of, in an executor's own words.
+//! What the executor passes to a job about its build.
 
 use super::graph::{self, image_jobs};
 use super::{CONFIG, MAIN, PROJECT, approve, judge, merged, ordered, propose, reporters, site};
 use serde_json::{Value, json};
-use sluice_executor::inherited::inherited;
-use sluice_executor::jobdir::{Jobdir, Runtime};
-use sluice_executor::{Job, OpenedSecrets, Settings, vars};
+use sluice_executor::jobdir::{Jobdir, RuntimeDirectory};
+use sluice_executor::parent_data::read_inherited;
+use sluice_executor::{AnsibleSettings, JobAttempt, OpenedSecrets, vars};
 use sluice_memory::poll_once;
 use sluice_model::build::Speculation;
 use sluice_scenarios::Site;
 use std::path::{Path, PathBuf};
 
-/// Returns the `zuul` dictionary that an executor gives the playbooks of a build.
-fn zuul(site: &Site, job: &str, change: u64) -> Value {
+/// Returns the `zuul` dictionary that an executor passes to the playbooks of a build.
+fn zuul_variables(site: &Site, job: &str, change: u64) -> Value {
     let (order, frozen) = ordered(site, job, change);
     let state = poll_once(site.ports().objects.get(&order.speculation))
         .unwrap()
         .unwrap()
-        .expect("the state is kept");
+        .expect("the tested state is stored");
     let speculation: Speculation = serde_json::from_slice(&state.bytes).unwrap();
-    let inherited = poll_once(inherited(&site.ports(), &order)).unwrap().unwrap();
+    let inherited = poll_once(read_inherited(&site.ports(), &order)).unwrap().unwrap();
     let secrets = OpenedSecrets::default();
-    let job = Job {
+    let job = JobAttempt {
         order: &order,
         job: &frozen,
         speculation: &speculation,
@@ -45,15 +45,25 @@ fn zuul(site: &Site, job: &str, change: u64) -> Value {
         facts: at("facts"),
         ssh: at("ssh"),
         homes: at("homes"),
-        runtime: Runtime { root: at("runtime"), control: at("runtime/control"), alive: None },
+        runtime: RuntimeDirectory {
+            root: at("runtime"),
+            control: at("runtime/control"),
+            alive: None,
+        },
     };
-    Value::Object(vars::zuul(&job, &[], &jobdir, &Settings::new(Path::new("/nowhere")), json!({})))
+    Value::Object(vars::zuul(
+        &job,
+        &[],
+        &jobdir,
+        &AnsibleSettings::new(Path::new("/nowhere")),
+        json!({}),
+    ))
 }
 
-/// Z4.3, X07: the repositories of a job's files of variables are part of its tested state though
-/// the job asks for nothing else of them, and a config project's file is pinned to what is merged.
+/// Z4.3, X07: the repositories of a job's variable files are part of its tested state even if
+/// nothing else requires them. A file of a config project is pinned to the merged state.
 #[test]
-fn a_job_has_the_repositories_of_its_files_of_variables() {
+fn a_build_includes_the_repositories_of_its_variable_files() {
     let files = "include-vars: [own.yaml, {name: all.yaml, project: org/bare}, {name: here.yaml, zuul-project: true}]";
     let config =
         CONFIG.replace("run: playbooks/unit.yaml", &format!("run: playbooks/unit.yaml, {files}"));
@@ -70,7 +80,7 @@ fn a_job_has_the_repositories_of_its_files_of_variables() {
     let state = poll_once(site.ports().objects.get(&order.speculation))
         .unwrap()
         .unwrap()
-        .expect("the state is kept");
+        .expect("the tested state is stored");
     let state: Speculation = serde_json::from_slice(&state.bytes).unwrap();
     let of = |name: &str| {
         let found = state.branches.iter().find(|known| known.branch.project.name() == name);
@@ -87,29 +97,29 @@ fn a_job_has_the_repositories_of_its_files_of_variables() {
     assert_eq!(of("org/bare").branch.branch.as_str(), "main");
 }
 
-/// J14: a non-voting job that fails in the gate keeps nothing out, and is told that it does not
-/// vote; the others are told that they do.
+/// J14: a failing non-voting job in the gate does not reject the change. `zuul.voting` is false for
+/// it and true for the other jobs.
 #[test]
-fn a_job_is_told_whether_it_votes() {
+fn zuul_variables_say_whether_the_job_votes() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "broken lint")]);
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);
     for (job, votes) in [("lint", false), ("unit", true), ("other", true)] {
-        let told = zuul(&site, job, 1);
-        assert_eq!((&told["job"], &told["voting"]), (&json!(job), &json!(votes)));
+        let variables = zuul_variables(&site, job, 1);
+        assert_eq!((&variables["job"], &variables["voting"]), (&json!(job), &json!(votes)));
     }
-    // `unit` ran in check first; `lint` in the gate alone.
-    let told = zuul(&site, "lint", 1);
+    // `unit` ran in check first; `lint` only in the gate.
+    let variables = zuul_variables(&site, "lint", 1);
     assert_eq!(
-        (&told["pipeline"], &told["change"], &told["branch"]),
+        (&variables["pipeline"], &variables["change"], &variables["branch"]),
         (&json!("gate"), &json!("1"), &json!("main"))
     );
 }
 
-/// Z4.3, Z7.1: what runs after the merge is told by which commit the change is in its branch.
+/// Z4.3, Z7.1: a job that runs after the merge gets the commit that put the change into its branch.
 #[test]
-fn a_reporter_is_told_the_merged_commit() {
+fn a_job_after_the_merge_gets_the_merged_commit() {
     let mut site = reporters::site();
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
@@ -117,17 +127,17 @@ fn a_reporter_is_told_the_merged_commit() {
     let [(_, commit)] = merges.as_slice() else { panic!("{merges:?}") };
     for refs in ["buildset_refs", "build_refs"] {
         assert_eq!(
-            zuul(&site, "publish", 1)[refs][0]["merge_commit_id"],
+            zuul_variables(&site, "publish", 1)[refs][0]["merge_commit_id"],
             json!(commit.id),
             "{refs}"
         );
     }
 }
 
-/// S07: of a provider that is merged before a job that requires it begins no artifact is told, not
-/// even that there is none; of one that is tested ahead of it each is.
+/// S07: a provider that merges before the requiring job starts hands over no artifacts, and no
+/// empty list either. A provider that is tested ahead hands over all of them.
 #[test]
-fn a_job_is_told_of_artifacts_of_changes_ahead_and_of_none_that_are_merged() {
+fn a_job_gets_artifacts_of_predecessors_but_not_of_merged_changes() {
     let mut site = graph::site(image_jobs(), "[image, user]");
     site.returns = |job| {
         let artifacts = json!([{ "name": "image", "url": "https://images.test/1" }]);
@@ -142,10 +152,11 @@ fn a_job_is_told_of_artifacts_of_changes_ahead_and_of_none_that_are_merged() {
     let (c, d) = (propose(&site, 3, &[("provider", "y")]), propose(&site, 4, &[("user", "y")]));
     approve(&mut site, &[&c, &d]);
     assert_eq!(merged(&site), [1, 2, 3, 4]);
-    let (merged_before, ahead) = (zuul(&site, "user", 2), zuul(&site, "user", 4));
+    let (merged_before, ahead) =
+        (zuul_variables(&site, "user", 2), zuul_variables(&site, "user", 4));
     assert_eq!(merged_before.get("artifacts"), None, "{merged_before}");
     let [artifact] = ahead["artifacts"].as_array().unwrap().as_slice() else { panic!("{ahead}") };
-    let told =
+    let report =
         ["name", "url", "change", "job", "project"].map(|key| artifact[key].as_str().unwrap());
-    assert_eq!(told, ["image", "https://images.test/1", "3", "image", "org/one"]);
+    assert_eq!(report, ["image", "https://images.test/1", "3", "image", "org/one"]);
 }

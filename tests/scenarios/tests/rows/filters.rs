@@ -1,10 +1,12 @@
-//! What pipelines ask of changes, what they let be, and to whom they tell that nothing was tested.
+//! Pipeline and trigger requirements, ignored dependencies, and the reporters for changes without
+//! jobs.
 
 use super::{CONFIG, MAIN, PROJECT, approve, comments, gate_builds, judge, merged, propose};
 use sluice_model::change::ChangeKey;
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::Announcement;
 
-/// A site with more pipelines, and what both projects have them run.
+/// Returns a site with additional pipelines, in which both projects run `runs`.
 fn site(main: &str, config: &str, runs: &str) -> Site {
     let project = format!("{PROJECT}{runs}");
     let project: &[(&str, &str)] = &[(".zuul.yaml", &project), ("shared", "0")];
@@ -18,14 +20,14 @@ fn site(main: &str, config: &str, runs: &str) -> Site {
 }
 
 /// Returns the builds of a pipeline, sorted.
-fn built(site: &Site, pipeline: &str) -> Vec<String> {
+fn builds_of(site: &Site, pipeline: &str) -> Vec<String> {
     let prefix = format!("{pipeline} ");
     site.builds().into_iter().filter(|build| build.starts_with(&prefix)).collect()
 }
 
-/// A site whose check follows what changes need, and whose `alone` does not, though its gate is
-/// told not to either.
-fn ignoring(main: &str) -> Site {
+/// Returns a site whose check follows dependencies and whose pipeline `alone` ignores them. Its
+/// gate is configured to ignore them too, which has no effect.
+fn site_ignoring_dependencies(main: &str) -> Site {
     let opened = "trigger: {github: [{event: pull_request, action: [opened, changed]}]}";
     let gate = "    name: gate\n    manager: dependent\n";
     assert!(CONFIG.contains(gate));
@@ -36,11 +38,11 @@ fn ignoring(main: &str) -> Site {
     site(main, &config, "    alone: {jobs: [lint]}\n")
 }
 
-/// Z6.1, Z6.5: what a change needs is neither tested with it nor in its way where dependencies are
-/// ignored, which an independent pipeline alone can do.
+/// Z6.1, Z6.5: where dependencies are ignored, they are neither tested with the change nor do they
+/// block it. Only an independent pipeline can ignore them.
 #[test]
-fn a_pipeline_that_ignores_dependencies_tests_a_change_without_what_it_needs() {
-    let mut site = ignoring(MAIN);
+fn a_pipeline_that_ignores_dependencies_tests_a_change_without_them() {
+    let mut site = site_ignoring_dependencies(MAIN);
     site.forge.propose("org/outside", 9, "not ours", "", &[("b", "x")]);
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
     let a = site.forge.propose(
@@ -53,8 +55,8 @@ fn a_pipeline_that_ignores_dependencies_tests_a_change_without_what_it_needs() {
     let outside = "Depends-On: https://forge.test/org/outside/pull/9";
     let c = site.forge.propose("org/one", 3, "C", outside, &[("c", "x")]);
     site.run();
-    assert_eq!(built(&site, "check"), ["check unit 2", "check unit 2 1"]);
-    assert_eq!(built(&site, "alone"), ["alone lint 1", "alone lint 2", "alone lint 3"]);
+    assert_eq!(builds_of(&site, "check"), ["check unit 2", "check unit 2 1"]);
+    assert_eq!(builds_of(&site, "alone"), ["alone lint 1", "alone lint 2", "alone lint 3"]);
     assert!(
         comments(&site, &c).contains("outside of this tenant"),
         "check says why: {}",
@@ -71,11 +73,13 @@ fn a_pipeline_that_ignores_dependencies_tests_a_change_without_what_it_needs() {
     assert_eq!(gate_builds(&site, "unit"), ["2", "2 1"]);
 }
 
-/// Z6.1, Z6.5: how many changes it needs is counted for nothing there, whoever has it enter.
+/// Z6.1, Z6.5: the number of dependencies does not matter there, regardless of what enqueues the
+/// change.
 #[test]
-fn a_pipeline_that_ignores_dependencies_takes_a_change_that_needs_too_many() {
-    let mut site =
-        ignoring(&MAIN.replace("    name: demo\n", "    name: demo\n    max-dependencies: 1\n"));
+fn a_pipeline_that_ignores_dependencies_has_no_dependency_limit() {
+    let mut site = site_ignoring_dependencies(
+        &MAIN.replace("    name: demo\n", "    name: demo\n    max-dependencies: 1\n"),
+    );
     for number in 1..=3_u64 {
         let body = match number {
             1 => String::new(),
@@ -84,14 +88,14 @@ fn a_pipeline_that_ignores_dependencies_takes_a_change_that_needs_too_many() {
         site.forge.propose("org/one", number, "a link", &body, &[(&format!("f{number}"), "x")]);
     }
     site.run();
-    assert_eq!(built(&site, "check"), ["check unit 1", "check unit 1 2"]);
-    assert_eq!(built(&site, "alone"), ["alone lint 1", "alone lint 2", "alone lint 3"]);
+    assert_eq!(builds_of(&site, "check"), ["check unit 1", "check unit 1 2"]);
+    assert_eq!(builds_of(&site, "alone"), ["alone lint 1", "alone lint 2", "alone lint 3"]);
 }
 
-/// R08, Z6.1: what a trigger requires and rejects of a change is asked besides its event, and of no
-/// other trigger's.
+/// R08, Z6.1: a trigger's `require` and `reject` apply to the changes of that trigger only, in
+/// addition to its event.
 #[test]
-fn a_trigger_takes_only_changes_with_the_status_that_it_requires_and_without_what_it_rejects() {
+fn a_trigger_accepts_only_changes_that_meet_its_requirements() {
     let trigger = "{event: pull_request, action: comment, comment: go, require-status: 'bot:ci:success', reject: {label: [hold]}}";
     let anyway = "{event: pull_request, action: comment, comment: anyway}";
     let config = format!(
@@ -103,27 +107,27 @@ fn a_trigger_takes_only_changes_with_the_status_that_it_requires_and_without_wha
     let [_, failed, others, held, passed] = &changes;
     site.run();
     site.forge.put_status(failed, "bot", "ci", "failure");
-    site.forge.put_status(others, "somebody", "ci", "success");
+    site.forge.put_status(others, "stranger", "ci", "success");
     for change in [held, passed] {
         site.forge.put_status(change, "bot", "ci", "success");
     }
-    site.forge.label(held, "hold", false);
+    site.forge.label(held, "hold", Announcement::None);
     for change in &changes {
         site.forge.comment(change, "go");
     }
     site.run();
-    assert_eq!(built(&site, "asked"), ["asked lint 5"]);
+    assert_eq!(builds_of(&site, "asked"), ["asked lint 5"]);
     site.forge.unlabel(held, "hold");
     site.forge.comment(held, "go");
     site.forge.comment(failed, "anyway");
     site.run();
-    assert_eq!(built(&site, "asked"), ["asked lint 2", "asked lint 4", "asked lint 5"]);
+    assert_eq!(builds_of(&site, "asked"), ["asked lint 2", "asked lint 4", "asked lint 5"]);
 }
 
-/// Z6.1, Z4.7: what a trigger with `debug` let in is told with how its jobs were decided, though no
-/// project says `debug`; what another trigger let in before and after it is not.
+/// Z6.1, Z4.7: the report of an item explains how its jobs were selected if the matching trigger
+/// sets `debug`, even if the project does not. Items of other triggers do not get that.
 #[test]
-fn reports_tell_how_jobs_were_decided_of_what_a_trigger_with_debug_let_in() {
+fn reports_explain_the_job_selection_if_the_trigger_sets_debug() {
     let opened = "github: [{event: pull_request, action: [opened, changed, reopened]}]";
     assert!(CONFIG.contains(opened));
     let explain = "{event: pull_request, action: comment, comment: '^explain$', debug: true}";
@@ -132,29 +136,29 @@ fn reports_tell_how_jobs_were_decided_of_what_a_trigger_with_debug_let_in() {
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
     assert!(
-        !comments(&site, &change).contains("How the jobs were decided"),
+        !comments(&site, &change).contains("How the jobs were selected"),
         "{}",
         comments(&site, &change)
     );
     site.forge.comment(&change, "explain");
     site.run();
-    let told = comments(&site, &change);
-    assert!(told.contains("How the jobs were decided:\n\n    job unit runs"), "{told}");
+    let report = comments(&site, &change);
+    assert!(report.contains("How the jobs were selected:\n\n    job unit runs"), "{report}");
     site.forge.revise(&change, "a", "y");
     site.run();
-    let told = comments(&site, &change);
+    let report = comments(&site, &change);
     assert_eq!(
-        (built(&site, "check").len(), told.matches("How the jobs were decided").count()),
+        (builds_of(&site, "check").len(), report.matches("How the jobs were selected").count()),
         (3, 1),
-        "{told}"
+        "{report}"
     );
 }
 
-/// R07, Z6.1: that a change's configuration is wrong, and that no job is for it, is told as its
-/// pipeline says, and nowhere else. Where nothing is said of wrong configuration it is told as a
-/// failure, and that there are no jobs is told nobody.
+/// R07, Z6.1: `config-error` and `no-jobs` reporters get exactly their own results. Without a
+/// `config-error` reporter a configuration error is reported as a failure. Without a `no-jobs`
+/// reporter nothing is reported.
 #[test]
-fn wrong_configuration_and_the_want_of_jobs_are_told_by_their_own_reporters() {
+fn configuration_errors_and_missing_jobs_use_their_own_reporters() {
     let opened = "trigger: {github: [{event: pull_request, action: [opened, changed]}]}";
     let label = |name: &str| format!("{{github: {{label: {name}, comment: false}}}}");
     let own = format!(

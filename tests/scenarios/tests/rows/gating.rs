@@ -1,8 +1,7 @@
-//! Queues next to each other: which changes share one, which queue a change belongs to since the
-//! configuration changed, what a change leaves by entering another pipeline, and what may enter at
-//! all.
+//! Shared queues and dequeueing: which changes share a queue, what a reconfiguration does to
+//! queues, what a change leaves by entering another pipeline, and what may enter.
 
-use super::standard::{results, told};
+use super::standard_jobs::{report_lines, results};
 use super::{
     CONFIG, PROJECT, approve, buildsets, comments, gate_builds, judge, merged, ordered, propose,
 };
@@ -11,11 +10,12 @@ use sluice_model::ProjectName;
 use sluice_model::build::Speculation;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::BranchKey;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_records::tenant;
 use sluice_runtime::cell;
 use sluice_runtime::record::Record;
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::{Announcement, DraftState};
 
 const MAIN: &str = "
 - tenant:
@@ -26,7 +26,7 @@ const MAIN: &str = "
         untrusted-projects: [org/alone, org/one, org/two]
 ";
 
-/// A site with this configuration, where `org/alone` shares its queue with nobody.
+/// Returns a site with this configuration. `org/alone` shares its queue with no other project.
 fn site(config: &str) -> Site {
     let alone = PROJECT.replace("    queue: integrated\n", "");
     let repositories: &[(&str, &[(&str, &str)])] = &[
@@ -46,7 +46,7 @@ fn main_of(project: &str) -> BranchKey {
     BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() }
 }
 
-/// Proposes a change for a branch of org/one that is as main is.
+/// Proposes a change for a branch of org/one that has the content of main.
 fn propose_for(site: &Site, branch: &str, number: u64, edits: &[(&str, &str)]) -> ChangeKey {
     let change = propose(site, number, edits);
     site.forge.retarget(&change, branch);
@@ -72,9 +72,9 @@ fn all_sets(site: &Site) -> Vec<String> {
         .collect()
 }
 
-/// G04: one project has a queue of its own, two share one.
+/// G04: two projects share a queue; a third one has its own.
 #[test]
-fn changes_of_projects_that_share_a_queue_are_tested_together_and_others_by_themselves() {
+fn projects_with_one_queue_are_tested_together_and_others_separately() {
     let mut site = site(CONFIG);
     site.held.extend(["unit", "other", "lint"].map(str::to_owned));
     let a = site.forge.propose("org/alone", 1, "A", "", &[("a", "x")]);
@@ -100,9 +100,9 @@ fn changes_of_projects_that_share_a_queue_are_tested_together_and_others_by_them
     assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
 }
 
-/// G11: both votes are needed, in whatever order they come; work in progress is not merged.
+/// G11: both votes are required, in any order. Work in progress does not merge.
 #[test]
-fn a_change_enters_with_all_its_votes_and_leaves_as_a_draft() {
+fn a_change_enters_with_all_votes_and_leaves_when_it_becomes_a_draft() {
     let config = CONFIG
         .replace("        open: true\n", "        open: true\n        label: [go]\n")
         .replace(
@@ -117,16 +117,16 @@ fn a_change_enters_with_all_its_votes_and_leaves_as_a_draft() {
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
     assert_eq!(gate_builds(&site, "unit"), Vec::<String>::new(), "it has one of two");
-    site.forge.draft(&a, true);
-    site.forge.label(&a, "go", true);
+    site.forge.set_draft(&a, DraftState::Draft);
+    site.forge.label(&a, "go", Announcement::Webhook);
     site.run();
     assert_eq!(gate_builds(&site, "unit"), Vec::<String>::new(), "it is a draft");
-    site.forge.draft(&a, false);
+    site.forge.set_draft(&a, DraftState::Ready);
     site.run();
     site.held.insert("unit".to_owned());
     enqueue(&mut site, &[&a]);
     site.run_until(has_built("unit", "1"));
-    site.forge.draft(&a, true);
+    site.forge.set_draft(&a, DraftState::Draft);
     site.held.clear();
     site.run();
     assert_eq!(
@@ -138,7 +138,7 @@ fn a_change_enters_with_all_its_votes_and_leaves_as_a_draft() {
         "{}",
         comments(&site, &a)
     );
-    site.forge.draft(&a, false);
+    site.forge.set_draft(&a, DraftState::Ready);
     site.run();
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);
@@ -153,7 +153,7 @@ fn superseding() -> String {
         )
 }
 
-/// G19: what check tests of a change ends when the gate takes that change.
+/// G19: the tests of a change in check end when the change enters the gate.
 #[test]
 fn a_change_that_enters_the_gate_leaves_check() {
     let mut site = site(&superseding());
@@ -168,14 +168,14 @@ fn a_change_that_enters_the_gate_leaves_check() {
     );
     let c = site.forge.propose("org/alone", 3, "C", "", &[("c", "x")]);
     site.run_until(|site| site.running().len() == 3);
-    // B is approved too, and may not enter before C.
+    // B is approved too, but may not enter before C.
     enqueue(&mut site, &[&a, &b]);
     site.run_until(|site| all_sets(site) == ["1 check DEQUEUED"]);
     site.held.clear();
     site.run();
     assert_eq!(merged(&site), [1]);
-    let told = comments(&site, &a);
-    assert!(told.contains("it entered the pipeline gate, which supersedes this one"), "{told}");
+    let report = comments(&site, &a);
+    assert!(report.contains("it entered the pipeline gate, which supersedes this one"), "{report}");
     assert_eq!(
         all_sets(&site),
         ["3 check SUCCESS", "1 check DEQUEUED", "1 gate SUCCESS", "2 check SUCCESS"]
@@ -183,9 +183,9 @@ fn a_change_that_enters_the_gate_leaves_check() {
     assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
 }
 
-/// G19: another revision is another change; and what check is asked for later it does.
+/// G19: a new revision counts as another change. Later events for check are handled normally.
 #[test]
-fn check_tests_what_comes_after_the_change_entered_the_gate() {
+fn a_gated_change_can_enter_check_again() {
     let mut site = site(&superseding());
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -198,9 +198,9 @@ fn check_tests_what_comes_after_the_change_entered_the_gate() {
     assert_eq!(all_sets(&site), ["1 check SUCCESS", "1 check SUCCESS", "1 gate DEQUEUED"]);
 }
 
-/// G18: branches have queues of their own until a merged change gives them one together.
+/// G18: branches have their own queues until a merged change replaces those by one.
 #[test]
-fn a_queue_that_a_merged_change_makes_one_for_all_branches_is_one_for_what_comes_then() {
+fn new_changes_use_the_shared_queue_after_per_branch_queues_are_merged() {
     let mut site = site(&per_branch());
     site.forge.branch_off("org/one", "main", "stable");
     let a = propose(&site, 1, &[("a", "broken unit")]);
@@ -227,10 +227,10 @@ fn a_queue_that_a_merged_change_makes_one_for_all_branches_is_one_for_what_comes
     assert_eq!(site.ending(&[], &[&a, &b, &c, &d, &e]).left_over, Vec::<String>::new());
 }
 
-/// G18: what is tested meanwhile moves to the queue that it belongs to, and is tested there behind
-/// what came first.
+/// G18: changes that are being tested move to their new queue. They are tested there behind the
+/// changes that came first.
 #[test]
-fn changes_in_the_queues_of_branches_move_when_those_become_one() {
+fn queued_changes_move_when_their_queues_become_one() {
     let mut site = site(&per_branch());
     site.forge.branch_off("org/one", "main", "stable");
     let a = propose(&site, 1, &[("a", "x")]);
@@ -261,31 +261,32 @@ fn changes_in_the_queues_of_branches_move_when_those_become_one() {
 fn reload(site: &mut Site) {
     let tenant = "demo".into();
     for project in ["org/config", "org/alone", "org/one", "org/two"] {
-        let mark = tenant::put_dirty(&tenant, &ProjectName::new("forge.test", project), "operator")
-            .unwrap();
+        let mark =
+            tenant::put_reread(&tenant, &ProjectName::new("forge.test", project), "operator")
+                .unwrap();
         site.world.write_directly(mark);
     }
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant }])).unwrap().unwrap();
+    poll_once(cell::send(&site.ports(), &[Wakeup::Tenant { tenant }])).unwrap().unwrap();
 }
 
-/// R01, G01: whatever is read again, a build whose job is the same lives on; one of another job is
-/// run anew.
+/// R01, G01: after a reconfiguration a build continues if its job is the same. A build of a changed
+/// job is started again.
 #[test]
-fn of_a_reconfiguration_builds_feel_what_concerns_their_own_job() {
+fn a_reconfiguration_restarts_only_builds_whose_job_changed() {
     let mut site = site(CONFIG);
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
     site.held.extend(["unit".to_owned(), "other".to_owned()]);
     enqueue(&mut site, &[&a]);
     site.run_until(|site| site.running().len() == 2);
-    // All of it is read again, and nothing is other than it was.
+    // Everything is read again without a change.
     reload(&mut site);
     site.run_now();
     assert_eq!(
         (gate_builds(&site, "unit"), gate_builds(&site, "other")),
         (vec!["1".to_owned()], vec!["1".to_owned()])
     );
-    // One job is.
+    // One job changed.
     let other =
         CONFIG.replace("run: playbooks/other.yaml", "run: playbooks/other.yaml, timeout: 77");
     site.forge.push(&main_of("org/config"), &[("zuul.yaml", &other)]);
@@ -298,9 +299,9 @@ fn of_a_reconfiguration_builds_feel_what_concerns_their_own_job() {
     );
 }
 
-/// G20: the other job is stopped at once, and what is told of it is told once.
+/// G20: the other build is stopped at once, and the failure is reported once.
 #[test]
-fn a_failing_job_ends_the_others_of_its_change_where_the_project_fails_fast() {
+fn fail_fast_stops_the_other_builds_of_a_change() {
     let mut site = site(CONFIG);
     let fast = PROJECT.replace("    gate: {jobs", "    gate: {fail-fast: true, jobs");
     site.forge.push(&main_of("org/one"), &[(".zuul.yaml", &fast)]);
@@ -311,21 +312,21 @@ fn a_failing_job_ends_the_others_of_its_change_where_the_project_fails_fast() {
     enqueue(&mut site, &[&a]);
     site.run_until(|site| all_sets(site) == ["1 check SUCCESS", "1 gate FAILURE"]);
     site.run();
-    assert!(site.held.contains("unit"), "nobody let it go");
+    assert!(site.held.contains("unit"), "the other job is still held");
     let ends = results(&site, "gate");
     assert!(
         ends.contains(&"unit 1 ABORTED".to_owned()) && ends.contains(&"other 1 FAILURE".to_owned()),
         "{ends:?}"
     );
-    assert_eq!(told(&site, "gate", &a), ["start", "Build failed."]);
+    assert_eq!(report_lines(&site, "gate", &a), ["start", "Build failed."]);
     let why = comments(&site, &a);
     assert_eq!(why.matches("Build failed.").count(), 1, "{why}");
     assert!(why.contains("other : FAILURE") && why.contains("unit : ABORTED"), "{why}");
 }
 
-/// G14: a new patchset takes its change out, and with it what needs it; the others merge.
+/// G14: a new patchset dequeues its change and the changes that depend on it. The others merge.
 #[test]
-fn a_new_patchset_takes_out_its_change_and_what_needs_it() {
+fn a_new_patchset_dequeues_its_change_and_dependent_changes() {
     let mut site = site(CONFIG);
     let a = propose(&site, 1, &[("a", "x")]);
     let b = site.forge.propose(
@@ -362,24 +363,24 @@ fn a_new_patchset_takes_out_its_change_and_what_needs_it() {
         "{}",
         comments(&site, &c)
     );
-    assert_eq!(told(&site, "gate", &b), ["start", "Build canceled."]);
+    assert_eq!(report_lines(&site, "gate", &b), ["start", "Build canceled."]);
     assert!(
         comments(&site, &b).contains("Build canceled.\n\na new revision was uploaded"),
         "{}",
         comments(&site, &b)
     );
     assert_eq!(
-        told(&site, "check", &b),
+        report_lines(&site, "check", &b),
         ["Build succeeded.", "Build succeeded."],
         "each of its patchsets was checked"
     );
-    assert_eq!(told(&site, "gate", &c), ["start", "Build failed."]);
+    assert_eq!(report_lines(&site, "gate", &c), ["start", "Build failed."]);
     for change in [&a, &d] {
-        assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
+        assert_eq!(report_lines(&site, "gate", change), ["start", "Build succeeded."]);
     }
 }
 
-/// G16: the window shrinks with a failure and grows with a success, within its bounds.
+/// G16: the window shrinks after a failure and grows after a success, within its bounds.
 #[test]
 fn a_window_shrinks_with_a_failure_and_grows_up_to_its_ceiling() {
     let window =
@@ -418,11 +419,11 @@ fn a_window_shrinks_with_a_failure_and_grows_up_to_its_ceiling() {
     );
 }
 
-/// Returns the repositories of a change's build, each with the files that the tested changes bring
-/// into it; all else in them is as it is in their branches now.
-fn tested(site: &Site, job: &str, change: u64) -> Vec<String> {
+/// Returns the repositories of a change's build, each with the files that the tested changes add.
+/// Everything else in them must be as in their branches.
+fn tested_files(site: &Site, job: &str, change: u64) -> Vec<String> {
     let (order, _) = ordered(site, job, change);
-    let kept = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap();
+    let stored = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap();
     let state: Speculation =
         serde_json::from_slice(&kept.expect("the tested state is kept").bytes).unwrap();
     let store = site.store.lock().unwrap();
@@ -453,11 +454,11 @@ fn tested(site: &Site, job: &str, change: u64) -> Vec<String> {
     with_files
 }
 
-/// S01: each is tested with the changes ahead of it, whichever repository they are of, and with
-/// nothing behind it; what its jobs need besides is as it is in its branch, and what they do not
-/// need is not there.
+/// S01: each change is tested with the changes ahead of it in all repositories and with nothing
+/// behind it. Other required projects have the content of their branch; projects that are not
+/// required are absent.
 #[test]
-fn each_build_has_the_changes_ahead_of_it_in_both_repositories_and_nothing_later() {
+fn each_build_includes_exactly_the_changes_ahead_of_it() {
     let mut site = site(
         &CONFIG.replace("{name: other, run:", "{name: other, required-projects: [org/alone], run:"),
     );
@@ -479,7 +480,7 @@ fn each_build_has_the_changes_ahead_of_it_in_both_repositories_and_nothing_later
     ];
     for (number, changed) in (1..).zip(expected) {
         assert_eq!(
-            tested(&site, "other", number).join(", "),
+            tested_files(&site, "other", number).join(", "),
             format!("org/alone, org/config, {changed}")
         );
     }

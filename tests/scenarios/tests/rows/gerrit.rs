@@ -1,10 +1,11 @@
 //! Changes as a Gerrit has them: chains, votes, topics and hashtags.
 
-use super::standard::told;
+use super::standard_jobs::report_lines;
 use super::{comments, judge, merged};
 use sluice_model::change::ChangeKey;
 use sluice_scenarios::Site;
 use sluice_scenarios::forge::OWN;
+use sluice_scenarios::forge::{DraftState, SubmitRequirements};
 
 const MAIN: &str = "
 - tenant:
@@ -56,7 +57,7 @@ fn site() -> Site {
     site_of(PROJECT)
 }
 
-/// A site whose projects have this file of their own.
+/// Returns a site whose projects have this configuration file.
 fn site_of(project: &str) -> Site {
     let project: &[(&str, &str)] = &[(".zuul.yaml", project), ("shared", "0")];
     let repositories: &[(&str, &[(&str, &str)])] = &[
@@ -71,7 +72,7 @@ fn upload(site: &Site, number: u64, parent: Option<&ChangeKey>) -> ChangeKey {
     site.forge.upload("org/one", number, parent, &[(&format!("f{number}"), "x")])
 }
 
-/// Casts both votes that the gate asks for.
+/// Casts both votes that the gate requires.
 fn vote(site: &Site, change: &ChangeKey) {
     site.forge.vote(change, "Code-Review", 2);
     site.forge.vote(change, "Approved", 1);
@@ -83,8 +84,8 @@ fn approve(site: &mut Site, change: &ChangeKey) {
     site.run();
 }
 
-/// Sees that the only change lands though nothing more of it is told: the timer's sweep finds it.
-fn lands_untold(site: &mut Site, change: &ChangeKey) {
+/// Asserts that the only change lands although no further event arrives: the sweep finds it.
+fn assert_lands_without_events(site: &mut Site, change: &ChangeKey) {
     site.forge.forget_webhooks();
     site.sweep();
     assert_eq!(merged(site), [1]);
@@ -98,8 +99,8 @@ fn gate_builds(site: &Site) -> Vec<String> {
         .collect()
 }
 
-/// G09: a chain of commits lands in its order once all of it may; what is below a merged change is
-/// not even read.
+/// G09: a chain of commits lands in order once all of it may land. Changes below a merged change
+/// are not even read.
 #[test]
 fn a_chain_of_commits_waits_until_all_below_are_approved_and_lands_in_order() {
     for twice in [false, true] {
@@ -109,7 +110,7 @@ fn a_chain_of_commits_waits_until_all_below_are_approved_and_lands_in_order() {
         let a = upload(&site, 1, Some(&m1));
         for merged in [&m2, &m1] {
             site.forge.merge_silently(merged);
-            while site.forge.next_told().is_some() {}
+            while site.forge.next_stream_event().is_some() {}
         }
         site.twice = twice;
         let b = upload(&site, 2, Some(&a));
@@ -128,12 +129,12 @@ fn a_chain_of_commits_waits_until_all_below_are_approved_and_lands_in_order() {
     }
 }
 
-/// S04: three builds of A, and three of D on A and C when C was rebased onto A; of B and C nobody
-/// told.
+/// S04: three builds of A, and three of D on A and C after C was rebased onto A. No events arrive
+/// for B and C.
 #[test]
 fn a_chain_that_was_rebased_past_one_of_its_changes_is_checked_without_it() {
     let mut site = site_of(&PROJECT.replace("[unit]", "[unit, other, lint]"));
-    site.sweep(); // It has had its turn for the next ten minutes: what nobody tells is not found.
+    site.sweep(); // The next sweep is ten minutes away, so missed events stay missed.
     let a = upload(&site, 1, None);
     site.run();
     assert_eq!(site.builds(), ["check lint 1", "check other 1", "check unit 1"]);
@@ -148,14 +149,15 @@ fn a_chain_that_was_rebased_past_one_of_its_changes_is_checked_without_it() {
     assert_eq!(of_d, ["check lint 1 3 4", "check other 1 3 4", "check unit 1 3 4"]);
     assert_eq!(site.builds().len(), 6);
     for change in [&a, &d] {
-        assert_eq!(told(&site, "check", change), ["Build succeeded."]);
+        assert_eq!(report_lines(&site, "check", change), ["Build succeeded."]);
     }
     assert_eq!(site.ending(&[], &[&a, &d]).left_over, Vec::<String>::new());
 }
 
-/// S04: what was between two changes formerly is left behind by a rebase, and is in nobody's way.
+/// S04: a change that was formerly in the middle of a chain does not affect the chain after the
+/// rebase.
 #[test]
-fn a_chain_that_was_rebased_past_one_of_its_changes_is_walked_without_it() {
+fn a_rebase_past_a_change_removes_it_from_the_chain() {
     let mut site = site();
     let a = upload(&site, 1, None);
     let b = upload(&site, 2, Some(&a));
@@ -177,7 +179,7 @@ fn a_chain_that_was_rebased_past_one_of_its_changes_is_walked_without_it() {
     drop(b);
 }
 
-/// G11, G12: both votes, no work in progress, and what the forge itself requires.
+/// G11, G12: both votes, no work in progress, and the forge's own submit requirements.
 #[test]
 fn a_change_enters_with_both_votes_and_leaves_when_it_is_work_in_progress() {
     let mut site = site();
@@ -188,24 +190,24 @@ fn a_change_enters_with_both_votes_and_leaves_when_it_is_work_in_progress() {
     site.held = ["unit".to_owned()].into();
     vote(&site, &a);
     site.run_until(|site| !gate_builds(site).is_empty());
-    site.forge.work_in_progress(&a, true);
+    site.forge.set_work_in_progress(&a, DraftState::Draft);
     site.take_in();
     site.held.clear();
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new());
-    site.forge.work_in_progress(&a, false);
-    site.forge.submit_requirements(&a, false);
+    site.forge.set_work_in_progress(&a, DraftState::Ready);
+    site.forge.set_submit_requirements(&a, SubmitRequirements::Unmet);
     site.forge.vote(&a, "Approved", 1);
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new(), "the forge would refuse it");
-    site.forge.submit_requirements(&a, true);
+    site.forge.set_submit_requirements(&a, SubmitRequirements::Met);
     site.forge.vote(&a, "Approved", 1);
     site.run();
     assert_eq!(merged(&site), [1]);
     assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// Z6.5: changes of one topic are tested on one state and land together, across projects.
+/// Z6.5: changes of one topic are tested in one state and land together, across projects.
 #[test]
 fn changes_of_one_topic_go_through_the_gate_together() {
     let mut site = site();
@@ -224,10 +226,10 @@ fn changes_of_one_topic_go_through_the_gate_together() {
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z6.5, C5: a topic of more changes than are read keeps its changes from being tested, and holds
-/// up no others.
+/// Z6.5, C5: changes of a topic with too many changes are not tested, and do not block other
+/// changes.
 #[test]
-fn a_change_of_a_topic_with_too_many_changes_is_refused_and_holds_up_no_other() {
+fn a_change_of_a_too_large_topic_is_refused_without_blocking_others() {
     let mut site = site();
     let a = upload(&site, 1, None);
     let alone = upload(&site, 2, None);
@@ -241,10 +243,9 @@ fn a_change_of_a_topic_with_too_many_changes_is_refused_and_holds_up_no_other() 
     assert_eq!(site.ending(&[], &[&a, &alone]).left_over, Vec::<String>::new());
 }
 
-/// Z6.5, G09: of changes of one topic each lands after the one that it is made on, whichever came
-/// first.
+/// Z6.5, G09: each change of a topic lands after its parent, even if its number is lower.
 #[test]
-fn a_change_of_a_topic_lands_after_its_parent_though_its_number_is_lower() {
+fn a_change_of_a_topic_lands_after_its_parent() {
     let mut site = site();
     let below = upload(&site, 2, None);
     let above = upload(&site, 1, Some(&below));
@@ -258,9 +259,9 @@ fn a_change_of_a_topic_lands_after_its_parent_though_its_number_is_lower() {
     assert_eq!(site.ending(&[], &[&above, &below]).left_over, Vec::<String>::new());
 }
 
-/// Z6.1: a hashtag starts what asks for it.
+/// Z6.1: a hashtag triggers the pipeline whose trigger names it.
 #[test]
-fn a_hashtag_that_a_trigger_names_starts_a_pipeline() {
+fn a_matching_hashtag_triggers_a_pipeline() {
     let mut site = site();
     let a = upload(&site, 1, None);
     site.run();
@@ -272,17 +273,17 @@ fn a_hashtag_that_a_trigger_names_starts_a_pipeline() {
     }
 }
 
-/// C5, G11: votes, hashtags, topics and work in progress that the stream did not tell of are found,
-/// and told once; a vote too where the stream tells of it after all.
+/// C5, G11: the sweep finds missed votes, hashtags, topics and work in progress, and handles each
+/// once. That also holds for a vote whose event arrives late.
 #[test]
-fn what_a_gerrit_did_not_tell_of_a_change_is_found_once() {
+fn missed_events_of_a_gerrit_change_are_found_once() {
     let config = format!(
         "{CONFIG}
 - pipeline:
-    name: news
+    name: facts
     manager: independent
     trigger: {{gerrit: [{{event: wip-state-changed}}, {{event: topic-changed}}, {{event: vote-deleted}}]}}
-- project: {{name: org/one, news: {{jobs: [unit]}}}}
+- project: {{name: org/one, facts: {{jobs: [unit]}}}}
 "
     );
     let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
@@ -295,9 +296,9 @@ fn what_a_gerrit_did_not_tell_of_a_change_is_found_once() {
     let edits: [(&str, Edit, usize); 5] = [
         ("gate", |site, change| site.forge.vote(change, "Approved", 1), 3),
         ("check", |site, change| site.forge.hashtag(change, "run-long"), 2),
-        ("news", |site, change| site.forge.work_in_progress(change, true), 1),
-        ("news", |site, change| site.forge.topic(&[change], "feature"), 1),
-        ("news", |site, change| site.forge.vote(change, "Code-Review", 0), 1),
+        ("facts", |site, change| site.forge.set_work_in_progress(change, DraftState::Draft), 1),
+        ("facts", |site, change| site.forge.topic(&[change], "feature"), 1),
+        ("facts", |site, change| site.forge.vote(change, "Code-Review", 0), 1),
     ];
     for (at, (pipeline, edit, expected)) in edits.into_iter().enumerate() {
         let mut site = Site::new(7, MAIN, repositories, judge);
@@ -306,25 +307,24 @@ fn what_a_gerrit_did_not_tell_of_a_change_is_found_once() {
         site.forge.vote(&change, "Code-Review", 2);
         site.run();
         edit(&site, &change);
-        let told = site.forge.next_told();
+        let event = site.forge.next_stream_event();
         for _ in 0..2 {
             site.world.advance_millis(600_000);
-            site.forge.have_compared(&change);
+            site.forge.request_sweep(&change);
             site.run();
             let builds = site.builds().iter().filter(|build| build.starts_with(pipeline)).count();
             assert_eq!(builds, expected, "edit {at}: {:?}", site.builds());
         }
-        if let Some(told) = told {
-            site.forge.tell_late(told);
+        if let Some(event) = event {
+            site.forge.deliver_late(event);
             site.run();
             let builds = site.builds().iter().filter(|build| build.starts_with(pipeline)).count();
-            assert_eq!(builds, expected, "edit {at}, told late");
+            assert_eq!(builds, expected, "edit {at}, delivered late");
         }
     }
 }
 
-/// C5, G09: what no stream told of a Gerrit's changes is found by the timer's sweep, as at other
-/// forges.
+/// C5, G09: changes whose events the stream lost are found by the sweep, as with other forges.
 #[test]
 fn a_change_whose_events_were_all_lost_is_checked_and_lands() {
     let mut site = site();
@@ -336,12 +336,13 @@ fn a_change_whose_events_were_all_lost_is_checked_and_lands() {
     site.sweep();
     assert_eq!(site.builds(), ["check unit 1"]);
     vote(&site, &change);
-    lands_untold(&mut site, &change);
+    assert_lands_without_events(&mut site, &change);
 }
 
-/// C5, G12: a change leaves for want of a vote, which is cast again as it was; neither was told.
+/// C5, G12: a change leaves because a vote is removed, and the same vote is cast again. Neither
+/// event arrives.
 #[test]
-fn a_change_that_lost_a_vote_and_has_the_same_again_without_a_word_comes_in_again() {
+fn a_change_enters_again_after_an_unseen_vote_change() {
     let mut site = site();
     let change = upload(&site, 1, None);
     site.run();
@@ -357,13 +358,12 @@ fn a_change_that_lost_a_vote_and_has_the_same_again_without_a_word_comes_in_agai
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new(), "it left when the change was read");
     site.forge.vote(&change, "Approved", 1);
-    lands_untold(&mut site, &change);
+    assert_lands_without_events(&mut site, &change);
 }
 
-/// G11, Z6.2: what a pipeline says of a change of Gerrit's is one review: its votes, and the
-/// report.
+/// G11, Z6.2: the result of a pipeline is one Gerrit review with the votes and the report.
 #[test]
-fn a_pipeline_votes_on_a_change_and_says_why() {
+fn a_pipeline_votes_on_a_change_with_a_report() {
     for (text, check, gate, landed) in [("x", 1, 2, vec![1]), ("broken other", 1, -2, vec![])] {
         let mut site = site();
         let a = site.forge.upload("org/one", 1, None, &[("f1", text)]);
@@ -379,9 +379,9 @@ fn a_pipeline_votes_on_a_change_and_says_why() {
         assert_eq!((own(&site), merged(&site)), (vec![("Verified".to_owned(), gate)], landed));
         let said = if gate > 0 { "Build succeeded." } else { "Build failed." };
         assert!(comments(&site, &a).contains(said), "{}", comments(&site, &a));
-        // What we said ourselves is no news.
+        // Self-authored events have no effect.
         let builds = site.builds();
-        site.forge.have_compared(&a);
+        site.forge.request_sweep(&a);
         site.run();
         assert_eq!(site.builds(), builds);
     }

@@ -1,7 +1,7 @@
-//! Rows about the jobs of a change: their graph, attempts, nodes and semaphores, and what one
-//! change hands to the next.
+//! The jobs of a change: their graph, attempts, nodes and semaphores, and what one change hands to
+//! the next.
 
-use super::standard::told;
+use super::standard_jobs::report_lines;
 use super::system_events::asked;
 use super::{MAIN, approve, buildsets, comments, gate_builds, merged, propose};
 use serde_json::Value;
@@ -19,7 +19,7 @@ use sluice_scenarios::Site;
 use sluice_scenarios::repos::Tree;
 use std::collections::BTreeMap;
 
-/// The pipelines of the other rows, and jobs that every change begins with.
+/// Returns the pipelines of the other rows and jobs that every change starts with.
 pub(super) fn config(more: &str) -> String {
     let pipelines = super::CONFIG.split("- job:").next().unwrap();
     format!(
@@ -38,7 +38,7 @@ pub(super) const STANDARD: &str = "
         - test1: {dependencies: [merge]}
         - test2: {dependencies: [merge]}";
 
-/// A site whose projects one and two run these jobs in gate, in one queue.
+/// Returns a site whose projects one and two run these jobs in the gate, in one queue.
 pub(super) fn site(more: &str, jobs: &str) -> Site {
     seeded(7, more, jobs)
 }
@@ -57,8 +57,8 @@ fn seeded(seed: u64, more: &str, jobs: &str) -> Site {
     )
 }
 
-/// A job breaks where some file says so by its name, and where one says `again` its first attempt
-/// does not count.
+/// Fails a job if some file contains `broken` and its name. Returns a retry for its first attempt
+/// if some file contains `again`.
 fn judge(job: &str, attempt: u32, files: &BTreeMap<String, Tree>) -> BuildResult {
     let says = |what: &str| {
         files
@@ -98,7 +98,7 @@ pub(super) fn running(site: &Site) -> Vec<String> {
     jobs
 }
 
-/// Enqueues changes in the gate, in this order, and nothing else yet.
+/// Enqueues changes in the gate in this order and handles nothing else yet.
 pub(super) fn enqueue(site: &mut Site, changes: &[&ChangeKey]) {
     site.run();
     for change in changes {
@@ -109,7 +109,7 @@ pub(super) fn enqueue(site: &mut Site, changes: &[&ChangeKey]) {
 
 /// J12
 #[test]
-fn jobs_behind_a_failed_job_never_run_and_the_change_does_not_merge() {
+fn jobs_that_depend_on_a_failed_job_do_not_run_and_the_change_does_not_merge() {
     let jobs: String = ["a", "b", "c", "d", "e", "f", "g"]
         .map(|name| format!("- job: {{name: {name}, run: playbooks/{name}.yaml}}\n"))
         .concat();
@@ -126,13 +126,13 @@ fn jobs_behind_a_failed_job_never_run_and_the_change_does_not_merge() {
     approve(&mut site, &[&a]);
     assert_eq!(all_gate_builds(&site), ["a 1", "b 1", "c 1", "d 1"]);
     assert_eq!(merged(&site), Vec::<u64>::new());
-    let told = comments(&site, &a);
-    assert_eq!(told.matches("SKIPPED (Skipped due to failed job c)").count(), 3, "{told}");
+    let report = comments(&site, &a);
+    assert_eq!(report.matches("SKIPPED (Skipped due to failed job c)").count(), 3, "{report}");
 }
 
 /// J13
 #[test]
-fn a_job_that_softly_needs_one_that_is_not_matched_runs_alone() {
+fn a_job_with_a_soft_dependency_on_an_unmatched_job_runs() {
     let jobs = "
 - job: {name: build, run: playbooks/build.yaml, files: [src/.*]}
 - job: {name: deploy, run: playbooks/deploy.yaml, dependencies: [{name: build, soft: true}]}
@@ -149,7 +149,7 @@ fn a_job_that_softly_needs_one_that_is_not_matched_runs_alone() {
 
 /// J14
 #[test]
-fn a_non_voting_job_that_fails_keeps_no_change_out() {
+fn a_failed_non_voting_job_does_not_reject_the_change() {
     let mut site =
         site("- job: {name: lint, run: playbooks/lint.yaml, voting: false}\n", "[test2, lint]");
     let a = propose(&site, 1, &[("file", "broken lint")]);
@@ -160,9 +160,9 @@ fn a_non_voting_job_that_fails_keeps_no_change_out() {
     assert_eq!(voting, BTreeMap::from([("lint".to_owned(), false), ("test2".to_owned(), true)]));
 }
 
-/// J16: every executor that has test1 dies.
+/// J16: every executor that runs test1 dies.
 #[test]
-fn a_job_that_is_lost_is_tried_three_times_more_and_then_told_as_retry_limit() {
+fn a_job_whose_executors_die_ends_as_retry_limit() {
     let mut site = site("", STANDARD);
     site.held.insert("test1".to_owned());
     let a = propose(&site, 1, &[("a", "x")]);
@@ -177,15 +177,18 @@ fn a_job_that_is_lost_is_tried_three_times_more_and_then_told_as_retry_limit() {
         all_gate_builds(&site),
         ["merge 1", "test1 1", "test1 1", "test1 1", "test1 1", "test2 1"]
     );
-    let told = comments(&site, &a);
-    assert!(told.contains("test1 : RETRY_LIMIT") && told.contains("test2 : SUCCESS"), "{told}");
-    assert_eq!(told.matches("RETRY_LIMIT").count(), 1, "it is told once");
+    let report = comments(&site, &a);
+    assert!(
+        report.contains("test1 : RETRY_LIMIT") && report.contains("test2 : SUCCESS"),
+        "{report}"
+    );
+    assert_eq!(report.matches("RETRY_LIMIT").count(), 1, "it is reported once");
     assert_eq!(merged(&site), Vec::<u64>::new());
 }
 
 /// D08
 #[test]
-fn of_a_chain_whose_first_change_fails_its_first_job_nothing_else_is_built() {
+fn a_failure_of_the_first_change_stops_the_builds_of_its_chain() {
     let mut site = site("", STANDARD);
     let a = propose(&site, 1, &[("a", "broken merge")]);
     let b = needing(&site, 2, 1, "x");
@@ -195,8 +198,8 @@ fn of_a_chain_whose_first_change_fails_its_first_job_nothing_else_is_built() {
     let sets = buildsets(&site, &[&a, &b, &c]);
     assert_eq!(sets, ["org/one#1 FAILURE", "org/one#2 FAILURE", "org/one#3 FAILURE"]);
     for behind in [&b, &c] {
-        let told = comments(&site, behind);
-        assert!(told.contains("depends on a change that failed to merge"), "{told}");
+        let report = comments(&site, behind);
+        assert!(report.contains("depends on a change that failed to merge"), "{report}");
     }
 }
 
@@ -223,7 +226,7 @@ fn a_chain_in_the_middle_leaves_with_its_first_change_and_the_others_merge() {
     assert_eq!(all_gate_builds(&site).len(), 18, "{:?}", all_gate_builds(&site));
 }
 
-/// G02: the first jobs start one after the other, the others all at once.
+/// G02: the first jobs start one after the other, the remaining jobs all at once.
 #[test]
 fn merge_jobs_start_in_the_order_of_the_queue() {
     let mut site = site("", STANDARD);
@@ -244,11 +247,11 @@ fn merge_jobs_start_in_the_order_of_the_queue() {
     site.run();
     assert_eq!((merged(&site), all_gate_builds(&site).len()), (vec![1, 2, 3], 9));
     for change in &changes {
-        assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
+        assert_eq!(report_lines(&site, "gate", change), ["start", "Build succeeded."]);
     }
 }
 
-/// What N14 and N16 need nodes for: labels of one kind of machine each.
+/// Returns the provider configuration for N14 and N16: one machine type per label.
 pub(super) fn labels(names: &[&str]) -> String {
     let each = |what: &str| names.iter().map(|name| what.replace('X', name)).collect::<String>();
     format!(
@@ -280,7 +283,7 @@ const NESTED: &str = "
 
 /// N14
 #[test]
-fn a_job_runs_on_the_second_of_four_nodesets_when_the_first_cannot_be_had() {
+fn a_job_uses_the_second_alternative_nodeset_if_the_first_fails() {
     let mut site =
         site(&format!("{}{NESTED}", labels(&["red", "green", "blue", "gray"])), "[unit]");
     site.cloud.refuse("t3.red");
@@ -296,20 +299,20 @@ fn a_job_runs_on_the_second_of_four_nodesets_when_the_first_cannot_be_had() {
     }
     assert_eq!(seen, ["red", "green", "blue", "gray"]);
     site.run();
-    assert_eq!(site.cloud.asked(), ["t3.red", "t3.green"]);
+    assert_eq!(site.cloud.requested_types(), ["t3.red", "t3.green"]);
     assert_eq!(merged(&site), [1]);
     assert_eq!(
         orders(&site).iter().map(|order| (order.nodeset, order.attempt)).max(),
         Some((1, 1))
     );
-    let told = comments(&site, &a);
-    assert!(told.contains("unit : SUCCESS") && !told.contains("NODE_FAILURE"), "{told}");
+    let report = comments(&site, &a);
+    assert!(report.contains("unit : SUCCESS") && !report.contains("NODE_FAILURE"), "{report}");
     assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// N14: where none of them can be had the job fails, once.
+/// N14: if no alternative nodeset is available, the job fails once.
 #[test]
-fn a_job_of_which_no_nodeset_can_be_had_ends_as_node_failure() {
+fn a_job_without_an_available_nodeset_ends_as_node_failure() {
     let mut site =
         site(&format!("{}{NESTED}", labels(&["red", "green", "blue", "gray"])), "[unit]");
     for kind in ["t3.red", "t3.green", "t3.blue", "t3.gray"] {
@@ -317,7 +320,7 @@ fn a_job_of_which_no_nodeset_can_be_had_ends_as_node_failure() {
     }
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
-    assert_eq!(site.cloud.asked(), ["t3.red", "t3.green", "t3.blue", "t3.gray"]);
+    assert_eq!(site.cloud.requested_types(), ["t3.red", "t3.green", "t3.blue", "t3.gray"]);
     assert_eq!(comments(&site, &a).matches("NODE_FAILURE").count(), 1, "{}", comments(&site, &a));
     assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
 }
@@ -351,7 +354,7 @@ fn locked() -> String {
 
 /// N16
 #[test]
-fn a_semaphore_of_one_is_taken_before_the_nodes_and_named_by_who_waits() {
+fn a_semaphore_is_acquired_before_nodes_are_requested() {
     let mut site = site(&locked(), "[deploy]");
     let (a, b) = (propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "x")]));
     enqueue(&mut site, &[&a, &b]);
@@ -366,8 +369,8 @@ fn a_semaphore_of_one_is_taken_before_the_nodes_and_named_by_who_waits() {
     assert_eq!(waits(&site), ["semaphores: site"]);
     let (_, status) = asked(&site, "tenant/demo/status");
     let items = &status["pipelines"][1]["change_queues"][0]["heads"][0];
-    let told = [0_usize, 1].map(|at| items[at]["jobs"][0]["waiting_status"].clone());
-    assert_eq!(told, [Value::Null, Value::from("semaphores: site")], "{status}");
+    let statuses = [0_usize, 1].map(|at| items[at]["jobs"][0]["waiting_status"].clone());
+    assert_eq!(statuses, [Value::Null, Value::from("semaphores: site")], "{status}");
     site.held.clear();
     site.run_checked(|site| {
         assert!(holders(site).len() <= 1, "{:?}", semaphores(site));
@@ -382,9 +385,10 @@ fn a_semaphore_of_one_is_taken_before_the_nodes_and_named_by_who_waits() {
     assert!(semaphores(&site).iter().all(Semaphore::is_unused));
 }
 
-/// Z4.3: with `resources-first` both have their nodes before the second gets the semaphore.
+/// Z4.3: with `resources-first` both builds have their nodes before the second one acquires the
+/// semaphore.
 #[test]
-fn a_semaphore_with_resources_first_is_taken_by_who_has_his_nodes() {
+fn with_resources_first_a_semaphore_is_acquired_after_the_nodes() {
     let mut site = site(
         &locked()
             .replace("semaphores: [site]", "semaphores: [{name: site, resources-first: true}]"),
@@ -406,7 +410,7 @@ fn a_semaphore_with_resources_first_is_taken_by_who_has_his_nodes() {
 
 /// N17
 #[test]
-fn a_semaphore_moves_to_the_build_of_the_next_patchset() {
+fn a_semaphore_passes_to_the_build_of_the_next_patchset() {
     let mut site = site(&locked(), "[deploy]");
     site.held.insert("deploy".to_owned());
     let a = propose(&site, 1, &[("a", "x")]);
@@ -436,7 +440,7 @@ fn layout(site: &Site) -> u64 {
 
 /// R01
 #[test]
-fn builds_live_on_while_the_tenant_is_configured_anew() {
+fn builds_continue_during_a_reconfiguration() {
     let mut site = site("", STANDARD);
     site.held.extend(["test1".to_owned(), "test2".to_owned()]);
     let a = propose(&site, 1, &[("a", "x")]);
@@ -472,7 +476,7 @@ pub(super) fn image_jobs() -> &'static str {
 
 /// S07
 #[test]
-fn of_a_provider_that_is_merged_nothing_is_handed_over_and_of_one_ahead_everything_is() {
+fn a_change_gets_artifacts_of_a_provider_ahead_but_not_of_a_merged_one() {
     let mut site = site(image_jobs(), "[image, user]");
     let a = propose(&site, 1, &[("provider", "x")]);
     approve(&mut site, &[&a]);
@@ -493,10 +497,10 @@ fn of_a_provider_that_is_merged_nothing_is_handed_over_and_of_one_ahead_everythi
     assert_eq!(of("user", 4).providers, [of("image", 3).build.clone()]);
 }
 
-/// Z4.3: in check each change is a queue of its own: one that needs another waits for what that
-/// provides, and is given it also when that one's check is over.
+/// Z4.3: in check each change has its own queue. A change waits for the artifacts of its
+/// dependency, and gets them even if the dependency's check is already over.
 #[test]
-fn in_check_a_job_is_given_what_the_change_it_needs_provides() {
+fn in_check_a_job_gets_the_artifacts_of_the_change_it_depends_on() {
     let mut site = site(image_jobs(), "[image, user]");
     let check = "- project: {check: {jobs: [image, user]}}\n";
     for name in ["org/one", "org/two"] {
@@ -554,9 +558,9 @@ fn pausing(job: &str) -> serde_json::Map<String, Value> {
     returned.as_object().cloned().unwrap()
 }
 
-/// Z4.3: a registry stands while the jobs that push into it run.
+/// Z4.3: a registry job stays up while the jobs that push into it run.
 #[test]
-fn a_paused_build_stays_until_everything_behind_it_is_over() {
+fn a_paused_build_continues_until_its_dependent_jobs_end() {
     let mut site = site(REGISTRY, "[registry, build, push]");
     site.returns = pausing;
     let a = propose(&site, 1, &[("a", "x")]);
@@ -570,9 +574,10 @@ fn a_paused_build_stays_until_everything_behind_it_is_over() {
     assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// Z7.3, Z4.3: with the executor of a paused build, all that ran beside it is lost.
+/// Z7.3, Z4.3: if the executor of a paused build dies, the builds that ran together with it are
+/// lost too.
 #[test]
-fn what_ran_beside_a_paused_build_that_was_lost_runs_again() {
+fn a_lost_paused_build_restarts_the_builds_that_depend_on_it() {
     let mut site = site(REGISTRY, "[registry, build, push]");
     site.returns = pausing;
     let a = propose(&site, 1, &[("a", "x")]);
@@ -587,9 +592,9 @@ fn what_ran_beside_a_paused_build_that_was_lost_runs_again() {
     assert_eq!(merged(&site), [1]);
 }
 
-/// The queue's head holds nothing of a semaphore or a pause at the end.
+/// At the end the queue's head contains no semaphore and no pause.
 #[test]
-fn nothing_is_left_of_a_queue_whose_jobs_paused() {
+fn a_queue_with_paused_builds_leaves_no_records() {
     let mut site = site(REGISTRY, "[registry, build, push]");
     site.returns = pausing;
     site.twice = true;
@@ -605,9 +610,9 @@ fn nothing_is_left_of_a_queue_whose_jobs_paused() {
     );
 }
 
-/// Z4.3, C2: the same when functions die or are told lies, at whatever call.
+/// Z4.3, C2: the same if a function dies or a call reports a false error, at any call.
 #[test]
-fn pauses_outlive_deaths_and_lies() {
+fn pauses_survive_crashes_and_false_errors() {
     for step in (0..900).step_by(31) {
         for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsAfter] {
             let mut site = seeded(step + 1, REGISTRY, "[registry, build, push]");

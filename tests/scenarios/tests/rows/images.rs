@@ -1,11 +1,11 @@
-//! What is asked of images: an event that names one runs its jobs only, for the branch that defines
-//! it.
+//! Image events: an event that names an image runs the jobs of that image only, for the branch that
+//! defines it.
 
-use super::operators::{ask_as, put_in};
-use super::refs::orders;
+use super::operator_enqueues::{ask_as, put_in};
+use super::ref_updates::orders;
 use super::{MAIN, judge};
 use sluice_model::ProjectName;
-use sluice_model::change::ImagesAsked;
+use sluice_model::change::ImageSelection;
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent};
 use sluice_scenarios::Site;
 
@@ -44,22 +44,23 @@ fn site(manager: &str) -> Site {
     Site::new(7, MAIN, repositories, judge)
 }
 
-/// What `sluice image build` asks for, or somebody who knows what images there are.
-fn asked(what: ImageEvent, images: ImagesAsked) -> ForgeEvent {
-    let kind = EventKind::Image { tenant: "demo".into(), what, branch: "main".into(), images };
+/// Returns the event of `sluice image build`, or of another client that names images.
+fn image_event(what: ImageEvent, images: ImageSelection) -> ForgeEvent {
+    let kind =
+        EventKind::Image { tenant: "demo".into(), event: what, branch: "main".into(), images };
     let project = ProjectName::new("forge.test", "org/config");
     ForgeEvent { connection: "github".into(), project, sender: "jo".to_owned(), kind }
 }
 
-fn to_build(image: &str) -> ForgeEvent {
-    asked(ImageEvent::ImageBuild, ImagesAsked::one(image))
+fn build_request(image: &str) -> ForgeEvent {
+    image_event(ImageEvent::ImageBuild, ImageSelection::one(image))
 }
 
 fn row(image: &str) -> String {
     format!("images build-{image} refs/heads/main for image {image}")
 }
 
-/// Returns how many records have such a sort key.
+/// Returns the number of records with this sort key.
 fn count(site: &Site, sort: &str) -> usize {
     site.world.records().iter().filter(|record| record.key.sort.starts_with(sort)).count()
 }
@@ -68,23 +69,23 @@ fn left_over(site: &Site) -> Vec<String> {
     site.ending(&["org/config"], &[]).left_over
 }
 
-/// L1.1, L1.2: nothing is enqueued in a pipeline that no such event starts, whatever of the image
-/// runs there; the timer runs all.
+/// L1.1, L1.2: an image event enqueues nothing in a pipeline without a matching trigger, even if
+/// that pipeline runs the image's job. The timer runs all image jobs.
 #[test]
 fn an_event_for_one_image_runs_its_job_only_and_a_timer_runs_all() {
     for twice in [false, true] {
         let mut site = site("independent");
         site.twice = twice;
-        let told = ask_as(&mut site, to_build("debian")).unwrap();
+        let effects = ask_as(&mut site, build_request("debian")).unwrap();
         assert_eq!(
-            told,
+            report,
             [
                 "org/config refs/heads/main for image debian may enter pipeline images of tenant demo"
             ]
         );
         assert_eq!(site.builds(), [row("debian")]);
         let (order, _) = &orders(&site)[0];
-        assert_eq!(order.change.key.images().unwrap(), &ImagesAsked::one("debian"));
+        assert_eq!(order.change.key.images().unwrap(), &ImageSelection::one("debian"));
         assert_eq!(order.change.branch.as_str(), "main");
         site.pass(DAY_SECONDS);
         assert_eq!(
@@ -102,36 +103,36 @@ fn an_event_for_one_image_runs_its_job_only_and_a_timer_runs_all() {
     }
 }
 
-/// L1.2: no more than once while one is under way; another image's waits for nothing, and
-/// afterwards it may be asked for again.
+/// L1.2: one image is built at most once at a time. Other images do not wait for it, and it may be
+/// requested again afterwards.
 #[test]
 fn an_image_that_is_being_built_is_not_built_a_second_time() {
     let mut site = site("independent");
     site.held.insert("build-debian".to_owned());
-    put_in(&site, to_build("debian"));
+    put_in(&site, build_request("debian"));
     site.run_until(|site| site.running() == ["build-debian"]);
-    put_in(&site, to_build("debian"));
-    put_in(&site, to_build("ubuntu"));
-    // Events of one project are handled in their order: once the last one's job runs, the one
-    // before it has arrived.
-    site.run_until(|site| site.builds().len() == 2 && count(site, "arrival#") == 0);
+    put_in(&site, build_request("debian"));
+    put_in(&site, build_request("ubuntu"));
+    // Events of one project are handled in order: once the job of the last event runs, the
+    // previous event has been handled.
+    site.run_until(|site| site.builds().len() == 2 && count(site, "inbox#") == 0);
     site.held.clear();
     site.run();
     assert_eq!(site.builds(), [row("debian"), row("ubuntu")]);
-    ask_as(&mut site, to_build("debian")).unwrap();
+    ask_as(&mut site, build_request("debian")).unwrap();
     assert_eq!(site.builds(), [row("debian"), row("debian"), row("ubuntu")]);
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// L1.1: of several that one event names all are built, by one item.
+/// L1.1: one event that names several images builds all of them in one item.
 #[test]
 fn an_event_may_name_several_images() {
     let mut site = site("independent");
-    let images = ImagesAsked {
+    let images = ImageSelection {
         names: vec!["arch".to_owned(), "ubuntu".to_owned()],
-        ..ImagesAsked::default()
+        ..ImageSelection::default()
     };
-    ask_as(&mut site, asked(ImageEvent::ImageBuild, images)).unwrap();
+    ask_as(&mut site, image_event(ImageEvent::ImageBuild, images)).unwrap();
     let local = "refs/heads/main for image arch, ubuntu";
     assert_eq!(
         site.builds(),
@@ -140,15 +141,16 @@ fn an_event_may_name_several_images() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// L1.2: where only the newest of a branch counts, one image's build is no newer one of another's.
+/// L1.2: in a pipeline where only the newest item of a branch counts, a build of one image does not
+/// supersede another image's.
 #[test]
-fn images_do_not_take_each_others_place_where_only_the_newest_counts() {
+fn a_build_of_one_image_does_not_supersede_another_image() {
     let mut site = site("supercedent");
     site.held.insert("build-debian".to_owned());
-    put_in(&site, to_build("debian"));
+    put_in(&site, build_request("debian"));
     site.run_until(|site| site.running() == ["build-debian"]);
-    put_in(&site, to_build("ubuntu"));
-    put_in(&site, to_build("arch"));
+    put_in(&site, build_request("ubuntu"));
+    put_in(&site, build_request("arch"));
     site.run_until(|site| count(site, "item#") == 3);
     site.held.clear();
     site.run();
@@ -156,30 +158,34 @@ fn images_do_not_take_each_others_place_where_only_the_newest_counts() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// L1.5, L1.6: whoever asks hears why nothing comes of it.
+/// L1.5, L1.6: the client gets the reason why nothing was started.
 #[test]
-fn what_is_asked_of_images_and_starts_nothing_says_why() {
+fn an_image_request_without_effect_returns_the_reason() {
     let mut site = site("independent");
-    let too_many = ImagesAsked { names: vec!["debian".to_owned(); 21], ..ImagesAsked::default() };
+    let too_many =
+        ImageSelection { names: vec!["debian".to_owned(); 21], ..ImageSelection::default() };
     for (event, word) in [
         (
-            asked(ImageEvent::ImageValidate, ImagesAsked::one("debian")),
-            "none has image-validate among its triggers",
+            image_event(ImageEvent::ImageValidate, ImageSelection::one("debian")),
+            "has the trigger image-validate",
         ),
         (
-            asked(ImageEvent::ImageDelete, ImagesAsked::one("debian")),
-            "none has image-delete among its triggers",
+            image_event(ImageEvent::ImageDelete, ImageSelection::one("debian")),
+            "has the trigger image-delete",
         ),
-        (asked(ImageEvent::ImageBuild, ImagesAsked::default()), "names at least one"),
-        (asked(ImageEvent::ImageBuild, too_many), "20 at most"),
+        (image_event(ImageEvent::ImageBuild, ImageSelection::default()), "names at least one"),
+        (image_event(ImageEvent::ImageBuild, too_many), "20 at most"),
         (
-            ForgeEvent { project: ProjectName::new("forge.test", "org/one"), ..to_build("debian") },
+            ForgeEvent {
+                project: ProjectName::new("forge.test", "org/one"),
+                ..build_request("debian")
+            },
             "none has image-build",
         ),
         (
             ForgeEvent {
                 project: ProjectName::new("forge.test", "org/none"),
-                ..to_build("debian")
+                ..build_request("debian")
             },
             "does not know",
         ),

@@ -1,6 +1,7 @@
-//! What is put into a branch was tested on that branch, whatever becomes of the change meanwhile.
+//! Landings: what merges into a branch was tested on that branch, whatever happens to the change in
+//! the meantime.
 
-use super::moves::main_branch;
+use super::branch_moves::main_branch;
 use super::{
     CONFIG, PROJECT, approve, buildsets, comments, gate_builds, merged, propose, site, site_of,
 };
@@ -12,32 +13,34 @@ use sluice_model::change::ChangeKey;
 use sluice_model::{ConnectionName, Timestamp};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::connection;
-use sluice_records::landing::poke;
+use sluice_records::landing::wakeup;
 use sluice_reporter::Reporter;
 use sluice_runtime::Clock;
-use sluice_runtime::batch::{Look as _, LookError};
+use sluice_runtime::batch::{ReconcileError, Reconciler as _};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::{Announcement, Visibility};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-/// A site whose gate has a queue for each branch.
+/// Returns a site whose gate has a queue for each branch.
 fn per_branch() -> Site {
     let config = CONFIG.replace("{name: integrated}", "{name: integrated, per-branch: true}");
     site_of(&config, PROJECT)
 }
 
-fn frozen(site: &Site) -> bool {
-    site.world.records().iter().any(|record| record.body.contains("until an operator has looked"))
+fn is_halted(site: &Site) -> bool {
+    site.world.records().iter().any(|record| record.body.contains("until an operator resumes it"))
 }
 
-/// Z6.4: GitHub's merge names the head and not the base, so whoever lands looks at the base.
+/// Z6.4: a GitHub merge request names the head but not the base, so the reporter verifies the base
+/// before it merges.
 #[test]
-fn a_change_that_is_for_another_branch_now_does_not_land_there() {
+fn a_change_that_was_retargeted_does_not_land_on_the_new_branch() {
     let mut site = site();
     site.forge.branch_off("org/one", "main", "release");
     let a = propose(&site, 1, &[("a", "x")]);
@@ -49,24 +52,21 @@ fn a_change_that_is_for_another_branch_now_does_not_land_there() {
         site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
     });
     site.forge.retarget(&a, "release");
-    // Nobody hears of it before the landing is carried out.
+    // The webhook is dropped, so the landing starts without it.
     let webhook = site.forge.next_webhook();
     assert!(webhook.is_some());
     site.run();
     assert!(!site.forge.files("org/one", "release").contains_key("a"), "nothing untested landed");
     assert_eq!(merged(&site), [2]);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 MERGE_FAILURE", "org/one#2 SUCCESS"]);
-    assert!(
-        comments(&site, &a).contains("it is to be merged into release now"),
-        "{}",
-        comments(&site, &a)
-    );
-    assert!(!frozen(&site));
+    assert!(comments(&site, &a).contains("it now targets release"), "{}", comments(&site, &a));
+    assert!(!is_halted(&site));
 }
 
-/// G12, Z6.4: what was taken back is not merged, though nobody has heard of it yet.
+/// G12, Z6.4: a change without its approval does not merge, even if the webhook of the dismissal
+/// did not arrive.
 #[test]
-fn a_change_whose_approval_is_taken_back_before_it_is_merged_does_not_land() {
+fn a_change_whose_approval_is_dismissed_before_the_merge_does_not_land() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     let b = propose(&site, 2, &[("b", "x")]);
@@ -77,24 +77,23 @@ fn a_change_whose_approval_is_taken_back_before_it_is_merged_does_not_land() {
         site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
     });
     site.forge.dismiss(&a);
-    assert!(site.forge.next_webhook().is_some(), "its news are lost");
+    assert!(site.forge.next_webhook().is_some(), "the webhook is dropped");
     site.run();
     assert_eq!(merged(&site), [2]);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 MERGE_FAILURE", "org/one#2 SUCCESS"]);
-    let told = comments(&site, &a);
+    let report = comments(&site, &a);
     assert!(
-        told.contains(
+        report.contains(
             "unable to merge due to a missing merge requirement: pipeline gate requires a review"
         ),
-        "{told}"
+        "{report}"
     );
-    assert!(!frozen(&site));
+    assert!(!is_halted(&site));
 }
 
-/// Z6.5: where changes do not stand behind what they need, what they need has to be merged before
-/// they are.
+/// Z6.5: where changes are not queued behind their dependencies, those must be merged first.
 #[test]
-fn outside_a_dependent_pipeline_a_change_does_not_land_before_what_it_needs() {
+fn outside_a_dependent_pipeline_a_change_does_not_land_before_its_dependencies() {
     let config = CONFIG.replace("manager: dependent", "manager: independent");
     let mut site = site_of(&config, PROJECT);
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
@@ -113,9 +112,10 @@ fn outside_a_dependent_pipeline_a_change_does_not_land_before_what_it_needs() {
     assert_eq!(merged(&site), [2, 1]);
 }
 
-/// Z6.5, D08: what a person merged is merged: what needs it goes on, on what the branch is now.
+/// Z6.5, D08: a manually merged dependency counts as merged. The dependent change continues on the
+/// new state of the branch.
 #[test]
-fn a_change_whose_need_is_merged_by_hand_is_tested_again_and_lands() {
+fn a_change_whose_dependency_is_merged_manually_is_tested_again_and_lands() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     let b = site.forge.propose(
@@ -135,12 +135,12 @@ fn a_change_whose_need_is_merged_by_hand_is_tested_again_and_lands() {
     assert_eq!(merged(&site), [2]);
     assert_eq!(buildsets(&site, &[&b]), ["org/one#1 DEQUEUED", "org/one#2 SUCCESS"]);
     assert!(!comments(&site, &b).contains("failed to merge"), "{}", comments(&site, &b));
-    assert!(!frozen(&site));
+    assert!(!is_halted(&site));
 }
 
-/// Z6.4: what was merged elsewhere by somebody else says nothing about this queue's branch.
+/// Z6.4: a merge by a third party into another branch says nothing about this queue's branch.
 #[test]
-fn a_change_that_was_merged_into_another_branch_does_not_freeze_the_queue() {
+fn a_change_that_was_merged_into_another_branch_does_not_halt_the_queue() {
     let mut site = site();
     site.forge.branch_off("org/one", "main", "release");
     let a = propose(&site, 1, &[("a", "x")]);
@@ -153,15 +153,16 @@ fn a_change_that_was_merged_into_another_branch_does_not_freeze_the_queue() {
     site.forge.merge_silently(&a);
     site.run();
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 MERGE_FAILURE"]);
-    assert!(!frozen(&site));
+    assert!(!is_halted(&site));
     let b = propose(&site, 2, &[("b", "x")]);
     approve(&mut site, &[&b]);
     assert_eq!(merged(&site), [2]);
 }
 
-/// Z6.4, C03: another branch is another revision: what was tested before counts for nothing.
+/// Z6.4, C03: a different target branch counts as a new revision; earlier test results do not
+/// apply.
 #[test]
-fn a_change_that_is_for_another_branch_now_is_tested_again_there() {
+fn a_change_that_was_retargeted_is_tested_again_on_the_new_branch() {
     for mut site in [site(), per_branch()] {
         site.forge.branch_off("org/one", "main", "release");
         let main = sluice_model::git::BranchKey {
@@ -188,10 +189,10 @@ fn a_change_that_is_for_another_branch_now_is_tested_again_there() {
     }
 }
 
-/// Z6.4: a forge moves the branch before it shows the change as merged; that is no foreign push,
+/// Z6.4: a forge moves the branch before it shows the change as merged. That is no foreign push,
 /// and nothing is tested again.
 #[test]
-fn a_merge_that_shows_late_is_waited_for() {
+fn a_landing_waits_until_the_forge_shows_the_merge() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -202,9 +203,9 @@ fn a_merge_that_shows_late_is_waited_for() {
     assert_eq!(gate_builds(&site, "unit").len(), 1, "{:?}", site.builds());
 }
 
-/// Z6.5: what is not looked at right before a landing is not known to be merged.
+/// Z6.5: dependencies that are not read right before the landing are not known to be merged.
 #[test]
-fn a_change_that_names_more_than_are_looked_at_by_then_does_not_land() {
+fn a_change_with_too_many_dependencies_at_its_landing_does_not_land() {
     for (count, landed) in [(30, vec![1]), (31, vec![])] {
         let mut site = site();
         let others: Vec<u64> = (2..2 + count).collect();
@@ -212,7 +213,7 @@ fn a_change_that_names_more_than_are_looked_at_by_then_does_not_land() {
             let other = propose(&site, *number, &[("b", "x")]);
             site.forge.merge_silently(&other);
         }
-        while site.forge.next_webhook().is_some() {} // What came with them is another story.
+        while site.forge.next_webhook().is_some() {} // Drop the webhooks of the proposals.
         let a = propose(&site, 1, &[("a", "x")]);
         site.run();
         site.forge.approve(&a);
@@ -222,7 +223,7 @@ fn a_change_that_names_more_than_are_looked_at_by_then_does_not_land() {
         let named = others
             .iter()
             .map(|number| format!("Depends-On: https://forge.test/org/one/pull/{number}\n"));
-        site.forge.describe(&a, &named.collect::<String>(), false);
+        site.forge.describe(&a, &named.collect::<String>(), Announcement::None);
         site.run();
         assert_eq!(merged(&site), landed, "{count}");
     }
@@ -237,11 +238,12 @@ impl Clock for Ahead {
     }
 }
 
-/// Z6.4: whether a merge may be under way the forge's clock tells, and not that of whoever looks.
+/// Z6.4: the forge's clock decides whether a merge may still be in progress, not the clock of the
+/// function.
 #[test]
-fn a_merge_that_shows_late_is_waited_for_by_whoever_has_another_clock() {
+fn a_landing_waits_by_the_clock_of_the_forge() {
     let mut site = site();
-    site.forge.tell_time();
+    site.forge.report_time();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
     site.forge.merge_unseen(20);
@@ -257,37 +259,36 @@ fn a_merge_that_shows_late_is_waited_for_by_whoever_has_another_clock() {
         BTreeMap::from([("github".into(), forge)]);
     let mut ports = site.ports();
     ports.clock = Arc::new(Ahead(ports.clock.clone()));
-    let looked = poll_once(Reporter::new(ports, forges).look_again(&poke(&begun)))
+    let result = poll_once(Reporter::new(ports, forges).reconcile_again(&wakeup(&begun)))
         .expect("nothing dies here");
-    assert!(matches!(looked, Err(LookError::Later { .. })), "{looked:?}");
+    assert!(matches!(looked, Err(ReconcileError::RetryAfter { .. })), "{looked:?}");
     site.run();
     assert_eq!(merged(&site), [1]);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
     assert_eq!(gate_builds(&site, "unit").len(), 1, "{:?}", site.builds());
 }
 
-/// Z6.4: a landing that its forge says was made, and will not show, keeps its branch for nobody:
-/// its queue is frozen, and says what to do.
+/// Z6.4: the forge reports a merge but never shows its commit. The landing releases the branch
+/// lock; the queue halts and says what to do.
 #[test]
-fn a_landing_of_which_no_commit_is_shown_freezes_its_queue_in_the_end() {
+fn a_landing_whose_commit_is_never_shown_halts_its_queue() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     let b = propose(&site, 2, &[("b", "x")]);
     site.run();
-    site.forge.hide_commits(true);
+    site.forge.set_commit_visibility(Visibility::Hidden);
     approve(&mut site, &[&a, &b]);
     assert_eq!(merged(&site), [1]);
-    assert!(frozen(&site));
+    assert!(is_halted(&site));
     let heads: Vec<String> = site.world.records().into_iter().map(|record| record.body).collect();
-    assert!(heads.iter().any(
-        |body| body.contains("nobody can tell what landed") && body.contains("thaw the queue")
-    ));
+    assert!(heads.iter().any(|body| body.contains("the result cannot be read")
+        && body.contains("run `sluice queue resume`")));
 }
 
-/// Z6.4: what somebody else merged is no alarm of ours where its forge does not show the commit:
-/// the branch tells what is to be tested.
+/// Z6.4: a merge by a third party whose commit the forge does not show is no reason to halt. The
+/// tip of the branch determines what is tested.
 #[test]
-fn a_change_that_somebody_merged_into_a_commit_that_nobody_shows_stops_no_queue() {
+fn a_foreign_merge_with_a_hidden_commit_does_not_halt_the_queue() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     let b = propose(&site, 2, &[("b", "x")]);
@@ -297,25 +298,25 @@ fn a_change_that_somebody_merged_into_a_commit_that_nobody_shows_stops_no_queue(
         site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
     });
     site.forge.merge_outside(&a);
-    site.forge.hide_commits(true);
+    site.forge.set_commit_visibility(Visibility::Hidden);
     let begun = site.world.now();
     let is_over = |site: &Site| !buildsets(site, &[&a]).is_empty();
     site.run_until(|site| is_over(site) || site.world.now().since(begun) > 60_000);
-    site.forge.hide_commits(false);
-    assert!(is_over(&site), "it waits for nobody");
+    site.forge.set_commit_visibility(Visibility::Shown);
+    assert!(is_over(&site), "it does not wait");
     approve(&mut site, &[&b]);
-    assert!(!frozen(&site));
+    assert!(!is_halted(&site));
     assert_eq!(merged(&site), [2]);
 }
 
-/// Z6.4, Z6.5: a newer revision was merged by hand, and nobody was told. The landing sees it: the
-/// change leaves, what needs it stays, and nothing is tested over and over.
+/// Z6.4, Z6.5: a newer revision was merged manually and no webhook arrived. The landing detects it:
+/// the change is dequeued, its dependent changes stay, and nothing is retested repeatedly.
 #[test]
-fn a_change_that_somebody_merged_and_nobody_told_of_leaves_when_it_is_to_land() {
+fn a_change_that_was_merged_elsewhere_without_a_webhook_is_dequeued_at_its_landing() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     let b = propose(&site, 2, &[("b", "x")]);
-    site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", false);
+    site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", Announcement::None);
     site.run();
     site.forge.approve(&a);
     site.forge.approve(&b);
@@ -327,16 +328,20 @@ fn a_change_that_somebody_merged_and_nobody_told_of_leaves_when_it_is_to_land() 
     while site.forge.next_webhook().is_some() {}
     site.run();
     assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 DEQUEUED", "org/one#2 SUCCESS"]);
-    assert!(comments(&site, &a).contains("was merged by somebody else"), "{}", comments(&site, &a));
+    assert!(
+        comments(&site, &a).contains("was merged outside this queue"),
+        "{}",
+        comments(&site, &a)
+    );
     assert_eq!(merged(&site), [2]);
     assert_eq!(gate_builds(&site, "unit"), ["1", "1 2", "2"]);
-    assert!(!frozen(&site));
+    assert!(!is_halted(&site));
 }
 
-/// Z6.4, Z6.5: what landed is not merged once more for what needs it, or what somebody took back
-/// since would come again with that.
+/// Z6.4, Z6.5: a dependency that has landed is not merged again for a dependent change. Otherwise a
+/// revert since then would be undone.
 #[test]
-fn what_a_change_needs_and_has_landed_stays_as_its_branch_has_it() {
+fn a_landed_dependency_is_not_merged_again() {
     let mut site =
         site_of(CONFIG, &PROJECT.replace("    queue:", "    merge-mode: squash-merge\n    queue:"));
     let a = propose(&site, 1, &[("shared", "1")]);
@@ -365,25 +370,25 @@ fn what_a_change_needs_and_has_landed_stays_as_its_branch_has_it() {
     assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 SUCCESS", "org/one#2 SUCCESS"]);
 }
 
-/// Z6.4: a commit that is shown a moment late is no reason to stop.
+/// Z6.4: a commit that is shown a moment late is no reason to halt.
 #[test]
-fn a_landing_whose_commit_is_shown_late_is_judged_by_it() {
+fn a_landing_waits_for_its_commit_to_be_shown() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
-    site.forge.hide_commits(true);
+    site.forge.set_commit_visibility(Visibility::Hidden);
     site.forge.approve(&a);
     site.run_until(|site| !site.forge.merges().is_empty());
     site.run_now();
-    site.forge.hide_commits(false);
+    site.forge.set_commit_visibility(Visibility::Shown);
     site.run();
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
-    assert!(!frozen(&site));
+    assert!(!is_halted(&site));
 }
 
-/// Z6.4: what is not merged a minute after it was asked for was not what moved the branch.
+/// Z6.4: a merge that is not complete a minute after its request did not move the branch.
 #[test]
-fn a_branch_that_moves_while_a_merge_may_be_under_way_is_tested_again_in_the_end() {
+fn a_branch_that_moved_during_a_pending_merge_is_tested_again() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -394,10 +399,10 @@ fn a_branch_that_moves_while_a_merge_may_be_under_way_is_tested_again_in_the_end
     assert_eq!(gate_builds(&site, "unit").len(), 2, "{:?}", site.builds());
 }
 
-/// Z6.4, G15: what is done to a change after it was merged, and before its forge shows that, takes
-/// nothing back: it has landed as it was tested, and is told so.
+/// Z6.4, G15: edits to a change after its merge, but before the forge shows the merge, have no
+/// effect. The change landed as tested and is reported so.
 #[test]
-fn what_is_done_to_a_change_whose_merge_shows_late_is_no_refusal() {
+fn an_edit_before_the_merge_is_shown_does_not_undo_the_landing() {
     for is_revised in [true, false] {
         let mut site = site();
         let a = propose(&site, 1, &[("a", "x")]);
@@ -408,16 +413,20 @@ fn what_is_done_to_a_change_whose_merge_shows_late_is_no_refusal() {
         site.run_until(|site| !site.forge.merges().is_empty());
         match is_revised {
             true => site.forge.revise(&a, "a", "y"),
-            false => site.forge.describe(&a, "Depends-On: https://forge.test/org/one/pull/2", true),
+            false => site.forge.describe(
+                &a,
+                "Depends-On: https://forge.test/org/one/pull/2",
+                Announcement::Webhook,
+            ),
         }
         site.run();
         assert_eq!(merged(&site), [1]);
         assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"], "revised: {is_revised}");
-        assert!(!frozen(&site));
+        assert!(!is_halted(&site));
     }
 }
 
-/// Removes the connection to the forge; who knows it already goes on.
+/// Removes the connection to the forge. Functions that have it cached continue to use it.
 pub fn remove_connection(site: &Site) {
     let ports = site.ports();
     let mut stored = poll_once(connection::load(&ports)).unwrap().unwrap();
@@ -428,12 +437,12 @@ pub fn remove_connection(site: &Site) {
         .unwrap();
 }
 
-/// Returns the record of the first landing that was ordered.
+/// Returns the record of the first ordered landing, if any.
 fn order(site: &Site) -> Option<Record> {
     site.world.records().into_iter().find(|record| record.key.partition.starts_with("landing#"))
 }
 
-/// Returns a site that is about to land a change: its gate has ordered that, and nobody has begun.
+/// Returns a site with a change whose landing is ordered but not started, and the change.
 fn about_to_land() -> (Site, ChangeKey) {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
@@ -443,27 +452,27 @@ fn about_to_land() -> (Site, ChangeKey) {
     (site, a)
 }
 
-/// Writes that somebody asked for the merge that was ordered, and neither had an answer nor lived
-/// on; returns the landing as it is then. It is looked at again at this time, if at any.
+/// Writes that a reporter requested the ordered merge, received no answer and crashed. Returns that
+/// landing, which is due again at `due_at`.
 fn begun(site: &Site, due_at: Option<Timestamp>) -> Landing {
     let record = order(site).unwrap();
     let landing: Landing = decode(&record).unwrap();
     let begun = Landing {
         state: LandingState::Attempting { tip: landing.base.clone() },
-        tried: true,
+        merge_attempted: true,
         ..landing
     };
-    let due = due_at.map(|at| Due { at, poke: poke(&begun) });
+    let due = due_at.map(|at| Due { at, wakeup: wakeup(&begun) });
     let record = with_body(record, &begun).unwrap();
     let record = Record { revision: record.revision + 1, due, ..record };
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
     begun
 }
 
-/// R06, Z6.4: that a landing's connection was removed is told with what keeps it, so that an
-/// operator may take out what was begun.
+/// R06, Z6.4: the landing's trouble says that its connection was removed, so that an operator can
+/// dequeue the change.
 #[test]
-fn a_landing_whose_connection_was_removed_says_so() {
+fn a_landing_reports_that_its_connection_was_removed() {
     for is_removed in [false, true] {
         let (site, _) = about_to_land();
         let landing: Landing = decode(&order(&site).unwrap()).unwrap();
@@ -471,43 +480,47 @@ fn a_landing_whose_connection_was_removed_says_so() {
             remove_connection(&site);
         }
         site.world.advance_millis(61_000);
-        let looked =
-            poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&poke(&landing))).unwrap();
-        assert!(looked.is_err(), "nobody can be asked");
+        let result = poll_once(
+            Reporter::new(site.ports(), BTreeMap::new()).reconcile_first(&wakeup(&landing)),
+        )
+        .unwrap();
+        assert!(result.is_err(), "there is no forge to ask");
         let trouble = decode::<Landing>(&order(&site).unwrap())
             .unwrap()
             .trouble
-            .expect("it is told what keeps it");
-        assert_eq!(trouble.is_gone, is_removed, "{trouble:?}");
+            .expect("the landing has a trouble");
+        assert_eq!(trouble.is_connection_removed, is_removed, "{trouble:?}");
     }
 }
 
-/// R06, Z6.4: whoever still knows a connection that was removed may be having a merge made; until
-/// that must be over nothing says that nobody will find out what became of it.
+/// R06, Z6.4: a function that has cached the removed connection may still be merging. Until that
+/// merge must have ended, the landing is not reported as undecidable.
 #[test]
-fn a_landing_that_may_be_under_way_says_later_that_its_connection_was_removed() {
+fn a_landing_in_progress_reports_its_removed_connection_only_later() {
     let (site, _) = about_to_land();
     site.world.advance_millis(61_000);
     let begun = begun(&site, Some(site.world.now().plus_seconds(60)));
     remove_connection(&site);
-    let told = [(); 2].map(|()| {
-        let looked =
-            poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&poke(&begun))).unwrap();
-        assert!(looked.is_err(), "nobody can be asked");
+    let reported = [(); 2].map(|()| {
+        let result = poll_once(
+            Reporter::new(site.ports(), BTreeMap::new()).reconcile_first(&wakeup(&begun)),
+        )
+        .unwrap();
+        assert!(result.is_err(), "there is no forge to ask");
         site.world.advance_millis(61_000);
         decode::<Landing>(&order(&site).unwrap())
             .unwrap()
             .trouble
-            .expect("it is told what keeps it")
-            .is_gone
+            .expect("the landing has a trouble")
+            .is_connection_removed
     });
-    assert_eq!(told, [false, true]);
+    assert_eq!(reported, [false, true]);
 }
 
-/// Z6.4, D08: somebody merges a newer revision right before the forge is asked, which refuses to
-/// merge the one before: what needs the change has it in its branch.
+/// Z6.4, D08: a third party merges a newer revision right before the merge request, which the forge
+/// then refuses. Dependent changes still have their dependency in the branch.
 #[test]
-fn a_change_that_somebody_merges_while_its_merge_is_asked_for_takes_nothing_from_what_needs_it() {
+fn a_foreign_merge_during_the_merge_request_keeps_dependent_changes() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
     let b = site.forge.propose(
@@ -533,8 +546,8 @@ fn a_change_that_somebody_merges_while_its_merge_is_asked_for_takes_nothing_from
     let forge = site.forge.clone() as Arc<dyn Forge>;
     let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> =
         BTreeMap::from([("github".into(), forge)]);
-    let (reporter, poke) = (Reporter::new(site.ports(), forges), poke(&landing));
-    let mut look = pin!(reporter.look(&poke));
+    let (reporter, wakeup) = (Reporter::new(site.ports(), forges), wakeup(&landing));
+    let mut look = pin!(reporter.reconcile_first(&wakeup));
     let mut context = Context::from_waker(Waker::noop());
     assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to ask");
     site.forge.revise_from_tip(&a, &[("c", "x")]);
@@ -548,15 +561,15 @@ fn a_change_that_somebody_merges_while_its_merge_is_asked_for_takes_nothing_from
     site.run();
     assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 DEQUEUED", "org/one#2 SUCCESS"]);
     assert_eq!(merged(&site), [2]);
-    assert!(!frozen(&site));
+    assert!(!is_halted(&site));
 }
 
-/// Z6.4: a merge that was asked for before, and is made between the reading of the change and the
-/// next asking, is no refusal, whatever the forge says to the second.
+/// Z6.4: an earlier merge request takes effect between the read of the change and the repeated
+/// request. That is no refusal, whatever the forge answers to the second request.
 #[test]
-fn a_merge_that_is_made_while_it_is_asked_for_again_is_told_as_landed() {
+fn a_merge_that_completes_during_its_repetition_is_reported_as_landed() {
     let (mut site, a) = about_to_land();
-    // That somebody asked was long ago.
+    // The first request was long ago.
     let begun = begun(&site, None);
     let is_asking = Arc::new(AtomicBool::new(true));
     let asks = is_asking.clone();
@@ -569,8 +582,8 @@ fn a_merge_that_is_made_while_it_is_asked_for_again_is_told_as_landed() {
     let forge = site.forge.clone() as Arc<dyn Forge>;
     let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> =
         BTreeMap::from([("github".into(), forge)]);
-    let (reporter, poke) = (Reporter::new(site.ports(), forges), poke(&begun));
-    let mut look = pin!(reporter.look(&poke));
+    let (reporter, wakeup) = (Reporter::new(site.ports(), forges), wakeup(&begun));
+    let mut look = pin!(reporter.reconcile_first(&wakeup));
     let mut context = Context::from_waker(Waker::noop());
     assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to ask");
     site.forge.merge_outside(&a);
@@ -579,7 +592,7 @@ fn a_merge_that_is_made_while_it_is_asked_for_again_is_told_as_landed() {
     let Poll::Ready(looked) = look.as_mut().poll(&mut context) else {
         panic!("it waits for nothing")
     };
-    assert!(matches!(looked, Err(LookError::Later { .. })), "{looked:?}");
+    assert!(matches!(looked, Err(ReconcileError::RetryAfter { .. })), "{looked:?}");
     site.run();
     let landing: Landing = decode(&order(&site).unwrap()).unwrap();
     assert!(

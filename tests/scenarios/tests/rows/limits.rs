@@ -2,13 +2,13 @@
 
 use super::{CONFIG, MAIN, PROJECT, approve, comments, judge, merged, propose, site};
 use sluice_model::change::ChangeKey;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_scenarios::Site;
 
-/// Z6.7: a queue that is read by what is new in it, by two instances that make each other's
-/// memories old, ends as a short one does.
+/// Z6.7: a gate reads only what is new in its queue. With two instances whose caches become
+/// outdated alternately, a long queue ends like a short one.
 #[test]
-fn a_long_queue_lands_in_order_whoever_looks_at_it() {
+fn a_long_queue_lands_in_order_with_two_gate_instances() {
     for seed in 1..4 {
         let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
         let repositories: &[(&str, &[(&str, &str)])] =
@@ -30,10 +30,10 @@ fn a_long_queue_lands_in_order_whoever_looks_at_it() {
     }
 }
 
-/// Z6.1: a pipeline that is full tells each change that it has no place for; each of its queues
-/// counts.
+/// Z6.1: a full pipeline reports to each rejected change that it is full. Every queue of the
+/// pipeline has its own limit.
 #[test]
-fn a_change_that_a_full_pipeline_has_no_place_for_is_told() {
+fn a_change_that_does_not_fit_into_a_full_pipeline_gets_a_report() {
     let main = MAIN.replace("name: demo", "name: demo\n    max-changes-per-pipeline: 1");
     let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT)];
     let repositories: &[(&str, &[(&str, &str)])] =
@@ -43,9 +43,9 @@ fn a_change_that_a_full_pipeline_has_no_place_for_is_told() {
     let a = propose(&site, 1, &[("a", "x")]);
     site.run_until(|site| site.is_building() && !site.builds().is_empty());
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
-    // B comes to its queue while A is being tested.
+    // B is enqueued while A is being tested.
     site.take_in();
-    site.handle(Queue::Gate);
+    site.handle(MessageQueue::Gate);
     site.run();
     let text = "Unable to enqueue change: 1 additional changes would exceed pipeline max of 1 under current conditions";
     assert!(comments(&site, &b).contains(text), "{}", comments(&site, &b));
@@ -60,9 +60,9 @@ fn a_change_that_a_full_pipeline_has_no_place_for_is_told() {
     assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
 }
 
-/// Z6.1: without a limit nobody is counted, and nobody refused.
+/// Z6.1: without a limit, changes are neither counted nor rejected.
 #[test]
-fn a_pipeline_without_a_limit_takes_all() {
+fn a_pipeline_without_a_limit_accepts_every_change() {
     let mut site = site();
     let changes: Vec<ChangeKey> =
         (1..=5).map(|number| propose(&site, number, &[(&format!("f{number}"), "x")])).collect();

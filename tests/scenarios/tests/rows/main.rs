@@ -2,43 +2,43 @@
 //! memory: what users of the gate rely on.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod branch_moves;
+mod bundles;
+mod bundles_in_check;
+mod change_detection;
 mod commits;
 mod configuration;
-mod bundles;
+mod configuration_errors;
 mod deferred_events;
+mod dependencies;
 mod environment;
 mod filters;
-mod halted_cells;
 mod gating;
 mod gerrit;
 mod graph;
+mod halted_cells;
 mod images;
 mod included_files;
+mod job_variants;
 mod landing;
 mod limits;
-mod missed_events;
-mod configuration_errors;
-mod branch_moves;
-mod dependencies;
-mod change_detection;
-mod nodes;
-mod operator_enqueues;
-mod missed_closings;
-mod self_authored_events;
 mod mail_and_mqtt;
+mod missed_closings;
+mod missed_events;
+mod nodes;
+mod operator_commands;
+mod operator_enqueues;
 mod ref_updates;
 mod reporters;
 mod reports;
 mod secrets;
+mod self_authored_events;
 mod standard_jobs;
 mod system_events;
 mod tenants;
 mod timers;
-mod bundles_in_check;
 mod unreadable_records;
-mod job_variants;
 mod webhooks;
-mod operator_commands;
 mod zuul_trigger;
 
 use bytes::Bytes;
@@ -57,7 +57,7 @@ use sluice_scenarios::Site;
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::approve;
 use sluice_scenarios::site::WEBHOOK_SECRET;
-use standard_jobs::{results, report_lines};
+use standard_jobs::{report_lines, results};
 use std::collections::BTreeMap;
 
 const MAIN: &str = "
@@ -200,8 +200,11 @@ fn ordered(site: &Site, job: &str, change: u64) -> (Order, FrozenJob) {
         .unwrap()
         .expect("the graph is stored");
     let graph: JobGraph = serde_json::from_slice(&graph.bytes).unwrap();
-    let frozen =
-        graph.jobs.into_iter().find(|frozen| frozen.name == order.job).expect("the graph contains the job");
+    let frozen = graph
+        .jobs
+        .into_iter()
+        .find(|frozen| frozen.name == order.job)
+        .expect("the graph contains the job");
     (order, frozen)
 }
 
@@ -223,7 +226,8 @@ fn an_approved_change_is_tested_and_merged_and_its_report_names_the_buildset() {
     assert_eq!(merged(&site), [1]);
     let report = comments(&site, &a);
     assert!(
-        report.contains("Build succeeded.") && report.contains("https://sluice.test/t/demo/buildset/"),
+        report.contains("Build succeeded.")
+            && report.contains("https://sluice.test/t/demo/buildset/"),
         "{report}"
     );
     assert!(report.contains("lint : FAILURE") && report.contains("(non-voting)"), "{report}");

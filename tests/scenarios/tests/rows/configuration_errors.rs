@@ -1,5 +1,5 @@
-//! Configuration that is refused, seen from the change that proposes it: the status, the report,
-//! its words, and that nothing else happens.
+//! Refused configuration, seen from the change that proposes it: its status, its report and the
+//! text, and that nothing else happens.
 
 use super::{CONFIG, MAIN, PROJECT, approve, comments, judge, merged, propose};
 use sluice_model::change::ChangeKey;
@@ -34,13 +34,13 @@ fn site() -> Site {
     Site::new(7, &main, repositories, judge)
 }
 
-/// The project's configuration with another entry in place of `unit`, in check and gate.
-fn uses(entry: &str) -> String {
+/// Returns the project's configuration with another entry instead of `unit`, in check and gate.
+fn project_with_entry(entry: &str) -> String {
     PROJECT.replace("[unit", &format!("[{entry}"))
 }
 
-/// The project's configuration with a stanza more.
-fn with(stanza: &str) -> String {
+/// Returns the project's configuration with one additional stanza.
+fn project_with_stanza(stanza: &str) -> String {
     format!("{PROJECT}{stanza}\n")
 }
 
@@ -49,47 +49,57 @@ fn statuses(site: &Site, change: &ChangeKey) -> Vec<String> {
     statuses.iter().map(|status| format!("{} {}", status.context, status.state)).collect()
 }
 
-/// Returns how many reports a change has, and how often one was written.
+/// Returns the number of reports on a change, and how often they were written.
 fn reports(site: &Site, change: &ChangeKey) -> (usize, u32) {
     let comments = site.forge.change(change).unwrap().comments;
     (comments.len(), comments.values().map(|(_, times)| *times).sum())
 }
 
-/// What a change is told that proposes this configuration for org/one.
-fn wrong() -> Vec<(&'static str, String, &'static str)> {
-    let mine = |attributes: &str| with(&format!("- job: {{name: mine, {attributes}}}"));
+/// Returns the requirement, the erroneous configuration for org/one, and words of the expected
+/// report.
+fn configuration_errors() -> Vec<(&'static str, String, &'static str)> {
+    let mine =
+        |attributes: &str| project_with_stanza(&format!("- job: {{name: mine, {attributes}}}"));
     let of_node =
         |label: &str| mine(&format!("run: r, nodeset: {{nodes: [{{name: n, label: {label}}}]}}"));
     vec![
-        ("J07", uses("last: {vars: {a: 1}}"), "Unable to modify final job"),
-        ("J08", uses("frame"), "may not be directly run"),
-        ("J09", uses("mine") + "- job: {name: mine, parent: half, run: r}\n", "is not abstract"),
+        ("J07", project_with_entry("last: {vars: {a: 1}}"), "Unable to modify final job"),
+        ("J08", project_with_entry("frame"), "may not be directly run"),
+        (
+            "J09",
+            project_with_entry("mine") + "- job: {name: mine, parent: half, run: r}\n",
+            "is not abstract",
+        ),
         (
             "J10",
-            uses("mine") + "- job: {name: mine, parent: guarded}\n",
-            "is a protected job in a different project",
+            project_with_entry("mine") + "- job: {name: mine, parent: guarded}\n",
+            "is a protected job of a different project",
         ),
-        ("X08", with("- job: {name: other, run: r}"), "not permitted to shadow job other"),
+        (
+            "X08",
+            project_with_stanza("- job: {name: other, run: r}"),
+            "not permitted to shadow job other",
+        ),
         ("X10", mine("parent: null, run: r"), "Base jobs may only be defined"),
         (
             "X11",
-            with("- pipeline: {name: mine, manager: independent}"),
-            "Pipelines may not be defined",
+            project_with_stanza("- pipeline: {name: mine, manager: independent}"),
+            "Pipelines may only be defined in config projects",
         ),
         (
             "X12",
-            with("- project: {name: org/two, check: {jobs: [unit]}}"),
+            project_with_stanza("- project: {name: org/two, check: {jobs: [unit]}}"),
             "the only project definition permitted",
         ),
         (
             "X12",
-            with("- project: {name: ^org/.*, check: {jobs: [unit]}}"),
+            project_with_stanza("- project: {name: ^org/.*, check: {jobs: [unit]}}"),
             "the only project definition permitted",
         ),
         ("X13", of_node("big-one"), "Label named \"big-one\" is not part of the allowed"),
-        ("C02", uses("nosuch"), "Job nosuch not defined"),
+        ("C02", project_with_entry("nosuch"), "Job nosuch not defined"),
         ("C05", mine("vottng: true"), "syntax error"),
-        ("C07", with("- job: ["), "syntax error"),
+        ("C07", project_with_stanza("- job: ["), "syntax error"),
         ("C08", mine("secrets: nope"), "secret \"nope\" was not found"),
         ("C09", mine("nodeset: nope"), "nodeset \"nope\" was not found"),
         ("C10", mine("required-projects: org/nope"), "The project \"org/nope\" was not found"),
@@ -97,38 +107,37 @@ fn wrong() -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-/// J07, J08, J09, J10, X08, X10, X11, X12, X13, C02, C05, C07, C08, C09, C10, C11, Z4.5, Z6.6: what
-/// is wrong with the configuration that a change proposes is told on the change, in one report of
-/// each pipeline with a failure status and beside a line of its file; nothing is built, and it does
-/// not merge.
+/// J07, J08, J09, J10, X08, X10, X11, X12, X13, C02, C05, C07, C08, C09, C10, C11, Z4.5, Z6.6: an
+/// error in proposed configuration is reported on the change, once by each pipeline, with a failure
+/// status and a line comment. Nothing is built and nothing merges.
 #[test]
-fn a_wrong_configuration_is_told_once_on_its_change_and_lands_nowhere() {
+fn a_configuration_error_is_reported_once_and_does_not_land() {
     let mut site = site();
     site.twice = true;
     let mut otherwise = Vec::new();
-    for (number, (row, text, words)) in (1..).zip(wrong()) {
+    for (number, (row, text, words)) in (1..).zip(configuration_errors()) {
         let change = propose(&site, number, &[(".zuul.yaml", &text)]);
         site.run();
-        let told = comments(&site, &change);
+        let report = comments(&site, &change);
         let lines: Vec<String> =
             site.forge.change(&change).unwrap().lines.into_values().flatten().collect();
-        let is_beside = lines.iter().all(|line| line.starts_with(".zuul.yaml:"));
-        let is_beside = is_beside && lines.iter().any(|line| line.contains(words));
+        let is_line_comment = lines.iter().all(|line| line.starts_with(".zuul.yaml:"));
+        let is_line_comment = is_line_comment && lines.iter().any(|line| line.contains(words));
         let checked = (statuses(&site, &change).join(", "), reports(&site, &change));
         approve(&mut site, &[&change]);
         let gated = (statuses(&site, &change).join(", "), reports(&site, &change));
         let expected = ("demo/check failure".to_owned(), (1, 1));
         let in_gate = ("demo/check failure, demo/gate failure".to_owned(), (2, 2));
-        if !told.contains(words) || !is_beside || checked != expected || gated != in_gate {
+        if !report.contains(words) || !is_line_comment || checked != expected || gated != in_gate {
             otherwise
-                .push(format!("{row}: {checked:?}, then {gated:?}: {told}\nbeside: {lines:?}"));
+                .push(format!("{row}: {checked:?}, then {gated:?}: {report}\nbeside: {lines:?}"));
         }
     }
     assert!(otherwise.is_empty(), "{}", otherwise.join("\n\n"));
     assert_eq!((merged(&site), site.builds()), (Vec::new(), Vec::<String>::new()));
     let main = site.forge.files("org/one", "main");
     assert_eq!(main[".zuul.yaml"], PROJECT);
-    // And whoever proposes nothing of the kind is tested, on the same day in the same tenant.
+    // A change without configuration errors is tested in the same tenant.
     let fine = propose(&site, 90, &[("a", "x")]);
     approve(&mut site, &[&fine]);
     assert_eq!(
@@ -137,10 +146,10 @@ fn a_wrong_configuration_is_told_once_on_its_change_and_lands_nowhere() {
     );
 }
 
-/// C02: an unknown job is told with its file and line, and the comment reaches from where its
-/// stanza begins.
+/// C02: an unknown job is reported with its file and line. The comment starts where the stanza
+/// starts.
 #[test]
-fn an_unknown_job_is_commented_on_from_its_stanza_to_its_line() {
+fn an_unknown_job_gets_a_line_comment_from_its_stanza_to_its_line() {
     let mut site = site();
     let text = "- job:\n    name: one\n    run: r.yaml\n\n- project:\n    name: org/one\n    check:\n      jobs:\n        - nosuch\n";
     let change = propose(&site, 1, &[(".zuul.yaml", text)]);
@@ -149,24 +158,26 @@ fn an_unknown_job_is_commented_on_from_its_stanza_to_its_line() {
         (statuses(&site, &change), site.builds()),
         (vec!["demo/check failure".to_owned()], Vec::new())
     );
-    let kept = site.forge.change(&change).unwrap();
-    let lines: Vec<&String> = kept.lines.values().flatten().collect();
+    let shown = site.forge.change(&change).unwrap();
+    let lines: Vec<&String> = shown.lines.values().flatten().collect();
     assert!(
         lines.len() == 1 && lines[0].starts_with(".zuul.yaml:9: Job nosuch not defined"),
         "{lines:?}"
     );
-    assert_eq!(kept.ranges.into_values().flatten().collect::<Vec<_>>(), [(5, 9)]);
+    assert_eq!(shown.ranges.into_values().flatten().collect::<Vec<_>>(), [(5, 9)]);
 }
 
-/// X06: of three projects that run a job, those that it does not allow are told so on every change;
-/// the one that it allows is tested.
+/// X06: of three projects that run a job, the disallowed ones get that error on every change.
+/// Changes of the allowed one are tested.
 #[test]
-fn a_job_runs_for_the_projects_that_it_allows_and_no_others() {
+fn a_job_runs_only_for_its_allowed_projects() {
     let mut site = site();
-    let theirs = uses("ours") + THEIRS;
-    for (project, text) in
-        [("org/one", &uses("ours")), ("org/two", &theirs), ("org/bare", &uses("ours"))]
-    {
+    let theirs = project_with_entry("ours") + THEIRS;
+    for (project, text) in [
+        ("org/one", &project_with_entry("ours")),
+        ("org/two", &theirs),
+        ("org/bare", &project_with_entry("ours")),
+    ] {
         let branch = sluice_model::git::BranchKey {
             project: sluice_model::ProjectName::new("forge.test", project),
             branch: "main".into(),
@@ -186,19 +197,19 @@ fn a_job_runs_for_the_projects_that_it_allows_and_no_others() {
     );
     for (project, change) in refused {
         assert_eq!(statuses(&site, change), ["demo/check failure"]);
-        let told = comments(&site, change);
+        let report = comments(&site, change);
         assert!(
-            told.contains(&format!("Project {project} is not allowed to run job ours")),
-            "{told}"
+            report.contains(&format!("Project {project} is not allowed to run job ours")),
+            "{report}"
         );
-        assert_eq!(reports(&site, change), (1, 1), "{told}");
+        assert_eq!(reports(&site, change), (1, 1), "{report}");
     }
 }
 
-/// C06, Z6.6: what a change to a config project brings is checked before it is merged, although
-/// nothing runs with it; what is right merges, and holds from then on.
+/// C06, Z6.6: a change to a config project is validated before the merge although nothing runs with
+/// it. Valid configuration merges and applies from then on.
 #[test]
-fn a_config_projects_change_is_checked_before_it_is_merged() {
+fn a_change_to_a_config_project_is_validated_before_the_merge() {
     let own = "- project: {check: {jobs: [noop]}, gate: {jobs: [noop]}}\n";
     let config = format!("{CONFIG}{own}");
     let repositories: &[(&str, &[(&str, &str)])] = &[
@@ -207,23 +218,23 @@ fn a_config_projects_change_is_checked_before_it_is_merged() {
     ];
     let mut site = Site::new(7, MAIN, repositories, judge);
     let more = |stanza: &str| format!("{config}{stanza}\n");
-    let wrong = [
+    let configuration_errors = [
         (more("- job: {name: a, vottng: true}"), "syntax error"),
         (more("- job: ["), "syntax error"),
         (more("- project: {name: org/one, check: {jobs: [nosuch]}}"), "Job nosuch not defined"),
-        // What others stand on is missing afterwards, and they are named.
+        // The change removes what others use; the report names those.
         (
             config.replace("- job: {name: unit, run: playbooks/unit.yaml}\n", ""),
             "Job unit not defined",
         ),
     ];
-    for (number, (text, words)) in (1..).zip(wrong) {
+    for (number, (text, words)) in (1..).zip(configuration_errors) {
         let change =
             site.forge.propose("org/config", number, "a change", "", &[("zuul.yaml", &text)]);
         site.run();
-        let told = comments(&site, &change);
-        assert!(told.contains(words) && reports(&site, &change) == (1, 1), "{told}");
-        assert_eq!(statuses(&site, &change), ["demo/check failure"], "{told}");
+        let report = comments(&site, &change);
+        assert!(report.contains(words) && reports(&site, &change) == (1, 1), "{report}");
+        assert_eq!(statuses(&site, &change), ["demo/check failure"], "{report}");
         approve(&mut site, &[&change]);
         assert_eq!(statuses(&site, &change), ["demo/check failure", "demo/gate failure"]);
     }

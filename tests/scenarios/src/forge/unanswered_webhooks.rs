@@ -1,17 +1,17 @@
-//! Webhooks of the played forge that nobody takes, and their being sent again.
+//! Webhooks of the played forge that were not answered, and their redelivery.
 
 use super::*;
-use sluice_forge::Delivery;
+use sluice_forge::WebhookDelivery;
 
-/// Webhooks that were sent and that nobody answered.
+/// Webhooks that were sent and not answered.
 #[derive(Default)]
-pub(super) struct Lost(Vec<(ProjectName, Timestamp, Webhook)>);
+pub(super) struct UnansweredWebhooks(Vec<(ProjectName, Timestamp, Webhook)>);
 
-impl Lost {
-    /// Returns those of a project, newest first.
-    pub(super) fn of(&self, project: &ProjectName) -> Vec<Delivery> {
+impl UnansweredWebhooks {
+    /// Returns the deliveries of a project, newest first.
+    pub(super) fn of(&self, project: &ProjectName) -> Vec<WebhookDelivery> {
         let own = self.0.iter().rev().filter(|(of, ..)| of == project);
-        own.map(|(_, delivered_at, webhook)| Delivery {
+        own.map(|(_, delivered_at, webhook)| WebhookDelivery {
             id: webhook.id.clone(),
             attempt: webhook.id.clone(),
             event: webhook.event.clone(),
@@ -24,7 +24,7 @@ impl Lost {
 }
 
 impl PlayedForge {
-    /// Has everything that is on its way reach nobody.
+    /// Makes all pending webhooks fail: they are recorded as unanswered.
     pub fn lose_webhooks(&self) {
         let now = self.world.now();
         let mut state = self.state();
@@ -33,35 +33,35 @@ impl PlayedForge {
             let body: Value =
                 serde_json::from_slice(&webhook.body).expect("it was written as JSON");
             let name = body["repository"]["full_name"].as_str().unwrap_or_default();
-            state.lost.0.push((ProjectName::new("forge.test", name), now, webhook));
+            state.unanswered.0.push((ProjectName::new("forge.test", name), now, webhook));
         }
     }
 
-    /// Has everything that is on its way go without an answer, and returns it: somebody may have
-    /// taken it all the same.
+    /// Records all pending webhooks as unanswered and returns them. A test may deliver them all the
+    /// same.
     pub fn lose_answers(&self) -> Vec<Webhook> {
         let sent: Vec<Webhook> = self.state().outgoing.iter().cloned().collect();
         self.lose_webhooks();
         sent
     }
 
-    /// Has everything that is on its way be lost for good: it is not sent again either.
+    /// Drops all pending webhooks and stream events for good; they are not redelivered either.
     pub fn forget_webhooks(&self) {
         let mut state = self.state();
         state.outgoing.clear();
-        state.told.clear();
+        state.stream_events.clear();
     }
 
-    /// Sends a lost webhook again.
-    pub(super) fn send_again(&self, id: &str) -> Result<(), ForgeError> {
+    /// Sends an unanswered webhook again.
+    pub(super) fn redeliver_webhook(&self, id: &str) -> Result<(), ForgeError> {
         let mut state = self.state();
         let at = state
-            .lost
+            .unanswered
             .0
             .iter()
             .position(|(_, _, webhook)| webhook.id == id)
             .ok_or_else(|| Self::not_found(id))?;
-        let (_, _, webhook) = state.lost.0.remove(at);
+        let (_, _, webhook) = state.unanswered.0.remove(at);
         state.outgoing.push_back(webhook);
         Ok(())
     }

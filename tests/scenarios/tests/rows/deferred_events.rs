@@ -1,22 +1,23 @@
-//! What comes before the configuration that it belongs to is live is kept for that, and nobody else
-//! waits.
+//! Deferred events: an event that arrives before its configuration is live waits for that
+//! configuration, and blocks no other event.
 
-use super::refs::orders;
+use super::ref_updates::orders;
 use super::{CONFIG, MAIN, PROJECT, comments, judge, merged, propose};
 use sluice_memory::poll_once;
 use sluice_model::change::ChangeKey;
-use sluice_model::event::Behind;
+use sluice_model::event::DeferredPredecessor;
 use sluice_model::git::BranchKey;
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{BranchName, ProjectName};
 use sluice_records::codec::{decode, with_body};
-use sluice_records::delivery::{self, Delivery, DeliveryState};
-use sluice_records::tenant::{self, AwaitedLanding, Early, Tenant};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
+use sluice_records::tenant::{self, DeferredWakeup, PendingConfigLanding, Tenant};
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_runtime::{Clock, cell};
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::Visibility;
 
-/// The pipelines with a trigger for a comment.
+/// Returns the pipelines with a trigger for a comment.
 fn with_recheck() -> String {
     let comment =
         "github: [{event: pull_request, action: comment, comment: recheck}, {event: pull_request, ";
@@ -49,7 +50,7 @@ fn head(site: &Site, name: &str) -> (Record, Tenant) {
     (record, head)
 }
 
-/// Writes a tenant's head as nobody would.
+/// Overwrites a tenant's head.
 fn edit_head(site: &Site, name: &str, edit: impl FnOnce(&mut Tenant)) {
     let (record, mut head) = head(site, name);
     edit(&mut head);
@@ -57,38 +58,40 @@ fn edit_head(site: &Site, name: &str, edit: impl FnOnce(&mut Tenant)) {
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
 }
 
-fn poke(site: &Site, name: &str) {
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: name.into() }])).unwrap().unwrap();
+fn wake_tenant(site: &Site, name: &str) {
+    poll_once(cell::send(&site.ports(), &[Wakeup::Tenant { tenant: name.into() }]))
+        .unwrap()
+        .unwrap();
 }
 
 fn checks(site: &Site) -> usize {
     site.builds().iter().filter(|build| build.starts_with("check ")).count()
 }
 
-/// Returns the pipelines that tested something, in the order of their orders.
+/// Returns the pipelines of the builds, in the order in which those were requested.
 fn pipelines(site: &Site) -> Vec<String> {
     orders(site).into_iter().map(|(order, _)| order.queue.pipeline.to_string()).collect()
 }
 
 fn left_over(site: &Site, change: &ChangeKey) -> Vec<String> {
     let mut left = site.ending(&[], &[change]).left_over;
-    let waiting = |record: &Record| record.key.sort.starts_with(tenant::WAITING);
+    let deferred_wakeups = |record: &Record| record.key.sort.starts_with(tenant::DEFERRED);
     left.extend(
         site.world
             .records()
             .iter()
-            .filter(|record| waiting(record))
+            .filter(|record| deferred_wakeups(record))
             .map(|record| record.key.to_string()),
     );
     left
 }
 
-/// Z6.6, S06: a tag is pushed together with the commit that has the project take part in the
-/// pipeline of tags, and is handled first.
+/// Z6.6, S06: a tag is pushed together with the commit that adds the project to the tag pipeline.
+/// The tag's event is handled first.
 #[test]
-fn a_tag_goes_through_the_pipeline_that_was_pushed_with_it() {
+fn a_tag_triggers_a_pipeline_that_was_pushed_with_it() {
     let repositories: &[(&str, &[(&str, &str)])] = &[
-        ("org/config", &[("zuul.yaml", super::refs::CONFIG)]),
+        ("org/config", &[("zuul.yaml", super::ref_updates::CONFIG)]),
         ("org/bare", &[("README", "nothing yet")]),
     ];
     let mut site = Site::new(7, MAIN, repositories, judge);
@@ -101,10 +104,9 @@ fn a_tag_goes_through_the_pipeline_that_was_pushed_with_it() {
     assert_eq!(site.ending(&[], &[]).left_over, Vec::<String>::new());
 }
 
-/// Z6.6: a comment that comes after the push of its trigger is for that trigger, also of another
-/// project.
+/// Z6.6: a comment after the push of its trigger matches that trigger, even of another project.
 #[test]
-fn a_comment_counts_for_a_trigger_that_was_pushed_before_it() {
+fn a_comment_matches_a_trigger_that_was_pushed_before_it() {
     for twice in [false, true] {
         let mut site = site_of(MAIN);
         let change = propose(&site, 1, &[("a", "x")]);
@@ -122,13 +124,13 @@ fn a_comment_counts_for_a_trigger_that_was_pushed_before_it() {
     }
 }
 
-/// Z6.2, Z6.6: the same of a template that another untrusted project has, and by which the change's
-/// own takes part in the pipeline. What that project's push does not concern does not wait for it.
+/// Z6.2, Z6.6: the same for a template of another untrusted project that adds the change's project
+/// to the pipeline. Events that the push does not affect do not wait for it.
 #[test]
-fn a_comment_counts_for_a_pipeline_of_a_template_that_was_pushed_before_it() {
-    let spoken =
+fn a_comment_matches_a_pipeline_from_a_template_that_was_pushed_before_it() {
+    let site_with_comment_triggers =
         &SPOKEN[..SPOKEN.find("- project:").expect("the project stands behind the pipelines")];
-    let central = format!("{CONFIG}{spoken}");
+    let central = format!("{CONFIG}{site_with_comment_triggers}");
     let template = |jobs: &str| format!("- project-template: {{name: shared, {jobs}}}\n");
     let (before, after) = (template("first: {jobs: [unit]}"), template("second: {jobs: [other]}"));
     let repositories: &[(&str, &[(&str, &str)])] = &[
@@ -150,7 +152,7 @@ fn a_comment_counts_for_a_pipeline_of_a_template_that_was_pushed_before_it() {
         site.forge.comment(&other, "first");
         site.take_in();
         assert_eq!(
-            arrived(&site),
+            take_arrived(&site),
             ["first"],
             "the one waits for what was pushed, the other one does not"
         );
@@ -160,9 +162,9 @@ fn a_comment_counts_for_a_pipeline_of_a_template_that_was_pushed_before_it() {
     }
 }
 
-/// Z6.6, C01: the same of a trigger that lands through the gate, from the intent to land on.
+/// Z6.6, C01: the same for a trigger that lands through the gate, from the intent to land on.
 #[test]
-fn a_comment_counts_for_a_trigger_that_is_about_to_be_live() {
+fn a_comment_matches_a_trigger_that_is_landing() {
     let mut site = site_of(MAIN);
     let change = propose(&site, 1, &[("a", "x")]);
     let central = format!("{}{CENTRAL}", with_recheck());
@@ -182,9 +184,9 @@ fn a_comment_counts_for_a_trigger_that_is_about_to_be_live() {
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
 }
 
-/// Z6.7: who stands in a queue hears at once, whatever configuration is on its way.
+/// Z6.7: the queues of a change get its events at once, whatever configuration is pending.
 #[test]
-fn a_change_that_is_closed_leaves_although_configuration_is_on_its_way() {
+fn a_closed_change_is_dequeued_during_a_reconfiguration() {
     let mut site = site_of(MAIN);
     site.held.insert("unit".to_owned());
     let change = propose(&site, 1, &[("a", "x")]);
@@ -193,24 +195,24 @@ fn a_change_that_is_closed_leaves_although_configuration_is_on_its_way() {
     site.take_in();
     site.forge.close(&change);
     site.take_in();
-    site.handle(Queue::Gate);
+    site.handle(MessageQueue::Gate);
     assert_eq!(site.ending(&[], &[&change]).buildsets, ["org/one#1 check DEQUEUED"]);
     site.held.clear();
     site.run();
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
 }
 
-/// Z6.7: an event is not held up for longer than a few minutes; then whatever is live counts.
+/// Z6.7: an event is deferred for a few minutes at most; then the live layout applies.
 #[test]
-fn an_event_waits_for_a_layout_for_eight_minutes_and_no_longer() {
+fn an_event_waits_at_most_eight_minutes_for_a_layout() {
     let mut site = site_of(MAIN);
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
     let began = site.world.now();
     edit_head(&site, "demo", |head| {
         head.layout.wanted += 1;
-        head.landings.push(AwaitedLanding {
-            item: "nobody-s".into(),
+        head.landings.push(PendingConfigLanding {
+            item: "unknown-item".into(),
             generation: 1,
             project: ProjectName::new("forge.test", "org/one"),
             ordered_at: began,
@@ -219,19 +221,19 @@ fn an_event_waits_for_a_layout_for_eight_minutes_and_no_longer() {
         });
     });
     site.forge.revise(&change, "b", "y");
-    let is_told = |site: &Site| {
-        site.world.records().iter().any(|record| record.key.sort.starts_with("arrival#"))
+    let is_handled = |site: &Site| {
+        site.world.records().iter().any(|record| record.key.sort.starts_with("inbox#"))
     };
-    site.run_until(is_told);
+    site.run_until(is_handled);
     let waited_seconds = site.world.now().since(began) / 1_000;
     assert!((480..600).contains(&waited_seconds), "{waited_seconds}");
     let layout = head(&site, "demo").1.layout;
     assert!(layout.wanted > layout.live, "nothing else ended the waiting");
-    // Whatever comes from now on waits for that no more.
+    // Later events no longer wait for that.
     site.forge.revise(&change, "c", "z");
     site.take_in();
-    let kept = |record: &&Record| record.body.contains("\"forge_id\":\"later:");
-    assert_eq!(site.world.records().iter().filter(kept).count(), 1);
+    let is_deferred = |record: &&Record| record.body.contains("\"forge_id\":\"later:");
+    assert_eq!(site.world.records().iter().filter(is_deferred).count(), 1);
     site.run();
     assert!(checks(&site) > 1);
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
@@ -246,8 +248,8 @@ const SPOKEN: &str = "
 - project: {name: org/one, first: {jobs: [unit]}, second: {jobs: [other]}, old: {jobs: [noop]}, new: {jobs: [noop]}}
 ";
 
-/// A site of these pipelines, with a change that was checked.
-fn spoken() -> (Site, ChangeKey) {
+/// Returns a site with these pipelines and a checked change.
+fn site_with_comment_triggers() -> (Site, ChangeKey) {
     let central = format!("{CONFIG}{SPOKEN}");
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", &central)]),
@@ -260,21 +262,21 @@ fn spoken() -> (Site, ChangeKey) {
     (site, change)
 }
 
-/// Returns the pipelines that something arrived at since this was asked last, in order.
-fn arrived(site: &Site) -> Vec<String> {
+/// Returns the pipelines that an event reached since the last call, in order.
+fn take_arrived(site: &Site) -> Vec<String> {
     let written = site.world.take_journal().into_iter().filter_map(|written| written.after);
-    let arrivals = written.filter(|record| record.key.sort.starts_with("arrival#"));
+    let arrivals = written.filter(|record| record.key.sort.starts_with("inbox#"));
     arrivals
         .filter_map(|record| record.key.partition.split('/').nth(1).map(str::to_owned))
         .collect()
 }
 
-/// Z6.6, C5: what was kept is told first, although what comes later of its project need not wait
-/// for any configuration.
+/// Z6.6, C5: a deferred event is handled first, even if later events of its project need no
+/// configuration.
 #[test]
-fn what_comes_after_something_that_waits_is_told_after_it() {
+fn later_events_are_handled_after_a_deferred_one() {
     for twice in [false, true] {
-        let (mut site, change) = spoken();
+        let (mut site, change) = site_with_comment_triggers();
         site.twice = twice;
         let (main, began) = (main_of("org/one"), site.world.now());
         edit_head(&site, "demo", |head| head.layout.wanted += 1);
@@ -283,38 +285,42 @@ fn what_comes_after_something_that_waits_is_told_after_it() {
         site.take_in();
         site.world.advance_millis(20_000);
         edit_head(&site, "demo", |head| head.layout.live = head.layout.wanted);
-        // Nothing of that is awaited any more.
+        // No configuration is pending any more.
         site.forge.comment(&change, "second");
         site.forge.tag(&main, "2.0");
         site.take_in();
-        assert_eq!(arrived(&site), Vec::<String>::new());
+        assert_eq!(take_arrived(&site), Vec::<String>::new());
         site.run_until(|site| pipelines(site).len() == 3);
         assert!(
             site.world.now().since(began) < 300_000,
-            "each is told soon after the one before it"
+            "each event follows soon after its predecessor"
         );
         site.run();
-        let arrived = arrived(&site);
+        let arrived = take_arrived(&site);
         assert_eq!(arrived, ["first", "old", "second", "new"]);
-        // The tenant strikes off whom it poked at its next look; the one it had was made up here.
-        poke(&site, "demo");
+        // The tenant removes a sent wakeup when it reconciles next; this one was written by the
+        // test.
+        wake_tenant(&site, "demo");
         site.run();
         assert_eq!(left_over(&site, &change), Vec::<String>::new());
-        let kept = |record: &Record| record.key.sort.starts_with("kept#");
-        assert!(!site.world.records().iter().any(kept), "nothing waits behind what was told");
-        // And what comes next waits for nothing.
+        let is_deferred = |record: &Record| record.key.sort.starts_with("last-deferred#");
+        assert!(
+            !site.world.records().iter().any(is_deferred),
+            "nothing waits behind handled events"
+        );
+        // The next event does not wait.
         site.forge.comment(&change, "second");
         site.take_in();
-        assert_eq!(self::arrived(&site), ["second"]);
+        assert_eq!(take_arrived(&site), ["second"]);
         site.run();
     }
 }
 
-/// Z6.6: the tenant pokes what waited when a later event stands in front of that poke already;
-/// nobody waits for the next sweep.
+/// Z6.6: the tenant wakes a deferred event whose successor is already ahead of that wakeup in the
+/// message queue. Neither waits for the next sweep.
 #[test]
-fn what_was_heard_before_the_layout_was_live_follows_what_was_kept_for_it() {
-    let (mut site, change) = spoken();
+fn an_event_received_before_the_layout_was_live_follows_the_deferred_one() {
+    let (mut site, change) = site_with_comment_triggers();
     let began = site.world.now();
     site.forge
         .push(&main_of("org/config"), &[("zuul.yaml", &format!("{}{SPOKEN}", with_recheck()))]);
@@ -322,32 +328,32 @@ fn what_was_heard_before_the_layout_was_live_follows_what_was_kept_for_it() {
     site.forge.comment(&change, "first");
     site.take_in();
     site.forge.comment(&change, "second");
-    site.hear();
-    site.handle(Queue::Tenants);
+    site.receive_webhooks();
+    site.handle(MessageQueue::Tenants);
     site.run_until(|site| checks(site) == 1 && pipelines(site).len() == 3);
-    let arrived = arrived(&site);
+    let arrived = take_arrived(&site);
     assert_eq!(arrived, ["first", "second"]);
     assert!(site.world.now().since(began) < 60_000);
     site.run();
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
 }
 
-/// Returns what waits for the tenant, the oldest first.
-fn waiting(site: &Site) -> Vec<Early> {
+/// Returns the deferred wakeups of the tenant, oldest first.
+fn deferred_wakeups(site: &Site) -> Vec<DeferredWakeup> {
     let records = site.world.records();
     records
         .iter()
-        .filter(|record| record.key.sort.starts_with(tenant::WAITING))
+        .filter(|record| record.key.sort.starts_with(tenant::DEFERRED))
         .map(|r| decode(r).unwrap())
         .collect()
 }
 
-/// Z6.6, Z6.7: what waits behind something that was kept is poked when that is told: a chain of
-/// them needs neither the tenant nor the timer.
+/// Z6.6, Z6.7: handling a deferred event wakes the one behind it. A chain of them needs neither the
+/// tenant nor the timer.
 #[test]
-fn what_waits_behind_something_that_was_kept_is_told_right_after_it() {
+fn an_event_behind_a_deferred_one_follows_at_once() {
     for twice in [false, true] {
-        let (mut site, change) = spoken();
+        let (mut site, change) = site_with_comment_triggers();
         site.twice = twice;
         edit_head(&site, "demo", |head| head.layout.wanted += 1);
         site.forge.comment(&change, "first");
@@ -357,34 +363,34 @@ fn what_waits_behind_something_that_was_kept_is_told_right_after_it() {
         site.take_in();
         site.forge.comment(&change, "second");
         site.take_in();
-        assert_eq!(arrived(&site), Vec::<String>::new());
-        // As the tenant pokes the first, when the others were looked at already.
-        let Early { waiting: first, project } =
-            waiting(&site).into_iter().next().expect("it waits");
+        assert_eq!(take_arrived(&site), Vec::<String>::new());
+        // The tenant wakes the first when the others have already been received.
+        let DeferredWakeup { deferred_wakeups: first, project } =
+            deferred_wakeups(&site).into_iter().next().expect("it waits");
         poll_once(cell::send(
             &site.ports(),
-            &[Poke::Delivery { delivery: first.delivery, project }],
+            &[Wakeup::Delivery { delivery: first.delivery, project }],
         ))
         .unwrap()
         .unwrap();
         let began = site.world.now();
-        site.handle(Queue::Events);
+        site.handle(MessageQueue::Events);
         assert_eq!(
-            (arrived(&site), site.world.now()),
+            (take_arrived(&site), site.world.now()),
             (["first", "old", "second"].map(str::to_owned).to_vec(), began)
         );
-        assert_eq!(waiting(&site), []);
+        assert_eq!(deferred_wakeups(&site), []);
         site.run();
         assert_eq!(left_over(&site, &change), Vec::<String>::new());
     }
 }
 
-/// Z6.7: what never ends holds up what comes after it for eight minutes, and no longer.
+/// Z6.7: an event that never ends delays the events behind it by eight minutes at most.
 #[test]
-fn an_event_waits_behind_another_one_for_eight_minutes_and_no_longer() {
-    let (mut site, change) = spoken();
+fn an_event_waits_at_most_eight_minutes_behind_another() {
+    let (mut site, change) = site_with_comment_triggers();
     let began = site.world.now();
-    let stuck = Delivery {
+    let stuck = DeliveryRecord {
         connection: "github".into(),
         forge_id: "stuck".to_owned(),
         event_name: "later".to_owned(),
@@ -395,25 +401,27 @@ fn an_event_waits_behind_another_one_for_eight_minutes_and_no_longer() {
     let id = delivery::id(&stuck.connection, &stuck.forge_id);
     let record = Record { revision: 1, ..delivery::record(&id, &stuck).unwrap() };
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
-    let behind = Behind { delivery: id, since: began };
-    site.world.write_directly(tenant::put_kept(&"demo".into(), &change.project, &behind).unwrap());
+    let behind = DeferredPredecessor { delivery: id, since: began };
+    site.world.write_directly(
+        tenant::put_last_deferred(&"demo".into(), &change.project, &behind).unwrap(),
+    );
     site.forge.comment(&change, "first");
-    let told = |site: &Site| {
-        site.world.records().iter().any(|record| record.key.sort.starts_with("arrival#"))
+    let is_handled = |site: &Site| {
+        site.world.records().iter().any(|record| record.key.sort.starts_with("inbox#"))
     };
-    site.run_until(told);
+    site.run_until(is_handled);
     let waited_seconds = site.world.now().since(began) / 1_000;
     assert!((480..600).contains(&waited_seconds), "{waited_seconds}");
     site.forge.comment(&change, "second");
     site.take_in();
-    assert_eq!(arrived(&site), ["first", "second"], "nothing waits behind what was told late");
+    assert_eq!(take_arrived(&site), ["first", "second"], "nothing waits behind handled events");
 }
 
-/// Z6.6, C5: what was late in its turn is told before what came after it, though both have waited
-/// for long enough.
+/// Z6.6, C5: a late event is handled before its successors, even if all of them have waited long
+/// enough.
 #[test]
-fn what_has_waited_for_eight_minutes_is_told_in_order() {
-    let (mut site, change) = spoken();
+fn overdue_events_are_handled_in_order() {
+    let (mut site, change) = site_with_comment_triggers();
     edit_head(&site, "demo", |head| head.layout.wanted += 1);
     for (n, text) in ["first", "second"].into_iter().enumerate() {
         site.forge.comment(&change, text);
@@ -421,22 +429,22 @@ fn what_has_waited_for_eight_minutes_is_told_in_order() {
         site.forge.tag(&main_of("org/one"), &format!("{}.0", n + 1));
         site.take_in();
     }
-    // Nobody looks at any of them until all have waited for long enough; then the last is looked at
+    // None of them is received until all have waited long enough; then the last one is received
     // first.
     site.world.advance_millis(500_000);
-    let mut waiting = waiting(&site);
-    assert_eq!(waiting.len(), 4);
-    waiting.reverse();
-    for Early { waiting, project } in waiting {
+    let mut deferred_wakeups = deferred_wakeups(&site);
+    assert_eq!(deferred_wakeups.len(), 4);
+    deferred_wakeups.reverse();
+    for DeferredWakeup { deferred_wakeups, project } in deferred_wakeups {
         poll_once(cell::send(
             &site.ports(),
-            &[Poke::Delivery { delivery: waiting.delivery, project }],
+            &[Wakeup::Delivery { delivery: deferred_wakeups.delivery, project }],
         ))
         .unwrap()
         .unwrap();
-        site.handle(Queue::Events);
+        site.handle(MessageQueue::Events);
     }
-    assert_eq!(arrived(&site), ["first", "old", "second", "new"]);
+    assert_eq!(take_arrived(&site), ["first", "old", "second", "new"]);
     site.run();
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
 }
@@ -446,10 +454,10 @@ const TWO: &str = "
 - tenant: {name: other, source: {github: {config-projects: [org/config], untrusted-projects: [org/one, org/two]}}}
 ";
 
-/// A site of two tenants that share a project.
+/// Returns a site with two tenants that share a project.
 fn site_of_two() -> Site {
     let mut site = site_of(TWO);
-    poke(&site, "other");
+    wake_tenant(&site, "other");
     site.run();
     site
 }
@@ -463,10 +471,10 @@ fn tenants_of(site: &Site) -> Vec<String> {
     tenants
 }
 
-/// Z2.3, C2: a stored layout that nobody can open holds up nobody else's events, and its own tenant
-/// has them when it is built again.
+/// Z2.3, C2: an unreadable layout does not delay the events of other tenants. Its own tenant gets
+/// them once the layout is built again.
 #[test]
-fn a_layout_that_cannot_be_opened_stops_no_other_tenant_and_loses_nothing() {
+fn an_unreadable_layout_affects_only_its_tenant_and_loses_no_event() {
     let mut site = site_of_two();
     edit_head(&site, "other", |head| head.layout_object = Some("layouts/nothing".to_owned()));
     let change = propose(&site, 1, &[("a", "x")]);
@@ -482,10 +490,10 @@ fn a_layout_that_cannot_be_opened_stops_no_other_tenant_and_loses_nothing() {
     );
 }
 
-/// Z2.3, C2: a change, a push and a tag are told to a tenant whose record nobody can read as soon
-/// as somebody mended it; the other tenant is told of each once.
+/// Z2.3, C2: a change, a push and a tag reach a tenant with an unreadable record as soon as that is
+/// repaired. The other tenant gets each of them once.
 #[test]
-fn what_came_while_a_tenant_could_not_be_read_is_told_when_it_can() {
+fn events_for_an_unreadable_tenant_are_handled_after_its_repair() {
     let pipelines = format!(
         "{CONFIG}
 - pipeline: {{name: post, manager: independent, trigger: {{github: [{{event: push, ref: ^refs/heads/}}]}}}}
@@ -499,10 +507,10 @@ fn what_came_while_a_tenant_could_not_be_read_is_told_when_it_can() {
         ("org/two", &[]),
     ];
     let mut site = Site::new(7, TWO, repositories, judge);
-    poke(&site, "other");
+    wake_tenant(&site, "other");
     site.run();
     let (whole, _) = head(&site, "other");
-    let damaged = Record { body: "{\"of\": \"nobody\"}".to_owned(), ..whole.clone() };
+    let damaged = Record { body: "{\"of\": \"nothing\"}".to_owned(), ..whole.clone() };
     site.world.write_directly(Write::Put { record: damaged, expect: Expect::Anything });
     let change = propose(&site, 1, &[("a", "x")]);
     site.run_now();
@@ -512,14 +520,14 @@ fn what_came_while_a_tenant_could_not_be_read_is_told_when_it_can() {
     site.run_now();
     let demo = ["demo lint", "demo other", "demo unit"];
     assert_eq!(tenants_of(&site), demo);
-    // The sweep finds nothing that the one tenant was not told.
+    // The sweep finds no missed event for the other tenant.
     for _ in 0..2 {
         site.world.advance_millis(600_000);
         site.run_now();
     }
     assert_eq!(tenants_of(&site), demo);
     site.world.write_directly(Write::Put { record: whole, expect: Expect::Anything });
-    poke(&site, "other");
+    wake_tenant(&site, "other");
     site.run();
     let both = ["demo lint", "demo other", "demo unit", "other lint", "other other", "other unit"];
     assert_eq!(tenants_of(&site), both);
@@ -528,15 +536,14 @@ fn what_came_while_a_tenant_could_not_be_read_is_told_when_it_can() {
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
 }
 
-/// Z6.6, C2, C5: what came while nobody could read the tenant is told in the order in which it
-/// came.
+/// Z6.6, C2, C5: events that arrived while the tenant was unreadable are handled in their order.
 #[test]
-fn what_came_while_a_tenant_could_not_be_read_is_told_in_order() {
+fn events_for_an_unreadable_tenant_are_handled_in_order() {
     for twice in [false, true] {
-        let (mut site, change) = spoken();
+        let (mut site, change) = site_with_comment_triggers();
         site.twice = twice;
         let (whole, _) = head(&site, "demo");
-        let damaged = Record { body: "{\"of\": \"nobody\"}".to_owned(), ..whole.clone() };
+        let damaged = Record { body: "{\"of\": \"nothing\"}".to_owned(), ..whole.clone() };
         site.world.write_directly(Write::Put { record: damaged, expect: Expect::Anything });
         for (n, text) in ["first", "second"].into_iter().enumerate() {
             site.forge.comment(&change, text);
@@ -544,29 +551,29 @@ fn what_came_while_a_tenant_could_not_be_read_is_told_in_order() {
             site.forge.tag(&main_of("org/one"), &format!("{}.0", n + 1));
             site.take_in();
         }
-        assert_eq!(arrived(&site), Vec::<String>::new());
+        assert_eq!(take_arrived(&site), Vec::<String>::new());
         site.world.write_directly(Write::Put { record: whole, expect: Expect::Anything });
-        poke(&site, "demo");
+        wake_tenant(&site, "demo");
         site.run();
-        assert_eq!(arrived(&site), ["first", "old", "second", "new"]);
+        assert_eq!(take_arrived(&site), ["first", "old", "second", "new"]);
         assert_eq!(left_over(&site, &change), Vec::<String>::new());
     }
 }
 
-/// C5: a forge that does not show a change for a moment loses none of what was kept about it.
+/// C5: a forge that does not show a change for a moment loses none of its deferred events.
 #[test]
-fn what_was_kept_outlives_a_moment_in_which_the_forge_does_not_show_its_change() {
-    let (mut site, change) = spoken();
+fn a_deferred_event_survives_a_moment_without_its_change() {
+    let (mut site, change) = site_with_comment_triggers();
     edit_head(&site, "demo", |head| head.layout.wanted += 1);
     site.forge.comment(&change, "first");
     site.take_in();
     edit_head(&site, "demo", |head| head.layout.live = head.layout.wanted);
-    site.forge.set_blind(true);
-    poke(&site, "demo");
+    site.forge.set_change_visibility(Visibility::Hidden);
+    wake_tenant(&site, "demo");
     site.run_now();
-    assert_eq!(arrived(&site), Vec::<String>::new());
-    site.forge.set_blind(false);
+    assert_eq!(take_arrived(&site), Vec::<String>::new());
+    site.forge.set_change_visibility(Visibility::Shown);
     site.run();
-    assert_eq!(arrived(&site), ["first"]);
+    assert_eq!(take_arrived(&site), ["first"]);
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
 }

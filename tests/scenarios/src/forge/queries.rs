@@ -1,15 +1,15 @@
-//! What a test sees of the played forge: its changes, branches and statuses, and how often it was
-//! asked.
+//! What a test reads from the played forge: its changes, branches and statuses, and how often it
+//! was called.
 
 use super::*;
 
 impl PlayedForge {
-    /// Returns a change as it is kept.
-    pub fn change(&self, key: &ChangeKey) -> Option<Kept> {
+    /// Returns a change of the forge, if it exists.
+    pub fn change(&self, key: &ChangeKey) -> Option<PlayedChange> {
         self.state().changes.get(key).cloned()
     }
 
-    /// Returns what was merged, in order.
+    /// Returns the merged changes with their commits, in order.
     pub fn merges(&self) -> Vec<(ChangeKey, Commit)> {
         self.state().merges.clone()
     }
@@ -20,7 +20,7 @@ impl PlayedForge {
         self.store.lock().unwrap().history(branch)
     }
 
-    /// Returns how often a status was asked for while none was set.
+    /// Returns the number of status requests that were rate-limited.
     pub fn refused_for_now(&self) -> u64 {
         self.state().refused_for_now
     }
@@ -32,9 +32,9 @@ impl PlayedForge {
         own.map(|((_, context), there)| format!("{context} {}", there.state)).collect()
     }
 
-    /// Has its answers tell the time from now on, as GitHub's do.
-    pub fn tell_time(&self) {
-        self.state().tells_time = true;
+    /// Makes responses contain the forge's time from now on, like GitHub's.
+    pub fn report_time(&self) {
+        self.state().reports_time = true;
     }
 
     /// Returns how often a change was read.

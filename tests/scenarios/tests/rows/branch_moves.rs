@@ -1,17 +1,17 @@
-//! Landings that move a branch to the very commits that were tested, several at once.
+//! Landings by push: a branch moves to the exact commits that were tested, several at once.
 
 use super::{buildsets, comments, merged, propose, site};
 use sluice_forge::Forge;
-use sluice_gate::{Landing, LandingState, Trouble};
+use sluice_gate::{Landing, LandingState, LandingTrouble};
 use sluice_memory::{Fate, poll_once};
 use sluice_model::change::ChangeKey;
-use sluice_model::git::{BranchKey, LandingWay};
+use sluice_model::git::{BranchKey, LandingMethod};
 use sluice_model::{ConnectionName, ProjectName};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::landing;
 use sluice_reporter::Reporter;
 use sluice_runtime::Clock as _;
-use sluice_runtime::batch::{Look as _, LookError};
+use sluice_runtime::batch::{ReconcileError, Reconciler as _};
 use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_scenarios::Site;
 use std::collections::BTreeMap;
@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-/// The calls by which a run lands; whoever dies at one of them comes again.
+/// The calls of a run that lands. A reporter that crashes at one of them is called again.
 const STEPS: [&str; 4] =
     ["forge.fast_forward", "forge.read_commit", "forge.branch_tip", "records.commit"];
 
-/// A site that keeps what was tested.
-fn keeping() -> Site {
+/// Returns a site that keeps tested commits, so that branches can be moved to them.
+fn site_keeping_commits() -> Site {
     let site = site();
-    site.store.lock().unwrap().keeps = true;
+    site.store.lock().unwrap().keeps_tested_commits = true;
     site
 }
 
@@ -35,8 +35,7 @@ pub(crate) fn main_branch() -> BranchKey {
     BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() }
 }
 
-/// Proposes and approves three changes, whose tests end so that all have passed when the first one
-/// has.
+/// Proposes and approves three changes whose tests have all passed when the first one's have.
 fn all_passed(site: &mut Site) -> [ChangeKey; 3] {
     let changes =
         [(1, "a"), (2, "b"), (3, "c")].map(|(number, file)| propose(site, number, &[(file, "x")]));
@@ -66,10 +65,10 @@ fn all_landed(site: &Site, changes: &[ChangeKey; 3]) {
     assert_eq!(site.ending(&[], &changes).left_over, Vec::<String>::new());
 }
 
-/// Z6.4: what is in the branch is the commit that was tested, and one move put all three there.
+/// Z6.4: the branch contains the tested commits, and one push put all three there.
 #[test]
-fn changes_that_passed_behind_each_other_land_by_one_move_of_their_branch() {
-    let mut site = keeping();
+fn consecutive_passed_changes_land_by_one_push() {
+    let mut site = site_keeping_commits();
     let start = site.forge.tip(&main_branch());
     let changes = all_passed(&mut site);
     site.run();
@@ -80,13 +79,13 @@ fn changes_that_passed_behind_each_other_land_by_one_move_of_their_branch() {
     assert_eq!(parents, [2, 2, 2, 0], "a merge for each");
 }
 
-/// Z6.4: whoever comes after a crash looks at the branch, and nothing lands twice.
+/// Z6.4: after a crash the reporter reads the branch first, so nothing lands twice.
 #[test]
-fn a_run_that_is_stopped_at_any_of_its_calls_lands_once() {
+fn a_run_that_crashes_at_any_call_lands_once() {
     for name in STEPS {
         for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsBefore, Fate::FailsAfter] {
             for skipped in 0..4 {
-                let mut site = keeping();
+                let mut site = site_keeping_commits();
                 let changes = all_passed(&mut site);
                 let mut left = skipped;
                 let mut is_over = false;
@@ -112,12 +111,12 @@ fn a_run_that_is_stopped_at_any_of_its_calls_lands_once() {
     }
 }
 
-/// Z6.4: of a push that was made at last, and not answered, its branch is asked before its forge is
-/// asked to merge: that would name the last commit of all that the push landed.
+/// Z6.4: after an unanswered push the branch is read before the forge is asked to merge. A merge
+/// request would name only the last commit of the pushed ones.
 #[test]
-fn a_run_whose_pushes_are_never_answered_lands_whichever_of_them_is_made() {
+fn a_run_lands_if_any_of_its_unanswered_pushes_takes_effect() {
     for made in 1..=5 {
-        let mut site = keeping();
+        let mut site = site_keeping_commits();
         let changes = all_passed(&mut site);
         let mut pushes = 0;
         site.world.decide_fates(move |step| {
@@ -132,27 +131,27 @@ fn a_run_whose_pushes_are_never_answered_lands_whichever_of_them_is_made() {
     }
 }
 
-/// Calls of whoever looks what became of a push.
-const LOOKS: [&str; 5] =
+/// The calls with which a reporter finds out whether a push took effect.
+const VERIFYING_CALLS: [&str; 5] =
     ["forge.branch_tip", "forge.contains", "forge.read_change", "forge.read_commit", "forge.merge"];
 
-fn is_frozen(site: &Site) -> bool {
-    site.world.records().iter().any(|record| record.body.contains("until an operator has looked"))
+fn is_halted(site: &Site) -> bool {
+    site.world.records().iter().any(|record| record.body.contains("until an operator resumes it"))
 }
 
-/// Z6.4: whenever a push is made that had no answer, before or between the calls of whoever looks
-/// and asks the forge to merge: what it brought has landed and is told so, and the queue goes on.
+/// Z6.4: an unanswered push takes effect at any time between the reporter's calls. Its changes have
+/// landed and are reported so, and the queue continues.
 #[test]
-fn a_push_that_is_made_late_lands_what_it_brings_whenever_that_is() {
+fn a_delayed_push_lands_its_changes() {
     let mut moves = 0;
-    for call in LOOKS {
+    for call in VERIFYING_CALLS {
         for pushes_before in [0, 3, 4, 5] {
             for calls_before in 0..3 {
-                let mut site = keeping();
+                let mut site = site_keeping_commits();
                 site.forge.answer_no_push(pushes_before, call, calls_before);
                 let changes = all_passed(&mut site);
                 site.run();
-                assert!(!is_frozen(&site), "{call} after {calls_before}, push {pushes_before}");
+                assert!(!is_halted(&site), "{call} after {calls_before}, push {pushes_before}");
                 all_landed(&site, &changes);
                 moves += site.forge.moves().len();
             }
@@ -161,14 +160,14 @@ fn a_push_that_is_made_late_lands_what_it_brings_whenever_that_is() {
     assert!(moves >= 10, "{moves} pushes were made late");
 }
 
-/// Z6.4: the same where whoever asks the forge to merge dies at that: who comes next finds by the
-/// branch what the push landed.
+/// Z6.4: the same if the reporter crashes at the merge request. The next one finds the pushed
+/// changes in the branch.
 #[test]
-fn a_push_that_is_made_late_is_found_by_whoever_comes_after_a_crash() {
+fn a_delayed_push_is_detected_after_a_crash() {
     for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsBefore, Fate::FailsAfter] {
-        for call in LOOKS {
+        for call in VERIFYING_CALLS {
             for pushes_before in 3..6 {
-                let mut site = keeping();
+                let mut site = site_keeping_commits();
                 site.forge.answer_no_push(pushes_before, call, 0);
                 let changes = all_passed(&mut site);
                 let mut is_over = false;
@@ -180,23 +179,23 @@ fn a_push_that_is_made_late_is_found_by_whoever_comes_after_a_crash() {
                     fate
                 });
                 site.run();
-                assert!(!is_frozen(&site), "{fate:?}, {call}, push {pushes_before}");
+                assert!(!is_halted(&site), "{fate:?}, {call}, push {pushes_before}");
                 all_landed(&site, &changes);
             }
         }
     }
 }
 
-/// Returns a reporter of its own, which nobody else waits for.
-fn reporter(site: &Site) -> Reporter {
+/// Returns a separate reporter.
+fn new_reporter(site: &Site) -> Reporter {
     let forge = site.forge.clone() as Arc<dyn Forge>;
     let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> =
         BTreeMap::from([("github".into(), forge)]);
     Reporter::new(site.ports(), forges)
 }
 
-/// Returns the orders to land with their records, once all three changes are to land.
-fn ordered(site: &mut Site) -> [(Record, Landing); 3] {
+/// Returns the three ordered landings with their records.
+fn ordered_landings(site: &mut Site) -> [(Record, Landing); 3] {
     let changes = all_passed(site);
     let landings = |site: &Site| -> Vec<(Record, Landing)> {
         let mut records = site.world.records();
@@ -211,38 +210,39 @@ fn ordered(site: &mut Site) -> [(Record, Landing); 3] {
     })
 }
 
-/// Z6.4: while a push without an answer may be made still, what it may land is not told as
-/// overtaken, though its turn has not come.
+/// Z6.4: while an unanswered push may still take effect, its changes are not reported as
+/// superseded, even if they are not first in the queue.
 #[test]
-fn what_a_push_without_an_answer_may_land_is_not_taken_for_overtaken() {
-    let mut site = keeping();
-    let [(_, first), (record, second), _] = ordered(&mut site);
+fn a_change_of_an_unanswered_push_is_not_reported_as_superseded() {
+    let mut site = site_keeping_commits();
+    let [(_, first), (record, second), _] = ordered_landings(&mut site);
     let state = LandingState::Attempting { tip: first.base };
     let begun = Landing {
-        way: LandingWay::Merge,
+        method: LandingMethod::Merge,
         state: state.clone(),
-        tried: true,
-        pushed: true,
+        merge_attempted: true,
+        has_unanswered_push: true,
         ..second
     };
-    let due = Due { at: site.world.now().plus_seconds(60), poke: landing::poke(&begun) };
+    let due = Due { at: site.world.now().plus_seconds(60), wakeup: landing::wakeup(&begun) };
     let record = with_body(record, &begun).unwrap();
     let record = Record { revision: record.revision + 1, due: Some(due), ..record };
     let key = record.key.clone();
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
     let reporter = reporter(&site);
-    let looked = poll_once(reporter.look(&landing::poke(&begun))).expect("it comes to its end");
-    assert!(matches!(looked, Err(LookError::Later { .. })), "{looked:?}");
+    let looked =
+        poll_once(reporter.reconcile_first(&landing::wakeup(&begun))).expect("it comes to its end");
+    assert!(matches!(looked, Err(ReconcileError::RetryAfter { .. })), "{looked:?}");
     let record = site.world.records().into_iter().find(|record| record.key == key).unwrap();
     assert_eq!(decode::<Landing>(&record).unwrap().state, state);
 }
 
-/// Z6.4: whoever is held up at its intent sends no push that may be made when others take it for
-/// over. It is made in the end.
+/// Z6.4: a reporter that is delayed after writing its intent does not push later, when other
+/// reporters may assume that no push is in progress. The change lands in the end.
 #[test]
-fn a_push_is_not_sent_when_its_intent_took_long_to_write() {
-    let mut site = keeping();
-    let orders = ordered(&mut site);
+fn a_push_is_not_sent_if_its_intent_took_too_long_to_write() {
+    let mut site = site_keeping_commits();
+    let orders = ordered_landings(&mut site);
     let changes = orders.each_ref().map(|(_, landing)| landing.change.key.clone());
     let is_held_up = Arc::new(AtomicBool::new(true));
     let waits = is_held_up.clone();
@@ -252,8 +252,8 @@ fn a_push_is_not_sent_when_its_intent_took_long_to_write() {
             false => Fate::Works,
         }
     });
-    let (reporter, poke) = (reporter(&site), landing::poke(&orders[0].1));
-    let mut look = pin!(reporter.look(&poke));
+    let (reporter, wakeup) = (new_reporter(&site), landing::wakeup(&orders[0].1));
+    let mut look = pin!(reporter.reconcile_first(&wakeup));
     let mut context = Context::from_waker(Waker::noop());
     assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to write its intent");
     site.world.advance_millis(40_000);
@@ -261,60 +261,67 @@ fn a_push_is_not_sent_when_its_intent_took_long_to_write() {
     let Poll::Ready(looked) = look.as_mut().poll(&mut context) else {
         panic!("it waits for nothing")
     };
-    assert!(matches!(looked, Err(LookError::Later { .. })), "{looked:?}");
+    assert!(matches!(looked, Err(ReconcileError::RetryAfter { .. })), "{looked:?}");
     assert!(site.forge.moves().is_empty());
     site.run();
     all_landed(&site, &changes);
 }
 
-/// R06, Z6.4: what is being pushed is nobody's to take out, whatever was said of its connection
-/// before.
+/// R06, Z6.4: a change that is being pushed cannot be dequeued, even if its connection was reported
+/// as removed before.
 #[test]
-fn a_push_takes_back_that_the_connection_of_what_it_lands_was_removed() {
-    let mut site = keeping();
-    let orders = ordered(&mut site);
+fn a_push_clears_the_trouble_of_a_removed_connection() {
+    let mut site = site_keeping_commits();
+    let orders = ordered_landings(&mut site);
     let since = site.world.now();
     for (record, landing) in &orders {
-        let trouble = Some(Trouble { since, why: "nobody can be asked".to_owned(), is_gone: true });
-        let told = with_body(record.clone(), &Landing { trouble, ..landing.clone() }).unwrap();
-        let record = Record { revision: record.revision + 1, ..told };
+        let trouble = Some(LandingTrouble {
+            since,
+            why: "there is no forge to ask".to_owned(),
+            is_connection_removed: true,
+        });
+        let troubled = with_body(record.clone(), &Landing { trouble, ..landing.clone() }).unwrap();
+        let record = Record { revision: record.revision + 1, ..troubled };
         site.world.write_directly(Write::Put { record, expect: Expect::Anything });
     }
     site.world.decide_fates(|step| match step.name {
         "forge.fast_forward" => Fate::Waits,
         _ => Fate::Works,
     });
-    let (reporter, poke) = (reporter(&site), landing::poke(&orders[0].1));
-    let mut look = pin!(reporter.look(&poke));
+    let (reporter, wakeup) = (new_reporter(&site), landing::wakeup(&orders[0].1));
+    let mut look = pin!(reporter.reconcile_first(&wakeup));
     let mut context = Context::from_waker(Waker::noop());
     assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to push");
     let begun = orders.each_ref().map(|(record, _)| {
         let landing: Landing = decode(&site.world.record(&record.key).unwrap()).unwrap();
-        (matches!(landing.state, LandingState::Attempting { .. }), landing.trouble.unwrap().is_gone)
+        (
+            matches!(landing.state, LandingState::Attempting { .. }),
+            landing.trouble.unwrap().is_connection_removed,
+        )
     });
     assert_eq!(begun, [(true, false); 3]);
 }
 
-/// Z6.4: where pushes are never answered nor made, and the forge merges what was not tested, the
-/// queue is frozen all the same.
+/// Z6.4: pushes are neither answered nor take effect, and the forge merges an untested state. The
+/// queue halts all the same.
 #[test]
-fn a_true_mismatch_behind_pushes_without_an_answer_freezes_the_queue() {
-    let mut site = keeping();
+fn a_real_mismatch_after_unanswered_pushes_halts_the_queue() {
+    let mut site = site_keeping_commits();
     site.forge.answer_no_push(usize::MAX, "", 0);
     site.forge.sabotage([("strange".to_owned(), "file".to_owned())].into());
     all_passed(&mut site);
     site.run();
-    assert_eq!((merged(&site), is_frozen(&site)), (vec![1], true));
+    assert_eq!((merged(&site), is_halted(&site)), (vec![1], true));
 }
 
-/// Z6.4: of a run whose push was refused nothing was begun: what a person merges of it before its
-/// turn is that person's, and no alarm.
+/// Z6.4: a refused push started nothing. A manual merge of a later change of the run is a foreign
+/// merge and no reason to halt.
 #[test]
-fn what_a_person_merges_behind_a_refused_push_stops_no_queue() {
-    let mut site = keeping();
+fn a_manual_merge_after_a_refused_push_does_not_halt_the_queue() {
+    let mut site = site_keeping_commits();
     site.forge.refuse_pushes("protected branch hook declined");
     let [a, b, c] = all_passed(&mut site);
-    // The next one's look fails, so that there is time between.
+    // The next reconciliation fails, which leaves time in between.
     let (mut is_merged, mut is_over) = (false, false);
     site.world.decide_fates(move |step| match step.name {
         "forge.merge" => {
@@ -333,12 +340,12 @@ fn what_a_person_merges_behind_a_refused_push_stops_no_queue() {
     let of_second = landings
         .find_map(|record| decode::<Landing>(record).ok().filter(|found| found.change.key == b));
     let second = of_second.expect("the second is to land");
-    let begun = (second.state, second.way, second.tried, second.pushed);
-    assert_eq!(begun, (LandingState::Wanted, LandingWay::Merge, false, false));
+    let begun = (second.state, second.method, second.merge_attempted, second.has_unanswered_push);
+    assert_eq!(begun, (LandingState::Ordered, LandingMethod::Merge, false, false));
     site.forge.push_silently(&main_branch(), &[("d", "pushed")]);
     site.forge.merge_outside(&b);
     site.run();
-    assert!(!is_frozen(&site));
+    assert!(!is_halted(&site));
     assert_eq!(merged(&site), [1, 3]);
     let files = site.forge.files("org/one", "main");
     assert!(["a", "b", "c", "d"].iter().all(|file| files.contains_key(*file)), "{files:?}");
@@ -346,10 +353,10 @@ fn what_a_person_merges_behind_a_refused_push_stops_no_queue() {
     assert!(sets.contains(&"org/one#3 SUCCESS".to_owned()), "{sets:?}");
 }
 
-/// Z6.4: a landing behind the first of a run whose record nobody can read keeps that from nothing.
+/// Z6.4: the first landing of a run is not blocked by an unreadable record of a later one.
 #[test]
-fn what_is_unreadable_behind_a_landing_does_not_keep_it_from_landing() {
-    let mut site = keeping();
+fn an_unreadable_later_landing_does_not_block_the_first() {
+    let mut site = site_keeping_commits();
     let changes = all_passed(&mut site);
     let landings = |site: &Site| -> Vec<Record> {
         let mut found = site.world.records();
@@ -369,10 +376,10 @@ fn what_is_unreadable_behind_a_landing_does_not_keep_it_from_landing() {
     assert_eq!(merged(&site), [1]);
 }
 
-/// Z6.4: where the repository lets nobody push, its forge is asked to merge.
+/// Z6.4: where the repository refuses pushes, the forge is asked to merge.
 #[test]
-fn a_repository_that_takes_no_pushes_is_merged_into_by_its_forge() {
-    let mut site = keeping();
+fn a_repository_that_refuses_pushes_is_merged_by_its_forge() {
+    let mut site = site_keeping_commits();
     site.forge.refuse_pushes("protected branch hook declined");
     let changes = all_passed(&mut site);
     site.run();
@@ -380,10 +387,10 @@ fn a_repository_that_takes_no_pushes_is_merged_into_by_its_forge() {
     assert!(site.forge.moves().is_empty());
 }
 
-/// Z6.4: nothing untested lands with what somebody else pushed meanwhile.
+/// Z6.4: nothing untested lands after a third party pushed to the branch.
 #[test]
 fn a_run_on_a_branch_that_moved_is_tested_again_and_lands() {
-    let mut site = keeping();
+    let mut site = site_keeping_commits();
     let changes = all_passed(&mut site);
     site.forge.push_silently(&main_branch(), &[("d", "pushed")]);
     site.run();
@@ -393,11 +400,11 @@ fn a_run_on_a_branch_that_moved_is_tested_again_and_lands() {
     assert_eq!(tested.last().map(|(_, to)| to.clone()), Some(site.forge.tip(&main_branch())));
 }
 
-/// G12, Z6.4: a change that was closed behind everybody's back does not land with what is ahead of
+/// G12, Z6.4: a change that was closed without a webhook does not land with the changes ahead of
 /// it.
 #[test]
-fn a_run_ends_before_a_change_that_may_not_land_any_more() {
-    let mut site = keeping();
+fn a_run_ends_before_a_change_that_may_no_longer_land() {
+    let mut site = site_keeping_commits();
     let [a, b, c] = all_passed(&mut site);
     site.forge.close(&b);
     while site.forge.next_webhook().is_some() {}
@@ -412,13 +419,13 @@ fn a_run_ends_before_a_change_that_may_not_land_any_more() {
     assert_eq!(sets, ["org/one#1 SUCCESS", "org/one#2 MERGE_FAILURE", "org/one#3 SUCCESS"]);
 }
 
-/// Z6.4: a change behind the first of a run of which nobody can tell anything keeps that from
-/// nothing; it lands in its own turn.
+/// Z6.4: the first change of a run is not blocked by a later change that cannot be read. The later
+/// one lands when its turn comes.
 #[test]
-fn what_cannot_be_read_behind_a_landing_keeps_it_from_nothing() {
-    let mut site = keeping();
+fn an_unreadable_later_change_does_not_block_the_first() {
+    let mut site = site_keeping_commits();
     let changes = all_passed(&mut site);
-    // Whoever reads a change right after the branch looks whether that may land with the first.
+    // A read of a change right after the branch checks whether it may land with the first.
     let mut last = "";
     site.world.decide_fates(move |step| {
         if !step.name.starts_with("forge.") {

@@ -1,6 +1,6 @@
-//! Files that a tenant includes: they lie beside the main configuration, count for every tenant
-//! that names them, and their jobs have the playbooks and roles beside them, or else those of the
-//! tenant's config projects.
+//! Files that a tenant includes. They are stored next to the main configuration and apply to every
+//! tenant that includes them. Their jobs use the playbooks and roles next to them, or else those of
+//! the tenant's config projects.
 
 use super::{CONFIG, approve, comments, judge, merged, ordered};
 use bytes::Bytes;
@@ -10,9 +10,9 @@ use sluice_memory::poll_once;
 use sluice_model::build::Speculation;
 use sluice_model::git::{BranchState, Commit};
 use sluice_model::job::Playbook;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_records::connection;
-use sluice_records::included::{self, Included, IncludedFiles};
+use sluice_records::included_files::{self, IncludedConfig, IncludedFiles};
 use sluice_records::layout::Layouts;
 use sluice_runtime::cell;
 use sluice_runtime::object::PutMode;
@@ -40,12 +40,12 @@ const OWN: &str = "
 - project: {gate: {jobs: [unit, shaped, lost, child]}}
 ";
 
-/// The file with its pipelines and these jobs.
+/// Returns the included file: its pipelines and these jobs.
 fn global(jobs: &str) -> String {
     format!("{}{jobs}", CONFIG.split("- job:").next().unwrap())
 }
 
-/// A system whose main configuration is stored, and not yet the file beside it.
+/// Returns a site whose main configuration is stored, but not yet the included file.
 fn site(main: &str, project: &str) -> Site {
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("playbooks/prepare.yaml", "- hosts: all")]),
@@ -65,26 +65,28 @@ fn site(main: &str, project: &str) -> Site {
     site
 }
 
-/// Stores a main configuration with the file beside it, as `sluice tenant load` does.
+/// Stores a main configuration with the included file, as `sluice tenant load` does.
 fn load(site: &mut Site, main: &str, global: &str) {
     load_with(site, main, global, None);
 }
 
-/// The same, with a commit that playbooks and roles beside the file are.
+/// Does the same, with a commit that holds the playbooks and roles next to the file.
 fn load_with(site: &mut Site, main: &str, global: &str, commit: Option<&Commit>) {
     let files = IncludedFiles::from([("global.yaml".to_owned(), global.to_owned())]);
-    let beside = commit.map(|commit| {
+    let roles = commit.map(|commit| {
         let packs = vec![format!("git/system%2Fincluded/{}", commit.id)];
         BranchState::untouched(included_branch(), commit.clone(), packs)
     });
-    poll_once(included::store(&site.ports(), main, &Included { files, beside })).unwrap().unwrap();
+    poll_once(included_files::store(&site.ports(), main, &IncludedConfig { files, roles }))
+        .unwrap()
+        .unwrap();
     store(site, main);
 }
 
-/// Makes what lies beside the main configuration a commit.
-fn beside(site: &Site, files: &[(&str, &str)]) -> Commit {
+/// Commits the files that are stored next to the main configuration.
+fn commit_files(site: &Site, files: &[(&str, &str)]) -> Commit {
     let tree = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
-    site.store.lock().unwrap().commit(tree, Vec::new(), "beside")
+    site.store.lock().unwrap().commit(tree, Vec::new(), "included")
 }
 
 fn store(site: &mut Site, main: &str) {
@@ -93,24 +95,24 @@ fn store(site: &mut Site, main: &str) {
     poll_once(ports.objects.put(connection::MAIN, text, PutMode::Always, "application/yaml"))
         .unwrap()
         .unwrap();
-    poll_once(cell::send(&ports, &[Poke::Tenant { tenant: "demo".into() }])).unwrap().unwrap();
+    poll_once(cell::send(&ports, &[Wakeup::Tenant { tenant: "demo".into() }])).unwrap().unwrap();
     site.run();
 }
 
 fn live(site: &Site) -> Arc<Layout> {
-    poll_once(Layouts::default().live(&site.ports(), &"demo".into()))
+    poll_once(Layouts::default().load_live(&site.ports(), &"demo".into()))
         .unwrap()
         .unwrap()
         .unwrap()
         .layout
 }
 
-/// Returns what is told of the included files: file, line and message.
-fn told(site: &Site) -> Vec<String> {
+/// Returns the load errors in included files as file, line and message.
+fn load_errors(site: &Site) -> Vec<String> {
     let layout = live(site);
     let own = layout.errors().iter().filter(|error| error.project == included_project());
     own.map(|error| {
-        format!("{}:{} {}", error.path, error.problem.start.line(), error.problem.message)
+        format!("{}:{} {}", error.path, error.diagnostic.start.line(), error.diagnostic.message)
     })
     .collect()
 }
@@ -119,7 +121,7 @@ fn has_job(site: &Site, name: &str) -> bool {
     live(site).job_names().any(|known| known == name)
 }
 
-/// Lands a change of the project, under a layout without mistakes.
+/// Lands a change of the project in a layout without errors.
 fn land(site: &mut Site) {
     assert!(live(site).errors().is_empty(), "{:?}", live(site).errors());
     let change = site.forge.propose("org/one", 1, "a change", "", &[("a", "x")]);
@@ -127,25 +129,25 @@ fn land(site: &mut Site) {
     assert_eq!(merged(site), [1], "{}", comments(site, &change));
 }
 
-/// Returns each playbook with the project that it is of.
-fn places(list: &[Playbook]) -> Vec<String> {
+/// Returns each playbook with its project.
+fn playbook_projects(list: &[Playbook]) -> Vec<String> {
     list.iter()
         .map(|playbook| format!("{} in {}", playbook.path, playbook.project.name()))
         .collect()
 }
 
-/// Returns the projects whose roles a playbook has, in their order.
+/// Returns the projects that a playbook takes roles from, in their order.
 fn roles(playbook: &Playbook) -> Vec<String> {
     playbook.roles.iter().map(|role| role.project.name().to_owned()).collect()
 }
 
-/// Z2.1, Z2.5, Z4.9: jobs of an included file run with playbooks of the first config project that
-/// has them, trusted and as they are merged; roles beside those are offered with them, and one that
-/// is nowhere is looked for in the first.
+/// Z2.1, Z2.5, Z4.9: jobs of an included file run playbooks of the first config project that has
+/// them, trusted and as merged. Roles next to the playbooks are available too. A playbook that is
+/// nowhere is expected in the first config project.
 #[test]
 fn jobs_of_an_included_file_run_with_playbooks_of_config_projects() {
     let mut site = site(MAIN, OWN);
-    let missing = told(&site);
+    let missing = load_errors(&site);
     assert!(
         missing.len() == 1
             && missing[0].starts_with("main.yaml:4 The tenant includes \"global.yaml\""),
@@ -155,9 +157,9 @@ fn jobs_of_an_included_file_run_with_playbooks_of_config_projects() {
     land(&mut site);
 
     let unit = ordered(&site, "unit", 1).1;
-    assert_eq!(places(&unit.pre_run), ["prepare in org/config"]);
-    assert_eq!(places(&unit.run), ["playbooks/unit.yaml in org/config2"]);
-    assert_eq!(places(&unit.post_run), ["archive-logs in org/config2"]);
+    assert_eq!(playbook_projects(&unit.pre_run), ["prepare in org/config"]);
+    assert_eq!(playbook_projects(&unit.run), ["playbooks/unit.yaml in org/config2"]);
+    assert_eq!(playbook_projects(&unit.post_run), ["archive-logs in org/config2"]);
     for playbook in unit.pre_run.iter().chain(&unit.run).chain(&unit.post_run) {
         assert!(
             playbook.trusted
@@ -165,23 +167,23 @@ fn jobs_of_an_included_file_run_with_playbooks_of_config_projects() {
                 && playbook.connection.as_str() == "github"
         );
     }
-    // Of candidates the first that is there runs.
+    // The first candidate that exists runs.
     assert_eq!(
-        places(&ordered(&site, "shaped", 1).1.run),
+        playbook_projects(&ordered(&site, "shaped", 1).1.run),
         ["shaped in org/config2", "base in org/config"]
     );
-    assert_eq!(places(&ordered(&site, "lost", 1).1.run), ["nowhere in org/config"]);
+    assert_eq!(playbook_projects(&ordered(&site, "lost", 1).1.run), ["nowhere in org/config"]);
     let child = ordered(&site, "child", 1).1;
-    assert_eq!(places(&child.run), ["own.yaml in org/one"]);
+    assert_eq!(playbook_projects(&child.run), ["own.yaml in org/one"]);
     assert_eq!(
         (roles(&unit.run[0]), roles(&child.run[0])),
         (vec!["org/config2".to_owned()], vec!["org/one".to_owned(), "org/config".to_owned()])
     );
 }
 
-/// Z2.5, R03: a mistake in an included file is told in its line and takes nothing else away; a main
-/// configuration that cannot be read leaves the files as they were; one that includes them no more
-/// takes them away.
+/// Z2.5, R03: an error in an included file is reported at its line and removes nothing else. An
+/// unreadable main configuration keeps the files as they were. A main configuration that no longer
+/// includes them removes them.
 #[test]
 fn included_files_come_and_go_with_the_main_configuration() {
     let mut site = site(MAIN, "- project: {gate: {jobs: [unit]}}\n");
@@ -189,7 +191,7 @@ fn included_files_come_and_go_with_the_main_configuration() {
     let sound = live(&site).id().to_owned();
     let text = global(&format!("{JOBS}- job: {{name: odd, parrent: base}}\n"));
     load(&mut site, MAIN, &text);
-    let found = told(&site);
+    let found = load_errors(&site);
     assert!(
         found.len() == 1 && found[0].starts_with(&format!("global.yaml:{} ", text.lines().count())),
         "{found:?}"
@@ -205,15 +207,15 @@ fn included_files_come_and_go_with_the_main_configuration() {
     assert!(!has_job(&site, "unit") && live(&site).id() != sound);
 }
 
-/// Z4.9: a job of an included file without a playbook anywhere is told to the change that would run
-/// it, and so is one whose tenant has no config project that could have any.
+/// Z4.9: a job of an included file without any playbook is reported on the change that would run
+/// it. The same holds if the tenant has no config project that could contain one.
 #[test]
-fn a_job_of_an_included_file_without_a_playbook_is_told() {
+fn a_missing_playbook_of_a_job_in_an_included_file_is_reported() {
     let alone = MAIN.replace("config-projects: [org/config, org/config2], ", "");
     for (main, expected) in [
         (
             MAIN,
-            "there is no playbook of its name or of a parent's: looked for hollow in org/config@main",
+            "no playbook with its name or an ancestor's was found; searched hollow in org/config@main",
         ),
         (alone.as_str(), "those are looked for in the tenant's config projects, and it has none"),
     ] {
@@ -226,25 +228,25 @@ fn a_job_of_an_included_file_without_a_playbook_is_told() {
     }
 }
 
-/// Z2.5, Z4.9: a job of an included file runs the playbook beside that, trusted and at the commit
-/// that was loaded with it, with the roles that lie there; what is not there is of a config
-/// project, whose roles come first then.
+/// Z2.5, Z4.9: a job of an included file runs the playbook next to that file, trusted, at the
+/// loaded commit and with the roles stored there. A playbook that is not there comes from a config
+/// project, whose roles are then searched first.
 #[test]
-fn jobs_of_an_included_file_run_with_what_lies_beside_it() {
+fn jobs_of_an_included_file_run_with_the_playbooks_next_to_it() {
     let mut site = site(MAIN, OWN);
     let files = [
         ("playbooks/unit.yaml", "-"),
         ("playbooks/prepare.yml", "-"),
         ("roles/a/tasks/main.yaml", "[]"),
     ];
-    let commit = beside(&site, &files);
+    let commit = commit_files(&site, &files);
     load_with(&mut site, MAIN, &global(JOBS), Some(&commit));
     land(&mut site);
 
     let (order, unit) = ordered(&site, "unit", 1);
-    assert_eq!(places(&unit.pre_run), ["prepare in included"]);
-    assert_eq!(places(&unit.run), ["playbooks/unit.yaml in included"]);
-    assert_eq!(places(&unit.post_run), ["archive-logs in org/config2"]);
+    assert_eq!(playbook_projects(&unit.pre_run), ["prepare in included"]);
+    assert_eq!(playbook_projects(&unit.run), ["playbooks/unit.yaml in included"]);
+    assert_eq!(playbook_projects(&unit.post_run), ["archive-logs in org/config2"]);
     for playbook in unit.pre_run.iter().chain(&unit.run) {
         assert!(playbook.trusted, "{playbook:?}");
         assert_eq!(
@@ -253,17 +255,17 @@ fn jobs_of_an_included_file_run_with_what_lies_beside_it() {
         );
     }
     assert_eq!(
-        places(&ordered(&site, "shaped", 1).1.run),
+        playbook_projects(&ordered(&site, "shaped", 1).1.run),
         ["shaped in org/config2", "base in included"]
     );
-    assert_eq!(places(&ordered(&site, "lost", 1).1.run), ["nowhere in included"]);
+    assert_eq!(playbook_projects(&ordered(&site, "lost", 1).1.run), ["nowhere in included"]);
     assert_eq!(roles(&unit.run[0]), ["included"]);
     assert_eq!(roles(&unit.post_run[0]), ["org/config2", "included"]);
     let child = ordered(&site, "child", 1).1;
-    assert_eq!(places(&child.run), ["own.yaml in org/one"]);
+    assert_eq!(playbook_projects(&child.run), ["own.yaml in org/one"]);
     assert_eq!(roles(&child.run[0]), ["org/one", "included"]);
 
-    // Executors find the commit in the tested state, with the packs that hold it.
+    // Executors find the commit in the tested state, together with its packs.
     let state = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap().unwrap();
     let state: Speculation = serde_json::from_slice(&state.bytes).unwrap();
     let found: Vec<&BranchState> =
@@ -273,18 +275,19 @@ fn jobs_of_an_included_file_run_with_what_lies_beside_it() {
     assert_eq!(found[0].packs, [format!("git/system%2Fincluded/{}", commit.id)]);
 }
 
-/// Z2.5: what is loaded anew is another layout, and counts for what is frozen from then on; what
-/// was frozen keeps what it was frozen with.
+/// Z2.5: newly loaded files make a new layout, which applies to jobs that are frozen afterwards.
+/// Jobs that are already frozen keep their playbooks.
 #[test]
-fn another_playbook_beside_the_main_configuration_counts_from_then_on() {
+fn a_newly_loaded_playbook_applies_to_jobs_frozen_afterwards() {
     let mut site = site(MAIN, "- project: {check: {jobs: [unit]}, gate: {jobs: [unit]}}\n");
     let before =
-        beside(&site, &[("playbooks/unit.yaml", "- old"), ("playbooks/prepare.yaml", "-")]);
+        commit_files(&site, &[("playbooks/unit.yaml", "- old"), ("playbooks/prepare.yaml", "-")]);
     load_with(&mut site, MAIN, &global(JOBS), Some(&before));
     let sound = live(&site).id().to_owned();
     site.forge.propose("org/one", 1, "a change", "", &[("a", "x")]);
     site.run();
-    let after = beside(&site, &[("playbooks/unit.yaml", "- new"), ("playbooks/prepare.yaml", "-")]);
+    let after =
+        commit_files(&site, &[("playbooks/unit.yaml", "- new"), ("playbooks/prepare.yaml", "-")]);
     assert_ne!(before.id, after.id);
     load_with(&mut site, MAIN, &global(JOBS), Some(&after));
     assert_ne!(live(&site).id(), sound);
@@ -295,7 +298,7 @@ fn another_playbook_beside_the_main_configuration_counts_from_then_on() {
     assert_eq!(commit_of(&site, 1), Some(before.id.clone()));
     assert_eq!(commit_of(&site, 2), Some(after.id.clone()), "{}", comments(&site, &second));
 
-    // The same again is the same layout, and without any the config projects have them, as before.
+    // Loading the same files keeps the layout; without files the config projects are used again.
     let now = live(&site).id().to_owned();
     load_with(&mut site, MAIN, &global(JOBS), Some(&after));
     assert_eq!(live(&site).id(), now);
@@ -306,19 +309,21 @@ fn another_playbook_beside_the_main_configuration_counts_from_then_on() {
     assert_eq!(unit.run[0].project.name(), "org/config2", "{}", comments(&site, &third));
 }
 
-/// Z4.9: a job that would run the playbook of its name is told where that was looked for, also in a
-/// tenant without config projects.
+/// Z4.9: the report for a job that would run the playbook with its name says where that was
+/// searched, even in a tenant without config projects.
 #[test]
-fn a_playbook_that_does_not_lie_beside_the_main_configuration_is_told() {
+fn a_playbook_missing_next_to_the_main_configuration_is_reported() {
     let alone = MAIN.replace("config-projects: [org/config, org/config2], ", "");
     for main in [MAIN, alone.as_str()] {
         let mut site = site(main, "- project: {check: {jobs: [hollow]}}\n");
-        let commit =
-            beside(&site, &[("playbooks/unit.yaml", "-"), ("roles/hollow/tasks/main.yaml", "[]")]);
+        let commit = commit_files(
+            &site,
+            &[("playbooks/unit.yaml", "-"), ("roles/hollow/tasks/main.yaml", "[]")],
+        );
         load_with(&mut site, main, &global(JOBS), Some(&commit));
         let change = site.forge.propose("org/one", 1, "a change", "", &[("a", "x")]);
         site.run();
-        let expected = "looked for hollow below playbooks/ beside the main configuration and in the tenant's config";
+        let expected = "searched hollow in playbooks/ next to the main configuration and in the tenant's config";
         assert!(comments(&site, &change).contains(expected), "{}", comments(&site, &change));
         assert_eq!(site.builds(), Vec::<String>::new());
     }

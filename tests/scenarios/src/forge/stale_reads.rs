@@ -1,7 +1,6 @@
-//! What the simulator has people and the forge do besides: new revisions, merges by hand, answers
-//! that are behind the times.
+//! What only the simulator uses: stale reads, new revisions and manual merges.
 
-use super::{Kept, PlayedForge, dismissed, key};
+use super::{PlayedChange, PlayedForge, Visibility, dismiss_reviews, key};
 use serde_json::json;
 use sluice_forge::ForgeError;
 use sluice_model::Timestamp;
@@ -9,62 +8,64 @@ use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit};
 use std::collections::BTreeMap;
 
-/// What changes were, for a forge whose answers are behind the times.
+/// Earlier states of changes, for a forge with stale reads.
 #[derive(Default)]
 pub(super) struct Past {
-    /// Per change: what it was, until when.
+    /// Per change: its earlier states, each with the time until which it held.
     was: BTreeMap<ChangeKey, Vec<(Timestamp, ChangeFacts)>>,
     behind_millis: u64,
-    is_blind: bool,
-    tells_whole_seconds: bool,
+    visibility: Visibility,
+    reports_whole_seconds: bool,
 }
 
 impl Past {
-    /// Notes what a change is until now; of no use to a forge that was never behind.
+    /// Records the state of a change until now.
     pub(super) fn note(&mut self, facts: &ChangeFacts, now: Timestamp) {
         self.was.entry(facts.change.key.clone()).or_default().push((now, facts.clone()));
     }
 
-    /// Returns what the forge calls the time of a move.
+    /// Returns the modification time that the forge reports.
     pub(super) fn moment(&self, now: Timestamp) -> Timestamp {
-        if self.tells_whole_seconds { Timestamp(now.0 / 1_000 * 1_000) } else { now }
+        if self.reports_whole_seconds { Timestamp(now.0 / 1_000 * 1_000) } else { now }
     }
 
-    /// Returns what the forge shows of a change that is `facts` now, if anything.
+    /// Returns what the forge shows of a change whose current state is `facts`, if anything.
     pub(super) fn shown(&self, facts: &ChangeFacts, now: Timestamp) -> Option<ChangeFacts> {
         let then = Timestamp(now.0.saturating_sub(self.behind_millis));
         let was =
             self.was.get(&facts.change.key).into_iter().flatten().find(|(until, _)| *until > then);
-        (!self.is_blind).then(|| was.map_or_else(|| facts.clone(), |(_, was)| was.clone()))
+        self.visibility
+            .is_shown()
+            .then(|| was.map_or_else(|| facts.clone(), |(_, was)| was.clone()))
     }
 }
 
-/// What readers were shown, where it is kept who reads.
+/// What readers were shown, if readers are tracked.
 #[derive(Default)]
 pub(super) struct Readings {
     reader: Option<u64>,
     shown: BTreeMap<u64, Shown>,
-    /// With each merge what the one who asked for it had been shown.
+    /// For each merge, what the reader that requested it had been shown.
     merges: Vec<Shown>,
 }
 
-/// Changes as somebody was shown them last.
+/// The last state of each change that a reader was shown.
 pub type Shown = BTreeMap<ChangeKey, ChangeFacts>;
 
 impl Readings {
-    /// Notes that somebody is shown a change.
+    /// Records that the current reader is shown a change.
     pub(super) fn note(&mut self, facts: &ChangeFacts) {
         if let Some(reader) = self.reader {
             self.shown.entry(reader).or_default().insert(facts.change.key.clone(), facts.clone());
         }
     }
 
-    /// Returns what whoever asks now was shown.
+    /// Returns what the current reader was shown.
     pub(super) fn now(&self) -> Shown {
         self.reader.and_then(|reader| self.shown.get(&reader)).cloned().unwrap_or_default()
     }
 
-    /// Notes that somebody had a change merged.
+    /// Records a merge by the current reader.
     pub(super) fn merged(&mut self) {
         let shown = self.now();
         self.merges.push(shown);
@@ -72,51 +73,55 @@ impl Readings {
 }
 
 impl PlayedForge {
-    /// Says who asks from now on, so that [`Self::shown_before_merge`] tells what they knew.
+    /// Sets the reader of all following requests, for [`Self::shown_before_merge`].
     pub fn set_reader(&self, reader: u64) {
         self.state().readings.reader = Some(reader);
     }
 
-    /// Says that somebody asks no more.
+    /// Forgets what a reader was shown.
     pub fn forget_reader(&self, reader: u64) {
         self.state().readings.shown.remove(&reader);
     }
 
-    /// Returns what the one who asked for a merge had been shown of changes last, by the merge's
-    /// number.
+    /// Returns the last states of changes that the reader had been shown when it requested the
+    /// merge with this index.
     pub fn shown_before_merge(&self, merge: usize) -> Shown {
         self.state().readings.merges.get(merge).cloned().unwrap_or_default()
     }
 
-    /// Has changes be shown as they were so many milliseconds ago.
+    /// Shows changes as they were this many milliseconds ago.
     pub fn set_behind(&self, millis: u64) {
         self.state().past.behind_millis = millis;
     }
 
-    /// Has every change that is asked for be said not to exist, or no more.
-    pub fn set_blind(&self, is_blind: bool) {
-        self.state().past.is_blind = is_blind;
+    /// Hides or shows all changes when they are read.
+    pub fn set_change_visibility(&self, visibility: Visibility) {
+        self.state().past.visibility = visibility;
     }
 
-    /// Has no change be listed as open, whatever is.
-    pub fn list_nothing(&self, is_so: bool) {
-        self.state().lists_nothing = is_so;
+    /// Hides or shows open changes in listings.
+    pub fn set_listing_visibility(&self, visibility: Visibility) {
+        self.state().listing_visibility = visibility;
     }
 
-    /// Has times be told to the second, as GitHub does.
-    pub fn tell_whole_seconds(&self) {
-        self.state().past.tells_whole_seconds = true;
+    /// Reports times in whole seconds, as GitHub does.
+    pub fn report_whole_seconds(&self) {
+        self.state().past.reports_whole_seconds = true;
     }
 
-    /// Has merges be carried out again.
+    /// Accepts merges again.
     pub fn accept_merges(&self) {
         self.state().refusal = None;
     }
 
-    /// Uploads a new revision that edits files of its branch as that is now, and says so. As where
-    /// stale reviews are dismissed, its approval is gone.
+    /// Uploads a new revision that is based on the current tip of its branch, and sends a webhook.
+    /// Its approval is dismissed as stale.
     pub fn revise_from_tip(&self, change: &ChangeKey, edits: &[(&str, &str)]) {
-        let Some(branch) = self.change(change).map(|kept| kept.facts.change.branch) else { return };
+        let Some(branch) =
+            self.change(change).map(|played_change| played_change.facts.change.branch)
+        else {
+            return;
+        };
         let branch = BranchKey { project: change.project.clone(), branch };
         let mut store = self.store.lock().unwrap();
         let base = store.tip(&branch).expect("the branch exists");
@@ -131,10 +136,10 @@ impl PlayedForge {
             facts.change.head = head.clone();
             facts.change.patchset = head.0.clone();
             facts.files = Some(files);
-            dismissed(facts);
+            dismiss_reviews(facts);
             facts.statuses.clear();
         });
-        self.tell(
+        self.send_webhook(
             "pull_request",
             change,
             json!({"action": "synchronize", "number": change.number()}),
@@ -142,18 +147,20 @@ impl PlayedForge {
         );
     }
 
-    /// Merges a change by hand, as a person with the rights to may, and says so. Returns what the
-    /// branch is then; `None` when it does not merge.
+    /// Merges a change as an authorised user and sends webhooks. Returns the merge commit, or
+    /// `None` if the change does not merge.
     pub fn merge_by_hand(&self, change: &ChangeKey) -> Option<Commit> {
         let (branch, head) = {
             let state = self.state();
-            let kept =
-                state.changes.get(change).filter(|kept| kept.facts.status == ChangeStatus::Open)?;
+            let played_change = state
+                .changes
+                .get(change)
+                .filter(|played_change| played_change.facts.status == ChangeStatus::Open)?;
             let branch = BranchKey {
                 project: change.project.clone(),
-                branch: kept.facts.change.branch.clone(),
+                branch: played_change.facts.change.branch.clone(),
             };
-            (branch, kept.facts.change.head.clone())
+            (branch, played_change.facts.change.head.clone())
         };
         let (before, commit) = {
             let mut store = self.store.lock().unwrap();
@@ -166,37 +173,39 @@ impl PlayedForge {
             facts.status = ChangeStatus::Merged;
             facts.merge_commit = Some(commit.id.clone());
         });
-        self.tell(
+        self.send_webhook(
             "pull_request",
             change,
             json!({"action": "closed", "number": change.number()}),
             "ada",
         );
         let push = json!({"ref": format!("refs/heads/{}", branch.branch), "before": before.id.0, "after": commit.id.0});
-        self.tell("push", change, push, "ada");
+        self.send_webhook("push", change, push, "ada");
         Some(commit)
     }
 
-    /// Returns every change.
-    pub fn changes(&self) -> Vec<Kept> {
+    /// Returns all changes.
+    pub fn changes(&self) -> Vec<PlayedChange> {
         self.state().changes.values().cloned().collect()
     }
 
-    /// Returns how many changes were merged by the forge's merge call or by a push of ours so far.
+    /// Returns the number of changes that were merged by merge requests or by Sluice's pushes.
     pub fn merge_count(&self) -> usize {
         self.state().merges.len()
     }
 
-    /// Says something about a change once more, under an id of its own.
-    ///
-    /// # Errors
-    /// When there is no such change.
-    pub fn tell_again(&self, project: &str, number: u64) -> Result<(), ForgeError> {
+    /// Sends another webhook about a change, with a new id.
+    pub fn send_edited_webhook(&self, project: &str, number: u64) -> Result<(), ForgeError> {
         let change = key(project, number);
         if !self.state().changes.contains_key(&change) {
             return Err(Self::not_found(change));
         }
-        self.tell("pull_request", &change, json!({"action": "edited", "number": number}), "ada");
+        self.send_webhook(
+            "pull_request",
+            &change,
+            json!({"action": "edited", "number": number}),
+            "ada",
+        );
         Ok(())
     }
 }

@@ -1,38 +1,41 @@
-//! Changes that depend on each other, where the queue allows it and where not.
+//! Dependency cycles: bundles where the queue allows them, refusals where it does not.
 
 use super::graph::orders;
-use super::operators::ask_as;
+use super::operator_enqueues::ask_as;
 use super::{CONFIG, MAIN, PROJECT, approve, buildsets, comments, gate_builds, judge, merged};
-use sluice_gate::{Landing, LandingEnd, LandingState, Turn};
+use sluice_gate::{BranchLock, Landing, LandingEnd, LandingState};
 use sluice_model::ProjectName;
 use sluice_model::change::ChangeKey;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::BranchKey;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
+use sluice_records::branch_lock;
 use sluice_records::codec::{decode, with_body};
 use sluice_records::report::Buildset;
-use sluice_records::turn;
 use sluice_runtime::Clock;
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::Announcement;
 use sluice_scenarios::sample::{COMMON, cloud};
 use std::collections::BTreeSet;
 
 /// The queue that both sides of a site would name.
 const QUEUE: &str = "- queue: {name: integrated}\n";
 
-/// A site whose queue allows cycles, each project with jobs of its own besides `common`.
-pub(super) fn allowing(main: &str) -> Site {
+/// Returns a site whose queue allows dependency cycles. Each project has jobs of its own in
+/// addition to `common`.
+pub(super) fn site_with_cycles(main: &str) -> Site {
     configured(main, CONFIG)
 }
 
-/// The same with this central configuration.
+/// Returns the same site with another central configuration.
 pub(super) fn configured(main: &str, config: &str) -> Site {
     configured_with(main, config, |of_two| of_two)
 }
 
-/// The same where the second project says something else of itself than the first.
-pub(super) fn configured_with(main: &str, config: &str, said: impl Fn(String) -> String) -> Site {
+/// Returns the same site, where `second` derives the second project's configuration from the first
+/// one's.
+pub(super) fn configured_with(main: &str, config: &str, second: impl Fn(String) -> String) -> Site {
     let config = config
         .replace("{name: integrated}", "{name: integrated, allow-circular-dependencies: true}");
     let jobs = "
@@ -56,8 +59,12 @@ pub(super) fn configured_with(main: &str, config: &str, said: impl Fn(String) ->
     Site::new(7, &main, repositories, judge)
 }
 
-/// Proposes A and B, which depend on each other.
-pub(super) fn cycle(site: &Site, a: &[(&str, &str)], b: &[(&str, &str)]) -> (ChangeKey, ChangeKey) {
+/// Proposes changes A and B that depend on each other.
+pub(super) fn propose_cycle(
+    site: &Site,
+    a: &[(&str, &str)],
+    b: &[(&str, &str)],
+) -> (ChangeKey, ChangeKey) {
     let a =
         site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", a);
     let b =
@@ -65,10 +72,10 @@ pub(super) fn cycle(site: &Site, a: &[(&str, &str)], b: &[(&str, &str)]) -> (Cha
     (a, b)
 }
 
-/// Returns a site with such a cycle that was checked and is approved; its gate has not looked yet.
+/// Returns a site with such a cycle, checked and approved. The gate has not reconciled yet.
 fn approved_cycle(a: &[(&str, &str)], b: &[(&str, &str)]) -> (Site, ChangeKey, ChangeKey) {
-    let mut site = allowing(MAIN);
-    let (a, b) = cycle(&site, a, b);
+    let mut site = site_with_cycles(MAIN);
+    let (a, b) = propose_cycle(&site, a, b);
     site.run();
     site.forge.approve(&a);
     site.forge.approve(&b);
@@ -76,8 +83,8 @@ fn approved_cycle(a: &[(&str, &str)], b: &[(&str, &str)]) -> (Site, ChangeKey, C
     (site, a, b)
 }
 
-/// Returns how many reports were made on a change.
-fn reports(site: &Site, change: &ChangeKey) -> usize {
+/// Returns the number of reports on a change.
+fn report_count(site: &Site, change: &ChangeKey) -> usize {
     let records = site.world.records();
     let all = records.iter().filter(|record| record.key.partition.starts_with("report#"));
     let all = all.map(|record| decode::<sluice_gate::Report>(record).unwrap());
@@ -89,9 +96,9 @@ pub(super) fn statuses(site: &Site, change: &ChangeKey) -> Vec<String> {
     statuses.iter().map(|status| format!("{} {}", status.context, status.state)).collect()
 }
 
-/// Returns how a change ended in check each time, with the heads of what it was tested on; in no
-/// order.
-pub(super) fn checked(site: &Site, change: &ChangeKey) -> Vec<(String, Vec<String>)> {
+/// Returns the results of a change in check, each with the heads of the changes that it was tested
+/// on. The order is unspecified.
+pub(super) fn check_results(site: &Site, change: &ChangeKey) -> Vec<(String, Vec<String>)> {
     let records = site.world.records();
     let sets = records.iter().filter(|record| record.key.partition.starts_with("buildset#"));
     let sets = sets.map(|record| decode::<Buildset>(record).unwrap());
@@ -105,69 +112,71 @@ pub(super) fn checked(site: &Site, change: &ChangeKey) -> Vec<(String, Vec<Strin
     own.map(|set| (set.result.clone(), heads(&set))).collect()
 }
 
-/// Returns the head that a change has now.
+/// Returns the current head of a change.
 pub(super) fn head(site: &Site, change: &ChangeKey) -> String {
     site.forge.change(change).unwrap().facts.change.head.as_str().to_owned()
 }
 
-/// Panics unless a change was tested on what the other one is now, with this result, its vote says
-/// so, and nothing is left over.
+/// Asserts that a change was tested on the current head of the other one with this result, that its
+/// vote agrees, and that nothing is left over.
 #[track_caller]
-fn expect_checked_on(site: &Site, change: &ChangeKey, other: &ChangeKey, result: &str) {
-    let told = checked(site, change);
-    assert!(told.contains(&(result.to_owned(), vec![head(site, other)])), "{told:?}");
+fn assert_checked_on(site: &Site, change: &ChangeKey, other: &ChangeKey, result: &str) {
+    let report = check_results(site, change);
+    assert!(report.contains(&(result.to_owned(), vec![head(site, other)])), "{report:?}");
     let vote = format!("demo/check {}", result.to_lowercase());
     assert_eq!(statuses(site, change), [vote], "its vote is about what the other one is now");
     assert_eq!(site.ending(&[], &[change, other]).left_over, Vec::<String>::new());
 }
 
-/// D10, Z6.5: a new revision of one has the other tested on it as well, of which nothing came.
+/// D10, Z6.5: a new revision of one member causes a new test of the other member too, although no
+/// event names it.
 #[test]
-fn a_new_revision_of_one_is_checked_with_all_that_need_it_in_turn() {
-    let mut site = allowing(MAIN);
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+fn a_new_revision_of_a_member_is_checked_with_the_whole_bundle() {
+    let mut site = site_with_cycles(MAIN);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
     let first = head(&site, &a);
     assert!(
-        checked(&site, &b).iter().all(|(_, on)| *on == [first.clone()]),
+        check_results(&site, &b).iter().all(|(_, on)| *on == [first.clone()]),
         "{:?}",
-        checked(&site, &b)
+        check_results(&site, &b)
     );
     site.forge.revise(&a, "more", "broken of-two");
     site.run();
-    let told = checked(&site, &b);
-    assert!(told.contains(&("FAILURE".to_owned(), vec![head(&site, &a)])), "{told:?}");
+    let report = check_results(&site, &b);
+    assert!(report.contains(&("FAILURE".to_owned(), vec![head(&site, &a)])), "{report:?}");
     assert_eq!(statuses(&site, &b), ["demo/check failure"], "its vote is about what A is now");
     assert_eq!(statuses(&site, &a), ["demo/check failure"], "and they are one");
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// D10, Z6.5: of one that is still being tested on what the other was, the tests begin anew.
+/// D10, Z6.5: a member that is being tested on an outdated revision of the other one is tested
+/// again.
 #[test]
-fn a_change_in_check_begins_anew_when_one_that_it_is_tied_to_has_a_new_revision() {
-    let mut site = allowing(MAIN);
+fn a_new_revision_of_a_member_restarts_the_tests_of_the_other() {
+    let mut site = site_with_cycles(MAIN);
     site.held = ["of-two".to_owned()].into();
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run_until(|site| {
         site.is_building() && site.builds().iter().any(|build| build.starts_with("check of-two "))
     });
     let first = head(&site, &a);
     site.forge.revise(&a, "more", "x");
     let is_dequeued = move |site: &Site, b: &ChangeKey| {
-        checked(site, b).contains(&("DEQUEUED".to_owned(), vec![first.clone()]))
+        check_results(site, b).contains(&("DEQUEUED".to_owned(), vec![first.clone()]))
     };
     site.run_until(|site| is_dequeued(site, &b));
     site.held.clear();
     site.run();
-    expect_checked_on(&site, &b, &a, "SUCCESS");
+    assert_checked_on(&site, &b, &a, "SUCCESS");
 }
 
-/// D10, Z6.5: changes that came to need each other after both were tested are tested together by
-/// the next event of either, and by an operator's word about one.
+/// D10, Z6.5: changes that form a cycle only after both were tested are tested together. The next
+/// event of either one causes that, and so does an operator command for one.
 #[test]
-fn changes_that_came_to_need_each_other_are_checked_together_by_the_next_event_of_one() {
+fn changes_that_become_a_bundle_are_checked_together_after_the_next_event() {
     for is_operators in [false, true] {
-        let mut site = allowing(MAIN);
+        let mut site = site_with_cycles(MAIN);
         let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
         site.run();
         let a = site.forge.propose(
@@ -178,10 +187,14 @@ fn changes_that_came_to_need_each_other_are_checked_together_by_the_next_event_o
             &[("a", "x")],
         );
         site.run();
-        assert_eq!(checked(&site, &b), [("SUCCESS".to_owned(), Vec::<String>::new())]);
-        site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", true);
+        assert_eq!(check_results(&site, &b), [("SUCCESS".to_owned(), Vec::<String>::new())]);
+        site.forge.describe(
+            &b,
+            "Depends-On: https://forge.test/org/one/pull/1",
+            Announcement::Webhook,
+        );
         site.run();
-        assert_eq!(checked(&site, &b).len(), 1, "no trigger asks for other descriptions");
+        assert_eq!(check_results(&site, &b).len(), 1, "no trigger asks for other descriptions");
         if is_operators {
             let kind = EventKind::Enqueue {
                 tenant: "demo".into(),
@@ -198,44 +211,47 @@ fn changes_that_came_to_need_each_other_are_checked_together_by_the_next_event_o
             site.forge.revise(&a, "more", "x");
             site.run();
         }
-        expect_checked_on(&site, &b, &a, "SUCCESS");
+        assert_checked_on(&site, &b, &a, "SUCCESS");
     }
 }
 
-/// D10, Z6.1: of all that a trigger with `debug` has tested together it is told how their jobs were
-/// decided.
+/// D10, Z6.1: a trigger with `debug` adds the job selection to the report of every member.
 #[test]
-fn how_jobs_were_decided_is_told_of_all_that_need_each_other() {
+fn debug_explains_the_job_selection_of_every_member() {
     let opened = "github: [{event: pull_request, action: [opened, changed, reopened]}]";
     assert!(CONFIG.contains(opened));
     let explain = "{event: pull_request, action: comment, comment: '^explain$', debug: true}";
     let both = opened.replace("}]", &format!("}}, {explain}]"));
     let mut site = configured(MAIN, &CONFIG.replace(opened, &both));
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
-    for (comment, is_told) in [(None, false), (Some("explain"), true)] {
+    for (comment, is_explained) in [(None, false), (Some("explain"), true)] {
         if let Some(comment) = comment {
             site.forge.comment(&a, comment);
             site.run();
         }
         for change in [&a, &b] {
-            let told = comments(&site, change);
-            assert_eq!(told.contains("How the jobs were decided"), is_told, "{change}: {told}");
+            let report = comments(&site, change);
+            assert_eq!(
+                report.contains("How the jobs were selected"),
+                is_explained,
+                "{change}: {report}"
+            );
         }
     }
 }
 
-/// D10, Z6.4: who does not meet what a pipeline requires does not enter it by the event of another
-/// one, nor does anybody where nobody asks what changes depend on.
+/// D10, Z6.4: a member that does not meet a pipeline's requirements is not enqueued by an event of
+/// another member. No member is, where the pipeline ignores dependencies.
 #[test]
-fn nobody_is_taken_in_by_the_event_of_another_one_where_that_may_not_be() {
+fn an_event_enqueues_only_members_that_meet_the_requirements() {
     for more in ["require: {github: {label: ready}}", "ignore-dependencies: true"] {
         let check = format!("manager: independent\n    {more}");
         let mut site = configured(MAIN, &CONFIG.replacen("manager: independent", &check, 1));
         let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
         site.run();
-        let before = checked(&site, &b).len();
-        site.forge.label(&b, "other", false);
+        let before = check_results(&site, &b).len();
+        site.forge.label(&b, "other", Announcement::None);
         let a = site.forge.propose(
             "org/one",
             1,
@@ -243,19 +259,27 @@ fn nobody_is_taken_in_by_the_event_of_another_one_where_that_may_not_be() {
             "Depends-On: https://forge.test/org/two/pull/2",
             &[("a", "x")],
         );
-        site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", false);
-        site.forge.label(&a, "ready", false);
+        site.forge.describe(
+            &b,
+            "Depends-On: https://forge.test/org/one/pull/1",
+            Announcement::None,
+        );
+        site.forge.label(&a, "ready", Announcement::None);
         site.run();
-        assert_eq!((checked(&site, &a).len(), checked(&site, &b).len()), (1, before), "{more}");
+        assert_eq!(
+            (check_results(&site, &a).len(), check_results(&site, &b).len()),
+            (1, before),
+            "{more}"
+        );
     }
 }
 
-/// D10, Z4.3: in check none of them waits for what another one provides that waits for it in turn.
+/// D10, Z4.3: in check no member waits for artifacts of another member that waits for it in turn.
 #[test]
-fn changes_that_need_each_other_are_checked_without_waiting_for_what_each_provides() {
+fn members_are_checked_without_waiting_for_each_others_artifacts() {
     let both = "{name: base, parent: null, provides: [image], requires: [image]}";
     let mut site = configured(MAIN, &CONFIG.replace("{name: base, parent: null}", both));
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
     for change in [&a, &b] {
         assert_eq!(statuses(&site, change), ["demo/check success"], "{}", comments(&site, change));
@@ -271,11 +295,12 @@ fn changes_that_need_each_other_are_checked_without_waiting_for_what_each_provid
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// D10: check votes for both; in the gate they are one bundle, and each has three reports in all.
+/// D10: check votes on both members. In the gate they are one bundle, and each gets three reports
+/// in total.
 #[test]
-fn two_changes_that_need_each_other_are_voted_for_and_merge_together() {
-    let mut site = allowing(MAIN);
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+fn two_members_get_votes_and_merge_together() {
+    let mut site = site_with_cycles(MAIN);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
     for change in [&a, &b] {
         assert_eq!(statuses(&site, change), ["demo/check success"]);
@@ -286,30 +311,30 @@ fn two_changes_that_need_each_other_are_voted_for_and_merge_together() {
     assert_eq!(merged(&site), [1, 2]);
     for change in [&a, &b] {
         assert_eq!(statuses(&site, change), ["demo/check success", "demo/gate success"]);
-        assert_eq!(reports(&site, change), 3);
+        assert_eq!(report_count(&site, change), 3);
     }
     assert_eq!(gate_builds(&site, "of-two"), ["1 2"]);
     assert_eq!(gate_builds(&site, "of-one"), ["1 2"]);
     assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// D15: what both run alike runs once, in check and in the gate: three builds and not four, and as
-/// many requests for nodes.
+/// D15: a job that both members run identically runs once, in check and in the gate. That makes
+/// three builds instead of four, and as many node requests.
 #[test]
 fn a_job_that_both_run_alike_runs_once_for_the_bundle() {
     let on_node = "{name: base, parent: null, nodeset: {nodes: [{name: node, label: small}]}}";
     let (jobs, nodes) =
         (CONFIG.replace("{name: base, parent: null}", on_node), COMMON.replace(QUEUE, ""));
     let mut site = configured(MAIN, &[jobs, nodes, cloud(8)].concat());
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
-    let machines_before = site.cloud.asked().len();
+    let machines_before = site.cloud.requested_types().len();
     assert_eq!(machines_before, 3, "{:?}", site.builds());
     approve(&mut site, &[&a, &b]);
     let ordered = orders(&site).into_iter().filter(|order| order.queue.pipeline.as_str() == "gate");
     let requests: BTreeSet<_> = ordered.filter_map(|order| order.request).collect();
     assert_eq!(
-        (requests.len(), site.cloud.asked().len() - machines_before),
+        (requests.len(), site.cloud.requested_types().len() - machines_before),
         (3, 3),
         "{requests:?}"
     );
@@ -328,11 +353,11 @@ fn a_job_that_both_run_alike_runs_once_for_the_bundle() {
     }
 }
 
-/// D13: A's job fails, both are told so, and none is merged.
+/// D13: a job of A fails; both get a failure report and neither merges.
 #[test]
-fn a_job_of_one_that_fails_keeps_both_out() {
-    let mut site = allowing(MAIN);
-    let (a, b) = cycle(&site, &[("a", "broken of-one")], &[("b", "x")]);
+fn a_failed_job_of_one_member_rejects_both() {
+    let mut site = site_with_cycles(MAIN);
+    let (a, b) = propose_cycle(&site, &[("a", "broken of-one")], &[("b", "x")]);
     let c = site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);
     approve(&mut site, &[&a, &b, &c]);
     assert_eq!(merged(&site), [3]);
@@ -341,17 +366,20 @@ fn a_job_of_one_that_fails_keeps_both_out() {
         ["org/one#1 FAILURE", "org/two#2 FAILURE", "org/two#3 SUCCESS"]
     );
     for change in [&a, &b] {
-        let told = comments(&site, change);
-        assert!(told.contains("This change is part of a dependency cycle that failed."), "{told}");
+        let report = comments(&site, change);
+        assert!(
+            report.contains("This change is part of a dependency cycle that failed."),
+            "{report}"
+        );
     }
 }
 
-/// G12, Z6.5: one that is no longer approved keeps both out, though nobody has heard of it before
-/// the first is to be merged.
+/// G12, Z6.5: a member that is no longer approved rejects both, even if its webhook did not arrive
+/// before the first merge.
 #[test]
-fn an_approval_of_one_that_is_taken_back_before_the_first_is_merged_keeps_both_out() {
-    let mut site = allowing(MAIN);
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+fn a_dismissed_approval_of_one_member_before_the_merge_rejects_both() {
+    let mut site = site_with_cycles(MAIN);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
     site.forge.approve(&a);
     site.forge.approve(&b);
@@ -359,21 +387,21 @@ fn an_approval_of_one_that_is_taken_back_before_the_first_is_merged_keeps_both_o
         site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
     });
     site.forge.dismiss(&b);
-    assert!(site.forge.next_webhook().is_some(), "its news are lost");
+    assert!(site.forge.next_webhook().is_some(), "the webhook is dropped");
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new());
     for change in [&a, &b] {
-        let told = comments(&site, change);
-        assert!(told.contains("unable to merge due to a missing merge requirement"), "{told}");
+        let report = comments(&site, change);
+        assert!(report.contains("unable to merge due to a missing merge requirement"), "{report}");
     }
 }
 
-/// G12, Z6.5: where somebody else merges the first, as it was tested, nobody has seen that the
-/// second may follow: it does not, for its approval was taken back.
+/// G12, Z6.5: a third party merges the first member as it was tested. Whether the second may follow
+/// was not verified: its approval was dismissed, so it does not land.
 #[test]
-fn a_bundle_of_which_somebody_merges_the_first_is_not_landed_without_asking_for_the_second() {
-    let mut site = allowing(MAIN);
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+fn the_second_member_is_checked_again_if_the_first_was_merged_elsewhere() {
+    let mut site = site_with_cycles(MAIN);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
     site.forge.approve(&a);
     site.forge.approve(&b);
@@ -387,17 +415,17 @@ fn a_bundle_of_which_somebody_merges_the_first_is_not_landed_without_asking_for_
     assert_eq!(merged(&site), Vec::<u64>::new(), "nothing was merged by us");
     assert!(
         !site.forge.files("org/two", "main").contains_key("b"),
-        "what nobody approves did not land"
+        "an unapproved change did not land"
     );
-    let told = buildsets(&site, &[&a]);
-    assert_eq!(told, ["org/one#1 DEQUEUED", "org/two#2 DEQUEUED"]);
+    let report = buildsets(&site, &[&a]);
+    assert_eq!(report, ["org/one#1 DEQUEUED", "org/two#2 DEQUEUED"]);
 }
 
-/// Z6.5: who depends on one of them comes in behind both.
+/// Z6.5: a change that depends on one member enters behind the bundle.
 #[test]
-fn a_change_behind_a_cycle_is_tested_and_merged_on_all_of_it() {
-    let mut site = allowing(MAIN);
-    let (a, b) = cycle(&site, &[("shared", "a")], &[("b", "x")]);
+fn a_change_that_depends_on_a_member_is_tested_behind_the_whole_bundle() {
+    let mut site = site_with_cycles(MAIN);
+    let (a, b) = propose_cycle(&site, &[("shared", "a")], &[("b", "x")]);
     let c = site.forge.propose(
         "org/two",
         3,
@@ -415,15 +443,15 @@ fn a_change_behind_a_cycle_is_tested_and_merged_on_all_of_it() {
     );
 }
 
-/// C01, Z6.5, Z6.6: configuration that needs both is tested with both, and live when both have
-/// landed.
+/// C01, Z6.5, Z6.6: configuration that needs both members is tested with both, and is live once
+/// both have landed.
 #[test]
-fn a_cycle_may_bring_configuration_that_needs_both() {
-    let mut site = allowing(MAIN);
+fn a_bundle_may_contain_configuration_that_needs_all_members() {
+    let mut site = site_with_cycles(MAIN);
     let fresh = "\n- job: {name: fresh, run: playbooks/fresh.yaml}\n";
     let defines = format!("{}{fresh}", PROJECT.replace("[unit, other, lint]", "[other]"));
     let uses = PROJECT.replace("[unit, other, lint]", "[fresh]");
-    let (a, b) = cycle(&site, &[(".zuul.yaml", &defines)], &[(".zuul.yaml", &uses)]);
+    let (a, b) = propose_cycle(&site, &[(".zuul.yaml", &defines)], &[(".zuul.yaml", &uses)]);
     site.run();
     for change in [&a, &b] {
         assert_eq!(statuses(&site, change), ["demo/check success"], "{}", comments(&site, change));
@@ -436,9 +464,10 @@ fn a_cycle_may_bring_configuration_that_needs_both() {
     assert_eq!(site.ending(&[], &[&c]).left_over, Vec::<String>::new());
 }
 
-/// C01, Z6.6: of a bundle whose first change did not land nobody waits for the others to.
+/// C01, Z6.6: if the first member did not land, the tenant does not wait for the configuration of
+/// the others.
 #[test]
-fn a_bundle_with_configuration_whose_branch_moved_holds_its_tenant_up_no_longer() {
+fn a_bundle_that_fails_to_land_does_not_block_its_tenant() {
     let with =
         |job: &str| format!("{PROJECT}\n- job: {{name: {job}, run: playbooks/{job}.yaml}}\n");
     let (of_a, of_b) = (with("fresh"), with("fresher"));
@@ -460,10 +489,10 @@ fn a_bundle_with_configuration_whose_branch_moved_holds_its_tenant_up_no_longer(
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z6.5: however much is said of ten changes that need each other, they arrive.
+/// Z6.5: ten members with very long descriptions still reach the gate.
 #[test]
-fn ten_changes_with_long_descriptions_that_need_each_other_merge_together() {
-    let mut site = allowing(MAIN);
+fn a_bundle_of_ten_changes_with_long_descriptions_merges() {
+    let mut site = site_with_cycles(MAIN);
     let said = "so much is to be said of it, and more; ".repeat(200);
     let needs: String =
         (1..=10).map(|n| format!("Depends-On: https://forge.test/org/one/pull/{n}\n")).collect();
@@ -476,40 +505,40 @@ fn ten_changes_with_long_descriptions_that_need_each_other_merge_together() {
     assert_eq!(site.ending(&[], &[]).left_over, Vec::<String>::new());
 }
 
-/// D04, D11: where the queue forbids cycles, check and gate say so, to those that were asked for,
+/// D04, D11: if the queue forbids cycles, check and gate say so on the changes that were enqueued,
 /// and nothing merges.
 #[test]
-fn a_cycle_is_refused_with_its_text_where_the_queue_forbids_it() {
+fn a_dependency_cycle_is_refused_if_the_queue_forbids_it() {
     let mut site = super::site();
-    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
     for (change, name) in [(&a, "org/"), (&b, "org/")] {
         assert_eq!(statuses(&site, change), ["demo/check failure"]);
-        let told = comments(&site, change);
+        let report = comments(&site, change);
         let text = format!("Dependency cycle detected and project {name}");
         assert!(
-            told.contains(&text) && told.contains("doesn't allow circular dependencies"),
-            "{told}"
+            report.contains(&text) && report.contains("doesn't allow circular dependencies"),
+            "{report}"
         );
     }
-    let before = (reports(&site, &a), reports(&site, &b));
+    let before = (report_count(&site, &a), report_count(&site, &b));
     approve(&mut site, &[&a]);
     assert_eq!(
-        (reports(&site, &a), reports(&site, &b)),
+        (report_count(&site, &a), report_count(&site, &b)),
         (before.0 + 1, before.1),
-        "A is told once, B never"
+        "A gets one report, B none"
     );
     approve(&mut site, &[&b]);
     assert_eq!((merged(&site), site.builds()), (Vec::new(), Vec::new()));
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// D04, D10, D11: a cycle that appears while its changes stand in the gate takes both out, neither
-/// as failed; where cycles are allowed they come in again as one.
+/// D04, D10, D11: a cycle that appears while its changes are in the gate dequeues both, neither as
+/// failed. If cycles are allowed, they enter again as one bundle.
 #[test]
-fn changes_that_come_to_need_each_other_in_the_gate_are_dequeued_and_have_not_failed() {
+fn changes_that_form_a_cycle_in_the_gate_are_dequeued_without_failure() {
     for is_allowed in [false, true] {
-        let mut site = if is_allowed { allowing(MAIN) } else { super::site() };
+        let mut site = if is_allowed { site_with_cycles(MAIN) } else { super::site() };
         let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
         let b = site.forge.propose(
             "org/two",
@@ -523,19 +552,23 @@ fn changes_that_come_to_need_each_other_in_the_gate_are_dequeued_and_have_not_fa
         site.forge.approve(&b);
         let is_of_both = |build: &String| build.starts_with("gate ") && build.ends_with(" 1 2");
         site.run_until(|site| site.is_building() && site.builds().iter().any(is_of_both));
-        site.forge.describe(&a, "Depends-On: https://forge.test/org/two/pull/2", true);
+        site.forge.describe(
+            &a,
+            "Depends-On: https://forge.test/org/two/pull/2",
+            Announcement::Webhook,
+        );
         site.take_in();
         site.run();
         assert_eq!(merged(&site), Vec::<u64>::new());
         assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 DEQUEUED", "org/two#2 DEQUEUED"]);
         let word = if is_allowed {
-            "did not enter together"
+            "were enqueued separately"
         } else {
             "doesn't allow circular dependencies"
         };
         for change in [&a, &b] {
-            let told = comments(&site, change);
-            assert!(told.contains(word), "{told}");
+            let report = comments(&site, change);
+            assert!(report.contains(word), "{report}");
         }
         approve(&mut site, &[&a, &b]);
         assert_eq!(merged(&site), if is_allowed { vec![1, 2] } else { Vec::new() });
@@ -543,11 +576,11 @@ fn changes_that_come_to_need_each_other_in_the_gate_are_dequeued_and_have_not_fa
     }
 }
 
-/// C2, Z6.5: a bundle of which one branch was taken by another queue merges nothing, not even where
-/// it holds the branch still; its queue has all of it tested again and lands it when both are its
-/// own.
+/// C2, Z6.5: another queue takes the lock of one branch of a bundle. Nothing of the bundle merges,
+/// not even into the branch whose lock it still holds. Its queue tests it again and lands it once
+/// it holds both locks.
 #[test]
-fn a_bundle_whose_second_branch_was_taken_by_another_queue_merges_nothing() {
+fn a_bundle_without_the_lock_of_every_branch_merges_nothing() {
     let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     let landings = |site: &Site| {
         let records = site
@@ -560,15 +593,15 @@ fn a_bundle_whose_second_branch_was_taken_by_another_queue_merges_nothing() {
     site.run_until(|site| !landings(site).is_empty());
     let of_b =
         BranchKey { project: ProjectName::new("forge.test", "org/two"), branch: "main".into() };
-    let record = site.world.record(&turn::key(&of_b)).unwrap();
-    let mut taken: Turn = decode(&record).unwrap();
+    let record = site.world.record(&branch_lock::key(&of_b)).unwrap();
+    let mut taken: BranchLock = decode(&record).unwrap();
     taken.fence += 1;
     let holder = taken.holder.as_mut().expect("the branch is the bundle's");
-    (holder.queue.queue, holder.item) = ("another".into(), "nobody-s".into());
+    (holder.queue.queue, holder.item) = ("another".into(), "another-item".into());
     let record = with_body(record, &taken).unwrap();
     let record = Record { revision: record.revision + 1, fence: taken.fence, ..record };
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
-    site.handle(Queue::Reports);
+    site.handle(MessageQueue::Reports);
     assert_eq!(merged(&site), Vec::<u64>::new());
     let ended = landings(&site).remove(0);
     assert!(
@@ -582,10 +615,10 @@ fn a_bundle_whose_second_branch_was_taken_by_another_queue_merges_nothing() {
     assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z6.5: where the forge refuses the second, the first is in its branch: the queue waits for a
-/// person.
+/// Z6.5: if the forge refuses the second member after the first has landed, the queue halts until
+/// an operator resumes it.
 #[test]
-fn a_bundle_that_is_closed_half_way_freezes_its_queue() {
+fn a_half_landed_bundle_halts_its_queue() {
     let (mut site, _, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     site.run_until(|site| merged(site) == [1]);
     site.forge.close(&b);
@@ -593,14 +626,14 @@ fn a_bundle_that_is_closed_half_way_freezes_its_queue() {
     assert_eq!(merged(&site), [1]);
     let is_frozen = |record: &sluice_runtime::record::Record| {
         record.key.sort == "head"
-            && record.body.contains("which needs it and is needed by it, did not")
+            && record.body.contains("of the same dependency cycle was not merged")
     };
     assert!(site.world.records().iter().any(is_frozen));
 }
 
-/// Z6.5: a change of the bundle that cannot land is found out before the first one lands.
+/// Z6.5: a member that cannot land is detected before the first member lands.
 #[test]
-fn nothing_of_a_bundle_lands_where_the_second_cannot() {
+fn nothing_of_a_bundle_lands_if_a_member_cannot() {
     let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     site.run_until(|site| {
         site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
@@ -609,15 +642,15 @@ fn nothing_of_a_bundle_lands_where_the_second_cannot() {
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new());
     assert!(
-        comments(&site, &a).contains("which it needs, is not open any more"),
+        comments(&site, &a).contains("a member of its bundle, is no longer open"),
         "{}",
         comments(&site, &a)
     );
 }
 
-/// Z6.5, D01: so is one that by now depends on a change which is not merged.
+/// Z6.5, D01: the same for a member that now depends on an unmerged change.
 #[test]
-fn nothing_of_a_bundle_lands_where_the_second_depends_on_an_open_change() {
+fn nothing_of_a_bundle_lands_if_a_member_depends_on_an_open_change() {
     let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);
     site.run_until(|site| {
@@ -626,19 +659,22 @@ fn nothing_of_a_bundle_lands_where_the_second_depends_on_an_open_change() {
     let on = |project: &str, number: u64| {
         format!("Depends-On: https://forge.test/org/{project}/pull/{number}")
     };
-    site.forge.describe(&b, &format!("{}\n{}", on("one", 1), on("two", 3)), false);
+    site.forge.describe(&b, &format!("{}\n{}", on("one", 1), on("two", 3)), Announcement::None);
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new());
     for change in [&a, &b] {
-        let told = comments(&site, change);
-        assert!(told.contains("which it needs, may not land yet: it depends on"), "{told}");
+        let report = comments(&site, change);
+        assert!(
+            report.contains("a member of its bundle, may not be merged yet: it now depends on"),
+            "{report}"
+        );
     }
 }
 
-/// Z6.5, R06: nor is one waited for whose connection was removed, of which nobody can tell any more
-/// whether it may land.
+/// Z6.5, R06: the bundle does not wait for a member whose connection was removed. Whether that
+/// member may land can no longer be verified.
 #[test]
-fn nothing_of_a_bundle_lands_where_the_connection_of_the_second_was_removed() {
+fn nothing_of_a_bundle_lands_if_the_connection_of_a_member_was_removed() {
     let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     let order = |site: &Site| -> Option<Record> {
         site.world.records().into_iter().find(|record| record.key.partition.starts_with("landing#"))
@@ -646,25 +682,26 @@ fn nothing_of_a_bundle_lands_where_the_connection_of_the_second_was_removed() {
     site.run_until(|site| order(site).is_some());
     let record = order(&site).unwrap();
     let mut landing: Landing = decode(&record).unwrap();
-    landing.together[0].change.key.connection = "removed".into();
+    landing.later_members[0].change.key.connection = "removed".into();
     let record = with_body(record, &landing).unwrap();
     let record = Record { revision: record.revision + 1, ..record };
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new());
     assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 MERGE_FAILURE", "org/two#2 MERGE_FAILURE"]);
-    let told = comments(&site, &a);
+    let report = comments(&site, &a);
     assert!(
-        told.contains("which it needs, cannot be read: the connection removed was removed"),
-        "{told}"
+        report
+            .contains("a member of its bundle, cannot be read: the connection removed was removed"),
+        "{report}"
     );
 }
 
-/// D16: a change that needs more than the tenant looks at is not tested, and nobody is told.
+/// D16: a change with more dependencies than the tenant's limit is not tested and gets no report.
 #[test]
-fn a_change_with_more_needs_than_the_tenant_allows_is_left_alone() {
+fn a_change_with_too_many_dependencies_is_ignored() {
     let main = MAIN.replace("name: demo", "name: demo\n    max-dependencies: 1");
-    let mut site = allowing(&main);
+    let mut site = site_with_cycles(&main);
     let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let b = site.forge.propose(
         "org/one",

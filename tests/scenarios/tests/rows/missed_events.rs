@@ -1,7 +1,7 @@
-//! What a forge failed to tell is found by the sweep, and told once.
+//! Missed events: the sweep finds them and synthesizes each of them once.
 
-use super::operators::ask_as;
-use super::refs::{CONFIG, branch, orders};
+use super::operator_enqueues::ask_as;
+use super::ref_updates::{CONFIG, branch, orders};
 use super::{MAIN, judge, propose};
 use bytes::Bytes;
 use sluice_memory::poll_once;
@@ -9,18 +9,19 @@ use sluice_model::build::Order;
 use sluice_model::change::ChangeKey;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::Oid;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, ProjectName};
 use sluice_records::connection;
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{Record, cell};
 use sluice_scenarios::Site;
+use sluice_scenarios::forge::{Announcement, DraftState, Visibility};
 
 const PROJECT: &str = "
 - project: {post: {jobs: [publish]}, tag: {jobs: [publish]}}
 ";
 
-fn pushed_to() -> Site {
+fn site_with_post_jobs() -> Site {
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", &[(".zuul.yaml", PROJECT)])];
     Site::new(7, MAIN, repositories, judge)
@@ -28,12 +29,13 @@ fn pushed_to() -> Site {
 
 /// Returns the ref and the commit of each build.
 fn tested(site: &Site) -> Vec<(String, Oid)> {
-    let of = |change: &sluice_model::change::ChangeRef| change.key.moved().unwrap().git_ref.clone();
+    let of =
+        |change: &sluice_model::change::ChangeRef| change.key.ref_move().unwrap().git_ref.clone();
     orders(site).into_iter().map(|(order, _)| (of(&order.change), order.change.head)).collect()
 }
 
-/// A site whose check is started by a comment, too.
-fn commented() -> Site {
+/// Returns a site whose check is also triggered by a comment.
+fn site_with_recheck() -> Site {
     let comment =
         "github: [{event: pull_request, action: comment, comment: recheck}, {event: pull_request, ";
     let config = super::CONFIG.replacen("github: [{event: pull_request, ", comment, 1);
@@ -44,10 +46,11 @@ fn commented() -> Site {
     Site::new(7, MAIN, repositories, judge)
 }
 
-/// C5: a comment leaves nothing that could be compared, so the forge is asked to send it again.
+/// C5: a comment leaves nothing in the change to compare, so the sweep asks the forge for a
+/// redelivery.
 #[test]
-fn a_webhook_that_nobody_took_is_sent_again_and_counts() {
-    let mut site = commented();
+fn an_undelivered_webhook_is_redelivered_and_handled() {
+    let mut site = site_with_recheck();
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
     site.forge.comment(&change, "recheck");
@@ -57,14 +60,18 @@ fn a_webhook_that_nobody_took_is_sent_again_and_counts() {
     site.sweep();
     assert_eq!(site.builds(), ["check unit 1"; 2]);
     site.sweep();
-    assert_eq!(site.builds(), ["check unit 1"; 2], "it came, and is not asked for again");
+    assert_eq!(
+        site.builds(),
+        ["check unit 1"; 2],
+        "the redelivery arrived, so no other one is requested"
+    );
 }
 
-/// C5: however many newer ones were taken of which the forge had no answer, one that was not is
-/// sent again.
+/// C5: an undelivered webhook is redelivered even if many newer ones were received but are recorded
+/// without an answer.
 #[test]
-fn a_webhook_that_nobody_took_is_sent_again_though_newer_ones_were_taken_without_an_answer() {
-    let mut site = commented();
+fn an_undelivered_webhook_is_redelivered_despite_newer_unanswered_ones() {
+    let mut site = site_with_recheck();
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
     site.forge.comment(&change, "recheck");
@@ -81,27 +88,27 @@ fn a_webhook_that_nobody_took_is_sent_again_though_newer_ones_were_taken_without
     assert_eq!(site.builds(), ["check unit 1"; 2]);
 }
 
-/// C5: a forge that tells of a change a moment before it shows it loses none of what it told; of
-/// one that it never shows that ends.
+/// C5: an event that arrives a moment before the forge shows its change is not lost. If the forge
+/// never shows the change, the retries end.
 #[test]
-fn what_is_told_of_a_change_that_is_not_shown_yet_is_looked_at_again() {
+fn an_event_for_a_change_that_is_not_visible_yet_is_retried() {
     for is_shown in [true, false] {
         let mut site = super::site();
         propose(&site, 1, &[("a", "x")]);
-        site.forge.set_blind(true);
+        site.forge.set_change_visibility(Visibility::Hidden);
         site.run_now();
         assert_eq!(site.builds(), Vec::<String>::new());
-        site.forge.set_blind(!is_shown);
+        site.forge.set_change_visibility(Visibility::of(is_shown));
         site.run();
         assert_eq!(site.builds().len(), usize::from(is_shown));
         assert_eq!(site.ending(&[], &[]).left_over, Vec::<String>::new());
     }
 }
 
-/// C5, S06: a forge that tells of a tag, or of a branch, a moment before it shows it loses nothing
-/// of that; of one that it never shows that ends.
+/// C5, S06: an event that arrives a moment before the forge shows its tag or branch is not lost. If
+/// the forge never shows the ref, the retries end.
 #[test]
-fn what_is_told_of_a_ref_that_is_not_shown_yet_is_looked_at_again() {
+fn an_event_for_a_ref_that_is_not_visible_yet_is_retried() {
     type Push = fn(&Site);
     let pushes: [Push; 2] = [
         |site| site.forge.tag(&branch("main"), "1.0"),
@@ -109,12 +116,12 @@ fn what_is_told_of_a_ref_that_is_not_shown_yet_is_looked_at_again() {
     ];
     for push in pushes {
         for is_shown in [true, false] {
-            let mut site = pushed_to();
-            site.forge.hide_refs(true);
+            let mut site = site_with_post_jobs();
+            site.forge.set_ref_visibility(Visibility::Hidden);
             push(&site);
             site.run_now();
             assert_eq!(tested(&site), []);
-            site.forge.hide_refs(!is_shown);
+            site.forge.set_ref_visibility(Visibility::of(is_shown));
             site.run();
             assert_eq!(tested(&site).len(), usize::from(is_shown));
             assert_eq!(site.ending(&[], &[]).left_over, Vec::<String>::new());
@@ -122,13 +129,13 @@ fn what_is_told_of_a_ref_that_is_not_shown_yet_is_looked_at_again() {
     }
 }
 
-/// C5, S06: a push is found by where the branch is, has its post job, and has configuration read
-/// again.
+/// C5, S06: a missed push is found by the tip of its branch. It triggers its post jobs, and the
+/// configuration is read again.
 #[test]
-fn a_push_that_nobody_told_of_is_found_and_told_once() {
-    let mut site = pushed_to();
+fn a_missed_push_is_found_and_handled_once() {
+    let mut site = site_with_post_jobs();
     site.sweep();
-    assert_eq!(tested(&site), [], "what was there at the first look is no news");
+    assert_eq!(tested(&site), [], "the first sweep only records the tips");
     let main = branch("main");
     let before = site.forge.tip(&main);
     site.forge.push_silently(
@@ -140,38 +147,38 @@ fn a_push_that_nobody_told_of_is_found_and_told_once() {
     let once = vec![("refs/heads/main".to_owned(), after.clone()); 2];
     assert_eq!(tested(&site), once, "both jobs: its configuration was read first");
     site.sweep();
-    // Its webhook comes after all, for whatever reason.
+    // Its webhook arrives after all.
     site.forge.claim_push("org/one", "refs/heads/main", &before, &after);
     site.run();
     assert_eq!(tested(&site), once);
 }
 
-/// Returns a site with a second connection to its forge, `aside`, and these tenants.
-fn beside(main: &str) -> Site {
-    let theirs = CONFIG.replace("github:", "aside:");
+/// Returns a site with a second connection to its forge, `second`, and these tenants.
+fn site_with_two_connections(main: &str) -> Site {
+    let theirs = CONFIG.replace("github:", "second:");
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", CONFIG)]),
         ("org/config2", &[("zuul.yaml", &theirs)]),
         ("org/one", &[(".zuul.yaml", PROJECT)]),
     ];
-    let mut site = Site::beside(7, MAIN, repositories, judge, &["aside"]);
+    let mut site = Site::with_connections(7, MAIN, repositories, judge, &["second"]);
     let ports = site.ports();
     let mut connections = poll_once(connection::load(&ports)).unwrap().unwrap();
     let github = connections.0[&ConnectionName::from("github")].clone();
-    connections.0.insert("aside".into(), github);
+    connections.0.insert("second".into(), github);
     let connections = serde_json::to_string(&connections).unwrap();
     for (name, text) in [(connection::OBJECT, connections), (connection::MAIN, main.to_owned())] {
         let put =
             ports.objects.put(name, Bytes::from(text), PutMode::Always, "application/octet-stream");
         poll_once(put).unwrap().unwrap();
     }
-    let pokes = ["demo", "other"].map(|tenant| Poke::Tenant { tenant: tenant.into() });
-    poll_once(cell::send(&ports, &pokes)).unwrap().unwrap();
+    let wakeups = ["demo", "other"].map(|tenant| Wakeup::Tenant { tenant: tenant.into() });
+    poll_once(cell::send(&ports, &wakeups)).unwrap().unwrap();
     site.run();
     site
 }
 
-/// Has what was never told of a project be looked for by one connection.
+/// Runs the sweep of the project by one connection.
 fn sweep_by(site: &mut Site, connection: &str) {
     let project = ProjectName::new("forge.test", "org/one");
     let event = ForgeEvent {
@@ -184,7 +191,7 @@ fn sweep_by(site: &mut Site, connection: &str) {
 }
 
 /// Returns tenant, pipeline and job of each build, sorted.
-fn ordered_by(site: &Site) -> Vec<String> {
+fn builds_by_tenant(site: &Site) -> Vec<String> {
     let order =
         |order: &Order| format!("{} {} {}", order.queue.tenant, order.queue.pipeline, order.job);
     let mut builds: Vec<String> = orders(site).iter().map(|(of, _)| order(of)).collect();
@@ -192,51 +199,51 @@ fn ordered_by(site: &Site) -> Vec<String> {
     builds
 }
 
-/// C5, S06: what a push starts it starts by the connection that a tenant has its project from; a
-/// push that nobody told of is told by each of these, and by each once.
+/// C5, S06: a push triggers pipelines through the connection by which a tenant has the project. A
+/// missed push is synthesized once by each such connection.
 #[test]
-fn a_push_that_nobody_told_of_is_told_by_each_connection_that_a_tenant_has_the_project_by() {
-    let mut site = beside(
+fn a_missed_push_is_synthesized_once_for_each_connection_of_a_tenant() {
+    let mut site = site_with_two_connections(
         "
 - tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
-- tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
+- tenant: {name: other, source: {second: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
 ",
     );
     sweep_by(&mut site, "github");
     site.forge.push_silently(&branch("main"), &[("src/a", "x")]);
-    for connection in ["github", "aside", "github"] {
+    for connection in ["github", "second", "github"] {
         sweep_by(&mut site, connection);
         assert_eq!(
-            ordered_by(&site),
+            builds_by_tenant(&site),
             ["demo post publish", "other post publish"],
             "after the sweep by {connection}"
         );
     }
 }
 
-/// C5, S06: of two connections to a host one alone has a webhook: what is told by it the sweep
-/// tells by the other one, once.
+/// C5, S06: only one of two connections to a host has a webhook. The sweep synthesizes each push
+/// once for the other connection.
 #[test]
-fn a_push_that_one_connection_told_is_told_by_the_other_one_too() {
-    let mut site = beside(
+fn a_push_received_by_one_connection_is_synthesized_by_the_other() {
+    let mut site = site_with_two_connections(
         "
 - tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
-- tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
+- tenant: {name: other, source: {second: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
 ",
     );
     sweep_by(&mut site, "github");
     for text in ["x", "y"] {
-        let before = ordered_by(&site).len();
+        let before = builds_by_tenant(&site).len();
         site.forge.push(&branch("main"), &[("src/a", text)]);
         site.run();
         assert_eq!(
-            ordered_by(&site).len(),
+            builds_by_tenant(&site).len(),
             before + 1,
-            "the tenant that has the webhook hears of it"
+            "the tenant with the webhook gets the push"
         );
-        for connection in ["aside", "github", "aside"] {
+        for connection in ["second", "github", "second"] {
             sweep_by(&mut site, connection);
-            let builds = ordered_by(&site);
+            let builds = builds_by_tenant(&site);
             let of = |tenant: &str| builds.iter().filter(|build| build.starts_with(tenant)).count();
             assert_eq!(
                 (of("demo"), of("other")),
@@ -247,15 +254,15 @@ fn a_push_that_one_connection_told_is_told_by_the_other_one_too() {
     }
 }
 
-/// C5, S06: of several pushes that one connection told before the sweep the other one tells all
-/// that they brought, as one; also where nobody told the last of them.
+/// C5, S06: several pushes received by one connection before the sweep are synthesized as one by
+/// the other. That includes a last push without a webhook.
 #[test]
-fn pushes_that_one_connection_told_in_a_row_are_told_by_the_other_one_as_one() {
-    for is_last_told in [true, false] {
-        let mut site = beside(
+fn consecutive_pushes_are_synthesized_as_one() {
+    for is_last_sent in [true, false] {
+        let mut site = site_with_two_connections(
             "
 - tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
-- tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
+- tenant: {name: other, source: {second: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
 ",
         );
         sweep_by(&mut site, "github");
@@ -264,11 +271,11 @@ fn pushes_that_one_connection_told_in_a_row_are_told_by_the_other_one_as_one() {
             &[(".zuul.yaml", "- project: {post: {jobs: [publish, docs]}}\n")],
         );
         site.run();
-        sweep_by(&mut site, "aside");
-        let before = ordered_by(&site);
+        sweep_by(&mut site, "second");
+        let before = builds_by_tenant(&site);
         site.forge.push(&branch("main"), &[("docs/a", "x")]);
         site.run();
-        if is_last_told {
+        if is_last_sent {
             site.forge.push(&branch("main"), &[("src/a", "x")]);
         } else {
             site.forge.push_silently(&branch("main"), &[("src/a", "x")]);
@@ -279,44 +286,44 @@ fn pushes_that_one_connection_told_in_a_row_are_told_by_the_other_one_as_one() {
                 |all: &[String], build: &str| all.iter().filter(|one| *one == build).count();
             let builds =
                 ["demo post docs", "demo post publish", "other post docs", "other post publish"];
-            builds.map(|build| count(&ordered_by(site), build) - count(&before, build))
+            builds.map(|build| count(&builds_by_tenant(site), build) - count(&before, build))
         };
-        assert_eq!(more(&site), [1, 1 + usize::from(is_last_told), 0, 0]);
-        for connection in ["aside", "github", "aside"] {
+        assert_eq!(more(&site), [1, 1 + usize::from(is_last_sent), 0, 0]);
+        for connection in ["second", "github", "second"] {
             sweep_by(&mut site, connection);
             assert_eq!(
                 more(&site),
                 [1, 2, 1, 1],
-                "after the sweep by {connection}, told: {is_last_told}"
+                "after the sweep by {connection}, last webhook sent: {is_last_sent}"
             );
         }
     }
 }
 
-/// C5, S06: a webhook that leads to the address of another connection to the same host starts
-/// nothing, and keeps nothing from being told by the connection that the tenant has the project by.
+/// C5, S06: a webhook sent to the address of another connection to the same host triggers nothing.
+/// It does not prevent the tenant's own connection from synthesizing the push.
 #[test]
-fn a_push_that_came_by_another_connection_is_told_by_the_tenants_own() {
-    let mut site = beside(
+fn a_push_by_an_unused_connection_does_not_suppress_the_synthesized_one() {
+    let mut site = site_with_two_connections(
         "
 - tenant: {name: demo, source: {github: {config-projects: [org/config]}}}
-- tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
+- tenant: {name: other, source: {second: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
 ",
     );
-    sweep_by(&mut site, "aside");
+    sweep_by(&mut site, "second");
     site.forge.push(&branch("main"), &[("src/a", "x")]);
     site.run();
-    assert_eq!(ordered_by(&site), Vec::<String>::new());
+    assert_eq!(builds_by_tenant(&site), Vec::<String>::new());
     for _ in 0..2 {
-        sweep_by(&mut site, "aside");
-        assert_eq!(ordered_by(&site), ["other post publish"]);
+        sweep_by(&mut site, "second");
+        assert_eq!(builds_by_tenant(&site), ["other post publish"]);
     }
 }
 
 /// C5, S06
 #[test]
-fn a_branch_that_came_without_a_word_is_found() {
-    let mut site = pushed_to();
+fn a_branch_without_a_webhook_is_found() {
+    let mut site = site_with_post_jobs();
     site.sweep();
     site.forge.branch_off("org/one", "main", "stable");
     site.sweep();
@@ -324,10 +331,10 @@ fn a_branch_that_came_without_a_word_is_found() {
     assert_eq!(tested(&site), [("refs/heads/stable".to_owned(), stable)]);
 }
 
-/// C5, S06: the first look sees the branch where a push put it whose webhook is still on its way.
+/// C5, S06: the first sweep sees the branch after a push whose webhook has not arrived yet.
 #[test]
-fn a_push_that_the_first_look_overtook_is_told() {
-    let mut site = pushed_to();
+fn a_push_before_the_first_sweep_is_handled() {
+    let mut site = site_with_post_jobs();
     let main = branch("main");
     let before = site.forge.tip(&main);
     site.forge.push_silently(&main, &[("src/a", "x")]);
@@ -339,11 +346,11 @@ fn a_push_that_the_first_look_overtook_is_told() {
     assert_eq!(tested(&site), [("refs/heads/main".to_owned(), after)]);
 }
 
-/// C5: two pushes whose webhooks change places are two pushes, and the sweep does not tell the
-/// later one again.
+/// C5: two pushes whose webhooks arrive in reverse order are two events, and the sweep does not
+/// synthesize the later one again.
 #[test]
-fn webhooks_of_pushes_that_change_places_are_told_once_each() {
-    let mut site = pushed_to();
+fn reordered_push_webhooks_are_handled_once_each() {
+    let mut site = site_with_post_jobs();
     let main = branch("main");
     let mut tips = vec![site.forge.tip(&main)];
     site.forge.push(&main, &[("src/a", "0")]);
@@ -353,26 +360,26 @@ fn webhooks_of_pushes_that_change_places_are_told_once_each() {
         tips.push(site.forge.tip(&main));
     }
     let first = tested(&site).len();
-    let told = tested(&site)[0].1.clone();
+    let first_tip = tested(&site)[0].1.clone();
     site.forge.claim_push("org/one", "refs/heads/main", &tips[1], &tips[2]);
     site.run();
-    site.forge.claim_push("org/one", "refs/heads/main", &told, &tips[1]);
+    site.forge.claim_push("org/one", "refs/heads/main", &first_tip, &tips[1]);
     site.run();
     let both = tested(&site).len();
     site.sweep();
     assert_eq!((first, both, tested(&site).len()), (1, 3, 3));
 }
 
-/// Pipelines for what moves no revision.
+/// Pipelines for events that change no revision.
 const FACTS: &str = "
 - pipeline: {name: edits, manager: independent, trigger: {github: [{event: pull_request, action: edited}]}}
 - pipeline: {name: bare, manager: independent, trigger: {github: [{event: pull_request, action: unlabeled, unlabel: go}]}}
-- pipeline: {name: told, manager: independent, trigger: {github: [{event: pull_request, action: status, status: 'ci:unit:success'}]}}
-- project: {name: org/one, edits: {jobs: [unit]}, bare: {jobs: [unit]}, told: {jobs: [unit]}}
+- pipeline: {name: statuses, manager: independent, trigger: {github: [{event: pull_request, action: status, status: 'ci:unit:success'}]}}
+- project: {name: org/one, edits: {jobs: [unit]}, bare: {jobs: [unit]}, last webhook sent: {jobs: [unit]}}
 ";
 
-/// Returns a site with these pipelines, and a change that was checked there.
-fn checked_with_facts() -> (Site, ChangeKey) {
+/// Returns a site with these pipelines and a checked change.
+fn site_with_checked_change() -> (Site, ChangeKey) {
     let config = format!("{}{FACTS}", super::CONFIG);
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", &config)]),
@@ -384,24 +391,24 @@ fn checked_with_facts() -> (Site, ChangeKey) {
     (site, change)
 }
 
-/// C5: a draft, a description, a label that was taken off and a status are found where nobody told
-/// of them; and they are told once where their webhook comes after all.
+/// C5: a missed draft, description, removed label or status is found by the sweep. It is handled
+/// once, even if its webhook arrives later.
 #[test]
-fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
+fn missed_events_that_change_no_revision_are_synthesized_once() {
     type Edit = fn(&Site, &ChangeKey);
     let edits: [(&str, Edit); 4] = [
-        ("edits", |site, change| site.forge.draft(change, true)),
-        ("edits", |site, change| site.forge.describe(change, "says more", true)),
+        ("edits", |site, change| site.forge.set_draft(change, DraftState::Draft)),
+        ("edits", |site, change| site.forge.describe(change, "says more", Announcement::Webhook)),
         ("bare", |site, change| site.forge.unlabel(change, "go")),
-        ("told", |site, change| {
+        ("statuses", |site, change| {
             site.forge.put_status(change, "ci", "unit", "success");
-            site.forge.tell_status(change, "unit", "ci");
+            site.forge.send_status_webhook(change, "unit", "ci");
         }),
     ];
     for (at, (pipeline, edit)) in edits.into_iter().enumerate() {
         for comes_late in [false, true] {
-            let (mut site, change) = checked_with_facts();
-            site.forge.label(&change, "go", true);
+            let (mut site, change) = site_with_checked_change();
+            site.forge.label(&change, "go", Announcement::Webhook);
             site.run();
             site.sweep();
             let builds = |site: &Site| {
@@ -414,7 +421,7 @@ fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
             } else {
                 site.forge.forget_webhooks()
             }
-            // Of those that did not move some are read for their statuses, and others the next
+            // Each sweep reads the statuses of some unchanged changes, and of others the next
             // time.
             for time in 0..2 {
                 site.sweep();
@@ -424,19 +431,19 @@ fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
     }
 }
 
-/// C5: whoever is to tell what a sweep found may be shown the change as it was before; then it is
-/// found again, and told once.
+/// C5: the function that handles a synthesized event may read an outdated state of the change. The
+/// next sweep finds the status again, and it is handled once.
 #[test]
-fn a_status_that_is_not_shown_to_whoever_is_to_tell_it_is_found_again() {
-    let (mut site, change) = checked_with_facts();
+fn a_status_hidden_by_a_stale_read_is_found_again() {
+    let (mut site, change) = site_with_checked_change();
     site.sweep();
     let builds =
-        |site: &Site| site.builds().iter().filter(|build| build.starts_with("told")).count();
+        |site: &Site| site.builds().iter().filter(|build| build.starts_with("statuses")).count();
     site.forge.put_status(&change, "ci", "unit", "success");
     for _ in 0..2 {
         site.forge.show_statuses(Some(1));
         site.sweep();
-        assert_eq!(builds(&site), 0, "the sweep alone was shown it");
+        assert_eq!(builds(&site), 0, "only the sweep saw the status");
     }
     site.forge.show_statuses(None);
     for _ in 0..2 {
@@ -445,11 +452,10 @@ fn a_status_that_is_not_shown_to_whoever_is_to_tell_it_is_found_again() {
     }
 }
 
-/// C5: of the statuses that nobody told of only those are made up for that some pipeline has a word
-/// for; the others start nothing.
+/// C5: of the missed statuses only those that match a trigger of some pipeline are synthesized.
 #[test]
-fn statuses_that_no_pipeline_heeds_are_not_made_up_for() {
-    let (mut site, change) = checked_with_facts();
+fn statuses_without_a_matching_trigger_are_not_synthesized() {
+    let (mut site, change) = site_with_checked_change();
     site.sweep();
     for (context, state) in [("unit", "success"), ("coverage", "success"), ("docs", "failure")] {
         site.forge.put_status(&change, "ci", context, state);
@@ -457,24 +463,27 @@ fn statuses_that_no_pipeline_heeds_are_not_made_up_for() {
     for _ in 0..2 {
         site.sweep();
     }
-    let made_up = |record: &&Record| {
+    let synthesized = |record: &&Record| {
         record.body.contains("\"event_name\":\"sweep\"") && record.body.contains("\"status\":\"ci:")
     };
     let records = site.world.records();
-    let made_up: Vec<_> = records.iter().filter(made_up).collect();
-    assert!(made_up.len() == 1 && made_up[0].body.contains("ci:unit:success"), "{made_up:?}");
-    assert_eq!(site.builds().iter().filter(|build| build.starts_with("told")).count(), 1);
+    let synthesized: Vec<_> = records.iter().filter(synthesized).collect();
+    assert!(
+        synthesized.len() == 1 && synthesized[0].body.contains("ci:unit:success"),
+        "{synthesized:?}"
+    );
+    assert_eq!(site.builds().iter().filter(|build| build.starts_with("statuses")).count(), 1);
 }
 
-/// C5: what a sweep made up for swallows no later word.
+/// C5: a synthesized event does not suppress later events.
 #[test]
-fn what_is_changed_again_after_it_was_found_is_told_again() {
-    let (mut site, change) = checked_with_facts();
-    site.forge.draft(&change, true);
+fn a_change_after_a_synthesized_event_is_handled_again() {
+    let (mut site, change) = site_with_checked_change();
+    site.forge.set_draft(&change, DraftState::Draft);
     site.forge.forget_webhooks();
     site.sweep();
-    for (is_draft, builds) in [(false, 2), (true, 3)] {
-        site.forge.draft(&change, is_draft);
+    for (readiness, builds) in [(DraftState::Ready, 2), (DraftState::Draft, 3)] {
+        site.forge.set_draft(&change, readiness);
         site.run();
         let edits = site.builds().iter().filter(|build| build.starts_with("edits")).count();
         assert_eq!(edits, builds);
