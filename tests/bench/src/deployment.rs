@@ -11,7 +11,7 @@ use sluice_cloud::LaunchSettings as CloudSite;
 use sluice_config::connection::Driver;
 use sluice_executor::service::{ExecutorService, ExecutorSettings, RENEW_SECONDS};
 use sluice_forge::webhook::sign;
-use sluice_forge::{Forge, Secret};
+use sluice_forge::{Forge, ForgeSecret};
 use sluice_gate_function::Gate;
 use sluice_intake::Intake;
 use sluice_launcher::{Cloud, Launcher};
@@ -32,7 +32,7 @@ use sluice_runtime::{Clock as _, Entropy, Ports};
 use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
 use sluice_tenant::Tenants;
 use sluice_timer::Timer;
-use sluice_webhook::Webhook;
+use sluice_webhook::WebhookReceiver;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ pub struct Signed {
 /// Signs a webhook as a forge does.
 pub fn signed(id: &str, event: &str, body: Vec<u8>) -> Signed {
     let mut headers = HeaderMap::new();
-    let signature = sign(&Secret::new(WEBHOOK_SECRET), &body);
+    let signature = sign(&ForgeSecret::new(WEBHOOK_SECRET), &body);
     for (name, value) in
         [("x-github-delivery", id), ("x-github-event", event), ("x-hub-signature-256", &signature)]
     {
@@ -126,7 +126,7 @@ pub struct Deployment {
     /// Whether webhooks are let in.
     pub listens: bool,
     functions: BTreeMap<MessageQueue, (&'static str, Box<dyn Reconciler>)>,
-    webhook: Webhook,
+    webhook: WebhookReceiver,
     executor: Arc<ExecutorService>,
     session: SessionId,
     runner: Arc<Nothing>,
@@ -190,7 +190,7 @@ impl Deployment {
         );
         let session = SessionId(noted.newest.lock().unwrap().clone());
         let mut deployment = Self {
-            webhook: Webhook::new(ports("webhook")),
+            webhook: WebhookReceiver::new(ports("webhook")),
             world,
             cloud,
             watch: Stopwatch::default(),

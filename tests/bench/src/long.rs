@@ -85,7 +85,7 @@ impl Written {
         self.item_writes as f64 / self.items.max(1) as f64
     }
 
-    fn of(journal: Vec<sluice_memory::Written>, key: &QueueKey) -> Self {
+    fn of(journal: Vec<sluice_memory::RecordChange>, key: &QueueKey) -> Self {
         let (cell, head) = (queue::partition(key), queue::head_key(key));
         let (mut written, mut items) = (Self::default(), BTreeSet::new());
         for record in journal.into_iter().filter_map(|write| write.after.or(write.before)) {

@@ -7,10 +7,10 @@ use crate::sample::{self, File};
 use axum::routing::post;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use sluice_forge::{Forge, GitHub, GitHubOptions, Secret};
+use sluice_forge::{Forge, ForgeSecret, GitHub, GitHubOptions};
 use sluice_git::Credential;
 use sluice_local_forge::{
-    ForgeAccount, Edit, LocalForge as LocalForge, ForgeOptions, AccountPermission, Proposal, PullState,
+    AccountPermission, Edit, ForgeAccount, ForgeOptions, LocalForge, Proposal, PullState,
 };
 use sluice_model::git::LandingMethod;
 use sluice_repos::{GitRepos, Remote, Repos};
@@ -37,8 +37,9 @@ impl Real {
     pub async fn new(repositories: Vec<File>, builds: Builds) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (hook, webhooks) = listen().await;
-        let account =
-            |login: &str, permission| ForgeAccount::new(login, format!("{login}-token"), permission);
+        let account = |login: &str, permission| {
+            ForgeAccount::new(login, format!("{login}-token"), permission)
+        };
         let accounts = vec![
             account("ada", AccountPermission::Admin),
             account("grace", AccountPermission::Write),
@@ -118,7 +119,7 @@ async fn deployment(
         host: "forge.test".to_owned(),
         api_url: forge.api_url(),
         web_url: forge.web_url().to_owned(),
-        token: Secret::new("sluice-token"),
+        token: ForgeSecret::new("sluice-token"),
         own_login: Some("sluice".to_owned()),
     });
     let github: Arc<dyn Forge> =

@@ -19,7 +19,7 @@ mod seal;
 mod site;
 
 pub use check::{Check, Mismatch, Needs, TestPorts};
-pub use run::{Difference, Report, run};
+pub use run::{ConformanceReport, Difference, run};
 pub use site::{Site, SiteError, sdk_config};
 
 /// Returns every check.

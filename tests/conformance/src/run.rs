@@ -26,7 +26,7 @@ pub struct Difference {
 
 /// The results of all checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct ConformanceReport {
     /// The implementation of the ports.
     pub of: String,
     /// The checks that passed.
@@ -37,7 +37,7 @@ pub struct Report {
     pub unexpected: Vec<String>,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ConformanceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { of, held, known, .. } = self;
         write!(f, "{of}: {held} checks held, {known} known differences")?;
@@ -54,7 +54,7 @@ pub async fn run(
     checks: Vec<Check>,
     ground: impl Fn(Check) -> BoxFuture<'static, Result<TestPorts, Mismatch>>,
     differences: &[Difference],
-) -> Report {
+) -> ConformanceReport {
     let mut unexpected: Vec<String> = differences
         .iter()
         .filter(|difference| !checks.iter().any(|check| check.name == difference.check))
@@ -85,7 +85,7 @@ pub async fn run(
         }
     }
     unexpected.sort();
-    Report { of: of.to_owned(), held, known, unexpected }
+    ConformanceReport { of: of.to_owned(), held, known, unexpected }
 }
 
 async fn one(

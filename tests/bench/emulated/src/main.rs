@@ -17,7 +17,7 @@ use sluice_bench::throughput::{Times, sum};
 use sluice_bench::wording::{at_most, millis, ranked};
 use sluice_cloud::LaunchSettings as CloudSite;
 use sluice_conformance::{Site, sdk_config};
-use sluice_emulator::data::{Connector, ENDPOINT, Front, DataOptions, Principal, Secret};
+use sluice_emulator::data::{Connector, DataOptions, ENDPOINT, Front, Principal, SecretAccessKey};
 use sluice_forge::Forge;
 use sluice_gate_function::Gate;
 use sluice_intake::Intake;
@@ -35,7 +35,7 @@ use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
 use sluice_scenarios::repos::{PlayedRepos, Store};
 use sluice_tenant::Tenants;
 use sluice_timer::Timer;
-use sluice_webhook::Webhook;
+use sluice_webhook::WebhookReceiver;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ async fn main() {
 struct System {
     ports: Ports,
     forge: Arc<PlayedForge>,
-    webhook: Webhook,
+    webhook: WebhookReceiver,
     functions: BTreeMap<MessageQueue, Box<dyn Reconciler>>,
     /// The number of build requests.
     builds: u64,
@@ -90,7 +90,7 @@ struct System {
 impl System {
     async fn start(folder: &std::path::Path) -> Self {
         let front = Front::open(folder, DataOptions::default()).unwrap();
-        front.keys().insert(KEY, Principal::new("bench"), Secret::new(SECRET));
+        front.keys().insert(KEY, Principal::new("bench"), SecretAccessKey::new(SECRET));
         front.kms().ensure_key(SEAL_KEY).unwrap();
         let client = Connector::new(front).into_client();
         let site =
@@ -128,7 +128,7 @@ impl System {
             (MessageQueue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
         ]);
         let mut system = Self {
-            webhook: Webhook::new(ports.clone()),
+            webhook: WebhookReceiver::new(ports.clone()),
             ports,
             forge,
             functions,

@@ -13,7 +13,9 @@ use futures::future::BoxFuture;
 use sluice_conformance::{
     Check, Difference, Mismatch, Needs, Site, TestPorts, checks, run, sdk_config,
 };
-use sluice_emulator::data::{Connector, ENDPOINT, Front, DataOptions, Principal, Secret, serve};
+use sluice_emulator::data::{
+    Connector, DataOptions, ENDPOINT, Front, Principal, SecretAccessKey, serve,
+};
 use sluice_foreign::{Foreign, ministack, versitygw};
 use sluice_memory::World;
 use sluice_model::Timestamp;
@@ -65,7 +67,7 @@ async fn the_ports_in_memory_conform() {
 fn emulator() -> (Arc<Front>, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let front = Front::open(directory.path(), DataOptions::default()).unwrap();
-    front.keys().insert(KEY, Principal::new("conformance"), Secret::new(SECRET));
+    front.keys().insert(KEY, Principal::new("conformance"), SecretAccessKey::new(SECRET));
     front.kms().ensure_key(SEAL_KEY).unwrap();
     (front, directory)
 }
