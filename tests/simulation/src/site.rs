@@ -31,7 +31,7 @@ use sluice_runtime::record::{Due, Expect, TransactionOutcome, Write};
 use sluice_runtime::{CellCommit, Clock, Ports, cell};
 use sluice_scenarios::PlayedForge;
 use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
-use sluice_scenarios::post::PlayedNotifier;
+use sluice_scenarios::notifier::PlayedNotifier;
 use sluice_scenarios::repos::{PlayedRepos, Store};
 use sluice_scenarios::site::configure;
 use sluice_tenant::Tenants;

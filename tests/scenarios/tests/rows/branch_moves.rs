@@ -229,7 +229,7 @@ fn a_change_of_an_unanswered_push_is_not_reported_as_superseded() {
     let record = Record { revision: record.revision + 1, due: Some(due), ..record };
     let key = record.key.clone();
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
-    let reporter = reporter(&site);
+    let reporter = new_reporter(&site);
     let looked =
         poll_once(reporter.reconcile_first(&landing::wakeup(&begun))).expect("it comes to its end");
     assert!(matches!(looked, Err(ReconcileError::RetryAfter { .. })), "{looked:?}");

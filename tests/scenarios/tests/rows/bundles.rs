@@ -49,7 +49,7 @@ pub(super) fn configured_with(main: &str, config: &str, second: impl Fn(String) 
             .replace("[unit, other, lint]", &format!("[common, {own}]"))
             .replace("[unit]", &format!("[common, {own}]"))
     };
-    let (one, two) = (project("of-one"), said(project("of-two")));
+    let (one, two) = (project("of-one"), second(project("of-two")));
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", &config)]),
         ("org/one", &[(".zuul.yaml", &one), ("shared", "0")]),

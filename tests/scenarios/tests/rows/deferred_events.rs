@@ -75,12 +75,12 @@ fn pipelines(site: &Site) -> Vec<String> {
 
 fn left_over(site: &Site, change: &ChangeKey) -> Vec<String> {
     let mut left = site.ending(&[], &[change]).left_over;
-    let deferred_wakeups = |record: &Record| record.key.sort.starts_with(tenant::DEFERRED);
+    let is_deferred = |record: &Record| record.key.sort.starts_with(tenant::DEFERRED);
     left.extend(
         site.world
             .records()
             .iter()
-            .filter(|record| deferred_wakeups(record))
+            .filter(|record| is_deferred(record))
             .map(|record| record.key.to_string()),
     );
     left
@@ -365,7 +365,7 @@ fn an_event_behind_a_deferred_one_follows_at_once() {
         site.take_in();
         assert_eq!(take_arrived(&site), Vec::<String>::new());
         // The tenant wakes the first when the others have already been received.
-        let DeferredWakeup { deferred_wakeups: first, project } =
+        let DeferredWakeup { waiting: first, project } =
             deferred_wakeups(&site).into_iter().next().expect("it waits");
         poll_once(cell::send(
             &site.ports(),
@@ -432,13 +432,13 @@ fn overdue_events_are_handled_in_order() {
     // None of them is received until all have waited long enough; then the last one is received
     // first.
     site.world.advance_millis(500_000);
-    let mut deferred_wakeups = deferred_wakeups(&site);
-    assert_eq!(deferred_wakeups.len(), 4);
-    deferred_wakeups.reverse();
-    for DeferredWakeup { deferred_wakeups, project } in deferred_wakeups {
+    let mut waiting = deferred_wakeups(&site);
+    assert_eq!(waiting.len(), 4);
+    waiting.reverse();
+    for DeferredWakeup { waiting: wakeup, project } in waiting {
         poll_once(cell::send(
             &site.ports(),
-            &[Wakeup::Delivery { delivery: deferred_wakeups.delivery, project }],
+            &[Wakeup::Delivery { delivery: wakeup.delivery, project }],
         ))
         .unwrap()
         .unwrap();

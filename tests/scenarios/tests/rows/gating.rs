@@ -425,7 +425,7 @@ fn tested_files(site: &Site, job: &str, change: u64) -> Vec<String> {
     let (order, _) = ordered(site, job, change);
     let stored = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap();
     let state: Speculation =
-        serde_json::from_slice(&kept.expect("the tested state is kept").bytes).unwrap();
+        serde_json::from_slice(&stored.expect("the tested state is stored").bytes).unwrap();
     let store = site.store.lock().unwrap();
     let with_files = state.branches.iter().map(|repository| {
         assert_eq!(

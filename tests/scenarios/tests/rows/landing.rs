@@ -261,7 +261,7 @@ fn a_landing_waits_by_the_clock_of_the_forge() {
     ports.clock = Arc::new(Ahead(ports.clock.clone()));
     let result = poll_once(Reporter::new(ports, forges).reconcile_again(&wakeup(&begun)))
         .expect("nothing dies here");
-    assert!(matches!(looked, Err(ReconcileError::RetryAfter { .. })), "{looked:?}");
+    assert!(matches!(result, Err(ReconcileError::RetryAfter { .. })), "{result:?}");
     site.run();
     assert_eq!(merged(&site), [1]);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);

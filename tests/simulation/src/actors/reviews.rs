@@ -10,7 +10,7 @@ use crate::story::Story;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_runtime::Clock as _;
 use sluice_scenarios::PlayedForge;
-use sluice_scenarios::forge::Announcement;
+use sluice_scenarios::forge::{Announcement, DraftState};
 
 impl Actors {
     /// Approves a revision: by a review at GitHub, by votes at a Gerrit.
