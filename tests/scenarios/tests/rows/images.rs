@@ -78,7 +78,7 @@ fn an_event_for_one_image_runs_its_job_only_and_a_timer_runs_all() {
         site.twice = twice;
         let effects = ask_as(&mut site, build_request("debian")).unwrap();
         assert_eq!(
-            report,
+            effects,
             [
                 "org/config refs/heads/main for image debian may enter pipeline images of tenant demo"
             ]
