@@ -229,7 +229,7 @@ impl Sim {
         for queue in resumed {
             self.log(format!("an operator resumes {queue}"));
             let kind = InboxMessageKind::Resume { by: "jo".to_owned(), reason: "seen".to_owned() };
-            self.site.say(&queue, kind);
+            self.site.send_command(&queue, kind);
         }
     }
 

@@ -648,7 +648,7 @@ impl Oracle {
         let merged = item.merged().ok_or("nothing was tested")?;
         let tested = store.tree(&merged.tested.id);
         if !self
-            .states(item, queued, &merged.base.tree, set)
+            .possible_states(item, queued, &merged.base.tree, set)
             .any(|tree| tree.as_ref() == Some(tested))
         {
             return Err(

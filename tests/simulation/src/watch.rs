@@ -87,7 +87,7 @@ pub struct Watch {
     artifacts: artifacts::Artifacts,
     holds: holds::Holds,
     pauses: pauses::Pauses,
-    last_jobs: reporter_jobs::ReporterJobs,
+    reporter_jobs: reporter_jobs::ReporterJobs,
     mails: mails::Mails,
     nodesets: nodesets::Nodesets,
     publications: publications::Publications,
@@ -143,7 +143,7 @@ impl Watch {
             artifacts: artifacts::Artifacts::default(),
             holds: holds::Holds::default(),
             pauses: pauses::Pauses::default(),
-            last_jobs: reporter_jobs::ReporterJobs::default(),
+            reporter_jobs: reporter_jobs::ReporterJobs::default(),
             mails: mails::Mails::default(),
             nodesets: nodesets::Nodesets::default(),
             publications: publications::Publications::default(),
@@ -407,7 +407,7 @@ impl Watch {
             Some(before) => self.check_paused_build_end(before, &after)?,
         }
         if let Phase::Ended(ended) = &after.phase {
-            self.last_jobs.ended(&after.build, ended.result);
+            self.reporter_jobs.record_end(&after.build, ended.result);
             self.artifacts.record_end(&after.build, ended.result);
             self.holds.record_end(&after.build, ended.result);
         }

@@ -33,7 +33,8 @@ impl Oracle {
         }
         let revision =
             history.revisions.get(&change.head).ok_or("the revision was never uploaded")?;
-        let due = chosen(&revision.base, revision.tree().ok_or("its revision has no commit")?);
+        let due =
+            matching_jobs(&revision.base, revision.tree().ok_or("its revision has no commit")?);
         if has == due {
             return Ok(());
         }

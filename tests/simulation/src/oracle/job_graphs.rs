@@ -2,7 +2,9 @@
 //! them.
 
 use super::Oracle;
-use crate::graphs::{CHOOSER, HOST, Need, PRELUDE, USES, before, chosen, fails_fast, votes};
+use crate::graphs::{
+    CHOOSER, HOST, Initializer, Need, PRELUDE, USES, chosen, dependencies, fails_fast, votes,
+};
 use crate::scenarios::{PUBLISH, Scenario};
 use crate::truth;
 use sluice_gate::Item;
@@ -82,7 +84,11 @@ enum SkipReason {
 
 /// Returns why a job must be skipped.
 fn skip_reason(job: &str, results: &Results<'_>, tested: &Tree) -> SkipReason {
-    for (name, need) in before(job, results.contains_key(PRELUDE)) {
+    let initializer = match results.contains_key(PRELUDE) {
+        true => Initializer::Present,
+        false => Initializer::Absent,
+    };
+    for (name, need) in dependencies(job, initializer) {
         let Some(result) = results.get(name) else { continue };
         if need == Need::Hard && !result.passed() {
             // Jobs that ran during a pause keep their results when the paused build is lost.

@@ -50,8 +50,8 @@ pub(super) struct Facts {
     pub(super) stops: BTreeSet<BuildId>,
     /// Paused builds that were reported to go on.
     pub(super) resumes: BTreeSet<BuildId>,
-    /// How many records the decision wrote, each as it counts for the one that has to fit it into one
-    /// transaction, at least.
+    /// How many records the decision wrote, each as it counts for the one that has to fit it into
+    /// one transaction, at least.
     pub(super) weight: usize,
 }
 

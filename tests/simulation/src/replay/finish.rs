@@ -8,8 +8,8 @@ use sluice_model::git::Oid;
 use std::ops::Range;
 
 impl Turn<'_> {
-    /// Ends what can be ended. Returns whether something left, or is to be tested again, so that all
-    /// have to find their places again.
+    /// Ends what can be ended. Returns whether something left, or is to be tested again, so that
+    /// all have to find their places again.
     pub(super) fn finish(&mut self) -> bool {
         if self.line.is_frozen {
             return false;
@@ -222,8 +222,8 @@ impl Turn<'_> {
         true
     }
 
-    /// Has what was reported leave when its last jobs are over; where one of them failed all behind is
-    /// tested again.
+    /// Has what was reported leave when its last jobs are over; where one of them failed all behind
+    /// is tested again.
     fn finish_last_jobs(&mut self, at: usize) -> bool {
         let bundle = self.line.bundle(at);
         let own = &self.line.places[bundle.clone()];

@@ -2,8 +2,8 @@
 //!
 //! How many changes the other queues of the pipeline hold a decision reads before, and no record
 //! shows what it read. So where a tenant says how many there may be it is a fact whether something
-//! entered; that there was room for what did, and none for what is reported so, is judged where each
-//! write is.
+//! entered; that there was room for what did, and none for what is reported so, is judged where
+//! each write is.
 
 use super::turn::Turn;
 use sluice_gate::{Candidate, InboxMessage};

@@ -373,8 +373,8 @@ fn a_job_that_is_kept_waiting_without_a_reason_is_reported() {
     }
 }
 
-/// C2: a decision that is another one than the model's is reported as such, and one that is the same is
-/// not.
+/// C2: a decision that is another one than the model's is reported as such, and one that is the
+/// same is not.
 #[test]
 fn a_decision_that_differs_is_reported() {
     let known = Known::default();
@@ -502,8 +502,8 @@ fn an_offer_that_was_taken_up_is_dropped_by_no_one() {
     }
 }
 
-/// D10: what the own queue of a guest is reported is for where that stands, and what another queue is
-/// reported of it once it has left is for its own.
+/// D10: what the own queue of a guest is reported is for where that stands, and what another queue
+/// is reported of it once it has left is for its own.
 #[test]
 fn what_is_reported_of_a_change_reaches_the_queue_in_which_it_stands() {
     let known = Known::default();

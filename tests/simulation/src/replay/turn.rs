@@ -1,6 +1,6 @@
-//! One revision, replayed: answers are received, what arrived is taken in, every place is put behind
-//! the nearest one that may pass, what is over lands or leaves, and what is missing is asked for
-//! and ordered.
+//! One revision, replayed: answers are received, what arrived is taken in, every place is put
+//! behind the nearest one that may pass, what is over lands or leaves, and what is missing is asked
+//! for and ordered.
 //!
 //! Written from what Zuul documents of its pipelines (Z6.4, Z6.5), as loops over a list; of
 //! `shared/gate` it knows the records alone.

@@ -8,8 +8,8 @@ use sluice_gate::{Item, Job, JobStatus, WaitsFor};
 /// waits for nothing and does not have to.
 ///
 /// That a change ahead holds it is this queue's alone to say. Semaphores and what it requires are
-/// others', too: of these it is judged that the job asks for them, and of semaphores that an operator
-/// may have been before it.
+/// others', too: of these it is judged that the job asks for them, and of semaphores that an
+/// operator may have been before it.
 pub(super) fn wrong_wait(
     facts: &Facts,
     known: &Known,

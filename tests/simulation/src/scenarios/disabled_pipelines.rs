@@ -1,5 +1,5 @@
-//! [`super::Scenario::DisabledPipelines`]: a pipeline that is disabled after consecutive failures, and
-//! then reports only to operators.
+//! [`super::Scenario::DisabledPipelines`]: a pipeline that is disabled after consecutive failures,
+//! and then reports only to operators.
 
 use super::mails::mailing_pipeline;
 

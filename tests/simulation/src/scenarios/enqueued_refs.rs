@@ -1,4 +1,5 @@
-//! [`super::Scenario::EnqueuedRefs`]: a pipeline without triggers, in which operators enqueue branches.
+//! [`super::Scenario::EnqueuedRefs`]: a pipeline without triggers, in which operators enqueue
+//! branches.
 
 /// The name of the pipeline.
 pub const MANUAL: &str = "manual";

@@ -1,5 +1,5 @@
-//! [`super::Scenario::FileFilters`]: jobs that run only for some files, so that changes have different
-//! jobs.
+//! [`super::Scenario::FileFilters`]: jobs that run only for some files, so that changes have
+//! different jobs.
 
 use sluice_scenarios::repos::Tree;
 

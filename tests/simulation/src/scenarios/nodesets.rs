@@ -1,5 +1,5 @@
-//! [`super::Scenario::NodesetFallbacks`]: a job with two alternative nodesets. No site has enough nodes
-//! for the first one.
+//! [`super::Scenario::NodesetFallbacks`]: a job with two alternative nodesets. No site has enough
+//! nodes for the first one.
 
 /// The name of the job.
 pub const CHOOSY: &str = "choosy";

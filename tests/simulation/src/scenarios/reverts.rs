@@ -1,4 +1,5 @@
-//! [`super::Scenario::Reverts`]: landed changes are reverted by a push, which restores the old files.
+//! [`super::Scenario::Reverts`]: landed changes are reverted by a push, which restores the old
+//! files.
 
 use sluice_scenarios::forge::REMOVED;
 use sluice_scenarios::repos::Tree;

@@ -21,7 +21,7 @@ impl Watch {
         transaction: &[RecordChange],
     ) -> Result<(), String> {
         let item = self.items.get(&landing.item);
-        if item.is_some_and(|item| self.last_jobs.is_stale(item)) {
+        if item.is_some_and(|item| self.reporter_jobs.is_stale(item)) {
             return Err(format!(
                 "{} is landing with builds from before a failed reporter job ahead",
                 landing.change

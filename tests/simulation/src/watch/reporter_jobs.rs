@@ -53,8 +53,8 @@ impl Watch {
         if slot.is_none_or(|slot| slot.status != SlotStatus::Reporting) {
             return Err(format!("{PUBLISH} of {} is ordered before the report", order.change));
         }
-        let earlier = self.last_jobs.builds.insert(order.item.clone(), order.build.clone());
-        let done = earlier.filter(|earlier| self.last_jobs.done.contains(earlier));
+        let earlier = self.reporter_jobs.builds.insert(order.item.clone(), order.build.clone());
+        let done = earlier.filter(|earlier| self.reporter_jobs.done.contains(earlier));
         observations.push(Observation::ReporterJobOrdered(Box::new(order.clone()), done));
         Ok(())
     }
@@ -94,7 +94,7 @@ impl Watch {
                 .filter(|item| behind.contains(&item.id) && !written.contains(&item.id));
             stale.extend(others.flat_map(builds_of).cloned());
             self.retested += u64::from(!stale.is_empty());
-            self.last_jobs.stale.extend(stale);
+            self.reporter_jobs.stale.extend(stale);
         }
         observations.push(Observation::ReporterJobsEnded(Box::new(set)));
         Ok(())
