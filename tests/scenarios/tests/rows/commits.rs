@@ -82,5 +82,5 @@ fn a_status_that_no_trigger_matches_causes_no_forge_request() {
     site.run();
     assert_eq!(site.forge.reads(), before);
     let effects = delivery_effects(&site, "status");
-    assert!(effects.len() == 1 && effects[0].contains("no pipeline heeds"), "{effects:?}");
+    assert!(effects.len() == 1 && effects[0].contains("no pipeline uses"), "{effects:?}");
 }
