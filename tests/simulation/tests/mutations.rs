@@ -268,7 +268,7 @@ fn a_landing_that_asks_for_no_approval_is_noticed() {
 fn an_unserved_message_queue_is_noticed() {
     for queue in [MessageQueue::Reports, MessageQueue::Gate] {
         let why = caught(Mutation::Unserved(queue));
-        assert!(why.contains("waits since") || why.contains("has not ended"), "{why}");
+        assert!(why.contains("has waited since") || why.contains("has not ended"), "{why}");
     }
 }
 
@@ -430,7 +430,7 @@ fn an_abandoned_claim_without_an_answer_is_noticed() {
             FaultProfile { name: "lies", waits: 300, fails_after: 25, ..FaultProfile::default() };
         Shape { executors: 3, fault_profile, ..Shape::draw(seed) }
     };
-    caught_with("its executor goes on", Mutation::UnsettledClaims, lies);
+    caught_with("its executor is still running it", Mutation::UnsettledClaims, lies);
 }
 
 /// Like [`caught_with`], at sites with these scenarios.
