@@ -232,7 +232,7 @@ impl Launcher {
             )
         };
         let builds = wanted.iter().map(|id| (id.clone(), fact(id))).collect();
-        let places = places::by_now(waiting, &found);
+        let places = places::current_places(waiting, &found);
         Ok(InitialReads { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 

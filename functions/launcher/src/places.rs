@@ -46,7 +46,7 @@ pub(crate) fn heads(requests: &[&NodeRequest]) -> Vec<Key> {
 }
 
 /// Returns how many changes are ahead of those of the requests, from the records that were found.
-pub(crate) fn by_now(
+pub(crate) fn current_places(
     requests: &[&NodeRequest],
     found: &BTreeMap<Key, Record>,
 ) -> BTreeMap<RequestRow, usize> {
@@ -120,11 +120,11 @@ mod tests {
         };
         let orders = [order("a", "first"), order("b", "second"), order("c", "gone")];
         let mut found = BTreeMap::from(orders);
-        assert_eq!(by_now(&asked, &found), BTreeMap::new());
+        assert_eq!(current_places(&asked, &found), BTreeMap::new());
         found.extend([head(&["~first t", "~second t"])]);
         let places = BTreeMap::from([(asked[0].row.clone(), 0), (asked[1].row.clone(), 1)]);
-        assert_eq!(by_now(&asked, &found), places);
+        assert_eq!(current_places(&asked, &found), places);
         found.extend([head(&["~first t", "of no queue"])]);
-        assert_eq!(by_now(&asked, &found), BTreeMap::new());
+        assert_eq!(current_places(&asked, &found), BTreeMap::new());
     }
 }

@@ -13,17 +13,17 @@ use crate::request::{NodeRequest, RequestRow};
 use sluice_model::{QueueKey, Timestamp};
 use std::collections::BTreeMap;
 
-/// Returns the requests in the order in which they are served. `by_now` holds current positions in
+/// Returns the requests in the order in which they are served. `current_places` holds current positions in
 /// shared queues, where known.
 pub(crate) fn in_service_order(
     requests: &BTreeMap<RequestRow, NodeRequest>,
-    by_now: &BTreeMap<RequestRow, usize>,
+    current_places: &BTreeMap<RequestRow, usize>,
 ) -> Vec<NodeRequest> {
     let group_positions = places(requests);
     let mut ordered: Vec<&NodeRequest> = requests.values().collect();
     ordered.sort_by_cached_key(|request| {
         let (priority, relative, rest) = request.row.parts();
-        let relative = by_now.get(&request.row).map_or(relative, |place| round_position(*place));
+        let relative = current_places.get(&request.row).map_or(relative, |place| round_position(*place));
         let place =
             request.group.as_ref().and_then(|_| group_positions.get(&request.queue)).copied();
         (priority, relative.max(place.unwrap_or_default()), rest.to_owned(), request.row.clone())

@@ -236,13 +236,22 @@ pub const RESTRICTED: &[Restriction] = &[
 pub const LONG_FILES: &[(&str, &str)] = &[];
 
 /// Lines a Rust file may have.
-pub const LINES_MAX: usize = 750;
+pub const LINES_MAX: usize = 800;
 
 /// Names of public types that two crates may define, each with the reason.
-pub const TYPE_NAMES_ALLOWED: &[(&str, &str)] = &[];
+pub const TYPE_NAMES_ALLOWED: &[(&str, &str)] = &[
+    ("Difference", "two test suites that share no code"),
+    ("Measured", "two benchmarks that share no code"),
+    ("Real", "two benchmarks that share no code"),
+    ("Site", "each test suite has a site of its own kind"),
+    ("Window", "two test suites that share no code"),
+];
 
 /// Public functions that may take a tuple or a `bool`: file, function, reason.
-pub const PARAMETERS_ALLOWED: &[(&str, &str, &str)] = &[];
+pub const PARAMETERS_ALLOWED: &[(&str, &str, &str)] = &[
+    ("tests/bench/configuration/src/report.rs", "failures", "a pair of a label and a figure"),
+    ("tests/scenarios/src/forge.rs", "of", "conversions from what a test writes"),
+];
 
 /// Modules that may form one import cycle.
 pub const CYCLE_FILES_MAX: usize = 3;
@@ -252,6 +261,7 @@ pub const CYCLES_ALLOWED: &[(&str, &str)] = &[
     ("functions/intake", "routing and deferral are not separated yet"),
     ("functions/reporter", "landing is not a pure state machine yet"),
     ("shared/config", "jobs and layouts know each other"),
+    ("shared/gate", "the steps of the plan share one planner"),
 ];
 
 /// Returns whether a package's name matches a pattern of these tables.

@@ -38,7 +38,7 @@ const MACHINE: [Point; 5] = [
     },
     Point {
         name: "the landing is ordered and no wakeup was sent to the reporter",
-        kill: r#"machine after gate:PutItem|TransactWriteItems:landing#+"wanted""#,
+        kill: r#"machine after gate:PutItem|TransactWriteItems:landing#+"ordered""#,
     },
 ];
 

@@ -243,7 +243,7 @@ impl Sim {
                 "tenant" => {
                     record.key.sort.starts_with("queue#") || record.key.sort.starts_with("reread#")
                 }
-                "report" => record.body.contains("\"state\":\"pending\""),
+                "report" => state_of(&record.body).is_some_and(|state| state == "pending"),
                 "branch" => record.body.contains("\"holder\""),
                 "semaphores" => record.body.contains("\"build\""),
                 _ => false,
@@ -433,4 +433,9 @@ fn is_under_way(record: &Record) -> bool {
     let is_periodic = sort == "head"
         && (of_provider || of_timer || (partition.starts_with("tenant#") && retries));
     (record.sweep_at.is_some() && !is_periodic) || (of_provider && sort != "head")
+}
+
+/// Returns the state of a record, or `None` if the record has no state.
+fn state_of(body: &str) -> Option<serde_json::Value> {
+    serde_json::from_str::<serde_json::Value>(body).ok()?.get("state").cloned()
 }

@@ -255,7 +255,7 @@ fn a_job_requests_nodes_if_earlier_jobs_leave_a_place() {
     }
 }
 
-/// Z4.3, J19: a job of an item with a paused build requests nodes at once: jobs before it may wait
+/// Z4.3: a job of an item with a paused build requests nodes at once: jobs before it may wait
 /// for what that build holds.
 #[test]
 fn a_dependent_of_a_paused_build_requests_nodes_at_once() {
