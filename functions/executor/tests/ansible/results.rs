@@ -219,7 +219,7 @@ async fn a_build_that_fills_the_disk_is_ended_and_a_file_has_a_bound() {
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, DiskFull, "{}", outcome.log);
     assert!(
-        outcome.ended.detail.as_deref().is_some_and(|why| why.contains("disk space")),
+        outcome.ended.detail.as_deref().is_some_and(|why| why.contains("disk limit")),
         "{:?}",
         outcome.ended.detail
     );
@@ -330,7 +330,7 @@ async fn a_paused_job_continues_with_post_run_when_it_is_resumed() {
     let at =
         |text: &str| outcome.log.find(text).unwrap_or_else(|| panic!("{text}\n{}", outcome.log));
     assert!(
-        at("Pausing until") < at("Going on") && at("Going on") < at("POST-RUN START"),
+        at("Pausing until") < at("Resuming:") && at("Resuming:") < at("POST-RUN START"),
         "{}",
         outcome.log
     );

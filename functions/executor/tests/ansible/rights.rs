@@ -208,7 +208,7 @@ async fn a_group_of_the_name_that_ansible_has_for_all_nodes_ends_the_build_befor
     assert_eq!(outcome.ended.result, ConfigError, "{}", outcome.log);
     let detail = outcome.ended.detail.clone().unwrap_or_default();
     assert!(
-        detail.contains("a group named \"all\"") && detail.contains("give it another name"),
+        detail.contains("a group named \"all\"") && detail.contains("rename or remove it"),
         "{detail}"
     );
     assert!(!outcome.log.contains("RUN START"), "{}", outcome.log);
