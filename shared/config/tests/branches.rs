@@ -194,7 +194,7 @@ fn a_trace_names_the_branches_that_contain_a_tag() {
     let lines: Vec<String> = trace.iter().map(ToString::to_string).collect();
     let lines = lines.join("\n");
     for why in [
-        "left out, its branches match neither refs/tags/1.0 nor a branch that contains it",
+        "not applied, its branches match neither refs/tags/1.0 nor a branch that contains it",
         "its stanza applies to branch stable, which does not contain refs/tags/1.0",
     ] {
         assert!(lines.contains(why), "{why} is missing from:\n{lines}");

@@ -83,7 +83,7 @@ fn a_job_that_exceeds_a_limit_of_the_tenant_is_not_run() {
             "post-timeout: 4h",
             "exceeds tenant max-job-timeout 10800",
         ),
-        (issuer, "max-dependencies: 9", "secrets: token", "is not one of allowed-oidc-issuers"),
+        (issuer, "max-dependencies: 9", "secrets: token", "is not in allowed-oidc-issuers"),
     ];
     for (wide, narrow, attributes, diagnostics) in rows {
         assert_eq!(with(wide, attributes, "a"), "runs a", "{wide}: {attributes}");
@@ -123,7 +123,7 @@ fn a_pre_run_that_may_outlast_its_job_is_refused() {
         );
     }
     let diagnostics =
-        "The job \"a\" has a pre-timeout of 90 seconds, which exceeds its timeout of  seconds60";
+        "The job \"a\" has a pre-timeout of 90 seconds, which exceeds its timeout of 60 seconds";
     for (own, entry) in [
         ("pre-timeout: 90, timeout: 60", "a"),
         ("parent: lib, timeout: 60", "a"),

@@ -59,7 +59,7 @@ fn freezing_errors_are_predicted() {
         (
             "check: {jobs: [slow: {timeout: 60}]}",
             &[
-                "org/project@master:1 error: The job \"slow\" has a pre-timeout of 90 seconds, which exceeds its timeout of  seconds60",
+                "org/project@master:1 error: The job \"slow\" has a pre-timeout of 90 seconds, which exceeds its timeout of 60 seconds",
             ],
         ),
         (

@@ -206,7 +206,7 @@ fn a_pattern_that_only_matches_config_projects_yields_a_warning() {
         [("warning", "org/con.*".to_owned()), ("warning", "github.com/org/central".to_owned())],
         "{found:#?}"
     );
-    assert!(found[0].short_text().contains("it means github.com/org/config, and"), "{found:#?}");
+    assert!(found[0].short_text().contains("it matches github.com/org/config, and"), "{found:#?}");
     assert_eq!(config.tenants[0].projects.len(), 5);
 }
 
@@ -334,20 +334,20 @@ fn every_disallowed_attribute_of_a_repository_is_reported() {
             &[
                 "Base jobs may only be defined",
                 "Swift credentials may only",
-                "Reporter jobs may be defined",
+                "Reporter jobs may only be defined",
             ],
         ),
         (
             "- project:\n    name: org/project1\n    check:\n      jobs:\n        - noop: {type: reporter}\n        - base: {type: reporter}\n",
             &[
-                "Reporter jobs may be defined",
-                "Reporter jobs may be defined",
-                "Within github.com/org/project, the only project definition permitted",
+                "Reporter jobs may only be defined",
+                "Reporter jobs may only be defined",
+                "Within github.com/org/project, only a stanza for the project itself is permitted",
             ],
         ),
         (
             "- project-template: {name: t, check: {jobs: [noop: {type: reporter}]}, gate: {jobs: [noop: {type: reporter}]}}\n",
-            &["Reporter jobs may be defined", "Reporter jobs may be defined"],
+            &["Reporter jobs may only be defined", "Reporter jobs may only be defined"],
         ),
     ];
     for (text, expected) in rows {

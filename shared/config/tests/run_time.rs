@@ -177,7 +177,7 @@ fn a_host_replaces_the_nodes() {
     for (text, diagnostics) in [
         ("host: a", "a \"host\" requires the \"fingerprint\" of its key"),
         ("fingerprint: a", "a \"fingerprint\" requires a \"host\""),
-        ("host: a, fingerprint: 'SHA256:abc'", "is no fingerprint"),
+        ("host: a, fingerprint: 'SHA256:abc'", "is not a valid fingerprint"),
     ] {
         let layout =
             tenant().file("org/config", &format!("{BASE}- job: {{name: test, {text}}}\n")).build();

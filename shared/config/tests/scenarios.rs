@@ -495,7 +495,7 @@ fn a_global_semaphore_is_not_redefined() {
             "- semaphore: {name: shared, max: 1}\n- semaphore: {name: own, max: 2}\n",
         )
         .build();
-    assert!(messages(&layout)[0].contains("may not have the name of a global semaphore"));
+    assert!(messages(&layout)[0].contains("has the same name as a global semaphore"));
     let of = |name: &str| layout.semaphore(name);
     assert_eq!((of("shared"), of("own"), of("other")), ((true, 3), (false, 2), (false, 1)));
 }

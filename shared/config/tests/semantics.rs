@@ -431,8 +431,8 @@ fn a_branch_without_protection_proposes_nothing() {
 #[test]
 fn the_tenant_decides_which_projects_may_configure_others() {
     let only = "only a stanza for the project itself is permitted";
-    let named = "and those of the untrusted projects that configure-projects names";
-    let base = "Base jobs may only be defined in config-projects";
+    let named = "for untrusted projects in \"configure-projects\" are permitted";
+    let base = "Base jobs may only be defined in config projects";
     // Entries of the config and the untrusted project; the location of the text; the diagnostics.
     let rows = [
         ("", "", "org/project", "- project: {name: org/other, check: {jobs: []}}\n", only),

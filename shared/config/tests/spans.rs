@@ -540,7 +540,7 @@ fn reporter_jobs_and_tokens_need_the_tenants_permission() {
             "- tenant:\n    name: one\n    {more}\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects:\n          - org/project: {{{of_project}}}\n"
         )
     };
-    let report = "Reporter jobs may be defined in config-projects";
+    let report = "Reporter jobs may only be defined in config projects";
     let rows = [
         ("", "x", "- job:\n    name: a\n    type: reporter\n", Some((report, "reporter"))),
         ("allow-reporter-jobs: true", "x", "- job:\n    name: a\n    type: reporter\n", None),
@@ -574,7 +574,7 @@ fn reporter_jobs_and_tokens_need_the_tenants_permission() {
             "",
             "allowed-oidc-issuers: 'https://a.example.com'",
             "- secret:\n    name: s\n    oidc: {iss: 'https://b.example.com'}\n",
-            Some(("is not one of allowed-oidc-issuers", "'https://b.example.com'")),
+            Some(("is not in allowed-oidc-issuers", "'https://b.example.com'")),
         ),
     ];
     for (of_project, more, text, expected) in rows {

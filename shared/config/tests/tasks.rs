@@ -8,7 +8,7 @@
 mod common;
 
 use common::founding_material;
-use sluice_config::tasks::{Roles, Strategy, DeploymentTask, TaskKind, check, parse};
+use sluice_config::tasks::{DeploymentTask, Roles, Strategy, TaskKind, check, parse};
 use sluice_config::{Diagnostic, DiagnosticKind, yaml};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -411,7 +411,7 @@ fn invalid_attributes_of_a_task_are_reported() {
             "{id: a, type: shell, parameters: {puppet_manifest: /a}}",
             "extra keys not allowed: \"puppet_manifest\"",
         ),
-        ("{id: a, type: rsync, parameters: {src: /a b}}", "is no path"),
+        ("{id: a, type: rsync, parameters: {src: /a b}}", "is not a valid path"),
         ("{id: a, type: group, strategy: {type: parallel, amount: 0}}", "must be at least 1"),
         (
             "{id: a, type: group, strategy: {type: one_by_one, amount: 2}}",

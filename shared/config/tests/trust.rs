@@ -340,11 +340,11 @@ fn untrusted_projects_lack_the_privileged_features() {
     );
     one_diagnostic(
         &with("- project: {name: org/project1, check: {jobs: [noop]}}"),
-        "the only project definition permitted",
+        "only a stanza for the project itself is permitted",
     );
     one_diagnostic(
         &with("- project: {name: ^.*, check: {jobs: [noop]}}"),
-        "the only project definition permitted",
+        "only a stanza for the project itself is permitted",
     );
     assert!(
         messages(&with("- project: {name: github.com/org/project, check: {jobs: [noop]}}"))
@@ -435,7 +435,7 @@ fn dependencies_and_semaphores_of_a_job_are_resolved_at_load() {
     ] {
         assert_eq!(messages(&with(fine)), Vec::<String>::new(), "{fine}");
     }
-    let twice = "The semaphore one is asked for by job a and by a playbook of it";
+    let twice = "Semaphore one is used by both job a and one of its playbooks";
     one_diagnostic(
         &with("- job: {name: a, run: [{name: r, semaphores: [one, two]}], semaphores: [one]}"),
         twice,

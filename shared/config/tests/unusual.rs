@@ -301,13 +301,13 @@ fn conflicting_attributes_are_reported() {
             "- queue: {name: q, type: all-branches, per-branch: true}",
             true,
             "per-branch",
-            "beside \"type\"",
+            "next to \"type\"",
         ),
         (
             "- queue: {name: q, type: per-branch, per-branch: false}",
             true,
             "per-branch",
-            "beside \"type\"",
+            "next to \"type\"",
         ),
         (
             "- pipeline: {name: q, manager: dependent, window-floor: 4, window-ceiling: 3}",
@@ -637,17 +637,17 @@ fn a_name_is_a_text_with_something_in_it() {
     ] {
         for stanza in ["job", "nodeset", "secret", "semaphore", "queue", "label"] {
             let found = diagnostics(format!("- {stanza}: {{name: {name}}}\n").as_bytes());
-            let expected = format!("expected a string for \"name\", but found {kind}: {quote}");
+            let expected = format!("expected a string for \"name\", but found {kind}; {quote}");
             assert!(found.iter().any(|one| one.ends_with(&expected)), "{stanza} {name}: {found:?}");
         }
     }
     let key = diagnostics(b"- project: {check: {jobs: [noop]}, on: {jobs: [noop]}}\n");
     assert!(
-        key[0].ends_with(&format!("expected a string as a key, but found a boolean: {quote}")),
+        key[0].ends_with(&format!("expected a string as a key, but found a boolean; {quote}")),
         "{key:?}"
     );
     let parent = diagnostics(b"- job: {name: a, parent: 2024-01-31, run: r}\n");
-    assert!(parent[0].ends_with(&format!("but found a date: {quote}")), "{parent:?}");
+    assert!(parent[0].ends_with(&format!("but found a date; {quote}")), "{parent:?}");
     // Within variables a value is not a name, and is passed on as written.
     assert_eq!(
         diagnostics(b"- job: {name: '2024-01-31', run: r, vars: {since: 2024-01-31}}\n"),

@@ -31,8 +31,8 @@ const fn rule(
 
 const PIPELINES: &str =
     "Pipelines may only be defined in config projects, not in untrusted projects";
-const BASE_JOBS: &str = "Base jobs may only be defined in config-projects";
-const REPORTERS: &str = "Reporter jobs may be defined in config-projects";
+const BASE_JOBS: &str = "Base jobs may only be defined in config projects";
+const REPORTERS: &str = "Reporter jobs may only be defined in config projects";
 const OWN_PROJECT: &str = "only a stanza for the project itself is permitted";
 
 /// The rules of Zuul's documentation: attributes reserved to config projects, and nothing else. An
