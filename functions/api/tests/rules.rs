@@ -319,7 +319,7 @@ async fn mistakes_are_listed_and_counted() {
         "a timer is carried out: {texts:?}"
     );
     assert!(
-        texts.iter().any(|text| text.contains("no provider of the tenant offers small")),
+        texts.iter().any(|text| text.contains("no provider of the tenant offers label small")),
         "{texts:?}"
     );
     let all = json(&story.api, "/api/tenant/acme/config-errors").await;

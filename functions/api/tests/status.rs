@@ -8,7 +8,7 @@ use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{A, B, C, D, E, F, G, NOW, build_id, change, item_id};
 use sluice_gate::{Item, JobStatus, WaitsFor};
 use sluice_model::QueueKey;
-use sluice_model::build::{BuildResult, RunEnd, Phase, Run};
+use sluice_model::build::{BuildResult, Phase, Run, RunEnd};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::{build, queue};
 use sluice_runtime::quarantine::halt_cell;

@@ -307,7 +307,7 @@ fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
         (["--ref", "refs/tags/2"], "refs/tags/2"),
     ] {
         let shown = freeze(&named);
-        let left_out = format!("left out, its branches do not match {whole}");
+        let left_out = format!("not applied, its branches do not match {whole}");
         assert_eq!(shown.status.code(), Some(0), "{}", output_of(&shown));
         let note = String::from_utf8_lossy(&shown.stderr).into_owned();
         assert!(note.contains("name them with --on BRANCH"), "{note}");
@@ -466,7 +466,11 @@ fn unsupported_attributes_are_reported() {
     std::fs::write(own.join(".zuul.yaml"), text).unwrap();
     let alone = sluice(&["check", own.to_str().unwrap()]);
     assert_eq!(alone.status.code(), Some(0), "warnings are no errors: {}", output_of(&alone));
-    assert!(output_of(&alone).contains("tokens are not issued yet"), "{}", output_of(&alone));
+    assert!(
+        output_of(&alone).contains("OIDC tokens are not supported yet"),
+        "{}",
+        output_of(&alone)
+    );
     assert!(
         !output_of(&alone).contains("no provider of the tenant"),
         "labels are unknown without a snapshot: {}",
@@ -474,7 +478,7 @@ fn unsupported_attributes_are_reported() {
     );
     let within = sluice(&["check", own.to_str().unwrap(), "--tenant", tenant.to_str().unwrap()]);
     assert!(
-        output_of(&within).contains("no provider of the tenant offers nowhere"),
+        output_of(&within).contains("no provider of the tenant offers label nowhere"),
         "{}",
         output_of(&within)
     );

@@ -495,7 +495,7 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
         err(&loaded)
     );
     assert!(output.contains("tenant mine: 4 projects, 1 configuration error"), "{output}");
-    assert!(output.contains("could not read org/missing"), "{output}");
+    assert!(output.contains("could not read forge.local/org/missing: "), "{output}");
     let shown = out(&run(data.path(), &["tenant", "show"]));
     assert!(
         shown.contains("tenant mine")

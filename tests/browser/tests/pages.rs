@@ -185,7 +185,7 @@ async fn the_configuration_page_shows_errors_and_objects() {
         &[
             "Job no-such-job not defined",
             "Not supported yet (ignored)",
-            "no provider of the tenant offers small",
+            "no provider of the tenant offers label small",
             "github.com/org/lib",
             "Runs the unit tests.",
             "periodic",
