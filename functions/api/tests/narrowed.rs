@@ -62,14 +62,14 @@ async fn a_status_that_would_be_too_large_says_less_of_each_change() {
     for ((jobs, said), (before, _)) in shown(&story).await.iter().zip(&whole) {
         assert_eq!((&jobs[..5], jobs[5]), (&before[..5], 0), "of the change outside the window");
         assert!(
-            said.contains("of changes outside the window of their queue the jobs are left out"),
+            said.contains("the jobs of changes outside the window of their queue are left out"),
             "{said}"
         );
     }
     fill(&story, item_id(&B));
     for (jobs, said) in shown(&story).await {
         assert_eq!(jobs, [0; 6]);
-        assert!(said.contains("of all changes the jobs are left out"), "{said}");
+        assert!(said.contains("the jobs of all changes are left out"), "{said}");
     }
 }
 
