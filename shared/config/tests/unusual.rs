@@ -661,7 +661,7 @@ fn a_name_is_a_text_with_something_in_it() {
         for name in ["''", "' '"] {
             let found = diagnostics(format!("- {stanza}: {{name: {name}}}\n").as_bytes());
             assert!(
-                found.iter().any(|one| one.contains("\"name\" is empty")),
+                found.iter().any(|one| one.contains("\"name\" must not be empty")),
                 "{stanza}: {found:?}"
             );
         }
