@@ -202,7 +202,7 @@ fn a_review_with_a_hidden_address_is_explained() {
     let missing = "pipeline gate requires a review: any by the address @example\\.org$";
     assert_eq!(refusal_text(Some("grace@example.com")).as_deref(), Some(missing));
     let hidden = refusal_text(None).unwrap();
-    assert!(hidden.starts_with(missing) && hidden.contains("shows no address"), "{hidden}");
+    assert!(hidden.starts_with(missing) && hidden.contains("hides the email address"), "{hidden}");
     assert_eq!(refusal_text(Some("grace@example.org")), None);
 }
 
@@ -278,8 +278,8 @@ fn a_status_that_may_be_a_hidden_check_run_is_explained() {
     };
     let refusal_text = |check_runs| refusal_with(Some(filter()), None, &with(check_runs)).unwrap();
     assert!(
-        refusal_text(true).contains("no check runs")
-            && !refusal_text(false).contains("no check runs"),
+        refusal_text(true).contains("may not read check runs")
+            && !refusal_text(false).contains("may not read check runs"),
         "{}",
         refusal_text(true)
     );

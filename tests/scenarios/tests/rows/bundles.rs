@@ -206,7 +206,10 @@ fn changes_that_become_a_bundle_are_checked_together_after_the_next_event() {
             let effects =
                 ask_as(&mut site, ForgeEvent { connection, project, sender: "jo".into(), kind })
                     .unwrap();
-            assert!(effects.iter().any(|effect| effect.contains("as one with")), "{effects:?}");
+            assert!(
+                effects.iter().any(|effect| effect.contains("in one bundle with")),
+                "{effects:?}"
+            );
         } else {
             site.forge.revise(&a, "more", "x");
             site.run();

@@ -73,7 +73,7 @@ fn configuration_errors() -> Vec<(&'static str, String, &'static str)> {
         (
             "J10",
             project_with_entry("mine") + "- job: {name: mine, parent: guarded}\n",
-            "is a protected job of a different project",
+            "is protected in project",
         ),
         (
             "X08",
@@ -89,12 +89,12 @@ fn configuration_errors() -> Vec<(&'static str, String, &'static str)> {
         (
             "X12",
             project_with_stanza("- project: {name: org/two, check: {jobs: [unit]}}"),
-            "the only project definition permitted",
+            "only a stanza for the project itself is permitted",
         ),
         (
             "X12",
             project_with_stanza("- project: {name: ^org/.*, check: {jobs: [unit]}}"),
-            "the only project definition permitted",
+            "only a stanza for the project itself is permitted",
         ),
         ("X13", of_node("big-one"), "Label named \"big-one\" is not part of the allowed"),
         ("C02", project_with_entry("nosuch"), "Job nosuch not defined"),

@@ -173,8 +173,8 @@ fn an_image_request_without_effect_returns_the_reason() {
             image_event(ImageEvent::ImageDelete, ImageSelection::one("debian")),
             "has the trigger image-delete",
         ),
-        (image_event(ImageEvent::ImageBuild, ImageSelection::default()), "names at least one"),
-        (image_event(ImageEvent::ImageBuild, too_many), "20 at most"),
+        (image_event(ImageEvent::ImageBuild, ImageSelection::default()), "between 1 and 20"),
+        (image_event(ImageEvent::ImageBuild, too_many), "between 1 and 20"),
         (
             ForgeEvent {
                 project: ProjectName::new("forge.test", "org/one"),

@@ -217,7 +217,7 @@ fn a_missing_playbook_of_a_job_in_an_included_file_is_reported() {
             MAIN,
             "no playbook with its name or an ancestor's was found; searched hollow in org/config@main",
         ),
-        (alone.as_str(), "those are looked for in the tenant's config projects, and it has none"),
+        (alone.as_str(), "the tenant has no readable config project to search instead"),
     ] {
         let mut site = site(main, "- project: {check: {jobs: [hollow]}}\n");
         load(&mut site, main, &global(JOBS));

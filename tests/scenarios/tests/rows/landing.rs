@@ -106,7 +106,7 @@ fn outside_a_dependent_pipeline_a_change_does_not_land_before_its_dependencies()
     );
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), Vec::<u64>::new());
-    assert!(comments(&site, &a).contains("it depends on"), "{}", comments(&site, &a));
+    assert!(comments(&site, &a).contains("it now depends on"), "{}", comments(&site, &a));
     approve(&mut site, &[&b]);
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [2, 1]);

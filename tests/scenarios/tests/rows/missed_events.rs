@@ -375,7 +375,7 @@ const FACTS: &str = "
 - pipeline: {name: edits, manager: independent, trigger: {github: [{event: pull_request, action: edited}]}}
 - pipeline: {name: bare, manager: independent, trigger: {github: [{event: pull_request, action: unlabeled, unlabel: go}]}}
 - pipeline: {name: statuses, manager: independent, trigger: {github: [{event: pull_request, action: status, status: 'ci:unit:success'}]}}
-- project: {name: org/one, edits: {jobs: [unit]}, bare: {jobs: [unit]}, last webhook sent: {jobs: [unit]}}
+- project: {name: org/one, edits: {jobs: [unit]}, bare: {jobs: [unit]}, statuses: {jobs: [unit]}}
 ";
 
 /// Returns a site with these pipelines and a checked change.

@@ -278,15 +278,6 @@ fn a_dependent_of_a_paused_build_does_not_wait_in_line() {
     assert!(bench.run().contains("run A both"));
 }
 
-/// N16: a waiter may name its queue only.
-#[test]
-fn a_line_of_an_earlier_version_is_read() {
-    let text = r#"{"key":{"tenant":"t","name":"lock"},"holders":[],"waiting":[{"tenant":"t","pipeline":"gate","queue":"q"}]}"#;
-    let read: Semaphore = serde_json::from_str(text).unwrap();
-    assert_eq!((read.waiting[0].key().queue.as_str(), read.waiting[0].priority), ("q", 200));
-    assert!(serde_json::to_string(&read).unwrap().contains("\"queue\":\"q\""));
-}
-
 /// N17: a new revision gets it once the stopped build of the older one is known to be over.
 #[test]
 fn a_stopped_build_that_still_runs_keeps_its_semaphore() {
