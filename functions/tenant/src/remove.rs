@@ -27,8 +27,8 @@ const FORGOTTEN_AT_ONCE: usize = 50;
 const WRITES_MAX: usize = 100;
 
 /// Returns when a tenant may be removed that was omitted first at this time.
-pub(crate) fn sure_at(left_out_at: Timestamp) -> Timestamp {
-    left_out_at.plus_seconds(SURE_SECONDS)
+pub(crate) fn sure_at(omitted_since: Timestamp) -> Timestamp {
+    omitted_since.plus_seconds(SURE_SECONDS)
 }
 
 impl Tenants {

@@ -437,7 +437,7 @@ impl Site {
         let is_periodic = |record: &sluice_runtime::Record| {
             let (partition, sort, body) = (&record.key.partition, &record.key.sort, &record.body);
             let retries = body.contains("retry_at")
-                && !body.contains("left_out_at")
+                && !body.contains("omitted_since")
                 && record.outbox.is_empty();
             let is_timer = partition.starts_with("schedule#");
             sort == "head"
