@@ -12,7 +12,7 @@ use crate::unbuilt;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
-use sluice_model::build::{RunEnd, Order, Phase, Run};
+use sluice_model::build::{Order, Phase, Run, RunEnd};
 use sluice_model::job::JobGraph;
 use sluice_model::name::escape;
 use sluice_model::{BuildId, TenantName};

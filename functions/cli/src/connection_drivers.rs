@@ -6,7 +6,7 @@ use crate::environment::FunctionEnvironment;
 use crate::pool_key::PoolKey;
 use sluice_cloud::{Ec2Driver, Ec2Settings, LaunchSettings};
 use sluice_config::connection::Driver;
-use sluice_forge::{Forge, GitHub, GitHubOptions, ForgeSecret};
+use sluice_forge::{Forge, ForgeSecret, GitHub, GitHubOptions};
 use sluice_git::Credential;
 use sluice_launcher::Cloud;
 use sluice_model::ConnectionName;

@@ -35,7 +35,6 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 const BUILD_BYTES_MAX: u64 = 2 << 30;
 /// The maximum size of a file that is stored in the common object; larger files are separate
 /// objects.
-
 const PACKED_FILE_BYTES_MAX: u64 = 256 << 10;
 /// The maximum size of the common object, which the API reads as a whole.
 const PACKED_BYTES_MAX: u64 = 1 << 20;

@@ -30,11 +30,7 @@ pub(crate) struct LoadedLock {
 
 impl LoadedLock {
     pub(crate) fn new(record: Record, lock: BranchLock) -> Self {
-        Self {
-            record,
-            seen: BranchLockView { lock: lock, is_abandoned: false },
-            unstarted_landing: None,
-        }
+        Self { record, seen: BranchLockView { lock, is_abandoned: false }, unstarted_landing: None }
     }
 
     /// Returns the check that the previous holder's landing has not changed; `None` where `wanted`

@@ -14,13 +14,13 @@
 //!
 //! Other sources of events:
 //!
-//! - [`commit_statuses`]: statuses and check runs of a commit.
-//! - [`pushes`]: branches and tags that moved.
-//! - [`schedule`]: timers.
-//! - [`operator_enqueue`]: changes and refs that an operator enqueues.
-//! - [`zuul_events`]: what happened to a change in another queue.
-//! - [`image_events`]: requests to build, validate or delete images.
-//! - [`sweep`], [`missed_events`] and [`closed_changes`]: events that no webhook reported, found by
+//! - [`commit_statuses`] for statuses and check runs of a commit.
+//! - [`pushes`] for branches and tags that moved.
+//! - [`schedule`] for timers.
+//! - [`operator_enqueue`] for changes and refs that an operator enqueues.
+//! - [`zuul_events`] for what happened to a change in another queue.
+//! - [`image_events`] for requests to build, validate or delete images.
+//! - [`sweep`], [`missed_events`] and [`closed_changes`] for events that no webhook reported, found by
 //!   comparing with the forge.
 //!
 //! [`self_authored`] recognises events that Sluice itself caused. [`trigger_outcomes`] records why

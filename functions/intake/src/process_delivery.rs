@@ -99,12 +99,7 @@ impl RemainingTenants {
     fn state(self, received: Option<&EventKind>) -> DeliveryState {
         let Self { after, kind, is_new, former_branches } = self;
         let kind = (received != Some(&kind)).then(|| Box::new(kind));
-        DeliveryState::PartlyRouted {
-            after,
-            kind,
-            is_new: is_new,
-            former_branches: former_branches,
-        }
+        DeliveryState::PartlyRouted { after, kind, is_new, former_branches }
     }
 }
 

@@ -237,7 +237,7 @@ impl Tenants {
         let wakeups = if is_new && has_timers { vec![schedule] } else { Vec::new() };
         match cell::commit_and_deliver(
             &self.ports,
-            CellCommit { head: record, others: writes, wakeups: wakeups, due },
+            CellCommit { head: record, others: writes, wakeups, due },
         )
         .await?
         {

@@ -100,7 +100,7 @@ fn write_due_at(world: &World, key: Key, wakeup: Wakeup, at: Timestamp) {
     let mut record = Record::new(key, "{}".to_owned());
     record.revision = 1;
     record.sweep_at = Some(at);
-    record.due = Some(Due { at, wakeup: wakeup });
+    record.due = Some(Due { at, wakeup });
     world.write_directly(Write::Put { record, expect: Expect::Anything });
 }
 

@@ -351,9 +351,9 @@ fn objects_excluded_by_a_tenant_yield_no_warnings() {
         let tenant = tenant_of(&main).file("org/config", BASE);
         let layout = tenant.file("org/project", "- secret: {name: s, oidc: {ttl: 5}}\n").sound();
         let found = layout.ignored_attributes();
-        let diagnostics = found
-            .iter()
-            .filter(|warning| warning.diagnostic.message.contains("OIDC tokens are not supported yet"));
+        let diagnostics = found.iter().filter(|warning| {
+            warning.diagnostic.message.contains("OIDC tokens are not supported yet")
+        });
         assert_eq!(diagnostics.count(), expected, "{said}: {found:#?}");
     }
 }

@@ -50,7 +50,7 @@ use semaphores::WaitingJob;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_model::build::{BuildResult, RunEnd, RequestRef};
+use sluice_model::build::{BuildResult, RequestRef, RunEnd};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, MergeMode, Oid};

@@ -23,7 +23,8 @@ pub(crate) fn in_service_order(
     let mut ordered: Vec<&NodeRequest> = requests.values().collect();
     ordered.sort_by_cached_key(|request| {
         let (priority, relative, rest) = request.row.parts();
-        let relative = current_places.get(&request.row).map_or(relative, |place| round_position(*place));
+        let relative =
+            current_places.get(&request.row).map_or(relative, |place| round_position(*place));
         let place =
             request.group.as_ref().and_then(|_| group_positions.get(&request.queue)).copied();
         (priority, relative.max(place.unwrap_or_default()), rest.to_owned(), request.row.clone())

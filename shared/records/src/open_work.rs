@@ -201,7 +201,7 @@ async fn add_queue_work(
         let is_halted = heads.contains_key(&halt_key(&partition))
             || stored.as_ref().is_some_and(|stored| stored.halted.is_some());
         work.halted.extend(is_halted.then(|| partition.clone()));
-        let cell = head.map(|head| CellSchedule { due: head.sweep_at, is_halted: is_halted });
+        let cell = head.map(|head| CellSchedule { due: head.sweep_at, is_halted });
         let builds = stored.as_ref().map(|stored| stored.unclaimed.clone()).unwrap_or_default();
         let queue = stored.map(|stored| stored.key).or_else(|| queue_of(&partition));
         unclaimed.extend(builds.into_iter().map(|build| (build, queue.clone())));
@@ -300,7 +300,7 @@ async fn add_provider_work(
         let head = heads.get(&Key::new(partition.as_str(), "head"));
         let is_halted = heads.contains_key(&halt_key(partition));
         work.halted.extend(is_halted.then(|| partition.clone()));
-        let cell = head.map(|head| CellSchedule { due: head.sweep_at, is_halted: is_halted });
+        let cell = head.map(|head| CellSchedule { due: head.sweep_at, is_halted });
         let name =
             partition.strip_prefix("provider#").map(sluice_model::name::unescape).map(ProviderName);
         let provider =

@@ -206,7 +206,7 @@ impl LoadedQueue {
             head: None,
             items,
             inbox,
-            inbox_keys: inbox_keys,
+            inbox_keys,
             is_cut: false,
             is_halted: false,
         }

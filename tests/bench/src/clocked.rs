@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use sluice_forge::{
-    Branch, CheckReport, CommitDetails, WebhookDelivery, Forge, ForgeError, LineComment, Marker,
-    MergeMessage, ReviewDecision, StatusReport,
+    Branch, CheckReport, CommitDetails, Forge, ForgeError, LineComment, Marker, MergeMessage,
+    ReviewDecision, StatusReport, WebhookDelivery,
 };
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, RepositoryPermission};
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};

@@ -4,7 +4,9 @@
 use async_trait::async_trait;
 use serde_json::json;
 use sluice_executor::jobdir::Jobdir;
-use sluice_executor::{JobAttempt, Observer, RepositorySources, Runner, StopSignal, prepare, workspace};
+use sluice_executor::{
+    JobAttempt, Observer, RepositorySources, Runner, StopSignal, prepare, workspace,
+};
 use sluice_model::Timestamp;
 use sluice_model::build::{BuildResult, RunEnd};
 use std::collections::BTreeMap;

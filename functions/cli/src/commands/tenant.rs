@@ -106,7 +106,8 @@ pub async fn load(
             Some(planted) => Some(included_files::store(&ports, planted).await?),
             None => None,
         };
-        sluice_records::included_files::store(&ports, &text, &IncludedConfig { files, roles }).await?;
+        sluice_records::included_files::store(&ports, &text, &IncludedConfig { files, roles })
+            .await?;
     }
     ports
         .objects

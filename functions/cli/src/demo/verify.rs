@@ -8,7 +8,7 @@ use crate::local::{CONFIG, Local, ONE, TWO, write_calls};
 use crate::output::print_progress;
 use anyhow::Context as _;
 use sluice_emulator::data::prices::DYNAMODB_WRITE_UNIT;
-use sluice_emulator::data::{Meter, Purpose, MeterReport, Row};
+use sluice_emulator::data::{Meter, MeterReport, Purpose, Row};
 use sluice_gate::JobStatus;
 use sluice_local_forge::{LocalForge, PullState};
 use sluice_model::build::{Order, Speculation};

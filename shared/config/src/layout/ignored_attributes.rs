@@ -122,8 +122,7 @@ impl<'l> Warnings<'l> {
     fn object(&mut self, kind: &str, object: &ProviderObject, source: &Source) {
         for attribute in parts::of_object(kind, object) {
             let span = object.spans.of(attribute).unwrap_or(object.span);
-            let message =
-                format!("\"{attribute}\" is {}", list::NO_EFFECT);
+            let message = format!("\"{attribute}\" is {}", list::NO_EFFECT);
             self.warn(&format!("{kind} {}", object.name), attribute, source, span, message);
         }
         let uncounted = parts::uncounted(object);

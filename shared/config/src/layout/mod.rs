@@ -25,8 +25,8 @@ mod stored;
 mod symbol_table;
 
 pub use changes::LayoutChanges;
-pub use ignored_attributes::{IGNORED_ATTRIBUTES, IGNORED_DRIVER_OBJECTS, IgnoredAttribute};
 pub(crate) use check::{NOOP, foreign_image_error, semaphore_used_twice};
+pub use ignored_attributes::{IGNORED_ATTRIBUTES, IGNORED_DRIVER_OBJECTS, IgnoredAttribute};
 pub use providers::{
     ImageConfig, ImageNode, LabelConfig, ProviderConfig, SectionQuota, StaticNode,
 };

@@ -53,7 +53,7 @@ fn cell(names: &Names<'_>) -> String {
         }
     };
     let text = names.iter().map(one).collect::<Vec<_>>().join(", ");
-    text.replace('|', "/").replace('<', "*").replace('>', "*")
+    text.replace('|', "/").replace(['<', '>'], "*")
 }
 
 fn tables() -> String {

@@ -263,7 +263,10 @@ fn a_failing_job_withdraws_the_node_request_of_another_job() {
     site.handle(MessageQueue::Gate);
     site.run();
     assert_eq!(results(&site, "gate"), ["first 1 FAILURE", "merge 1 SUCCESS", "second 1 ABORTED"]);
-    assert_eq!((site.cloud.requested_types(), site.cloud.running()), (vec!["t3.small".to_owned()], 0));
+    assert_eq!(
+        (site.cloud.requested_types(), site.cloud.running()),
+        (vec!["t3.small".to_owned()], 0)
+    );
     assert_eq!((requests(&site), merged(&site)), (0, Vec::new()));
     assert_eq!(report_lines(&site, "gate", &a), ["start", "Build failed."]);
     let why = comments(&site, &a);

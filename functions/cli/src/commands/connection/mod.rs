@@ -12,7 +12,7 @@ use bytes::Bytes;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use sluice_config::connection::Driver;
-use sluice_forge::{ForgeError, GitHub, GitHubOptions, ForgeSecret};
+use sluice_forge::{ForgeError, ForgeSecret, GitHub, GitHubOptions};
 use sluice_model::ConnectionName;
 use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
 use sluice_runtime::Ports;

@@ -386,7 +386,10 @@ fn a_bundle_is_passed_by_as_long_as_nothing_of_it_has_begun() {
             && !holder.is_abandoned(Some(&troubled), HolderItem::Queued, later),
         "the first is in its branch"
     );
-    assert!(holder.is_abandoned(Some(&troubled), HolderItem::Gone, later), "its queue no longer has it");
+    assert!(
+        holder.is_abandoned(Some(&troubled), HolderItem::Gone, later),
+        "its queue no longer has it"
+    );
 }
 
 /// Z6.5, C2: only the second branch was taken over. The first landing found that out and merged
