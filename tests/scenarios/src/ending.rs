@@ -3,6 +3,7 @@
 use crate::repos::Tree;
 use crate::site::Site;
 use sluice_gate::StoredHead;
+use sluice_gate::report::{Report, ReportState};
 use sluice_model::wakeup::MessageQueue;
 use sluice_records::codec::{decode, decode_or_log};
 use sluice_records::delivery::DeliveryRecord;
@@ -70,7 +71,8 @@ impl Site {
                     left_over.push(format!("the record {}", record.key))
                 }
                 "report"
-                    if record.body.contains("\"wanted\"") && !record.body.contains("\"made\"") =>
+                    if decode_or_log::<Report>(&record)
+                        .is_some_and(|report| report.state == ReportState::Pending) =>
                 {
                     left_over.push(format!("the report {} was not sent", record.key));
                 }
