@@ -180,7 +180,7 @@ fn an_image_request_without_effect_returns_the_reason() {
                 project: ProjectName::new("forge.test", "org/one"),
                 ..build_request("debian")
             },
-            "none has image-build",
+            "no pipeline of org/one in tenant demo has the trigger image-build",
         ),
         (
             ForgeEvent {
