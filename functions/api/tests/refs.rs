@@ -86,7 +86,6 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
     let run = Run {
         build: built.clone(),
         session: "session-1".into(),
-        fence: 1,
         phase: Phase::Ended(ended),
         claimed_at: RECEIVED.plus_seconds(2),
         log: None,

@@ -81,6 +81,7 @@ impl BuildMessage {
         }
     }
 
+    /// Returns the keys of all records that the claim of this build reads.
     fn record_keys(&self) -> Vec<Key> {
         let mut keys = vec![
             build::order_key(&self.build),
@@ -265,7 +266,6 @@ impl Claims {
         let run = Run {
             build: id.clone(),
             session: self.session.clone(),
-            fence: 1,
             phase: Phase::Running,
             claimed_at: now,
             log: self.log_root.as_ref().map(|root| format!("{root}{id}")),
@@ -296,15 +296,15 @@ impl Claims {
         let mut ready = new.into_iter();
         loop {
             // Each claim writes up to three records.
-            let mut some: Vec<ReadyClaim> =
+            let mut claims: Vec<ReadyClaim> =
                 ready.by_ref().take(TRANSACTION_RECORDS_MAX / 3).collect();
-            match some.len() {
+            match claims.len() {
                 0 => return written,
                 1 => {}
-                _ => match self.store_claims_together(&mut some).await {
+                _ => match self.store_claims_together(&mut claims).await {
                     Ok(CommitOutcome::Written(_)) => {
                         written.extend(
-                            some.into_iter().map(|(at, claimed, _)| (at, Ok(Some(claimed)))),
+                            claims.into_iter().map(|(at, claimed, _)| (at, Ok(Some(claimed)))),
                         );
                         continue;
                     }
@@ -314,43 +314,46 @@ impl Claims {
                     Err(error) => {
                         let why = error.to_string();
                         written.extend(
-                            some.into_iter()
+                            claims
+                                .into_iter()
                                 .map(|(at, ..)| (at, Err(ReconcileError::Retry(why.clone())))),
                         );
                         continue;
                     }
                 },
             }
-            written.extend(join_all(some.into_iter().map(|ready| self.store_claim(ready))).await);
+            written.extend(join_all(claims.into_iter().map(|ready| self.store_claim(ready))).await);
         }
     }
 
     /// Stores several new claims in one transaction, and updates their records.
     async fn store_claims_together(
         &self,
-        some: &mut [ReadyClaim],
+        claims: &mut [ReadyClaim],
     ) -> Result<CommitOutcome, PortError> {
         let token = self.ports.entropy.token();
         let mut writes = Vec::new();
-        for (_, claimed, others) in some.iter() {
+        for (_, claimed, others) in claims.iter() {
             let record = Record { revision: 1, write_id: token.clone(), ..claimed.record.clone() };
             writes.push(Write::Put { record, expect: Expect::Absent });
             writes.extend(others.iter().cloned());
         }
         // All have the same write id, so the first one's state is the state of all.
-        let head = some[0].1.record.clone();
+        let head = claims[0].1.record.clone();
         let plan = CellCommit { head, others: writes.split_off(1), wakeups: Vec::new(), due: None };
         let saved = cell::commit(&self.ports, plan).await?;
         if let CommitOutcome::Written(head) = &saved {
-            for (_, claimed, _) in some.iter_mut().skip(1) {
+            for (_, claimed, _) in claims.iter_mut().skip(1) {
                 claimed.record =
                     Record { revision: 1, write_id: token.clone(), ..claimed.record.clone() };
             }
-            some[0].1.record = head.clone();
+            claims[0].1.record = head.clone();
         }
         Ok(saved)
     }
 
+    /// Stores one claim. Returns the message's index and the claim; `None` if another executor has
+    /// the build.
     async fn store_claim(
         &self,
         ready: ReadyClaim,
@@ -522,6 +525,7 @@ pub async fn send_wakeups(
     Ok(cell::send(ports, &wakeups).await?)
 }
 
+/// Stores the end of a build and of its node request, and retries after a concurrent write.
 async fn write_end(
     ports: &Ports,
     claimed: &mut Claimed,
@@ -687,10 +691,13 @@ fn next_revision(record: Record, request: &NodeRequest) -> Result<(Record, Write
     Ok((record.clone(), Write::Put { record, expect: Expect::Revision(revision) }))
 }
 
+/// Returns the key of the node request that an order refers to.
 fn request_key(at: &RequestRef) -> Key {
     provider::request_key(&at.provider, &RequestRow(at.row.clone()))
 }
 
+/// Returns the error for a claim that conflicted with another write; the message is delivered
+/// again.
 fn claim_conflict(id: &BuildId) -> ReconcileError {
     ReconcileError::Retry(format!("the claim of {id} conflicted with another write"))
 }

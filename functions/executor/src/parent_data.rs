@@ -165,7 +165,7 @@ mod tests {
         for (order, phase) in builds {
             world.write_directly(build::put_order(&order).unwrap());
             let (session, claimed_at) = ("life".into(), Timestamp(0));
-            let run = Run { build: order.build, session, fence: 1, phase, claimed_at, log: None };
+            let run = Run { build: order.build, session, phase, claimed_at, log: None };
             world.write_directly(Write::Put {
                 record: build::new_run(&run).unwrap(),
                 expect: Expect::Anything,
@@ -200,7 +200,7 @@ mod tests {
         seed.write_directly(build::put_order(&order("one", "build", 1)).unwrap());
         let (session, claimed_at) = ("life".into(), Timestamp(0));
         let phase = ended(Value::Object(data));
-        let run = Run { build: "one".into(), session, fence: 1, phase, claimed_at, log: None };
+        let run = Run { build: "one".into(), session, phase, claimed_at, log: None };
         seed.write_directly(Write::Put {
             record: build::new_run(&run).unwrap(),
             expect: Expect::Anything,

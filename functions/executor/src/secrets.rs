@@ -4,7 +4,7 @@
 use crate::job::OpenedSecrets;
 use serde_json::{Map, Value};
 use sluice_keys::{Ciphertext, ProjectKey, Secret};
-use sluice_model::job::{FrozenJob, Playbook, SecretUse};
+use sluice_model::job::FrozenJob;
 use sluice_model::{ConnectionName, ProjectName};
 use sluice_records::project_key;
 use sluice_runtime::{PortError, Ports};
@@ -45,8 +45,9 @@ impl ProjectKeys {
                 if secret.oidc.is_some() || opened.get(secret).is_some() {
                     continue;
                 }
-                let Some(connection) = connection_of(secret, playbook) else { continue };
-                let Some(key) = self.key(connection, &secret.project).await? else { continue };
+                // Which playbooks may use a secret was decided when the job was frozen (Z4.4, Z5.3).
+                let key = self.key(&secret.connection, &secret.project).await?;
+                let Some(key) = key else { continue };
                 if let Some(plain) = plaintext(&secret.data, &key, 0) {
                     opened.insert(secret, plain);
                 }
@@ -55,6 +56,8 @@ impl ProjectKeys {
         Ok(opened)
     }
 
+    /// Returns the key pair of a project, from the cache or from storage; `None` if the project has
+    /// none.
     async fn key(
         &self,
         connection: &ConnectionName,
@@ -77,17 +80,11 @@ impl ProjectKeys {
         Ok(Some(key))
     }
 
+    /// Returns a cached key pair by its object's name.
     fn find_cached(&self, name: &str) -> Option<Arc<ProjectKey>> {
         let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         cached.iter().find(|(cached_name, _)| cached_name == name).map(|(_, key)| key.clone())
     }
-}
-
-/// Returns the connection of a secret's project, under which its key pair is stored. Which
-/// playbooks may use a secret was decided when the job was frozen (Z4.4, Z5.3).
-fn connection_of<'s>(secret: &'s SecretUse, playbook: &'s Playbook) -> Option<&'s ConnectionName> {
-    let of_own = || Some(&playbook.connection).filter(|_| playbook.project == secret.project);
-    secret.connection.as_ref().or_else(of_own)
 }
 
 /// Returns a value with each ciphertext decrypted; `None` if one cannot be decrypted.
@@ -122,11 +119,17 @@ mod tests {
     use serde_json::json;
     use sluice_memory::World;
     use sluice_model::Timestamp;
+    use sluice_model::job::SecretUse;
     use sluice_runtime::object::PutOutcome;
 
     fn secret(project: &str, data: Value) -> SecretUse {
-        let project = ProjectName::new("forge.test", project);
-        SecretUse { secret: "login".to_owned(), project, connection: None, data, oidc: None }
+        SecretUse {
+            secret: "login".to_owned(),
+            project: ProjectName::new("forge.test", project),
+            connection: "github".into(),
+            data,
+            oidc: None,
+        }
     }
 
     fn job(project: &str, secret: &SecretUse) -> FrozenJob {
@@ -181,14 +184,11 @@ mod tests {
         project_key::store(&ports, &connection, &copied.project, other.expose()).await.unwrap();
         let opened = keys.open(&job("org/two", &copied)).await.unwrap();
         assert_eq!(opened.get(&copied), None, "it was encrypted for another project");
-        let opened = keys.open(&job("org/two", &own)).await.unwrap();
-        assert_eq!(opened.get(&own), None, "a playbook of another project has no use of it");
         // A parent that it is passed to, or a child that inherits it, may lie in another project,
         // or at another forge.
-        let passed = SecretUse { connection: Some(connection), ..own };
-        let mut elsewhere = job("org/two", &passed);
+        let mut elsewhere = job("org/two", &own);
         elsewhere.run[0].connection = "other".into();
         let opened = keys.open(&elsewhere).await.unwrap();
-        assert_eq!(opened.get(&passed), Some(&expected));
+        assert_eq!(opened.get(&own), Some(&expected));
     }
 }

@@ -255,10 +255,9 @@ fn a_job_gets_the_formats_of_the_image_it_builds() {
         layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
     let formats: Vec<_> = graph.jobs.iter().map(|job| job.run_time.image_formats.clone()).collect();
     assert_eq!(formats, [vec!["qcow2".to_owned()], vec![]]);
-    let mut stored = serde_json::to_value(&graph.jobs[0]).unwrap();
-    stored["run_time"].as_object_mut().unwrap().remove("image_formats");
-    let older: sluice_model::job::FrozenJob = serde_json::from_value(stored).unwrap();
-    assert!(older.run_time.image_formats.is_empty() && older.hash() != graph.jobs[0].hash());
+    let mut without = graph.jobs[0].clone();
+    without.run_time.image_formats.clear();
+    assert!(without.hash() != graph.jobs[0].hash());
 }
 
 /// L1.2: an image event uses the branch that defines the image. An unknown image is refused with

@@ -121,6 +121,7 @@ pub struct Order {
     pub ordered_at: Timestamp,
 }
 
+/// Returns whether a nodeset is the first alternative, for leaving it out of a record.
 fn is_first(nodeset: &u32) -> bool {
     *nodeset == 0
 }
@@ -143,7 +144,6 @@ pub struct Speculation {
     /// playbooks and roles.
     pub branches: Vec<BranchState>,
     /// Branches with proposed configuration, because a change of the list edits it.
-    #[serde(default)]
     pub config_branches: Vec<crate::git::BranchKey>,
     /// Members of a bundle in merge order, as applied together. A state for any member starts from
     /// this one.
@@ -193,16 +193,13 @@ pub struct SpeculativeChange {
 }
 
 /// An executor's run of a build. Each write is conditional on the record's revision and on the
-/// session.
+/// session. A lost run is never taken over; the gate orders a new build with another id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The build.
     pub build: BuildId,
     /// The executor session that owns it.
     pub session: SessionId,
-    /// The number of the claim, always 1. A lost run is never taken over; the gate orders a new
-    /// build with another id.
-    pub fence: u64,
     /// The phase it is in.
     pub phase: Phase,
     /// When it was claimed, which is shown as its start time.
@@ -233,7 +230,6 @@ pub struct Pause {
     /// When the pause began.
     pub since: Timestamp,
     /// As [`RunEnd::data`].
-    #[serde(default)]
     pub data: Map<String, Value>,
     /// As [`RunEnd::data_object`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -256,7 +252,6 @@ pub struct RunEnd {
     pub ended_at: Timestamp,
     /// Data returned by the job (`zuul_return`), without secrets. If it is too large for a record,
     /// only its `zuul` part, if that fits.
-    #[serde(default)]
     pub data: Map<String, Value>,
     /// The object key of all returned data, if [`Self::data`] is incomplete.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -357,10 +357,8 @@ pub struct CommitStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Truncation {
     /// Whether reviews or reviewers are missing.
-    #[serde(default)]
     pub reviews: bool,
     /// Whether statuses or check runs are missing.
-    #[serde(default)]
     pub statuses: bool,
     /// Whether all check runs are missing because the forge does not show them to our token.
     /// Rejections do not apply to these, since no later read can show them.
@@ -431,7 +429,6 @@ pub struct ChangeFacts {
     pub merge_commit: Option<Oid>,
     /// When it last changed by the forge's clock. Description, head, labels, comments and reviews
     /// count; statuses do not.
-    #[serde(default)]
     pub updated_at: Timestamp,
     /// When these facts were read from the forge.
     pub seen_at: Timestamp,

@@ -57,7 +57,6 @@ pub enum EventKind {
         /// The status as `login:context:state`.
         status: String,
         /// The number of the last change that was already processed; work resumes after it.
-        #[serde(default)]
         after: u64,
     },
     /// A sweep: compares the project's open changes with the stored ones and synthesizes missed
@@ -83,7 +82,6 @@ pub enum EventKind {
         /// The change that it occurred to.
         number: u64,
         /// The number of the last change that was already processed; work resumes after it.
-        #[serde(default)]
         after: u64,
         /// The last change that was already processed. It is unambiguous even if several projects
         /// use the same number.
@@ -163,7 +161,6 @@ pub enum EventKind {
         /// The commit after the move; all zeros for a deleted ref.
         newrev: Oid,
         /// Other configuration that was pending when the push arrived.
-        #[serde(default)]
         awaited: PendingConfig,
     },
     /// An event that is deferred while a tenant's configuration is pending or unreadable. The
@@ -183,7 +180,6 @@ pub enum EventKind {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PendingConfig {
     /// The number of the requested layout; 0 if unknown.
-    #[serde(default)]
     pub layout: u64,
     /// Sort keys of pushes that the tenant had not yet read; at most one of each project.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

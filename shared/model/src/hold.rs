@@ -33,10 +33,8 @@ pub struct HoldCommand {
     /// When it was given.
     pub at: Timestamp,
     /// Who gave it; empty if unknown.
-    #[serde(default)]
     pub by: String,
     /// Why, for display.
-    #[serde(default)]
     pub reason: String,
     /// A description of the resulting state.
     pub state: String,

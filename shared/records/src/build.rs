@@ -104,7 +104,6 @@ pub fn put_resume(build: &BuildId, resume: &ResumeRequest) -> Result<Write, Port
 /// When the record is too large.
 pub fn new_run(run: &Run) -> Result<Record, PortError> {
     let mut record = encode(run_key(&run.build), run)?;
-    record.fence = run.fence;
     record.expires_at = Some(expiry(run.claimed_at));
     set_index_entry(&mut record, run);
     Ok(record)
@@ -120,6 +119,7 @@ pub fn next_run(before: &Record, run: &Run) -> Result<Record, PortError> {
     Ok(record)
 }
 
+/// Lists a run in the index of open work until it has ended.
 fn set_index_entry(record: &mut Record, run: &Run) {
     let is_open = !matches!(run.phase, Phase::Ended(_));
     record.find = is_open.then(|| open_work::index_entry(&record.key, run.claimed_at));

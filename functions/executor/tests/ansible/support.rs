@@ -387,7 +387,7 @@ impl Story {
         let secret = SecretUse {
             secret: name.to_owned(),
             project: CONFIG.into(),
-            connection: None,
+            connection: "forge".into(),
             data: json!({ "sealed": name }),
             oidc: None,
         };

@@ -22,6 +22,7 @@ fn weight_of_secrets(secrets: &Secrets) -> usize {
 }
 
 impl JobBuilder<'_> {
+    /// Adds the playbooks of a definition, with the roles, secrets and semaphores they may use.
     pub(super) fn playbooks(
         &mut self,
         from: &JobStanza,
@@ -106,7 +107,8 @@ impl JobBuilder<'_> {
         Ok(())
     }
 
-    /// Returns the secrets of a definition, and those of them that it passes to its parents.
+    /// Returns the secrets that a definition requests, and those of them that it passes to its
+    /// parents. An error if one does not exist or is not allowed.
     fn secrets(&self, from: &JobStanza, source: &Source) -> Result<(Secrets, Secrets), String> {
         let mut own = Secrets::new();
         let mut passed = Secrets::new();
@@ -133,7 +135,7 @@ impl JobBuilder<'_> {
             let use_of = SecretUse {
                 secret: secret.name.clone(),
                 project: found.source().project.clone(),
-                connection: Some(found.source().connection.clone()),
+                connection: found.source().connection.clone(),
                 data: Json::Object(data),
                 oidc: secret.oidc.clone(),
             };

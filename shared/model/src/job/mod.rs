@@ -112,6 +112,7 @@ pub struct FrozenJob {
     pub run_time: RunTime,
 }
 
+/// Returns the default of a boolean field that is left out when true.
 fn yes() -> bool {
     true
 }
@@ -250,6 +251,7 @@ pub enum BuildSharing {
 }
 
 impl BuildSharing {
+    /// Returns whether no build is shared, for leaving the field out of a record.
     fn is_never(&self) -> bool {
         *self == Self::Never
     }
@@ -387,8 +389,7 @@ pub struct SecretUse {
     /// The project whose key pair encrypted it.
     pub project: ProjectName,
     /// The connection of that project, under which the key pair is stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connection: Option<ConnectionName>,
+    pub connection: ConnectionName,
     /// The secret's mapping, with `{"!encrypted/pkcs1-oaep": [..]}` in place of each ciphertext.
     pub data: Value,
     /// The token to issue instead of the mapping, which is empty in that case.

@@ -71,6 +71,7 @@ pub struct RunTime {
     pub image_formats: Vec<String>,
 }
 
+/// Returns whether a value is the default, for leaving it out of a record.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -148,6 +149,7 @@ impl Default for WorkspaceCheckout {
 }
 
 impl WorkspaceCheckout {
+    /// Returns whether all settings are the defaults, for leaving them out of a record.
     fn is_default(&self) -> bool {
         *self == Self::default()
     }

@@ -239,7 +239,6 @@ impl Writer {
             let run = Run {
                 build: order.build.clone(),
                 session: "session-1".into(),
-                fence: 1,
                 phase,
                 claimed_at: ordered_at.plus_seconds(2),
                 log: None,
