@@ -29,13 +29,14 @@ pub fn depends_on(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns whether there are more URLs than are read. The others may name any change, so they must
-/// not be ignored.
+/// Returns whether a change names more URLs than are read. The others may name any change, so they
+/// must not be ignored.
 pub fn names_too_many(addresses: &[String]) -> bool {
     addresses.len() > DEPENDENCIES_MAX
 }
 
-/// Returns the URLs that are not the page of a change on any of these forges. Makes no requests.
+/// Returns those of the URLs that are not the page of a change on any of these forges. Makes no
+/// requests.
 pub fn no_changes<'a>(
     forges: &BTreeMap<ConnectionName, Arc<dyn Forge>>,
     addresses: &'a [String],
@@ -46,6 +47,7 @@ pub fn no_changes<'a>(
         .collect()
 }
 
+/// Returns the URL in a line `Depends-On: <url>`; `None` for any other line.
 fn address_of(line: &str) -> Option<String> {
     let (word, rest) = line.split_once(':')?;
     if !word.eq_ignore_ascii_case("Depends-On") {

@@ -79,18 +79,18 @@ pub enum ForgeError {
     },
 }
 
-/// What a caller may conclude from a [`ForgeError`].
+/// What the caller of a forge does with the message it is processing after a [`ForgeError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// A retry would get the same answer: act on it.
+    /// The caller acts on the answer and acknowledges the message: another call would get the same.
     Final,
-    /// Retry, but not before this many seconds.
-    After {
+    /// The forge asked for a pause: the message is delivered again, but not before these seconds.
+    RedeliverAfter {
         /// Seconds to wait.
         seconds: u64,
     },
-    /// Retry: the outcome is transient or unknown.
-    Retry,
+    /// The outcome is transient or unknown: the message is delivered again.
+    Redeliver,
 }
 
 impl ForgeError {
@@ -103,9 +103,9 @@ impl ForgeError {
             | Self::Conflict { .. }
             | Self::TooMany { .. } => ErrorClass::Final,
             Self::RateLimited { retry_after_seconds, .. } => {
-                ErrorClass::After { seconds: *retry_after_seconds }
+                ErrorClass::RedeliverAfter { seconds: *retry_after_seconds }
             }
-            Self::Unauthorised { .. } | Self::Unknown { .. } => ErrorClass::Retry,
+            Self::Unauthorised { .. } | Self::Unknown { .. } => ErrorClass::Redeliver,
         }
     }
 
@@ -136,13 +136,13 @@ mod tests {
             (ForgeError::TooMany { attempted: attempted(), most: 9 }, ErrorClass::Final),
             (
                 ForgeError::RateLimited { attempted: attempted(), retry_after_seconds: 7 },
-                ErrorClass::After { seconds: 7 },
+                ErrorClass::RedeliverAfter { seconds: 7 },
             ),
             (
                 ForgeError::Unauthorised { attempted: attempted(), connection: "hub".into() },
-                ErrorClass::Retry,
+                ErrorClass::Redeliver,
             ),
-            (ForgeError::unknown(attempted(), "connection reset"), ErrorClass::Retry),
+            (ForgeError::unknown(attempted(), "connection reset"), ErrorClass::Redeliver),
         ];
         for (error, class) in rows {
             assert_eq!(error.class(), class, "{error}");

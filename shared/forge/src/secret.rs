@@ -8,7 +8,7 @@ use std::fmt;
 pub struct ForgeSecret(String);
 
 impl ForgeSecret {
-    /// Wraps `text`.
+    /// Wraps a secret text, which is then not shown in debug output.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }

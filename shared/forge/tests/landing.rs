@@ -120,7 +120,7 @@ async fn a_merge_that_is_refused_while_mergeability_is_unknown_is_retried() {
         Times::Next(2),
     );
     let refused = scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap_err();
-    assert_eq!(refused.class(), ErrorClass::Retry, "{refused:?}");
+    assert_eq!(refused.class(), ErrorClass::Redeliver, "{refused:?}");
     scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap();
 }
 
@@ -148,7 +148,7 @@ async fn a_merge_asked_for_twice_happens_once() {
         Times::Next(1),
     );
     let unknown = scene.github.merge(&next, MergeMode::Merge, &message()).await.unwrap_err();
-    assert_eq!(unknown.class(), ErrorClass::Retry, "{unknown:?}");
+    assert_eq!(unknown.class(), ErrorClass::Redeliver, "{unknown:?}");
     scene.github.merge(&next, MergeMode::Merge, &message()).await.unwrap();
 }
 

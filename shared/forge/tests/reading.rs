@@ -105,7 +105,7 @@ async fn a_change_is_read_without_its_check_runs_where_the_token_is_shown_none()
     let limited = scene.github.read_change(&change.key).await.unwrap_err();
     assert_eq!(
         limited.class(),
-        ErrorClass::After { seconds: 9 },
+        ErrorClass::RedeliverAfter { seconds: 9 },
         "a limit says nothing of what is there"
     );
     assert!(scene.github.read_change(&change.key).await.unwrap().truncated.is_none());
@@ -219,7 +219,7 @@ async fn errors_are_distinguished() {
     let limited = ForgeFault::RateLimited { retry_after_seconds: 17 };
     scene.forge.fault(REPOSITORY, limited, Aim::Everything, Times::Next(1));
     let limited = scene.github.read_change(&change.key).await.unwrap_err();
-    assert_eq!(limited.class(), ErrorClass::After { seconds: 17 }, "{limited:?}");
+    assert_eq!(limited.class(), ErrorClass::RedeliverAfter { seconds: 17 }, "{limited:?}");
 
     scene.forge.fault(REPOSITORY, ForgeFault::RepositoryGone, Aim::Everything, Times::UntilCleared);
     let gone = scene.github.branch_tip(&scene.main()).await.unwrap_err();
@@ -243,7 +243,7 @@ async fn a_read_is_tried_three_times_and_no_more() {
     scene.github.branches(&scene.project()).await.unwrap();
     trouble(Times::Next(3));
     let failed = scene.github.branches(&scene.project()).await.unwrap_err();
-    assert_eq!(failed.class(), ErrorClass::Retry, "{failed:?}");
+    assert_eq!(failed.class(), ErrorClass::Redeliver, "{failed:?}");
     scene.github.branches(&scene.project()).await.unwrap();
 }
 

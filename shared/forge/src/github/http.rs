@@ -412,6 +412,7 @@ fn redirect_policy(base: Url) -> redirect::Policy {
     })
 }
 
+/// Returns whether an answer has a link to a next page.
 fn has_next(headers: &HeaderMap) -> bool {
     headers
         .get_all("link")
@@ -420,6 +421,7 @@ fn has_next(headers: &HeaderMap) -> bool {
         .any(|link| link.contains("rel=\"next\""))
 }
 
+/// Returns whether a URL leads to this machine.
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
@@ -429,10 +431,12 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
+/// Returns the current time in seconds since the epoch.
 pub(super) fn now_seconds() -> u64 {
     now().seconds()
 }
 
+/// Returns the current time.
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     Timestamp(since.and_then(|since| u64::try_from(since.as_millis()).ok()).unwrap_or_default())

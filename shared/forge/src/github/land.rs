@@ -9,6 +9,7 @@ use serde_json::json;
 use sluice_model::change::ChangeRef;
 use sluice_model::git::{MergeMode, Oid};
 
+/// Merges a pull request and returns the merge commit. An error if its head moved or it conflicts.
 pub(super) async fn merge(
     github: &GitHub,
     change: &ChangeRef,
@@ -47,7 +48,8 @@ pub(super) async fn merge(
     }
 }
 
-/// Finds out what a refusal, or a missing answer, means by reading the change once.
+/// Reads the change once to determine whether a refused or unanswered merge happened. Returns the
+/// merge commit, or the error that the refusal means.
 async fn after_refusal(
     github: &GitHub,
     change: &ChangeRef,
@@ -90,6 +92,7 @@ async fn after_refusal(
     }
 }
 
+/// Returns GitHub's name of a merge method.
 fn method(mode: MergeMode) -> &'static str {
     match mode {
         MergeMode::Merge | MergeMode::MergeResolve => "merge",

@@ -81,7 +81,7 @@ pub struct GitHub {
 }
 
 impl GitHub {
-    /// Returns a driver. Makes no requests.
+    /// Creates a driver. Makes no requests.
     pub fn new(options: GitHubOptions) -> Result<Self, ConnectError> {
         let address = |field, text: &str| {
             let url = Url::parse(text)
@@ -110,6 +110,7 @@ impl GitHub {
         self.api.own_login().await.map(str::to_owned)
     }
 
+    /// Returns the key of a pull request.
     fn key(&self, full_name: &str, number: u64) -> ChangeKey {
         let project = ProjectName::new(&self.host, full_name);
         ChangeKey::change(self.connection.clone(), project, number)

@@ -14,6 +14,7 @@ const REASON_MAX_CHARACTERS: usize = 500;
 /// The number of digits of the length that begins each line of git's protocol.
 const LENGTH_DIGITS: usize = 4;
 
+/// Pushes a pack to a branch, on condition that the branch is at `from`.
 pub(super) async fn fast_forward(
     github: &GitHub,
     branch: &BranchKey,
@@ -50,8 +51,8 @@ fn command(name: &str, from: &Oid, to: &Oid, pack: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Returns whether the branch was moved, or the reason why not, from the forge's report; `None`
-/// where it does not say.
+/// Parses the forge's report on a push: success, or the reason for the refusal. `None` if it says
+/// neither.
 fn push_result(answer: &[u8], name: &str) -> Option<Result<(), String>> {
     let lines = lines(answer);
     let cut = |why: &str| why.chars().take(REASON_MAX_CHARACTERS).collect::<String>();
@@ -68,7 +69,7 @@ fn push_result(answer: &[u8], name: &str) -> Option<Result<(), String>> {
     })
 }
 
-/// Returns the lines of an answer up to the first invalid one.
+/// Returns the packet lines of an answer up to the first invalid one.
 fn lines(mut rest: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     // Terminates: each round consumes at least the length field of a line.

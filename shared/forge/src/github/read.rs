@@ -29,6 +29,7 @@ const TAGS_DEEP_MAX: usize = 5;
 const REVIEWERS_MAX: usize = 100;
 const HOOKS_MAX: usize = 20;
 
+/// Returns the change whose page has this URL; `None` for any other URL.
 pub(super) fn change_at(github: &GitHub, url: &str) -> Option<ChangeKey> {
     let url = Url::parse(url).ok()?;
     let is_here = url.host() == github.web.host()
@@ -45,6 +46,7 @@ pub(super) fn change_at(github: &GitHub, url: &str) -> Option<ChangeKey> {
     }
 }
 
+/// Reads everything about a pull request that decisions need.
 pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
     let attempted = format!("read {key}");
     let number = number(key, &attempted)?;
@@ -101,6 +103,7 @@ pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFac
     })
 }
 
+/// Returns whether a pull request is open, closed or merged.
 fn status_of(pull: &shapes::Pull) -> ChangeStatus {
     if pull.merged {
         ChangeStatus::Merged
@@ -111,11 +114,13 @@ fn status_of(pull: &shapes::Pull) -> ChangeStatus {
     }
 }
 
+/// Returns the change with its head and target branch.
 fn change_ref(key: ChangeKey, base: &shapes::Side, head: &shapes::Side) -> ChangeRef {
     let (branch, head) = (base.branch.as_str().into(), Oid(head.sha.clone()));
     ChangeRef { key, branch, patchset: head.as_str().to_owned(), head }
 }
 
+/// Reads the files that a pull request changes; `None` if there are too many.
 async fn files(
     api: &Api,
     path: String,
@@ -155,9 +160,10 @@ async fn reviews(
     Ok((reviews, is_cut))
 }
 
-/// Returns the reviewers whose permissions are read, by name, and whether there are more. Members
-/// of the repository come first, then those with an approval or a request for changes, then the
-/// newest. So many other reviews displace no relevant reviewer.
+/// Selects the reviewers whose permissions are read, by name, and returns whether there are more.
+///
+/// Members of the repository come first, then those with an approval or a request for changes, then
+/// the newest. So many other reviews displace no relevant reviewer.
 fn first_asked(latest: BTreeMap<String, Latest>) -> (Vec<(String, Latest)>, bool) {
     let is_cut = latest.len() > REVIEWERS_MAX;
     let mut asked: Vec<(String, Latest)> = latest.into_iter().collect();
@@ -215,6 +221,7 @@ fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest>
     latest
 }
 
+/// Reads the permission of an account in a repository.
 pub(super) async fn permission(
     api: &Api,
     project: &ProjectName,
@@ -330,6 +337,7 @@ fn newest_per_context(
     newest.into_values().collect()
 }
 
+/// Reads all open pull requests of a repository, by number.
 pub(super) async fn open_changes(
     github: &GitHub,
     project: &ProjectName,
@@ -356,6 +364,7 @@ pub(super) async fn open_changes(
     Ok(by_number.into_values().collect())
 }
 
+/// Reads the open pull requests whose head is a commit, by number.
 pub(super) async fn changes_with_head(
     github: &GitHub,
     project: &ProjectName,
@@ -381,6 +390,7 @@ pub(super) async fn changes_with_head(
     Ok(by_number.into_values().collect())
 }
 
+/// Reads the branches of a repository, by name.
 pub(super) async fn branches(
     github: &GitHub,
     project: &ProjectName,
@@ -397,12 +407,14 @@ pub(super) async fn branches(
     Ok(branches)
 }
 
+/// Converts a branch from GitHub's form.
 fn branch(branch: shapes::Branch) -> Branch {
     let protection = if branch.protected { Protection::Protected } else { Protection::Open };
     Branch { name: branch.name.into(), tip: Oid(branch.commit.sha), protection }
 }
 
-/// Only administrators may read the rules of a branch, so a refusal says nothing about them.
+/// Reads whether a branch is locked. `None` if the token may not read that: only administrators may
+/// read the rules of a branch.
 pub(super) async fn is_locked(
     github: &GitHub,
     branch: &BranchKey,
@@ -420,6 +432,7 @@ pub(super) async fn is_locked(
     }
 }
 
+/// Reads the commit at the tip of a branch, with its tree.
 pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Commit, ForgeError> {
     let attempted = format!("read the tip of {branch}");
     let path = repository(
@@ -430,6 +443,7 @@ pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Co
     Ok(commit(github, &branch.project, &Oid(tip.object.sha)).await?.commit)
 }
 
+/// Reads the commit of a ref, also of an annotated tag; `None` if the ref does not exist.
 pub(super) async fn ref_tip(
     github: &GitHub,
     project: &ProjectName,
@@ -465,6 +479,7 @@ pub(super) async fn ref_tip(
     Err(ForgeError::NotFound { attempted })
 }
 
+/// Reads whether a branch contains a commit.
 pub(super) async fn contains(
     github: &GitHub,
     branch: &BranchKey,
@@ -481,6 +496,7 @@ pub(super) async fn contains(
     }
 }
 
+/// Reads the tree and the parents of a commit.
 pub(super) async fn commit(
     github: &GitHub,
     project: &ProjectName,
@@ -496,6 +512,7 @@ pub(super) async fn commit(
     })
 }
 
+/// Reads the latest deliveries of the webhooks in a repository.
 pub(super) async fn deliveries(
     github: &GitHub,
     project: &ProjectName,
@@ -523,6 +540,7 @@ pub(super) async fn deliveries(
     Ok(deliveries)
 }
 
+/// Asks GitHub to send a webhook delivery again.
 pub(super) async fn redeliver(
     github: &GitHub,
     project: &ProjectName,

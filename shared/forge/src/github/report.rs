@@ -28,6 +28,7 @@ const COMMENT_MAX_CHARACTERS: usize = 65_000;
 const CHECK_RUNS_ARE_OF_APPS: &str = "GitHub lets GitHub Apps alone make check runs, and a connection has a token: \
     report by `status` instead of `check`, or wait until a connection can be a GitHub App";
 
+/// Sets a status on a commit, unless it was set for the same report already.
 pub(super) async fn set_status(
     github: &GitHub,
     project: &ProjectName,
@@ -86,6 +87,7 @@ fn was_set_for(created_at: Option<&str>, wanted_at: Timestamp, Ahead(ahead_milli
     created_at.is_none_or(is_later)
 }
 
+/// Creates or updates the check run of a report.
 pub(super) async fn put_check_run(
     github: &GitHub,
     project: &ProjectName,
@@ -102,6 +104,7 @@ pub(super) async fn put_check_run(
     })
 }
 
+/// Updates the check run of a report if it exists, otherwise creates it.
 async fn write_check_run(
     github: &GitHub,
     project: &ProjectName,
@@ -152,6 +155,7 @@ async fn write_check_run(
     }
 }
 
+/// Creates Sluice's comment with this marker, or replaces its text.
 pub(super) async fn put_comment(
     github: &GitHub,
     change: &ChangeKey,
@@ -184,6 +188,7 @@ pub(super) async fn put_comment(
     }
 }
 
+/// Comments on lines of a pull request in one review, unless that review exists.
 pub(super) async fn put_line_comments(
     github: &GitHub,
     change: &ChangeRef,
@@ -230,10 +235,12 @@ pub(super) async fn put_line_comments(
     }
 }
 
+/// Returns a comment on one line in GitHub's form.
 fn one_line(comment: &LineComment) -> Value {
     json!({"path": comment.path, "line": comment.line, "side": "RIGHT", "body": comment.text})
 }
 
+/// Returns a comment on several lines in GitHub's form.
 fn several_lines(comment: &LineComment) -> Value {
     let mut shape = one_line(comment);
     if let (Some(start), Some(map)) = (comment.start_line, shape.as_object_mut()) {
@@ -243,6 +250,7 @@ fn several_lines(comment: &LineComment) -> Value {
     shape
 }
 
+/// Submits a review with this marker, unless it exists.
 pub(super) async fn put_review(
     github: &GitHub,
     change: &ChangeRef,
@@ -272,6 +280,7 @@ pub(super) async fn put_review(
     send(&github.api, Method::POST, &path, body, Repeat::Never, &attempted).await
 }
 
+/// Adds and removes labels of a pull request.
 pub(super) async fn change_labels(
     github: &GitHub,
     change: &ChangeKey,
@@ -296,6 +305,7 @@ pub(super) async fn change_labels(
     Ok(())
 }
 
+/// Sends a request with a JSON body and ignores the answer's content.
 async fn send(
     api: &Api,
     method: Method,
@@ -307,9 +317,11 @@ async fn send(
     api.send(method, path, Some(&body), repeat, attempted).await.map(drop)
 }
 
-/// Returns whether Sluice wrote it. Markers can be copied, so the login counts too. Where the forge
-/// does not reveal that, as for an application's token, a text counts as Sluice's if an application
-/// wrote exactly this text; nothing else is ever overwritten.
+/// Returns whether Sluice wrote a comment or review. Markers can be copied, so the login counts
+/// too.
+///
+/// If the forge does not reveal the own login, as for an application's token, a text counts as
+/// Sluice's if an application wrote exactly this text; nothing else is ever overwritten.
 fn is_ours(
     user: &Option<shapes::User>,
     there: &Option<String>,

@@ -101,6 +101,7 @@ struct Origin {
     sender: String,
 }
 
+/// Parses an event. The error says why it is ignored or malformed.
 fn read(
     connection: &ConnectionName,
     host: &str,
@@ -135,6 +136,7 @@ fn read(
     }
 }
 
+/// Parses an event about a pull request.
 fn pull_request(origin: Origin, payload: PullRequestEvent) -> Result<Parsed, Nothing> {
     let action = match payload.action.as_str() {
         "opened" => "opened",
@@ -159,6 +161,7 @@ fn pull_request(origin: Origin, payload: PullRequestEvent) -> Result<Parsed, Not
     Ok(origin.event(Change { label, ..Change::new(payload.number, "pull_request", action) }, None))
 }
 
+/// Parses an event about a review.
 fn review(origin: Origin, payload: ReviewEvent) -> Result<Parsed, Nothing> {
     let action = match payload.action.as_str() {
         "submitted" => "submitted",
@@ -180,6 +183,7 @@ fn review(origin: Origin, payload: ReviewEvent) -> Result<Parsed, Nothing> {
     Ok(origin.event(change, marker))
 }
 
+/// Parses an event about a comment; one on an issue is ignored.
 fn comment(origin: Origin, payload: CommentEvent) -> Result<Parsed, Nothing> {
     if payload.issue.pull_request.is_none() {
         return Err(ignored("the comment is on an issue, not on a pull request".to_owned()));
@@ -198,6 +202,7 @@ fn comment(origin: Origin, payload: CommentEvent) -> Result<Parsed, Nothing> {
     Ok(origin.event(change, marker))
 }
 
+/// Parses the move of a branch or tag.
 fn push(origin: Origin, payload: PushEvent) -> Result<Parsed, Nothing> {
     if !payload.git_ref.starts_with("refs/") {
         return Err(malformed("push", "its ref does not start with refs/"));
@@ -207,12 +212,14 @@ fn push(origin: Origin, payload: PushEvent) -> Result<Parsed, Nothing> {
     Ok(origin.with(kind, None))
 }
 
+/// Parses the event of a commit status.
 fn status(origin: Origin, payload: StatusEvent) -> Result<Parsed, Nothing> {
     let status = format!("{}:{}:{}", origin.sender, payload.context, payload.state);
     let head = oid("status", payload.sha)?;
     Ok(origin.on_commit(head, "pull_request", "status", status, None))
 }
 
+/// Parses an event of a check run.
 fn check_run(origin: Origin, payload: CheckRunEvent) -> Result<Parsed, Nothing> {
     let action = match payload.action.as_str() {
         "rerequested" => "rerequested",
@@ -244,10 +251,12 @@ struct Change {
 }
 
 impl Change {
+    /// Returns a change event without details.
     fn new(number: u64, event: &'static str, action: &'static str) -> Self {
         Self { number, event, action, comment: None, label: None, state: None, status: None }
     }
 
+    /// Returns the event with its details.
     fn kind(self) -> EventKind {
         let Self { number, event, action, comment, label, state, status } = self;
         EventKind::Change {
@@ -263,15 +272,18 @@ impl Change {
 }
 
 impl Origin {
+    /// Returns the parsed event about a change.
     fn event(self, change: Change, marker: Option<Marker>) -> Parsed {
         self.with(change.kind(), marker)
     }
 
+    /// Returns the parsed event of this kind.
     fn with(self, kind: EventKind, marker: Option<Marker>) -> Parsed {
         let Self { connection, project, sender } = self;
         Parsed::Event { event: ForgeEvent { connection, project, sender, kind }, marker }
     }
 
+    /// Returns the parsed event about a commit.
     fn on_commit(
         self,
         head: Oid,
@@ -288,6 +300,7 @@ impl Origin {
     }
 }
 
+/// Decodes the body of an event; malformed if it lacks a field.
 fn decode<'a, T: Deserialize<'a>>(event_name: &str, body: &'a [u8]) -> Result<T, Nothing> {
     serde_json::from_slice(body).map_err(|error| {
         // The error's own text may quote a value; its class and place do not.
@@ -296,6 +309,7 @@ fn decode<'a, T: Deserialize<'a>>(event_name: &str, body: &'a [u8]) -> Result<T,
     })
 }
 
+/// Checks the form of a commit id; malformed if it is not hexadecimal.
 fn oid(event_name: &str, text: String) -> Result<Oid, Nothing> {
     let is_id = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_id {
@@ -305,6 +319,7 @@ fn oid(event_name: &str, text: String) -> Result<Oid, Nothing> {
     }
 }
 
+/// Returns whether a text has the form `owner/name`.
 fn is_full_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
@@ -317,10 +332,12 @@ fn is_full_name(name: &str) -> bool {
     name.split_once('/').is_some_and(|(owner, name)| is_part(owner) && is_part(name))
 }
 
+/// Returns that an event is ignored, with the reason.
 fn ignored(reason: String) -> Nothing {
     Nothing::Ignored(reason)
 }
 
+/// Returns that an event is malformed, with the reason.
 fn malformed(event_name: &str, what: &str) -> Nothing {
     Nothing::Malformed(format!("could not read the {event_name} payload: {what}"))
 }
