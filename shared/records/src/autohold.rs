@@ -39,9 +39,12 @@ pub async fn load_tenant(
 }
 
 /// Returns the next free id, given the tenant's present requests.
-pub fn next_id(known: &[(Record, Autohold)]) -> String {
-    let last =
-        known.iter().filter_map(|(_, request)| request.id.parse::<u64>().ok()).max().unwrap_or(0);
+pub fn next_id(requests: &[(Record, Autohold)]) -> String {
+    let last = requests
+        .iter()
+        .filter_map(|(_, request)| request.id.parse::<u64>().ok())
+        .max()
+        .unwrap_or(0);
     format!("{:010}", last + 1)
 }
 

@@ -44,8 +44,8 @@ pub fn fences(landing: &Landing) -> Option<BTreeMap<BranchKey, u64>> {
     let mut fences = BTreeMap::new();
     for (change, fence) in std::iter::once((&landing.change, landing.fence)).chain(others) {
         let fence = fence?;
-        let known = fences.entry(branch_of(change)).or_insert(fence);
-        *known = fence.min(*known);
+        let lowest = fences.entry(branch_of(change)).or_insert(fence);
+        *lowest = fence.min(*lowest);
     }
     Some(fences)
 }

@@ -65,6 +65,8 @@ pub struct BranchTip {
 }
 
 impl BranchTip {
+    /// Returns a tip at which a branch was seen. `by` is the connection whose push led there, if
+    /// one is known.
     fn new(at: &Oid, by: Option<&ConnectionName>) -> Self {
         let is_push_known = by.is_some();
         Self {
@@ -135,8 +137,8 @@ impl BranchTips {
         let is_there = |git_ref: &str, tip: &BranchTip| {
             tip.is_push_known && listed.get(git_ref) == Some(&tip.at)
         };
-        let there = self.branches.iter().filter(|(git_ref, tip)| is_there(git_ref, tip));
-        let moves = there.flat_map(|(git_ref, tip)| {
+        let listed_tips = self.branches.iter().filter(|(git_ref, tip)| is_there(git_ref, tip));
+        let moves = listed_tips.flat_map(|(git_ref, tip)| {
             let from = tip.missing_since.clone().unwrap_or_else(Oid::zero);
             let moved = RefMove::new(git_ref, from, tip.at.clone());
             tip.missing_from
@@ -226,6 +228,8 @@ impl BranchTips {
         missed
     }
 
+    /// Stores the tip of a branch. Drops its details, or the tip itself, if there is no room for
+    /// them.
     fn put(&mut self, git_ref: &str, mut tip: BranchTip) {
         if !self.has_room(git_ref, &tip) {
             (tip.missing_from, tip.missing_since) = (BTreeSet::new(), None);
@@ -253,8 +257,8 @@ impl BranchTips {
                 names(&tip.delivered_by, BY_BYTES) + names(&tip.missing_from, MISSING_BYTES);
             name(git_ref) + tip.at.as_str().len() + TIP_BYTES + connections_bytes + from
         };
-        let others = || self.branches.iter().filter(move |(known, _)| known.as_str() != git_ref);
-        let taken: usize = others().map(|(known, tip)| bytes(known, tip)).sum();
+        let others = || self.branches.iter().filter(move |(other, _)| other.as_str() != git_ref);
+        let taken: usize = others().map(|(other, tip)| bytes(other, tip)).sum();
         others().count() < REFS_MAX && taken + bytes(git_ref, tip) <= REFS_BYTES_MAX
     }
 }

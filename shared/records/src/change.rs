@@ -169,6 +169,7 @@ pub fn is_need(key: &Key) -> bool {
         && (key.sort == "needed" || key.sort.starts_with(NEEDED_BY))
 }
 
+/// Returns the key of the record that names `change` as a dependent of `needed`.
 fn needed_by_key(needed: &ChangeKey, change: &ChangeKey) -> Key {
     Key::new(partition(needed), format!("{NEEDED_BY}{}", partition(change)))
 }

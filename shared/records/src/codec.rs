@@ -106,6 +106,7 @@ pub async fn get_all(ports: &Ports, keys: &[Key]) -> Result<BTreeMap<Key, Record
     Ok(found)
 }
 
+/// Encodes a record's body as JSON. An error if it is too large for a record.
 fn body<T: Serialize>(key: &Key, value: &T) -> Result<String, PortError> {
     let body = serde_json::to_string(value)
         .map_err(|error| PortError::unknown(format!("write {key}"), error))?;

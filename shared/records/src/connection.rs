@@ -30,7 +30,6 @@ pub struct StoredConnection {
     /// The API token, sealed and in base64.
     pub token: Option<String>,
     /// The webhook secrets, sealed; two while they are being rotated.
-    #[serde(default)]
     pub webhook_secrets: Vec<String>,
     /// How changes are merged into their branches.
     #[serde(default, skip_serializing_if = "LandingMethod::is_merge")]
@@ -61,7 +60,7 @@ impl StoredConnection {
     /// an account and none as the author of a check run. Case is ignored, because GitHub logins do
     /// not differ by case alone; elsewhere a wrong match only starts fewer jobs.
     pub fn is_own_account(&self, by: &str) -> bool {
-        let is = |own: &str| own.eq_ignore_ascii_case(by);
+        let is = |account: &str| account.eq_ignore_ascii_case(by);
         self.login
             .as_deref()
             .is_some_and(|login| is(login) || login.strip_suffix("[bot]").is_some_and(is))
@@ -97,8 +96,8 @@ impl ConnectionsFile {
     /// ignored: an unreadable address on a configured host is refused, while one on another host is
     /// ignored.
     fn leads_to(&self, host: &str) -> bool {
-        let is_it = |known: String| {
-            let below = host.strip_suffix(known.as_str());
+        let is_it = |configured_host: String| {
+            let below = host.strip_suffix(configured_host.as_str());
             below.is_some_and(|front| front.is_empty() || front.ends_with('.'))
         };
         self.0.values().filter(|connection| connection.has_projects()).any(|connection| {

@@ -62,7 +62,7 @@ impl Layouts {
     /// Adds a layout stored under `key` to the cache.
     pub fn remember(&self, key: &str, layout: Arc<Layout>) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.retain(|(known, _)| known != key);
+        cache.retain(|(cached_key, _)| cached_key != key);
         cache.push_back((key.to_owned(), layout));
         if cache.len() > CACHED_LAYOUTS_MAX {
             cache.pop_front();
@@ -144,7 +144,7 @@ impl Layouts {
     /// tenants too, which hold more layouts than the cache itself.
     fn cached(&self, key: &str) -> Option<Arc<Layout>> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = cache.iter().position(|(known, _)| known == key) {
+        if let Some(at) = cache.iter().position(|(cached_key, _)| cached_key == key) {
             let found = cache.remove(at)?;
             let layout = found.1.clone();
             cache.push_back(found);

@@ -70,9 +70,10 @@ impl PackedLogs {
     /// Returns the content of the file of this name, `None` when there is none. Of several with one
     /// name, the last one added wins.
     pub fn find(&self, name: &str) -> Option<&Bytes> {
-        self.files.iter().rev().find(|(known, _)| known == name).map(|(_, content)| content)
+        self.files.iter().rev().find(|(added, _)| added == name).map(|(_, content)| content)
     }
 
+    /// Encodes the files as one object: a line of JSON with names and lengths, then the contents.
     fn encode(&self) -> Result<Bytes, serde_json::Error> {
         let entry = |(name, content): &(String, Bytes)| PackedFile {
             name: name.clone(),
@@ -87,6 +88,7 @@ impl PackedLogs {
         Ok(bytes.into())
     }
 
+    /// Decodes an object of packed files. An error if it has another version or is damaged.
     fn decode(bytes: &Bytes) -> Result<Self, String> {
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
         let index: PackIndex =

@@ -57,6 +57,7 @@ impl OpenChanges {
         }
     }
 
+    /// Removes an open change by its number, if it is listed.
     fn remove_number(&mut self, connection: &ConnectionName, number: u64) {
         if let Some(numbers) = self.by.get_mut(connection) {
             numbers.remove(&number);

@@ -113,6 +113,7 @@ pub fn index_entry(key: &Key, since: Timestamp) -> (String, String) {
     )
 }
 
+/// Returns the partition of the index `find` that lists the open work of one shard.
 fn list(shard: u32) -> String {
     format!("open#{shard}")
 }
@@ -157,6 +158,7 @@ pub async fn read(ports: &Ports, before: Timestamp, now: Timestamp) -> Result<Op
 /// Listed sort keys by partition.
 type Cells = BTreeMap<String, Vec<String>>;
 
+/// Returns the entry of a delivery that has not ended; `None` if its record cannot be decoded.
 fn open_delivery(record: &Record, now: Timestamp) -> Option<OpenEntry> {
     let delivery: DeliveryRecord = decode_or_log(record)?;
     let age = now.since(delivery.received_at) / 1_000;
@@ -269,6 +271,7 @@ fn message_time(id: &str) -> Option<Timestamp> {
     time.parse().ok().map(Timestamp)
 }
 
+/// Returns whether work that started at `since` is not overdue yet.
 fn is_young(since: Timestamp, now: Timestamp) -> bool {
     since > past_bound(now)
 }
@@ -284,6 +287,7 @@ fn queue_of(partition: &str) -> Option<QueueKey> {
     })
 }
 
+/// Adds node requests, with the reason if their provider is halted or nothing attends to them.
 async fn add_provider_work(
     ports: &Ports,
     cells: Cells,
@@ -322,6 +326,7 @@ async fn add_provider_work(
     Ok(())
 }
 
+/// Adds runs, which are accounted for while the session of their executor is renewed.
 async fn add_runs(
     ports: &Ports,
     keys: Vec<Key>,
@@ -392,6 +397,7 @@ async fn read_each(ports: &Ports, keys: Vec<Key>) -> Result<Vec<Record>, PortErr
     Ok(records)
 }
 
+/// Returns records by their keys.
 fn by_key(records: Vec<Record>) -> BTreeMap<Key, Record> {
     records.into_iter().map(|record| (record.key.clone(), record)).collect()
 }

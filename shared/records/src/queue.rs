@@ -138,7 +138,7 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<LoadedQueue, LoadEr
     Err(busy(queue))
 }
 
-/// Reads what changed in a queue since it was read as `known`: the items with a new version in
+/// Reads what changed in a queue since it was read as `stored`: the items with a new version in
 /// `head_record`, and the inbox. Reads no items when the head is unchanged. Returns `None` when a
 /// writer interferes; the caller then reads the whole queue.
 ///
@@ -147,20 +147,20 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<LoadedQueue, LoadEr
 pub async fn refresh(
     ports: &Ports,
     queue: &QueueKey,
-    known: LoadedQueue,
+    stored: LoadedQueue,
     head_record: Record,
 ) -> Result<Option<LoadedQueue>, LoadError> {
-    if known.head.is_some() && known.is_at(&head_record) {
+    if stored.head.is_some() && stored.is_at(&head_record) {
         let messages = inbox_window::after(ports, queue, None, InboxWindow::default()).await?;
-        let LoadedQueue { head, items, .. } = known;
+        let LoadedQueue { head, items, .. } = stored;
         let mut loaded =
             LoadedQueue { head_record: Some(head_record), head, items, ..LoadedQueue::empty() };
         loaded.set_inbox(messages);
         return Ok(Some(loaded));
     }
-    let stored: StoredHead = decode(&head_record)?;
-    let versions = stored.versions().map_err(|why| bad(queue, &why))?;
-    let mut before = known.items;
+    let head: StoredHead = decode(&head_record)?;
+    let versions = head.versions().map_err(|why| bad(queue, &why))?;
+    let mut before = stored.items;
     let (mut items, mut changed) = (BTreeMap::new(), Vec::new());
     for (id, version) in versions {
         match before.remove(&id).filter(|(_, item)| item.version == version) {
@@ -178,7 +178,7 @@ pub async fn refresh(
     }
     // Read after the head: a newer head may have consumed messages that this head does not know.
     let messages = inbox_window::after(ports, queue, None, InboxWindow::default()).await?;
-    let Ok(head) = stored.into_head(|id| items.get(id).map(|(_, item)| &**item)) else {
+    let Ok(head) = head.into_head(|id| items.get(id).map(|(_, item)| &**item)) else {
         return Ok(None);
     };
     let mut loaded = LoadedQueue {
@@ -195,10 +195,12 @@ impl LoadedQueue {
     /// Returns whether `head` is the same version of the head as that of this queue, so that its
     /// items are up to date.
     pub fn is_at(&self, head: &Record) -> bool {
-        let is_same = |own: &Record| own.revision == head.revision && own.write_id == head.write_id;
+        let is_same =
+            |seen: &Record| seen.revision == head.revision && seen.write_id == head.write_id;
         self.head_record.as_ref().is_some_and(is_same)
     }
 
+    /// Returns a queue without a head.
     fn empty() -> Self {
         let (items, inbox, inbox_keys) = Default::default();
         Self {
@@ -212,6 +214,7 @@ impl LoadedQueue {
         }
     }
 
+    /// Replaces the inbox by the messages of a window, and stores whether there are more.
     fn set_inbox(&mut self, window: InboxWindow) {
         self.is_cut = window.is_cut;
         for (key, message) in window.into_messages() {
@@ -268,10 +271,12 @@ async fn read(
     Ok((loaded, stored))
 }
 
+/// Returns the error for a queue whose head contradicts its items.
 fn bad(queue: &QueueKey, why: &HeadError) -> LoadError {
     LoadError::Bad(BadRecord { key: head_key(queue), why: why.to_string() })
 }
 
+/// Returns the error for a queue that changed during each read; the message is delivered again.
 fn busy(queue: &QueueKey) -> LoadError {
     LoadError::Port(PortError::unknown(
         format!("read the queue {queue}"),

@@ -60,14 +60,14 @@ pub async fn put(
     tenant: &TenantName,
     triggers: &[StatusTrigger],
 ) -> Result<Option<Write>, PortError> {
-    let known = get(ports, &key()).await?;
-    let mut all: StatusTriggers = known.as_ref().and_then(decode_or_log).unwrap_or_default();
+    let stored = get(ports, &key()).await?;
+    let mut all: StatusTriggers = stored.as_ref().and_then(decode_or_log).unwrap_or_default();
     if !all.set(tenant, triggers) {
         return Ok(None);
     }
     match encode_first(key(), &all) {
         Ok(mut record) => {
-            let seen = known.map(|record| record.revision);
+            let seen = stored.map(|record| record.revision);
             record.revision = seen.unwrap_or_default() + 1;
             Ok(Some(Write::Put { record, expect: seen.map_or(Expect::Absent, Expect::Revision) }))
         }

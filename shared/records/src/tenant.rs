@@ -250,10 +250,10 @@ pub async fn count_changes_in_other_queues(
     queue: &QueueKey,
 ) -> Result<u32, PortError> {
     let prefix = format!("{QUEUES}{}/", escape(queue.pipeline.as_str()));
-    let own = queue_key(queue);
+    let listed_key = queue_key(queue);
     let records =
         ports.records.query(&Query::prefix(partition(&queue.tenant), prefix, COUNTED_MAX)).await?;
-    let others = records.iter().filter(|record| record.key != own);
+    let others = records.iter().filter(|record| record.key != listed_key);
     Ok(others.filter_map(decode_or_log::<ListedQueue>).map(|listed| listed.changes).sum())
 }
 
@@ -310,6 +310,7 @@ pub fn put_push_reread(
     )
 }
 
+/// Returns the write of a request to read a project again.
 fn put_mark(key: Key, mark: &RereadRequest) -> Result<Write, PortError> {
     Ok(Write::Put { record: encode_first(key, mark)?, expect: Expect::Anything })
 }
