@@ -13,18 +13,14 @@ pub struct ProviderLimits {
     /// Its region, copied into the nodes' records.
     pub region: Option<String>,
     /// Its availability zones in order; empty if it has none.
-    #[serde(default)]
     pub zones: Vec<String>,
     /// The quota: the minimum of the driver's and the configured one.
     pub quota: Resources,
     /// Labels of cloud machines.
-    #[serde(default)]
     pub labels: BTreeMap<LabelName, LabelSpec>,
     /// Static hosts, which are lent to builds and never deleted (Z1.10).
-    #[serde(default)]
     pub static_hosts: Vec<StaticHost>,
     /// Intervals, timeouts and retry limits.
-    #[serde(default)]
     pub pace: Pace,
 }
 
@@ -112,10 +108,8 @@ pub struct LabelSpec {
     /// The Python interpreter for Ansible; `None` means `auto`.
     pub python_path: Option<String>,
     /// The address that executors connect to.
-    #[serde(default)]
     pub interface: Interface,
     /// The number of machines to keep ready without a request (Z1.11).
-    #[serde(default)]
     pub min_ready: u32,
     /// The age in seconds at which an unused ready machine is replaced; `None` for no limit.
     pub max_ready_age_seconds: Option<u64>,
@@ -164,7 +158,6 @@ pub struct StaticHost {
     /// The login name.
     pub username: String,
     /// Host keys that it must show; if empty, the keys it shows are accepted.
-    #[serde(default)]
     pub host_keys: Vec<String>,
     /// The Python interpreter for Ansible; `None` means `auto`.
     pub python_path: Option<String>,

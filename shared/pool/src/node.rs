@@ -38,7 +38,6 @@ pub struct PoolNode {
     /// The Python interpreter for Ansible.
     pub python_path: Option<String>,
     /// The address that executors connect to.
-    #[serde(default)]
     pub interface: Interface,
     /// The maximum number of seconds from the launch to a working login.
     pub boot_timeout_seconds: u64,

@@ -33,16 +33,13 @@ pub struct NodeRequest {
     /// The state of the request.
     pub state: RequestState,
     /// The reason for the state, for display.
-    #[serde(default)]
     pub reason: String,
     /// The number of placements given up because machines did not boot.
-    #[serde(default)]
     pub failed_placements: u32,
     /// How often its build was sent to the executors again because none had claimed it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resends: u32,
     /// The request is not placed before this time.
-    #[serde(default)]
     pub not_before: Timestamp,
     /// The result of its build, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,6 +50,7 @@ pub struct NodeRequest {
     pub updated_at: Timestamp,
 }
 
+/// Returns whether a count is 0, for leaving it out of a record.
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
@@ -141,6 +139,7 @@ pub enum ReadyRecipient {
 }
 
 impl ReadyRecipient {
+    /// Returns whether the executors receive the build once its nodes are ready.
     fn is_executors(&self) -> bool {
         *self == Self::Executors
     }

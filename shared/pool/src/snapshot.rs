@@ -96,7 +96,6 @@ pub struct ProviderHead {
     /// fails.
     pub min_ready_not_before: Timestamp,
     /// When running builds were last read.
-    #[serde(default)]
     pub running_checked_at: Timestamp,
     /// The connection to its cloud. With it, machines can be terminated after the provider is
     /// removed from the configuration.

@@ -103,6 +103,8 @@ pub async fn handle(
     failed.into_iter().flatten().collect()
 }
 
+/// Processes the messages of one group in order. Returns the ids of those that must be delivered
+/// again.
 async fn handle_group(
     function: &dyn Reconciler,
     queue: MessageQueue,
@@ -235,6 +237,8 @@ fn back_off(message: &Incoming) -> u32 {
         .map_or(BACK_OFF_SECONDS_MAX, |s| s.min(BACK_OFF_SECONDS_MAX))
 }
 
+/// Makes a failed message visible again after some seconds. A failure is only logged, because the
+/// queue returns the message anyway.
 async fn postpone(ports: &Ports, queue: MessageQueue, message: &Incoming, seconds: u32) {
     if let Err(error) = ports.queues.postpone(queue, &message.receipt, seconds).await {
         // The visibility timeout of the queue returns the message anyway, only later.

@@ -200,11 +200,13 @@ pub async fn commit_and_deliver(
     }
 }
 
+/// Returns whether the stored head is the one that this commit wrote.
 async fn is_own_write(ports: &Ports, head: &Record) -> Result<bool, PortError> {
     let stored = ports.records.get(std::slice::from_ref(&head.key)).await?;
     Ok(stored.into_iter().flatten().any(|record| record.write_id == head.write_id))
 }
 
+/// Appends wakeups to an outbox, each once.
 fn merge_outbox(mut outbox: Vec<Wakeup>, wakeups: Vec<Wakeup>) -> Vec<Wakeup> {
     for wakeup in wakeups {
         if !outbox.contains(&wakeup) {
@@ -214,6 +216,7 @@ fn merge_outbox(mut outbox: Vec<Wakeup>, wakeups: Vec<Wakeup>) -> Vec<Wakeup> {
     outbox
 }
 
+/// Returns when the sweep must find a head: at its due time, or soon if its outbox is not empty.
 fn sweep_time(
     outbox: &[Wakeup],
     due: Option<&Due>,

@@ -87,6 +87,7 @@ pub async fn halt_cell(ports: &Ports, partition: &str, reason: &str) -> Result<(
     Ok(())
 }
 
+/// Stores a quarantine entry with its reason.
 async fn put(ports: &Ports, key: Key, reason: &str, body: &str) -> Result<(), PortError> {
     let entry =
         QuarantineEntry { at: ports.clock.now(), reason: reason.to_owned(), body: body.to_owned() };
