@@ -54,7 +54,7 @@ pub struct Connection {
 pub struct Connections(pub BTreeMap<ConnectionName, Connection>);
 
 impl Connections {
-    /// Returns only the built-in connections.
+    /// Returns the connections of a system that has only the built-in ones.
     pub fn new() -> Self {
         Self::default()
     }

@@ -84,7 +84,7 @@ pub enum Severity {
 }
 
 impl Diagnostic {
-    /// Returns an error of a kind at a position.
+    /// Returns a diagnostic of a kind at a position, as an error.
     pub fn new(kind: DiagnosticKind, start: Mark, end: Mark, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -99,7 +99,7 @@ impl Diagnostic {
         }
     }
 
-    /// Sets the stanza.
+    /// Sets the stanza that the diagnostic is about.
     #[must_use]
     pub fn in_stanza(mut self, stanza: &str) -> Self {
         self.stanza = plain(stanza.to_owned());
@@ -114,7 +114,7 @@ impl Diagnostic {
         self
     }
 
-    /// Sets the attribute.
+    /// Sets the attribute that the diagnostic is about.
     #[must_use]
     pub fn about(mut self, attribute: &str) -> Self {
         self.attribute = Some(plain(attribute.to_owned()));
@@ -140,7 +140,7 @@ impl Diagnostic {
         self
     }
 
-    /// Makes it a warning.
+    /// Turns the diagnostic into a warning.
     #[must_use]
     pub fn as_warning(mut self) -> Self {
         self.severity = Severity::Warning;

@@ -166,8 +166,8 @@ impl Fragment {
         (0..self.sound).filter_map(|number| self.stanza(number))
     }
 
-    /// Returns all stanzas by their index ([`Fragment::stanza`]). Those with errors come last and
-    /// must not define anything.
+    /// Returns all stanzas in the order of their indexes ([`Fragment::stanza`]). Those with errors
+    /// come last and must not define anything.
     pub(crate) fn read(&self) -> impl Iterator<Item = &Stanza> {
         (0..self.count()).filter_map(|number| self.stanza(number))
     }
@@ -177,6 +177,7 @@ impl Fragment {
         (self.sound..self.count()).filter_map(|number| self.stanza(number))
     }
 
+    /// Returns the number of stanzas, including those with errors.
     fn count(&self) -> usize {
         match &self.stanzas {
             Stanzas::Parsed(list) => list.len(),

@@ -56,6 +56,7 @@ impl Pattern {
         Self::checked(text, Negation::Present)
     }
 
+    /// Parses a regular expression and compiles it once to find errors.
     fn checked(text: &str, negation: Negation) -> Result<Self, PatternError> {
         if Simple::parse(text).is_none() {
             compile(text, Anchoring::Anywhere)?;
@@ -68,6 +69,7 @@ impl Pattern {
         Self::unchecked(&format!("^{}$", regex::escape(literal)), false)
     }
 
+    /// Returns a pattern that is compiled at its first use.
     fn unchecked(text: &str, negate: bool) -> Self {
         Self { text: text.to_owned(), negate, compiled: Box::default() }
     }
@@ -97,8 +99,8 @@ impl Pattern {
         self.matches_at(text, Anchoring::Whole)
     }
 
-    /// A text that does not compile, which only a layout stored by another version can contain,
-    /// matches nothing.
+    /// Returns whether the pattern matches at the given anchors. A text that does not compile,
+    /// which only a layout stored by another version can contain, matches nothing.
     fn matches_at(&self, text: &str, anchoring: Anchoring) -> bool {
         // A dot does not match a line break, which the simple matcher does not check.
         if let Some(simple) = Simple::parse(&self.text).filter(|_| !text.contains('\n')) {
@@ -117,6 +119,7 @@ impl Pattern {
     }
 }
 
+/// Compiles the expression for one kind of anchoring.
 fn compile(text: &str, anchoring: Anchoring) -> Result<Regex, PatternError> {
     let error = |reason: String| PatternError { text: text.to_owned(), reason };
     let translated = translate(text).map_err(|reason| error(reason.to_owned()))?;
@@ -150,6 +153,7 @@ impl<'p> Simple<'p> {
         Some(Self { at_start, at_end, pieces })
     }
 
+    /// Returns whether a text matches the literals, without a regular expression.
     fn matches(&self, text: &str, anchoring: Anchoring) -> bool {
         let Some((first, others)) = self.pieces.split_first() else { return false };
         let at_end = self.at_end || anchoring == Anchoring::Whole;
@@ -170,7 +174,7 @@ impl<'p> Simple<'p> {
     }
 }
 
-/// Returns the text after the first occurrence of `piece`; `None` if there is none.
+/// Returns the text after the first occurrence of `piece`; `None` if it does not occur.
 fn after<'t>(text: &'t str, piece: &str) -> Option<&'t str> {
     text.find(piece).and_then(|start| text.get(start + piece.len()..))
 }

@@ -30,6 +30,8 @@ pub(crate) fn translate(text: &str) -> Result<String, &'static str> {
     Ok(output)
 }
 
+/// Refuses the group that starts at this position if RE2 does not know its kind, such as
+/// look-around.
 fn group(characters: &[char], at: usize) -> Result<(), &'static str> {
     let rest: String = characters.iter().skip(at).take(4).collect();
     if rest.starts_with("(?=")

@@ -77,7 +77,7 @@ impl ConfigError {
 }
 
 impl Severity {
-    /// Returns the severity as lowercase text.
+    /// Returns the severity in lower case.
     pub fn word(self) -> &'static str {
         match self {
             Self::Warning => "warning",
@@ -86,6 +86,7 @@ impl Severity {
     }
 }
 
+/// Returns the stanza and attribute that a diagnostic is about, for its first line.
 fn subject(diagnostic: &Diagnostic) -> String {
     let attribute = diagnostic
         .attribute

@@ -101,6 +101,7 @@ pub(super) enum Form {
 }
 
 impl<'l> JobBuilder<'l> {
+    /// Returns a job with default values, to which definitions are applied.
     pub(super) fn new(layout: &'l Layout, budget: &'l Budget, name: &str) -> Self {
         Self {
             layout,
@@ -313,6 +314,8 @@ impl<'l> JobBuilder<'l> {
         Ok(found.sets.into_iter().cloned().collect())
     }
 
+    /// Adds the definition to the list of applied ones, and applies the attributes that control
+    /// inheritance, such as `final` and `abstract`.
     fn inheritance(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let Source { project, branch, path, .. } = origin.source;
         let kind = match origin.form {
@@ -338,6 +341,7 @@ impl<'l> JobBuilder<'l> {
             from.match_on_config_updates.unwrap_or(self.match_on_config_updates);
     }
 
+    /// Applies the attributes with a single value; a definition replaces the value before.
     fn scalars(&mut self, from: &JobStanza) {
         let job = &mut self.job;
         job.voting = from.voting.unwrap_or(job.voting);
@@ -355,6 +359,7 @@ impl<'l> JobBuilder<'l> {
         job.post_review |= from.post_review == Some(true);
     }
 
+    /// Applies the attributes that are lists; each adds to the value before or replaces it.
     fn lists(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         union(&mut self.job.tags, &from.tags);
         union(&mut self.job.provides, &from.provides);
@@ -415,6 +420,7 @@ impl<'l> JobBuilder<'l> {
         });
     }
 
+    /// Applies the role repositories of a definition.
     fn roles(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let source = origin.source;
         // As in Zuul, a definition implies its own repository's roles, and an entry adds only the
@@ -467,6 +473,7 @@ impl<'l> JobBuilder<'l> {
         self.roles = own;
     }
 
+    /// Applies the variables of a definition; nested mappings merge.
     fn variables(&mut self, from: &JobStanza) {
         let combine = |into: &mut Map<String, Json>,
                        given: &Option<Combined<Map<String, Json>>>| {
@@ -494,7 +501,7 @@ impl<'l> JobBuilder<'l> {
     }
 }
 
-/// Sets `slot` if there is a value.
+/// Replaces the value in `slot` if a new one is given.
 pub(super) fn set<T>(slot: &mut Option<T>, value: Option<T>) {
     if value.is_some() {
         *slot = value;

@@ -186,6 +186,8 @@ struct Traversal<'l, 's> {
 }
 
 impl<'l> Traversal<'l, '_> {
+    /// Collects the definitions of a job and of its ancestors. An error if none applies or a parent
+    /// fails.
     fn job(&mut self, name: &str, checkouts: &Checkouts<'l>) -> Result<(), Unmatched<'l>> {
         if self.stack.len() >= DEPTH_MAX || self.stack.iter().any(|above| above == name) {
             self.stack.push(name.to_owned());

@@ -96,6 +96,7 @@ impl Layout {
         (result, trace)
     }
 
+    /// Freezes the jobs of an item, and adds an explanation for each to `trace` if it is given.
     fn freeze_traced(
         &self,
         input: &FreezeInput<'_>,
@@ -169,6 +170,7 @@ enum Outcome {
 }
 
 impl<'l> Freezer<'l, '_> {
+    /// Freezes each job in the item's job lists and returns those that run.
     fn jobs(&mut self) -> Vec<FrozenJob> {
         let found = entries(self.layout, self.input);
         // Only the trace needs them.
@@ -247,11 +249,13 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
+    /// Adds an error at the first entry of a job.
     fn refuse(&mut self, entries: &[Entry<'_>], message: String) {
         let Some(entry) = entries.first() else { return };
         self.found.rejections.push(JobError::of_entry(entry, self.input, message.into()));
     }
 
+    /// Freezes one job from its definitions and entries, or returns why it does not run.
     fn job(
         &self,
         name: &str,
@@ -311,6 +315,7 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
+    /// Resolves the dependencies of jobs, and reports those on jobs that do not run.
     fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
         let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
         let is_reporter = |job: &&FrozenJob| job.run_time.kind == JobKind::Reporter;
@@ -379,7 +384,7 @@ impl<'l> Freezer<'l, '_> {
     }
 }
 
-/// Returns what stanzas for other branches say about a job.
+/// Returns the trace of the stanzas for other branches that list a job.
 fn other_branch_steps(other_branches: &[(Entry<'_>, String)], name: &str) -> Vec<TraceStep> {
     let job_entries = other_branches.iter().filter(|(entry, _)| entry.job.name == name);
     let step = |(entry, why): &(Entry<'_>, String)| {

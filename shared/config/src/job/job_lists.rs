@@ -153,6 +153,8 @@ fn listed<'l>(
 }
 
 impl<'l> Listed<'l> {
+    /// Adds the variables of a stanza or template that applies, and its job list for the pipeline
+    /// if it has one.
     fn add(&mut self, part: Part<'l>, pipeline: &str) {
         deep_merge(&mut self.variables, &part.stanza.vars);
         if part.stanza.pipelines.contains_key(pipeline) {
@@ -160,6 +162,7 @@ impl<'l> Listed<'l> {
         }
     }
 
+    /// Adds a stanza or template that does not apply.
     fn leave_out(&mut self, left_out: LeftOut<'l>, pipeline: &str) {
         if left_out.stanza.pipelines.contains_key(pipeline) {
             self.left_out.push(left_out);

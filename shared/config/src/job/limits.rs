@@ -36,7 +36,7 @@ pub(super) fn tenant_limit_errors(
         .collect()
 }
 
-/// Returns the error if the timeouts of a merged job contradict each other. `said` are the
+/// Returns the error if the timeouts of a merged job contradict each other. `definitions` are the
 /// definitions and entries in order; the error is located at the last value.
 pub(super) fn timeout_error<'j>(
     building: &JobBuilder<'_>,

@@ -7,6 +7,7 @@ use sluice_model::{BranchName, ProjectName};
 use std::collections::BTreeSet;
 
 impl JobBuilder<'_> {
+    /// Applies the run-time attributes of a definition.
     pub(super) fn run_time(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let from = &from.run_time;
         let job = &mut self.job.run_time;
@@ -57,6 +58,7 @@ impl JobBuilder<'_> {
         }
     }
 
+    /// Returns the projects that selectors name or match, added to those selected before.
     fn selected(
         &self,
         mut before: Vec<ProjectName>,
@@ -75,6 +77,7 @@ impl JobBuilder<'_> {
         before
     }
 
+    /// Returns a variables file with its project resolved; `None` if the project is unknown.
     fn vars_file(&self, file: &IncludeVarsRef, origin: &Origin<'_>) -> Option<IncludeVars> {
         let source = match &file.project {
             _ if file.zuul_project => VarsSource::OfChange,

@@ -24,7 +24,7 @@ impl Budget {
         Self(Cell::new(WEIGHT_MAX))
     }
 
-    /// Uses up some weight.
+    /// Uses up some weight. An error if the budget is exceeded.
     ///
     /// # Errors
     /// If less is left; then nothing is left.
@@ -36,6 +36,7 @@ impl Budget {
         })
     }
 
+    /// Returns whether the budget is used up.
     pub(super) fn is_spent(&self) -> bool {
         self.0.get() == 0
     }
@@ -86,6 +87,7 @@ pub(crate) fn of_map(map: &Map<String, Json>) -> usize {
     map.iter().map(|(name, value)| name.len() + of_value(value)).sum()
 }
 
+/// Returns the weight of a variable's value.
 pub(super) fn of_value(value: &Json) -> usize {
     MEMBER
         + match value {

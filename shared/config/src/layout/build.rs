@@ -19,6 +19,7 @@ use std::sync::Arc;
 /// Diagnostics by the file or stanza they are about.
 pub(super) type SiteDiagnostics = BTreeMap<DiagnosticSite, Vec<Diagnostic>>;
 
+/// Builds a layout from parsed files: puts them in order, resolves names and checks references.
 pub(super) fn build(sources: LayoutSources) -> Layout {
     let LayoutSources { tenant, connections, branches, fragments } = sources;
     let mut inputs = LayoutInputs::new(tenant, connections, branches);

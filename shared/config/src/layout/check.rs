@@ -41,7 +41,7 @@ pub(super) fn check_all(layout: &Layout, faulty: Vec<StanzaId>) -> Found {
     check(layout, stanza_ids)
 }
 
-/// Checks the references of some stanzas.
+/// Checks the references of some stanzas and returns the diagnostics and references.
 pub(super) fn check(layout: &Layout, stanza_ids: impl IntoIterator<Item = StanzaId>) -> Found {
     check_stanzas(layout, stanza_ids, None)
 }
@@ -66,7 +66,7 @@ pub(super) fn undefined(layout: &Layout) -> BTreeSet<(ObjectKind, String, Projec
     undefined.collect()
 }
 
-/// Checks some stanzas, and collects the undefined names in `absent`.
+/// Checks some stanzas, and collects the undefined names in `undefined` if it is given.
 fn check_stanzas(
     layout: &Layout,
     stanza_ids: impl IntoIterator<Item = StanzaId>,
@@ -132,10 +132,12 @@ struct Spans<'p> {
 }
 
 impl Spans<'_> {
+    /// Returns the span of an attribute, or that of the stanza if it has none.
     fn attribute_span(self, name: &str) -> Span {
         self.spans.of(name).unwrap_or(self.whole)
     }
 
+    /// Returns the span of a member of an attribute's list.
     fn member_span(self, attribute: &str, number: usize) -> Span {
         self.spans.of_member(attribute, &number.to_string()).unwrap_or(self.whole)
     }
@@ -152,6 +154,7 @@ struct Check<'c> {
 }
 
 impl Check<'_> {
+    /// Checks the references of a project stanza: templates, queues, pipelines and listed jobs.
     fn project(&mut self, project: &ProjectStanza) {
         let at = Spans { spans: &project.spans, whole: project.span };
         for (number, template) in project.templates.iter().enumerate() {
@@ -188,10 +191,12 @@ impl Check<'_> {
         }
     }
 
+    /// Adds a diagnostic about the current stanza.
     fn add(&mut self, diagnostic: Diagnostic) {
         self.found.insert(diagnostic.in_stanza(&self.stanza).from_stanza_at(self.start));
     }
 
+    /// Reports an undefined name, with the nearest of the defined ones as a suggestion.
     fn unknown<'a>(
         &mut self,
         span: Span,
@@ -206,6 +211,7 @@ impl Check<'_> {
         self.add(diagnostic.suggesting_within(self.names.hints, wrong, known));
     }
 
+    /// Reports something that is not permitted.
     fn refuse(&mut self, span: Span, attribute: &str, message: String) {
         self.add(
             Diagnostic::new(DiagnosticKind::NotPermitted, span.start, span.end, message)
@@ -213,6 +219,7 @@ impl Check<'_> {
         );
     }
 
+    /// Checks the references of a pipeline.
     fn pipeline(&mut self, pipeline: &PipelineStanza) {
         for word in ["supercedes", "supersedes"] {
             for node in pipeline.node.get(word).map(members).unwrap_or_default() {
@@ -261,6 +268,7 @@ impl Check<'_> {
         }
     }
 
+    /// Checks the references of a job definition or entry.
     fn job(&mut self, job: &JobStanza) {
         let at = Spans { spans: &job.spans, whole: job.span };
         self.parent(job, at);
@@ -336,6 +344,7 @@ impl Check<'_> {
         }
     }
 
+    /// Checks the parent of a job: that it exists, may be inherited from and forms no cycle.
     fn parent(&mut self, job: &JobStanza, at: Spans<'_>) {
         let Parent::Named(parent) = &job.parent else {
             return;
@@ -394,6 +403,7 @@ impl Check<'_> {
         }
     }
 
+    /// Reports a project that the tenant does not have.
     fn project_name(&mut self, name: &str, attribute: &str, number: usize, at: Spans<'_>) {
         let inputs = &self.names.layout.base.inputs;
         if let Err(diagnostic) = inputs.find(name) {
@@ -405,6 +415,7 @@ impl Check<'_> {
         }
     }
 
+    /// Reports a nodeset that is not defined.
     fn nodeset_name(&mut self, name: &str, span: Span) {
         if !self.names.has(ObjectKind::Nodeset, name) {
             let known = self.names.defined_names(ObjectKind::Nodeset);
@@ -418,6 +429,7 @@ impl Check<'_> {
         }
     }
 
+    /// Checks the labels and alternatives of a nodeset.
     fn nodeset(&mut self, name: Option<&str>, body: &NodesetBody, at: Spans<'_>) {
         self.alternatives(name, body, at.attribute_span("alternatives"));
         match body {
@@ -464,6 +476,7 @@ impl Check<'_> {
         }
     }
 
+    /// Reports contradictory definitions.
     fn conflict(&mut self, span: Span, attribute: &str, message: String) {
         self.add(
             Diagnostic::new(DiagnosticKind::Conflict, span.start, span.end, message)
@@ -513,6 +526,7 @@ impl Check<'_> {
         }
     }
 
+    /// Checks the number of nodes and their labels against the tenant's limits.
     fn nodes(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         self.check_labels(set, first, at);
         let tenant = self.names.layout.tenant();

@@ -61,6 +61,7 @@ pub(crate) fn flatten<'l>(
 }
 
 impl<'l> FlatNodeset<'l> {
+    /// Adds the alternatives of a nodeset and of those it names, depth first.
     fn add(
         &mut self,
         body: &'l NodesetBody,
@@ -78,11 +79,14 @@ impl<'l> FlatNodeset<'l> {
         }
     }
 
+    /// Adds one set of nodes. An error if there are too many.
     fn push_set(&mut self, set: &'l NodeSet) -> Result<(), TooLarge> {
         self.sets.push(set);
         if self.sets.len() > ALTERNATIVES_MAX { Err(TooLarge::Wide) } else { Ok(()) }
     }
 
+    /// Adds the alternatives of a named nodeset; nothing if it is not defined. A nodeset that
+    /// contains itself is recorded as a cycle.
     fn follow(
         &mut self,
         name: &str,

@@ -64,6 +64,7 @@ struct Warnings<'l> {
 }
 
 impl<'l> Warnings<'l> {
+    /// Warns about the unsupported attributes of a stanza.
     fn stanza(&mut self, stanza: &'l Stanza, source: &Source) {
         match stanza {
             Stanza::Pipeline(stanza) => {
@@ -164,6 +165,7 @@ impl<'l> Warnings<'l> {
         }
     }
 
+    /// Adds a warning about an attribute that is in the list of ignored attributes.
     fn warn(
         &mut self,
         stanza: &str,
@@ -176,6 +178,7 @@ impl<'l> Warnings<'l> {
         self.push(stanza, attribute, source, span, message);
     }
 
+    /// Adds a warning about an attribute of a stanza.
     fn push(
         &mut self,
         stanza: &str,
@@ -190,6 +193,7 @@ impl<'l> Warnings<'l> {
             .push(source.error(diagnostic.in_stanza(stanza).about(attribute).as_warning()));
     }
 
+    /// Warns about the unsupported triggers, requirements and reporters of a pipeline.
     fn pipeline(&mut self, pipeline: &Pipeline, source: &Source, span: Span) {
         let stanza = format!("pipeline {}", pipeline.name);
         for trigger in &pipeline.triggers {
@@ -244,6 +248,7 @@ impl<'l> Warnings<'l> {
         }
     }
 
+    /// Warns about the unsupported attributes of a job definition or entry.
     fn job(&mut self, job: &'l JobStanza, source: &Source) {
         let stanza = format!("job {}", job.name);
         for (attribute, span, message) in parts::of_job(job) {
@@ -254,6 +259,7 @@ impl<'l> Warnings<'l> {
         }
     }
 
+    /// Warns about labels of a nodeset that no provider offers.
     fn nodeset(&mut self, body: &'l NodesetBody, stanza: &str, source: &Source, span: Span) {
         let mut find = |name: &str| self.layout.nodeset(name).map(|found| &found.object.body);
         // A nodeset that is too large is reported as an error elsewhere.

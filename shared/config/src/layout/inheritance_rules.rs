@@ -82,6 +82,7 @@ fn built_image(definitions: &[Definition<'_, JobStanza>]) -> Option<String> {
     (is_agreed && is_certain).then(|| first.to_owned())
 }
 
+/// Returns the image that a definition builds; `None` if it names none.
 fn image<'l>(defined: &Definition<'l, JobStanza>) -> Option<&'l str> {
     defined.object.image_build_name.as_deref()
 }

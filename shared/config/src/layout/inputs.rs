@@ -76,6 +76,7 @@ enum BranchRank {
 }
 
 impl File {
+    /// Returns the source of the file.
     pub(crate) fn source(&self) -> &Source {
         &self.fragment.source
     }
@@ -92,6 +93,7 @@ impl File {
 }
 
 impl LayoutInputs {
+    /// Returns the inputs of a layout, with a digest computed from them.
     pub(super) fn new(
         tenant: TenantConfig,
         connections: Connections,
@@ -135,6 +137,7 @@ impl LayoutInputs {
         Some((rank, self.ranked(rank)?))
     }
 
+    /// Returns the project that contains a file.
     pub(super) fn project_of(&self, file: &File) -> Option<&TenantProject> {
         self.ranked(file.sort_key.project)
     }
@@ -350,6 +353,7 @@ pub(crate) struct ProjectNotFound {
 }
 
 impl ProjectNotFound {
+    /// Locates the diagnostic and adds the nearest name as a suggestion.
     pub(crate) fn at(
         self,
         span: Span,

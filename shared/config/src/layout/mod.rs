@@ -104,6 +104,7 @@ struct BaseLayout {
 }
 
 impl BaseLayout {
+    /// Returns the file of a number; `None` if there is none.
     fn file(&self, number: u32) -> Option<&File> {
         self.files.get(number as usize)
     }
@@ -142,15 +143,18 @@ struct Files<'l> {
 }
 
 impl<'l> Files<'l> {
+    /// Returns the files of a base layout without an overlay.
     fn of(files: &'l [File]) -> Self {
         Self { base: files, more: &[] }
     }
 
+    /// Returns the file of a number; `None` if there is none.
     fn get(self, number: u32) -> Option<&'l File> {
         let number = number as usize;
         self.base.get(number).or_else(|| self.more.get(number.checked_sub(self.base.len())?))
     }
 
+    /// Returns the object of a stanza; `None` if the stanza is of another kind.
     fn object<T: Object>(self, stanza_id: StanzaId) -> Option<&'l T> {
         T::of(self.get(stanza_id.file)?.fragment.stanza(stanza_id.stanza as usize)?)
     }
@@ -171,14 +175,17 @@ struct DiagnosticSite {
 }
 
 impl DiagnosticSite {
+    /// Returns the place of a stanza.
     fn of(stanza_id: StanzaId) -> Self {
         Self { file: stanza_id.file, stanza: Some(stanza_id.stanza) }
     }
 
+    /// Returns the place of a whole file.
     fn of_file(number: usize) -> Self {
         Self { file: u32::try_from(number).unwrap_or(u32::MAX), stanza: None }
     }
 
+    /// Returns the stanza of the place; `None` for a whole file.
     fn stanza_id(self) -> Option<StanzaId> {
         self.stanza.map(|stanza| StanzaId { file: self.file, stanza })
     }
@@ -231,6 +238,7 @@ impl<T> Clone for Definition<'_, T> {
 impl<T> Copy for Definition<'_, T> {}
 
 impl<'l, T> Definition<'l, T> {
+    /// Returns the source of the file that contains the definition.
     pub(crate) fn source(self) -> &'l Source {
         self.file.source()
     }
@@ -303,6 +311,7 @@ impl Layout {
         Self::build(LayoutSources { tenant, connections, branches, fragments: Vec::new() })
     }
 
+    /// Returns a layout without an overlay.
     fn of(base: Arc<BaseLayout>) -> Self {
         Self {
             base,
@@ -423,7 +432,7 @@ impl Layout {
         (old, new)
     }
 
-    /// Returns every mistake of files and stanzas.
+    /// Returns every diagnostic of files and stanzas with its place.
     fn diagnostics(&self) -> impl Iterator<Item = (DiagnosticSite, ConfigError)> {
         let files = self.numbered();
         let overlay = self.overlay.as_deref();
@@ -458,11 +467,13 @@ impl Layout {
         })
     }
 
+    /// Returns the errors of providers, in which references cross files.
     fn provider_errors(&self) -> &[ConfigError] {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.providers.as_ref());
         overlay.map_or(&self.base.provider_errors, |(_, errors)| errors)
     }
 
+    /// Returns all files with their numbers.
     fn numbered(&self) -> Files<'_> {
         Files {
             base: &self.base.files,
@@ -514,6 +525,7 @@ impl Layout {
         Some((file, file.fragment.stanza(stanza_id.stanza as usize)?))
     }
 
+    /// Returns the object of a stanza with its file; `None` if the stanza is of another kind.
     fn defined<T: Object>(&self, stanza_id: StanzaId) -> Option<Definition<'_, T>> {
         let (file, stanza) = self.stanza(stanza_id)?;
         Some(Definition { file, object: T::of(stanza)? })

@@ -77,12 +77,13 @@ impl Layout {
         overlay.unwrap_or(&self.base.pipelines)
     }
 
-    /// Returns a pipeline by name.
+    /// Returns a pipeline by name; `None` if it is not defined.
     pub fn pipeline(&self, name: &str) -> Option<&Pipeline> {
         self.pipelines().iter().find(|pipeline| pipeline.name.as_str() == name)
     }
 
-    /// Returns a project by its canonical name, or by its short name if that is unambiguous.
+    /// Returns a project by its canonical name, or by its short name if that is unambiguous;
+    /// otherwise `None`.
     pub fn project(&self, name: &str) -> Option<&TenantProject> {
         self.base.inputs.find(name).ok()
     }
@@ -252,8 +253,8 @@ impl Layout {
         declared.or_else(of_forge).unwrap_or("master").into()
     }
 
-    /// Returns whether a semaphore is shared by tenants, and how many builds may hold it. An
-    /// undefined semaphore can be held once.
+    /// Returns whether a semaphore is global, which means shared by tenants, and how many builds
+    /// may hold it. An undefined semaphore can be held once.
     pub fn semaphore(&self, name: &str) -> (bool, u32) {
         if let Some(max) = self.base.inputs.tenant.global_semaphores.get(name) {
             return (true, *max);
@@ -343,10 +344,12 @@ impl Layout {
         self.under(ObjectKind::ProjectTemplate, name)
     }
 
+    /// Returns the definition of a nodeset; `None` if it is not defined.
     pub(crate) fn nodeset(&self, name: &str) -> Option<Definition<'_, NodesetStanza>> {
         self.one(ObjectKind::Nodeset, name)
     }
 
+    /// Returns the definition of a secret; `None` if it is not defined.
     pub(crate) fn secret(&self, name: &str) -> Option<Definition<'_, SecretStanza>> {
         self.one(ObjectKind::Secret, name)
     }

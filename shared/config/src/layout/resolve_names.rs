@@ -165,6 +165,7 @@ fn request_errors(
     rejected
 }
 
+/// Returns every reason why a project may not list these jobs.
 fn entry_errors(
     file: &File,
     project: &TenantProject,
@@ -255,6 +256,7 @@ pub(super) struct Resolution {
 }
 
 impl Resolution {
+    /// Rejects a stanza with a diagnostic.
     fn refuse(&mut self, stanza_id: StanzaId, diagnostic: Diagnostic) {
         self.entry.rejected.push(stanza_id);
         self.diagnostics.push((stanza_id, diagnostic));
@@ -347,14 +349,17 @@ struct Resolver<'l> {
 }
 
 impl<'l> Resolver<'l> {
+    /// Returns the file of a stanza.
     fn file(&self, stanza_id: StanzaId) -> Option<&'l File> {
         self.files.get(stanza_id.file)
     }
 
+    /// Returns a diagnostic about the stanza of this name.
     fn diagnostic(&self, kind: DiagnosticKind, span: Span, message: String) -> Diagnostic {
         File::diagnostic(kind, &format!("{} {}", keyword(self.kind), self.name), span, message)
     }
 
+    /// Accepts or rejects a pipeline: a tenant can have one of each name.
     fn pipeline(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let Some(stanza) = self.files.object::<PipelineStanza>(stanza_id) else { return };
         if !resolution.entry.accepted.is_empty() {
@@ -400,6 +405,8 @@ impl<'l> Resolver<'l> {
         resolution.entry.rejected.push(stanza_id);
     }
 
+    /// Accepts or rejects a definition of a job: only one project may define it, unless others are
+    /// shadowed.
     fn job(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let (Some(file), Some(job)) =
             (self.file(stanza_id), self.files.object::<JobStanza>(stanza_id))
@@ -427,6 +434,8 @@ impl<'l> Resolver<'l> {
             .refuse(stanza_id, self.diagnostic(DiagnosticKind::NotPermitted, job.span, message));
     }
 
+    /// Accepts or rejects a semaphore: a tenant can have one of each name, the same in every
+    /// branch.
     fn semaphore(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         if self.inputs.tenant.global_semaphores.contains_key(self.name)
             && let Some(stanza) = self.files.object::<SemaphoreStanza>(stanza_id)
@@ -443,6 +452,7 @@ impl<'l> Resolver<'l> {
         self.singleton(stanza_id, resolution, |a: &SemaphoreStanza, b| a.max == b.max);
     }
 
+    /// Accepts or rejects a definition of a project template: only one project may define it.
     fn template(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let (Some(file), Some(template)) =
             (self.file(stanza_id), self.files.object::<ProjectStanza>(stanza_id))
@@ -580,6 +590,7 @@ trait Singleton {
     /// Its kind, capitalized for the start of a sentence.
     const TITLE: &'static str;
 
+    /// Returns the span of the stanza.
     fn span(&self) -> Span;
 }
 

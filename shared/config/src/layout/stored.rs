@@ -87,6 +87,7 @@ pub(super) fn to_bytes(layout: &Layout) -> Vec<u8> {
     pack(&whole).unwrap_or_default()
 }
 
+/// Encodes the parts of a layout, each with the length that finds the next.
 fn pack(base: &BaseLayout) -> Result<Vec<u8>, LayoutDecodeError> {
     let mut packer = Packer::default();
     let mut files = Vec::with_capacity(base.files.len());

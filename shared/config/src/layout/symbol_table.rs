@@ -15,6 +15,7 @@ pub(crate) struct StanzaId {
 }
 
 impl StanzaId {
+    /// Returns the id of a stanza by its file and its index there.
     pub(super) fn new(file: usize, stanza: usize) -> Self {
         let clip = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Self { file: clip(file), stanza: clip(stanza) }
@@ -45,18 +46,22 @@ pub(super) type Symbols = BTreeMap<String, Symbol>;
 pub(super) struct SymbolTable(BTreeMap<ObjectKind, Symbols>);
 
 impl SymbolTable {
+    /// Returns the symbol of a name; `None` if it is not defined.
     pub(super) fn get(&self, kind: ObjectKind, name: &str) -> Option<&Symbol> {
         self.0.get(&kind)?.get(name)
     }
 
+    /// Stores the symbol of a name.
     pub(super) fn put(&mut self, kind: ObjectKind, name: &str, entry: Symbol) {
         self.0.entry(kind).or_default().insert(name.to_owned(), entry);
     }
 
+    /// Replaces all symbols of a kind.
     pub(super) fn put_all(&mut self, kind: ObjectKind, symbols_of_kind: Symbols) {
         self.0.insert(kind, symbols_of_kind);
     }
 
+    /// Returns all symbols of a kind by name.
     pub(super) fn of(&self, kind: ObjectKind) -> impl Iterator<Item = (&str, &Symbol)> {
         self.0.get(&kind).into_iter().flatten().map(|(name, entry)| (name.as_str(), entry))
     }

@@ -45,6 +45,8 @@ const GERRIT_EVENTS: [&str; 24] = [
     "dropped-output",
 ];
 
+/// Reads a trigger of a driver; `None`, with an error, if it is not a mapping. The flag is the
+/// `debug` attribute.
 pub(super) fn trigger(
     driver: Driver,
     node: &Node,
@@ -109,7 +111,7 @@ pub(super) fn trigger(
     Some((kind, debug))
 }
 
-/// Takes `event` (or `events`): events of the driver.
+/// Takes `event` (or `events`). `supported` are the events of the driver; others are errors.
 fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Diagnostics) -> Vec<String> {
     let Some((_, node)) = f.one_of(&["event", "events"], p) else {
         p.syntax(f.node(), "trigger.event", "required key not provided: \"event\"");
@@ -129,6 +131,7 @@ fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Diagnostics) -> Vec<String
     list
 }
 
+/// Takes the attributes of a GitHub trigger.
 fn github_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubTrigger {
     let require =
         f.take("require").and_then(|node| filter(Driver::GitHub, node, "trigger.require", p));
@@ -160,6 +163,7 @@ fn github_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubTrigger {
     }
 }
 
+/// Takes the attributes of a Gerrit trigger.
 fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritTrigger {
     let require =
         f.take("require").and_then(|node| filter(Driver::Gerrit, node, "trigger.require", p));
@@ -208,6 +212,7 @@ fn either(
     f.patterns(name, p).or(older).unwrap_or_default()
 }
 
+/// Adds the approvals of the older form to a Gerrit filter.
 fn with_approvals(filter: Option<FilterKind>, more: Option<Vec<Approval>>) -> Option<FilterKind> {
     match (filter, more) {
         (Some(FilterKind::Gerrit(mut filter)), Some(more)) => {
@@ -221,6 +226,7 @@ fn with_approvals(filter: Option<FilterKind>, more: Option<Vec<Approval>>) -> Op
     }
 }
 
+/// Reads a requirement of a driver; `None`, with an error, if it is not a mapping.
 pub(super) fn filter(
     driver: Driver,
     node: &Node,
@@ -266,6 +272,7 @@ pub(super) fn filter(
     Some(kind)
 }
 
+/// Reads GitHub reviews that a change must or must not have.
 fn reviews(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<ReviewRequirement> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -318,6 +325,7 @@ fn approvals(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Approval>
     list
 }
 
+/// Reads a reporter of a driver; `None`, with an error, if it is not valid.
 pub(super) fn reporter(
     driver: Driver,
     node: &Node,
@@ -436,6 +444,7 @@ fn qos(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<u8> {
     }
 }
 
+/// Takes the attributes of a GitHub reporter.
 fn github_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubReporter {
     use CheckConclusion as Check;
     let statuses = [
@@ -470,6 +479,7 @@ fn github_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubReporter {
     }
 }
 
+/// Takes the attributes of a Gerrit reporter.
 fn gerrit_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritReporter {
     let mut reporter = GerritReporter {
         submit: f.flag("submit", p).unwrap_or(false),

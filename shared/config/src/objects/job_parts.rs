@@ -51,6 +51,7 @@ pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Diagnostics) -> V
     )
 }
 
+/// Reads the secrets of a job, each with the variable that gets it.
 pub(super) fn secrets(node: &Node, p: &mut Diagnostics) -> Vec<SecretRef> {
     let list = named(
         node,
@@ -77,6 +78,7 @@ pub(super) fn secrets(node: &Node, p: &mut Diagnostics) -> Vec<SecretRef> {
     list
 }
 
+/// Reads a list of playbooks.
 pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<PlaybookRef> {
     named(
         node,
@@ -92,6 +94,7 @@ pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Diagnostics) -> Ve
     )
 }
 
+/// Reads the repositories of roles.
 pub(super) fn roles(node: &Node, p: &mut Diagnostics) -> Vec<RoleRef> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -129,6 +132,7 @@ pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Diagnostics) -> Opti
     text(node, &f.path(name), p)
 }
 
+/// Reads the projects to check out in addition.
 pub(super) fn required_projects(
     attribute: &str,
     node: &Node,
@@ -146,6 +150,7 @@ pub(super) fn required_projects(
     )
 }
 
+/// Reads the jobs that a job depends on.
 pub(super) fn dependencies(node: &Node, p: &mut Diagnostics) -> Vec<JobDependency> {
     named(
         node,
@@ -159,6 +164,7 @@ pub(super) fn dependencies(node: &Node, p: &mut Diagnostics) -> Vec<JobDependenc
     )
 }
 
+/// Reads variables by host or group.
 pub(super) fn variables_by_name(
     node: &Node,
     attribute: &str,
@@ -201,6 +207,7 @@ const CONTROLLED: [&str; 19] = [
     "post-run",
 ];
 
+/// Reads which attributes are final.
 pub(super) fn attribute_control(node: &Node, p: &mut Diagnostics) -> Vec<String> {
     let mut names = Vec::new();
     let Some(mut fields) = Fields::of(node, "attribute-control", p) else {

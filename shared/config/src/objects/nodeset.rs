@@ -44,6 +44,7 @@ pub enum Alternative {
     Inline(NodeSet),
 }
 
+/// Reads a `nodeset` stanza; `None` if it has no name.
 pub(super) fn stanza(
     fields: &mut Fields<'_>,
     span: Span,
@@ -63,6 +64,7 @@ pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
     body
 }
 
+/// Takes the nodes and groups, or the alternatives, of a nodeset.
 fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodesetBody> {
     if fields.has("nodes") || !fields.has("alternatives") {
         if let Some(node) = fields.take("alternatives") {
@@ -95,6 +97,7 @@ fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<N
     ))
 }
 
+/// Reads an alternative: the name of a nodeset, or inline nodes.
 fn alternative(node: &Node, p: &mut Diagnostics) -> Option<Alternative> {
     if let Value::Text(name) = &node.value {
         return Some(Alternative::Named(name.clone()));
@@ -105,6 +108,7 @@ fn alternative(node: &Node, p: &mut Diagnostics) -> Option<Alternative> {
     set.map(Alternative::Inline)
 }
 
+/// Takes the nodes and groups of a nodeset.
 fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodeSet> {
     let Some(list) = fields.take("nodes") else {
         p.syntax(
@@ -175,6 +179,7 @@ fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<Str
     (set, seen)
 }
 
+/// Reads a group of nodes. `names` are all node names, for finding undefined ones.
 fn group(node: &Node, known: &BTreeSet<String>, p: &mut Diagnostics) -> Option<NodeGroup> {
     let mut fields = Fields::of(node, "groups", p)?;
     let name_node = fields.peek("name").unwrap_or(node);
@@ -203,8 +208,8 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Diagnostics) -> Option<N
     Some(NodeGroup { name: name?, nodes: nodes? })
 }
 
-/// Ansible expands host and group names as templates when a playbook prints them. A name must not
-/// make a trusted playbook run code on the executor (Z7.5).
+/// Reports a host or group name with a template. Ansible expands these names when a playbook prints
+/// them, so a trusted playbook could run code on the executor (Z7.5).
 fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Diagnostics) {
     let plain = |c: char| c.is_alphanumeric() || "-_.:@+/ ".contains(c);
     if name.is_empty() || !name.chars().all(plain) {

@@ -25,6 +25,8 @@ pub struct PipelineStanza {
     pub node: Node,
 }
 
+/// Reads a `pipeline` stanza. Triggers and reporters are read when connections are known
+/// ([`PipelineStanza::resolve`]).
 pub(super) fn stanza(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -> PipelineStanza {
     // A stanza without a name is still parsed, to find its other errors.
     let name = fields.required_name("name", p).unwrap_or_default();
@@ -116,6 +118,7 @@ const OF_WINDOW: [&str; 7] = [
     "window-decrease-factor",
 ];
 
+/// Takes the attributes of the window. Defaults depend on the manager.
 fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> WindowSettings {
     let fixed = WindowSettings::of(manager);
     let without_effect = match manager {
@@ -162,6 +165,7 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> WindowSe
     }
 }
 
+/// Takes the texts of reports.
 fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Diagnostics) {
     let mut set = |names: &[&'static str], slot: &mut String| {
         let Some((name, node)) = f.one_of(names, p) else { return };
@@ -208,6 +212,7 @@ fn by_connection<'n>(
     (found, unknown)
 }
 
+/// Takes the triggers of all connections.
 fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Diagnostics) -> Vec<Trigger> {
     let mut triggers = Vec::new();
     let (found, unknown) = by_connection(f, "trigger", connections, p);
@@ -222,6 +227,7 @@ fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Diagnostics) 
     triggers
 }
 
+/// Takes the requirements of all connections (`require`, `reject`).
 fn filters(
     f: &mut Fields<'_>,
     name: &'static str,
@@ -239,6 +245,7 @@ fn filters(
         .collect()
 }
 
+/// Takes the reporters of every occasion.
 fn reporters(
     f: &mut Fields<'_>,
     connections: &Connections,

@@ -129,6 +129,7 @@ const OF_PROJECTS_ONLY: [&str; 4] = ["branches", "templates", "merge-mode", "def
 /// Maximum depth of nested job lists.
 const TREE_DEPTH_MAX: usize = 20;
 
+/// Reads a `project` stanza.
 pub(super) fn project(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -> ProjectStanza {
     let spans = spans::of_project(fields);
     let name = fields.text("name", p);
@@ -146,6 +147,7 @@ pub(super) fn project(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) 
     }
 }
 
+/// Reads a `project-template` stanza; `None` if it has no name.
 pub(super) fn template(
     fields: &mut Fields<'_>,
     span: Span,
@@ -170,6 +172,7 @@ pub(super) fn template(
     template.name.is_some().then_some(template)
 }
 
+/// Reads the attributes that projects and templates share.
 fn common(
     name: Option<String>,
     fields: &mut Fields<'_>,
@@ -200,6 +203,7 @@ fn common(
     }
 }
 
+/// Reads what a project does in one pipeline.
 fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Diagnostics) -> Option<PipelineJobs> {
     let mut fields = Fields::of(node, pipeline, p)?;
     let mut found = PipelineJobs {
@@ -272,6 +276,7 @@ fn job_list(
     }
 }
 
+/// Reads an entry of a job list: the job's attributes, and the nested list that depends on it.
 fn entry<'n>(
     key: &Node,
     attributes: &'n Node,
@@ -294,6 +299,7 @@ fn entry<'n>(
     Some((job, tree))
 }
 
+/// Reads a parameter of a manual enqueue; `None` if it has no name.
 fn parameter(node: &Node, p: &mut Diagnostics) -> Option<Parameter> {
     let mut fields = Fields::of(node, "parameters", p)?;
     let name = fields

@@ -26,6 +26,7 @@ pub struct ProviderObject {
     pub attributes: Map<String, Json>,
 }
 
+/// Reads an `image` stanza; `None` if it has no name.
 pub(super) fn image(
     fields: &mut Fields<'_>,
     span: Span,
@@ -41,6 +42,7 @@ pub(super) fn image(
     object(fields, &[IMAGE], span, p)
 }
 
+/// Reads a `flavor` stanza; `None` if it has no name.
 pub(super) fn flavor(
     fields: &mut Fields<'_>,
     span: Span,
@@ -49,6 +51,7 @@ pub(super) fn flavor(
     object(fields, &[FLAVOR], span, p)
 }
 
+/// Reads a `label` stanza; `None` if it has no name.
 pub(super) fn label(
     fields: &mut Fields<'_>,
     span: Span,
@@ -57,6 +60,7 @@ pub(super) fn label(
     object(fields, &[LABEL], span, p)
 }
 
+/// Reads a `section` stanza; `None` if it has no name.
 pub(super) fn section(
     fields: &mut Fields<'_>,
     span: Span,
@@ -65,6 +69,7 @@ pub(super) fn section(
     of_many(fields, OF_A_SECTION, span, p)
 }
 
+/// Reads a `provider` stanza; `None` if it has no name.
 pub(super) fn provider(
     fields: &mut Fields<'_>,
     span: Span,
@@ -91,6 +96,7 @@ fn of_many(
     object(fields, &[own, OF_BOTH, &label, &image, &flavor], span, p)
 }
 
+/// Reads a named object with the attributes in `words`; `None` if it has no name.
 fn object(
     fields: &mut Fields<'_>,
     words: &[&[Word]],
@@ -103,6 +109,7 @@ fn object(
     Some(ProviderObject { name: name?, span, spans, attributes })
 }
 
+/// Takes all attributes in `words` that are present.
 fn attributes(
     fields: &mut Fields<'_>,
     words: &[&[Word]],
@@ -120,6 +127,7 @@ fn attributes(
     found
 }
 
+/// Reads the value of an attribute by its shape; `None`, with an error, if it has another one.
 fn value(node: &Node, word: &Word, p: &mut Diagnostics) -> Option<Json> {
     let counted = |range: (u32, u32), p: &mut Diagnostics| {
         super::read::count(node, word.name, range, p).map(Json::from)
@@ -282,6 +290,7 @@ fn static_labels(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
     }
 }
 
+/// Reads the list of static nodes.
 fn static_nodes(node: &Node, p: &mut Diagnostics) -> Json {
     let mut list = Vec::new();
     for member in members(node) {

@@ -56,18 +56,22 @@ pub(super) struct Word {
     pub(super) shape: Shape,
 }
 
+/// Returns an attribute with its name and shape.
 const fn word(name: &'static str, shape: Shape) -> Word {
     Word { name, canonical: name, shape }
 }
 
+/// Returns an older name of an attribute.
 const fn older(name: &'static str, canonical: &'static str, shape: Shape) -> Word {
     Word { name, canonical, shape }
 }
 
+/// Returns a required key of a mapping.
 const fn needs(name: &'static str, shape: Shape) -> Part {
     Part { word: word(name, shape), need: Need::Required }
 }
 
+/// Returns an optional key of a mapping.
 const fn may_have(name: &'static str, shape: Shape) -> Part {
     Part { word: word(name, shape), need: Need::Optional }
 }

@@ -16,6 +16,7 @@ pub(crate) struct Diagnostics {
 }
 
 impl Diagnostics {
+    /// Adds a diagnostic about the current stanza.
     pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
         let diagnostic = diagnostic.in_stanza(&self.stanza);
         self.list.push(match self.start {
@@ -24,12 +25,13 @@ impl Diagnostics {
         });
     }
 
+    /// Adds a syntax error about a value.
     pub(crate) fn syntax(&mut self, node: &Node, attribute: &str, message: impl Into<String>) {
         let diagnostic = Diagnostic::new(DiagnosticKind::Syntax, node.start, node.end, message);
         self.add(if attribute.is_empty() { diagnostic } else { diagnostic.about(attribute) });
     }
 
-    /// Adds a warning: it works, but is probably not intended.
+    /// Adds a warning about a value that works, but is probably not intended.
     pub(crate) fn warning(&mut self, node: &Node, attribute: &str, message: impl Into<String>) {
         self.add(
             Diagnostic::new(DiagnosticKind::Syntax, node.start, node.end, message)
@@ -38,7 +40,7 @@ impl Diagnostics {
         );
     }
 
-    /// Returns whether there is an error.
+    /// Returns whether any of the diagnostics is an error, not a warning.
     pub(crate) fn any_error(&self) -> bool {
         self.list.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
@@ -53,6 +55,7 @@ impl Diagnostics {
         self.syntax(node, attribute, format!("{message}{advice}"));
     }
 
+    /// Adds a syntax error that says which kind of value is expected.
     pub(crate) fn expected(&mut self, node: &Node, attribute: &str, what: &str) {
         self.syntax(
             node,
@@ -99,6 +102,7 @@ impl<'n> Fields<'n> {
         Some(Self { node, left, asked: Vec::new(), prefix: prefix.to_owned(), given: false })
     }
 
+    /// Returns the mapping whose fields these are.
     pub(crate) fn node(&self) -> &'n Node {
         self.node
     }
@@ -123,11 +127,12 @@ impl<'n> Fields<'n> {
         self.left.iter().copied()
     }
 
+    /// Returns the name of an attribute with the names of the mappings around it.
     pub(crate) fn path(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_owned() } else { format!("{}.{name}", self.prefix) }
     }
 
-    /// Takes an attribute.
+    /// Takes an attribute; `None` if it is not present. The attribute counts as known.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<&'n Node> {
         self.asked.push(name);
         let at = self.left.iter().position(|(key, ..)| *key == name)?;
@@ -135,7 +140,7 @@ impl<'n> Fields<'n> {
         Some(self.left.remove(at).2)
     }
 
-    /// Takes a required attribute.
+    /// Takes an attribute. Without it, adds an error and returns `None`.
     pub(crate) fn required(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<&'n Node> {
         let node = self.take(name);
         if node.is_none() {
@@ -192,6 +197,7 @@ impl<'n> Fields<'n> {
         }
     }
 
+    /// Takes a text.
     pub(crate) fn text(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         text(node, &self.path(name), p)
@@ -222,6 +228,7 @@ impl<'n> Fields<'n> {
         None
     }
 
+    /// Takes a boolean.
     pub(crate) fn flag(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<bool> {
         let node = self.take(name)?;
         match node.value {
@@ -340,6 +347,7 @@ impl<'n> Fields<'n> {
         text(node, &path, p).and_then(|_| pattern(node, &path, p))
     }
 
+    /// Takes a list of patterns. A single pattern is a list of one.
     pub(crate) fn patterns(
         &mut self,
         name: &'static str,

@@ -149,6 +149,7 @@ fn expressions(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String>
     texts(node, attribute, p)
 }
 
+/// Reads a list of projects, each a name or a pattern.
 fn selectors(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Selector> {
     named(
         node,
@@ -169,6 +170,7 @@ fn selectors(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Selector>
     )
 }
 
+/// Reads the variables files that a job includes.
 fn include_vars(node: &Node, p: &mut Diagnostics) -> Vec<IncludeVarsRef> {
     let plain = |name| IncludeVarsRef {
         name,

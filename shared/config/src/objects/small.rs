@@ -71,6 +71,7 @@ pub struct PragmaStanza {
     pub implied_branches: Option<Vec<Pattern>>,
 }
 
+/// Reads a `queue` stanza; `None` if it has no name.
 pub(super) fn queue(
     fields: &mut Fields<'_>,
     span: Span,
@@ -112,6 +113,7 @@ pub(super) fn queue(
     })
 }
 
+/// Reads a `secret` stanza; `None` if it has no name.
 pub(super) fn secret(
     fields: &mut Fields<'_>,
     span: Span,
@@ -184,6 +186,7 @@ fn token(node: &Node, p: &mut Diagnostics) -> OidcToken {
     token
 }
 
+/// Reads a `semaphore` stanza; `None` if it has no name.
 pub(super) fn semaphore(
     fields: &mut Fields<'_>,
     span: Span,
@@ -193,6 +196,7 @@ pub(super) fn semaphore(
     Some(SemaphoreStanza { span, max, name: fields.required_name("name", p)? })
 }
 
+/// Reads a `pragma` stanza.
 pub(super) fn pragma(fields: &mut Fields<'_>, p: &mut Diagnostics) -> PragmaStanza {
     let implied_branch_matchers = fields.flag("implied-branch-matchers", p);
     // Regular expressions, like a job's `branches`.

@@ -32,10 +32,12 @@ impl AttributeSpans {
         found.or_else(|| self.of(attribute))
     }
 
+    /// Adds the span of an attribute.
     pub(super) fn add(&mut self, attribute: &str, node: &Node) {
         self.0.push((attribute.to_owned(), Span::of(node)));
     }
 
+    /// Adds the span of a member of an attribute's list.
     fn add_member(&mut self, attribute: &str, member: usize, node: &Node) {
         self.0.push((format!("{attribute}.{member}"), Span::of(node)));
     }

@@ -1,10 +1,9 @@
-//! The form in which layouts are stored: small, quick to read, and readable piece by piece.
+//! Encodes layouts for storage in a format that is small, fast, and readable piece by piece.
 //!
-//! Every value begins with a byte that says what it is, so that values of any shape (variables,
-//! attributes as written) can be read back. A struct is its fields without those that are `None`:
-//! of the fifty attributes of a job most are not set. Names of fields and variants stand once in a
-//! table beside the values; so a field that comes or goes in another version of the program is met
-//! as in JSON.
+//! Every value starts with a byte that gives its type, so that values of any shape (variables,
+//! unparsed attributes) can be decoded. A struct stores only the fields that are not `None`, because
+//! most of the fifty attributes of a job are not set. The names of fields and variants are stored
+//! once, in a table next to the values. So added and removed fields are handled as in JSON.
 
 mod read;
 mod write;
@@ -18,7 +17,7 @@ const NONE: u8 = 0;
 const FALSE: u8 = 1;
 const TRUE: u8 = 2;
 const UNSIGNED: u8 = 3;
-/// The number's complement follows.
+/// A negative number; its complement follows.
 const NEGATIVE: u8 = 4;
 const FLOAT: u8 = 5;
 const TEXT: u8 = 6;
@@ -30,13 +29,13 @@ const STRUCT: u8 = 10;
 const VARIANT: u8 = 11;
 /// Precedes a `Some` whose value would be read as `None`.
 const SOME: u8 = 12;
-/// From here: numbers below [`SMALL`].
+/// The first of [`SMALL`] bytes that each encode a number below [`SMALL`].
 const SMALL_NUMBER: u8 = 0x40;
-/// From here: texts shorter than [`SMALL`].
+/// The first of [`SMALL`] bytes that each start a text with a length below [`SMALL`].
 const SMALL_TEXT: u8 = 0x80;
 const SMALL: u8 = 0x40;
 
-/// Why a value cannot be stored or read.
+/// The reason why a value cannot be packed or unpacked, as a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackError(String);
 

@@ -27,21 +27,25 @@ struct Reader<'n, 'de> {
     depth: u32,
 }
 
+/// Returns the error for bytes that are not a packed value.
 fn damaged(why: &str) -> PackError {
     PackError(format!("the bytes are damaged: {why}"))
 }
 
 impl<'de> Reader<'_, 'de> {
+    /// Returns the next byte without consuming it.
     fn peek(&self) -> Result<u8, PackError> {
         self.rest.first().copied().ok_or_else(|| damaged("they end too early"))
     }
 
+    /// Consumes the next byte.
     fn byte(&mut self) -> Result<u8, PackError> {
         let byte = self.peek()?;
         self.rest = self.rest.get(1..).unwrap_or_default();
         Ok(byte)
     }
 
+    /// Consumes the next `length` bytes.
     fn take(&mut self, length: usize) -> Result<&'de [u8], PackError> {
         let (taken, rest) =
             self.rest.split_at_checked(length).ok_or_else(|| damaged("they end too early"))?;
@@ -49,6 +53,7 @@ impl<'de> Reader<'_, 'de> {
         Ok(taken)
     }
 
+    /// Consumes a number of variable length.
     fn number(&mut self) -> Result<u64, PackError> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -61,17 +66,19 @@ impl<'de> Reader<'_, 'de> {
         Err(damaged("a number does not end"))
     }
 
-    /// Returns the number of values that follow. Each takes at least a byte.
+    /// Consumes the number of values that follow. An error if fewer bytes are left, since each
+    /// value takes at least one.
     fn length(&mut self) -> Result<usize, PackError> {
         let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         if length > self.rest.len() { Err(damaged("they end too early")) } else { Ok(length) }
     }
 
+    /// Consumes a text of `length` bytes.
     fn text(&mut self, length: usize) -> Result<&'de str, PackError> {
         std::str::from_utf8(self.take(length)?).map_err(|_| damaged("a text is no UTF-8"))
     }
 
-    /// Returns the name whose index follows; `None` for index 0.
+    /// Consumes the index of a name and returns the name; `None` for index 0, which ends a struct.
     fn name(&mut self) -> Result<Option<StrDeserializer<'de, PackError>>, PackError> {
         let Some(place) = usize::try_from(self.number()?).unwrap_or(usize::MAX).checked_sub(1)
         else {
@@ -81,6 +88,7 @@ impl<'de> Reader<'_, 'de> {
         Ok(Some(name.into_deserializer()))
     }
 
+    /// Reads a nested value, down to a maximum depth.
     fn nested<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, PackError>,

@@ -35,6 +35,7 @@ struct Writer {
 }
 
 impl Writer {
+    /// Writes a number in as few bytes as it needs.
     fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.out.push((number & 0x7f) as u8 | 0x80);
@@ -43,6 +44,7 @@ impl Writer {
         self.out.push(number as u8);
     }
 
+    /// Writes the number of values that follow.
     fn length(&mut self, length: usize) {
         self.number(length as u64);
     }
@@ -56,11 +58,13 @@ impl Writer {
         self.length(place);
     }
 
+    /// Writes that an enum's variant with this name follows.
     fn variant(&mut self, name: &'static str) {
         self.out.push(VARIANT);
         self.name(name);
     }
 
+    /// Returns the length of a list or map; an error if serde does not know it before.
     fn known(length: Option<usize>) -> Result<usize, PackError> {
         length.ok_or_else(|| PackError("a list of unknown length cannot be stored".to_owned()))
     }
@@ -272,6 +276,7 @@ struct Fields<'w> {
 }
 
 impl Fields<'_> {
+    /// Writes a struct's field, unless its value is left out.
     fn field<T: Serialize + ?Sized>(
         &mut self,
         name: &'static str,

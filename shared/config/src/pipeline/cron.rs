@@ -41,6 +41,7 @@ struct Set {
 }
 
 impl Set {
+    /// Returns whether the set contains a number.
     fn has(self, number: u64) -> bool {
         self.numbers & (1 << number) != 0
     }
@@ -60,7 +61,7 @@ impl Cron {
         let fields: Vec<&str> = text.split_whitespace().collect();
         if !(5..=7).contains(&fields.len()) {
             return Err(
-                "expected minute, hour, day, month and weekday, and perhaps second and jitter"
+                "expected minute, hour, day, month and weekday, optionally followed by second and jitter"
                     .to_owned(),
             );
         }
@@ -76,7 +77,9 @@ impl Cron {
                 .ok()
                 .filter(|seconds| *seconds <= JITTER_SECONDS_MAX)
                 .ok_or_else(|| {
-                    format!("the jitter {text} is no number of seconds up to {JITTER_SECONDS_MAX}")
+                    format!(
+                        "the jitter {text} is not a number of seconds up to {JITTER_SECONDS_MAX}"
+                    )
                 })?,
         };
         let cron = Self {
@@ -90,7 +93,7 @@ impl Cron {
         };
         match cron.next_after(Timestamp(0)) {
             Some(_) => Ok(cron),
-            None => Err("there is no such day".to_owned()),
+            None => Err("no date matches the day and the month".to_owned()),
         }
     }
 
@@ -109,6 +112,7 @@ impl Cron {
         None
     }
 
+    /// Returns whether the timer fires on the day that begins at this second.
     fn is_on(&self, begin: u64) -> bool {
         let at = Timestamp(begin * SECOND_MILLIS);
         let (_, month, day) = at.date();
@@ -141,7 +145,7 @@ impl Cron {
 /// Parses a field: numbers, names, ranges and steps, separated by commas.
 fn set(text: &str, field: &Field) -> Result<Set, String> {
     let wrong = |part: &str| {
-        format!("{part:?} is no {} from {} to {}", field.name, field.least, field.most)
+        format!("{part:?} is not a {} from {} to {}", field.name, field.least, field.most)
     };
     let mut set = Set { numbers: 0, last: false };
     for part in text.split(',') {

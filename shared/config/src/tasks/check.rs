@@ -124,6 +124,7 @@ fn circle(tasks: &[DeploymentTask]) -> Option<Diagnostic> {
     None
 }
 
+/// Returns a diagnostic about an attribute of a task.
 fn diagnostic(
     task: &DeploymentTask,
     kind: DiagnosticKind,

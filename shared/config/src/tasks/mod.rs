@@ -167,6 +167,7 @@ pub fn parse(text: &str) -> (Vec<DeploymentTask>, Vec<Diagnostic>) {
     (tasks, diagnostics)
 }
 
+/// Reads one task; `None` if it has errors.
 fn task(node: &Node, p: &mut Diagnostics) -> Option<DeploymentTask> {
     let name = node.get("id").and_then(Node::as_text).unwrap_or_default();
     p.stanza = format!("task {name}").trim_end().to_owned();
@@ -225,6 +226,7 @@ fn task(node: &Node, p: &mut Diagnostics) -> Option<DeploymentTask> {
     })
 }
 
+/// Reads the type of a task; `None`, with an error, for an unknown one.
 fn kind_of(node: &Node, p: &mut Diagnostics) -> Option<TaskKind> {
     let wrong = text(node, "type", p)?;
     let found = KINDS.iter().find(|(word, _)| *word == wrong);
@@ -237,6 +239,7 @@ fn kind_of(node: &Node, p: &mut Diagnostics) -> Option<TaskKind> {
     found.map(|(_, kind)| *kind)
 }
 
+/// Reads the roles of nodes on which a task runs.
 fn roles(word: &str, node: &Node, p: &mut Diagnostics) -> Roles {
     match node.as_text() {
         Some("*") => Roles::All,
@@ -244,11 +247,13 @@ fn roles(word: &str, node: &Node, p: &mut Diagnostics) -> Roles {
     }
 }
 
+/// Reads a list of task names with their positions.
 fn names(word: &str, node: &Node, p: &mut Diagnostics) -> Vec<Name> {
     let name = |member| Some(Name { text: text(member, word, p)?, span: Span::of(member) });
     members(node).iter().filter_map(name).collect()
 }
 
+/// Reads how a task proceeds over several nodes.
 fn strategy(node: &Node, p: &mut Diagnostics) -> Option<Strategy> {
     let mut f = Fields::of(node, "strategy", p)?;
     let kind = f.word("type", &[("parallel", true), ("one_by_one", false)], p);
@@ -263,6 +268,7 @@ fn strategy(node: &Node, p: &mut Diagnostics) -> Option<Strategy> {
     kind.map(|parallel| if parallel { Strategy::Parallel(amount) } else { Strategy::OneByOne })
 }
 
+/// Checks one parameter of a task against what its type requires.
 fn parameter(word: &str, node: &Node, need: Need, p: &mut Diagnostics) {
     let attribute = format!("parameters.{word}");
     let text = match &node.value {

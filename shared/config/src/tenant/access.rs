@@ -147,6 +147,7 @@ pub(super) fn access(f: &mut Fields<'_>, p: &mut Diagnostics) -> Access {
     }
 }
 
+/// Reads which roles each authorization rule grants.
 fn role_mappings(node: &Node, p: &mut Diagnostics) -> BTreeMap<String, Vec<String>> {
     let Some(mut rules) = Fields::of(node, "role-mappings", p) else {
         return BTreeMap::new();
@@ -158,6 +159,7 @@ fn role_mappings(node: &Node, p: &mut Diagnostics) -> BTreeMap<String, Vec<Strin
     found
 }
 
+/// Reads an authorization rule; `None` if it has no name.
 pub(super) fn rule(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRule> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
@@ -172,6 +174,7 @@ pub(super) fn rule(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRule
     Some(AuthorizationRule { name: name?, conditions: conditions? })
 }
 
+/// Reads an authorization role; `None` if it has no name.
 pub(super) fn role(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRole> {
     let mut f = Fields::of(body, "", p)?;
     let name_node = f.peek("name");
@@ -189,6 +192,7 @@ pub(super) fn role(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRole
     Some(AuthorizationRole { name, permissions: permissions? })
 }
 
+/// Reads the permissions of a role with their conditions; `None` if the value has another form.
 fn permissions(node: &Node, p: &mut Diagnostics) -> Option<BTreeMap<Permission, Grant>> {
     let mut f = Fields::of(node, "permissions", p)?;
     let mut found = BTreeMap::new();
@@ -213,6 +217,7 @@ fn permissions(node: &Node, p: &mut Diagnostics) -> Option<BTreeMap<Permission, 
     Some(found)
 }
 
+/// Reads the conditions that limit a permission to projects and refs.
 fn conditions(node: &Node, path: &str, p: &mut Diagnostics) -> Option<Grant> {
     let mut f = Fields::of(node, path, p)?;
     let inner_path = f.path("conditions");

@@ -39,8 +39,8 @@ impl TenantConfig {
         self.is_included(project, branch) && !project.is_always_dynamic(branch.name)
     }
 
-    /// Returns whether a branch belongs to the tenant: jobs run for it, whether or not
-    /// configuration is loaded from it.
+    /// Returns whether a branch belongs to the tenant: jobs run for it, even if no configuration is
+    /// loaded from it.
     pub fn counts_branch(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         self.is_included(project, branch) && !project.is_always_dynamic(branch.name)
     }
@@ -62,6 +62,7 @@ impl TenantConfig {
         project.exclude_locked_branches.unwrap_or(self.exclude_locked_branches)
     }
 
+    /// Returns whether the include and exclude lists of the tenant and project allow a branch.
     fn is_included(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         // `include-branches` decides by itself: `exclude-branches` is ignored then.
         let is_named = match (&project.include_branches, &project.exclude_branches) {
@@ -94,6 +95,7 @@ impl TenantProject {
     }
 }
 
+/// Returns whether one of the patterns matches the whole name of a branch.
 fn matches_whole(list: &[Pattern], branch: &str) -> bool {
     list.iter().any(|pattern| pattern.matches_whole(branch))
 }

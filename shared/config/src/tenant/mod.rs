@@ -237,13 +237,14 @@ fn is_default_kind(kind: ObjectKind, trust: Trust) -> bool {
 }
 
 impl TenantProject {
-    /// Returns whether the tenant loads no objects from it. Then its files are not used, and only
-    /// its branches matter.
+    /// Returns whether the tenant loads no objects from the project. Then its files are not used,
+    /// and only its branches matter.
     pub fn reads_nothing(&self) -> bool {
         self.kinds.is_empty()
     }
 
-    /// Returns whether the tenant excludes a kind that such projects define by default.
+    /// Returns whether the tenant excludes objects of a kind that projects with this trust define
+    /// by default.
     pub(crate) fn leaves_out(&self, kind: ObjectKind) -> bool {
         !self.kinds.contains(&kind) && is_default_kind(kind, self.trust)
     }
@@ -420,6 +421,7 @@ fn resolve_root_names(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
 /// Returns the span of a text in an attribute of a stanza, or of the whole stanza if it is not
 /// found.
 fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
+    /// Returns the first value within `node` that is this text.
     fn find<'n>(node: &'n Node, text: &str) -> Option<&'n Node> {
         match &node.value {
             Value::Text(found) => (found == text).then_some(node),
@@ -440,6 +442,7 @@ fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
     Span::of(said.unwrap_or(stanza))
 }
 
+/// Reads one stanza of the main configuration into `config`. `None` if it has no valid form.
 fn stanza(
     member: &Node,
     connections: &Connections,
@@ -503,6 +506,7 @@ fn stanza(
     Some(())
 }
 
+/// Reads a tenant; `None` if it has no name.
 fn tenant(body: &Node, connections: &Connections, p: &mut Diagnostics) -> Option<TenantConfig> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
@@ -602,7 +606,7 @@ fn add_unique<T>(
     }
 }
 
-/// Takes a limit that has a default; -1 means no limit, as in Zuul.
+/// Takes a limit of a tenant whose default is `usual`; -1 means no limit, as in Zuul.
 fn limit(f: &mut Fields<'_>, name: &'static str, usual: u32, p: &mut Diagnostics) -> Option<u32> {
     if f.peek(name).is_some_and(|node| node.value == Value::Int(-1)) {
         f.take(name);

@@ -11,6 +11,7 @@ use crate::yaml::{Node, Value};
 use sluice_model::ProjectName;
 use std::collections::BTreeSet;
 
+/// Reads the projects of a tenant from its `source` attribute into `tenant`.
 pub(super) fn sources(
     sources: &Node,
     connections: &Connections,
@@ -72,24 +73,24 @@ pub(super) fn sources(
     if is_whole {
         let projects =
             || tenant.projects.iter().chain(&tenant.included).map(|project| &project.name);
-        let known: BTreeSet<&str> =
+        let all_names: BTreeSet<&str> =
             projects().flat_map(|project| [project.as_str(), project.name()]).collect();
         listed
             .into_iter()
-            .for_each(|node| shadow(node, &known, projects().map(|project| project.name()), p));
+            .for_each(|node| shadow(node, &all_names, projects().map(|project| project.name()), p));
         for (node, name) in configuring {
             configure(node, &name, tenant, p);
         }
     }
 }
 
-/// Returns the values of an attribute in a project's list member.
+/// Returns the values of an attribute of a project in the tenant's list; none if it is not set.
 fn values_of<'n>(member: &'n Node, word: &str) -> &'n [Node] {
     let attributes = member.as_map().and_then(<[_]>::first).map(|(_, attributes)| attributes);
     attributes.and_then(|attributes| attributes.get(word)).map(members).unwrap_or_default()
 }
 
-/// Warns about `configure-projects` patterns that only match config projects, which no untrusted
+/// Warns about `configure-projects` patterns that match only config projects, which no untrusted
 /// project may configure.
 fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Diagnostics) {
     let Some(project) = tenant.project(name) else { return };
@@ -115,16 +116,16 @@ fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut D
     }
 }
 
-/// Reports projects in `shadow` that the tenant does not have, as Zuul does. `known` are all names
-/// of the tenant's projects, `short` those without a host, for suggestions.
+/// Reports projects named in `shadow` that the tenant does not have, as Zuul does. `all_names` are
+/// all names of the tenant's projects, `short` those without a host, for suggestions.
 fn shadow<'n>(
     member: &Node,
-    known: &BTreeSet<&str>,
+    all_names: &BTreeSet<&str>,
     short: impl Iterator<Item = &'n str> + Clone,
     p: &mut Diagnostics,
 ) {
     for node in values_of(member, "shadow") {
-        let Some(name) = node.as_text().filter(|name| !known.contains(name)) else { continue };
+        let Some(name) = node.as_text().filter(|name| !all_names.contains(name)) else { continue };
         let message = format!("The project \"{name}\" was not found.");
         let diagnostic =
             Diagnostic::new(DiagnosticKind::UnknownName, node.start, node.end, message)
@@ -147,6 +148,7 @@ struct GroupDefaults {
 }
 
 impl ListReader<'_> {
+    /// Reads a list of projects with this trust, and adds each with its node to `found`.
     fn list<'n>(
         &self,
         node: &'n Node,
@@ -177,6 +179,8 @@ impl ListReader<'_> {
         }
     }
 
+    /// Reads one member of a list of projects: a name, a project with attributes, or a group with
+    /// common attributes.
     fn member<'n>(
         &self,
         list: &str,
@@ -252,6 +256,7 @@ impl ListReader<'_> {
     }
 }
 
+/// Takes the attributes of a project in a tenant's list.
 fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut Diagnostics) {
     project.shadow = f.texts("shadow", p).unwrap_or_default();
     for member in f.peek("extra-config-paths").map(members).unwrap_or_default() {
@@ -265,8 +270,8 @@ fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut D
     }
     project.extra_config_paths = f.texts("extra-config-paths", p).unwrap_or_default();
     let paths = &project.extra_config_paths;
-    let mut known = BTreeSet::new();
-    let duplicates: BTreeSet<&String> = paths.iter().filter(|path| !known.insert(*path)).collect();
+    let mut seen = BTreeSet::new();
+    let duplicates: BTreeSet<&String> = paths.iter().filter(|path| !seen.insert(*path)).collect();
     for path in duplicates {
         p.syntax(
             f.node(),
@@ -290,6 +295,7 @@ fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut D
     }
 }
 
+/// Reads the kinds of objects that a project may or may not define.
 fn kinds(attribute: &str, node: &Node, p: &mut Diagnostics) -> Vec<ObjectKind> {
     let mut found = Vec::new();
     for member in members(node) {

@@ -61,6 +61,7 @@ enum Repeated {
     Refused,
 }
 
+/// Reads the document of a text with its errors. `repeated` says whether duplicate keys are errors.
 fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
     let Some(error) = unreadable(text) else {
         let Read { root, mut noted, broken } = read(text, repeated);
@@ -92,6 +93,7 @@ struct Read {
     broken: Option<YamlError>,
 }
 
+/// Reads a text until its end or the first error that stops reading.
 fn read(text: &str, repeated: Repeated) -> Read {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
@@ -115,8 +117,8 @@ fn read(text: &str, repeated: Repeated) -> Read {
     Read { root, noted: composer.noted, broken }
 }
 
-/// Returns the first character that YAML does not allow, since the parser does not report its
-/// position.
+/// Returns an error at the first character that YAML does not allow, because the parser does not
+/// report its position; `None` if there is none.
 fn unreadable(text: &str) -> Option<YamlError> {
     let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..);
     let at = text.find(|c| !is_allowed(c))?;
@@ -177,16 +179,19 @@ struct Composed {
     merge: bool,
 }
 
+/// Returns an error at a position.
 fn error(mark: Mark, message: impl Into<String>) -> YamlError {
     YamlError { mark, message: message.into() }
 }
 
+/// Converts a position of the parser.
 fn mark(place: libyaml_safer::Mark) -> Mark {
     let clip = |number: u64| u32::try_from(number).unwrap_or(u32::MAX - 1) + 1;
     Mark(clip(place.line), clip(place.column))
 }
 
 impl Composer<'_, '_> {
+    /// Returns the parser's next event, or its error with a position.
     fn event(&mut self) -> Result<Event, YamlError> {
         // The parser panics on some invalid texts, for example `[!tag, a]`. A file must not stop a
         // function, so the panic is caught and the parser is not used again.
@@ -204,6 +209,7 @@ impl Composer<'_, '_> {
         Ok(event)
     }
 
+    /// Reads the next document; an empty text is a null.
     fn document(&mut self) -> Result<Node, YamlError> {
         self.event()?;
         let first = self.event()?;
@@ -264,6 +270,8 @@ impl Composer<'_, '_> {
         }
     }
 
+    /// Counts values and bytes of text, including those that aliases repeat. An error if the
+    /// document becomes too large.
     fn count(&mut self, more: usize, text_bytes: usize, place: Mark) -> Result<(), YamlError> {
         self.nodes = self.nodes.saturating_add(more);
         self.text_bytes = self.text_bytes.saturating_add(text_bytes);
@@ -282,6 +290,7 @@ impl Composer<'_, '_> {
         Ok(())
     }
 
+    /// Reads the value that starts with an event.
     fn node(&mut self, event: Event, depth: usize) -> Result<Composed, YamlError> {
         let start = mark(event.start_mark);
         let end = mark(event.end_mark);
@@ -326,6 +335,7 @@ impl Composer<'_, '_> {
         Ok(composed)
     }
 
+    /// Notes that the value of an anchor begins, so that an alias within it is an error.
     fn open(&mut self, anchor: &Option<String>, place: Mark) -> Result<(), YamlError> {
         let Some(anchor) = anchor else { return Ok(()) };
         if self.anchors.insert(anchor.clone(), Anchor::Open).is_none() {
@@ -335,6 +345,7 @@ impl Composer<'_, '_> {
         self.note(error(place, format!("found duplicate anchor \"{anchor}\"")))
     }
 
+    /// Stores the value of an anchor for later aliases.
     fn close(&mut self, anchor: String, node: &Node, size: Size) -> Result<(), YamlError> {
         if !matches!(self.anchors.get(&anchor), Some(Anchor::Open)) {
             return Ok(());
@@ -349,6 +360,8 @@ impl Composer<'_, '_> {
         Ok(())
     }
 
+    /// Returns a copy of the value of an anchor. An alias that is undefined or within its own
+    /// anchor is recorded as an error and becomes null.
     fn alias(&mut self, anchor: &str, place: Mark) -> Result<Composed, YamlError> {
         if let Some(Anchor::Read(_, size)) = self.anchors.get(anchor) {
             // Count it before copying.
@@ -375,6 +388,7 @@ impl Composer<'_, '_> {
         Ok(Composed { node: Node { value: Value::Null, start: place, end: place }, merge: false })
     }
 
+    /// Reads the members of a list and returns them with its end.
     fn sequence(&mut self, depth: usize, start: Mark) -> Result<(Vec<Node>, Mark), YamlError> {
         let mut list: Vec<Node> = Vec::new();
         let broken = loop {
@@ -399,6 +413,7 @@ impl Composer<'_, '_> {
         Err(broken)
     }
 
+    /// Reads the members of a mapping and returns them with its end; `<<` is merged.
     fn mapping(&mut self, depth: usize) -> Result<(Vec<(Node, Node)>, Mark), YamlError> {
         let mut merged: Vec<(Node, Node)> = Vec::new();
         let mut own: Vec<(Node, Node)> = Vec::new();
@@ -524,6 +539,7 @@ fn identity(key: &Node) -> String {
     }
 }
 
+/// Returns a scalar as a value of the type that its tag or its text says.
 fn scalar_node(
     tag: Option<String>,
     text: &str,
@@ -565,11 +581,13 @@ fn scalar_node(
     }
 }
 
-/// `!override` without a value stands for an empty list or mapping.
+/// Returns whether a text is empty, so that a control tag before it stands for an empty list or
+/// mapping.
 fn plain_text(text: &str) -> bool {
     text.is_empty()
 }
 
+/// Returns a list or mapping with its tag applied. An error for an unknown tag.
 fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, YamlError> {
     let Some(tag) = tag.filter(|tag| tag != "!") else {
         return Ok(Composed { node, merge: false });
@@ -610,20 +628,24 @@ fn in_pairs(node: Node) -> Result<Node, YamlError> {
     Ok(Node { value: Value::List(pairs), start, end })
 }
 
-/// Tags of the configuration language: ciphertexts, control tags and Ansible's unsafe texts.
+/// Returns whether a tag belongs to the configuration language: ciphertexts, control tags and
+/// Ansible's unsafe texts.
 fn is_own_tag(tag: &str) -> bool {
     is_ciphertext_tag(tag) || is_control_tag(tag) || tag == "!unsafe"
 }
 
-/// Tags of values encrypted with a project's key (Z5.1). Sluice cannot decrypt other schemes.
+/// Returns whether a tag marks a value encrypted with a project's key (Z5.1). Sluice cannot decrypt
+/// other schemes.
 fn is_ciphertext_tag(tag: &str) -> bool {
     matches!(tag, "!encrypted/pkcs1" | "!encrypted/pkcs1-oaep")
 }
 
+/// Returns whether a tag says how a value combines with inherited ones (`!override`, `!inherit`).
 fn is_control_tag(tag: &str) -> bool {
     matches!(tag, "!override" | "!inherit")
 }
 
+/// Returns the error for an unknown tag.
 fn unknown_tag(tag: &str, place: Mark) -> YamlError {
     // No attribute accepts these types, and JSON cannot represent them.
     let instead = match tag.strip_prefix(STANDARD) {

@@ -97,7 +97,7 @@ impl Node {
         }
     }
 
-    /// Returns the members of a mapping, if it is one.
+    /// Returns the members of a mapping; `None` if it is not a mapping.
     pub fn as_map(&self) -> Option<&[(Node, Node)]> {
         match &self.value {
             Value::Map(map) => Some(map),
@@ -105,17 +105,18 @@ impl Node {
         }
     }
 
-    /// Returns the value of a key of a mapping.
+    /// Returns the value of a key of a mapping; `None` if there is no such key or it is not a
+    /// mapping.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.as_map()?.iter().find(|(name, _)| name.as_text() == Some(key)).map(|(_, value)| value)
     }
 
-    /// Returns whether it is nothing.
+    /// Returns whether the value is null.
     pub fn is_null(&self) -> bool {
         matches!(self.value, Value::Null)
     }
 
-    /// Returns what kind of thing it is, for messages.
+    /// Returns the name of the value's type, for messages.
     pub fn kind(&self) -> &'static str {
         match &self.value {
             Value::Null => "nothing",
@@ -145,7 +146,11 @@ impl Node {
         }
     }
 
-    /// Returns it as JSON, without places.
+    /// Returns the value as JSON, without positions.
+    ///
+    /// Keys become texts. A tagged value becomes a mapping with the tag as its only key. A number
+    /// that is not finite becomes a text, as does an integer that JSON does not hold: check
+    /// [`Node::first_unheld`] before.
     ///
     /// Keys become texts; a tagged value becomes a mapping with the tag as its only key; what is no
     /// finite number becomes a text, and so does a whole number that JSON does not hold:
@@ -174,8 +179,8 @@ impl Node {
         }
     }
 
-    /// Returns the first whole number in it, itself included, that JSON would not carry digit by
-    /// digit.
+    /// Returns the first integer in the value that JSON would not preserve digit by digit, the
+    /// value itself included; `None` if there is none.
     pub fn first_unheld(&self) -> Option<&Node> {
         match &self.value {
             Value::Long(digits) => digits.parse::<u64>().is_err().then_some(self),
@@ -186,7 +191,7 @@ impl Node {
         }
     }
 
-    /// Keys that are no texts read as they do in JSON.
+    /// Returns a mapping's key as JSON text; keys of other types read as they do in JSON.
     fn json_key(&self) -> String {
         match &self.value {
             Value::Null => "null".to_owned(),

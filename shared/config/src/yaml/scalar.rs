@@ -19,6 +19,7 @@ pub(super) enum Kind {
     Text,
 }
 
+/// Compiles a regular expression of the YAML specification, which is always valid.
 fn expression(text: &str) -> Regex {
     Regex::new(text)
         .unwrap_or_else(|cause| unreachable!("a built-in expression does not compile: {cause}"))
@@ -87,6 +88,7 @@ pub(super) fn value(text: &str, kind: Kind) -> Result<Value, String> {
     }
 }
 
+/// Parses one of YAML's boolean words; `None` for any other text.
 fn boolean(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "yes" | "true" | "on" => Some(true),
@@ -169,12 +171,14 @@ fn times_plus(limbs: &mut Vec<u64>, factor: u64, more: u64) {
     }
 }
 
+/// Formats a number of any size in decimal digits.
 fn decimal(limbs: &[u64]) -> String {
     let Some((highest, lower)) = limbs.split_last() else { return "0".to_owned() };
     let lower: String = lower.iter().rev().map(|limb| format!("{limb:09}")).collect();
     format!("{highest}{lower}")
 }
 
+/// Parses a floating-point number, also in base 60, as PyYAML does; `None` for any other text.
 fn float(text: &str) -> Option<f64> {
     let plain = text.replace('_', "").to_ascii_lowercase();
     let (sign, digits) = match plain.strip_prefix('-') {

@@ -95,6 +95,8 @@ pub(super) struct NameLookup<'c> {
 }
 
 impl<'c> NameLookup<'c> {
+    /// Returns the facts about a name on which the checks of references depend, from the cache if
+    /// they are there.
     pub(super) fn facts(&mut self, kind: ObjectKind, name: &str) -> Facts {
         let facts = match kind {
             ObjectKind::Job => self.job(name).map_or(Facts::Undefined, Facts::Job),
@@ -115,6 +117,7 @@ impl<'c> NameLookup<'c> {
         rules
     }
 
+    /// Returns whether a name is defined, and records the reference.
     pub(super) fn has(&mut self, kind: ObjectKind, name: &str) -> bool {
         !self.under(kind, name).is_empty()
     }

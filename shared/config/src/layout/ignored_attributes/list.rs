@@ -17,6 +17,7 @@ pub struct IgnoredAttribute {
     pub consequence: &'static str,
 }
 
+/// Returns a list entry for an attribute without effect.
 const fn ignored(
     object: &'static str,
     attribute: &'static str,
@@ -25,6 +26,7 @@ const fn ignored(
     IgnoredAttribute { object, attribute, ignored_values: "", is_partial: false, consequence }
 }
 
+/// Returns a list entry for an attribute of which some values have no effect.
 const fn partly(
     object: &'static str,
     attribute: &'static str,

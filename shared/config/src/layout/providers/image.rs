@@ -32,7 +32,6 @@ pub struct ImageConfig {
     /// Maximum number of uploads kept.
     pub max_retain_count: Option<u32>,
     /// Settings of nodes that run it, whatever their label.
-    #[serde(default)]
     pub node: ImageNode,
 }
 
@@ -95,6 +94,7 @@ pub(super) fn typed(
     }
 }
 
+/// Converts the merged attributes of nodes that run the image.
 fn node(merged: &Map<String, Json>) -> ImageNode {
     let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
     let flag = |name: &str| merged.get(name).and_then(Json::as_bool);

@@ -64,26 +64,19 @@ pub struct LabelConfig {
     /// Whether a used node becomes ready again.
     pub reuse: bool,
     /// Aliases of the label.
-    #[serde(default)]
     pub aliases: Vec<String>,
     /// The zone, if the label binds itself to one by the label's own attributes, the innermost last
     /// (L3.2). The zones of a section belong to its provider, whatever its labels are.
-    #[serde(default)]
     pub zone: Option<String>,
     /// The zone of executors that reach its nodes.
-    #[serde(default)]
     pub executor_zone: Option<String>,
     /// Minimum seconds for which a reusable node is kept.
-    #[serde(default)]
     pub min_retention_seconds: u64,
     /// Timeout of a snapshot in seconds.
-    #[serde(default)]
     pub snapshot_timeout_seconds: u64,
     /// Seconds for which a snapshot is kept.
-    #[serde(default)]
     pub snapshot_expiration_seconds: u64,
     /// Attributes of cloud machines only.
-    #[serde(default)]
     pub cloud: CloudSettings,
     /// All merged attributes, as configured.
     pub attributes: Map<String, Json>,
@@ -212,6 +205,7 @@ pub(super) fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> Label
     }
 }
 
+/// Converts the merged attributes that apply only to cloud machines.
 fn cloud(merged: &Map<String, Json>) -> CloudSettings {
     let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
     let flag = |name: &str| merged.get(name).and_then(Json::as_bool);

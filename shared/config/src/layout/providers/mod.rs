@@ -44,10 +44,8 @@ pub struct ProviderConfig {
     /// Its labels in order.
     pub labels: Vec<LabelConfig>,
     /// The images it needs, for its labels or because it or its section lists them, by name.
-    #[serde(default)]
     pub images: Vec<ImageConfig>,
     /// The bucket through which images are imported into the cloud.
-    #[serde(default)]
     pub bucket: Option<String>,
     /// Its static nodes.
     pub nodes: Vec<StaticNode>,
@@ -78,6 +76,5 @@ pub struct StaticNode {
     /// The port to log in at.
     pub connection_port: u16,
     /// Its aliases.
-    #[serde(default)]
     pub aliases: Vec<String>,
 }

@@ -113,10 +113,12 @@ struct Resolver<'o> {
 type Found<'o> = (Definition<'o, ProviderObject>, &'o ProviderObject);
 
 impl<'o> Resolver<'o> {
+    /// Returns an object by its kind and name; `None` if it is not defined.
     fn find(&self, kind: ObjectKind, name: &str) -> Option<Found<'o>> {
         self.layout.one(kind, name).map(|defined| (defined, defined.object))
     }
 
+    /// Reports an error at the attribute of an object.
     fn error(
         &mut self,
         at: Found<'_>,
@@ -154,6 +156,7 @@ impl<'o> Resolver<'o> {
         );
     }
 
+    /// Reports a diagnostic with the name of the object, at `span` or at the stanza.
     fn put(
         &mut self,
         (defined, object): Found<'_>,
@@ -230,6 +233,8 @@ impl<'o> Resolver<'o> {
         }
     }
 
+    /// Resolves all references of a provider. `None`, with an error, if its section is missing,
+    /// abstract or of another connection.
     fn provider(&mut self, defined: Definition<'o, ProviderObject>) -> Option<ProviderConfig> {
         let provider = defined.object;
         let at = (defined, provider);
@@ -318,6 +323,7 @@ impl<'o> Resolver<'o> {
         }
     }
 
+    /// Returns the labels of a provider, each with every layer of attributes applied.
     fn labels(&mut self, at: Found<'o>, of_section: &Map<String, Json>) -> Vec<LabelConfig> {
         let provider = &at.1.attributes;
         // Lists are concatenated (L3.2): providers have all entries of their section.
@@ -395,19 +401,21 @@ impl<'o> Resolver<'o> {
                 merge(&mut merged, of_label(layer));
                 for entry in entries(layer, part.list, &object.name) {
                     if part.is_final != Final::Yes {
-                        part.hear(entry);
+                        part.apply_final(entry);
                         let mut entry = entry.clone();
                         entry.remove("name");
                         merge(&mut merged, entry);
                     }
                 }
-                part.leave(layer);
+                part.apply_defaults_final(layer);
             }
             image::typed(object, canonical(defined, &object.name), &merged)
         });
         resolved.collect()
     }
 
+    /// Applies every layer of attributes to a label, and reports those that a final object does not
+    /// allow.
     fn label(
         &mut self,
         at: Found<'o>,
@@ -477,9 +485,9 @@ impl<'o> Resolver<'o> {
                     }
                     merge(&mut merged, of_label(entry));
                     zone = zone_in(entry).filter(|_| part.word == "label").or(zone);
-                    part.hear(entry);
+                    part.apply_final(entry);
                 }
-                part.leave(layer);
+                part.apply_defaults_final(layer);
             }
         }
         let cloud = of_section.get("connection").is_some_and(Json::is_string)
@@ -540,6 +548,7 @@ enum Final {
 }
 
 impl Final {
+    /// Returns the `final` attribute of an object; `None` if it is not set.
     fn of(attributes: &Map<String, Json>) -> Option<Self> {
         match attributes.get("final")? {
             Json::Bool(true) => Some(Self::Yes),
@@ -557,24 +566,25 @@ struct PartOfLabel<'a> {
     name: Option<&'a str>,
     is_final: Final,
     /// Whether `final` was set for this object itself.
-    is_said: bool,
+    is_explicit: bool,
 }
 
 impl<'a> PartOfLabel<'a> {
+    /// Returns the state before any layer is applied.
     fn new(word: &'static str, name: Option<&'a str>, object: Option<&ProviderObject>) -> Self {
         let (list, defaults) = match word {
             "image" => ("images", "image-defaults"),
             "flavor" => ("flavors", "flavor-defaults"),
             _ => ("labels", "label-defaults"),
         };
-        let said = object.and_then(|object| Final::of(&object.attributes));
+        let configured = object.and_then(|object| Final::of(&object.attributes));
         Self {
             word,
             list,
             defaults,
             name,
-            is_final: said.unwrap_or(Final::No),
-            is_said: said.is_some(),
+            is_final: configured.unwrap_or(Final::No),
+            is_explicit: configured.is_some(),
         }
     }
 
@@ -584,18 +594,18 @@ impl<'a> PartOfLabel<'a> {
         layer.get(self.defaults).and_then(Json::as_object).filter(|_| self.is_final == Final::No)
     }
 
-    /// Applies the `final` attribute of an entry.
-    fn hear(&mut self, entry: &Map<String, Json>) {
-        if let Some(said) = Final::of(entry) {
-            (self.is_final, self.is_said) = (said, true);
+    /// Applies the `final` attribute of an entry of a section's or provider's list.
+    fn apply_final(&mut self, entry: &Map<String, Json>) {
+        if let Some(configured) = Final::of(entry) {
+            (self.is_final, self.is_explicit) = (configured, true);
         }
     }
 
     /// Applies the `final` attribute of a layer's defaults to the layers below, unless the object
     /// sets its own.
-    fn leave(&mut self, layer: &Map<String, Json>) {
+    fn apply_defaults_final(&mut self, layer: &Map<String, Json>) {
         let by_default = layer.get(self.defaults).and_then(Json::as_object).and_then(Final::of);
-        if let Some(by_default) = by_default.filter(|_| !self.is_said) {
+        if let Some(by_default) = by_default.filter(|_| !self.is_explicit) {
             self.is_final = by_default;
         }
     }

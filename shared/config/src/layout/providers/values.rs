@@ -27,11 +27,13 @@ const NOT_OF_LABELS: [&str; 17] = [
     "min-ready",
 ];
 
+/// Returns the name of an object across tenants: its project, a slash and its own name.
 pub(super) fn canonical(defined: Definition<'_, ProviderObject>, name: &str) -> String {
     format!("{}/{name}", defined.source().project)
 }
 
-/// Scalars override, mappings merge, lists concatenate (L3.2).
+/// Merges attributes into those of an outer layer: scalars override, mappings merge, lists
+/// concatenate (L3.2).
 pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
     for (name, value) in from {
         match (into.get_mut(&name), value) {
@@ -52,6 +54,7 @@ pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
     }
 }
 
+/// Returns the attributes of a label that apply to its machines.
 pub(super) fn of_label(attributes: &Map<String, Json>) -> Map<String, Json> {
     let concerns = |name: &str| {
         !NOT_OF_LABELS.contains(&name)
@@ -78,25 +81,30 @@ pub(super) fn entries<'j>(
         .collect()
 }
 
+/// Returns the names in a list of names or named mappings.
 pub(super) fn names_in(attributes: &Map<String, Json>, list: &str) -> Vec<String> {
     let list = attributes.get(list).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(|entry| entry.get("name")?.as_str().map(str::to_owned)).collect()
 }
 
+/// Returns a list of texts; empty if it is not set.
 pub(super) fn texts(attributes: &Map<String, Json>, name: &str) -> Vec<String> {
     let list = attributes.get(name).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
+/// Returns a number; `None` if it is not set.
 pub(super) fn count(attributes: &Map<String, Json>, name: &str) -> Option<u32> {
     attributes.get(name).and_then(Json::as_u64).and_then(|number| u32::try_from(number).ok())
 }
 
+/// Returns limits by resource; empty if none are set.
 pub(super) fn counts(limits: Option<&Json>) -> BTreeMap<String, u64> {
     let limits = limits.and_then(Json::as_object).into_iter().flatten();
     limits.filter_map(|(name, value)| Some((name.clone(), value.as_u64()?))).collect()
 }
 
+/// Returns the static nodes of a provider.
 pub(super) fn static_nodes(attributes: &Map<String, Json>) -> Vec<StaticNode> {
     let list =
         attributes.get("nodes").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
