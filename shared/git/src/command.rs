@@ -88,8 +88,8 @@ pub(crate) fn git<A: AsRef<OsStr>>(
     written.map_err(start)
 }
 
-/// Returns the path of git. Given a bare name and a custom environment, the standard library would
-/// use `fork`, which is slow in a process with much memory.
+/// Returns the full path of git. With a bare name and a custom environment, the standard library
+/// would use `fork`, which is slow in a process with much memory.
 fn program() -> &'static OsStr {
     static PROGRAM: OnceLock<OsString> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -107,6 +107,7 @@ fn program() -> &'static OsStr {
     })
 }
 
+/// Returns a git command with an empty environment that sees no configuration of the machine.
 fn prepare<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
     let mut command = Command::new(program());
     command
@@ -153,6 +154,7 @@ fn listen(stderr: Option<std::process::ChildStderr>) -> String {
     String::from_utf8_lossy(&output).trim().to_owned()
 }
 
+/// Kills git and waits until it has ended.
 fn end(child: &mut Child) {
     // Both only fail for a process that has already exited.
     let _ = child.kill();

@@ -96,6 +96,7 @@ impl CommitDelta {
             .map_err(|_| BadCommitDelta("its objects do not fit into a pack"))
     }
 
+    /// Adds an encoded object.
     fn put(&mut self, id: ObjectId, entry: Vec<u8>) {
         self.size += entry.len();
         if let Some(before) = self.entries.insert(id, entry) {
@@ -140,7 +141,7 @@ impl Repository {
         Ok(Some(delta))
     }
 
-    /// Adds the objects of a tree that are not at the same path in one of the `known` trees.
+    /// Adds the objects of a tree that are not at the same path in one of the `base_trees`.
     fn add_tree(
         &self,
         at: &Oid,
@@ -179,6 +180,7 @@ impl Repository {
         self.add_object(at, tree, delta)
     }
 
+    /// Adds one object. An error if the delta becomes too large.
     fn add_object(
         &self,
         at: &Oid,
@@ -228,6 +230,7 @@ impl Repository {
         Ok(entries)
     }
 
+    /// Returns the error for a delta that exceeds a limit.
     fn too_many(&self, object: &Oid, what: &str, limit: usize) -> GitReadError {
         let (project, object) = (self.project.clone(), object.clone());
         GitReadError::TooLarge { project, object, what: what.to_owned(), limit: limit as u64 }

@@ -81,6 +81,7 @@ pub(crate) struct Connection<'a> {
     handshake: Handshake,
 }
 
+/// Returns the name by which the client identifies itself.
 fn agent() -> gix::protocol::command::Feature {
     ("agent", Some("git/sluice".into()))
 }
@@ -167,6 +168,7 @@ impl Connection<'_> {
         Ok(made)
     }
 
+    /// Returns the error for a ref or commit that the forge does not have.
     pub(crate) fn gone(&self, wanted: &str) -> FetchError {
         FetchError::Gone {
             project: self.project.clone(),
@@ -198,6 +200,7 @@ impl Connection<'_> {
     }
 }
 
+/// Converts a listed ref; `None` for one that leads to nothing.
 fn remote_ref(found: &Ref) -> Option<RemoteRef> {
     let (name, target, peeled) = found.unpack();
     let leads_to = match found {

@@ -27,6 +27,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
+    /// Returns a budget of time and bytes for one fetch.
     pub(crate) fn new(deadline: Instant, bytes: u64) -> Arc<Self> {
         let (timed_out, too_large, refused) =
             (AtomicBool::new(false), AtomicBool::new(false), AtomicU16::new(0));
@@ -64,6 +65,7 @@ impl Budget {
         Err(io::Error::other(format!("the forge answered with HTTP status {status}")))
     }
 
+    /// Returns an error if the time or the bytes are used up.
     fn check(&self) -> io::Result<()> {
         if Instant::now() >= self.deadline {
             self.timed_out.store(true, Ordering::Relaxed);
@@ -75,6 +77,7 @@ impl Budget {
         Ok(())
     }
 
+    /// Counts received bytes.
     fn spend(&self, bytes: usize) {
         let bytes = bytes as u64;
         let spent = self
@@ -111,6 +114,7 @@ impl Bounded {
         Self { authorization, origin: origin(url), silence, moved_to: None, budget }
     }
 
+    /// Returns the `Authorization` header for a URL; `None` for another origin than the first one.
     fn credential(&self, url: &str) -> Option<&str> {
         self.authorization
             .as_deref()
@@ -142,8 +146,8 @@ impl Bounded {
         }
     }
 
-    /// Requests the refs and follows redirects as git does: never from https to http, and only to
-    /// an address with the same ending.
+    /// Requests the list of refs and follows redirects as git does: never from https to http, and
+    /// only to an address with the same ending.
     fn asked<S: AsRef<str>>(
         &mut self,
         url: &str,
@@ -340,6 +344,7 @@ impl Shared {
         Self { exchange: Arc::new(Mutex::new(exchange)), budget: budget.clone() }
     }
 
+    /// Locks the exchange.
     fn lock(&self) -> MutexGuard<'_, Exchange> {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -395,6 +400,7 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
+    /// Returns the headers of the answer as bytes to read.
     fn lines(&mut self) -> io::Result<&mut Cursor<Vec<u8>>> {
         let lines = match self.lines.take() {
             Some(lines) => lines,

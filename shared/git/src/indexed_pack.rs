@@ -54,6 +54,7 @@ impl Repository {
     }
 }
 
+/// Opens a file and returns its length.
 fn open(path: &Path) -> Result<(File, usize), Error> {
     let file = File::open(path)?;
     let bytes = usize::try_from(file.metadata()?.len()).map_err(Error::other)?;

@@ -159,10 +159,12 @@ impl Repository {
         self.settle([base, ours, theirs], outcome)
     }
 
+    /// Returns the options with which trees are merged as git does.
     fn merge_options(&self) -> Result<Options, gix::Error> {
         self.git.tree_merge_options()
     }
 
+    /// Decides on the outcome of a merge of trees: the merged tree, or the conflicting paths.
     fn settle(
         &self,
         [base, ours, theirs]: [ObjectId; 3],
@@ -188,6 +190,7 @@ impl Repository {
         Ok(Settled::Tree(outcome.tree.write()?.detach()))
     }
 
+    /// Returns the error for a merge that could not be computed.
     pub(crate) fn merge_failed(&self, merge: &Merge<'_>, source: gix::Error) -> MergeError {
         if source.is_not_found() {
             // An object behind a commit that is present is missing: the list of packs is not
@@ -230,6 +233,7 @@ fn whole_lines(message: &str) -> String {
     format!("{trimmed}\n")
 }
 
+/// Returns the names of both sides in conflict markers.
 fn labels() -> Labels<'static> {
     // Only visible in conflicts, which are discarded.
     Labels {
@@ -239,6 +243,7 @@ fn labels() -> Labels<'static> {
     }
 }
 
+/// Returns Sluice as committer at this time.
 fn committer(seconds: i64) -> Signature {
     Signature { name: NAME.into(), email: EMAIL.into(), time: gix::date::Time::new(seconds, 0) }
 }

@@ -98,6 +98,7 @@ impl Repository {
         Ok(())
     }
 
+    /// Returns the differences between two trees. `rewrites` says how renames are detected.
     fn changes(
         &self,
         old: ObjectId,
@@ -110,12 +111,14 @@ impl Repository {
         self.git.diff_tree_to_tree(&old, &new, options)
     }
 
+    /// Returns whether a path is a directory in a tree.
     fn is_directory(&self, tree: ObjectId, path: &BString) -> gix::Result<bool> {
         let entry = self.git.find_tree(tree)?.lookup_entry(path.split_str("/"))?;
         Ok(entry.is_some_and(|entry| entry.mode().is_tree()))
     }
 }
 
+/// Returns the directory of a path; `None` at the root.
 fn parent(path: &BString) -> Option<BString> {
     path.rfind_byte(b'/').map(|at| path[..at].into())
 }

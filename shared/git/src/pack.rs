@@ -27,6 +27,7 @@ impl PackName {
         &self.0
     }
 
+    /// Returns the name of a pack from its checksum.
     fn of(checksum: &gix::oid) -> Self {
         Self(format!("pack-{}", checksum.to_hex()))
     }
@@ -93,6 +94,7 @@ pub(crate) fn verify(pack: &[u8], index: &[u8]) -> Result<PackName, &'static str
     Ok(PackName::of(&ObjectId::from_bytes_or_panic(stated)))
 }
 
+/// Computes the SHA-1 of bytes.
 fn sha1(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut hasher = gix::hash::hasher(gix::hash::Kind::Sha1);
     hasher.update(bytes);
@@ -155,6 +157,7 @@ pub(crate) fn of_entries<'a>(
     Ok(out)
 }
 
+/// Returns the header of a pack with this number of objects.
 fn header(objects: usize) -> std::io::Result<Vec<u8>> {
     let count = u32::try_from(objects).map_err(std::io::Error::other)?;
     let mut out = Vec::from(*b"PACK");
@@ -203,6 +206,7 @@ fn index_of(entries: &[(ObjectId, u64, u32)], pack_sum: &[u8]) -> std::io::Resul
     Ok(out)
 }
 
+/// Computes the checksum that ends a pack or index.
 fn checksum(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     sha1(bytes)
         .ok_or_else(|| std::io::Error::other("the pack collides with a known attack on SHA-1"))

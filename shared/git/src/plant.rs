@@ -39,7 +39,7 @@ pub struct Planted {
     pub object: Vec<u8>,
 }
 
-/// Makes a commit without parents from files by path, with `/` as separator.
+/// Creates a commit without parents from files by path, with `/` as separator.
 ///
 /// # Errors
 /// [`PlantError::Path`] for a path that git would refuse to check out, and [`PlantError::Pack`] for
@@ -86,6 +86,7 @@ enum Member<'f> {
 }
 
 impl<'f> Directory<'f> {
+    /// Adds a file at a path. An error if the path is invalid or already used.
     fn put(&mut self, path: &'f str, file: &'f NewFile) -> Result<(), PlantError> {
         let refused = |why: &'static str| PlantError::Path { path: path.to_owned(), why };
         let mut folders: Vec<&'f str> = path.split('/').collect();
@@ -164,6 +165,7 @@ fn wrong(part: &str) -> Option<&'static str> {
     }
 }
 
+/// Adds an object and returns its id.
 fn add(objects: &mut Objects, kind: Kind, data: Vec<u8>) -> Result<ObjectId, PlantError> {
     let id = gix::objs::compute_hash(gix::hash::Kind::Sha1, kind, &data).ok();
     let collides = || std::io::Error::other("an object collides with a known attack on SHA-1");

@@ -117,7 +117,10 @@ impl Repository {
         Ok(self.merge_base(&oid(&ancestor), of)? == Some(oid(&ancestor)))
     }
 
-    /// Returns those of `tips` that are `commit` or descend from it.
+    /// Returns the tips that are `commit` or descend from it.
+    ///
+    /// Commits dated more than 30 days before it are not followed, so that the cost depends on what
+    /// was committed since; clocks may be wrong by that much.
     ///
     /// Commits dated more than 30 days before it are not followed, so that the cost depends on what
     /// was committed since; clocks may be wrong by that much. Fails with [`GitReadError::TooLarge`]
@@ -339,6 +342,7 @@ impl Repository {
         self.find(object)?.peel_to_tree().map_err(|source| self.not_a("tree", object, source))
     }
 
+    /// Finds an object. An error if it is missing.
     fn find(&self, object: &Oid) -> Result<gix::Object<'_>, GitReadError> {
         let found = self
             .git
@@ -350,6 +354,7 @@ impl Repository {
         })
     }
 
+    /// Returns the error for an object of another type than expected.
     fn not_a(&self, wanted: &'static str, object: &Oid, source: gix::Error) -> GitReadError {
         if source.is_not_found() {
             // The object is present and its target is not: the list of packs is not closed.
@@ -358,6 +363,7 @@ impl Repository {
         GitReadError::WrongKind { project: self.project.clone(), object: object.clone(), wanted }
     }
 
+    /// Reads the content of a file. An error if it is too large.
     fn blob(
         &self,
         at: &Oid,
@@ -381,6 +387,7 @@ impl Repository {
         self.walk_tree(at, &root, &mut String::new(), 0, visit)
     }
 
+    /// Walks one directory of a tree and those below.
     fn walk_tree(
         &self,
         at: &Oid,
@@ -416,6 +423,7 @@ impl Repository {
         Ok(())
     }
 
+    /// Returns the error for a failure of the git library.
     pub(crate) fn engine(
         &self,
         doing: &'static str,
@@ -430,6 +438,7 @@ impl Repository {
         }
     }
 
+    /// Returns the error for something that exceeds a limit.
     fn too_large(&self, object: &Oid, what: &str, limit: usize) -> GitReadError {
         GitReadError::TooLarge {
             project: self.project.clone(),
@@ -445,6 +454,7 @@ pub(crate) fn oid(id: &gix::oid) -> Oid {
     Oid(id.to_hex().to_string())
 }
 
+/// Returns whether a tree entry is a file, a link, a directory or a submodule.
 fn kind_of(mode: EntryMode) -> FileKind {
     match mode.kind() {
         EntryKind::BlobExecutable => FileKind::Executable,

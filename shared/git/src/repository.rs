@@ -276,6 +276,7 @@ fn create(project: &ProjectName, dir: &Path) -> Result<(), GitPackError> {
     Ok(())
 }
 
+/// Opens the repository with the git library.
 fn open_git(project: &ProjectName, dir: &Path) -> Result<gix::Repository, GitPackError> {
     // Isolated: neither the machine's configuration nor its environment may affect a merge. The two
     // settings are the defaults of `git merge`.

@@ -151,6 +151,7 @@ fn refs(checkout: &Checkout<'_>) -> Result<String, CheckoutError> {
     Ok(transaction)
 }
 
+/// Creates the directory of the workspace. An error if it exists and is not empty.
 fn prepare(dest: &Path) -> Result<(), CheckoutError> {
     let failed = |doing| move |source| CheckoutError::File { doing, path: dest.to_owned(), source };
     fs::create_dir_all(dest).map_err(failed("create"))?;
@@ -160,6 +161,7 @@ fn prepare(dest: &Path) -> Result<(), CheckoutError> {
     }
 }
 
+/// Links or copies the packs into the repository.
 fn link_packs(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     let to_dir = checkout.dest.join(".git/objects/pack");
     fs::create_dir_all(&to_dir).map_err(|source| CheckoutError::File {
@@ -188,7 +190,7 @@ fn link_packs(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     Ok(())
 }
 
-/// Adds the remote that points to nothing.
+/// Writes the configuration of the workspace, with a remote that leads nowhere.
 fn write_config(dest: &Path) -> Result<(), CheckoutError> {
     let path = dest.join(".git/config");
     let failed = |doing| {

@@ -68,7 +68,7 @@ pub(crate) async fn append(
         let before = list.clone();
         list.packs.extend(packs.iter().filter(|pack| !before.packs.contains(pack)).cloned());
         for tip in tips {
-            list.tips.retain(|known| known != tip);
+            list.tips.retain(|stored| stored != tip);
             list.tips.push(tip.clone());
         }
         let surplus = list.tips.len().saturating_sub(TIPS_MAX);
@@ -99,10 +99,12 @@ pub(crate) async fn blocking<T: Send + 'static>(
         .map_err(|error| ReposError::Unknown(format!("a git operation failed: {error}")))?
 }
 
+/// Returns the directory of a project's repository in the cache.
 pub(crate) fn dir_of(root: &Path, project: &ProjectName) -> PathBuf {
     root.join(keys::escape(project.as_str()))
 }
 
+/// Returns a repository error with an unknown outcome.
 pub(crate) fn unknown(error: impl std::error::Error) -> ReposError {
     ReposError::Unknown(error_chain(&error))
 }

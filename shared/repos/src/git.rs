@@ -69,6 +69,8 @@ impl GitRepos {
         Self { ports, remotes, dir, caches: Mutex::new(BTreeMap::new()) }
     }
 
+    /// Returns the address and credential of a project, or an error if its connection is not
+    /// configured.
     fn remote(&self, project: &ProjectAt) -> Result<FetchSource, ReposError> {
         let remote = self.remotes.get(&project.connection).ok_or_else(|| {
             ReposError::Unknown(format!("the connection {} is not configured", project.connection))
@@ -77,6 +79,7 @@ impl GitRepos {
         Ok(FetchSource { url, credential: remote.credential.clone() })
     }
 
+    /// Returns the cached repository of a project.
     fn cache(&self, project: &ProjectName) -> Arc<ProjectCache> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         if caches.len() >= CACHES_MAX && !caches.contains_key(project) {
@@ -86,7 +89,8 @@ impl GitRepos {
         caches.entry(project.clone()).or_insert_with(new).clone()
     }
 
-    /// Returns whether the objects of a merge result are stored for a fast-forward.
+    /// Returns whether the objects of this merge are stored, so that its branch can be
+    /// fast-forwarded.
     fn keeps(&self, ask: &BranchMerge) -> bool {
         let landing = self.remotes.get(&ask.connection).map(|remote| remote.landing);
         landing == Some(LandingMethod::FastForward) && ask.mode.keeps_head()
@@ -160,13 +164,13 @@ impl Repos for GitRepos {
     async fn tag_state(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
         let (cache, from) = (self.cache(&at.project), self.remote(at)?);
         let name = format!("{TAGS}{tag}");
-        let (asked, listed_from) = (name.clone(), from.clone());
+        let (ref_name, listed_from) = (name.clone(), from.clone());
         let found = cache
             .with(move |repository| {
                 let limits = FetchLimits { timeout_seconds: 30, ..FetchLimits::default() };
                 let credential = listed_from.credential.as_ref();
                 repository
-                    .ls_ref(&listed_from.url, credential, &asked, limits)
+                    .ls_ref(&listed_from.url, credential, &ref_name, limits)
                     .map_err(gone_or_unknown)
             })
             .await?;
@@ -210,12 +214,12 @@ impl Repos for GitRepos {
             Err(ReposError::Unreachable(why)) => return Err(ReposError::Unreachable(why)),
             held => held.unwrap_or_default(),
         };
-        let wanted = commit.clone();
+        let target = commit.clone();
         let (commit, files) = cache
             .with(move |repository| {
                 let files = since
-                    .and_then(|since| repository.changed_files(&since, &wanted, FILES_MAX).ok());
-                Ok((repository.commit(&wanted).map_err(unknown)?.commit, files))
+                    .and_then(|since| repository.changed_files(&since, &target, FILES_MAX).ok());
+                Ok((repository.commit(&target).map_err(unknown)?.commit, files))
             })
             .await?;
         let packs = cache.packs_with(&self.ports, &commit.id).await?;
@@ -319,7 +323,7 @@ impl Repos for GitRepos {
         let (commit, extra) = (commit.clone(), extra.to_vec());
         cache
             .with(move |repository| {
-                let wanted = |found: TreeEntry, path: &str| match found {
+                let selects = |found: TreeEntry, path: &str| match found {
                     TreeEntry::File => is_configuration(path, &extra),
                     TreeEntry::Directory => {
                         let inside = |dir: &str| {
@@ -331,7 +335,7 @@ impl Repos for GitRepos {
                             || extra.iter().any(|extra| inside(extra))
                     }
                 };
-                repository.read_files(&commit, &wanted, ReadLimits::default()).map_err(|error| {
+                repository.read_files(&commit, &selects, ReadLimits::default()).map_err(|error| {
                     match error {
                         GitReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
                         other => unknown(other),
@@ -451,6 +455,7 @@ fn changed_paths(
     Ok(Some(all.into_iter().collect()))
 }
 
+/// Converts a fetch error: the repository or commit is gone, or the outcome is unknown.
 pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
     match &error {
         FetchError::Gone { .. } | FetchError::NoRepository { .. } => {

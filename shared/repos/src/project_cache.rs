@@ -63,6 +63,7 @@ pub(crate) struct FetchSource {
 }
 
 impl ProjectCache {
+    /// Creates the cache of one project's repository.
     pub(crate) fn new(project: ProjectName, dir: PathBuf) -> Self {
         Self { project, dir, state: Mutex::default(), fetching: tokio::sync::Mutex::new(()) }
     }
@@ -222,8 +223,8 @@ impl ProjectCache {
     /// Returns the list of packs as last read or written.
     pub(crate) async fn list(&self, ports: &Ports) -> Result<List, ReposError> {
         let now = ports.clock.now();
-        let known = self.lock().list.clone().filter(|(at, _)| now.since(*at) < LIST_MILLIS);
-        match known {
+        let cached = self.lock().list.clone().filter(|(at, _)| now.since(*at) < LIST_MILLIS);
+        match cached {
             Some((_, list)) => Ok(list),
             None => {
                 let list = load_list(ports, &self.project).await?;
@@ -249,6 +250,7 @@ impl ProjectCache {
         self.list_packs(ports, &[key], &tips).await
     }
 
+    /// Adds packs and tips to the list that all functions read.
     async fn list_packs(
         &self,
         ports: &Ports,
@@ -262,6 +264,7 @@ impl ProjectCache {
         Ok(())
     }
 
+    /// Locks the cache.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -272,6 +275,7 @@ pub(crate) fn names_of(keys: &[String]) -> Result<Vec<PackName>, ReposError> {
     keys.iter().map(|key| name_of(key)).collect()
 }
 
+/// Parses the name of a pack from its key. An error for another key.
 fn name_of(key: &str) -> Result<PackName, ReposError> {
     keys::pack_of(key).ok_or_else(|| ReposError::Unknown(format!("{key} is not the key of a pack")))
 }
