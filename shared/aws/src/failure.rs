@@ -49,6 +49,7 @@ pub(crate) fn status<E>(
     error.raw_response().map(|response| response.status().as_u16())
 }
 
+/// Describes why a call got no answer.
 fn why_unanswered<E, R>(error: &SdkError<E, R>) -> String
 where
     E: Error + 'static,

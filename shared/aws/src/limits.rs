@@ -37,6 +37,7 @@ pub(crate) fn carrying(bytes: u64) -> Duration {
     Duration::from_secs(ATTEMPT_SECONDS + (bytes >> 20))
 }
 
+/// Returns the time-outs of calls whose attempts take at most this long.
 fn attempts_of(attempt: Duration) -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(CONNECT_SECONDS))

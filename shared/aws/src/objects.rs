@@ -22,6 +22,7 @@ pub(crate) struct S3Objects {
 }
 
 impl S3Objects {
+    /// Creates the port onto a bucket.
     pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings) -> Self {
         let in_path = match settings.bucket_address {
             BucketAddress::Path => true,
@@ -34,6 +35,7 @@ impl S3Objects {
         Self { client: Client::from_conf(config.build()), bucket: settings.bucket.clone() }
     }
 
+    /// Returns the size of an object; `None` if it does not exist.
     async fn length(&self, key: &str) -> Result<Option<u64>, PortError> {
         let asked = self.client.head_object().bucket(&self.bucket).key(key).send().await;
         match asked {
@@ -47,6 +49,7 @@ impl S3Objects {
         }
     }
 
+    /// Lists one page of keys. Also returns whether there are more.
     async fn page(
         &self,
         prefix: &str,
@@ -222,6 +225,7 @@ impl Objects for S3Objects {
     }
 }
 
+/// Returns the service's error code.
 fn code<E, R>(error: &aws_sdk_s3::error::SdkError<E, R>) -> Option<&str>
 where
     E: aws_sdk_s3::error::ProvideErrorMetadata,

@@ -112,6 +112,7 @@ pub async fn provision(
     Ok(Provided { key_id, queue_urls })
 }
 
+/// Returns a function that adds the attempt to an error.
 fn failed(what: String) -> impl Fn(&(dyn Error + 'static)) -> ProvisionError {
     move |error| ProvisionError { what: what.clone(), why: text_of(error) }
 }
@@ -122,6 +123,7 @@ fn text_of(error: &(dyn Error + 'static)) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
+/// Creates the table with its indexes unless it exists.
 async fn table(sdk_config: &SdkConfig, wanted: &TableSpec) -> Result<(), ProvisionError> {
     let failed = failed(format!("the table {}", wanted.name));
     let client = aws_sdk_dynamodb::Client::new(sdk_config);
@@ -189,6 +191,7 @@ async fn table(sdk_config: &SdkConfig, wanted: &TableSpec) -> Result<(), Provisi
     Ok(())
 }
 
+/// Returns a key schema in the SDK's form.
 fn schema(
     keys: &[KeyAttribute; 2],
 ) -> Result<Vec<KeySchemaElement>, aws_sdk_dynamodb::error::BuildError> {
@@ -199,6 +202,7 @@ fn schema(
     keys.iter().zip(kinds).map(element).collect()
 }
 
+/// Creates a bucket unless it exists.
 async fn bucket(sdk_config: &SdkConfig, name: &str) -> Result<(), ProvisionError> {
     let config = aws_sdk_s3::config::Builder::from(sdk_config).force_path_style(true);
     let client = aws_sdk_s3::Client::from_conf(config.build());
@@ -209,6 +213,7 @@ async fn bucket(sdk_config: &SdkConfig, name: &str) -> Result<(), ProvisionError
     made.map(drop).map_err(|error| failed(format!("the bucket {name}"))(&error))
 }
 
+/// Creates a key with an alias unless it exists, and returns its ARN.
 async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionError> {
     let failed = failed(format!("the key {alias}"));
     let client = aws_sdk_kms::Client::new(sdk_config);
@@ -240,6 +245,7 @@ async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionErr
     Ok(id)
 }
 
+/// Creates a queue unless it exists, and returns its URL.
 async fn queue(
     sdk_config: &SdkConfig,
     wanted: &QueueSpec,

@@ -36,6 +36,7 @@ pub(crate) struct SqsQueues {
 }
 
 impl SqsQueues {
+    /// Creates the port onto message queues.
     pub(crate) fn new(
         sdk_config: &SdkConfig,
         settings: &AwsSettings,
@@ -52,6 +53,7 @@ impl SqsQueues {
         }
     }
 
+    /// Returns the URL of a queue. An error if the settings lack it.
     fn url(&self, queue: MessageQueue, attempt: &str) -> Result<&str, PortError> {
         self.urls.get(&queue).map(String::as_str).ok_or_else(|| {
             let why = format!("its URL is not configured; set {}", queue.variable());
@@ -59,6 +61,7 @@ impl SqsQueues {
         })
     }
 
+    /// Returns an entry of a batch in the SDK's form.
     fn entry(
         &self,
         queue: MessageQueue,
@@ -207,6 +210,7 @@ impl Queues for SqsQueues {
     }
 }
 
+/// Converts a received message; `None` if it lacks a field.
 fn incoming(message: Message) -> Option<Incoming> {
     let attributes = message.attributes.unwrap_or_default();
     let group = attributes.get(&MessageSystemAttributeName::MessageGroupId);
@@ -239,8 +243,8 @@ fn batches(messages: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
     batches
 }
 
-/// Returns the group as SQS takes it: as it is, or as a digest when it is too long or has
-/// characters SQS does not know.
+/// Returns a message group in SQS's form: unchanged, or as a digest if it is too long or has
+/// invalid characters.
 fn group_id(group: String) -> String {
     let allowed = !group.is_empty()
         && group.len() <= GROUP_CHARS_MAX

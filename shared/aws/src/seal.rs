@@ -20,6 +20,7 @@ pub(crate) struct KmsSeal {
 }
 
 impl KmsSeal {
+    /// Creates the port onto a KMS key.
     pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings) -> Self {
         let config = aws_sdk_kms::config::Builder::from(sdk_config)
             .retry_config(limits::retries())

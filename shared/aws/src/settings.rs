@@ -91,6 +91,7 @@ impl AwsSettings {
     }
 }
 
+/// Formats the names of missing variables.
 fn list(missing: &[&'static str]) -> String {
     let verb = if missing.len() == 1 { "is" } else { "are" };
     format!("{} {verb}", missing.join(", "))

@@ -103,6 +103,7 @@ pub async fn check(
     }
 }
 
+/// Waits for the server and returns the host keys that it shows.
 async fn observe_host_keys(
     target: &SshEndpoint,
     within: Duration,
@@ -202,6 +203,7 @@ enum LoginOutcome {
     Refused,
 }
 
+/// Opens a connection and logs in with the key.
 async fn login(
     target: &SshEndpoint,
     user: &str,
@@ -226,6 +228,7 @@ async fn login(
     Ok(if status == Some(0) { LoginOutcome::Done } else { LoginOutcome::Refused })
 }
 
+/// Runs `true` and returns its exit status.
 async fn run_true(session: &Handle<HostKeyRecorder>) -> Result<Option<u32>, russh::Error> {
     let mut channel = session.channel_open_session().await?;
     channel.exec(true, "true").await?;
@@ -288,10 +291,12 @@ impl Handler for HostKeyRecorder {
     }
 }
 
+/// Returns the client's settings with these preferred algorithms.
 fn config(preferred: Preferred) -> Arc<client::Config> {
     Arc::new(client::Config { preferred, ..client::Config::default() })
 }
 
+/// Returns the error for a server that cannot be reached.
 fn unreachable(target: &SshEndpoint, why: String) -> SshCheckError {
     SshCheckError::Unreachable { address: target.address.clone(), port: target.port, why }
 }

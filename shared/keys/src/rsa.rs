@@ -224,6 +224,7 @@ fn pkcs8(pkcs1: &[u8]) -> Zeroizing<Vec<u8>> {
     whole
 }
 
+/// Appends a length in DER.
 fn der_length(to: &mut Vec<u8>, length: usize) {
     let bytes = length.to_be_bytes();
     let significant = &bytes[bytes.iter().take_while(|byte| **byte == 0).count()..];

@@ -8,12 +8,12 @@ use zeroize::Zeroizing;
 pub struct Secret(pub(crate) Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Wraps bytes.
+    /// Wraps secret bytes, which are not shown in debug output.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Returns the bytes, for use.
+    /// Returns the secret bytes, for the place that uses them.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

@@ -74,11 +74,13 @@ pub enum SshError {
     Read,
 }
 
+/// Appends bytes after their length.
 fn string(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
     to.extend_from_slice(bytes);
 }
 
+/// Encodes a public key in SSH's binary form.
 fn public_blob(public: &[u8]) -> Vec<u8> {
     let mut blob = Vec::with_capacity(64);
     string(&mut blob, KIND.as_bytes());
@@ -138,6 +140,7 @@ fn read_public(bytes: &[u8]) -> Option<String> {
         .then(|| format!("{KIND} {} {comment}", STANDARD.encode(blob)).trim_end().to_owned())
 }
 
+/// Takes bytes that follow their length; `None` if too few are left.
 fn take<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, after) = from.split_at_checked(4)?;
     let length = u32::from_be_bytes(length.try_into().ok()?) as usize;

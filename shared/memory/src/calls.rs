@@ -55,6 +55,7 @@ impl Calls {
             .sum()
     }
 
+    /// Counts a call.
     pub(crate) fn count(&mut self, caller: &'static str, operation: &'static str, used: Used) {
         *self.by_operation.entry(operation).or_default() += used.calls;
         self.by_caller.entry(caller).or_default().entry(operation).or_default().add(used);
@@ -87,8 +88,8 @@ pub(crate) fn write_units<'a>(writes: &[Write], old: impl Fn(&Write) -> Option<&
     writes.iter().map(units).sum()
 }
 
-/// An index with keys only is written when the record's entry changes: once to remove it, once to
-/// add it.
+/// Returns the write units of an index with keys only: one to remove the old entry, one to add the
+/// new one, and none if the entry is unchanged.
 fn index_units(before: Option<&Record>, after: Option<&Record>) -> f64 {
     let moved = |before: bool, after: bool, same: bool| {
         if same { 0.0 } else { f64::from(u8::from(before) + u8::from(after)) }
@@ -105,11 +106,13 @@ const OVERHEAD_BYTES: usize = 120;
 /// The approximate size of a wakeup in an outbox.
 const POKE_BYTES: usize = 150;
 
+/// Returns the size of a record as DynamoDB counts it.
 fn size(record: &Record) -> usize {
     let outbox = record.outbox.len() * POKE_BYTES;
     record.key.partition.len() + record.key.sort.len() + record.body.len() + outbox + OVERHEAD_BYTES
 }
 
+/// Returns a size in started units of `unit` KiB.
 #[expect(clippy::cast_precision_loss, reason = "records are far smaller than 2^52 bytes")]
 fn kilobytes_of(bytes: usize, unit: usize) -> f64 {
     bytes.div_ceil(unit * 1_024).max(1) as f64

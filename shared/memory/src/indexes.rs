@@ -38,6 +38,7 @@ impl Indexes {
         }
     }
 
+    /// Sets the maximum delay after which indexes show a write.
     pub(crate) fn set_lag(&mut self, millis_max: u64) {
         self.lag_millis_max = millis_max;
     }
@@ -108,6 +109,7 @@ impl Indexes {
         self.due.iter().map(|(_, at, _)| *at).chain(coming).min()
     }
 
+    /// Applies the changes that are visible by now.
     fn settle(&mut self, now: Timestamp) {
         while self.coming.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, Move { key, old, new })) = self.coming.pop_front() else { return };

@@ -115,6 +115,7 @@ impl Queues for World {
     }
 }
 
+/// Receives messages without waiting.
 pub(crate) fn receive(
     state: &mut State,
     queue: MessageQueue,

@@ -91,6 +91,7 @@ impl Records for World {
     }
 }
 
+/// Returns an error for a commit that DynamoDB would refuse.
 fn check_limits(writes: &[Write]) -> Result<(), PortError> {
     let refused = |why: String| Err(PortError::unknown("commit a transaction", why));
     if writes.len() > TRANSACTION_RECORDS_MAX {
@@ -114,6 +115,7 @@ fn check_limits(writes: &[Write]) -> Result<(), PortError> {
     Ok(())
 }
 
+/// Returns whether the condition of a write is met.
 fn holds(state: &State, write: &Write) -> bool {
     let (key, expect) = match write {
         Write::Put { record, expect } => (&record.key, expect),
@@ -128,6 +130,7 @@ fn holds(state: &State, write: &Write) -> bool {
     }
 }
 
+/// Applies a write to the table and its indexes.
 pub(crate) fn apply(state: &mut State, write: Write) {
     let (key, record) = match write {
         Write::Put { record, .. } => (record.key.clone(), Some(record)),

@@ -131,7 +131,8 @@ impl World {
         self.lock().decide = Some(Box::new(decide));
     }
 
-    /// Returns the step at which a caller was stopped since the last call of this method.
+    /// Returns the step at which a caller was stopped since the last call of this method; `None` if
+    /// none was.
     pub fn take_death(&self) -> Option<PendingCall> {
         self.lock().died_at.take()
     }
@@ -319,6 +320,7 @@ impl World {
         }
     }
 
+    /// Runs `work` on the state as one step called `name`.
     pub(crate) async fn with<T>(
         &self,
         name: &'static str,
@@ -335,6 +337,7 @@ impl World {
         .await
     }
 
+    /// Returns the fate of the next step and counts the step.
     fn next_fate(&self, name: &'static str) -> Fate {
         let mut state = self.lock();
         let step = state.steps;
@@ -351,11 +354,13 @@ impl World {
         fate
     }
 
+    /// Locks the state.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Returns an empty queue with Sluice's settings.
 fn new_queue(queue: MessageQueue) -> Option<sqs::Queue> {
     let (name, settings) = if queue.is_fifo() {
         (format!("{queue:?}.fifo"), sqs::SqsQueueSettings::fifo())

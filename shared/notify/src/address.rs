@@ -78,17 +78,18 @@ impl Address {
         Ok(address)
     }
 
-    /// Returns whether it is a mail server.
+    /// Returns whether the address names a mail server.
     pub fn is_mail(&self) -> bool {
         matches!(self.scheme, Scheme::Smtp | Scheme::Smtps)
     }
 
-    /// Returns whether it is this machine, so that the connection does not leave it.
+    /// Returns whether the server is on this machine, so that a connection does not leave it.
     pub fn is_here(&self) -> bool {
         self.host == "localhost" || self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
     }
 
-    /// Returns whether a password may be sent there.
+    /// Returns whether a password may be sent to the server, because the connection is encrypted or
+    /// stays on this machine.
     pub fn keeps_secrets(&self) -> bool {
         self.scheme != Scheme::Mqtt || self.is_here()
     }

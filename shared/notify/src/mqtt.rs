@@ -45,7 +45,7 @@ trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 
 impl Mqtt {
-    /// Returns a channel to a broker.
+    /// Creates a channel to a broker. Connects for each message.
     ///
     /// # Errors When TLS cannot be set up, or the password would be sent without encryption.
     pub fn new(address: Address, login: Option<(String, Secret)>) -> Result<Self, NotifyError> {
@@ -69,6 +69,7 @@ impl Mqtt {
         Ok(Self { address, login, tls })
     }
 
+    /// Connects to the broker, with TLS if the address says so.
     async fn connect(&self) -> std::io::Result<Box<dyn Wire>> {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
         stream.set_nodelay(true)?;
@@ -78,6 +79,7 @@ impl Mqtt {
         Ok(Box::new(tls.connect(name, stream).await?))
     }
 
+    /// Publishes one message and waits until the broker has accepted it.
     async fn pass_on(&self, publication: &Publication) -> Result<(), Failure> {
         let mut talk = Talk { wire: self.connect().await?, read: BytesMut::new() };
         let mut connect = Connect::new(client_id(&publication.id));
@@ -175,6 +177,7 @@ struct Talk {
 }
 
 impl Talk {
+    /// Sends a packet.
     async fn send(&mut self, packet: Packet) -> Result<(), Failure> {
         let mut bytes = BytesMut::new();
         packet
@@ -184,11 +187,13 @@ impl Talk {
         Ok(self.wire.flush().await?)
     }
 
+    /// Closes the session with the broker.
     async fn leave(&mut self) -> Result<(), Failure> {
         self.send(Packet::Disconnect).await?;
         Ok(self.wire.shutdown().await?)
     }
 
+    /// Waits for the next packet of the broker.
     async fn answer(&mut self) -> Result<Packet, Failure> {
         loop {
             match Packet::read(&mut self.read, ANSWER_BYTES_MAX) {
@@ -207,6 +212,7 @@ impl Talk {
     }
 }
 
+/// Returns the error for a packet that the protocol does not allow here.
 fn unexpected(packet: &Packet) -> Failure {
     Failure::Later(format!("the broker answers with {packet:?}"))
 }

@@ -21,7 +21,7 @@ pub struct Smtp {
 }
 
 impl Smtp {
-    /// Returns a channel to a mail server. It connects for each mail, because mails are rare.
+    /// Creates a channel to a mail server. It connects for each mail, because mails are rare.
     ///
     /// # Errors When TLS cannot be set up, or a user is given without a password.
     pub fn new(
@@ -62,6 +62,7 @@ impl Smtp {
         Ok(Self { transport: builder.build(), address })
     }
 
+    /// Builds the mail with its headers. An error for an invalid address.
     fn letter(&self, mail: &Mail) -> Result<Letter, String> {
         let from = mail.from.as_ref().or(self.address.from.as_ref());
         let from =
@@ -109,6 +110,7 @@ impl Notify for Smtp {
     }
 }
 
+/// Returns whether an error means that the server refused the login.
 fn is_about_login(error: &lettre::transport::smtp::Error) -> bool {
     error.status().is_some_and(|code| code.to_string().starts_with("53"))
 }

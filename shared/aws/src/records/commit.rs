@@ -46,6 +46,7 @@ impl DynamoRecords {
         self.write_once(writes, write_id).await
     }
 
+    /// Writes records without a retry.
     async fn write_once(
         &self,
         mut writes: Vec<Write>,
@@ -67,6 +68,7 @@ impl DynamoRecords {
         }
     }
 
+    /// Stores one record on a condition.
     async fn put(
         &self,
         record: Record,
@@ -126,6 +128,7 @@ impl DynamoRecords {
         }
     }
 
+    /// Writes several records in one transaction.
     async fn transact(
         &self,
         writes: Vec<Write>,
@@ -153,6 +156,7 @@ impl DynamoRecords {
         }
     }
 
+    /// Returns a write in the SDK's form.
     fn transaction_item(&self, write: Write) -> Result<TransactWriteItem, PortError> {
         let attempt = format!("write {}", write.key());
         let item = TransactWriteItem::builder();
@@ -205,6 +209,7 @@ struct Condition {
 }
 
 impl Condition {
+    /// Returns the condition of a write in DynamoDB's language.
     fn of(expect: &Expect) -> Self {
         let (expression, name, value) = match expect {
             Expect::Absent => ("attribute_not_exists(#a)", item::PARTITION, None),
@@ -224,7 +229,8 @@ impl Condition {
         }
     }
 
-    /// A check always needs a condition; this one always holds.
+    /// Returns the condition for a check, which must have one: without a condition, one that always
+    /// holds.
     fn for_check(self) -> Self {
         if self.expression.is_some() {
             return self;
@@ -289,6 +295,7 @@ fn token(write_id: &str) -> Option<String> {
     }
 }
 
+/// Returns whether a stored item has this write id.
 fn is_written_by(found: &Item, write_id: &str) -> bool {
     found
         .get(item::WRITE_ID)
@@ -296,6 +303,7 @@ fn is_written_by(found: &Item, write_id: &str) -> bool {
         .is_some_and(|found| found == write_id)
 }
 
+/// Returns an error for a commit that DynamoDB would refuse.
 fn check_limits(writes: &[Write]) -> Result<(), PortError> {
     let refused = |why: String| Err(PortError::unknown("write to the table", why));
     if writes.len() > TRANSACTION_RECORDS_MAX {

@@ -34,7 +34,7 @@ const DUE_WAKEUP: &str = "due_wakeup";
 const DUE_WANTED_AT: &str = "due_wanted_at";
 const EXPIRES: &str = "ttl";
 
-/// Returns the item of a record.
+/// Encodes a record as an item.
 pub(crate) fn encode(record: Record) -> Result<Item, PortError> {
     let mut item = key_item(&record.key);
     let mut put = |name: &str, value| item.insert(name.to_owned(), value);
@@ -65,7 +65,7 @@ pub(crate) fn encode(record: Record) -> Result<Item, PortError> {
     Ok(item)
 }
 
-/// Returns the record of an item.
+/// Decodes a record from an item. An error names the attribute.
 pub(crate) fn decode(item: Item) -> Result<Record, PortError> {
     let key = key_of(&item)?;
     let mut fields = Fields { key: &key, item };
@@ -120,6 +120,7 @@ pub(crate) fn number(value: u64) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
+/// Encodes a value as an attribute with JSON.
 fn json(key: &Key, value: &impl Serialize) -> Result<AttributeValue, PortError> {
     serde_json::to_string(value)
         .map(AttributeValue::S)
@@ -132,6 +133,7 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
+    /// Removes and returns a text attribute; `None` if it is missing.
     fn text(&mut self, name: &str) -> Result<Option<String>, PortError> {
         match self.item.remove(name) {
             None => Ok(None),
@@ -140,6 +142,7 @@ impl Fields<'_> {
         }
     }
 
+    /// Removes and returns a number attribute; `None` if it is missing.
     fn number(&mut self, name: &str) -> Result<Option<u64>, PortError> {
         match self.item.remove(name) {
             None => Ok(None),
@@ -150,6 +153,7 @@ impl Fields<'_> {
         }
     }
 
+    /// Removes and decodes an attribute with JSON; `None` if it is missing.
     fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, PortError> {
         let Some(text) = self.text(name)? else {
             return Ok(None);
@@ -160,6 +164,7 @@ impl Fields<'_> {
     }
 }
 
+/// Returns the error for an item with an invalid attribute.
 fn bad(key: &Key, name: &str, why: impl std::fmt::Display) -> PortError {
     PortError::unknown(format!("read {key}"), format!("its attribute {name} {why}"))
 }

@@ -36,6 +36,7 @@ pub(crate) struct DynamoRecords {
 }
 
 impl DynamoRecords {
+    /// Creates the port onto a table.
     pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings) -> Self {
         let config = aws_sdk_dynamodb::config::Builder::from(sdk_config)
             .retry_config(limits::retries())
@@ -43,6 +44,7 @@ impl DynamoRecords {
         Self { client: Client::from_conf(config.build()), table: settings.table.clone() }
     }
 
+    /// Reads one record; `None` if it does not exist.
     async fn get_one(&self, key: &Key) -> Result<Option<Record>, PortError> {
         let answer = self
             .client
@@ -84,6 +86,7 @@ impl DynamoRecords {
         Ok(found)
     }
 
+    /// Reads some keys once. Returns the records and the keys that were not answered.
     async fn get_round(&self, keys: Vec<Item>) -> Result<(Vec<Record>, Vec<Item>), PortError> {
         let attempt = format!("read {} records", keys.len());
         let asked = KeysAndAttributes::builder()
@@ -146,6 +149,7 @@ impl DynamoRecords {
         Ok(items)
     }
 
+    /// Runs a query on an index and returns the keys.
     async fn keys(
         &self,
         attempt: String,

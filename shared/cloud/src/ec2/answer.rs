@@ -35,6 +35,7 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
+    /// Returns the machines of all reservations.
     pub(super) fn instances(self) -> impl Iterator<Item = Instance> {
         self.instances.items.into_iter().map(InstanceItem::into_instance)
     }
@@ -50,6 +51,7 @@ pub(super) struct InstancesAnswer {
 }
 
 impl InstancesAnswer {
+    /// Returns the machines of the reservation.
     pub(super) fn into_instances(self) -> impl Iterator<Item = Instance> {
         self.reservations.items.into_iter().flat_map(Reservation::instances)
     }
@@ -92,11 +94,13 @@ struct Tag {
     value: String,
 }
 
+/// Converts tags to a map.
 fn tag_map(tags: ItemSet<Tag>) -> BTreeMap<String, String> {
     tags.items.into_iter().map(|tag| (tag.key, tag.value)).collect()
 }
 
 impl InstanceItem {
+    /// Converts a machine from EC2's form.
     fn into_instance(self) -> Instance {
         let state = match self.state.name.as_str() {
             "pending" => InstanceState::Pending,
@@ -144,6 +148,7 @@ struct ImageItem {
 }
 
 impl ImagesAnswer {
+    /// Converts images from EC2's form.
     pub(super) fn into_images(self) -> Vec<ImageFact> {
         let image = |item: ImageItem| ImageFact {
             id: item.id,

@@ -35,6 +35,7 @@ pub(super) struct QueryForm {
 }
 
 impl QueryForm {
+    /// Returns the form of a call without parameters.
     pub(super) fn new(action: &'static str) -> Self {
         let pairs = vec![
             ("Action".to_owned(), action.to_owned()),
@@ -43,6 +44,7 @@ impl QueryForm {
         Self { action, pairs }
     }
 
+    /// Sets a parameter.
     pub(super) fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.pairs.push((name.into(), value.into()));
     }
@@ -54,6 +56,7 @@ impl QueryForm {
         }
     }
 
+    /// Returns the encoded form.
     fn body(&self) -> String {
         url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.pairs).finish()
     }
@@ -69,6 +72,7 @@ pub(super) enum CallFailure {
 }
 
 impl CallFailure {
+    /// Returns whether EC2 refused the call because a machine does not exist.
     pub(super) fn is_missing_instance(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "InvalidInstanceID.NotFound")
     }
@@ -176,6 +180,7 @@ impl Ec2Driver {
         Err(CallFailure::Refused { status: status.as_u16(), code, message })
     }
 
+    /// Returns the signed request of a call.
     async fn signed(&self, form: &QueryForm) -> Result<http::Request<String>, CallFailure> {
         let unanswered = |context: &str, error: &dyn std::fmt::Display| {
             CallFailure::Unanswered(format!("{context}: {error}"))

@@ -54,7 +54,7 @@ pub struct Ec2Driver {
 }
 
 impl Ec2Driver {
-    /// Returns a driver without calling EC2.
+    /// Creates a driver without calling EC2.
     pub fn new(
         settings: Ec2Settings,
         credentials: SharedCredentialsProvider,
@@ -86,6 +86,7 @@ impl Ec2Driver {
         self.call(&form).await.map_err(|failure| failure.into_error(attempt)).map(drop)
     }
 
+    /// Terminates machines by one call.
     async fn terminate_some(&self, instances: &[&InstanceId]) -> Result<(), CallFailure> {
         let ids: Vec<String> = instances.iter().map(|id| id.0.clone()).collect();
         let mut form = QueryForm::new("TerminateInstances");

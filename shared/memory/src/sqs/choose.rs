@@ -38,6 +38,7 @@ impl Seeded {
         Self { state: seed, twice_per_mille }
     }
 
+    /// Returns the next number of the generator.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;

@@ -163,6 +163,7 @@ impl NewMessage {
         }
     }
 
+    /// Checks what only standard queues require.
     fn check_standard(&self) -> Result<(), Refusal> {
         if let Some(id) = &self.dedup_id {
             return Err(Refusal::invalid("MessageDeduplicationId", id, WRONG_KIND));
@@ -174,6 +175,7 @@ impl NewMessage {
             .map_or(Ok(()), |delay| within("DelaySeconds", delay, 0, limits::DELAY_SECONDS_MAX))
     }
 
+    /// Checks what only FIFO queues require: a group and a deduplication id.
     fn check_fifo(&self, content_dedup: bool) -> Result<(), Refusal> {
         // Also a delay of 0: the parameter itself is what a FIFO queue does not know.
         if let Some(delay) = self.delay_seconds {
@@ -194,6 +196,7 @@ impl NewMessage {
         }
     }
 
+    /// Checks the number, names, types and values of attributes.
     fn check_attributes(&self) -> Result<(), Refusal> {
         if self.attributes.len() > limits::ATTRIBUTES_MAX {
             let reason = "Number of message attributes exceeds the allowed maximum [10].";
@@ -250,10 +253,12 @@ impl NewMessage {
 
 const WRONG_KIND: &str = "The request include parameter that is not valid for this queue type.";
 
+/// Returns whether SQS accepts a character in a body.
 fn is_carried(c: char) -> bool {
     matches!(c, '\u{9}' | '\u{a}' | '\u{d}' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
 }
 
+/// Checks a group or deduplication id.
 fn check_id(parameter: &'static str, id: &str) -> Result<(), Refusal> {
     if !id.is_empty()
         && id.len() <= limits::GROUP_ID_CHARS_MAX

@@ -403,6 +403,7 @@ impl Queue {
     }
 }
 
+/// Returns a time some seconds later.
 fn after_seconds(now_ms: u64, seconds: u32) -> u64 {
     now_ms.saturating_add(u64::from(seconds) * 1000)
 }

@@ -63,6 +63,7 @@ impl Refusal {
         }
     }
 
+    /// Returns the error for an invalid value of a parameter.
     pub(super) fn invalid(
         parameter: &'static str,
         value: impl ToString,

@@ -166,6 +166,7 @@ pub(super) fn within(
     Err(Refusal::invalid(parameter, value, format!("Must be between {least} and {most}.")))
 }
 
+/// Checks the name of a queue.
 fn check_name(name: &str, fifo: bool) -> Result<(), Refusal> {
     let stem = name.strip_suffix(".fifo").unwrap_or(name);
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

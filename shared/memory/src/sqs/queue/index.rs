@@ -24,10 +24,12 @@ impl Queue {
         }
     }
 
+    /// Returns the sort key of a message: when it is visible, then its sequence number.
     fn rank(&self, message: &Message) -> (u64, u64) {
         (if self.settings.is_fifo() { 0 } else { message.visible_at_ms }, message.sequence)
     }
 
+    /// Adds a message to the queue and its indexes.
     pub(super) fn insert(&mut self, message: Message) {
         self.by_time.insert((message.visible_at_ms, message.sequence));
         self.by_age.insert((message.sent_ms, message.sequence));
@@ -37,6 +39,7 @@ impl Queue {
         self.messages.insert(message.sequence, message);
     }
 
+    /// Removes a message from the queue and its indexes.
     pub(super) fn remove(&mut self, sequence: u64) -> Option<Message> {
         let message = self.messages.remove(&sequence)?;
         self.by_time.remove(&(message.visible_at_ms, sequence));
@@ -52,6 +55,7 @@ impl Queue {
         Some(message)
     }
 
+    /// Changes a message and keeps the indexes up to date.
     pub(super) fn alter(&mut self, sequence: u64, change: impl FnOnce(&mut Message)) {
         if let Some(mut message) = self.remove(sequence) {
             change(&mut message);
@@ -59,6 +63,7 @@ impl Queue {
         }
     }
 
+    /// Stores a deduplication id.
     pub(super) fn remember(&mut self, dedup: Dedup) {
         if let Some(journal) = self.journal.as_mut() {
             journal.dedups.insert(dedup.key.clone());
@@ -67,6 +72,7 @@ impl Queue {
         self.dedups.insert(dedup.key.clone(), dedup);
     }
 
+    /// Records that a message changed, if changes are recorded.
     fn note(&mut self, sequence: u64) {
         if let Some(journal) = self.journal.as_mut() {
             journal.messages.insert(sequence);

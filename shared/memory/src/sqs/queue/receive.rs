@@ -11,6 +11,7 @@ use super::{Queue, Received};
 const CHOICE_MAX: usize = 16;
 
 impl Queue {
+    /// Receives messages of a standard queue in a random order.
     pub(super) fn receive_standard(
         &mut self,
         max: usize,
@@ -65,6 +66,7 @@ impl Queue {
         candidates
     }
 
+    /// Receives messages of a FIFO queue in the order of their groups.
     pub(super) fn receive_fifo(
         &mut self,
         max: usize,
@@ -147,6 +149,7 @@ impl Queue {
         }
     }
 
+    /// Returns whether a message was received before.
     fn was_received(&self, sequence: u64) -> bool {
         self.messages.get(&sequence).is_some_and(|message| message.last_received_ms.is_some())
     }
