@@ -59,12 +59,13 @@ pub(crate) struct SweepScope {
 }
 
 impl SweepScope {
+    /// Returns whether an account is the connection's own, so that Sluice made the update.
     pub(crate) fn is_own(&self, by: &str) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.is_own_account(by))
     }
 
-    /// Returns whether an account is the connection's own, or may be: its reviews are ignored, as
-    /// in webhooks.
+    /// Returns whether an account is, or may be, the connection's own. Reviews by such an account
+    /// are ignored, as in webhooks.
     pub(crate) fn may_be_self(&self, by: &str) -> bool {
         self.connection
             .as_ref()
@@ -92,7 +93,8 @@ pub(crate) enum MissedUpdate {
 }
 
 impl Attributes {
-    /// Returns the attributes that a change shows.
+    /// Returns the attributes that the forge shows of a change, at most [`NAMES_MAX`], as if events
+    /// had reported them.
     pub(crate) fn of(facts: &ChangeFacts) -> Self {
         Self {
             values: shown(facts).into_iter().take(NAMES_MAX).collect(),
@@ -100,8 +102,9 @@ impl Attributes {
         }
     }
 
-    /// Returns the attributes after the first event of a change. If that is a revision, votes and
-    /// statuses on it are left out: they have events of their own, which may be missed.
+    /// Returns the attributes to store after the first event of a change. If that event is a new
+    /// revision, its votes and statuses are left out: they have events of their own, which may be
+    /// missed.
     pub(crate) fn first(event: &ForgeEvent, facts: &ChangeFacts) -> Self {
         let mut first = Self::of(facts);
         if is_new_revision(event) || is_opened(event) {
@@ -110,12 +113,13 @@ impl Attributes {
         first
     }
 
-    /// Forgets the synthesized updates, which belonged to another revision.
+    /// Forgets which updates a sweep synthesized, because the change has a new revision.
     pub(crate) fn forget_synthesized(&mut self) {
         self.synthesized_at.clear();
     }
 
-    /// Applies an event and returns how new it is; the flag says whether any attribute changed.
+    /// Applies an event to the stored attributes and returns how new it is. The flag says whether
+    /// any attribute changed.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
@@ -166,9 +170,9 @@ impl Attributes {
             return (if differs { Novelty::New } else { Novelty::AlreadySynthesized }, differs);
         }
         // Nothing changed, and a sweep synthesized all of it: its webhook arrives later.
-        let known =
+        let synthesized_votes =
             words.iter().filter(|words| self.synthesized_at.remove(*words).is_some()).count();
-        let is_late = known == words.len() && !differs;
+        let is_late = synthesized_votes == words.len() && !differs;
         let novelty = match (is_late, &event.kind) {
             (false, _) => Novelty::New,
             (true, EventKind::Gerrit(gerrit)) if has_comment(gerrit) => {
@@ -183,8 +187,8 @@ impl Attributes {
         (novelty, differs)
     }
 
-    /// Returns whether all attributes whose change updates the change were processed. A status does
-    /// not update it.
+    /// Returns whether every attribute that the forge shows was processed. Statuses do not count,
+    /// because the forge does not count them as updates of the change.
     pub(crate) fn are_complete(&self, facts: &ChangeFacts) -> bool {
         let moves = |name: &&String| !name.starts_with(STATUS);
         let now = shown(facts);
@@ -194,7 +198,8 @@ impl Attributes {
             .all(|name| is_same(name, self.values.get(name), now.get(name)) || !self.has_room(name))
     }
 
-    /// Returns the updates that no event reported. An added label has a mark of its own.
+    /// Returns the updates that the forge shows and no event reported. Added labels are left out;
+    /// they have marks in [`SeenEvents`](crate::seen_events::SeenEvents).
     pub(crate) fn missed_updates(
         &self,
         facts: &ChangeFacts,
@@ -250,14 +255,16 @@ impl Attributes {
         lost
     }
 
+    /// Returns whether an attribute of this name can be stored: it is stored already, or there are
+    /// fewer than [`NAMES_MAX`].
     fn has_room(&self, name: &str) -> bool {
         self.values.contains_key(name) || self.values.len() < NAMES_MAX
     }
 }
 
 impl MissedUpdate {
-    /// Returns the mark that distinguishes this update from others of the same change, with its
-    /// current value.
+    /// Returns the text that identifies this missed update among the updates of its change,
+    /// including the current value.
     pub(crate) fn mark(&self, facts: &ChangeFacts) -> String {
         let now = shown(facts);
         let value = |name: &str| now.get(name).map_or("", String::as_str).to_owned();
@@ -281,8 +288,8 @@ impl MissedUpdate {
         }
     }
 
-    /// Returns the account that made the update, where the forge shows it; for a removed vote its
-    /// voter.
+    /// Returns the account that made the update; empty if the forge does not show it. For a removed
+    /// vote it is the voter.
     pub(crate) fn by(&self) -> &str {
         match self {
             Self::Vote(vote, _) => &vote.username,
@@ -292,7 +299,8 @@ impl MissedUpdate {
         }
     }
 
-    /// Returns the event of this update.
+    /// Builds the event that a webhook would have delivered for this update, in the form of GitHub
+    /// or Gerrit.
     pub(crate) fn kind(&self, number: u64, is_gerrit: bool) -> EventKind {
         let change = |event: &str, action: &str, label: Option<String>, status: Option<String>| {
             let (event, action) = (event.to_owned(), action.to_owned());
@@ -356,7 +364,7 @@ const BY: &str = " by ";
 /// set again is another report.
 const AT: &str = " at ";
 
-/// Returns the attributes that a change shows, by name.
+/// Returns the attributes that the forge shows of a change, by name.
 fn shown(facts: &ChangeFacts) -> BTreeMap<String, String> {
     let mut shown = BTreeMap::from([
         (TITLE.to_owned(), short(&[&facts.title])),
@@ -378,7 +386,7 @@ fn shown(facts: &ChangeFacts) -> BTreeMap<String, String> {
     shown
 }
 
-/// Returns whether an event is about the attribute of this name.
+/// Returns whether an event may have changed the attribute of this name.
 fn concerns(event: &ForgeEvent, name: &str) -> bool {
     match &event.kind {
         EventKind::Gerrit(gerrit) => match gerrit.r#type.as_str() {
@@ -422,17 +430,18 @@ fn is_new_revision(event: &ForgeEvent) -> bool {
     }
 }
 
+/// Returns whether an event reports that the change was opened.
 fn is_opened(event: &ForgeEvent) -> bool {
     matches!(&event.kind, EventKind::Change { action, .. } if action == "opened")
 }
 
-/// Returns whether an attribute belongs to a revision instead of the change.
+/// Returns whether an attribute is a vote or status, which belongs to one revision of the change.
 fn is_of_revision(name: &str) -> bool {
     name.starts_with(VOTE) || name.starts_with(STATUS)
 }
 
-/// Returns whether a vote of an event is the attribute of this name. A removal without a voter
-/// matches all voters.
+/// Returns whether a vote in an event belongs to the attribute `name`. A removal without a voter
+/// matches the votes of all voters.
 fn is_named(gerrit: &GerritEvent, vote: &CastVote, name: &str) -> bool {
     let named = name.strip_prefix(VOTE).and_then(|named| named.split_once(BY));
     let is_by = |by: &str| {
@@ -488,11 +497,12 @@ fn has_comment(gerrit: &GerritEvent) -> bool {
         .any(|line| !line.trim().is_empty())
 }
 
+/// Returns the name of the attribute that stores a vote: its label and its voter.
 fn vote_name(vote: &Vote) -> String {
     format!("{VOTE}{}{BY}{}", vote.label, vote.username)
 }
 
-/// Returns the value of a stored vote.
+/// Parses the value of a stored vote; 0 if it is no number.
 fn value_of(stored: &str) -> i64 {
     split_value(stored).0.parse().unwrap_or_default()
 }
@@ -502,8 +512,8 @@ fn split_value(stored: &str) -> (&str, Option<u64>) {
     stored.split_once(AT).map_or((stored, None), |(value, at)| (value, at.parse().ok()))
 }
 
-/// Returns whether an attribute is as it was processed. A stored value without time or number
-/// equals any with the same value.
+/// Returns whether the current value of an attribute equals the stored one. A stored value without
+/// time or number equals any with the same value.
 fn is_same(name: &str, stored: Option<&String>, now: Option<&String>) -> bool {
     let has_suffix = name.starts_with(VOTE) || name.starts_with(STATUS);
     let is_old = |stored: &String| has_suffix && !stored.contains(AT);
@@ -513,8 +523,8 @@ fn is_same(name: &str, stored: Option<&String>, now: Option<&String>) -> bool {
         || stored.zip(now).is_some_and(|(stored, now)| is_old(stored) && is_value(stored, now))
 }
 
-/// Returns whether an event reports a status and the change shows another one in its place, or
-/// none.
+/// Returns whether an event reports a status while the forge shows another status, or none, in its
+/// place.
 fn is_other_status_shown(event: &ForgeEvent, shown: Option<&String>) -> bool {
     let EventKind::Change { action, status: Some(reported), .. } = &event.kind else {
         return false;
@@ -524,8 +534,9 @@ fn is_other_status_shown(event: &ForgeEvent, shown: Option<&String>) -> bool {
         && state != shown.map(|shown| split_value(shown).0)
 }
 
-/// Returns whether a shown status is older than the stored one: numbers grow, and a forge's answer
-/// may be stale. One without a number is older only if it has the same value.
+/// Returns whether the status that the forge shows is older than the stored one. Numbers grow, and
+/// the forge's answer may be stale. A status without a number is older only if it has the same
+/// value.
 fn is_older_status(name: &str, stored: Option<&String>, now: Option<&String>) -> bool {
     let (Some(stored), Some(now), true) = (stored, now, name.starts_with(STATUS)) else {
         return false;
@@ -537,27 +548,30 @@ fn is_older_status(name: &str, stored: Option<&String>, now: Option<&String>) ->
     }
 }
 
+/// Returns the name of the attribute that stores a status, from its author and context.
 fn status_name(by: &str, context: &str) -> String {
     format!("{STATUS}{}", short(&[by, context]))
 }
 
-/// Returns a status as events write it.
+/// Formats a status as webhooks write it, `author:context:state`.
 fn status_text(status: &CommitStatus) -> String {
     format!("{}:{}:{}", status.by, status.context, status.state)
 }
 
-/// Returns the value of a status followed by its number, where the forge has one.
+/// Appends the forge's number of a status to its value, if it has one.
 fn with_number(word: String, status: &CommitStatus) -> String {
     status.number.map_or(word.clone(), |number| format!("{word}{AT}{number}"))
 }
 
-/// Returns the attribute name of the status in an event.
+/// Returns the name of the attribute for a status in the text form of an event; `None` if the text
+/// has another form.
 fn status_name_of(text: &str) -> Option<String> {
     let (by, rest) = text.split_once(':')?;
     let (context, _) = rest.rsplit_once(':')?;
     Some(status_name(by, context))
 }
 
+/// Returns the first characters of the digest of `parts`.
 fn short(parts: &[&str]) -> String {
     digest(parts).chars().take(SHORT).collect()
 }

@@ -20,8 +20,8 @@ use sluice_runtime::batch::ReconcileError;
 use std::collections::BTreeSet;
 
 impl Intake {
-    /// Returns the candidates of a change's bundle, in merge order, where a pipeline tests them as
-    /// one (Z6.5). `None` where the change is in no bundle, or a member may not enter.
+    /// Returns the members of a change's bundle as candidates in merge order, if the pipeline tests
+    /// them as one (Z6.5). `None` if the change is in no bundle, or a member may not enter.
     pub(crate) async fn bundle_candidates(
         &self,
         own: &Candidate,
@@ -59,7 +59,8 @@ impl Intake {
         Ok(Some(all))
     }
 
-    /// Sends the other bundle members to their own queues, where they are not in `message` already.
+    /// Sends the other bundle members to their own queues, unless they are in `message` already.
+    ///
     /// A member that is queued and tested on the same state stays as it is. The report detail is
     /// that of the event's own change.
     ///
@@ -67,7 +68,7 @@ impl Intake {
     /// its own. In a dependent pipeline all members come in one message ([`Intake::candidates`]).
     pub(crate) async fn offer_bundle_members(
         &self,
-        (id, asker, message): (&DeliveryId, Requester, &InboxMessage),
+        (id, requester, message): (&DeliveryId, Requester, &InboxMessage),
         facts: &ChangeFacts,
         needs: &Dependencies,
         (live, pipeline): (&LiveLayout, &Pipeline),
@@ -109,12 +110,12 @@ impl Intake {
             }
             let description = description(&candidate);
             let queue = queue_key(live, pipeline, &member.change);
-            let candidates = with_detail(vec![candidate], &member.change, asker.detail());
+            let candidates = with_detail(vec![candidate], &member.change, requester.detail());
             let kind = InboxMessageKind::Enqueue { candidates };
             let message = self.inbox_message(id, live, &queue, &member.change, kind);
             effects.send_to_queue(
                 &queue,
-                &InboxMessage { by_operator: asker == Requester::Operator, ..message },
+                &InboxMessage { by_operator: requester == Requester::Operator, ..message },
             )?;
             effects.log(format!(
                 "{} may enter {description}: it is in a dependency cycle with {}",
@@ -124,7 +125,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns a bundle member and its candidate; `None` where it may not enter the pipeline.
+    /// Reads a bundle member from the forge and returns it as a candidate. `None` if it may not
+    /// enter the pipeline.
     async fn bundle_member(
         &self,
         key: &ChangeKey,
@@ -154,8 +156,8 @@ fn has_queue_per_change(pipeline: &Pipeline) -> bool {
     pipeline.manager == Manager::Independent && !lands_in(pipeline)
 }
 
-/// Returns the queue that a message is sent to: the change's own queue, or, for a bundle whose
-/// members have a queue each, that of the member with the lowest key.
+/// Returns the queue to which the messages of a bundle are sent: the change's own queue, or, where
+/// each member has its own queue, that of the member with the lowest key.
 pub(crate) fn bundle_queue(
     message: &InboxMessage,
     pipeline: &Pipeline,

@@ -101,8 +101,8 @@ impl ProjectTenants {
 }
 
 impl ChangeContext {
-    /// Returns a reason when the forge's answer may be older than what is stored of the change. The
-    /// event has to be postponed then.
+    /// Returns why the forge's answer may be older than what is stored of the change; `None` if it
+    /// is not. With a reason, the caller postpones the event.
     pub(crate) fn stale_reason(&self, event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
         let is_ahead = self.seen.as_ref().is_some_and(|seen| seen.is_newer_than(event, facts));
         is_ahead.then(|| {
@@ -110,7 +110,7 @@ impl ChangeContext {
         })
     }
 
-    /// Returns the time on the forge's clock that these facts represent, without counting a new
+    /// Returns the time on the forge's clock at which `facts` were true, without counting another
     /// event.
     pub(crate) fn moment(&self, facts: &ChangeFacts) -> Timestamp {
         self.seen.as_ref().map_or(facts.updated_at, |seen| seen.moment(facts))
@@ -140,6 +140,7 @@ struct TenantList {
 pub(crate) struct ConsumedMarks(Mutex<BTreeMap<Key, String>>);
 
 impl ConsumedMarks {
+    /// Returns whether this push mark was found consumed before.
     fn is_known(&self, pushed: &Key, mark: &str) -> bool {
         self.0
             .lock()
@@ -148,6 +149,7 @@ impl ConsumedMarks {
             .is_some_and(|gone| gone == mark)
     }
 
+    /// Stores that a push mark was consumed.
     fn remember(&self, pushed: Key, mark: String) {
         let mut gone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if gone.len() >= GONE_MAX {
@@ -158,18 +160,20 @@ impl ConsumedMarks {
 }
 
 impl TenantListCache {
+    /// Returns the cached list of tenants; `None` if it is too old or was never read.
     fn recent(&self, now: Timestamp) -> Option<TenantList> {
         let list = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         list.filter(|list| now.since(list.read_at) < LISTED_MILLIS)
     }
 
+    /// Replaces the cached list of tenants.
     fn remember(&self, list: TenantList) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(list);
     }
 }
 
 impl Intake {
-    /// Reads the stored context of a change.
+    /// Reads what is stored about a change, and the tenants that have its project.
     pub(crate) async fn change_context(
         &self,
         facts: &ChangeFacts,
@@ -188,8 +192,8 @@ impl Intake {
         let seen_of =
             |found: &RecordMap| found.get(&seen_key).and_then(decode_or_log::<SeenEvents>);
         let former_branches = |seen: &Option<SeenEvents>| -> Vec<BranchName> {
-            let known = seen.iter().flat_map(|seen| seen_events::former_branches(seen, facts));
-            known.filter(|branch| !more.contains(branch)).chain(more.iter().cloned()).collect()
+            let former = seen.iter().flat_map(|seen| seen_events::former_branches(seen, facts));
+            former.filter(|branch| !more.contains(branch)).chain(more.iter().cloned()).collect()
         };
         let queues = |live: &LiveLayout, found: &RecordMap| {
             queues_of(live, facts, &former_branches(&seen_of(found)))
@@ -198,10 +202,10 @@ impl Intake {
         let verdicts_key = change::verdicts_key(&facts.change.key);
         let open_key = open_changes::key(&facts.change.key.project);
         let own = [seen_key.clone(), needed_key.clone(), verdicts_key.clone(), open_key.clone()];
-        let known = self
+        let project_tenants = self
             .project_tenants(&facts.change.key.project, EventOrder::AfterDeferred, &own, queues)
             .await?;
-        let ProjectTenants { mut tenants, unreadable, found } = known;
+        let ProjectTenants { mut tenants, unreadable, found } = project_tenants;
         let (seen, is_needed) = (seen_of(&found), found.contains_key(&needed_key));
         let seen_revision = found.get(&seen_key).map(|record| record.revision);
         let verdicts = found.get(&verdicts_key).and_then(decode_or_log).unwrap_or_default();
@@ -224,8 +228,8 @@ impl Intake {
         })
     }
 
-    /// Reads the tenants whose live layout has the project, and these further records where they
-    /// exist.
+    /// Reads the tenants whose live layout has the project. Records with the keys in `more` are
+    /// read along with them.
     pub(crate) async fn tenants_with(
         &self,
         project: &ProjectName,
@@ -235,9 +239,9 @@ impl Intake {
         self.project_tenants(project, order, more, |_, _| Vec::new()).await
     }
 
-    /// Reads the tenants that have a project, these further records, and the list entries of the
-    /// queues that `queues` returns for each layout. Reads again while a push mark disappears
-    /// meanwhile.
+    /// Reads the tenants that have a project, and reads again if a push mark disappeared meanwhile.
+    /// It also reads the keys in `more` and the list entries of the queues that `queues` names for
+    /// each layout.
     async fn project_tenants(
         &self,
         project: &ProjectName,
@@ -246,16 +250,17 @@ impl Intake {
         queues: impl Fn(&LiveLayout, &RecordMap) -> Vec<QueueKey>,
     ) -> Result<ProjectTenants, ReconcileError> {
         for _ in 1..READINGS_MAX {
-            let (known, is_old) = self.read_project_tenants(project, order, more, &queues).await?;
+            let (project_tenants, is_old) =
+                self.read_project_tenants(project, order, more, &queues).await?;
             if !is_old {
-                return Ok(known);
+                return Ok(project_tenants);
             }
         }
         Ok(self.read_project_tenants(project, order, more, &queues).await?.0)
     }
 
-    /// Reads once; the flag says whether a push mark disappeared meanwhile, so that a tenant's head
-    /// may have been read before that.
+    /// Reads the tenants that have a project once. The flag is true if a push mark disappeared
+    /// meanwhile, so that a tenant's head may have been read too early.
     async fn read_project_tenants(
         &self,
         project: &ProjectName,
@@ -313,16 +318,17 @@ impl Intake {
         keys.extend(unreadable.keys().filter_map(|name| order.deferred_key(name, project)));
         read.get(&self.ports, keys).await?;
         let names = lives.iter().map(|live| &live.tenant.name).chain(unreadable.keys());
-        let mut behind = behind(&self.ports, names, project, order, &mut read).await?;
+        let mut predecessors =
+            last_deferred_events(&self.ports, names, project, order, &mut read).await?;
         for (name, deferred) in &mut unreadable {
-            *deferred = behind.remove(name);
+            *deferred = predecessors.remove(name);
         }
         let mut is_old = false;
         let mut tenants = Vec::with_capacity(lives.len());
         for live in lives {
             let (marks, went) = self.marks(&live, project, &mut read).await?;
             is_old |= went;
-            let awaited = awaited(&live, marks, behind.remove(&live.tenant.name), now);
+            let awaited = awaited(&live, marks, predecessors.remove(&live.tenant.name), now);
             tenants.push(ConcernedTenant { awaited, live, occupied_queues: Vec::new() });
         }
         // Tenants are processed in this order where one commit has no room for all.
@@ -351,8 +357,8 @@ impl Intake {
         Ok(live.map(|live| Some(live).filter(|live| has(live, project))))
     }
 
-    /// Returns the marks of pushes that the tenant has still to read: of the project and of the
-    /// projects that configure it. The flag says whether a mark disappeared since the tenant's head
+    /// Returns the marks of pushes that the tenant has not read yet: pushes to the project and to
+    /// projects that configure it. The flag is true if a mark disappeared since the tenant's head
     /// was read.
     async fn marks(
         &self,
@@ -381,13 +387,14 @@ impl Intake {
     }
 }
 
-/// Returns what an event has to wait for at this tenant, or `None`. Configuration that has been
-/// pending longer than any event waits is ignored: an unresponsive forge, or a landing that does
-/// not end, must not block all events.
+/// Returns the pending configuration that a new event has to wait for at this tenant, or `None`.
+///
+/// Configuration that has been pending longer than any event waits is ignored: an unresponsive
+/// forge, or a landing that does not end, must not block all events.
 fn awaited(
     live: &LiveLayout,
     marks: Vec<String>,
-    behind: Option<DeferredPredecessor>,
+    predecessor: Option<DeferredPredecessor>,
     now: Timestamp,
 ) -> Option<PendingConfig> {
     let head = &live.tenant;
@@ -397,13 +404,13 @@ fn awaited(
     let is_pending = head.layout.wanted > head.layout.live && lands;
     let reads_on = head.is_reading && head.reading_since.is_none_or(is_recent);
     let layout = if is_pending { head.layout.wanted } else { 0 };
-    let is_any = is_pending || reads_on || !marks.is_empty() || behind.is_some();
-    is_any.then_some(PendingConfig { layout, pushes: marks, predecessor: behind })
+    let is_any = is_pending || reads_on || !marks.is_empty() || predecessor.is_some();
+    is_any.then_some(PendingConfig { layout, pushes: marks, predecessor })
 }
 
-/// Returns by tenant the last deferred event of the project that was not processed yet. Its own
-/// reason to wait may have passed already.
-async fn behind(
+/// Returns for each tenant the last deferred event of the project that was not processed yet; none
+/// for tenants without one. The event's own reason to wait may have passed already.
+async fn last_deferred_events(
     ports: &Ports,
     names: impl Iterator<Item = &TenantName>,
     project: &ProjectName,
@@ -429,7 +436,7 @@ async fn behind(
     Ok(named)
 }
 
-/// Returns whether events still wait for this mark.
+/// Returns whether events still wait for the push with this mark. They stop after [`WAIT_MILLIS`].
 fn is_awaited(mark: &Record, now: Timestamp) -> bool {
     let since =
         tenant::decode_reread(mark).and_then(|dirty| dirty.deferred).map(|waiting| waiting.since);
@@ -464,6 +471,8 @@ pub(crate) enum EventOrder {
 }
 
 impl EventOrder {
+    /// Returns the key of the tenant's last deferred event of the project; `None` if the event does
+    /// not wait for earlier ones.
     fn deferred_key(self, tenant: &TenantName, project: &ProjectName) -> Option<Key> {
         (self == Self::AfterDeferred).then(|| tenant::last_deferred_key(tenant, project))
     }
@@ -477,12 +486,14 @@ pub(crate) type RecordMap = BTreeMap<Key, Record>;
 #[derive(Default)]
 struct RecordReader {
     found: RecordMap,
-    asked: BTreeSet<Key>,
+    requested: BTreeSet<Key>,
 }
 
 impl RecordReader {
+    /// Reads the records of these keys into `found`, except those requested before.
     async fn get(&mut self, ports: &Ports, keys: Vec<Key>) -> Result<(), PortError> {
-        let new: Vec<Key> = keys.into_iter().filter(|key| self.asked.insert(key.clone())).collect();
+        let new: Vec<Key> =
+            keys.into_iter().filter(|key| self.requested.insert(key.clone())).collect();
         for page in new.chunks(KEYS_MAX) {
             let found = ports.records.get(page).await?.into_iter().flatten();
             self.found.extend(found.map(|record| (record.key.clone(), record)));
@@ -491,11 +502,13 @@ impl RecordReader {
     }
 }
 
+/// Returns whether a tenant has a project, in its live layout or in the configuration it is about
+/// to load.
 fn has(live: &LiveLayout, project: &ProjectName) -> bool {
     live.layout.project(project.as_str()).is_some() || live.tenant.projects.contains(project)
 }
 
-/// Returns the queues of a tenant that a change may be in or enter.
+/// Returns the queues of a tenant that a change may be in, or may enter now.
 fn queues_of(
     live: &LiveLayout,
     facts: &ChangeFacts,

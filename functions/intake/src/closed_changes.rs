@@ -39,25 +39,25 @@ pub(crate) enum LifecycleEvent {
 }
 
 impl Intake {
-    /// Synthesizes the end of each change that is stored as open and has ended without an event.
-    /// `listed` are the project's open changes, each with its seen events; `known` are those stored
-    /// as open.
+    /// Synthesizes an event for each change that is stored as open, has ended, and got no event
+    /// about it. `listed` are the project's open changes with their seen events; `stored` are those
+    /// stored as open.
     pub(crate) async fn find_closed_changes(
         &self,
         event: &ForgeEvent,
         listed: &[(OpenChange, Option<(SeenEvents, u64)>)],
-        (known, scope): (OpenChanges, &SweepScope),
+        (stored, scope): (OpenChanges, &SweepScope),
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), ReconcileError> {
-        let mut open = known.clone();
+        let mut open = stored.clone();
         let seen_open = listed
             .iter()
             .filter(|(_, seen)| seen.as_ref().is_some_and(|(seen, _)| !seen.is_ended()));
         seen_open.for_each(|(listed, _)| open.add(&listed.change.key));
         let numbers: BTreeSet<u64> =
             listed.iter().filter_map(|(listed, _)| listed.change.key.number()).collect();
-        let mut missing: Vec<u64> = known
+        let mut missing: Vec<u64> = stored
             .numbers_of(&event.connection)
             .filter(|number| !numbers.contains(number))
             .collect();
@@ -87,14 +87,14 @@ impl Intake {
                     .await?;
             }
         }
-        if open != known {
+        if open != stored {
             effects.write(open_changes::put(&event.project, &open)?);
         }
         Ok(())
     }
 }
 
-/// Returns the mark of a change's end; `None` for an open change.
+/// Returns the mark for the end of a change, closed or merged; `None` for an open change.
 pub(crate) fn end_mark(facts: &ChangeFacts) -> Option<&'static str> {
     let [merged, closed] = ENDS;
     match facts.status {
@@ -118,7 +118,8 @@ pub(crate) fn lifecycle_event(event: &ForgeEvent) -> Option<LifecycleEvent> {
     }
 }
 
-/// Returns whether the forge does not show yet, or not any more, what a lifecycle event says.
+/// Returns whether the forge's answer contradicts a lifecycle event, for example because it is too
+/// early.
 pub(crate) fn is_not_shown_yet(event: &ForgeEvent, facts: &ChangeFacts) -> bool {
     match lifecycle_event(event) {
         Some(LifecycleEvent::Ended) => facts.status == ChangeStatus::Open,

@@ -26,7 +26,7 @@ pub(crate) struct CommitStatusEvent<'a> {
 }
 
 impl CommitStatusEvent<'_> {
-    /// Returns the event as one on the change of this number.
+    /// Returns a copy of the event that is about the change of this number instead of a commit.
     fn of(&self, event: &ForgeEvent, number: u64) -> ForgeEvent {
         let kind = EventKind::Change {
             number,
@@ -42,7 +42,7 @@ impl CommitStatusEvent<'_> {
 }
 
 impl Intake {
-    /// Processes a status or check run for each open change at its commit; several changes get a
+    /// Processes a status or check run for each open change at its commit. Several changes get a
     /// delivery each. Where no pipeline uses statuses, the forge is not asked for the changes.
     pub(crate) async fn process_commit_event(
         &self,
@@ -52,8 +52,8 @@ impl Intake {
         at: Timestamp,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
-        let known = self.tenants_with(&event.project, EventOrder::Immediate, &[]).await?;
-        if !may_use_status(&known, &status.of(event, 0)) {
+        let project_tenants = self.tenants_with(&event.project, EventOrder::Immediate, &[]).await?;
+        if !may_use_status(&project_tenants, &status.of(event, 0)) {
             effects.log(format!(
                 "no pipeline uses {} {} ({})",
                 status.event, status.action, status.status
@@ -122,21 +122,21 @@ impl Intake {
 
 /// Returns whether a tenant may use a status or check run. A tenant that is reading its
 /// configuration, or cannot be read, may do so.
-fn may_use_status(known: &ProjectTenants, event: &ForgeEvent) -> bool {
-    let is_awaited = known.tenants.iter().any(|concerned| concerned.awaited.is_some());
-    !known.unreadable.is_empty() || is_awaited || uses_status(known, event)
+fn may_use_status(project_tenants: &ProjectTenants, event: &ForgeEvent) -> bool {
+    let is_awaited = project_tenants.tenants.iter().any(|concerned| concerned.awaited.is_some());
+    !project_tenants.unreadable.is_empty() || is_awaited || uses_status(project_tenants, event)
 }
 
 /// Returns whether a live pipeline has a trigger or requirement for a status or check run.
-pub(crate) fn uses_status(known: &ProjectTenants, event: &ForgeEvent) -> bool {
+pub(crate) fn uses_status(project_tenants: &ProjectTenants, event: &ForgeEvent) -> bool {
     let mut pipelines =
-        known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
+        project_tenants.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
     pipelines.any(|pipeline| filter::uses_status(pipeline, event))
 }
 
 /// Returns whether an event that Sluice caused triggers a live pipeline.
-pub(crate) fn is_triggered_by_self(known: &ProjectTenants, event: &ForgeEvent) -> bool {
-    known.tenants.iter().any(|ConcernedTenant { live, .. }| {
+pub(crate) fn is_triggered_by_self(project_tenants: &ProjectTenants, event: &ForgeEvent) -> bool {
+    project_tenants.tenants.iter().any(|ConcernedTenant { live, .. }| {
         let may =
             |pipeline| filter::may_start(&live.tenant.name, pipeline, event, EventAuthor::Sluice);
         live.layout.pipelines().iter().any(may)

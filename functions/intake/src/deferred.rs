@@ -65,8 +65,8 @@ pub(crate) enum Readiness {
 }
 
 impl Intake {
-    /// Returns whether an event that has been deferred since `since` may be processed for the
-    /// tenant.
+    /// Returns whether an event that was deferred at `since` may be processed for the tenant now,
+    /// has to wait, or is to be dropped.
     pub(crate) async fn deferred_readiness(
         &self,
         project: &ProjectName,
@@ -87,12 +87,12 @@ impl Intake {
             .and_then(Option::as_ref)
             .and_then(decode_or_log::<DeliveryRecord>);
         let is_first = ahead.is_none_or(|ahead| ahead.state.is_final());
-        let known = self.tenants_with(project, EventOrder::Immediate, &[]).await?;
+        let project_tenants = self.tenants_with(project, EventOrder::Immediate, &[]).await?;
         let waited = self.ports.clock.now().since(since);
-        if known.unreadable.contains_key(name) {
+        if project_tenants.unreadable.contains_key(name) {
             return Ok(unreadable_readiness(name, waited));
         }
-        let Some(concerned) = known.tenant(name) else {
+        let Some(concerned) = project_tenants.tenant(name) else {
             return Ok(Readiness::Never(format!(
                 "tenant {name} no longer has the project {project}"
             )));
@@ -117,8 +117,8 @@ impl Intake {
         })
     }
 
-    /// Returns whether a delivery that concerns a single tenant may be processed, from the tenants
-    /// that have its project.
+    /// Returns whether a delivery for a single tenant may be processed, has to wait, or is to be
+    /// dropped. `tenants` and `unreadable` are the tenants with its project.
     pub(crate) fn tenant_readiness(
         &self,
         tenants: &[ConcernedTenant],
@@ -142,7 +142,8 @@ impl Intake {
         }
     }
 
-    /// Defers an event about a change for one tenant.
+    /// Stores an event about a change to be processed when the tenant's awaited configuration is
+    /// live.
     pub(crate) fn defer_event(
         &self,
         id: &DeliveryId,
@@ -177,8 +178,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns the time from which a new event is deferred: later than the event it waits behind,
-    /// so that the tenant wakes them in order.
+    /// Returns the time to store as the start of a deferral. It is later than that of the
+    /// predecessor, so that the tenant wakes deferred events in order.
     pub(crate) fn deferral_time(&self, awaited: &PendingConfig) -> Timestamp {
         let now = self.ports.clock.now();
         awaited.predecessor.as_ref().map_or(now, |behind| now.max(behind.since.plus_millis(1)))
@@ -350,8 +351,8 @@ impl Intake {
         Ok(DeliveryOutcome::Processed(effects))
     }
 
-    /// Reads the current state of the change that an event is about. The inner error is the outcome
-    /// when that is not possible.
+    /// Reads from the forge the change that an event is about. The inner error is the outcome with
+    /// which the delivery ends if that fails for good.
     async fn reread_change(
         &self,
         event: &ForgeEvent,
@@ -373,7 +374,7 @@ impl Intake {
     }
 
     /// Routes an event to the tenants in `before` after other tenants got it. `is_somewhere` is
-    /// true when one of those has a pipeline for the change.
+    /// true when one of those other tenants has a pipeline for the change.
     async fn route_remaining(
         &self,
         routed_event: RoutedEvent<'_>,
@@ -388,9 +389,9 @@ impl Intake {
             self.route(routed_event, &before, &mut cache, effects).await?;
         if is_new {
             let seen = before.tenants.get(..count).unwrap_or_default();
-            let said = (event, cache.speaker.unwrap_or_default());
+            let authored_event = (event, cache.speaker.unwrap_or_default());
             self.record_trigger_outcomes(
-                said,
+                authored_event,
                 facts,
                 before.verdicts.clone(),
                 seen,
@@ -447,7 +448,8 @@ impl Intake {
     }
 }
 
-/// Returns whether an event waits for a tenant that cannot be read, or is dropped for it.
+/// Returns whether an event waits for an unreadable tenant or, after waiting `waited` milliseconds,
+/// is dropped.
 pub(crate) fn unreadable_readiness(name: &TenantName, waited: u64) -> Readiness {
     match waited < DAMAGED_MILLIS {
         true => Readiness::NotYet(format!("tenant {name} cannot be read")),

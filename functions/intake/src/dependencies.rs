@@ -63,7 +63,7 @@ pub(crate) struct Dependencies {
 }
 
 impl Dependencies {
-    /// Returns the direct dependencies that are not merged.
+    /// Returns the direct dependencies of the change that are not merged yet.
     pub(crate) fn direct(&self) -> &[ChangeKey] {
         &self.direct
     }
@@ -76,9 +76,9 @@ impl Dependencies {
         bundle_landing_order(forth.intersection(&back).cloned().collect(), &self.parents)
     }
 
-    /// Returns why a pipeline may not test the change, if so: its own dependencies, a dependency of
-    /// a connection that the pipeline does not accept, or a queue that forbids the cycle (D04,
-    /// D11). That text is Zuul's.
+    /// Returns why a pipeline may not test the change, or `None` if it may. Reasons are its own
+    /// dependencies, a dependency of a connection that the pipeline does not accept, or a queue
+    /// that forbids the cycle (D04, D11). The text is Zuul's.
     pub(crate) fn refusal(
         &self,
         own: &ChangeRef,
@@ -113,7 +113,8 @@ impl Dependencies {
     }
 }
 
-/// Returns the changes that can be reached from a change in one step or more.
+/// Returns the changes that are reached from a change by following `way` over the named
+/// dependencies, one step or more.
 fn reachable<'a>(
     from: &ChangeKey,
     named: &'a [(ChangeKey, ChangeKey)],
@@ -137,7 +138,7 @@ pub(crate) struct ChangeCache {
     /// Whether any change depends on the event's own, or ever did.
     is_needed: bool,
     /// The permission of the event's sender, once it was read.
-    may: Option<RepositoryPermission>,
+    sender_permission: Option<RepositoryPermission>,
     /// Whether Sluice caused the event, once that was checked.
     pub(crate) speaker: Option<EventAuthor>,
     /// The time on the forge's clock of the event's own change.
@@ -145,13 +146,21 @@ pub(crate) struct ChangeCache {
 }
 
 impl ChangeCache {
-    /// Returns a cache with the event's own change.
+    /// Creates a cache that contains the event's own change. `is_needed` says whether other changes
+    /// may depend on it.
     pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool, as_of: Timestamp) -> Self {
         let changes = BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]);
-        Self { changes, topics: BTreeMap::new(), is_needed, may: None, speaker: None, as_of }
+        Self {
+            changes,
+            topics: BTreeMap::new(),
+            is_needed,
+            sender_permission: None,
+            speaker: None,
+            as_of,
+        }
     }
 
-    /// Returns the time on the forge's clock of the event's own change.
+    /// Returns when, on the forge's clock, the event's own change was as it is in this cache.
     pub(crate) fn as_of(&self) -> Timestamp {
         self.as_of
     }
@@ -182,13 +191,14 @@ impl Intake {
         Ok(needs)
     }
 
-    /// Returns the permission of the event's sender in the repository.
-    pub(crate) async fn may(
+    /// Returns the permission of the event's sender in the repository; none for an event without a
+    /// sender. The forge is asked once, then the cache.
+    pub(crate) async fn sender_permission(
         &self,
         event: &ForgeEvent,
         cache: &mut ChangeCache,
     ) -> Result<RepositoryPermission, ReconcileError> {
-        if let Some(may) = cache.may {
+        if let Some(may) = cache.sender_permission {
             return Ok(may);
         }
         let may = match event.sender.as_str() {
@@ -204,17 +214,18 @@ impl Intake {
                 Err(_) => RepositoryPermission::None,
             },
         };
-        Ok(*cache.may.insert(may))
+        Ok(*cache.sender_permission.insert(may))
     }
 
-    /// Reads a change from its forge, or the cache; `None` where the forge does not know it.
+    /// Reads a change from the cache or its forge; `None` if the forge does not know it. Stores it
+    /// in the cache.
     pub(crate) async fn read(
         &self,
         key: &ChangeKey,
         cache: &mut ChangeCache,
     ) -> Result<Option<ChangeFacts>, ReconcileError> {
-        if let Some(known) = cache.changes.get(key) {
-            return Ok(known.clone());
+        if let Some(cached) = cache.changes.get(key) {
+            return Ok(cached.clone());
         }
         let facts = match self.find_forge(&key.connection).await? {
             Ok(forge) => match forge.read_change(key).await {
@@ -229,13 +240,13 @@ impl Intake {
         Ok(facts)
     }
 
-    /// Returns the direct dependencies of a change: by its commits, its message, and its topic
-    /// where a queue of its project uses topics, in this order. Where one cannot be resolved, the
-    /// reason takes its place. URLs in `strange` are left out.
+    /// Returns the direct dependencies of a change, or for each that cannot be resolved the reason.
+    /// Sources are its commits, its message, and its topic where a queue of its project uses
+    /// topics, in this order. URLs in `ignored_urls` are left out.
     async fn named_by(
         &self,
         facts: &ChangeFacts,
-        strange: &[&String],
+        ignored_urls: &[&String],
         layout: &Layout,
         cache: &mut ChangeCache,
     ) -> Result<Vec<Result<ChangeKey, String>>, ReconcileError> {
@@ -248,7 +259,7 @@ impl Intake {
             })
         };
         let mut named: Vec<_> = facts.parents.iter().cloned().map(Ok).collect();
-        named.extend(facts.depends_on.iter().filter(|url| !strange.contains(url)).map(at));
+        named.extend(facts.depends_on.iter().filter(|url| !ignored_urls.contains(url)).map(at));
         let (key, branch) = (&facts.change.key, facts.change.branch.as_str());
         let pipelines = layout.project_pipelines(&key.project);
         let by_topic = |pipeline: &PipelineName| {
@@ -268,8 +279,8 @@ impl Intake {
         Ok(named)
     }
 
-    /// Returns the open changes of a topic; the inner error says why they are unknown. A transient
-    /// error of the forge is a retry.
+    /// Returns the open changes with a topic; the inner error says why they cannot be listed. A
+    /// transient error of the forge has the message delivered again.
     async fn changes_of_topic(
         &self,
         connection: &ConnectionName,
@@ -277,8 +288,8 @@ impl Intake {
         cache: &mut ChangeCache,
     ) -> Result<Result<Vec<ChangeKey>, String>, ReconcileError> {
         let of = (connection.clone(), topic.to_owned());
-        if let Some(known) = cache.topics.get(&of) {
-            return Ok(Ok(known.clone()));
+        if let Some(cached) = cache.topics.get(&of) {
+            return Ok(Ok(cached.clone()));
         }
         match self.forge(connection)?.open_changes_of_topic(topic).await {
             Ok(changes) => {
@@ -292,8 +303,8 @@ impl Intake {
         }
     }
 
-    /// Returns the change whose page is at a URL. Where several connections lead to the host, the
-    /// one by which the tenant has the project is used, if there is one.
+    /// Returns the key of the change whose web page has this URL; `None` if no connection leads
+    /// there. Where several connections lead to the host, the tenant's own is preferred.
     fn change_at(&self, url: &str, layout: &Layout) -> Option<ChangeKey> {
         let mut fitting = self.forges.values().filter_map(|forge| forge.change_at(url));
         let first = fitting.next()?;
@@ -303,6 +314,8 @@ impl Intake {
         Some(fitting.find(|key| is_of_tenant(layout, key)).unwrap_or(first))
     }
 
+    /// Adds the dependencies of a change to `needs`, and theirs in turn, depth first. `path` holds
+    /// the changes between the event's own and this one. A refusal is stored in `needs`.
     async fn follow_dependencies(
         &self,
         facts: &ChangeFacts,
@@ -327,16 +340,16 @@ impl Intake {
             .parents
             .extend(facts.parents.iter().map(|below| (facts.change.key.clone(), below.clone())));
         // URLs on hosts that no connection leads to are ignored.
-        let strange = connection::addresses_on_unknown_hosts(
+        let ignored_urls = connection::addresses_on_unknown_hosts(
             &self.ports,
             no_changes(&self.forges, &facts.depends_on),
         )
         .await?;
         if path.len() == 1 {
             needs.unfollowed =
-                strange.iter().take(UNFOLLOWED_MAX).map(|url| cut_address(url)).collect();
+                ignored_urls.iter().take(UNFOLLOWED_MAX).map(|url| cut_address(url)).collect();
         }
-        for key in self.named_by(facts, &strange, layout, cache).await? {
+        for key in self.named_by(facts, &ignored_urls, layout, cache).await? {
             let key = match key {
                 Ok(key) => key,
                 Err(why) => {
@@ -348,7 +361,7 @@ impl Intake {
                 continue; // A change that names itself has no further dependency.
             }
             // It is on the path that led here, or was resolved before.
-            if path.contains(&key) || needs.open.iter().any(|known| known.change.key == key) {
+            if path.contains(&key) || needs.open.iter().any(|open| open.change.key == key) {
                 needs.named.push((facts.change.key.clone(), key.clone()));
                 needs.direct.extend((path.len() == 1).then_some(key));
                 continue;
@@ -407,12 +420,13 @@ impl Intake {
     }
 }
 
+/// Shortens a URL to [`URL_CHARS_MAX`] characters for messages.
 fn cut_address(url: &str) -> String {
     url.chars().take(URL_CHARS_MAX).collect()
 }
 
-/// Returns why a tenant accepts no change or ref of this connection, if so: it has the project by
-/// another connection to the same host. Its requirements would not apply to changes of this one.
+/// Returns why a tenant accepts no change or ref of this connection; `None` if it does. It has the
+/// project by another connection to the same host, so its requirements would not apply.
 pub(crate) fn other_connection_reason(
     live: &LiveLayout,
     (connection, project): (&ConnectionName, &ProjectName),
@@ -432,7 +446,8 @@ pub(crate) fn is_of_tenant(layout: &Layout, change: &ChangeKey) -> bool {
         .is_some_and(|project| project.connection == change.connection)
 }
 
-/// Returns a change as a candidate for a queue. A refused one has no dependencies.
+/// Builds the message part that offers a change to a queue. A refused change has no dependencies in
+/// it.
 ///
 /// In a dependent pipeline it lists the members of its bundle. Elsewhere it lists the changes of
 /// its dependency cycle; whether they are tested as one bundle is decided with all of them at hand
@@ -470,7 +485,7 @@ pub(crate) fn candidate(
     }
 }
 
-/// Returns the paths that a change touches, or `None` where they are too many.
+/// Returns the paths that a change touches, or `None` if they are too many to store.
 fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
     facts
         .files
@@ -478,6 +493,8 @@ fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
         .filter(|files| files.iter().map(String::len).sum::<usize>() <= FILES_BYTES_MAX)
 }
 
+/// Builds a candidate without dependencies or bundle. Its texts are cut, the message to
+/// `message_chars`.
 fn bare_candidate(facts: &ChangeFacts, message_chars: usize) -> Candidate {
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
     Candidate {

@@ -29,7 +29,7 @@ pub(crate) struct ImageRequest<'a> {
 }
 
 impl Intake {
-    /// Sends the branch that defines the images to the pipelines that the request triggers.
+    /// Offers the branch that defines an image to the pipelines that an image event triggers.
     pub(crate) async fn process_image_event(
         &self,
         id: &DeliveryId,
@@ -45,10 +45,11 @@ impl Intake {
             );
             return Ok(DeliveryOutcome::Failed(why));
         }
-        let known = self.tenants_with(&event.project, EventOrder::AfterDeferred, &[]).await?;
+        let project_tenants =
+            self.tenants_with(&event.project, EventOrder::AfterDeferred, &[]).await?;
         match self.tenant_readiness(
-            &known.tenants,
-            &known.unreadable,
+            &project_tenants.tenants,
+            &project_tenants.unreadable,
             tenant,
             &event.project,
             since,
@@ -59,7 +60,7 @@ impl Intake {
             }
             Readiness::Never(why) => return Ok(DeliveryOutcome::Failed(why)),
         }
-        let Some(live) = known.tenant(tenant).map(|concerned| &concerned.live) else {
+        let Some(live) = project_tenants.tenant(tenant).map(|concerned| &concerned.live) else {
             return Ok(DeliveryOutcome::Failed(format!(
                 "tenant {tenant} does not have the project {}",
                 event.project

@@ -70,7 +70,7 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// Returns an intake that reads these forges, by connection.
+    /// Creates an intake that reads from these forges, by connection.
     pub fn new(ports: Ports, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
         Self {
             ports,
@@ -81,6 +81,8 @@ impl Intake {
         }
     }
 
+    /// Returns the forge of a connection, or an error that has the message redelivered if this
+    /// function has none.
     fn forge(&self, connection: &ConnectionName) -> Result<&Arc<dyn Forge>, ReconcileError> {
         self.forges.get(connection).ok_or_else(|| {
             ReconcileError::Retry(format!(
@@ -130,9 +132,9 @@ impl Reconciler for Intake {
 /// Returns the error that has a message redelivered after a forge call failed.
 fn retry_error(error: ForgeError) -> ReconcileError {
     match error.class() {
-        ErrorClass::After { seconds } => {
+        ErrorClass::RedeliverAfter { seconds } => {
             ReconcileError::RetryAfter { why: error.to_string(), seconds }
         }
-        ErrorClass::Final | ErrorClass::Retry => ReconcileError::Retry(error.to_string()),
+        ErrorClass::Final | ErrorClass::Redeliver => ReconcileError::Retry(error.to_string()),
     }
 }

@@ -52,8 +52,8 @@ pub(crate) enum PushAudience {
 
 impl Intake {
     /// Compares a project's branches with the stored ones and synthesizes a push for each that
-    /// moved: one for each connection by which tenants have the project, because triggers match
-    /// their own connection only.
+    /// moved. There is one for each connection by which tenants have the project, because triggers
+    /// match their own connection only.
     pub(crate) async fn find_missed_pushes(
         &self,
         event: &ForgeEvent,
@@ -73,10 +73,10 @@ impl Intake {
             listed.into_iter().map(|branch| (format!("refs/heads/{}", branch.name), branch.tip));
         let listed: BTreeMap<String, Oid> = listed.collect();
         let record = get(&self.ports, &branch_tips::key(&event.project)).await?;
-        let known: BranchTips = record.as_ref().and_then(decode_or_log).unwrap_or_default();
-        let mut refs = known.clone();
+        let stored: BranchTips = record.as_ref().and_then(decode_or_log).unwrap_or_default();
+        let mut refs = stored.clone();
         let missed = refs.find_missed_pushes(&listed, PUSHES_MAX);
-        if refs != known {
+        if refs != stored {
             effects.write(branch_tips::put(&event.project, &refs)?);
         }
         let by = if missed.is_empty() {
@@ -154,7 +154,7 @@ impl Intake {
         Ok(by)
     }
 
-    /// Has the forge redeliver the webhooks that got no answer or a server error.
+    /// Asks the forge to redeliver the webhooks that got no answer or a server error.
     pub(crate) async fn redeliver_webhooks(
         &self,
         event: &ForgeEvent,
@@ -207,10 +207,11 @@ impl Intake {
         Ok(())
     }
 
-    /// Stores that a push was processed and returns for which tenants it is new. A push that a
-    /// sweep synthesized is not new when its webhook arrives later. A push by a connection that no
-    /// tenant has the project by is not stored: it triggers nothing, so it is still missing for the
-    /// right connection.
+    /// Stores that a push was processed and returns for which tenants it is new.
+    ///
+    /// A push that a sweep synthesized is not new when its webhook arrives later. A push by a
+    /// connection that no tenant has the project by is not stored: it triggers nothing, so it is
+    /// still missing for the right connection.
     pub(crate) async fn note_push(
         &self,
         event: &ForgeEvent,
@@ -249,18 +250,18 @@ impl Intake {
         Ok(PushAudience::AllTenants)
     }
 
-    /// Returns whether a branch is still where a later push said; false when the forge does not
-    /// answer.
+    /// Returns whether a branch on the forge is at the commit of a later push than this one; false
+    /// when the forge does not answer.
     async fn is_superseded(&self, event: &ForgeEvent, refs: &BranchTips, moved: &RefMove) -> bool {
         let Ok(forge) = self.forge(&event.connection) else { return false };
         let tip = forge.ref_tip(&event.project, &moved.git_ref).await;
-        let known = refs.branches.get(&moved.git_ref).map(|place| &place.at);
-        tip.is_ok_and(|tip| tip.is_some_and(|tip| Some(&tip.id) == known))
+        let expected = refs.branches.get(&moved.git_ref).map(|place| &place.at);
+        tip.is_ok_and(|tip| tip.is_some_and(|tip| Some(&tip.id) == expected))
     }
 }
 
-/// Returns the part of the missed webhooks that a sweep of this time redelivers. It rotates, so
-/// that one that the forge always refuses does not block others forever.
+/// Selects the missed webhooks that the sweep at `now` redelivers. The selection rotates, so that
+/// one that the forge always refuses does not block others forever.
 fn rotate_selection<T>(mut missed: Vec<T>, now: Timestamp) -> Vec<T> {
     let first = first_of(missed.len(), now);
     missed.rotate_left(first);
@@ -268,13 +269,16 @@ fn rotate_selection<T>(mut missed: Vec<T>, now: Timestamp) -> Vec<T> {
     missed
 }
 
-/// Returns the connections by which readable tenants have a project.
+/// Returns the connections by which the tenants of a project have it, without the tenants that
+/// cannot be read.
 pub(crate) fn tenant_connections(
     event: &ForgeEvent,
-    known: &ProjectTenants,
+    project_tenants: &ProjectTenants,
 ) -> BTreeSet<ConnectionName> {
-    let projects =
-        known.tenants.iter().filter_map(|known| known.live.layout.tenant().project(&event.project));
+    let projects = project_tenants
+        .tenants
+        .iter()
+        .filter_map(|concerned| concerned.live.layout.tenant().project(&event.project));
     projects.map(|project| project.connection.clone()).collect()
 }
 
@@ -287,9 +291,9 @@ mod tests {
     fn each_missed_webhook_is_redelivered_eventually() {
         let at = |number: u64| Timestamp(1_800_000_000_000 + number * 600_000);
         let missed: Vec<usize> = (0..100).collect();
-        let asked: BTreeSet<usize> =
+        let selected: BTreeSet<usize> =
             (0..100).flat_map(|number| rotate_selection(missed.clone(), at(number))).collect();
-        assert_eq!(asked.len(), missed.len());
+        assert_eq!(selected.len(), missed.len());
         assert_eq!(
             (rotate_selection(missed, at(1)).len(), rotate_selection(vec![7], at(1))),
             (REDELIVERIES_MAX, vec![7])

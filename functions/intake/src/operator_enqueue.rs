@@ -31,7 +31,7 @@ pub(crate) enum Requester {
 }
 
 impl Requester {
-    /// Returns the report detail of what enters.
+    /// Returns how detailed the reports about the enqueued change are.
     pub(crate) fn detail(self) -> ReportDetail {
         match self {
             Self::Operator => ReportDetail::Outcome,
@@ -41,8 +41,8 @@ impl Requester {
 }
 
 impl Intake {
-    /// Enqueues a change in the pipeline that an operator names. Fails where the change is not at
-    /// `head`.
+    /// Enqueues a change in the pipeline that an operator named, without asking its triggers. The
+    /// outcome is a failure if the change is not at `head`.
     pub(crate) async fn enqueue(
         &self,
         id: &DeliveryId,
@@ -88,11 +88,11 @@ impl Intake {
         }
     }
 
-    /// Sends a change to a pipeline's queue without asking its triggers. Returns why the pipeline
-    /// does not accept it, if so.
+    /// Sends a change to a pipeline's queue without asking its triggers. Returns the reason if the
+    /// pipeline does not accept the change, otherwise `None`.
     pub(crate) async fn offer(
         &self,
-        (id, asker): (&DeliveryId, Requester),
+        (id, requester): (&DeliveryId, Requester),
         facts: &ChangeFacts,
         live: &LiveLayout,
         pipeline: &Pipeline,
@@ -128,19 +128,19 @@ impl Intake {
         let refused = needs.refusal(change, &live.layout, pipeline);
         let target = TargetQueue { live, pipeline, queue: &queue, occupied_queues: &[] };
         let candidates = self.candidates(facts, &needs, refused, &target, cache).await?;
-        let candidates = with_detail(candidates, change, asker.detail());
+        let candidates = with_detail(candidates, change, requester.detail());
         let message =
             self.inbox_message(id, live, &queue, change, InboxMessageKind::Enqueue { candidates });
-        let message = InboxMessage { by_operator: asker == Requester::Operator, ..message };
+        let message = InboxMessage { by_operator: requester == Requester::Operator, ..message };
         effects.write(change::put_facts(facts)?);
         effects.send_to_queue(&bundle_queue(&message, pipeline, &queue), &message)?;
         effects.log(format!("{change} may enter {}", queue_description(live, pipeline, change)));
-        let request = (id, asker, &message);
+        let request = (id, requester, &message);
         self.offer_bundle_members(request, facts, &needs, (live, pipeline), cache, effects).await?;
         Ok(None)
     }
 
-    /// Enqueues a ref in the pipeline that an operator names.
+    /// Enqueues a ref in the pipeline that an operator named, without asking its triggers.
     pub(crate) async fn enqueue_ref(
         &self,
         id: &DeliveryId,
@@ -149,10 +149,11 @@ impl Intake {
         moved: &RefMove,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
-        let known = self.tenants_with(&event.project, EventOrder::AfterDeferred, &[]).await?;
+        let project_tenants =
+            self.tenants_with(&event.project, EventOrder::AfterDeferred, &[]).await?;
         match self.tenant_readiness(
-            &known.tenants,
-            &known.unreadable,
+            &project_tenants.tenants,
+            &project_tenants.unreadable,
             tenant,
             &event.project,
             since,
@@ -163,7 +164,7 @@ impl Intake {
             }
             Readiness::Never(why) => return Ok(DeliveryOutcome::Failed(why)),
         }
-        let live = known.tenant(tenant).map(|concerned| &concerned.live);
+        let live = project_tenants.tenant(tenant).map(|concerned| &concerned.live);
         let (live, pipeline) = match find_pipeline(live, tenant, name, &event.project) {
             Ok(found) => found,
             Err(why) => return Ok(DeliveryOutcome::Failed(why)),
@@ -225,7 +226,8 @@ fn ref_not_found(project: &ProjectName, moved: &RefMove) -> String {
     )
 }
 
-/// Returns the named pipeline, or an error where the tenant lacks it or the project.
+/// Returns the pipeline that an operator named. The error says that the tenant lacks it, or lacks
+/// the project.
 fn find_pipeline<'a>(
     live: Option<&'a LiveLayout>,
     tenant: &TenantName,
@@ -234,7 +236,7 @@ fn find_pipeline<'a>(
 ) -> Result<(&'a LiveLayout, &'a Pipeline), String> {
     let live =
         live.ok_or_else(|| format!("tenant {tenant} does not have the project {project}"))?;
-    let known = || {
+    let pipeline_names = || {
         live.layout
             .pipelines()
             .iter()
@@ -246,7 +248,7 @@ fn find_pipeline<'a>(
     Ok((
         live,
         pipeline.ok_or_else(|| {
-            format!("tenant {tenant} has no pipeline {name}; it has: {}", known())
+            format!("tenant {tenant} has no pipeline {name}; it has: {}", pipeline_names())
         })?,
     ))
 }

@@ -94,8 +94,8 @@ pub(crate) struct RemainingTenants {
 }
 
 impl RemainingTenants {
-    /// Returns the delivery's state until the remaining tenants are processed. The event is stored
-    /// in it only where it differs from `received`, the delivery's own.
+    /// Returns the delivery's state while tenants remain to be processed. The event is stored in it
+    /// only if it differs from `received`, the delivery's own.
     fn state(self, received: Option<&EventKind>) -> DeliveryState {
         let Self { after, kind, is_new, former_branches } = self;
         let kind = (received != Some(&kind)).then(|| Box::new(kind));
@@ -104,21 +104,25 @@ impl RemainingTenants {
 }
 
 impl Effects {
+    /// Adds a line for the delivery's log, up to [`EFFECTS_MAX`] lines.
     pub(crate) fn log(&mut self, effect: String) {
         if self.log.len() < EFFECTS_MAX {
             self.log.push(effect);
         }
     }
 
+    /// Adds a write to the commit; it replaces an earlier one to the same key.
     pub(crate) fn write(&mut self, write: Write) {
         self.writes.insert(write.key().clone(), write);
     }
 
-    /// Returns whether a commit may be too full for the writes of another tenant.
+    /// Returns whether the commit may have no room for the writes of another tenant.
     pub(crate) fn is_full(&self) -> bool {
         self.writes.len() >= FULL
     }
 
+    /// Adds an inbox message for a queue, and the wakeup of its gate. A large message is split; a
+    /// part that is still too large is dropped with a line in the log.
     pub(crate) fn send_to_queue(
         &mut self,
         queue: &QueueKey,
@@ -141,8 +145,8 @@ impl Effects {
         Ok(())
     }
 
-    /// Stores a synthesized or deferred delivery and wakes intake for it. It is due by itself as
-    /// well. A delivery that is already stored under this id is left as it is.
+    /// Adds a synthesized or deferred delivery, with a wakeup and a due time, and returns its id. A
+    /// delivery that is already stored under this id is left as it is.
     pub(crate) fn store_delivery(
         &mut self,
         delivery: &DeliveryRecord,
@@ -154,8 +158,8 @@ impl Effects {
         Ok(id)
     }
 
-    /// Has a tenant read a project's configuration again, and wakes the waiting delivery
-    /// afterwards.
+    /// Requests that a tenant read a project's configuration again. The tenant wakes the waiting
+    /// delivery afterwards.
     pub(crate) fn reread_configuration(
         &mut self,
         tenant: &TenantName,
@@ -415,9 +419,9 @@ impl Intake {
         }
     }
 
-    /// Stores a change's facts and sends messages to every concerned queue. Returns a reason when
-    /// the delivery has to be postponed because the forge's answer may be older than what is
-    /// stored; the delivery's due time brings it back.
+    /// Stores a change's facts and sends a message to every queue that the event concerns. Returns
+    /// a reason if the delivery has to be postponed because the forge's answer may be older than
+    /// what is stored; its due time brings it back.
     ///
     /// Synthesizes the missing event of a revision first when another event shows a revision that
     /// no event reported. An event that was already processed, or is out of date, is not new to
@@ -495,6 +499,8 @@ impl Intake {
         Ok(None)
     }
 
+    /// Commits the effects of a delivery with its new state, and sends the messages. Returns the
+    /// delivery's new record. An error if another run committed first.
     async fn commit_effects(
         &self,
         id: &DeliveryId,
@@ -571,35 +577,36 @@ impl Intake {
     }
 }
 
-/// Notes a change as open, so that a sweep finds its end if no webhook reports it. Removes it once
-/// its end was processed.
+/// Stores a change in the list of open ones, so that a sweep finds its end if no webhook reports
+/// it. Removes it once its end was processed.
 fn update_open_changes(
-    known: &open_changes::OpenChanges,
+    stored: &open_changes::OpenChanges,
     facts: &ChangeFacts,
     seen: &seen_events::SeenEvents,
     effects: &mut Effects,
 ) -> Result<(), ReconcileError> {
-    let (key, mut now) = (&facts.change.key, known.clone());
+    let (key, mut now) = (&facts.change.key, stored.clone());
     match facts.status {
         ChangeStatus::Open => now.add(key),
         ChangeStatus::Merged | ChangeStatus::Closed if seen.is_ended() => now.remove(key),
         ChangeStatus::Merged | ChangeStatus::Closed => {}
     }
-    if now != *known {
+    if now != *stored {
         effects.write(open_changes::put(&key.project, &now)?);
     }
     Ok(())
 }
 
+/// Returns whether a record is a delivery.
 fn is_delivery(key: &Key) -> bool {
     key.partition.starts_with("delivery#")
 }
 
-/// Returns a failed outcome for an error that is final for the forge, and a retryable error
-/// otherwise.
+/// Returns a failed outcome if the forge's error is final, otherwise an error that has the message
+/// delivered again.
 pub(crate) fn final_or_retry(error: ForgeError) -> Result<DeliveryOutcome, ReconcileError> {
     match error.class() {
         ErrorClass::Final => Ok(DeliveryOutcome::Failed(error.to_string())),
-        ErrorClass::After { .. } | ErrorClass::Retry => Err(retry_error(error)),
+        ErrorClass::RedeliverAfter { .. } | ErrorClass::Redeliver => Err(retry_error(error)),
     }
 }

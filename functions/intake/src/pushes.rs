@@ -66,10 +66,11 @@ impl Intake {
         let harmless = branch.as_ref().map(name);
         let refs_key = branch_tips::key(&event.project);
         let keys: Vec<Key> = harmless.iter().chain([&refs_key]).cloned().collect();
-        let known = self.tenants_with(&event.project, EventOrder::AfterDeferred, &keys).await?;
-        let is_for_any = may_have_project_by(&known, event);
-        let tenant_connections = tenant_connections(event, &known);
-        let ProjectTenants { tenants, unreadable, found } = known;
+        let project_tenants =
+            self.tenants_with(&event.project, EventOrder::AfterDeferred, &keys).await?;
+        let is_for_any = may_have_project_by(&project_tenants, event);
+        let tenant_connections = tenant_connections(event, &project_tenants);
+        let ProjectTenants { tenants, unreadable, found } = project_tenants;
         let mut concerned = tenants_by_name(&tenants, &unreadable);
         if let Some(after) = after {
             concerned.retain(|name, _| *name > after);
@@ -169,7 +170,7 @@ impl Intake {
         Ok(None)
     }
 
-    /// Returns the deferred delivery that continues a push once the tenant's configuration is live.
+    /// Builds the deferred delivery that continues a push once the tenant's configuration is live.
     fn deferred_push(
         &self,
         id: &DeliveryId,
@@ -220,8 +221,9 @@ impl Intake {
             }
         }
         let own = DeferredDelivery { since, delivery: id.clone() };
-        let known = self.tenants_with(&event.project, EventOrder::AfterDeferred, &[]).await?;
-        if let Some(concerned) = known.tenant(tenant) {
+        let project_tenants =
+            self.tenants_with(&event.project, EventOrder::AfterDeferred, &[]).await?;
+        if let Some(concerned) = project_tenants.tenant(tenant) {
             self.wake_next_deferred(&own, concerned, &event.project, &mut effects).await?;
             let kind = EventKind::Push {
                 git_ref: moved.git_ref.clone(),
@@ -264,7 +266,7 @@ impl Intake {
                 continue;
             }
             let (change, moved_on) = match &read {
-                Some(known) => known.clone(),
+                Some(cached) => cached.clone(),
                 None => match self.read_ref(event, moved).await? {
                     RefReading::Confirmed(change, moved_on) => {
                         read.insert((change, moved_on)).clone()
@@ -286,7 +288,7 @@ impl Intake {
         Ok(None)
     }
 
-    /// Reads a ref that was reported to have moved: a webhook is only a hint.
+    /// Reads from the forge where a ref is that a webhook reported to have moved.
     pub(crate) async fn read_ref(
         &self,
         event: &ForgeEvent,
@@ -343,11 +345,11 @@ impl Intake {
         Ok(RefReading::Confirmed(change, moved_on))
     }
 
-    /// Offers a ref to a pipeline, for its author or an operator. `newer_head` is the commit that
-    /// the ref has moved on to since then, if any.
+    /// Sends a ref to a pipeline's queue, for its author or an operator. `newer_head` is the commit
+    /// that the ref has moved on to since then, if any.
     pub(crate) fn offer_ref(
         &self,
-        (id, asker): (&DeliveryId, Requester),
+        (id, requester): (&DeliveryId, Requester),
         (change, author, newer_head): (&ChangeRef, &str, Option<Oid>),
         (live, pipeline): (&LiveLayout, &Pipeline),
         effects: &mut Effects,
@@ -357,8 +359,11 @@ impl Intake {
             .forges
             .get(&change.key.connection)
             .map(|forge| forge.page_of(&change.key.project, commit));
-        let (url, author, debug) =
-            (page.unwrap_or_default(), author.to_owned(), asker.detail() == ReportDetail::Debug);
+        let (url, author, debug) = (
+            page.unwrap_or_default(),
+            author.to_owned(),
+            requester.detail() == ReportDetail::Debug,
+        );
         let candidates =
             vec![Candidate { url, author, newer_head, debug, ..Candidate::bare(change) }];
         let queue = queue_key(live, pipeline, change);
@@ -366,13 +371,13 @@ impl Intake {
             self.inbox_message(id, live, &queue, change, InboxMessageKind::Enqueue { candidates });
         effects.send_to_queue(
             &queue,
-            &InboxMessage { by_operator: asker == Requester::Operator, ..message },
+            &InboxMessage { by_operator: requester == Requester::Operator, ..message },
         )?;
         effects.log(format!("{change} may enter {}", queue_description(live, pipeline, change)));
         Ok(())
     }
 
-    /// Returns whether a commit has this tree; false when the forge does not answer.
+    /// Returns whether the tree of a commit is `tree`; false when the forge does not answer.
     async fn is_tree(&self, event: &ForgeEvent, commit: &Oid, tree: &Oid) -> bool {
         let Ok(forge) = self.forge(&event.connection) else { return false };
         match forge.read_commit(&event.project, commit).await {

@@ -57,18 +57,18 @@ pub(crate) struct Routed {
     pub(crate) is_all: bool,
 }
 
-/// Returns all concerned tenants by name: the readable ones, and for each other one what the event
-/// has to wait for.
+/// Returns the tenants of a project by name. An unreadable one comes with what the event has to
+/// wait for.
 pub(crate) fn tenants_by_name<'a>(
     tenants: &'a [ConcernedTenant],
     unreadable: &'a UnreadableTenants,
 ) -> BTreeMap<&'a TenantName, Result<&'a ConcernedTenant, PendingConfig>> {
-    let known = tenants.iter().map(|concerned| (&concerned.live.tenant.name, Ok(concerned)));
+    let readable = tenants.iter().map(|concerned| (&concerned.live.tenant.name, Ok(concerned)));
     let awaited = |behind: &Option<DeferredPredecessor>| PendingConfig {
         predecessor: behind.clone(),
         ..PendingConfig::default()
     };
-    unreadable.iter().map(|(name, behind)| (name, Err(awaited(behind)))).chain(known).collect()
+    unreadable.iter().map(|(name, behind)| (name, Err(awaited(behind)))).chain(readable).collect()
 }
 
 /// A queue that a change may enter or may be in.
@@ -148,10 +148,10 @@ impl Intake {
                         let is_debug = candidates.iter().any(|candidate| candidate.debug);
                         let detail =
                             if is_debug { ReportDetail::Debug } else { ReportDetail::Outcome };
-                        let asker = Requester::Event(detail);
-                        let asked = (id, asker, &message);
+                        let requester = Requester::Event(detail);
+                        let request = (id, requester, &message);
                         self.offer_bundle_members(
-                            asked,
+                            request,
                             facts,
                             &needs,
                             (live, pipeline),
@@ -187,9 +187,11 @@ impl Intake {
         Ok(routed)
     }
 
-    /// Returns the message for a queue and its description, or `None` where the event does not
-    /// concern it. `was_known_ended` is set for a change that had ended before this event: if it is
-    /// in a queue, it was enqueued in that state on purpose.
+    /// Returns the message for a queue and its description, or `None` if the event does not concern
+    /// it.
+    ///
+    /// `was_known_ended` is set for a change that had ended before this event: if it is in a queue,
+    /// it was enqueued in that state on purpose.
     async fn message_for_queue(
         &self,
         (routed_event, was_known_ended): (RoutedEvent<'_>, bool),
@@ -277,23 +279,23 @@ impl Intake {
         Ok(Some((message(kind), effect)))
     }
 
-    /// Returns whether Sluice itself caused an event. The answer is cached: it is the same for all
-    /// pipelines.
+    /// Returns whether Sluice itself or another account caused an event, from the cache if it is
+    /// there.
     async fn speaker(
         &self,
         event: &ForgeEvent,
         cache: &mut ChangeCache,
     ) -> Result<EventAuthor, ReconcileError> {
-        if let Some(known) = cache.speaker {
-            return Ok(known);
+        if let Some(cached) = cache.speaker {
+            return Ok(cached);
         }
         let speaker = self.event_speaker(event).await?;
         Ok(*cache.speaker.insert(speaker))
     }
 
-    /// Returns how detailed the report is of what the event enqueues in the pipeline; `None` where
-    /// no trigger matches. The sender's permission is requested from the forge only where it
-    /// matters.
+    /// Returns how detailed a pipeline reports on what the event enqueues; `None` if none of its
+    /// triggers match the event. The sender's permission is read from the forge only if a trigger
+    /// needs it.
     pub(crate) async fn detail_of(
         &self,
         pipeline: &Pipeline,
@@ -302,12 +304,13 @@ impl Intake {
         cache: &mut ChangeCache,
     ) -> Result<Option<ReportDetail>, ReconcileError> {
         let may = match filter::depends_on_sender(pipeline, event, facts) {
-            true => Some(self.may(event, cache).await?),
+            true => Some(self.sender_permission(event, cache).await?),
             false => None,
         };
         Ok(filter::report_detail(pipeline, event, facts, may))
     }
 
+    /// Builds an inbox message for a queue about a change.
     pub(crate) fn inbox_message(
         &self,
         id: &DeliveryId,
@@ -327,8 +330,8 @@ impl Intake {
         }
     }
 
-    /// Returns the candidates to enqueue: in a dependent pipeline with the change's dependencies
-    /// ahead of it and its dependents behind it (D01, D02).
+    /// Returns the candidates that an event enqueues. In a dependent pipeline these include the
+    /// change's dependencies ahead of it and its dependents behind it (D01, D02).
     pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,
@@ -371,30 +374,32 @@ impl Intake {
             return Ok(candidates);
         }
         let mut followers = 0;
-        let mut known = VecDeque::new();
+        let mut dependents = VecDeque::new();
         for key in &ahead {
             // The stored facts of a change may be shortened; then only its forge knows whether it
             // may enter.
-            let may =
-                |behind: &ChangeFacts| behind.truncated.can_be_completed() || may_enter(behind);
-            let follows = |behind: &ChangeFacts| may(behind) && self.depends_on(behind, key);
-            known.extend(self.dependents(key, &follows).await?);
+            let may = |dependent: &ChangeFacts| {
+                dependent.truncated.can_be_completed() || may_enter(dependent)
+            };
+            let follows =
+                |dependent: &ChangeFacts| may(dependent) && self.depends_on(dependent, key);
+            dependents.extend(self.dependents(key, &follows).await?);
         }
-        while let Some(behind) = known.pop_front() {
+        while let Some(dependent) = dependents.pop_front() {
             if cache.is_full() || followers == FOLLOWERS_MAX {
                 break; // Their own events enqueue them.
             }
-            let Some(behind) = self.read(&behind, cache).await? else { continue };
+            let Some(dependent) = self.read(&dependent, cache).await? else { continue };
             let is_offered = |facts: &ChangeFacts, candidates: &[Candidate]| {
                 candidates.iter().any(|offered| offered.change.key == facts.change.key)
             };
             let follows =
-                may_enter(&behind) && ahead.iter().any(|key| self.depends_on(&behind, key));
-            if !follows || is_offered(&behind, &candidates) {
+                may_enter(&dependent) && ahead.iter().any(|key| self.depends_on(&dependent, key));
+            if !follows || is_offered(&dependent, &candidates) {
                 continue;
             }
             followers += 1;
-            let Some(follower) = self.offered_candidate(&behind, live, pipeline, cache).await?
+            let Some(follower) = self.offered_candidate(&dependent, live, pipeline, cache).await?
             else {
                 continue;
             };
@@ -408,16 +413,16 @@ impl Intake {
             }
             candidates.push(follower);
             // Its own dependents come in behind it (G09).
-            let key = behind.change.key;
+            let key = dependent.change.key;
             let follows = |facts: &ChangeFacts| may_enter(facts) && self.depends_on(facts, &key);
-            known.extend(self.dependents(&key, &follows).await?);
+            dependents.extend(self.dependents(&key, &follows).await?);
             ahead.push(key);
         }
         Ok(candidates)
     }
 
-    /// Returns a candidate for another change than the event's; `None` for a change that is ignored
-    /// without a report.
+    /// Returns a candidate for another change than the event's; `None` if the pipeline ignores that
+    /// change without a report.
     pub(crate) async fn offered_candidate(
         &self,
         facts: &ChangeFacts,
@@ -430,8 +435,8 @@ impl Intake {
         Ok((!needs.is_ignored).then(|| candidate(facts, &needs, refused, pipeline)))
     }
 
-    /// Returns the dependents of a change whose stored facts satisfy `follows`. It reads no forge,
-    /// because anyone may open any number of dependents.
+    /// Returns the changes that depend on a change and whose stored facts satisfy `follows`. It
+    /// reads no forge, because anyone may open any number of dependents.
     pub(crate) async fn dependents(
         &self,
         key: &ChangeKey,
@@ -461,8 +466,8 @@ impl Intake {
     }
 }
 
-/// Returns the candidates with the report detail set for the change and the members of its bundle.
-/// The other candidates were not enqueued by the trigger.
+/// Sets the report detail of the change and the members of its bundle. The other candidates were
+/// not enqueued by the trigger and stay unchanged.
 pub(crate) fn with_detail(
     mut candidates: Vec<Candidate>,
     change: &ChangeRef,
@@ -478,7 +483,7 @@ pub(crate) fn with_detail(
     candidates
 }
 
-/// Returns whether a pipeline tests changes without what they depend on.
+/// Returns whether a pipeline tests changes without their dependencies.
 pub(crate) fn ignores_dependencies(pipeline: &Pipeline) -> bool {
     pipeline.ignore_dependencies && pipeline.manager == Manager::Independent
 }
@@ -494,7 +499,7 @@ pub(crate) fn may_configure(live: &LiveLayout, facts: &ChangeFacts) -> bool {
         .is_none_or(|files| !config_paths(files.iter().map(String::as_str), &extra).is_empty())
 }
 
-/// Returns the queues that a change belonged to while it targeted other branches.
+/// Returns the queues to which a change belonged while it targeted other branches.
 pub(crate) fn former_queues(
     live: &LiveLayout,
     pipeline: &Pipeline,
@@ -507,13 +512,12 @@ pub(crate) fn former_queues(
     former_branches.iter().map(of).collect()
 }
 
-/// Returns the queue of a pipeline that a change belongs to in its current state.
+/// Returns the queue of a pipeline to which a change belongs, with its current target branch.
 pub(crate) fn queue_key(live: &LiveLayout, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
     queue_of(&live.layout, &live.tenant.name, pipeline, change)
 }
 
-/// Returns a description of the queue for users: its pipeline and tenant, and its name and branch
-/// where it has them.
+/// Formats a queue for users: its pipeline and tenant, and its name and branch if it has them.
 pub(crate) fn queue_description(
     live: &LiveLayout,
     pipeline: &Pipeline,

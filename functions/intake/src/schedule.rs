@@ -60,7 +60,8 @@ impl Intake {
         }
     }
 
-    /// Stores the deliveries of one firing, each once, and wakes intake for them.
+    /// Stores the deliveries of one firing of a timer, unless they are stored already, and wakes
+    /// intake for them.
     async fn store_timer_deliveries(
         &self,
         live: &LiveLayout,
@@ -82,8 +83,8 @@ impl Intake {
         tracing::info!(tenant = %live.tenant.name, pipeline = %fired.pipeline, time = fired.time, deliveries = deliveries.len(), "a timer fires");
         for some in deliveries.chunks(STORED_MAX) {
             let keys: Vec<Key> = some.iter().map(|(record, _)| record.key.clone()).collect();
-            let known = self.ports.records.get(&keys).await?;
-            let new = some.iter().zip(known).filter(|(_, known)| known.is_none());
+            let stored = self.ports.records.get(&keys).await?;
+            let new = some.iter().zip(stored).filter(|(_, stored)| stored.is_none());
             let writes: Vec<Write> = new
                 .map(|((record, _), _)| Write::Put {
                     record: record.clone(),
@@ -110,8 +111,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns the delivery of a firing for some branches, and the wakeup for it unless it is
-    /// delayed.
+    /// Builds the delivery of a timer's firing for some branches, and the wakeup for it unless it
+    /// is delayed.
     fn timer_delivery(
         &self,
         live: &LiveLayout,
@@ -152,7 +153,7 @@ impl Intake {
         Ok((record, (!is_late).then_some(wakeup)))
     }
 
-    /// Enqueues branches in their current state for a timer.
+    /// Enqueues the current state of branches in the pipeline whose timer fired.
     pub(crate) async fn process_timer_event(
         &self,
         id: &DeliveryId,
@@ -162,8 +163,8 @@ impl Intake {
         (dereference, detail): (bool, ReportDetail),
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
-        let known = self.tenants_with(&event.project, EventOrder::Immediate, &[]).await?;
-        if known.unreadable.contains_key(tenant)
+        let project_tenants = self.tenants_with(&event.project, EventOrder::Immediate, &[]).await?;
+        if project_tenants.unreadable.contains_key(tenant)
             && let Readiness::NotYet(why) =
                 unreadable_readiness(tenant, self.ports.clock.now().since(since))
         {
@@ -171,7 +172,7 @@ impl Intake {
         }
         // While configuration is being read, the firing belongs to the live one; the queue applies
         // the next one.
-        let Some(live) = known.tenant(tenant).map(|concerned| &concerned.live) else {
+        let Some(live) = project_tenants.tenant(tenant).map(|concerned| &concerned.live) else {
             effects.log(format!("tenant {tenant} no longer has the project {}", event.project));
             return Ok(DeliveryOutcome::Processed(effects));
         };

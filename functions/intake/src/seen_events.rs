@@ -51,6 +51,7 @@ const SAME_MOMENT_MAX: u64 = 999;
 const GONE_MAX: usize = 32;
 
 impl SeenEvents {
+    /// Returns whether the event with this mark was processed.
     pub(crate) fn contains(&self, mark: &str) -> bool {
         self.marks.contains(mark)
     }
@@ -79,8 +80,8 @@ impl SeenEvents {
         novelty
     }
 
-    /// Returns the attribute changes that no event reported. The first call records the attributes
-    /// and returns none.
+    /// Returns the attribute changes that the forge shows and no event reported. The first call
+    /// stores the attributes and returns none.
     pub(crate) fn missed_updates(
         &mut self,
         facts: &ChangeFacts,
@@ -95,8 +96,8 @@ impl SeenEvents {
         ENDS.iter().any(|end| self.contains(end))
     }
 
-    /// Applies a lifecycle event and returns whether it is new; other events are always new.
-    /// `was_ended` is [`SeenEvents::is_ended`] before it.
+    /// Stores a lifecycle event of the change and returns whether it is new; other events are
+    /// always new. `was_ended` is [`SeenEvents::is_ended`] before it.
     ///
     /// A synthesized event is not new when a webhook reported the same meanwhile, or the change is
     /// in another state. Its own webhook is not new when it arrives later, for as long as forges
@@ -126,13 +127,13 @@ impl SeenEvents {
         })
     }
 
-    /// Returns how often something was removed, or replaced.
+    /// Returns how often a label, review or other mark was removed or replaced.
     pub(crate) fn retractions(&self) -> u64 {
         self.retractions
     }
 
-    /// Removes marks that the change does not show, and those that the event retracts even if the
-    /// change shows them: a label that is added again is new again.
+    /// Removes the marks of what the forge does not show any longer, and those that the event
+    /// retracts. A label that is added again is thus new again.
     pub(crate) fn without_stale_marks(mut self, event: &ForgeEvent, facts: &ChangeFacts) -> Self {
         let now = shown(facts);
         if facts.updated_at > self.moved_at {
@@ -161,10 +162,12 @@ impl SeenEvents {
         self
     }
 
-    /// Returns whether the forge's answer may be older than what was processed: it shows an earlier
-    /// time, or the same second without something that was so in it. Only while answers may be
-    /// stale; afterwards the answer is believed. What this event itself retracts, another revision,
-    /// and another review of the same reviewer are no signs of an older answer.
+    /// Returns whether the forge's answer may be older than the events that were processed. It is
+    /// if it shows an earlier time, or the same second without a mark of that second.
+    ///
+    /// That is checked only while answers may be stale; afterwards the answer is believed. What
+    /// this event itself retracts does not count, nor do another revision and another review of the
+    /// same account.
     pub(crate) fn is_newer_than(&self, event: &ForgeEvent, facts: &ChangeFacts) -> bool {
         let may_be_late =
             self.moved_at.0 > 0 && facts.seen_at.since(self.moved_at) <= SAME_MOVE_MILLIS;
@@ -181,9 +184,9 @@ impl SeenEvents {
         missing.any(|mark| !is_replaced(mark)) || self.gone.iter().any(|mark| now.contains(mark))
     }
 
-    /// Returns the time on the forge's clock that facts represent, and counts an event at it. A
-    /// forge reports times in seconds, and none for some things such as statuses: events with the
-    /// same time follow each other.
+    /// Returns the time on the forge's clock at which `facts` were true, and counts an event at it.
+    /// A forge reports times in seconds, and none for statuses, so events of the same second get
+    /// increasing times.
     pub(crate) fn next_moment(&mut self, facts: &ChangeFacts) -> Timestamp {
         if facts.updated_at > self.moved_at {
             // A forge that reports fractions of a second may advance by less than was counted.
@@ -196,7 +199,7 @@ impl SeenEvents {
         self.moment(facts)
     }
 
-    /// Returns the time on the forge's clock that facts represent; 0 for a forge that reports no
+    /// Returns the time on the forge's clock at which `facts` were true; 0 if the forge reports no
     /// time.
     pub(crate) fn moment(&self, facts: &ChangeFacts) -> Timestamp {
         let is_newest = facts.updated_at == self.moved_at && facts.updated_at.0 > 0;
@@ -207,7 +210,7 @@ impl SeenEvents {
         })
     }
 
-    /// Stores the time up to which everything was processed, or `None` where something is missing.
+    /// Stores the time up to which all updates were processed, or `None` if an update is missing.
     pub(crate) fn update_complete_at(&mut self, facts: &ChangeFacts) {
         let is_settled =
             facts.updated_at.0 > 0 && facts.seen_at.since(facts.updated_at) > SAME_MOVE_MILLIS;
@@ -219,7 +222,7 @@ impl SeenEvents {
     }
 }
 
-/// Returns the marks of everything that a change shows.
+/// Returns the marks of all reviews, labels and revisions that the forge shows of a change.
 fn shown(facts: &ChangeFacts) -> BTreeSet<String> {
     let labels = facts.labels.iter().map(|name| label(name));
     let end = end_mark(facts).map(str::to_owned);
@@ -231,7 +234,7 @@ fn shown(facts: &ChangeFacts) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns whether an event says that a mark is no longer so.
+/// Returns whether an event removes what a mark stands for, such as a label or a review.
 fn retracts(event: &ForgeEvent, mark: &str) -> bool {
     match &event.kind {
         EventKind::Change { event: name, action, label: Some(taken_off), .. }
@@ -255,7 +258,7 @@ pub(crate) fn revision(facts: &ChangeFacts) -> String {
     revision_of(&facts.change)
 }
 
-/// Returns the mark of a revision.
+/// Returns the mark of the revision and target branch of a change.
 pub(crate) fn revision_of(change: &ChangeRef) -> String {
     format!("{REVISION}{}{FOR}{}", change.head, change.branch)
 }
@@ -268,17 +271,17 @@ pub(crate) fn former_branches(seen: &SeenEvents, facts: &ChangeFacts) -> Vec<Bra
     branches.filter(|branch| *branch != facts.change.branch).collect()
 }
 
-/// Returns the mark of a review.
+/// Returns the mark that identifies a review.
 pub(crate) fn review(review: &ChangeReview) -> String {
     format!("review {} by {} at {}", state_name(review.state), review.by, review.submitted_at.0)
 }
 
-/// Returns the mark of a label.
+/// Returns the mark that identifies an added label.
 pub(crate) fn label(label: &str) -> String {
     format!("label {label}")
 }
 
-/// Returns a review's state as events name it.
+/// Returns the name that webhooks use for a review's state.
 pub(crate) fn state_name(state: ReviewState) -> &'static str {
     match state {
         ReviewState::Approved => "approved",
@@ -288,8 +291,8 @@ pub(crate) fn state_name(state: ReviewState) -> &'static str {
     }
 }
 
-/// Returns the marks of an event that counts once. None for all others, such as comments, which are
-/// new each time.
+/// Returns the marks of an event that is processed only once. Returns none for other events, such
+/// as comments, which are new each time.
 pub(crate) fn marks(event: &ForgeEvent, facts: &ChangeFacts) -> Vec<String> {
     if let EventKind::Gerrit(gerrit) = &event.kind {
         return (gerrit.r#type == "patchset-created")

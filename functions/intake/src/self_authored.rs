@@ -17,8 +17,8 @@ use sluice_runtime::batch::ReconcileError;
 /// The suffix of application accounts.
 const APPLICATION: &str = "[bot]";
 
-/// Returns whether an account may be the connection's own. Where that is unknown, every application
-/// may be.
+/// Returns whether an account may be the connection's own. If its own account is unknown, every
+/// application may be.
 pub(crate) fn may_be_self(connection: &StoredConnection, by: &str) -> bool {
     match connection.login {
         Some(_) => connection.is_own_account(by),
@@ -39,7 +39,7 @@ impl Intake {
             _ => return Ok(EventAuthor::ThirdParty),
         };
         let is_ours = match self.connection_with_account(&event.connection).await? {
-            Some(known) if known.login.is_some() => known.is_own_account(by),
+            Some(connection) if connection.login.is_some() => connection.is_own_account(by),
             Some(_) | None => match name_of(event) {
                 Some(name) => is_ours_by_name(name, &tenant::list_tenants(&self.ports).await?),
                 None => false,
@@ -54,28 +54,29 @@ impl Intake {
         &self,
         name: &ConnectionName,
     ) -> Result<Option<StoredConnection>, ReconcileError> {
-        let Some(mut known) = connection::load(&self.ports).await?.0.remove(name) else {
+        let Some(mut connection) = connection::load(&self.ports).await?.0.remove(name) else {
             return Ok(None);
         };
-        if let Some(forge) = self.forges.get(name).filter(|_| known.login.is_none()) {
-            known.login = match forge.own_account().await {
+        if let Some(forge) = self.forges.get(name).filter(|_| connection.login.is_none()) {
+            connection.login = match forge.own_account().await {
                 Ok(login) => login,
                 Err(error) if error.class() == ErrorClass::Final => None,
                 Err(error) => return Err(retry_error(error)),
             };
         }
-        Ok(Some(known))
+        Ok(Some(connection))
     }
 }
 
-/// Returns the name of the status or check run in an event.
+/// Returns the name of the status or check run that an event reports; `None` for other events.
 fn name_of(event: &ForgeEvent) -> Option<&str> {
     let EventKind::Change { status: Some(status), .. } = &event.kind else { return None };
     let (_, rest) = status.split_once(':')?;
     rest.rsplit_once(':').map(|(name, _)| name)
 }
 
-/// Returns whether a status name has Sluice's form: a tenant, a slash and something after it.
+/// Returns whether a status has the form that Sluice uses: one of these tenants, a slash and
+/// something after it.
 fn is_ours_by_name(name: &str, tenants: &[TenantName]) -> bool {
     let rest = |tenant: &TenantName| {
         name.strip_prefix(tenant.as_str()).and_then(|rest| rest.strip_prefix('/'))

@@ -17,7 +17,7 @@ const DESCRIPTION_BYTES: usize = 400;
 /// The reason with which a bundle is refused that does not fit even when shortened.
 const TOO_LARGE: &str = "its bundle is too large for one record; split it, or remove dependencies";
 
-/// Returns the message in parts that fit into records, in the order in which they are consumed.
+/// Splits a message into parts that fit into records, in the order in which they are consumed.
 pub(crate) fn split_message(message: &InboxMessage) -> Vec<InboxMessage> {
     let InboxMessageKind::Enqueue { candidates } = &message.kind else {
         return vec![message.clone()];
@@ -49,7 +49,7 @@ pub(crate) fn split_message(message: &InboxMessage) -> Vec<InboxMessage> {
     parts.into_iter().enumerate().map(part).collect()
 }
 
-/// Returns the shortest ranges of candidates that split no bundle.
+/// Returns the smallest ranges of candidates that can be sent apart, because none splits a bundle.
 fn blocks(candidates: &[Candidate]) -> Vec<Range<usize>> {
     let last_of = |candidate: &Candidate| {
         candidates.iter().rposition(|other| candidate.bundle.contains(&other.change.key))
@@ -65,8 +65,8 @@ fn blocks(candidates: &[Candidate]) -> Vec<Range<usize>> {
     blocks
 }
 
-/// Returns the candidates of one block with shortened texts: first those of their dependencies,
-/// then their own. If that is not enough, all are refused.
+/// Shortens the texts of one block of candidates to fit into a record: first those of their
+/// dependencies, then their own. If that is not enough, all are marked as refused.
 fn shortened(candidates: &[Candidate]) -> Vec<Candidate> {
     let mut block = candidates.to_vec();
     if bytes(&block) <= INBOX_MESSAGE_BYTES_MAX {
@@ -91,6 +91,7 @@ fn shortened(candidates: &[Candidate]) -> Vec<Candidate> {
     block
 }
 
+/// Returns the size of the candidates as JSON; 0 if they cannot be serialized.
 fn bytes(candidates: &[Candidate]) -> usize {
     // A candidate that cannot be serialized fails when the message is written.
     serde_json::to_string(candidates).map_or(0, |text| text.len())

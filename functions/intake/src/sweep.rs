@@ -44,8 +44,8 @@ const SYNTHESIZED_MAX: usize = 40;
 const ATTEMPTS_MAX: usize = 8;
 
 impl Intake {
-    /// Compares a project's branches and open changes with what is stored, and synthesizes what was
-    /// missed. The inner error is final.
+    /// Compares a project's branches and open changes with what is stored, and synthesizes the
+    /// missed events. The inner error is a final error of the forge.
     pub(crate) async fn sweep_project(
         &self,
         event: &ForgeEvent,
@@ -76,11 +76,11 @@ impl Intake {
         open.rotate_left(first);
         let keys: Vec<Key> =
             open.iter().map(|open| change::seen_events_key(&open.change.key)).collect();
-        let mut known = Vec::with_capacity(keys.len());
+        let mut records = Vec::with_capacity(keys.len());
         for page in keys.chunks(100) {
-            known.extend(self.ports.records.get(page).await?);
+            records.extend(self.ports.records.get(page).await?);
         }
-        let seen = known.into_iter().map(|record| {
+        let seen = records.into_iter().map(|record| {
             let record = record?;
             Some((decode_or_log::<SeenEvents>(&record)?, record.revision))
         });
@@ -117,15 +117,15 @@ impl Intake {
         Ok(Ok(()))
     }
 
-    /// Returns what a sweep has to compare. Statuses only where a live pipeline uses any; statuses
-    /// that only a pending configuration uses are found by the next sweep.
+    /// Determines which facts a sweep of the project compares. Statuses are compared only if a live
+    /// pipeline uses any; those that only a pending configuration uses are found by the next sweep.
     async fn scope(
         &self,
         event: &ForgeEvent,
-        known: &ProjectTenants,
+        project_tenants: &ProjectTenants,
     ) -> Result<SweepScope, ReconcileError> {
         let mut pipelines =
-            known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
+            project_tenants.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
         let statuses =
             pipelines.any(|pipeline| filter::uses_any_status(pipeline, &event.connection));
         let connection = self.connection_with_account(&event.connection).await?;
@@ -134,8 +134,8 @@ impl Intake {
         Ok(SweepScope { connection, is_gerrit, statuses })
     }
 
-    /// Returns the events of a change that were missed: its revision, or reviews, labels and
-    /// attributes.
+    /// Returns the events of an open change that were missed: a new revision, or reviews, labels
+    /// and attributes.
     ///
     /// The listing shows a new revision, and whether the change was updated since it was complete.
     /// Only updated changes are read, and some for their statuses. A change that turns out to be
@@ -189,9 +189,10 @@ impl Intake {
         Ok(missed_events)
     }
 
-    /// Stores a synthesized delivery for a missed event, unless one is in progress. If an earlier
-    /// one has ended and the event is still missing, the forge did not show it then, so another
-    /// attempt follows.
+    /// Stores a synthesized delivery for a missed event, unless one is in progress.
+    ///
+    /// If an earlier one has ended and the event is still missing, the forge did not show it then,
+    /// so another attempt follows.
     pub(crate) async fn synthesize(
         &self,
         event: &ForgeEvent,
@@ -240,7 +241,8 @@ impl Intake {
     }
 }
 
-/// Returns the index of the change at which a sweep of this time begins.
+/// Returns the index of the change at which a sweep begins. It depends on the time, so that every
+/// change comes first in some sweep.
 pub(crate) fn first_of(count: usize, at: Timestamp) -> usize {
     let name = digest(&["sweep", &at.0.to_string()]);
     let number =
@@ -256,8 +258,8 @@ struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// Counts one more read and returns whether the limit allows it. A complete change is read for
-    /// its statuses only.
+    /// Counts one more read and returns whether the limit allows it. A complete change is read only
+    /// for its statuses.
     fn may_read(&mut self, is_complete: bool, scope: &SweepScope) -> bool {
         let (count, most) = match is_complete {
             true => (&mut self.for_statuses, if scope.statuses { STATUS_READS_MAX } else { 0 }),
@@ -289,12 +291,13 @@ enum SynthesisCondition {
 }
 
 impl MissedEvent {
-    /// Returns the missed event, based on the event of the sweep.
+    /// Converts the missed event to one that intake can process. It copies connection and project
+    /// from the event of the sweep.
     fn event(&self, found_by: &ForgeEvent) -> ForgeEvent {
         ForgeEvent { kind: self.kind.clone(), sender: self.sender.clone(), ..found_by.clone() }
     }
 
-    /// A new revision: `opened` or `changed`.
+    /// Returns the missed event of a new revision. `action` is `opened` or `changed`.
     pub(crate) fn revision(change: &ChangeRef, action: &'static str) -> Self {
         let kind = kind(change, "pull_request", action, None, None);
         Self {
@@ -305,6 +308,7 @@ impl MissedEvent {
         }
     }
 
+    /// Returns the missed event of a review.
     fn review(change: &ChangeRef, review: &ChangeReview) -> Self {
         let action = if review.state == ReviewState::Dismissed { "dismissed" } else { "submitted" };
         let state = Some(seen_events::state_name(review.state).to_owned());
@@ -317,6 +321,7 @@ impl MissedEvent {
         }
     }
 
+    /// Returns the missed event of an added label.
     fn label(change: &ChangeRef, label: &str, scope: &SweepScope) -> Self {
         let added = vec![label.to_owned()];
         let (number, r#type) =
@@ -335,19 +340,20 @@ impl MissedEvent {
         }
     }
 
-    /// The change was closed or merged, as the mark `end` says.
+    /// Returns the missed event of a change that was closed or merged, as the mark `end` says.
     pub(crate) fn ended(facts: &ChangeFacts, end: &'static str, scope: &SweepScope) -> Self {
         let gerrit_type =
             if facts.status == ChangeStatus::Merged { "change-merged" } else { "change-abandoned" };
         Self::lifecycle(&facts.change, ("closed", gerrit_type), end, scope)
     }
 
-    /// The change was reopened.
+    /// Returns the missed event of a change that was reopened.
     fn reopened(change: &ChangeRef, scope: &SweepScope) -> Self {
         Self::lifecycle(change, ("reopened", "change-restored"), "reopened", scope)
     }
 
-    /// A lifecycle event, with its names at GitHub and at Gerrit.
+    /// Returns the missed event of a change that was closed, merged or reopened. The tuple has its
+    /// names at GitHub and at Gerrit.
     fn lifecycle(
         change: &ChangeRef,
         (action, gerrit_type): (&str, &str),
@@ -371,6 +377,7 @@ impl MissedEvent {
         }
     }
 
+    /// Returns the missed event of a changed attribute, such as a vote, a topic or a status.
     fn attribute(facts: &ChangeFacts, lost: &MissedUpdate, scope: &SweepScope) -> Self {
         let number = facts.change.key.number().unwrap_or_default();
         let condition = match lost {
@@ -389,10 +396,10 @@ impl MissedEvent {
 
 /// Returns whether a tenant may have the project by the connection of an event. Several connections
 /// may lead to one host: events that are found by a connection without tenants concern none.
-pub(crate) fn may_have_project_by(known: &ProjectTenants, event: &ForgeEvent) -> bool {
-    known.tenants.is_empty()
-        || !known.unreadable.is_empty()
-        || known.tenants.iter().any(|concerned| has_project_by(concerned, event))
+pub(crate) fn may_have_project_by(project_tenants: &ProjectTenants, event: &ForgeEvent) -> bool {
+    project_tenants.tenants.is_empty()
+        || !project_tenants.unreadable.is_empty()
+        || project_tenants.tenants.iter().any(|concerned| has_project_by(concerned, event))
 }
 
 /// Returns whether a tenant has the project by the event's connection. A tenant whose live layout
@@ -402,6 +409,7 @@ pub(crate) fn has_project_by(concerned: &ConcernedTenant, event: &ForgeEvent) ->
     project.is_none_or(|project| project.connection == event.connection)
 }
 
+/// Builds an event about a change in GitHub's form, without a comment.
 fn kind(
     change: &ChangeRef,
     event: &str,

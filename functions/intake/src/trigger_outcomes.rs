@@ -15,8 +15,8 @@ use sluice_records::change;
 use sluice_runtime::batch::ReconcileError;
 
 impl Intake {
-    /// Records what each pipeline of these tenants did with a new event, once the messages are
-    /// known. Reads no forge. `is_somewhere` is true when another tenant has a pipeline for the
+    /// Records for each pipeline of these tenants whether a new event enqueued the change, and if
+    /// not, why. Reads no forge. `is_somewhere` is true when another tenant has a pipeline for the
     /// change.
     pub(crate) fn record_trigger_outcomes(
         &self,

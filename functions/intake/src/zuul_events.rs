@@ -32,8 +32,8 @@ pub(crate) struct QueueEvent<'a> {
 }
 
 impl QueueEvent<'_> {
-    /// Returns whether an earlier delivery processed a change; they are ordered by number, then by
-    /// key.
+    /// Returns whether an earlier delivery of the same event processed this change. Changes are
+    /// processed in order of number, then key.
     fn was_processed(&self, key: &ChangeKey) -> bool {
         match self.after {
             (_, Some(last)) => (key.number(), key) <= (last.number(), last),
@@ -43,7 +43,7 @@ impl QueueEvent<'_> {
 }
 
 impl Intake {
-    /// Stores a delivery for each change that the event may trigger.
+    /// Stores a delivery for each change that an event of a queue may trigger a pipeline for.
     pub(crate) async fn fan_out_zuul_event(
         &self,
         id: &DeliveryId,
@@ -107,7 +107,7 @@ impl Intake {
         Ok(DeliveryOutcome::Processed(effects))
     }
 
-    /// Sends a change to the pipelines that the event triggers.
+    /// Sends a change to the pipelines that an event of a queue triggers for it.
     pub(crate) async fn process_zuul_event(
         &self,
         id: &DeliveryId,
@@ -188,6 +188,7 @@ impl Intake {
     }
 }
 
+/// Builds the delivery of an event that a queue reported, for one change.
 fn zuul_delivery(
     key: &ChangeKey,
     forge_id: String,
