@@ -36,7 +36,8 @@ pub(crate) struct BranchPush {
 }
 
 impl BranchPush {
-    /// Returns the last landing of the push, whose commit becomes the tip.
+    /// Returns the last of the landings that one push merges; its commit becomes the tip of the
+    /// branch. It is `first` if there are no others.
     pub(crate) fn last<'a>(&'a self, first: &'a Landing) -> &'a Landing {
         self.behind.last().map_or(first, |(_, last)| last)
     }
@@ -51,7 +52,7 @@ impl BranchPush {
     ) -> Result<Vec<Write>, PortError> {
         let intent = |(seen, order): &(Record, Landing)| {
             let state = LandingState::Attempting { tip: tip.clone() };
-            let trouble = known_again(order);
+            let trouble = without_removed_connection(order);
             let order = Landing {
                 state,
                 merge_attempted: true,
@@ -64,8 +65,9 @@ impl BranchPush {
         self.behind.iter().map(intent).collect()
     }
 
-    /// Returns the writes that reset these landings after a refused push, to be merged by the
-    /// forge. A landing that an earlier push covered may still be in its branch.
+    /// Returns the writes that reset these landings after the forge refused the push, so that the
+    /// forge merges each of them. A landing that an earlier push covered may still be in its
+    /// branch.
     pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
         let withdrawn = |(seen, order): &(Record, Landing)| {
             let pushed = order.has_unanswered_push || order.is_moving();
@@ -79,9 +81,10 @@ impl BranchPush {
         self.behind.iter().map(withdrawn).collect()
     }
 
-    /// Returns the writes that mark these landings after a push without an answer. They are merged
-    /// by the forge, but the push may still take effect: each checks its branch and does not report
-    /// a failure while that is possible.
+    /// Returns the writes that mark these landings after a push without an answer.
+    ///
+    /// The forge merges each of them, but the push may still take effect: each checks its branch
+    /// and does not report a failure while that is possible.
     pub(crate) fn unanswered(
         &self,
         tip: &Commit,
@@ -91,7 +94,7 @@ impl BranchPush {
         let unanswered = |(seen, order): &(Record, Landing)| {
             let (way, state) =
                 (LandingMethod::Merge, LandingState::Attempting { tip: tip.clone() });
-            let trouble = known_again(order);
+            let trouble = without_removed_connection(order);
             let order = Landing {
                 method: way,
                 state,
@@ -119,12 +122,12 @@ pub(crate) enum PushOutcome {
 
 /// Returns a landing's trouble, without the note that its connection was removed: the forge is
 /// being asked, so the connection exists.
-fn known_again(order: &Landing) -> Option<LandingTrouble> {
+fn without_removed_connection(order: &Landing) -> Option<LandingTrouble> {
     order.trouble.clone().map(|trouble| LandingTrouble { is_connection_removed: false, ..trouble })
 }
 
-/// Returns the write of a landing in flight, on condition of its revision. It is due when the push
-/// can no longer take effect.
+/// Returns the write of a landing that is being merged, on condition of its revision. It is due
+/// when the push can no longer take effect.
 fn under_way(
     seen: &Record,
     order: &Landing,
@@ -138,7 +141,7 @@ fn under_way(
     Ok(after(record, revision))
 }
 
-/// Returns the write of a record on condition that its revision is `revision`.
+/// Returns the write of a record on condition that its stored revision is still `revision`.
 fn after(record: Record, revision: u64) -> Write {
     Write::Put {
         record: Record { revision: revision + 1, ..record },
@@ -147,9 +150,9 @@ fn after(record: Record, revision: u64) -> Write {
 }
 
 impl Reporter {
-    /// Prepares the push that fast-forwards a branch from `tip` to the tested commit. Returns
-    /// `None` where the forge has to merge: the landing was ordered so, the tip is not the commit
-    /// that was tested on, or the tested commit is not stored.
+    /// Prepares the push that fast-forwards a branch from `tip` to the tested commit. `None` if the
+    /// forge has to merge: the landing was ordered so, the change was tested on another commit than
+    /// `tip`, or the tested commit is not stored.
     pub(crate) async fn prepare_push(
         &self,
         order: &Landing,
@@ -196,7 +199,7 @@ impl Reporter {
         }
     }
 
-    /// Returns the pack of the tested commit over its base; `None` where it is not stored.
+    /// Reads the pack that the tested commit adds to its base; `None` if it is not stored.
     async fn stored_delta(&self, order: &Landing) -> Result<Option<CommitDelta>, ReconcileError> {
         Ok(sluice_repos::load_commit_delta(
             &self.ports,
@@ -207,9 +210,8 @@ impl Reporter {
         .await?)
     }
 
-    /// Returns whether a landing may be merged with the ones before it. Otherwise its own message
-    /// handles it later. Its dependencies may include the changes in `ahead`, which the same push
-    /// merges.
+    /// Returns whether a landing may be merged by the same push as the changes in `ahead`. If not,
+    /// its own message merges it later.
     async fn may_land_now(
         &self,
         order: &Landing,
@@ -231,7 +233,8 @@ impl Reporter {
             && self.dependency_refusal(&with_them, &facts).await?.is_none())
     }
 
-    /// Returns whether the branch contains the tested commit, so that a push was made.
+    /// Asks the forge whether the branch contains the tested commit, which means that a push was
+    /// made.
     pub(crate) async fn contains_tested(
         &self,
         forge: &dyn Forge,
@@ -253,7 +256,7 @@ impl Reporter {
     }
 }
 
-/// Returns whether a change is open and has the tested head and branch.
+/// Returns whether a change is still open with the head and target branch that were tested.
 pub(crate) fn is_as_tested(order: &Landing, facts: &ChangeFacts) -> bool {
     facts.status == ChangeStatus::Open
         && facts.change.head == order.change.head

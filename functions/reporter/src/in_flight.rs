@@ -20,24 +20,26 @@ const ASKED_SECONDS: u64 = 30;
 /// second.
 const UNDER_WAY_SECONDS: u64 = 62;
 
-/// Returns until when a request sent now may take effect, by the forge's clock. Where the forge's
-/// last answer is too old to give the time, `before` is extended instead; `None` where neither is
-/// known.
+/// Returns the time, by the forge's clock, until which a request sent now may take effect. If the
+/// forge's last answer is too old to give its time, `before` is extended instead; `None` if neither
+/// is known.
 pub(crate) fn in_flight_until(forge: &dyn Forge, before: Option<Timestamp>) -> Option<Timestamp> {
     forge.time().or(before).map(|time| time.plus_seconds(UNDER_WAY_SECONDS))
 }
 
 impl Reporter {
-    /// Returns whether too little time is left of an attempt for another request: other reporters
-    /// might consider the attempt over when it takes effect.
+    /// Returns whether the time left of an attempt is too short for another request. Other
+    /// reporters might consider the attempt over when the request takes effect.
     pub(crate) fn is_nearly_over(&self, until: Timestamp) -> bool {
         until < self.ports.clock.now().plus_seconds(ASKED_SECONDS)
     }
 
-    /// Returns until when, by this function's clock, a request of an earlier run may still take
-    /// effect; `None` where none can. A forge moves the branch first, shows the change as merged a
-    /// moment later, and may refuse a second merge in between. The time left is measured by the
-    /// forge's clock, since the earlier run may have had another clock.
+    /// Returns the time, by this function's clock, until which a request of an earlier run may
+    /// still take effect; `None` if none can.
+    ///
+    /// A forge moves the branch first, shows the change as merged a moment later, and may refuse a
+    /// second merge in between. The time left is measured by the forge's clock, since the earlier
+    /// run may have been on a machine with another clock.
     pub(crate) async fn earlier_attempt_until(
         &self,
         forge: &dyn Forge,

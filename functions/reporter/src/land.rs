@@ -69,8 +69,8 @@ struct Ready<'a> {
 }
 
 impl Reporter {
-    /// Merges one item from one speculative state. An error that lasts is stored in the landing,
-    /// for users who wait for it.
+    /// Merges the change of one item in the tested state of one generation. An error that lasts is
+    /// stored in the landing, for users who wait for it.
     pub(crate) async fn land(
         &self,
         item: &ItemId,
@@ -130,8 +130,8 @@ impl Reporter {
         Ok(())
     }
 
-    /// Returns whether a connection was removed, so that its forge cannot be asked; `false` where
-    /// that is unknown.
+    /// Returns whether a connection was removed, so that its forge cannot be asked; `false` if that
+    /// cannot be read.
     pub(crate) async fn is_connection_removed(&self, name: &ConnectionName) -> bool {
         !self.forges.contains_key(name)
             && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
@@ -268,7 +268,7 @@ impl Reporter {
             .await
     }
 
-    /// Returns why an unmerged change may not be merged, by the forge's facts; `None` where it may.
+    /// Returns why a change must not be merged, according to the forge's facts; `None` if it may.
     async fn refusal(
         &self,
         context: &LandingContext<'_>,
@@ -297,7 +297,7 @@ impl Reporter {
     }
 
     /// Returns the result of a landing that cannot start: the branch has moved, or a later bundle
-    /// member could not follow. `None` where it can start.
+    /// member could not follow. `None` if it can start.
     async fn end_on(
         &self,
         context: &LandingContext<'_>,
@@ -407,7 +407,8 @@ impl Reporter {
         self.end_unless_pushed(context, record, order, end).await
     }
 
-    /// Pushes to the branch and returns the outcome.
+    /// Pushes the tested commit to the branch and returns whether the forge accepted, refused or
+    /// left it unknown.
     async fn push(
         &self,
         context: &LandingContext<'_>,
@@ -441,7 +442,7 @@ impl Reporter {
         }
     }
 
-    /// Asks the forge to merge and returns the result of the landing.
+    /// Asks the forge to merge the change and returns the result of the landing.
     async fn merge(
         &self,
         context: &LandingContext<'_>,
@@ -515,8 +516,8 @@ impl Reporter {
             .any(|(record, fence)| record.as_ref().is_some_and(|record| record.fence > *fence)))
     }
 
-    /// Returns a pipeline requirement that a change no longer meets, or `None`. The event about it
-    /// may still be on its way (G12).
+    /// Returns the pipeline requirement that a change no longer meets, or `None` (G12). The event
+    /// about it may still be on its way.
     pub(crate) fn requirement_refusal(
         &self,
         order: &Landing,
@@ -525,8 +526,8 @@ impl Reporter {
         order.requirements.as_ref()?.refusal(&order.queue.pipeline, facts, self.ports.clock.now())
     }
 
-    /// Returns why a change may not be merged yet: it depends on a change that is not merged
-    /// (Z6.5). `None` where it may.
+    /// Returns the unmerged dependency because of which a change may not be merged yet (Z6.5);
+    /// `None` if there is none.
     pub(crate) async fn dependency_refusal(
         &self,
         order: &Landing,
@@ -577,8 +578,8 @@ impl Reporter {
         Ok(None)
     }
 
-    /// Returns the change at an address by each connection to its host, since the tenant's
-    /// connection is not known here. The connection of the dependent change comes first.
+    /// Returns the keys that a change at a URL may have, one for each connection to its host. The
+    /// tenant's connection is not known here; that of the dependent change comes first.
     fn changes_at(&self, url: &str, own: &ConnectionName) -> Vec<ChangeKey> {
         let mut keys: Vec<ChangeKey> =
             self.forges.values().filter_map(|forge| forge.change_at(url)).collect();
@@ -586,7 +587,7 @@ impl Reporter {
         keys
     }
 
-    /// Returns whether a change is merged, by the first of its keys that the forge shows.
+    /// Returns whether a change is merged, by the first of its possible keys that the forge finds.
     async fn is_any_merged(&self, keys: &[ChangeKey]) -> Result<bool, ReconcileError> {
         for key in keys {
             match self.forge(&key.connection)?.read_change(key).await {
@@ -599,9 +600,11 @@ impl Reporter {
         Ok(false)
     }
 
-    /// Returns the result where a later bundle member could not be merged: then nothing of the
-    /// bundle is merged. `None` where all can. A change in the seconds between this check and the
-    /// member's own landing is detected there, when a part of the bundle is already merged.
+    /// Returns the result of a landing if a later bundle member could not be merged: then nothing
+    /// of the bundle is merged. `None` if all members can.
+    ///
+    /// A change in the seconds between this check and the member's own landing is detected there,
+    /// when a part of the bundle is already merged.
     async fn bundle_refusal(&self, order: &Landing) -> Result<Option<LandingEnd>, ReconcileError> {
         let branch_of = |change: &ChangeRef| BranchKey {
             project: change.key.project.clone(),
@@ -694,6 +697,8 @@ impl Reporter {
         self.end(record, order, end).await
     }
 
+    /// Stores the result of a landing, which wakes the gate. An error if a concurrent run has
+    /// changed the landing.
     async fn end(
         &self,
         record: Record,
@@ -708,8 +713,8 @@ impl Reporter {
         }
     }
 
-    /// Stores the progress of a landing with further writes. Returns `None` where a concurrent
-    /// writer was faster. A repeated attempt keeps the due time of the first.
+    /// Stores the progress of a landing together with further writes. `None` if a concurrent writer
+    /// was faster. A repeated attempt keeps the due time of the first.
     async fn save(
         &self,
         record: Record,
@@ -730,30 +735,34 @@ impl Reporter {
     }
 }
 
-/// Returns the retry for an error that is not final, after the pause that the forge asks for.
+/// Returns the error that has the message delivered again after a forge's error, after the pause
+/// that the forge asked for.
 pub(crate) fn retryable(error: ForgeError) -> ReconcileError {
     match error.class() {
-        ErrorClass::After { seconds } => {
+        ErrorClass::RedeliverAfter { seconds } => {
             ReconcileError::RetryAfter { why: error.to_string(), seconds }
         }
-        ErrorClass::Final | ErrorClass::Retry => ReconcileError::Retry(error.to_string()),
+        ErrorClass::Final | ErrorClass::Redeliver => ReconcileError::Retry(error.to_string()),
     }
 }
 
-/// Returns the refusal as the result of a landing for a final error, and a retry for others.
+/// Returns a refused landing if the forge's error is final, otherwise an error that has the message
+/// delivered again.
 pub(crate) fn refused(error: ForgeError) -> Result<LandingEnd, ReconcileError> {
     match error.class() {
         ErrorClass::Final => Ok(LandingEnd::Refused { why: error.to_string() }),
-        ErrorClass::After { .. } | ErrorClass::Retry => Err(retryable(error)),
+        ErrorClass::RedeliverAfter { .. } | ErrorClass::Redeliver => Err(retryable(error)),
     }
 }
 
+/// Returns the error for a landing that a concurrent run has changed; the message is delivered
+/// again.
 fn concurrent_landing() -> ReconcileError {
     ReconcileError::Retry("another reporter executes the same landing".to_owned())
 }
 
-/// Returns a short retry while a merge or push of the landing may be in flight; `why` is the
-/// obstacle, which may be newer than the merge.
+/// Returns an error that has the message delivered again soon, while a merge or push of the landing
+/// may be in flight. `why` is the obstacle, which may be newer than the merge.
 pub(crate) fn retry_in_flight(why: String, order: &Landing) -> ReconcileError {
     let what = if order.has_unanswered_push || order.method == LandingMethod::FastForward {
         "a push to the branch"
@@ -763,12 +772,12 @@ pub(crate) fn retry_in_flight(why: String, order: &Landing) -> ReconcileError {
     retry_soon(format!("{why}; {what} of {} may be in flight", order.change))
 }
 
-/// Returns a short retry with this reason.
+/// Returns an error with this reason that has the message delivered again after a few seconds.
 fn retry_soon(why: String) -> ReconcileError {
     ReconcileError::RetryAfter { why, seconds: OWN_MERGE_LOOK_SECONDS }
 }
 
-/// Returns the result for a change that no longer targets the branch that it was tested on.
+/// Returns the result of a landing whose change no longer targets the branch that it was tested on.
 fn retargeted(order: &Landing, facts: &ChangeFacts) -> LandingEnd {
     let (now, tested) = (&facts.change.branch, &order.change.branch);
     let why = match facts.status {
@@ -780,6 +789,7 @@ fn retargeted(order: &Landing, facts: &ChangeFacts) -> LandingEnd {
     LandingEnd::Refused { why }
 }
 
+/// Returns the title and body of the merge commit.
 fn message(order: &Landing, title: &str) -> MergeMessage {
     MergeMessage {
         title: format!("Merge {}: {title}", order.change.key),

@@ -26,17 +26,19 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Creates a reporter with these forges.
+    /// Creates a reporter that writes to these forges, by connection.
     pub fn new(ports: Ports, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
         Self { ports, forges, notifiers: BTreeMap::new() }
     }
 
-    /// Adds connections for mail and MQTT.
+    /// Adds the connections through which reports are sent by mail or MQTT.
     #[must_use]
     pub fn with_notifiers(self, notifiers: BTreeMap<ConnectionName, Arc<dyn Notify>>) -> Self {
         Self { notifiers, ..self }
     }
 
+    /// Returns the forge of a connection, or an error that has the message redelivered if this
+    /// function has none.
     fn forge(&self, connection: &ConnectionName) -> Result<&Arc<dyn Forge>, ReconcileError> {
         self.forges.get(connection).ok_or_else(|| {
             ReconcileError::Retry(format!(

@@ -23,15 +23,18 @@ impl Reporter {
     pub(crate) async fn send_messages(
         &self,
         record: Record,
-        mut wanted: Report,
+        mut report: Report,
     ) -> Result<(), ReconcileError> {
         let is_published =
-            wanted.actions.iter().any(|action| matches!(action, ReportAction::Publish { .. }));
-        let known =
-            if is_published { self.known(&wanted).await? } else { PublishedItem::default() };
+            report.actions.iter().any(|action| matches!(action, ReportAction::Publish { .. }));
+        let published = if is_published {
+            self.read_published_item(&report).await?
+        } else {
+            PublishedItem::default()
+        };
         let (mut left, mut refused, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-        for action in &wanted.actions {
-            match self.pass_on(&wanted, action, &known).await {
+        for action in &report.actions {
+            match self.pass_on(&report, action, &published).await {
                 Ok(()) => {}
                 Err(NotifyError::Refused { attempted, why }) => {
                     refused.push(format!("failed to {attempted}: {why}"))
@@ -43,14 +46,14 @@ impl Reporter {
             }
         }
         if unknown.is_empty() {
-            return self.finish_report(record, wanted, &refused).await;
+            return self.finish_report(record, report, &refused).await;
         }
         for why in &refused {
-            tracing::warn!(report = wanted.id, change = %wanted.change, why, "a message was refused");
+            tracing::warn!(report = report.id, change = %report.change, why, "a message was refused");
         }
-        if left.len() < wanted.actions.len() {
-            wanted.actions = left;
-            let (due, body) = (record.due.clone(), with_body(record, &wanted)?);
+        if left.len() < report.actions.len() {
+            report.actions = left;
+            let (due, body) = (record.due.clone(), with_body(record, &report)?);
             let plan = CellCommit { head: body, others: Vec::new(), wakeups: Vec::new(), due };
             if let CommitOutcome::Stale = cell::commit(&self.ports, plan).await? {
                 return Err(ReconcileError::Retry(
@@ -61,11 +64,12 @@ impl Reporter {
         Err(ReconcileError::Retry(unknown.join("; ")))
     }
 
+    /// Sends one message of a report by mail or MQTT.
     async fn pass_on(
         &self,
         report: &Report,
         action: &ReportAction,
-        known: &PublishedItem,
+        published: &PublishedItem,
     ) -> Result<(), NotifyError> {
         let name = connection(action);
         let Some(notifier) = self.notifiers.get(name) else {
@@ -89,7 +93,7 @@ impl Reporter {
             } => {
                 let message_facts =
                     PublishedMessage { id, occasion, text, web_root, returned: *returned };
-                let payload = payload(report, message_facts, known).to_string();
+                let payload = payload(report, message_facts, published).to_string();
                 Notification::Publication(Publication {
                     id: id.clone(),
                     topic: topic.clone(),
@@ -103,11 +107,11 @@ impl Reporter {
     }
 
     /// Reads the facts about the item that messages contain: from its buildset, or from its queue
-    /// while it is queued.
-    async fn known(&self, report: &Report) -> Result<PublishedItem, ReconcileError> {
+    /// if it has not left. Facts that are missing are left out.
+    async fn read_published_item(&self, report: &Report) -> Result<PublishedItem, ReconcileError> {
         let keys = [buildset_key(&report.item), queue::item_key(&report.queue, &report.item)];
         let found = self.ports.records.get(&keys).await?;
-        let mut known = match found.as_slice() {
+        let mut published = match found.as_slice() {
             [Some(left), _] => {
                 let left: Buildset = decode(left)?;
                 PublishedItem {
@@ -122,12 +126,12 @@ impl Reporter {
             _ => return Ok(PublishedItem::default()),
         };
         let builds =
-            known.item.iter().flat_map(|item| &item.jobs).filter_map(|job| job.build.as_ref());
+            published.item.iter().flat_map(|item| &item.jobs).filter_map(|job| job.build.as_ref());
         let keys: Vec<Key> = builds.map(build::run_key).collect();
         for page in keys.chunks(KEYS_MAX) {
             for record in self.ports.records.get(page).await?.iter().flatten() {
                 let run: Run = decode(record)?;
-                known.runs.insert(run.build.clone(), run);
+                published.runs.insert(run.build.clone(), run);
             }
         }
         let wants_all = report
@@ -135,20 +139,20 @@ impl Reporter {
             .iter()
             .any(|action| matches!(action, ReportAction::Publish { returned: true, .. }));
         if wants_all {
-            self.read_returned(&mut known).await?;
+            self.read_returned(&mut published).await?;
         }
-        Ok(known)
+        Ok(published)
     }
 
-    /// Reads data that builds returned and that is too large for their runs' records.
-    async fn read_returned(&self, known: &mut PublishedItem) -> Result<(), ReconcileError> {
-        for run in known.runs.values() {
+    /// Adds the data that builds returned and that is too large for their runs' records.
+    async fn read_returned(&self, published: &mut PublishedItem) -> Result<(), ReconcileError> {
+        for run in published.runs.values() {
             let Phase::Ended(end) = &run.phase else { continue };
             let Some(object) = &end.data_object else { continue };
             if let Some(stored) = self.ports.objects.get(object).await? {
                 let all: Map<String, Value> = serde_json::from_slice(&stored.bytes)
                     .map_err(|error| PortError::unknown(format!("read {object}"), error))?;
-                known.returned.insert(run.build.clone(), all);
+                published.returned.insert(run.build.clone(), all);
             }
         }
         Ok(())

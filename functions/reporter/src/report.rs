@@ -38,8 +38,8 @@ const ENDED: [&str; 8] = [
 ];
 
 impl Reporter {
-    /// Sends one report. May be repeated: statuses and check runs are set, comments are found by
-    /// their marker.
+    /// Sends one report to the forge, by mail or by MQTT. Safe to repeat: statuses and check runs
+    /// are set, comments are found by their marker.
     pub(crate) async fn report(
         &self,
         named: &str,
@@ -53,15 +53,15 @@ impl Reporter {
         let mut found = self.ports.records.get(&keys).await?.into_iter();
         let Some(record) = found.next().flatten() else { return Ok(()) };
         let ended = found.next().flatten();
-        let wanted: Report = decode(&record)?;
-        if wanted.state != ReportState::Pending {
-            if reception == Reception::Redelivery && wanted.awaited {
+        let report: Report = decode(&record)?;
+        if report.state != ReportState::Pending {
+            if reception == Reception::Redelivery && report.awaited {
                 // The run that ended it may have failed to wake the queue.
                 cell::send(&self.ports, &record.outbox).await?;
             }
             return match begun {
                 Some(item) if record.due.is_some() => {
-                    self.recheck_start(record, &wanted, &item, ended.is_some()).await
+                    self.recheck_start(record, &report, &item, ended.is_some()).await
                 }
                 _ => Ok(()),
             };
@@ -75,60 +75,61 @@ impl Reporter {
             is_redelivered.then(|| Due { at, wakeup: report::wakeup(report) })
         };
         if ended.is_some() {
-            let wanted =
-                if is_redelivered { self.with_duplicates_end(wanted).await? } else { wanted };
+            let report =
+                if is_redelivered { self.with_duplicates_end(report).await? } else { report };
             // A late start report would overwrite the end report: reports on a change are sent in
             // order.
             let (why, at) = ("the item had already ended".to_owned(), self.ports.clock.now());
-            let due = due(&wanted);
+            let due = due(&report);
             return self
                 .write(
                     record,
-                    Report { state: ReportState::Dropped { why, at }, ..wanted },
+                    Report { state: ReportState::Dropped { why, at }, ..report },
                     None,
                     due,
                 )
                 .await;
         }
-        if wanted.actions.iter().all(ReportAction::is_message) {
-            return self.send_messages(record, wanted).await;
+        if report.actions.iter().all(ReportAction::is_message) {
+            return self.send_messages(record, report).await;
         }
         let mut refused = Vec::new();
-        for action in &wanted.actions {
+        for action in &report.actions {
             if self.is_connection_removed(connection(action)).await {
                 refused.push(removed(action));
                 continue;
             }
             let forge = self.forge(connection(action))?;
-            match perform(&**forge, &wanted, action).await {
+            match perform(&**forge, &report, action).await {
                 Ok(()) => {}
                 Err(error) if error.class() == ErrorClass::Final => refused.push(error.to_string()),
                 Err(error) => return Err(crate::land::retryable(error)),
             }
         }
-        let wanted = if is_redelivered { self.with_duplicates_end(wanted).await? } else { wanted };
-        let due = due(&wanted);
-        let wanted = Report { state: self.state(&wanted, &refused), ..wanted };
-        self.write(record, wanted, begun.as_ref(), due).await
+        let report = if is_redelivered { self.with_duplicates_end(report).await? } else { report };
+        let due = due(&report);
+        let report = Report { state: self.state(&report, &refused), ..report };
+        self.write(record, report, begun.as_ref(), due).await
     }
 
     /// Marks a report as sent, or as refused with these errors.
     pub(crate) async fn finish_report(
         &self,
         record: Record,
-        wanted: Report,
+        report: Report,
         refused: &[String],
     ) -> Result<(), ReconcileError> {
-        let wanted = Report { state: self.state(&wanted, refused), ..wanted };
-        self.write(record, wanted, None, None).await
+        let report = Report { state: self.state(&report, refused), ..report };
+        self.write(record, report, None, None).await
     }
 
-    fn state(&self, wanted: &Report, refused: &[String]) -> ReportState {
+    /// Returns the final state of a report: sent, or refused with the errors that are given.
+    fn state(&self, report: &Report, refused: &[String]) -> ReportState {
         let at = self.ports.clock.now();
         if refused.is_empty() {
             return ReportState::Made { at };
         }
-        tracing::warn!(report = wanted.id, change = %wanted.change, refusals = ?refused, "a report was refused");
+        tracing::warn!(report = report.id, change = %report.change, refusals = ?refused, "a report was refused");
         ReportState::Refused { why: refused.join("; "), at }
     }
 
@@ -170,21 +171,21 @@ impl Reporter {
         }
     }
 
-    /// Returns a report with the time, by each forge's clock, from which no other receiver can
-    /// still send it.
-    async fn with_duplicates_end(&self, wanted: Report) -> Result<Report, ReconcileError> {
+    /// Sets the time, by each forge's clock, from which no other receiver of the same message can
+    /// still send the report.
+    async fn with_duplicates_end(&self, report: Report) -> Result<Report, ReconcileError> {
         let mut quiet_from = BTreeMap::new();
-        for action in wanted.actions.iter().filter(|action| !action.is_message()) {
+        for action in report.actions.iter().filter(|action| !action.is_message()) {
             let name = connection(action);
-            if let Some(time) = self.time_of(name, &wanted.change).await? {
+            if let Some(time) = self.time_of(name, &report.change).await? {
                 quiet_from.insert(name.clone(), time.plus_seconds(LOOK_BACK_SECONDS));
             }
         }
-        Ok(Report { duplicates_end_at: quiet_from, ..wanted })
+        Ok(Report { duplicates_end_at: quiet_from, ..report })
     }
 
-    /// Returns the time by a forge's own clock, asking the forge where it answered nothing
-    /// recently. `None` where the forge does not send its time or its connection was removed.
+    /// Returns the time by a forge's own clock, and calls the forge if it answered nothing
+    /// recently. `None` if the forge sends no time or its connection was removed.
     async fn time_of(
         &self,
         name: &ConnectionName,
@@ -235,7 +236,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// Sends the end statuses of an item again where the forge shows them as running. Comments have
+    /// Sends the end statuses of an item again if the forge shows them as running. Comments have
     /// markers and stay as they are. Labels are not checked, since users change them, too.
     async fn repeat_end_report(&self, item: &ItemId) -> Result<(), ReconcileError> {
         let keys: Vec<Key> = Report::end_ids(item).iter().map(|id| report::key(id)).collect();
@@ -270,12 +271,12 @@ impl Reporter {
     }
 }
 
-/// Returns the refusal of an action whose connection was removed.
+/// Returns the error text for an action whose connection was removed.
 fn removed(action: &ReportAction) -> String {
     format!("the connection {} was removed, so the report cannot be sent", connection(action))
 }
 
-/// Returns whether a forge shows a status or check run of this name as running. Always `true` for
+/// Returns whether the forge shows a status or check run of this name as running. Always true for
 /// refs, whose end status can be repeated safely.
 async fn shows_running(
     forge: &dyn Forge,
@@ -291,6 +292,7 @@ async fn shows_running(
     Ok(facts.change.head == change.head && facts.statuses.iter().any(is_running))
 }
 
+/// Returns the connection through which an action is sent.
 pub(crate) fn connection(action: &ReportAction) -> &ConnectionName {
     match action {
         ReportAction::Status { connection, .. }
@@ -305,7 +307,7 @@ pub(crate) fn connection(action: &ReportAction) -> &ConnectionName {
     }
 }
 
-/// Returns the files that a change touches. Empty where the forge cannot list all of them or the
+/// Returns the files that a change touches; empty if the forge cannot list all of them or the
 /// change cannot be read.
 async fn touched(forge: &dyn Forge, change: &ChangeRef) -> Result<Vec<String>, ForgeError> {
     match forge.read_change(&change.key).await {
@@ -318,6 +320,7 @@ async fn touched(forge: &dyn Forge, change: &ChangeRef) -> Result<Vec<String>, F
     }
 }
 
+/// Carries out one action of a report at the forge, such as a status, a comment or a label.
 async fn perform(
     forge: &dyn Forge,
     report: &Report,

@@ -24,8 +24,8 @@ use sluice_runtime::{CellCommit as Write, cell};
 const UNREAD_SECONDS: u64 = 300;
 
 impl Reporter {
-    /// Returns the result of a landing whose change the forge shows as merged, by Sluice or by a
-    /// third party.
+    /// Returns the result of a landing whose change is merged according to the forge, by Sluice or
+    /// by a third party.
     pub(crate) async fn end_of_merged(
         &self,
         begun: &LandingContext<'_>,
@@ -42,9 +42,11 @@ impl Reporter {
         self.recheck_branch(begun, order, end).await
     }
 
-    /// Searches the branch for the tested commit where the forge names another commit. After a late
-    /// push the forge names the push's last commit, which may be another change's. Returns other
-    /// results unchanged. Fails with a retry while a push may still be in flight.
+    /// Searches the branch for the tested commit if the forge names another commit as the merge;
+    /// other results are returned unchanged.
+    ///
+    /// After a late push the forge names the push's last commit, which may be another change's.
+    /// Fails with a retry while a push may still be in flight.
     pub(crate) async fn recheck_branch(
         &self,
         begun: &LandingContext<'_>,
@@ -68,7 +70,8 @@ impl Reporter {
         Ok(end)
     }
 
-    /// Compares the merged commit's tree with the tested one. The branch may have moved on since.
+    /// Compares the tree of the merge commit with the tested one. The branch may have moved on
+    /// since.
     pub(crate) async fn verify_commit(
         &self,
         forge: &dyn Forge,
@@ -82,6 +85,7 @@ impl Reporter {
         }
     }
 
+    /// Compares the tree at the tip of the branch with the tested one.
     async fn verify_tip(
         &self,
         forge: &dyn Forge,
@@ -94,9 +98,9 @@ impl Reporter {
         }
     }
 
-    /// Handles a merged commit that the forge does not show: returns unproven after
-    /// [`UNREAD_SECONDS`] of final errors, and a retry before. The landing stores since when, by
-    /// the forge's clock where it is known.
+    /// Returns an unproven landing if the forge has not shown the merge commit for
+    /// [`UNREAD_SECONDS`], and a retry before. Stores since when it is missing, by the forge's
+    /// clock if that is known.
     async fn handle_unverifiable(
         &self,
         forge: &dyn Forge,
@@ -119,6 +123,7 @@ impl Reporter {
         Err(retryable(error))
     }
 
+    /// Stores since when the forge does not show the merge commit, unless that is stored already.
     async fn record_unverifiable(
         &self,
         order: &Landing,
@@ -128,12 +133,13 @@ impl Reporter {
         else {
             return Ok(());
         };
-        let known: Landing = decode(&head)?;
-        if known.unverifiable_since.is_some() || matches!(known.state, LandingState::Ended { .. }) {
+        let stored: Landing = decode(&head)?;
+        if stored.unverifiable_since.is_some() || matches!(stored.state, LandingState::Ended { .. })
+        {
             return Ok(());
         }
         let due = head.due.clone();
-        let head = with_body(head, &Landing { unverifiable_since: Some(now), ..known })?;
+        let head = with_body(head, &Landing { unverifiable_since: Some(now), ..stored })?;
         // If a concurrent writer was faster, it continues the landing.
         cell::commit(&self.ports, Write { head, others: Vec::new(), wakeups: Vec::new(), due })
             .await?;
@@ -172,9 +178,9 @@ pub(crate) async fn end_of_foreign_merge(
     }
 }
 
-/// Returns whether a merged change was merged by a third party: Sluice never asked a forge to merge
-/// it. Always `false` for later bundle members: a part of the bundle is merged, so an operator has
-/// to check.
+/// Returns whether a merged change was merged by a third party, because Sluice never asked a forge
+/// to merge it. Always false for later bundle members: a part of the bundle is merged, so an
+/// operator has to check.
 fn is_foreign_merge(order: &Landing) -> bool {
     matches!(order.state, LandingState::Ordered)
         && !order.merge_attempted
@@ -182,6 +188,7 @@ fn is_foreign_merge(order: &Landing) -> bool {
         && order.requirements.is_some()
 }
 
+/// Returns a landed result if the merged tree is the tested one, otherwise a mismatch.
 fn compared(order: &Landing, landed: Commit) -> LandingEnd {
     if landed.tree == order.tested.tree {
         LandingEnd::Landed { commit: landed }
