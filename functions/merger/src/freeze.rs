@@ -25,7 +25,8 @@ const ERRORS_MAX: usize = 20;
 const PROJECTS_AT_ONCE: usize = 4;
 
 impl Merger {
-    /// Freezes the item's jobs in the merged state and stores both.
+    /// Freezes the item's jobs in the merged state, stores the job graph and the state, and returns
+    /// the outcome.
     pub(crate) async fn freeze(
         &self,
         key: &QueueKey,
@@ -112,8 +113,8 @@ impl Merger {
         }))
     }
 
-    /// Returns the outcome of an item whose dependencies have an invalid configuration (C12): the
-    /// error is not its own. `None` where their configuration is valid.
+    /// Returns the outcome of an item whose dependencies propose an invalid configuration (C12),
+    /// since the error is not its own. `None` if their configuration is valid.
     async fn invalid_dependencies(
         &self,
         state: &MergedState,
@@ -149,8 +150,8 @@ impl Merger {
         Ok(Some(MergeResult::Misconfigured { errors, notes: notes(&fresh, &own) }))
     }
 
-    /// Returns whether a change to a config project is below the item. Such a change has no effect
-    /// before it is merged (X07).
+    /// Returns whether the state contains a change to a config project ahead of the item. Such a
+    /// change has no effect before it is merged (X07).
     fn waits_for_config_project(
         &self,
         state: &MergedState,
@@ -164,7 +165,7 @@ impl Merger {
         state.speculation.config_branches.iter().any(|key| key != own && is_trusted(key))
     }
 
-    /// Returns the configuration proposed by the changes of the state (Z6.6). `instead` replaces
+    /// Returns the configuration that the changes of the state propose (Z6.6). `instead` replaces
     /// the commit of one branch.
     async fn proposed(
         &self,
@@ -174,11 +175,11 @@ impl Merger {
     ) -> Result<Vec<BranchConfig>, MergeFailure> {
         let mut proposed = Vec::new();
         for key in &state.speculation.config_branches {
-            let known = live
+            let project = live
                 .layout
                 .project(key.project.as_str())
                 .filter(|project| !project.reads_nothing());
-            let Some(project) = known.cloned() else { continue };
+            let Some(project) = project.cloned() else { continue };
             let Some(branch) = state.branch(key) else { continue };
             let commit =
                 instead.filter(|(of, _)| *of == key).map_or(&branch.result, |(_, commit)| commit);
@@ -203,7 +204,7 @@ impl Merger {
         layout: &Layout,
         change: &ChangeRef,
     ) -> Result<(), MergeFailure> {
-        let mut wanted: BTreeSet<(ConnectionName, ProjectName, NeededCheckout)> = BTreeSet::new();
+        let mut needed: BTreeSet<(ConnectionName, ProjectName, NeededCheckout)> = BTreeSet::new();
         // The job's checkout for all its projects, except config projects: anyone may push a branch
         // there, and roles of trusted playbooks are taken from the state.
         let of_all = |job: &FrozenJob, project: &ProjectName| {
@@ -221,7 +222,7 @@ impl Merger {
         };
         for job in &graph.jobs {
             if let Some(checkout) = of_all(job, &change.key.project) {
-                wanted.insert((
+                needed.insert((
                     change.key.connection.clone(),
                     change.key.project.clone(),
                     checkout,
@@ -229,24 +230,32 @@ impl Merger {
             }
             for required in &job.required_projects {
                 // If the first one does not exist, the second may.
-                let own = required.override_checkout.clone().map(NeededCheckout::Checkout);
-                let mut asked: Vec<NeededCheckout> =
-                    [own, of_all(job, &required.project)].into_iter().flatten().collect();
-                if asked.is_empty() {
-                    asked.push(NeededCheckout::Nothing);
+                let override_checkout =
+                    required.override_checkout.clone().map(NeededCheckout::Checkout);
+                let mut checkouts: Vec<NeededCheckout> =
+                    [override_checkout, of_all(job, &required.project)]
+                        .into_iter()
+                        .flatten()
+                        .collect();
+                if checkouts.is_empty() {
+                    checkouts.push(NeededCheckout::Nothing);
                 }
                 let (connection, project) = (&required.connection, &required.project);
-                wanted.extend(
-                    asked.into_iter().map(|asked| (connection.clone(), project.clone(), asked)),
+                needed.extend(
+                    checkouts
+                        .into_iter()
+                        .map(|checkout| (connection.clone(), project.clone(), checkout)),
                 );
             }
             for playbook in playbooks(job) {
-                let asked = NeededCheckout::Branch(playbook.branch.clone());
-                wanted.insert((playbook.connection.clone(), playbook.project.clone(), asked));
+                let checkout = NeededCheckout::Branch(playbook.branch.clone());
+                needed.insert((playbook.connection.clone(), playbook.project.clone(), checkout));
                 for role in &playbook.roles {
                     let of_role = of_roles(playbook, &role.project).into_iter();
-                    wanted.extend(
-                        of_role.map(|asked| (role.connection.clone(), role.project.clone(), asked)),
+                    needed.extend(
+                        of_role.map(|checkout| {
+                            (role.connection.clone(), role.project.clone(), checkout)
+                        }),
                     );
                 }
             }
@@ -259,32 +268,32 @@ impl Merger {
                 let branch = file.source.branch().cloned().or_else(fallback);
                 // Without a branch of its own, it is read from the job's checkout, as in the
                 // executor.
-                let asked = branch
+                let checkout = branch
                     .map(NeededCheckout::Branch)
                     .or_else(|| of_all(job, project))
                     .unwrap_or(NeededCheckout::Nothing);
-                wanted.insert((connection.clone(), project.clone(), asked));
+                needed.insert((connection.clone(), project.clone(), checkout));
             }
         }
         // Files next to included files are in no repository: they are in the state already or
         // missing.
         let included = layout.tenant().included.as_ref().map(|included| &included.name);
-        wanted.retain(|(_, project, _)| Some(project) != included);
+        needed.retain(|(_, project, _)| Some(project) != included);
         let mut projects: BTreeMap<ProjectName, Vec<(ConnectionName, NeededCheckout)>> =
             BTreeMap::new();
-        for (connection, project, asked) in wanted {
-            projects.entry(project).or_default().push((connection, asked));
+        for (connection, project, checkout) in needed {
+            projects.entry(project).or_default().push((connection, checkout));
         }
         let projects: Vec<(ProjectName, Vec<(ConnectionName, NeededCheckout)>)> =
             projects.into_iter().collect();
-        for some in projects.chunks(PROJECTS_AT_ONCE) {
+        for page in projects.chunks(PROJECTS_AT_ONCE) {
             // Projects are independent of each other, so their forges are asked concurrently.
             let before: &MergedState = state;
-            let found = try_join_all(some.iter().map(|(project, asked)| {
-                self.missing_branches_of(before, project, asked, layout, change)
+            let found = try_join_all(page.iter().map(|(project, checkouts)| {
+                self.missing_branches_of(before, project, checkouts, layout, change)
             }))
             .await?;
-            for ((project, _), branches) in some.iter().zip(found) {
+            for ((project, _), branches) in page.iter().zip(found) {
                 state.speculation.branches.extend(branches);
                 let default =
                     BranchKey { project: project.clone(), branch: layout.default_branch(project) };
@@ -305,21 +314,21 @@ impl Merger {
         Ok(())
     }
 
-    /// Returns the branches of one project that the state lacks, in the order in which they are
-    /// needed.
+    /// Merges or reads the branches of one project that jobs need and the state lacks, in the order
+    /// in which they are needed.
     async fn missing_branches_of(
         &self,
         state: &MergedState,
         project: &ProjectName,
-        wanted: &[(ConnectionName, NeededCheckout)],
+        needed: &[(ConnectionName, NeededCheckout)],
         layout: &Layout,
         change: &ChangeRef,
     ) -> Result<Vec<BranchState>, MergeFailure> {
         let (fallback, main) = (layout.default_branch(project), BranchName::from("main"));
         let mut put: Vec<BranchState> = Vec::new();
-        for (connection, asked) in wanted {
+        for (connection, checkout) in needed {
             let at = ProjectAt { connection: connection.clone(), project: project.clone() };
-            let (branch, tag) = match asked {
+            let (branch, tag) = match checkout {
                 NeededCheckout::Nothing => (None, None),
                 NeededCheckout::Branch(branch) => (Some(branch), None),
                 NeededCheckout::Checkout(name) => {
@@ -334,10 +343,10 @@ impl Merger {
                     .flatten()
             {
                 let key = BranchKey { project: project.clone(), branch: candidate.clone() };
-                if state.branch(&key).is_some() || put.iter().any(|known| known.branch == key) {
+                if state.branch(&key).is_some() || put.iter().any(|added| added.branch == key) {
                     break;
                 }
-                let found = match (asked, tag.as_ref() == Some(candidate)) {
+                let found = match (checkout, tag.as_ref() == Some(candidate)) {
                     (NeededCheckout::Checkout(name), true) => {
                         self.repos.tag_state(&at, name.as_str()).await
                     }
@@ -389,8 +398,8 @@ fn pin(playbook: &mut Playbook, branches: &[BranchState], defaults: &[BranchKey]
     playbook.commit = state.map(|state| state.base.id.clone());
 }
 
-/// Pins a variables file of a config project to the merged state, since trusted playbooks use its
-/// values.
+/// Pins a variables file of a config project to the merged commit, because trusted playbooks use
+/// its values.
 fn pin_vars(file: &mut IncludeVars, change: &ChangeRef, layout: &Layout, branches: &[BranchState]) {
     let (_, project) = file.source.project(&change.key);
     if !layout.tenant().source_project(project).is_some_and(|known| known.trust.is_trusted()) {
@@ -405,6 +414,7 @@ fn pin_vars(file: &mut IncludeVars, change: &ChangeRef, layout: &Layout, branche
     file.commit = state.map(|state| state.base.id.clone());
 }
 
+/// Returns all playbooks of a job in the order of their phases.
 fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {
     job.pre_run.iter().chain(&job.run).chain(&job.post_run)
 }
@@ -428,7 +438,7 @@ fn configuration(
     }
 }
 
-/// Returns the trace of the jobs' selection, at most [`DEBUG_BYTES_MAX`].
+/// Formats the trace of why jobs were selected or not, at most [`DEBUG_BYTES_MAX`].
 fn lines_of(trace: &[JobTrace]) -> Vec<String> {
     let mut left = DEBUG_BYTES_MAX;
     let lines = trace.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -445,8 +455,8 @@ fn lines_of(trace: &[JobTrace]) -> Vec<String> {
     trace_lines
 }
 
-/// Adds a first line to the errors of a change that is valid only with an unmerged change to a
-/// config project.
+/// Adds a first line to configuration errors: the change depends on an unmerged change to a config
+/// project, which has no effect yet.
 fn with_config_project_note(answer: MergeResult) -> MergeResult {
     let MergeResult::Misconfigured { mut errors, notes } = answer else { return answer };
     let sentence = "This change depends on a change to a config project, whose configuration is used only once it is merged.";
@@ -455,11 +465,12 @@ fn with_config_project_note(answer: MergeResult) -> MergeResult {
 }
 
 /// Returns the outcome for configuration errors: all as text, and those in the change's own files
-/// as line comments.
+/// also as line comments.
 fn misconfigured(errors: &[ConfigError], own: &BranchKey) -> MergeResult {
     MergeResult::Misconfigured { errors: texts(errors), notes: notes(errors, own) }
 }
 
+/// Formats configuration errors as texts; from [`ERRORS_MAX`] on they are only counted.
 fn texts(errors: &[ConfigError]) -> Vec<String> {
     let mut texts: Vec<String> = errors.iter().take(ERRORS_MAX).map(ToString::to_string).collect();
     if errors.len() > ERRORS_MAX {
@@ -468,6 +479,7 @@ fn texts(errors: &[ConfigError]) -> Vec<String> {
     texts
 }
 
+/// Returns line comments for the configuration errors in the change's own files.
 fn notes(errors: &[ConfigError], own: &BranchKey) -> Vec<LineNote> {
     let is_own = |error: &&ConfigError| error.project == own.project && error.branch == own.branch;
     let note = |error: &ConfigError| {

@@ -41,8 +41,8 @@ struct IncludedSources {
 }
 
 impl Merger {
-    /// Assigns the files that jobs from included files use to their sources. Returns an error for
-    /// each affected job where there is no source.
+    /// Replaces the included project in jobs by the repositories from which their files are really
+    /// read. Returns an error for each job whose files have no such source.
     pub(crate) async fn assign_included(
         &self,
         state: &mut MergedState,
@@ -54,7 +54,7 @@ impl Merger {
         else {
             return Ok(Vec::new());
         };
-        let wanted: BTreeSet<Vec<String>> =
+        let missing: BTreeSet<Vec<String>> =
             graph.jobs.iter().flat_map(|job| paths(job, &included)).collect();
         let is_concerned = |job: &&FrozenJob| {
             let has_role =
@@ -64,7 +64,7 @@ impl Merger {
         if !graph.jobs.iter().any(|job| is_concerned(&job)) {
             return Ok(Vec::new());
         }
-        let Some(homes) = self.homes(state, layout, included.clone(), wanted).await? else {
+        let Some(homes) = self.homes(state, layout, included.clone(), missing).await? else {
             return Ok(graph
                 .jobs
                 .iter()
@@ -76,62 +76,63 @@ impl Merger {
         Ok(Vec::new())
     }
 
-    /// Finds the source of each file. Returns `None` where there are no files next to the included
-    /// ones and no readable config project.
+    /// Finds the repository that contains each file of included jobs. `None` if there are no files
+    /// next to the included ones and no readable config project.
     async fn homes(
         &self,
         state: &mut MergedState,
         layout: &Layout,
         included: ProjectName,
-        mut wanted: BTreeSet<Vec<String>>,
+        mut missing: BTreeSet<Vec<String>>,
     ) -> Result<Option<IncludedSources>, MergeFailure> {
         let tenant = layout.tenant();
         let (mut by_paths, mut first) = (BTreeMap::new(), None);
-        let own = tenant.included.as_ref().zip(tenant.included_content.as_ref());
-        let has_own = own.is_some();
+        let of_main_config = tenant.included.as_ref().zip(tenant.included_content.as_ref());
+        let has_own = of_main_config.is_some();
         let of_tenant = tenant.projects.iter().filter(|project| project.trust.is_trusted());
-        let own = own.into_iter().map(|(project, beside)| (project, Some(beside)));
-        let all: Vec<_> = own.chain(of_tenant.map(|project| (project, None))).collect();
+        let of_main_config =
+            of_main_config.into_iter().map(|(project, beside)| (project, Some(beside)));
+        let all: Vec<_> = of_main_config.chain(of_tenant.map(|project| (project, None))).collect();
         for (project, beside) in all {
-            if wanted.is_empty() && first.is_some() {
+            if missing.is_empty() && first.is_some() {
                 break;
             }
             let at =
                 ProjectAt { connection: project.connection.clone(), project: project.name.clone() };
-            let known = match beside {
+            let source = match beside {
                 Some(beside) => Some(beside.clone()),
                 None => self.merged(state, &at, layout.default_branch(&project.name)).await?,
             };
-            let Some(known) = known else { continue };
+            let Some(source) = source else { continue };
             let home = SourceBranch {
                 connection: at.connection.clone(),
                 project: at.project.clone(),
-                branch: known.branch.branch.clone(),
+                branch: source.branch.branch.clone(),
             };
             let is_first = first.is_none();
             first.get_or_insert_with(|| home.clone());
-            let asked: Vec<String> = wanted.iter().flatten().cloned().collect();
-            let there = match asked.is_empty() {
+            let paths: Vec<String> = missing.iter().flatten().cloned().collect();
+            let existing = match paths.is_empty() {
                 true => Vec::new(),
                 false => self
                     .repos
-                    .existing_files(&at, &known.base.id, Some(&known), &asked)
+                    .existing_files(&at, &source.base.id, Some(&source), &paths)
                     .await
                     .map_err(merge_failure)?,
             };
-            let is_here = |paths: &Vec<String>| paths.iter().any(|path| there.contains(path));
-            let (found, left): (BTreeSet<_>, BTreeSet<_>) = wanted.into_iter().partition(is_here);
+            let is_here = |paths: &Vec<String>| paths.iter().any(|path| existing.contains(path));
+            let (found, left): (BTreeSet<_>, BTreeSet<_>) = missing.into_iter().partition(is_here);
             if is_first || !found.is_empty() {
-                state.put(known);
+                state.put(source);
             }
             by_paths.extend(found.into_iter().map(|paths| (paths, home.clone())));
-            wanted = left;
+            missing = left;
         }
         Ok(first.map(|first| IncludedSources { included, has_own, by_paths, first }))
     }
 
-    /// Returns the merged state of a config project's branch, without proposed changes; `None`
-    /// where it is missing or cannot be read.
+    /// Returns the state of a config project's branch without proposed changes; `None` if the
+    /// branch is missing or cannot be read.
     async fn merged(
         &self,
         state: &MergedState,
@@ -139,8 +140,8 @@ impl Merger {
         branch: BranchName,
     ) -> Result<Option<BranchState>, MergeFailure> {
         let key = BranchKey { project: at.project.clone(), branch };
-        if let Some(known) = state.branch(&key) {
-            return Ok(Some(known.clone()));
+        if let Some(state) = state.branch(&key) {
+            return Ok(Some(state.clone()));
         }
         match self.repos.branch_tip(at, &key.branch).await {
             Ok(found) => Ok(Some(found)),
@@ -151,7 +152,7 @@ impl Merger {
 }
 
 impl IncludedSources {
-    /// Returns the source of a file.
+    /// Returns the repository and branch from which a file is read.
     fn of(&self, paths: &[String]) -> &SourceBranch {
         self.by_paths.get(paths).unwrap_or(&self.first)
     }
@@ -212,20 +213,21 @@ impl IncludedSources {
     }
 }
 
-/// Returns the possible paths of each playbook and variables file that a job has from included
-/// files.
+/// Returns the paths at which each playbook and variables file of a job's included parts may be.
 fn paths<'a>(
     job: &'a FrozenJob,
     included: &'a ProjectName,
 ) -> impl Iterator<Item = Vec<String>> + 'a {
-    let own = playbooks(job).filter(move |playbook| playbook.project == *included);
+    let included_playbooks = playbooks(job).filter(move |playbook| playbook.project == *included);
     let files = job.run_time.include_vars.iter().filter(
         move |file| matches!(&file.source, VarsSource::Project(from) if from.project == *included),
     );
-    own.map(|playbook| playbook_files(&playbook.path))
+    included_playbooks
+        .map(|playbook| playbook_files(&playbook.path))
         .chain(files.map(|file| vec![file.name.clone()]))
 }
 
+/// Returns all playbooks of a job in the order of their phases.
 fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {
     job.pre_run.iter().chain(&job.run).chain(&job.post_run)
 }

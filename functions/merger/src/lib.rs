@@ -66,12 +66,12 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// Creates a merger.
+    /// Creates a merger that reads repositories through `repos`.
     pub fn new(ports: Ports, repos: Arc<dyn Repos>) -> Self {
         Self { ports, layouts: Layouts::default(), repos, stored: Mutex::default() }
     }
 
-    /// Computes and stores the outcome of one item in one speculative state, once, and wakes the
+    /// Computes the outcome of merging one item for one generation, stores it once and wakes the
     /// gate. A repeated call only wakes the gate.
     pub async fn answer(
         &self,
@@ -121,6 +121,8 @@ impl Merger {
         Ok(cell::send(&self.ports, &[Wakeup::Answer { queue: key.clone() }]).await?)
     }
 
+    /// Merges the item and freezes its jobs. A conflict or an invalid configuration is a result,
+    /// too.
     async fn result(
         &self,
         key: &QueueKey,
@@ -134,8 +136,9 @@ impl Merger {
         self.freeze(key, &mut state, item, live).await
     }
 
-    /// Returns a conflict for a state that has failed for [`GIVE_UP_SECONDS`], so that its author
-    /// gets a report and the queue goes on. Before that, returns a retry.
+    /// Returns a conflict for a state that could not be computed for [`GIVE_UP_SECONDS`], so that
+    /// its author gets a report and the queue goes on. Before that, returns an error that has the
+    /// message delivered again.
     fn given_up(&self, item: &Item, why: String) -> Result<MergeResult, ReconcileError> {
         let MergeStatus::Requested { at, since, .. } = &item.merge_status else {
             return Err(ReconcileError::Retry(why));
@@ -169,7 +172,7 @@ impl Merger {
             .put(&key, Bytes::from(text), PutMode::Always, "application/json")
             .await?;
         let mut stored = self.stored();
-        stored.retain(|(known, _)| *known != key);
+        stored.retain(|(stored_key, _)| *stored_key != key);
         stored.push_back((key.clone(), now));
         if stored.len() > STORED_MAX {
             stored.pop_front();
@@ -177,6 +180,7 @@ impl Merger {
         Ok(key)
     }
 
+    /// Locks the list of recently stored objects.
     fn stored(&self) -> MutexGuard<'_, VecDeque<(String, Timestamp)>> {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,6 +204,8 @@ impl Reconciler for Merger {
     }
 }
 
+/// Classifies a repository error: an unreachable forge is retried, all others count against the
+/// item.
 fn merge_failure(error: ReposError) -> MergeFailure {
     match error {
         ReposError::Unreachable(why) => MergeFailure::Again(ReconcileError::Retry(why)),

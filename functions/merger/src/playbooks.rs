@@ -14,8 +14,8 @@ use sluice_model::job::{JobGraph, Playbook, playbook_files};
 use sluice_repos::ProjectAt;
 
 impl Merger {
-    /// Returns an error for each missing playbook that jobs of the item's own branch name, where
-    /// the item causes that: by naming it or by deleting the file. `checked` is the layout with all
+    /// Returns an error for each missing playbook that jobs of the item's own branch name, if the
+    /// item causes that, by naming it or by deleting the file. `checked` is the layout with all
     /// proposed configuration.
     pub(crate) async fn removed_playbooks(
         &self,
@@ -30,24 +30,24 @@ impl Merger {
         let config = proposed.iter().find(is_own);
         let project = live.tenant().project(&own.project);
         let (Some(config), Some(project)) = (config, project) else { return Ok(Vec::new()) };
-        let (Some(known), Some(base)) = (state.branch(own), &state.base) else {
+        let (Some(own_state), Some(base)) = (state.branch(own), &state.base) else {
             return Ok(Vec::new());
         };
         let at = ProjectAt { connection: project.connection.clone(), project: own.project.clone() };
         let mut named = checked.named_playbooks(config, live);
-        for (commit, keeps_new) in [(&known.result.id, false), (&base.id, true)] {
+        for (commit, keeps_new) in [(&own_state.result.id, false), (&base.id, true)] {
             let paths: Vec<String> =
                 named.iter().flat_map(|playbook| playbook_files(playbook.name)).collect();
             if named.is_empty() {
                 break;
             }
-            let there = self
+            let existing = self
                 .repos
-                .existing_files(&at, commit, Some(known), &paths)
+                .existing_files(&at, commit, Some(own_state), &paths)
                 .await
                 .map_err(merge_failure)?;
             let is_there =
-                |name: &str| playbook_files(name).iter().any(|file| there.contains(file));
+                |name: &str| playbook_files(name).iter().any(|file| existing.contains(file));
             match keeps_new {
                 false => named.retain(|playbook| !is_there(playbook.name)),
                 true => named.retain(|playbook| playbook.is_new || is_there(playbook.name)),
@@ -56,8 +56,9 @@ impl Merger {
         Ok(named.iter().map(|playbook| playbook.missing()).collect())
     }
 
-    /// Returns an error for each job that would run the playbook of its own name, where that does
-    /// not exist. `state` must contain every branch that they need, with trusted playbooks pinned.
+    /// Returns an error for each job that would run the playbook of its own name although no such
+    /// file exists. `state` must contain every branch that they need, with trusted playbooks
+    /// pinned.
     pub(crate) async fn missing_playbooks(
         &self,
         state: &MergedState,
@@ -77,27 +78,27 @@ impl Merger {
         Ok(errors)
     }
 
-    /// Returns whether a playbook exists, in the branch that an executor would use: the one of the
+    /// Returns whether a playbook exists in the branch that an executor would use: that of its
     /// definition, otherwise the one that the job checks out.
     async fn is_there(
         &self,
         state: &MergedState,
         playbook: &Playbook,
     ) -> Result<bool, MergeFailure> {
-        let of_project = |known: &&BranchState| known.branch.project == playbook.project;
+        let of_project = |state: &&BranchState| state.branch.project == playbook.project;
         let states: Vec<&BranchState> =
             state.speculation.branches.iter().filter(of_project).collect();
-        let exact = states.iter().copied().find(|known| known.branch.branch == playbook.branch);
+        let exact = states.iter().copied().find(|state| state.branch.branch == playbook.branch);
         let at = ProjectAt {
             connection: playbook.connection.clone(),
             project: playbook.project.clone(),
         };
         let files = playbook_files(&playbook.path);
-        for known in exact.map_or(states, |exact| vec![exact]) {
-            let commit = if playbook.trusted { &known.base.id } else { &known.result.id };
+        for state in exact.map_or(states, |exact| vec![exact]) {
+            let commit = if playbook.trusted { &state.base.id } else { &state.result.id };
             if !self
                 .repos
-                .existing_files(&at, commit, Some(known), &files)
+                .existing_files(&at, commit, Some(state), &files)
                 .await
                 .map_err(merge_failure)?
                 .is_empty()

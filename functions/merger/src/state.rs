@@ -35,27 +35,30 @@ pub(crate) struct MergedState {
 }
 
 impl MergedState {
+    /// Returns the state of a branch if the merged state contains it.
     pub(crate) fn branch(&self, key: &BranchKey) -> Option<&BranchState> {
         self.speculation.branches.iter().find(|state| state.branch == *key)
     }
 
-    /// Takes over the result of the item's own change.
+    /// Copies the result of the item's own change into the state: its base, its tested commit and
+    /// whether it can be fast-forwarded.
     fn take(&mut self, placed: AppliedMember) {
         (self.base, self.tested, self.can_fast_forward) =
             (Some(placed.base), Some(placed.result), placed.is_stored);
         (self.files, self.touches_configuration) = (placed.files, placed.configures);
     }
 
+    /// Adds the state of a branch, or replaces the one of the same branch.
     pub(crate) fn put(&mut self, state: BranchState) {
-        match self.speculation.branches.iter_mut().find(|known| known.branch == state.branch) {
-            Some(known) => *known = state,
+        match self.speculation.branches.iter_mut().find(|stored| stored.branch == state.branch) {
+            Some(stored) => *stored = state,
             None => self.speculation.branches.push(state),
         }
     }
 }
 
 impl Merger {
-    /// Reads the state of the item ahead, or starts an empty one.
+    /// Reads the merged state of the item ahead, or starts an empty one if there is no item ahead.
     pub(crate) async fn start(&self, item: &Item) -> Result<MergedState, MergeFailure> {
         let onto = match &item.merge_status {
             MergeStatus::Requested { onto, .. } => onto.as_ref(),
@@ -106,9 +109,9 @@ impl Merger {
         item: &Item,
         live: &LiveLayout,
     ) -> Result<Result<(), MergeResult>, MergeFailure> {
-        let own = &item.candidate;
+        let candidate = &item.candidate;
         let placed = std::mem::take(&mut state.speculation.applied_members);
-        if let Some(placed) = placed.into_iter().find(|placed| placed.change == own.change) {
+        if let Some(placed) = placed.into_iter().find(|placed| placed.change == candidate.change) {
             state.take(placed);
             return Ok(Ok(()));
         }
@@ -119,22 +122,21 @@ impl Merger {
         };
         let is_missing = |need: &&Candidate| {
             let is_below =
-                state.speculation.changes.iter().any(|known| known.change == need.change);
+                state.speculation.changes.iter().any(|present| present.change == need.change);
             !is_below && !landed.contains(&need.change.key)
         };
-        let below = own.needs_outside_bundle().filter(is_missing);
+        let below = candidate.needs_outside_bundle().filter(is_missing);
         let below: Vec<Candidate> = below.cloned().collect();
         for candidate in &below {
             if let Err(result) = self.put_change(state, candidate, live).await? {
                 return Ok(Err(result));
             }
         }
-        let members = own
-            .bundle
-            .iter()
-            .filter_map(|key| own.needs.iter().chain([own]).find(|one| one.change.key == *key));
+        let members = candidate.bundle.iter().filter_map(|key| {
+            candidate.needs.iter().chain([candidate]).find(|member| member.change.key == *key)
+        });
         let together: Vec<&Candidate> =
-            if own.bundle.is_empty() { vec![own] } else { members.collect() };
+            if candidate.bundle.is_empty() { vec![candidate] } else { members.collect() };
         let mut placed = Vec::with_capacity(together.len());
         for candidate in together {
             match self.put_change(state, candidate, live).await? {
@@ -142,8 +144,8 @@ impl Merger {
                 Err(result) => return Ok(Err(result)),
             }
         }
-        if let Some(one) = placed.iter().find(|one| one.change == own.change) {
-            state.take(one.clone());
+        if let Some(own_member) = placed.iter().find(|member| member.change == candidate.change) {
+            state.take(own_member.clone());
         }
         if placed.len() > 1 {
             state.speculation.applied_members = placed;
@@ -151,6 +153,8 @@ impl Merger {
         Ok(Ok(()))
     }
 
+    /// Merges one change into the state and returns its effect on its branch. The inner error is
+    /// the item's outcome, for example a conflict.
     async fn put_change(
         &self,
         state: &mut MergedState,
@@ -287,9 +291,11 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Returns the branches that contain a tag's commit, by which its jobs are selected; `None`
-    /// where the repository is too large. The inner error says that the commit is gone. Of more
-    /// than [`CONTAINING_MAX`] branches, the default branch and the first by name are returned.
+    /// Returns the branches that contain a tag's commit, by which its jobs are selected; `None` if
+    /// the repository is too large to search.
+    ///
+    /// The inner error says that the commit is gone. Of more than [`CONTAINING_MAX`] branches, the
+    /// default branch and the first by name are returned.
     async fn containing(
         &self,
         at: &ProjectAt,
@@ -317,7 +323,8 @@ impl Merger {
     }
 }
 
-/// Returns a change's result where nothing is merged.
+/// Returns the effect of a change that is tested without merging: the branch before and after it is
+/// the same.
 fn placed_as_it_is(
     candidate: &Candidate,
     state: &BranchState,
@@ -334,7 +341,7 @@ fn placed_as_it_is(
     }
 }
 
-/// Returns the data about a change of the state that its jobs get.
+/// Returns the facts about a change of the state that jobs get as variables.
 fn speculative_change(candidate: &Candidate, merge_commit: Option<Oid>) -> SpeculativeChange {
     SpeculativeChange {
         change: candidate.change.clone(),
