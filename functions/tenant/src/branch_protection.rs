@@ -32,8 +32,8 @@ struct BranchProtection {
 }
 
 impl BranchProtections {
-    /// Returns the facts of a branch. The forge names the default branch, because everyone who may
-    /// push a branch may choose its name.
+    /// Returns what the layout has to know about a branch: its name, whether it is protected, and
+    /// whether it is the default one.
     pub(crate) fn facts<'b>(&self, branch: &'b BranchName, all: &Branches) -> BranchFacts<'b> {
         let BranchProtection { is_protected, is_locked } =
             self.by_branch.get(branch).copied().unwrap_or_default();
@@ -41,7 +41,8 @@ impl BranchProtections {
         BranchFacts { is_default, is_protected, is_locked, ..BranchFacts::named(branch.as_str()) }
     }
 
-    /// Returns when protections have to be read again, or `None` where they do not matter.
+    /// Returns when the branch protections have to be read again, or `None` if the tenant does not
+    /// use them.
     pub(crate) fn reread_at(&self, now: Timestamp) -> Option<Timestamp> {
         self.is_read.then(|| now.plus_seconds(REREAD_SECONDS))
     }
@@ -98,9 +99,12 @@ impl Tenants {
     }
 }
 
+/// Converts a forge's error: a final one makes the project unreadable, any other one is retried.
 fn unreadable(error: ForgeError) -> ReposError {
     match error.class() {
         ErrorClass::Final => ReposError::Unreadable(error.to_string()),
-        ErrorClass::After { .. } | ErrorClass::Retry => ReposError::Unreachable(error.to_string()),
+        ErrorClass::RedeliverAfter { .. } | ErrorClass::Redeliver => {
+            ReposError::Unreachable(error.to_string())
+        }
     }
 }

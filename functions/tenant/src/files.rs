@@ -46,11 +46,14 @@ pub(crate) enum Origin {
 pub(crate) struct FileCache(Mutex<VecDeque<(String, Texts)>>);
 
 impl FileCache {
+    /// Returns the cached files of a request; `None` if they are not cached.
     fn get(&self, asked: &str) -> Option<Texts> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.iter().find(|(known, _)| known == asked).map(|(_, files)| files.clone())
     }
 
+    /// Caches the files of a request, unless they are too large. Drops the oldest ones if there are
+    /// too many.
     fn keep(&self, asked: String, files: &[(String, String)]) {
         if files.iter().map(|(path, text)| path.len() + text.len()).sum::<usize>() > SEEN_BYTES_MAX
         {
@@ -81,8 +84,8 @@ pub(crate) struct FragmentStats {
 }
 
 impl Tenants {
-    /// Returns the live layout if this version of Sluice parsed it; `None` means that everything is
-    /// parsed again, also when it cannot be read.
+    /// Returns the live layout to take unchanged files from. `None` if another version of Sluice
+    /// parsed it or it cannot be read; then everything is parsed again.
     pub(crate) async fn reusable_layout(&self, head: &Tenant) -> Option<Arc<Layout>> {
         let object = head.layout_object.as_ref().filter(|_| !head.is_removed)?;
         match self.layouts.open(&self.ports, object).await {
@@ -94,8 +97,8 @@ impl Tenants {
         }
     }
 
-    /// Reads the configuration files of a branch at a commit and stores them. Returns the object
-    /// and the digest of their content, `None` for a branch without any.
+    /// Reads the configuration files of a branch at a commit and stores them as an object. Returns
+    /// the object's key and the digest of the content; `None` for a branch without configuration.
     pub(crate) async fn read_branch(
         &self,
         at: &ProjectAt,
@@ -117,7 +120,7 @@ impl Tenants {
         Ok(Some((self.put_files(text).await.map_err(Unread::Port)?, content)))
     }
 
-    /// Returns the configuration files of a project at a commit.
+    /// Reads the configuration files of a project at a commit, from the cache if they are there.
     async fn texts(
         &self,
         at: &ProjectAt,
@@ -145,7 +148,7 @@ impl Tenants {
         Ok(files)
     }
 
-    /// Stores a text under the digest of its content.
+    /// Stores a text under the digest of its content and returns the object's key.
     pub(crate) async fn put_files(&self, text: String) -> Result<String, ReconcileError> {
         let key = format!("layouts/files/{}", digest(&["files", &text]));
         self.ports
@@ -155,7 +158,8 @@ impl Tenants {
         Ok(key)
     }
 
-    /// Returns the parsed files of one branch, in the order in which they apply.
+    /// Returns the parsed files of one branch in the order in which they apply. Files that the live
+    /// layout has unchanged are not parsed again.
     pub(crate) async fn fragments(
         &self,
         live: Option<&Layout>,
@@ -190,6 +194,8 @@ impl Tenants {
             .collect())
     }
 
+    /// Reads and decodes a stored object. A missing one is an error that has the message delivered
+    /// again.
     async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, ReconcileError> {
         let again = |why: String| ReconcileError::Retry(format!("could not read {key}: {why}"));
         let object = self

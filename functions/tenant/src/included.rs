@@ -25,8 +25,8 @@ pub(crate) enum TenantIncludes {
 }
 
 impl Tenants {
-    /// Reads the files that a tenant of a main configuration includes, and the commit stored with
-    /// them.
+    /// Reads the files that a tenant includes from the repository of its main configuration, and
+    /// the commit that they belong to.
     pub(crate) async fn included_sources(
         &self,
         config: &TenantConfig,
@@ -41,7 +41,7 @@ impl Tenants {
 }
 
 impl TenantIncludes {
-    /// Returns the included files of a layout.
+    /// Returns the included files that a layout was made from.
     pub(crate) fn of_layout(layout: &Layout) -> Self {
         let is_included = |file: &&Arc<Fragment>| {
             layout
@@ -53,7 +53,7 @@ impl TenantIncludes {
         Self::AsLive(layout.fragments().iter().filter(is_included).cloned().collect())
     }
 
-    /// Returns the files parsed, in the tenant's order, with a diagnostic for each missing file.
+    /// Parses the included files in the tenant's order. Adds a diagnostic for each missing file.
     pub(crate) fn fragments(
         &self,
         config: &TenantConfig,

@@ -97,7 +97,8 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// Returns the function. A connection without a forge is a plain git server, or has no token.
+    /// Creates the function that loads tenants. A connection without a forge is a plain git server,
+    /// or has no token.
     pub fn new(
         ports: Ports,
         repos: Arc<dyn Repos>,
@@ -254,7 +255,8 @@ impl Tenants {
         self.wake_deferred(name).await
     }
 
-    /// Returns when the tenant has to be reconciled without a wakeup.
+    /// Returns when the tenant has to be reconciled again without a wakeup; `None` if only a wakeup
+    /// can change it.
     fn due(&self, head: &Tenant) -> Option<Due> {
         let waits = head.is_notifying_queues || !head.landings.is_empty();
         let soon = waits.then(|| self.ports.clock.now().plus_seconds(RECHECK_SECONDS));
@@ -263,8 +265,8 @@ impl Tenants {
         Some(Due { at, wakeup: Wakeup::Tenant { tenant: head.name.clone() } })
     }
 
-    /// Moves an overdue due time of the tenant into the future, so that not every sweep finds it
-    /// again.
+    /// Moves an overdue due time of the tenant into the future, so that the sweep does not find it
+    /// every minute.
     async fn postpone(&self, record: Option<Record>, head: &Tenant) -> Result<(), ReconcileError> {
         let Some(record) = record else { return Ok(()) };
         if record.due.as_ref().is_none_or(|due| due.at > self.ports.clock.now()) {
@@ -309,8 +311,8 @@ impl Tenants {
         }
     }
 
-    /// Wakes every queue that is not empty, then removes the flag for that from the head, which is
-    /// returned.
+    /// Wakes every queue of the tenant that is not empty, then removes the flag that requests this
+    /// from the head. Returns the new record.
     async fn notify_queues(
         &self,
         record: Record,
@@ -357,8 +359,9 @@ impl Tenants {
         }
     }
 
-    /// Returns what the main configuration says about a tenant. One with errors changes no tenant
-    /// that has a live layout; otherwise an error in one place would remove the projects of others.
+    /// Reads what the main configuration says about a tenant. A main configuration with errors
+    /// changes no tenant that has a live layout; otherwise an error in one place would remove the
+    /// projects of others.
     async fn tenant_spec(
         &self,
         name: &TenantName,
@@ -388,7 +391,7 @@ impl Tenants {
         }
     }
 
-    /// Returns the tenant's part of the main configuration, with the files that it includes.
+    /// Returns a tenant of the main configuration together with the files that it includes.
     async fn named(
         &self,
         config: TenantConfig,
@@ -410,7 +413,8 @@ impl Tenants {
             .map_err(|error| PortError::unknown(attempt(), error))?)
     }
 
-    /// Reads the main configuration as far as it can be parsed, and counts its errors.
+    /// Reads and parses the main configuration, and counts its errors. What cannot be parsed is
+    /// left out.
     async fn main(&self) -> Result<MainConfigReading, ReconcileError> {
         let connections = connection::load(&self.ports).await?.vocabulary();
         let object = self.ports.objects.get(connection::MAIN).await?;
@@ -444,7 +448,7 @@ impl Tenants {
         Ok(MainConfigReading { config, connections, errors_found, text: text.to_owned() })
     }
 
-    /// Returns the requests to read projects again, each with its record's key.
+    /// Returns the stored requests to read projects again, each with its record's key.
     async fn marks(&self, name: &TenantName) -> Result<Vec<(RereadRequest, Key)>, ReconcileError> {
         let query = Query::prefix(tenant::partition(name), tenant::REREAD, MARKS_MAX);
         let records = self.ports.records.query(&query).await?;
@@ -454,6 +458,8 @@ impl Tenants {
             .collect())
     }
 
+    /// Parses the sources of a tenant and builds its layout. Also returns how many files were
+    /// parsed.
     async fn layout(
         &self,
         config: &TenantConfig,
@@ -488,11 +494,13 @@ fn status_triggers(layout: &Layout) -> Vec<StatusTrigger> {
     layout.pipelines().iter().flat_map(filter::status_triggers).collect()
 }
 
+/// Returns whether any pipeline of the layout has a timer trigger.
 fn has_timers(layout: &Layout) -> bool {
     let mut triggers = layout.pipelines().iter().flat_map(|pipeline| &pipeline.triggers);
     triggers.any(|trigger| matches!(trigger.kind, TriggerKind::Timer(_)))
 }
 
+/// Returns the next version of the tenant's record, or its first one.
 fn record_of(record: Option<Record>, head: &Tenant) -> Result<Record, PortError> {
     match record {
         Some(record) => with_body(record, head),
@@ -500,7 +508,7 @@ fn record_of(record: Option<Record>, head: &Tenant) -> Result<Record, PortError>
     }
 }
 
-/// Returns the projects that could not be read, with the reasons.
+/// Lists the projects that could not be read, with the reasons, for users.
 fn problems(
     sources: &[ProjectSource],
     given_up: &[PendingConfigLanding],

@@ -37,17 +37,17 @@ pub(crate) struct AwaitedProjects {
 }
 
 impl AwaitedProjects {
-    /// Returns all of them; each is read again.
+    /// Returns all projects that have to be read again.
     pub(crate) fn all(&self) -> impl Iterator<Item = &ProjectName> {
         self.projects.iter()
     }
 
-    /// Returns those whose forge the tenant waits for.
+    /// Returns the projects whose forge the tenant waits for instead of using an older state.
     pub(crate) fn patiently(&self) -> &BTreeSet<ProjectName> {
         &self.patiently
     }
 
-    /// Returns the landings that have not ended and are not awaited any more.
+    /// Returns the landings that have not ended and that the tenant stopped waiting for.
     pub(crate) fn given_up(&self) -> &[PendingConfigLanding] {
         &self.given_up
     }
@@ -108,8 +108,8 @@ enum LandingStatus {
 }
 
 impl Tenants {
-    /// Returns the status of a bundle member whose own landing was not ordered yet, from the
-    /// members before it. Until the bundle is merged, or a member failed, its merge may still come.
+    /// Determines the status of a bundle member whose landing was not ordered yet, from the members
+    /// before it. Until the bundle is merged, or a member failed, its merge may still come.
     async fn status_of_predecessors(
         &self,
         awaited: &PendingConfigLanding,
@@ -134,7 +134,8 @@ impl Tenants {
     }
 }
 
-/// Returns the status of a landing from its record; `None` means unreadable.
+/// Returns the status of a landing from its record; `None` means that the record is missing or
+/// unreadable.
 fn status_of(order: Option<Landing>) -> LandingStatus {
     match order {
         None => LandingStatus::Nothing,
@@ -164,9 +165,11 @@ fn status_by_predecessors(orders: Vec<Option<Landing>>) -> LandingStatus {
     seen
 }
 
-/// Returns why an unfinished landing is not awaited any more, if so: its record has reported an
-/// obstacle for long, or nothing for very long, or it is not ordered. Once given up it stays so, or
-/// each new sign of progress would block the tenant again.
+/// Returns why the tenant stops waiting for an unfinished landing; `None` if it still waits.
+///
+/// Reasons are an obstacle that the record has reported for long, silence for very long, and a
+/// landing that is not ordered. Once given up it stays so, or each new sign of progress would block
+/// the tenant again.
 fn given_up(
     awaited: &PendingConfigLanding,
     seen: &LandingStatus,
@@ -203,8 +206,8 @@ fn given_up(
     awaited.given_up.clone().or_else(stuck)
 }
 
-/// Returns when a landing ended. Its record may become visible a moment after the tenant's. A
-/// missing one counts as ended after a while: it expired, or is unreadable.
+/// Returns when a landing ended; `None` while it is in progress. A landing without a record counts
+/// as ended after a while: it expired, or is unreadable.
 fn ended_at(
     awaited: &PendingConfigLanding,
     seen: &LandingStatus,

@@ -52,6 +52,7 @@ pub(crate) struct Sources {
 struct Budget(usize);
 
 impl Budget {
+    /// Uses one unit of the budget; false if it is spent.
     fn take(&mut self) -> bool {
         let has = self.0 > 0;
         self.0 = self.0.saturating_sub(1);
@@ -86,9 +87,9 @@ struct StoredSources {
 }
 
 impl Tenants {
-    /// Reads the projects that `moved`, were never read, whose parameters changed, or that have to
-    /// be retried; the others stay as stored. For those in `waited_for`, an unreachable forge is
-    /// awaited.
+    /// Reads the projects that moved, were never read, have new parameters, or have to be retried.
+    /// The others stay as stored. An unreachable forge is waited for if the project is in
+    /// `awaited_projects`.
     pub(crate) async fn read(
         &self,
         config: &TenantConfig,
@@ -149,6 +150,8 @@ impl Tenants {
         Ok(sources)
     }
 
+    /// Reads the stored sources of the tenant's projects, and notes those whose records are
+    /// damaged.
     async fn known(&self, config: &TenantConfig) -> Result<StoredSources, ReconcileError> {
         let mut known = StoredSources::default();
         let mut after = None;
@@ -183,8 +186,8 @@ impl Tenants {
         Ok(known)
     }
 
-    /// Returns the write that stores a source. Stores branches that are too large for a record as
-    /// an object first.
+    /// Returns the write of a project's source. If its branches are too large for a record, stores
+    /// them as an object first.
     async fn store(
         &self,
         config: &TenantConfig,
@@ -289,9 +292,9 @@ impl Tenants {
         }
     }
 
-    /// Returns the source of a project that could not be read. It waits for the forge instead where
-    /// that is only unreachable and nothing was read before, the tenant waits for it, or the stored
-    /// source is lost.
+    /// Returns the source to store for a project that could not be read. Returns an error that
+    /// waits for the forge instead if it is only unreachable and nothing was read before, the
+    /// tenant waits for the project, or its stored source is lost.
     fn unreadable(
         &self,
         reading: ProjectReading<'_>,
@@ -325,7 +328,8 @@ impl Tenants {
         })
     }
 
-    /// Returns branches that are stored as an object; `None` where it is missing or damaged.
+    /// Reads the branches of a source that are stored as an object; `None` if the object is missing
+    /// or damaged.
     async fn kept_branches(&self, key: &str) -> Result<Option<Vec<BranchSource>>, ReconcileError> {
         let object = self.ports.objects.get(key).await?;
         let branches = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
@@ -339,11 +343,13 @@ impl Tenants {
     }
 }
 
-/// Returns when the first of these has to be read again without a push.
+/// Returns when the first of these projects has to be read again without a push; `None` if none has
+/// to.
 pub(crate) fn retry_at(sources: &[ProjectSource]) -> Option<Timestamp> {
     sources.iter().filter_map(|source| source.retry_at).min()
 }
 
+/// Returns the source of a project of which nothing was read.
 pub(crate) fn nothing(project: &TenantProject) -> ProjectSource {
     ProjectSource {
         project: project.name.clone(),
@@ -357,6 +363,7 @@ pub(crate) fn nothing(project: &TenantProject) -> ProjectSource {
 }
 
 /// Returns the digest of the parameters that decide which branches and files of a project are read.
+/// Another digest has the project read again.
 fn rules(config: &TenantConfig, project: &TenantProject) -> String {
     let TenantProject {
         connection,
@@ -378,11 +385,12 @@ fn rules(config: &TenantConfig, project: &TenantProject) -> String {
     digest(&parts)
 }
 
+/// Returns the source that was stored before, or an empty one.
 fn before_or_none(reading: ProjectReading<'_>) -> ProjectSource {
     reading.before.cloned().unwrap_or_else(|| nothing(reading.project))
 }
 
-/// Returns the branches, the most relevant first: the default one, those with configuration, others
+/// Returns the branches in order of relevance: the default one, those with configuration, others
 /// that are read, the rest. So pushing many branches displaces no relevant one.
 fn in_order<'a>(
     reading: ProjectReading<'_>,
@@ -407,7 +415,7 @@ fn in_order<'a>(
     ordered.into_iter().map(|(_, branch, commit)| (branch, commit)).collect()
 }
 
-/// Returns the stored source of a branch.
+/// Returns what the layout has to know about a branch, from its stored source.
 pub(crate) fn facts_of(read: &BranchSource) -> BranchFacts<'_> {
     let BranchSource { is_protected, is_locked, .. } = read;
     BranchFacts {

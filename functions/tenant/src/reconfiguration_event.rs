@@ -21,8 +21,8 @@ pub(crate) enum PreviousLayout<'l> {
     Layout(&'l Layout),
 }
 
-/// Returns the system event of `layout`, which became live with this number at this time; `None`
-/// where it equals the layout before and no operator requested it.
+/// Returns the system event that reports a new live layout to operators; `None` if it equals the
+/// layout before and no operator requested it. The tuple has the layout's number and time.
 pub(crate) fn of(
     layout: &Layout,
     before: &PreviousLayout<'_>,
@@ -49,8 +49,8 @@ pub(crate) fn of(
     Some(SystemEvent { number, at, event_type: event_type.to_owned(), description })
 }
 
-/// Returns the causes of a change, each branch as `project@branch`. The first ones are named, the
-/// others counted.
+/// Lists what caused a change of the layout, each branch as `project@branch`. The first ones are
+/// named, the others counted.
 fn causes(changed: &LayoutChanges) -> Vec<String> {
     let main = changed.main_config_changed.then(|| "the main configuration".to_owned());
     let named = changed

@@ -26,7 +26,8 @@ const FORGOTTEN_AT_ONCE: usize = 50;
 /// The most such writes of one run; a tenant with more projects takes several runs.
 const WRITES_MAX: usize = 100;
 
-/// Returns when a tenant may be removed that was omitted first at this time.
+/// Returns when a tenant may be removed that the main configuration has omitted since
+/// `omitted_since`.
 pub(crate) fn sure_at(omitted_since: Timestamp) -> Timestamp {
     omitted_since.plus_seconds(SURE_SECONDS)
 }
@@ -111,6 +112,8 @@ impl Tenants {
         self.write(record, &next, Vec::new()).await.map(drop)
     }
 
+    /// Commits the next version of the tenant's record with other writes and returns the new
+    /// record. An error if another run committed first.
     async fn write(
         &self,
         record: Record,
@@ -132,8 +135,8 @@ impl Tenants {
         }
     }
 
-    /// Deletes the sources of its projects, the requests to read them again, and its deferred
-    /// events.
+    /// Deletes the sources of the tenant's projects, the requests to read them again, and its
+    /// deferred events.
     async fn forget_all(&self, name: &TenantName) -> Result<(), ReconcileError> {
         for kind in [tenant::REREAD, tenant::LAST_REREAD, tenant::DEFERRED, tenant::SOURCES] {
             if !self.forget(name, kind).await? {
