@@ -38,7 +38,8 @@ pub(crate) struct Holds {
 }
 
 impl Launcher {
-    /// Reads the autohold requests; nothing where no build has failed and no node is held.
+    /// Reads the autohold requests that may apply to a provider's nodes. Reads nothing if no build
+    /// has failed and no node is held.
     pub(crate) async fn holds(
         &self,
         provider: &ProviderName,
@@ -73,9 +74,11 @@ impl Launcher {
         let tenants: BTreeSet<&TenantName> =
             failed.iter().map(|request| &request.queue.tenant).collect();
         for tenant in tenants {
-            let known = records::load_tenant(&self.ports, tenant).await?;
+            let requests = records::load_tenant(&self.ports, tenant).await?;
             holds.requests.extend(
-                known.into_iter().map(|(record, request)| (record.key.clone(), (record, request))),
+                requests
+                    .into_iter()
+                    .map(|(record, request)| (record.key.clone(), (record, request))),
             );
         }
         let now = self.ports.clock.now();
@@ -87,8 +90,8 @@ impl Launcher {
             let of_tenant = holds
                 .requests
                 .values()
-                .map(|(_, known)| known)
-                .filter(|known| known.tenant == *tenant);
+                .map(|(_, request)| request)
+                .filter(|request| request.tenant == *tenant);
             let met = autohold::choose_request(
                 of_tenant,
                 &order.change.key.project,
@@ -126,8 +129,8 @@ impl Launcher {
 }
 
 impl Holds {
-    /// Returns the writes that count what a plan holds. Each fails where a concurrent writer
-    /// counted or deleted the request.
+    /// Returns the writes that count the held nodes of a plan in their autohold requests. Each
+    /// fails if a concurrent writer counted or deleted the request.
     pub(crate) fn writes(&mut self, changes: &[PoolChange]) -> Result<Vec<Write>, PortError> {
         let removed = changes.iter().filter_map(|change| match change {
             PoolChange::RemoveRequest(row) => self.rows.get(row),
@@ -154,7 +157,7 @@ impl Holds {
         Ok(writes)
     }
 
-    /// Removes what was written.
+    /// Forgets the autohold rows of requests that a commit has removed.
     pub(crate) fn written(&mut self, changes: &[PoolChange]) {
         for change in changes {
             if let PoolChange::RemoveRequest(row) = change {
@@ -164,11 +167,14 @@ impl Holds {
     }
 }
 
+/// Returns whether a request's build has ended with a result for which nodes can be held.
 fn has_failed(request: &NodeRequest) -> bool {
     matches!(request.state, RequestState::Ended(_))
         && request.result.is_some_and(autohold::is_held_for)
 }
 
+/// Returns the node with the key of the autohold request for which it is held; `None` for other
+/// nodes.
 fn held_for(node: &PoolNode) -> Option<(&NodeId, Key)> {
     match &node.state {
         NodeState::Hold { hold: Some(hold), .. } => {

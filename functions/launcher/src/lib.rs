@@ -93,7 +93,7 @@ struct InitialReads {
 }
 
 impl Launcher {
-    /// Returns a launcher for these clouds.
+    /// Creates a launcher for these clouds, by connection.
     pub fn new(
         ports: Ports,
         clouds: BTreeMap<ConnectionName, Cloud>,
@@ -103,16 +103,17 @@ impl Launcher {
     }
 
     /// Reconciles one provider as far as possible. Safe to run twice: launches carry tokens,
-    /// terminations are repeated. The cell is read once; after a commit the run continues with what
-    /// it wrote.
+    /// terminations are repeated.
+    ///
+    /// The cell is read once; after a commit the run continues with what it wrote.
     pub async fn drain(
         &self,
         name: &ProviderName,
         reception: Reception,
     ) -> Result<(), ReconcileError> {
-        let (mut kept, mut facts) = (None, PoolFacts::default());
+        let (mut continued, mut facts) = (None, PoolFacts::default());
         for _ in 0..ROUNDS_MAX {
-            let mut held = match kept.take() {
+            let mut held = match continued.take() {
                 Some(held) => held,
                 None => match self.load(name, reception).await? {
                     Some(held) => held,
@@ -133,13 +134,13 @@ impl Launcher {
                 continue;
             }
             facts = outside::act(actions, cloud, &*self.checks).await;
-            kept = Some(held);
+            continued = Some(held);
         }
         Ok(cell::send(&self.ports, &[Wakeup::Pool { provider: name.clone() }]).await?)
     }
 
-    /// Reads a provider, its limits, and the builds that its plan needs. `None` when there is
-    /// nothing to plan.
+    /// Reads a provider, its limits, and the builds that its plan needs; `None` if there is nothing
+    /// to plan.
     async fn load(
         &self,
         name: &ProviderName,
@@ -147,7 +148,7 @@ impl Launcher {
     ) -> Result<Option<Held>, ReconcileError> {
         let mut loaded = provider::load(&self.ports, name).await?;
         if loaded.is_halted {
-            tracing::error!(provider = %name, "the provider is frozen; look at it, then let it go on with `sluice provider resume`");
+            tracing::error!(provider = %name, "the provider is halted; repair it, then run `sluice provider resume`");
             return Ok(None);
         }
         let now = self.ports.clock.now();
@@ -155,16 +156,16 @@ impl Launcher {
         let (requests, nodes) =
             (loaded.requests.values().map(|(_, r)| r), loaded.nodes.values().map(|(_, n)| n));
         let waiting = places::may_have_moved(requests.clone(), now);
-        let wanted: Vec<BuildId> =
+        let build_ids: Vec<BuildId> =
             builds_to_observe(&head, requests, nodes, now).into_iter().collect();
         let (found, InitialReads { builds, places, .. }) = match self
             .configured
             .recent(name, now)
-            .filter(|_| wanted.is_empty())
+            .filter(|_| build_ids.is_empty())
         {
             Some(found) => (found, InitialReads::default()),
             None => {
-                let seen = self.read(name, &wanted, &waiting).await?;
+                let seen = self.read(name, &build_ids, &waiting).await?;
                 let found = match self
                     .configured
                     .find(&self.ports, name, seen.tenant.as_ref(), now)
@@ -202,16 +203,16 @@ impl Launcher {
         }))
     }
 
-    /// Reads the builds, and in the same call the provider's last tenant and the queue positions of
-    /// waiting requests.
+    /// Reads the builds that a plan needs, and in the same call the provider's last tenant and the
+    /// queue positions of waiting requests.
     async fn read(
         &self,
         name: &ProviderName,
-        wanted: &[BuildId],
+        build_ids: &[BuildId],
         waiting: &[&NodeRequest],
     ) -> Result<InitialReads, ReconcileError> {
         let tenant = self.configured.key(name);
-        let of_builds = wanted
+        let of_builds = build_ids
             .iter()
             .flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]);
         let keys: Vec<Key> =
@@ -231,15 +232,15 @@ impl Launcher {
                 now,
             )
         };
-        let builds = wanted.iter().map(|id| (id.clone(), fact(id))).collect();
+        let builds = build_ids.iter().map(|id| (id.clone(), fact(id))).collect();
         let places = places::current_places(waiting, &found);
         Ok(InitialReads { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 
-    /// Combines the cell and the observations, and plans.
+    /// Plans from the loaded cell and what was observed at clouds and nodes.
     async fn plan(&self, held: &Held, facts: PoolFacts, cloud: Option<&Cloud>) -> PoolPlan {
         let taken_at = self.ports.clock.now();
-        let mut snapshot = snapshot_of(held, known(held, facts));
+        let mut snapshot = snapshot_of(held, with_initial_facts(held, facts));
         if let Some(cloud) = cloud
             && snapshot.needs_listing(taken_at)
         {
@@ -265,13 +266,15 @@ impl Launcher {
         plan(&snapshot, now)
     }
 
+    /// Commits a plan, sends its wakeups and applies its records to the loaded cell. Returns
+    /// whether a concurrent writer was faster.
     async fn commit(&self, held: &mut Held, plan: PoolPlan) -> Result<Committed, ReconcileError> {
         let Held { name, loaded, .. } = &*held;
         let head = match &loaded.head_record {
             Some(record) => with_body(record.clone(), &plan.head)?,
             None => encode(provider::head_key(name), &plan.head)?,
         };
-        let known = head.due.as_ref().map(|due| due.at);
+        let stored_due = head.due.as_ref().map(|due| due.at);
         let writes = plan
             .changes
             .iter()
@@ -289,7 +292,7 @@ impl Launcher {
         else {
             return Ok(Committed::Stale);
         };
-        held.is_due_moved |= plan.due != known;
+        held.is_due_moved |= plan.due != stored_due;
         held.holds.written(&plan.changes);
         held.loaded.head = Some(plan.head);
         held.loaded.head_record = Some(record);
@@ -318,20 +321,22 @@ impl Launcher {
         tracing::warn!(provider = %name, request = %request.row, "{} waits for nodes: {}", request.requestor, request.reason);
     }
 
-    /// Ends a run: sets the due time and sends delayed wakeups.
+    /// Ends a run: stores the provider's due time if it moved, and sends a delayed wakeup if it is
+    /// due before the next sweep.
     async fn settle(&self, held: Held, due: Option<Timestamp>) -> Result<(), ReconcileError> {
         let Some(head) = held.loaded.head_record else { return Ok(()) };
-        let wanted = due.map(|at| Due { at, wakeup: Wakeup::Pool { provider: held.name.clone() } });
+        let new_due =
+            due.map(|at| Due { at, wakeup: Wakeup::Pool { provider: held.name.clone() } });
         let now = self.ports.clock.now();
         // Written only when the due time would otherwise be too late, or found again and again.
-        let is_late = match (&head.due, &wanted) {
+        let is_late = match (&head.due, &new_due) {
             (None, None) => false,
             (Some(old), Some(new)) => old.at <= now || old.at > new.at,
             _ => true,
         };
         let next = if is_late { due } else { head.due.as_ref().map(|due| due.at) };
         if is_late {
-            let commit = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: wanted };
+            let commit = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: new_due };
             if cell::commit_and_send(&self.ports, commit).await? == CommitOutcome::Stale {
                 // A concurrent writer planned with the same facts and set the due time.
                 return Ok(());
@@ -345,6 +350,8 @@ impl Launcher {
         }
     }
 
+    /// Returns the delayed wakeup for a due time before the next sweep; `None` if the sweep is
+    /// early enough.
     fn wake(&self, name: &ProviderName, due: Option<Timestamp>) -> Option<Wakeup> {
         let seconds = due?.since(self.ports.clock.now()).div_ceil(1_000);
         let then = Box::new(Wakeup::Pool { provider: name.clone() });
@@ -362,14 +369,15 @@ enum Committed {
     Stale,
 }
 
-/// Adds what was read at the beginning of the run to the later observations.
-fn known(held: &Held, facts: PoolFacts) -> PoolFacts {
+/// Adds the facts that were read at the beginning of the run to the later observations.
+fn with_initial_facts(held: &Held, facts: PoolFacts) -> PoolFacts {
     let builds =
         held.builds.iter().chain(&held.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
     let (released, places) = (held.holds.released.clone(), held.places.clone());
     PoolFacts { builds: builds.collect(), released, queue_positions: places, ..facts }
 }
 
+/// Builds the input of the plan from the loaded cell and the observations.
 fn snapshot_of(held: &Held, facts: PoolFacts) -> Snapshot {
     let Held { name, found, loaded, .. } = held;
     let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
@@ -383,7 +391,7 @@ fn snapshot_of(held: &Held, facts: PoolFacts) -> Snapshot {
     }
 }
 
-/// Returns whether a provider has nothing and no request waits for it.
+/// Returns whether a provider has no requests, no nodes and nothing due or unsent.
 fn is_unused(loaded: &LoadedProvider) -> bool {
     let waits = loaded
         .head_record
@@ -392,7 +400,7 @@ fn is_unused(loaded: &LoadedProvider) -> bool {
     loaded.requests.is_empty() && loaded.nodes.is_empty() && !waits
 }
 
-/// Applies the written records to the loaded cell.
+/// Replaces a record of the loaded cell by what a commit has written.
 fn take_in(loaded: &mut LoadedProvider, change: PoolChange, write: Write) {
     match (change, write) {
         (PoolChange::PutRequest(request), Write::Put { record, .. }) => {
@@ -407,6 +415,7 @@ fn take_in(loaded: &mut LoadedProvider, change: PoolChange, write: Write) {
     }
 }
 
+/// Returns the state of a build from its order, its stop request and its run.
 fn build_fact(
     order: Option<&Record>,
     stop: Option<&Record>,

@@ -29,7 +29,7 @@ pub(crate) struct ProviderSettings {
 #[derive(Default)]
 pub(crate) struct Configured {
     layouts: Layouts,
-    known: Mutex<BTreeMap<ProviderName, CachedProvider>>,
+    cached: Mutex<BTreeMap<ProviderName, CachedProvider>>,
 }
 
 struct CachedProvider {
@@ -39,26 +39,27 @@ struct CachedProvider {
 }
 
 impl Configured {
-    /// Returns the key of the provider's last tenant, to be read together with other records.
+    /// Returns the key of the record of the tenant that last had the provider, to be read together
+    /// with other records; `None` if it is not cached.
     pub(crate) fn key(&self, provider: &ProviderName) -> Option<Key> {
-        self.known().get(provider).map(|known| tenant::key(&known.tenant))
+        self.cached().get(provider).map(|cached| tenant::key(&cached.tenant))
     }
 
-    /// Returns a recently read provider, for runs that place nothing. If its ready machines are
-    /// outdated, the next read releases them.
+    /// Returns the cached settings of a provider if they are recent. They serve runs that place
+    /// nothing: if ready machines are outdated, the next read releases them.
     pub(crate) fn recent(
         &self,
         provider: &ProviderName,
         now: Timestamp,
     ) -> Option<ProviderSettings> {
-        let known = self.known();
-        let known =
-            known.get(provider).filter(|known| now < known.at.plus_seconds(RECENT_SECONDS))?;
-        Some(known.found.clone())
+        let cached = self.cached();
+        let cached =
+            cached.get(provider).filter(|cached| now < cached.at.plus_seconds(RECENT_SECONDS))?;
+        Some(cached.found.clone())
     }
 
-    /// Returns a provider by its canonical name from the tenant's record that was just read. Reads
-    /// all tenants where that one does not have it, or was not read.
+    /// Returns the settings of a provider from the tenant's record that was just read. Reads all
+    /// tenants if that one does not have it or was not read. `None` if no tenant has it.
     pub(crate) async fn find(
         &self,
         ports: &Ports,
@@ -76,11 +77,11 @@ impl Configured {
         let mut unreadable = Vec::new();
         for tenant in tenant::list_tenants(ports).await? {
             let Some(record) = get(ports, &tenant::key(&tenant)).await? else { continue };
-            let Some(known) = decode_or_log::<Tenant>(&record) else {
+            let Some(tenant_record) = decode_or_log::<Tenant>(&record) else {
                 unreadable.push(tenant);
                 continue;
             };
-            if let Some(found) = self.found_in(ports, &known, name).await? {
+            if let Some(found) = self.found_in(ports, &tenant_record, name).await? {
                 self.keep(name, tenant, &found, now);
                 return Ok(Some(found));
             }
@@ -91,10 +92,11 @@ impl Configured {
                 "cannot find out whether a tenant has the provider {name}: the record of tenant {tenant} cannot be read"
             )));
         }
-        self.known().remove(name);
+        self.cached().remove(name);
         Ok(None)
     }
 
+    /// Reads a tenant's live layout and returns the provider's settings if the layout has it.
     async fn found_in(
         &self,
         ports: &Ports,
@@ -111,6 +113,7 @@ impl Configured {
         }))
     }
 
+    /// Caches a provider's settings and the tenant that has them.
     fn keep(
         &self,
         name: &ProviderName,
@@ -118,20 +121,22 @@ impl Configured {
         found: &ProviderSettings,
         at: Timestamp,
     ) {
-        self.known().insert(name.clone(), CachedProvider { tenant, found: found.clone(), at });
+        self.cached().insert(name.clone(), CachedProvider { tenant, found: found.clone(), at });
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<ProviderName, CachedProvider>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the cache of providers.
+    fn cached(&self) -> MutexGuard<'_, BTreeMap<ProviderName, CachedProvider>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Converts a configured provider to the limits that plans use.
 fn limits(provider: &ProviderConfig) -> ProviderLimits {
     let section = provider.section_quota.as_ref().map(|quota| &quota.limits);
     let smallest = |what: &str| {
-        let own = provider.quota.get(what).copied();
-        let shared = section.and_then(|limits| limits.get(what)).copied();
-        let least = [own, shared].into_iter().flatten().min()?;
+        let of_provider = provider.quota.get(what).copied();
+        let of_section = section.and_then(|limits| limits.get(what)).copied();
+        let least = [of_provider, of_section].into_iter().flatten().min()?;
         Some(u32::try_from(least).unwrap_or(u32::MAX))
     };
     ProviderLimits {
@@ -158,6 +163,7 @@ fn limits(provider: &ProviderConfig) -> ProviderLimits {
     }
 }
 
+/// Converts a configured label to the attributes of its machines.
 fn limits_of(label: &LabelConfig) -> LabelSpec {
     let image = match &label.image_id {
         Some(id) => LabelImage::Available { id: id.clone() },
@@ -182,6 +188,7 @@ fn limits_of(label: &LabelConfig) -> LabelSpec {
     }
 }
 
+/// Converts a configured static node to a host of the pool.
 fn static_host(node: &sluice_config::layout::StaticNode) -> StaticHost {
     StaticHost {
         name: node.name.clone(),

@@ -25,7 +25,7 @@ pub struct SshChecks {
 }
 
 impl SshChecks {
-    /// Checks with the key that every node of the pool accepts.
+    /// Creates checks that log in with the key that every node of the pool accepts.
     pub fn new(key: LoginKey) -> Self {
         Self { key }
     }
@@ -71,6 +71,8 @@ enum Answer {
     Check(NodeId, CheckFact),
 }
 
+/// Carries out one action of a plan and returns its result; `None` for a termination, whose effect
+/// a later listing shows.
 async fn act_one(action: PoolAction, cloud: Option<&Cloud>, checks: &dyn Checks) -> Option<Answer> {
     match action {
         PoolAction::Launch(node) => {

@@ -25,7 +25,8 @@ struct Ordered {
     item: ItemId,
 }
 
-/// Returns the waiting requests whose changes may have advanced since they were made.
+/// Returns the waiting requests that are old enough for their changes to have advanced in a shared
+/// queue.
 pub(crate) fn may_have_moved<'r>(
     requests: impl Iterator<Item = &'r NodeRequest>,
     now: Timestamp,
@@ -39,13 +40,14 @@ pub(crate) fn may_have_moved<'r>(
     requests.filter(waits).filter(is_shared).filter(is_old).collect()
 }
 
-/// Returns the keys of the queue heads of requests; their builds' orders are read as well.
+/// Returns the keys of the heads of the queues that requests belong to, at most [`QUEUES_MAX`].
 pub(crate) fn heads(requests: &[&NodeRequest]) -> Vec<Key> {
     let queues: BTreeSet<&QueueKey> = requests.iter().map(|request| &request.queue).collect();
     queues.into_iter().take(QUEUES_MAX).map(queue::head_key).collect()
 }
 
-/// Returns how many changes are ahead of those of the requests, from the records that were found.
+/// Returns for each request how many changes are ahead of its change, from the records that were
+/// found. Requests without records are left out.
 pub(crate) fn current_places(
     requests: &[&NodeRequest],
     found: &BTreeMap<Key, Record>,
@@ -105,8 +107,8 @@ mod tests {
     /// the row counts.
     #[test]
     fn a_place_is_read_off_the_head_of_the_queue() {
-        let asked = [request(2, 1, "a"), request(3, 2, "b"), request(4, 3, "c")];
-        let asked: Vec<&NodeRequest> = asked.iter().collect();
+        let requests = [request(2, 1, "a"), request(3, 2, "b"), request(4, 3, "c")];
+        let requests: Vec<&NodeRequest> = requests.iter().collect();
         let record =
             |key: Key, body: serde_json::Value| (key.clone(), Record::new(key, body.to_string()));
         let order = |build: &str, item: &str| {
@@ -114,17 +116,17 @@ mod tests {
         };
         let head = |slots: &[&str]| {
             let body = json!({
-                "key": &asked[0].queue, "manager": "dependent", "window": 20, "layout": 1, "slots": slots,
+                "key": &requests[0].queue, "manager": "dependent", "window": 20, "layout": 1, "slots": slots,
             });
-            record(queue::head_key(&asked[0].queue), body)
+            record(queue::head_key(&requests[0].queue), body)
         };
         let orders = [order("a", "first"), order("b", "second"), order("c", "gone")];
         let mut found = BTreeMap::from(orders);
-        assert_eq!(current_places(&asked, &found), BTreeMap::new());
+        assert_eq!(current_places(&requests, &found), BTreeMap::new());
         found.extend([head(&["~first t", "~second t"])]);
-        let places = BTreeMap::from([(asked[0].row.clone(), 0), (asked[1].row.clone(), 1)]);
-        assert_eq!(current_places(&asked, &found), places);
+        let places = BTreeMap::from([(requests[0].row.clone(), 0), (requests[1].row.clone(), 1)]);
+        assert_eq!(current_places(&requests, &found), places);
         found.extend([head(&["~first t", "of no queue"])]);
-        assert_eq!(current_places(&asked, &found), BTreeMap::new());
+        assert_eq!(current_places(&requests, &found), BTreeMap::new());
     }
 }

@@ -69,6 +69,7 @@ fn metrics(work: &OpenWork, now: Timestamp) -> String {
     Value::Object(line).to_string()
 }
 
+/// Returns the name of the CloudWatch metric that counts overdue work of this kind.
 fn metric(kind: OpenKind) -> &'static str {
     match kind {
         OpenKind::Delivery => "UnaccountedDeliveries",

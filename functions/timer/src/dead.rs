@@ -14,9 +14,10 @@ use sluice_runtime::record::{Key, TransactionOutcome};
 const REVIVE_SECONDS: u32 = 300;
 
 impl Timer {
-    /// Sends a dead letter again. Of each wakeup at most one copy is in flight: a cell that fails
-    /// each time is woken again and again, and each of those messages dies. Where the cell's record
-    /// is due earlier, the sweep wakes it each minute, and the dead letter is not needed.
+    /// Sends the message of a dead letter again, unless the sweep wakes its cell anyway.
+    ///
+    /// Of each wakeup at most one copy is in flight: a cell that fails each time is woken again and
+    /// again, and each of those messages dies.
     pub(crate) async fn revive(
         &self,
         wakeup: &Wakeup,
@@ -67,8 +68,8 @@ impl Timer {
     }
 }
 
-/// Returns the key of the head that a wakeup's run commits on, where its outbox is sent by its
-/// message.
+/// Returns the key of the head that a wakeup's reconciliation commits on; `None` if that head's
+/// outbox is not sent by the message.
 fn head_of(wakeup: &Wakeup) -> Option<Key> {
     match wakeup {
         Wakeup::Delivery { delivery, .. } => Some(delivery::key(delivery)),

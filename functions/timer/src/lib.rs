@@ -37,7 +37,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Returns a timer that sweeps each project every `ask_minutes`.
+    /// Creates a timer that has each project compared with its forge every `ask_minutes`.
     pub fn new(ports: Ports, ask_minutes: u64) -> Self {
         Self { ports, ask_minutes: ask_minutes.max(1) }
     }
@@ -83,7 +83,7 @@ impl Timer {
             let record = sluice_records::codec::get(&self.ports, &tenant::key(&name)).await?;
             let Some(tenant) = record.as_ref().and_then(decode_or_log::<Tenant>) else { continue };
             match tenant::projects(&self.ports, &tenant).await {
-                Ok(known) => projects.extend(known),
+                Ok(of_tenant) => projects.extend(of_tenant),
                 Err(error) => failures.note("read the projects of a tenant", error),
             }
         }
@@ -121,19 +121,19 @@ impl Timer {
         Ok(())
     }
 
-    /// Stores a sweep of a project by one connection.
+    /// Stores the delivery that sweeps a project by one connection, and wakes intake for it.
     async fn ask(
         &self,
         project: &ProjectName,
-        asked: &DeliveryRecord,
+        sweep: &DeliveryRecord,
         now: Timestamp,
         failures: &mut Failures,
     ) {
-        let id = id_of(asked);
+        let id = id_of(sweep);
         let wakeup = Wakeup::Delivery { delivery: id.clone(), project: project.clone() };
         // It has a due time with the same wakeup, so the outbox stays empty.
         let due = Some(Due { at: now.plus_seconds(60), wakeup: wakeup.clone() });
-        let head = match delivery::record(&id, asked) {
+        let head = match delivery::record(&id, sweep) {
             Ok(head) => head,
             Err(error) => return failures.note("start the sweep of projects", error),
         };
@@ -167,6 +167,7 @@ fn sweep_of(
     }
 }
 
+/// Returns the id of a sweep's delivery.
 fn id_of(sweep: &DeliveryRecord) -> DeliveryId {
     delivery::id(&sweep.connection, &sweep.forge_id)
 }

@@ -26,7 +26,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Counts and logs a failure.
+    /// Counts a failure and logs it.
     pub(crate) fn note(&mut self, attempt: &str, error: impl std::fmt::Display) {
         tracing::error!(attempt, %error, "a part of the sweep failed; the rest continues");
         self.count += 1;
@@ -34,7 +34,7 @@ impl Failures {
         self.first.get_or_insert_with(|| format!("could not {attempt}: {error}"));
     }
 
-    /// Counts a success: the service answers.
+    /// Counts a success, which ends a row of failures.
     pub(crate) fn went_well(&mut self) {
         self.in_a_row = 0;
     }
@@ -44,7 +44,7 @@ impl Failures {
         self.in_a_row >= FAILURES_MAX
     }
 
-    /// Returns the first failure and the number of all, if any.
+    /// Returns an error with the first failure and the number of all; nothing if there was none.
     pub(crate) fn end(self) -> Result<(), ReconcileError> {
         match self.first {
             None => Ok(()),
@@ -57,8 +57,8 @@ impl Failures {
 }
 
 impl Timer {
-    /// Wakes what is due in one shard. The index only finds candidates: the record, read by key,
-    /// says whether it is still due.
+    /// Sends the wakeups that are due in one shard of the index. The index only finds candidates:
+    /// the record, read by key, says whether it is still due.
     pub(crate) async fn send_due(&self, shard: u32, now: Timestamp, failures: &mut Failures) {
         let keys: Vec<Key> = match self.ports.records.due(shard, now, SWEEP_MAX).await {
             Ok(keys) => keys,
@@ -89,7 +89,8 @@ impl Timer {
         self.send_each(wakeups.into_iter().map(|(wakeup, _)| wakeup), failures).await;
     }
 
-    /// Reads a page of records; if that fails, the readable ones one by one.
+    /// Reads a page of records at once; if that fails, reads them one by one and leaves out the
+    /// unreadable ones.
     async fn read(&self, page: &[Key], failures: &mut Failures) -> Vec<Record> {
         let found = match self.ports.records.get(page).await {
             Ok(found) => return found.into_iter().flatten().collect(),

@@ -53,7 +53,8 @@ struct State {
 }
 
 impl ConnectionCache {
-    /// Returns the connection of this name; `None` when there is none.
+    /// Returns the connection of this name with its opened secrets, from the cache if it is fresh
+    /// enough; `None` if there is none.
     pub(crate) async fn get(
         &self,
         ports: &Ports,
@@ -109,11 +110,13 @@ impl ConnectionCache {
         }
     }
 
+    /// Locks the cache.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Decrypts the webhook secrets of a connection.
 async fn open(
     ports: &Ports,
     name: &ConnectionName,

@@ -78,6 +78,8 @@ impl WebhookReceiver {
         }
     }
 
+    /// Checks a webhook's signature and stores its event as a delivery. Returns the status of a
+    /// success, which includes repeated and ignored events.
     async fn accept(
         &self,
         name: &ConnectionName,
@@ -192,6 +194,7 @@ impl WebhookReceiver {
     }
 }
 
+/// Returns the wakeup by which intake processes a delivery.
 fn delivery_wakeup(id: &DeliveryId, delivery: &DeliveryRecord) -> Wakeup {
     Wakeup::Delivery { delivery: id.clone(), project: delivery::ordering_project(delivery) }
 }
@@ -259,10 +262,12 @@ impl From<PortError> for Refused {
     }
 }
 
+/// Returns the text of a header; `None` if it is missing, empty or no text.
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty())
 }
 
+/// Builds a response with a plain text.
 fn answer(status: StatusCode, text: &'static str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from_static(text.as_bytes()));
     *response.status_mut() = status;
