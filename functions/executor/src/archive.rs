@@ -188,6 +188,7 @@ struct OpenFile {
     bytes: u64,
 }
 
+/// Opens a file to archive and reads it. Returns an error if it exceeds the file limit or `left`.
 async fn read(root: &Path, path: &Path, left: u64) -> std::io::Result<LoadedFile> {
     open(root, path, left)?.read().await
 }
@@ -227,6 +228,7 @@ impl OpenFile {
         Ok(LoadedFile { content, _memory: memory })
     }
 
+    /// Reads the file without waiting for memory.
     fn read_now(self) -> std::io::Result<Bytes> {
         let Self { file, bytes } = self;
         let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
@@ -236,6 +238,7 @@ impl OpenFile {
     }
 }
 
+/// Returns the content type that browsers get for a log file, by its name.
 fn content_type(path: &Path) -> &'static str {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("json") => "application/json",

@@ -47,6 +47,7 @@ impl PlaybookEnd {
         }
     }
 
+    /// Returns whether the playbook ended without a failure.
     fn succeeded(&self) -> bool {
         *self == Self::Finished { code: 0 }
     }
@@ -214,6 +215,7 @@ impl ResultTracker {
         self.why.as_deref()
     }
 
+    /// Keeps the first failure, with its phase and playbook, as the reason for the result.
     fn record_failure(&mut self, phase: &str, path: &str, end: &PlaybookEnd) {
         let problem = match end {
             PlaybookEnd::Finished { code } => {

@@ -69,6 +69,8 @@ fn comments_to_map(data: &Map<String, Value>) -> Option<Map<String, Value>> {
     Some(files.clone())
 }
 
+/// Compares each commented file in both commits and maps its comments. Also returns log lines about
+/// files that were not mapped.
 async fn compare_and_map(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
@@ -79,22 +81,25 @@ async fn compare_and_map(
     let packs = packs_of_own_project(job, sources, tested).await?;
     // Not from the workspace, where the job may change everything, including Git's files.
     let (project, dir) = (job.order.change.key.project.clone(), jobdir.root.join("lines"));
-    let (tested, own) = (tested.clone(), job.order.change.head.clone());
+    let (tested, proposed) = (tested.clone(), job.order.change.head.clone());
     let work = move || {
         let repository = Repository::of_packs(&project, &dir, &packs.directory, &packs.names)?;
-        Ok::<_, Cause>(map_all(&repository, &tested, &own, files))
+        Ok::<_, Cause>(map_all(&repository, &tested, &proposed, files))
     };
     tokio::task::spawn_blocking(work).await?
 }
 
+/// Maps the comments of all files in a repository. Also returns log lines about files that were not
+/// mapped.
 fn map_all(
     repository: &Repository,
     tested: &Oid,
-    own: &Oid,
+    proposed: &Oid,
     mut files: Map<String, Value>,
 ) -> (Map<String, Value>, Vec<String>) {
-    if !repository.has(own) {
-        let why = format!("the tested state does not hold the change's own revision {own}");
+    if !repository.has(proposed) {
+        let why =
+            format!("the tested state does not hold the change's proposed revision {proposed}");
         return (files, vec![not_mapped("files", &why)]);
     }
     let mut notes = Vec::new();
@@ -104,7 +109,7 @@ fn map_all(
     }
     for (path, comments) in files.iter_mut().take(FILES_MAX) {
         let Some(comments) = comments.as_array_mut() else { continue };
-        match compare_file(repository, tested, own, path) {
+        match compare_file(repository, tested, proposed, path) {
             Ok(FileComparison::Alike) => {}
             Ok(FileComparison::Differs(map)) => {
                 comments.iter_mut().for_each(|comment| map_lines(comment, Some(&map)))
@@ -127,6 +132,7 @@ fn map_all(
     (files, notes)
 }
 
+/// Formats the log line about comments that could not be mapped.
 fn not_mapped(files: &str, why: &str) -> String {
     format!("Line numbers of comments on {files} were not mapped to the change: {why}")
 }
@@ -141,17 +147,18 @@ enum FileComparison {
     NotTested,
 }
 
+/// Compares one file of the tested commit with that of the proposed change.
 fn compare_file(
     repository: &Repository,
     tested: &Oid,
-    own: &Oid,
+    proposed: &Oid,
     path: &str,
 ) -> Result<FileComparison, GitReadError> {
     let limits = ReadLimits { file_bytes_max: FILE_BYTES_MAX, ..ReadLimits::default() };
     let Some(from) = repository.read_file(tested, path, limits)? else {
         return Ok(FileComparison::NotTested);
     };
-    let Some(to) = repository.read_file(own, path, limits)? else {
+    let Some(to) = repository.read_file(proposed, path, limits)? else {
         return Ok(FileComparison::NotProposed);
     };
     Ok(if from == to {

@@ -65,6 +65,7 @@ pub fn read_text(root: &Path, path: &Path, bytes_max: u64) -> std::io::Result<St
     Ok(text)
 }
 
+/// Returns the error for a path that leads out of its root.
 fn invalid_path() -> Error {
     Error::new(ErrorKind::InvalidInput, "the path must be relative and must not contain . or ..")
 }

@@ -86,6 +86,8 @@ struct VarsCheckouts<'a, 'j> {
 }
 
 impl VarsCheckouts<'_, '_> {
+    /// Reads one variables file from its repository; empty if the file is optional and does not
+    /// exist.
     async fn read(&mut self, file: &IncludeVars) -> Result<Map<String, Value>, IncludeError> {
         let (connection, project) = file.source.project(&self.job.order.change.key);
         let state = branch_of_file(self.job, file, project)
@@ -137,15 +139,15 @@ fn branch_of_file<'j>(
     file: &IncludeVars,
     project: &ProjectName,
 ) -> Option<&'j BranchState> {
-    let own = &job.order.change;
+    let change = &job.order.change;
     let states = || states_of(job.speculation, project).into_iter();
-    let is_of_ref = own.key.ref_move().is_some() && own.key.project == *project;
+    let is_of_ref = change.key.ref_move().is_some() && change.key.project == *project;
     if is_of_ref && file.use_ref {
-        return states().find(|state| state.branch.branch == own.branch);
+        return states().find(|state| state.branch.branch == change.branch);
     }
     let chosen = choose_branch(job, project, file.source.branch()).map(|(state, _)| state);
     let is_tag =
-        |state: &&BranchState| own.on_branch().is_none() && state.branch.branch == own.branch;
+        |state: &&BranchState| change.on_branch().is_none() && state.branch.branch == change.branch;
     if is_of_ref && chosen.as_ref().is_some_and(is_tag) {
         // With use_ref unset, the tag's own tree is not used.
         return states().find(|state| !is_tag(state));
@@ -179,6 +181,7 @@ fn error_position(error: &serde_yaml::Error) -> String {
     }
 }
 
+/// Returns whether a text is a valid name of an Ansible variable.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

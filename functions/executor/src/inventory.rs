@@ -137,6 +137,7 @@ pub fn inventory(
     json!({ "all": { "hosts": entries, "vars": all_vars, "children": groups } })
 }
 
+/// Returns the expanded job variables of a host; empty if it has none.
 fn frozen_for(frozen: &BTreeMap<String, Map<String, Value>>, host: &str) -> Map<String, Value> {
     to_map(unsafe_texts(Value::Object(frozen.get(host).cloned().unwrap_or_default())))
 }

@@ -87,6 +87,7 @@ impl OpenedSecrets {
     }
 
     // Two branches may define a secret of the same name, so the key includes the ciphertext.
+    /// Returns the text by which equal secrets are recognised.
     fn key(secret: &SecretUse) -> String {
         digest(&[secret.project.as_str(), &secret.secret, &secret.data.to_string()])
     }

@@ -130,12 +130,12 @@ impl Jobdir {
     /// New directories start with the facts cached by trusted playbooks, to save gathering them
     /// again.
     pub fn state_of(&self, owner: &str) -> std::io::Result<SandboxState> {
-        let own = self.homes.join(owner);
-        let is_new = !own.exists();
+        let owner_dir = self.homes.join(owner);
+        let is_new = !owner_dir.exists();
         let state = SandboxState {
-            home: own.join("home"),
-            dot_ansible: own.join("ansible"),
-            facts: own.join("facts"),
+            home: owner_dir.join("home"),
+            dot_ansible: owner_dir.join("ansible"),
+            facts: owner_dir.join("facts"),
         };
         for directory in [&state.home.join(".ssh"), &state.dot_ansible, &state.facts] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;

@@ -92,6 +92,7 @@ pub fn now() -> Timestamp {
     )
 }
 
+/// Formats the current time for a line of the log.
 fn stamp() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let second = Timestamp(since.as_millis() as u64).to_iso().replace('T', " ");

@@ -61,6 +61,7 @@ impl LiveLogRegistry {
             .with_state(self.clone())
     }
 
+    /// Locks the logs of the running builds.
     fn feeds(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Feed>> {
         // The map is consistent after a panic: each change is one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -108,6 +109,8 @@ struct LogQuery {
     follow: u8,
 }
 
+/// Answers a request for a live log: from an offset on, and following the log if the request says
+/// so.
 async fn read(
     State(logs): State<LiveLogRegistry>,
     PathParameter(build): PathParameter<String>,
@@ -147,6 +150,7 @@ struct Reading {
 }
 
 impl Reading {
+    /// Returns the next part of the log; `None` at its end. Waits for more while the build runs.
     async fn next(&mut self) -> std::io::Result<Option<Bytes>> {
         let length = *self.feed.length.borrow_and_update();
         if self.offset >= length {

@@ -46,6 +46,7 @@ impl<T: DeserializeOwned> ObjectCache<T> {
         Ok(opened)
     }
 
+    /// Returns the cached object and marks it as recently used; `None` if it is not cached.
     fn find(&self, key: &str) -> Option<Arc<T>> {
         let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         cached.iter().find(|(cached_key, _)| cached_key == key).map(|(_, opened)| opened.clone())

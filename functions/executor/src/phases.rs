@@ -154,6 +154,7 @@ enum StartError {
 }
 
 impl StartError {
+    /// Returns the result of a build that could not start for this reason.
     fn result(&self) -> BuildResult {
         match self {
             Self::Names(_)
@@ -204,6 +205,8 @@ struct ConnectedNodes {
 }
 
 impl<'a> Attempt<'a> {
+    /// Prepares everything that playbooks need: repositories, playbooks, secrets, nodes and
+    /// variables.
     async fn prepare(&self, log: &mut JobLog<'_>) -> Result<PreparedBuild<'a>, StartError> {
         let (job, jobdir) = (self.job, self.jobdir);
         inventory::check_names(job)?;
@@ -222,7 +225,7 @@ impl<'a> Attempt<'a> {
         nodes.troubles.iter().for_each(|trouble| log.say(trouble));
         let zuul = zuul(job, &placed, jobdir, self.settings, playbooks.context.clone());
         self.write_build_info(&placed, &zuul, &nodes)?;
-        let own = &job.order.change.key.project;
+        let own_project = &job.order.change.key.project;
         Ok(PreparedBuild {
             attempt: Attempt {
                 settings: self.settings,
@@ -234,7 +237,7 @@ impl<'a> Attempt<'a> {
             zuul,
             tested: placed
                 .iter()
-                .find(|placed| placed.project == *own)
+                .find(|placed| placed.project == *own_project)
                 .map(|placed| placed.commit.clone()),
             playbooks,
             nodes,
@@ -247,6 +250,7 @@ impl<'a> Attempt<'a> {
         })
     }
 
+    /// Checks that every secret of the job was decrypted. The error names those that were not.
     fn check_secrets(&self) -> Result<(), StartError> {
         let frozen = self.job.job;
         for playbook in frozen.pre_run.iter().chain(&frozen.run).chain(&frozen.post_run) {
@@ -263,6 +267,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
+    /// Starts the SSH agent and opens a shared connection to each node.
     async fn connect(&self) -> Result<ConnectedNodes, StartError> {
         let nodes = self.job.nodes;
         ssh::write_configuration(self.jobdir, self.settings, nodes)?;
@@ -336,6 +341,8 @@ struct PreparedBuild<'a> {
 }
 
 impl PreparedBuild<'_> {
+    /// Runs the playbooks of all phases as far as earlier results allow, and returns the end of the
+    /// build.
     async fn run_phases(mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) -> RunEnd {
         let started_at = now();
         self.attempt.observer.started(started_at);
@@ -414,6 +421,8 @@ impl PreparedBuild<'_> {
         }
     }
 
+    /// Runs one playbook within its time limit and returns how it ended. A stop request ends it
+    /// early.
     async fn run_playbook(
         &mut self,
         playbook: &PreparedPlaybook,
@@ -463,11 +472,13 @@ impl PreparedBuild<'_> {
         outcome.end
     }
 
+    /// Returns what all playbooks of the build share.
     fn context(&self) -> PlaybookContext<'_> {
         let Attempt { settings, jobdir, .. } = self.attempt;
         PlaybookContext { settings, jobdir, agent: self.nodes.agent.as_ref(), disk: &self.disk }
     }
 
+    /// Returns the inventory for one playbook, with expanded variables if it is privileged.
     fn inventory(&self, playbook: &PreparedPlaybook) -> Value {
         let vars = match playbook.sees_frozen() {
             true => JobVars::Frozen(&self.frozen),
@@ -516,6 +527,8 @@ impl PreparedBuild<'_> {
         vars
     }
 
+    /// Returns the plaintext secrets of one playbook by variable name, with those that parents
+    /// returned.
     fn secrets(&self, playbook: &PreparedPlaybook) -> Map<String, Value> {
         let job = self.attempt.job;
         let listed = match playbook.phase {
@@ -535,6 +548,8 @@ impl PreparedBuild<'_> {
         opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
     }
 
+    /// Expands the templates in job variables by a run of Ansible, for playbooks that must not
+    /// expand them. A failure leaves the variables out and is logged.
     async fn freeze(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (job, jobdir) = (self.attempt.job, self.attempt.jobdir);
         let hosts: Vec<&str> = inventory::hosts(job).iter().map(|host| host.name).collect();
@@ -581,6 +596,7 @@ impl PreparedBuild<'_> {
         self.frozen = frozen_vars::read(self.attempt.job, &state.facts, &hosts);
     }
 
+    /// Writes the results to the logs and returns the end of the build.
     async fn finish(
         self,
         results: &ResultTracker,
@@ -627,6 +643,7 @@ fn record_requested_stop(results: &mut ResultTracker, stop: &StopSignal) -> bool
     stop.reason().is_some()
 }
 
+/// Writes the machine-readable record of all playbooks to the logs.
 fn write_record(jobdir: &Jobdir, record: &Value) -> std::io::Result<()> {
     // Playbooks can write here, so neither the directory nor the file may be a link.
     if !std::fs::symlink_metadata(&jobdir.logs)?.is_dir() {
@@ -641,10 +658,12 @@ fn write_record(jobdir: &Jobdir, record: &Value) -> std::io::Result<()> {
 /// records.
 const DETAIL_BYTES_MAX: usize = 2_000;
 
+/// Shortens a text to one that fits into a build's record.
 fn short(text: &str) -> String {
     text[..text.floor_char_boundary(DETAIL_BYTES_MAX)].to_owned()
 }
 
+/// Returns the end of a build that ran no playbook.
 fn ended(result: BuildResult, detail: Option<String>) -> RunEnd {
     let detail = detail.map(|detail| short(&detail));
     RunEnd {
@@ -658,6 +677,7 @@ fn ended(result: BuildResult, detail: Option<String>) -> RunEnd {
     }
 }
 
+/// Returns `DISK_FULL` if an error says that the disk is full, otherwise `RETRY`.
 fn disk_result(error: &std::io::Error) -> BuildResult {
     if error.kind() == std::io::ErrorKind::StorageFull {
         BuildResult::DiskFull

@@ -290,10 +290,13 @@ fn matching_pattern<'a>(expressions: &'a [Pattern], text: &str) -> Option<&'a st
     output.find_map(occurs).map(Pattern::as_str)
 }
 
+/// Returns whether the inventory has a host of this name.
 fn is_host(inventory: &Value, name: &str) -> bool {
     inventory.pointer("/all/hosts").and_then(|hosts| hosts.get(name)).is_some()
 }
 
+/// Waits until a stop is requested and returns the reason; waits forever if this playbook cannot be
+/// stopped.
 async fn stopped(stop: Option<&mut StopSignal>) -> String {
     match stop {
         Some(stop) => stop.stopped().await,
@@ -301,6 +304,8 @@ async fn stopped(stop: Option<&mut StopSignal>) -> String {
     }
 }
 
+/// Determines how a playbook ended from its exit status, from whether it started, and from whether
+/// it lost hosts.
 fn classify_exit(
     status: ExitStatus,
     has_started: bool,
@@ -322,6 +327,7 @@ fn classify_exit(
     }
 }
 
+/// Starts `ansible-playbook` in the sandbox, as a process group.
 fn spawn(
     context: &PlaybookContext<'_>,
     playbook: &PreparedPlaybook,
@@ -368,6 +374,7 @@ struct PlaybookFiles {
 }
 
 impl PlaybookFiles {
+    /// Returns the paths of the files that one playbook run needs.
     fn new(jobdir: &Jobdir, playbook: &PreparedPlaybook) -> Self {
         let directory = jobdir.ansible.join(playbook.name());
         Self {
@@ -381,6 +388,7 @@ impl PlaybookFiles {
         }
     }
 
+    /// Writes inventory, variables, secrets and configuration of one playbook run.
     fn write(
         &self,
         context: &PlaybookContext<'_>,
@@ -397,12 +405,14 @@ impl PlaybookFiles {
         Ok(())
     }
 
+    /// Removes the files with secrets; a failure is logged.
     fn remove_secrets(&self) {
         // The file may already be removed.
         let _ = std::fs::remove_file(&self.secrets);
     }
 }
 
+/// Returns the content of the run's `ansible.cfg`.
 fn configuration(context: &PlaybookContext<'_>, playbook: &PreparedPlaybook) -> String {
     let (settings, jobdir) = (context.settings, context.jobdir);
     let plugins = settings.content.join("plugins");

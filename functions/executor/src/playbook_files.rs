@@ -55,6 +55,7 @@ fn documents(text: &str) -> Vec<Vec<&str>> {
     documents
 }
 
+/// Returns whether a line is neither empty nor a comment.
 fn is_content(line: &str) -> bool {
     let line = line.trim_start();
     !line.is_empty() && !line.starts_with('#')

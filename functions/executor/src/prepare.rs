@@ -115,6 +115,8 @@ struct PlaybookCheckouts<'a> {
 }
 
 impl PlaybookCheckouts<'_> {
+    /// Checks out one playbook with its roles and returns it, with descriptions of its roles for
+    /// the inventory.
     async fn prepare(
         &mut self,
         phase: PlaybookPhase,
@@ -243,6 +245,8 @@ impl PlaybookCheckouts<'_> {
         Ok((state.branch.branch.clone(), commit.clone(), why))
     }
 
+    /// Checks out a commit of a project for a playbook or role and returns the path. A commit that
+    /// is checked out already is shared.
     async fn checkout(
         &mut self,
         connection: &ConnectionName,

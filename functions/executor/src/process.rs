@@ -61,11 +61,11 @@ impl Drop for Group {
 /// Reads a stream to its end and returns the first `limit` bytes as text. The rest is discarded, so
 /// that the process never blocks.
 pub async fn read_bounded(mut stream: impl AsyncRead + Unpin, limit: usize) -> String {
-    let mut kept = Vec::new();
+    let mut text = Vec::new();
     let mut buffer = [0_u8; 8192];
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-        let room = limit.saturating_sub(kept.len()).min(count);
-        kept.extend_from_slice(&buffer[..room]);
+        let room = limit.saturating_sub(text.len()).min(count);
+        text.extend_from_slice(&buffer[..room]);
     }
-    String::from_utf8_lossy(&kept).into_owned()
+    String::from_utf8_lossy(&text).into_owned()
 }

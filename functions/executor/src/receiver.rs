@@ -103,6 +103,7 @@ impl CallbackMessage {
     }
 }
 
+/// Returns an upper estimate of the memory that a JSON value takes.
 fn memory_of(value: &Value) -> usize {
     VALUE_BYTES
         + match value {
@@ -154,6 +155,8 @@ impl Receiver {
     }
 }
 
+/// Accepts connections of the callback plugin and reads their messages, until the playbook has
+/// ended.
 async fn listen(listener: UnixListener, sender: mpsc::Sender<QueuedMessage>, ended: Arc<Notify>) {
     let mut readers = JoinSet::new();
     let waiting = Arc::new(Semaphore::new(WAITING_BYTES_MAX));
@@ -176,6 +179,7 @@ async fn listen(listener: UnixListener, sender: mpsc::Sender<QueuedMessage>, end
     let _ = tokio::time::timeout(LINGER, all_read).await;
 }
 
+/// Reads messages from one connection and queues them. Waits while too many bytes are queued.
 async fn read(stream: UnixStream, sender: mpsc::Sender<QueuedMessage>, waiting: Arc<Semaphore>) {
     let mut reader = BufReader::new(stream);
     loop {
@@ -280,7 +284,7 @@ impl PlaybookRecord {
         }
     }
 
-    /// Returns the entry as JSON, starting with the keys of `head` (playbook, phase, index …).
+    /// Returns the play as JSON, with its tasks and their results.
     pub fn finish(self, head: Map<String, Value>) -> Value {
         let plays: Vec<Value> = self
             .plays

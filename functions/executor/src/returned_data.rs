@@ -152,10 +152,12 @@ pub async fn open_secrets(
     serde_json::from_slice(&text).map_err(broken)
 }
 
+/// Returns the prefix of the objects with a build's returned data.
 fn object_prefix(build: &BuildId) -> String {
     format!("returned/{build}/secret-")
 }
 
+/// Returns the sealing context to which a build's secret data is bound.
 fn seal_context(build: &BuildId) -> String {
     format!("returned/{build}")
 }
@@ -237,11 +239,13 @@ impl ReturnedData {
         self.zuul("redactions").into_iter().chain(self.secret_data.values())
     }
 
+    /// Returns a value from the `zuul` part of the data, if it is set.
     fn zuul(&self, key: &str) -> Option<&Value> {
         self.data.get("zuul")?.get(key)
     }
 }
 
+/// Reads a file as text. Returns an error if it is too large.
 fn read_bounded(path: &Path) -> std::io::Result<String> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(String::new());

@@ -141,6 +141,7 @@ impl Sandbox<'_> {
         command
     }
 
+    /// Returns the `PATH` of programs in the sandbox.
     fn search_path(&self) -> String {
         format!(
             "{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -178,6 +179,7 @@ pub async fn probe() -> Result<(), SetupError> {
     Err(SetupError::NoSandbox { message })
 }
 
+/// Returns the bubblewrap arguments that all sandboxes share.
 fn base_arguments() -> Vec<String> {
     let mut arguments: Vec<String> =
         ["--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid", "--unshare-ipc"]

@@ -439,6 +439,7 @@ impl ExecutorService {
         self.stopped_builds.load(std::sync::atomic::Ordering::Acquire)
     }
 
+    /// Stores the session's first record. An error if a session of this id exists.
     async fn create_session(&self) -> Result<Record, ReconcileError> {
         let now = self.ports.clock.now();
         let body = self.session_body(now, now);
@@ -455,6 +456,7 @@ impl ExecutorService {
         }
     }
 
+    /// Returns the content of the session's record with the builds that run now.
     fn session_body(&self, started_at: Timestamp, now: Timestamp) -> Session {
         Session {
             id: self.session.clone(),
@@ -539,6 +541,7 @@ impl ExecutorService {
         Ok(true)
     }
 
+    /// Requests that all running builds stop, for the same reason.
     fn stop_all(&self, why: &str) {
         self.stopped_builds.store(true, std::sync::atomic::Ordering::Release);
         for stopper in self.running().values() {
@@ -546,6 +549,7 @@ impl ExecutorService {
         }
     }
 
+    /// Locks the set of paused builds.
     fn paused(&self) -> std::sync::MutexGuard<'_, BTreeSet<BuildId>> {
         self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -556,10 +560,12 @@ impl ExecutorService {
         self.claiming().remove(build);
     }
 
+    /// Locks the set of builds that are being claimed.
     fn claiming(&self) -> std::sync::MutexGuard<'_, BTreeSet<BuildId>> {
         self.claiming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks the running builds.
     fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Stopper>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -35,6 +35,8 @@ impl ObjectSources {
         project_locks.entry(project.clone()).or_default().clone()
     }
 
+    /// Downloads the missing packs of a project into the cache, and returns its directory and all
+    /// packs. Only one download of a project runs at a time.
     async fn fetch(&self, request: &PackRequest<'_>) -> Result<Packs, Cause> {
         let lock = self.project_lock(request.project);
         let _one = lock.lock().await;
@@ -42,7 +44,7 @@ impl ObjectSources {
         let (mut names, mut keys_of): (Vec<PackName>, Vec<&str>) = (Vec::new(), Vec::new());
         for key in &request.packs {
             let name = keys::pack_of(key).ok_or_else(|| unknown_key(key))?;
-            // A pack that is listed in the form of an earlier version as well is put in place once.
+            // A state may list a pack more than once.
             if !names.contains(&name) {
                 names.push(name);
                 keys_of.push(key);
@@ -50,13 +52,13 @@ impl ObjectSources {
         }
         // Checks all packs at once: a state has many packs, and usually all are cached.
         let (project, opened, checked) = (request.project.clone(), dir.clone(), names.clone());
-        let look = move || {
+        let find_cached = move || {
             let held = Repository::open(&project, &opened)?;
-            let here: Vec<bool> = checked.iter().map(|name| held.has_pack(name)).collect();
-            Ok::<_, Cause>((held.pack_dir(), here))
+            let cached: Vec<bool> = checked.iter().map(|name| held.has_pack(name)).collect();
+            Ok::<_, Cause>((held.pack_dir(), cached))
         };
-        let (directory, here) = tokio::task::spawn_blocking(look).await??;
-        for (key, is_here) in keys_of.into_iter().zip(here) {
+        let (directory, cached) = tokio::task::spawn_blocking(find_cached).await??;
+        for (key, is_here) in keys_of.into_iter().zip(cached) {
             if is_here {
                 continue;
             }
@@ -68,6 +70,7 @@ impl ObjectSources {
         Ok(Packs { directory, names })
     }
 
+    /// Downloads a stored pack. An error if it does not exist.
     async fn object(&self, key: &str) -> Result<Bytes, Cause> {
         let found = self.ports.objects.get(key).await?;
         Ok(found.ok_or_else(|| format!("the pack {key} is not in object storage"))?.bytes)

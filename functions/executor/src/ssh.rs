@@ -103,14 +103,14 @@ pub fn write_configuration(
     settings: &AnsibleSettings,
     nodes: &[NodeAccess],
 ) -> std::io::Result<()> {
-    let mut known = String::new();
+    let mut known_hosts = String::new();
     for node in nodes {
         let host = known_host(node);
         for key in &node.host_keys {
-            let _ = writeln!(known, "{host} {key}");
+            let _ = writeln!(known_hosts, "{host} {key}");
         }
     }
-    std::fs::write(jobdir.ssh.join("known_hosts"), known)?;
+    std::fs::write(jobdir.ssh.join("known_hosts"), known_hosts)?;
     let connect = settings.content.join("bin/node_connect.py");
     let configuration = format!(
         "# The nodes are reached through the executor, and known by the keys they showed when they were launched.\n\
@@ -137,11 +137,11 @@ pub fn write_configuration(
 /// Returns the arguments that restrict the key to the build's nodes. Nodes without known host keys
 /// are left out.
 fn constraints(nodes: &[NodeAccess]) -> Vec<String> {
-    let known = nodes.iter().filter(|node| !node.host_keys.is_empty());
-    known.flat_map(|node| ["-h".to_owned(), known_host(node)]).collect()
+    let with_host_keys = nodes.iter().filter(|node| !node.host_keys.is_empty());
+    with_host_keys.flat_map(|node| ["-h".to_owned(), known_host(node)]).collect()
 }
 
-/// A node's name in `known_hosts`.
+/// Returns a node's name in `known_hosts`.
 fn known_host(node: &NodeAccess) -> String {
     match node.ssh_port {
         22 => node.interface_ip.clone(),
@@ -183,6 +183,8 @@ pub async fn open_shared(
     (shared, interpreters, troubles)
 }
 
+/// Opens a shared connection to one node and asks for its Python path, unless that is configured.
+/// The error is the log line about an unreachable node.
 async fn open(
     jobdir: &Jobdir,
     settings: &AnsibleSettings,

@@ -155,6 +155,7 @@ pub fn to_map(value: Value) -> Map<String, Value> {
     }
 }
 
+/// Returns the entry of a change in the list of all tested changes (`zuul.items`).
 fn item(job: &JobAttempt<'_>, change: &SpeculativeChange) -> Value {
     let key = &change.change.key;
     let mut project = project_entry(&key.project);
@@ -235,6 +236,7 @@ fn full_message(change: &SpeculativeChange) -> String {
     }
 }
 
+/// Returns the names of a project in Zuul's format.
 fn project_entry(project: &ProjectName) -> Map<String, Value> {
     to_map(json!({
         "name": project.name(),
@@ -244,6 +246,7 @@ fn project_entry(project: &ProjectName) -> Map<String, Value> {
     }))
 }
 
+/// Returns the entry of a checked-out repository (`zuul.projects`).
 fn repository_entry(repository: &PlacedRepository) -> Value {
     let mut entry = project_entry(&repository.project);
     entry.extend(to_map(json!({

@@ -67,27 +67,33 @@ pub async fn place_repositories(
     sources: &dyn RepositorySources,
     jobdir: &Jobdir,
 ) -> Result<Vec<PlacedRepository>, WorkspaceError> {
-    let mut wanted: BTreeMap<&ProjectName, (bool, Option<&BranchName>, Option<&ConnectionName>)> =
-        BTreeMap::new();
+    let mut repositories: BTreeMap<
+        &ProjectName,
+        (bool, Option<&BranchName>, Option<&ConnectionName>),
+    > = BTreeMap::new();
     let tested = job
         .speculation
         .changes
         .iter()
         .filter(|change| is_included(job, &change.change.key.project));
     for change in tested {
-        wanted
+        repositories
             .insert(&change.change.key.project, (false, None, Some(&change.change.key.connection)));
     }
-    let own = &job.order.change.key;
-    wanted.entry(&own.project).or_insert((false, None, Some(&own.connection)));
+    let own_project = &job.order.change.key;
+    repositories.entry(&own_project.project).or_insert((
+        false,
+        None,
+        Some(&own_project.connection),
+    ));
     for required in &job.job.required_projects {
-        wanted.insert(
+        repositories.insert(
             &required.project,
             (true, required.override_checkout.as_ref(), Some(&required.connection)),
         );
     }
     let mut placed = Vec::new();
-    for (project, (required, override_checkout, connection)) in wanted {
+    for (project, (required, override_checkout, connection)) in repositories {
         let choice = choose_branch(job, project, override_checkout);
         let (state, checkout_description) =
             choice.ok_or_else(|| WorkspaceError::NotPrepared { project: project.clone() })?;
@@ -188,18 +194,18 @@ fn choose_ref<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
     overrides: [Option<&BranchName>; 2],
-    (own, why_own): (&BranchName, &'static str),
+    (own_branch, why_own): (&BranchName, &'static str),
 ) -> Option<(&'a BranchState, &'static str)> {
     let tags = overrides.map(|name| name.map(|name| format!("refs/tags/{name}")));
     let [of_project, of_job] = overrides.map(|name| name.map(BranchName::as_str));
-    let wanted = [
+    let candidates = [
         (of_project, "project override ref"),
         (tags[0].as_deref(), "project override ref"),
         (of_job, "job override ref"),
         (tags[1].as_deref(), "job override ref"),
-        (Some(own.as_str()), why_own),
+        (Some(own_branch.as_str()), why_own),
     ];
-    first_existing_or_any(speculation, project, &wanted)
+    first_existing_or_any(speculation, project, &candidates)
 }
 
 /// Returns the branch of `project` that a playbook's roles are taken from, and the reason: the
@@ -220,29 +226,32 @@ pub fn choose_roles<'a>(
         .map(|configured| configured.filter(|_| trust == CodeTrust::Untrusted));
     // A pushed branch does not select a branch of other repositories.
     let change = &job.order.change;
-    let own = change.on_branch().filter(|_| change.key.ref_move().is_none());
+    let own_branch = change.on_branch().filter(|_| change.key.ref_move().is_none());
     choose_roles_branch(
         job.speculation,
         project,
-        [configured[0], configured[1], own, Some(playbook)],
+        [configured[0], configured[1], own_branch, Some(playbook)],
         trust,
     )
 }
 
+/// Returns the branch that roles are taken from and the reason: the first existing one of
+/// `candidates`, without tags.
 fn choose_roles_branch<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
-    wanted: [Option<&BranchName>; 4],
+    candidates: [Option<&BranchName>; 4],
     trust: CodeTrust,
 ) -> Option<(&'a BranchState, &'static str)> {
-    let [of_project, of_job, own, playbook] = wanted.map(|branch| branch.map(BranchName::as_str));
-    let wanted = [
+    let [of_project, of_job, own_branch, playbook] =
+        candidates.map(|branch| branch.map(BranchName::as_str));
+    let candidates = [
         (of_project, "project override ref"),
         (of_job, "job override ref"),
-        (own, "zuul branch"),
+        (own_branch, "zuul branch"),
         (playbook, "playbook branch"),
     ];
-    first_existing(speculation, project, &wanted).or_else(|| {
+    first_existing(speculation, project, &candidates).or_else(|| {
         let states = states_of(speculation, project);
         let is_branch =
             |state: &&BranchState| !state.branch.branch.as_str().starts_with("refs/tags/");
@@ -256,11 +265,11 @@ fn choose_roles_branch<'a>(
 fn first_existing_or_any<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
-    wanted: &[(Option<&str>, &'static str)],
+    candidates: &[(Option<&str>, &'static str)],
 ) -> Option<(&'a BranchState, &'static str)> {
     let any =
         || states_of(speculation, project).first().map(|state| (*state, "project default branch"));
-    first_existing(speculation, project, wanted).or_else(any)
+    first_existing(speculation, project, candidates).or_else(any)
 }
 
 /// Returns the first existing branch of those given, then of the project's default branches; `None`
@@ -268,7 +277,7 @@ fn first_existing_or_any<'a>(
 fn first_existing<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
-    wanted: &[(Option<&str>, &'static str)],
+    candidates: &[(Option<&str>, &'static str)],
 ) -> Option<(&'a BranchState, &'static str)> {
     let states = states_of(speculation, project);
     let find =
@@ -280,7 +289,7 @@ fn first_existing<'a>(
         .map(|key| key.branch.as_str());
     let defaults =
         [configured, Some("main"), Some("master")].map(|branch| (branch, "project default branch"));
-    wanted.iter().copied().chain(defaults).find_map(|(branch, why)| Some((find(branch?)?, why)))
+    candidates.iter().copied().chain(defaults).find_map(|(branch, why)| Some((find(branch?)?, why)))
 }
 
 /// Returns the tested states of all branches of `project`.
@@ -294,17 +303,18 @@ pub async fn packs_of_own_project(
     sources: &dyn RepositorySources,
     tested: &Oid,
 ) -> Result<Packs, SourceError> {
-    let own = &job.order.change.key;
+    let change = &job.order.change.key;
     packs(
         sources,
-        Some(&own.connection),
-        &own.project,
-        &states_of(job.speculation, &own.project),
+        Some(&change.connection),
+        &change.project,
+        &states_of(job.speculation, &change.project),
         tested,
     )
     .await
 }
 
+/// Provides the packs that contain a commit and the states of a project on this machine's disk.
 async fn packs(
     sources: &dyn RepositorySources,
     connection: Option<&ConnectionName>,
@@ -346,9 +356,9 @@ async fn checkout(
     let made = tokio::task::spawn_blocking(move || {
         let mut pack_dir = packs.directory;
         if mode == PackMode::Copied {
-            let own = dest.with_extension("packs");
-            copy_packs(&pack_dir, &packs.names, &own).map_err(|error| error.to_string())?;
-            pack_dir = own;
+            let own_packs = dest.with_extension("packs");
+            copy_packs(&pack_dir, &packs.names, &own_packs).map_err(|error| error.to_string())?;
+            pack_dir = own_packs;
         }
         let done = sluice_git::workspace::checkout(&Checkout {
             pack_dir: &pack_dir,
@@ -382,6 +392,7 @@ async fn checkout(
     })
 }
 
+/// Links or copies packs with their indexes from one directory to another.
 fn copy_packs(from: &Path, names: &[PackName], to: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(to)?;
     for name in names {

@@ -68,6 +68,7 @@ impl Claims {
         if failed.is_empty() { Ok(()) } else { Err(ReconcileError::Retry(failed.join("; "))) }
     }
 
+    /// Determines whether a claim without a known outcome was stored, from the build's records.
     async fn resolve_unconfirmed(
         &self,
         id: &BuildId,
@@ -148,6 +149,7 @@ impl Claims {
         }
     }
 
+    /// Locks the set of builds whose claims have no known outcome.
     pub(super) fn unconfirmed(&self) -> MutexGuard<'_, BTreeSet<BuildId>> {
         self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }

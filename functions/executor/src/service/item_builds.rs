@@ -28,6 +28,7 @@ impl ItemBuilds {
         ItemBuildGuard { item_builds: self.clone(), item: key, has_left: false }
     }
 
+    /// Locks the counts of running builds.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ItemGeneration, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

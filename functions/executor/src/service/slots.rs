@@ -52,6 +52,7 @@ impl ExecutorService {
         }
     }
 
+    /// Returns how many builds can be started now.
     fn free_slots(&self) -> u32 {
         u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
     }
