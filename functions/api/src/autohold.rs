@@ -53,8 +53,8 @@ pub(crate) async fn get(
     Ok(reply::json(&to_json(request, api.ports.clock.now())))
 }
 
-/// Returns the builds whose nodes are held by a tenant's requests. Deleted and expired requests are
-/// not included.
+/// Returns the builds whose nodes are held by a tenant's autohold requests. Deleted and expired
+/// requests are not included.
 pub(crate) async fn held(
     ports: &Ports,
     tenant: &TenantName,
@@ -69,6 +69,7 @@ async fn read_requests(ports: &Ports, tenant: &TenantName) -> Result<Vec<Autohol
     Ok(records.iter().filter_map(readable).collect())
 }
 
+/// Returns an autohold request in the shape that Zuul's API has.
 fn to_json(request: &Autohold, now: Timestamp) -> Value {
     let nodes = request.held.iter().map(|held| json!({"build": held.build, "nodes": held.nodes}));
     json!({

@@ -192,6 +192,8 @@ pub(crate) fn seconds(milliseconds: u64) -> f64 {
     milliseconds as f64 / 1_000.0
 }
 
+/// Returns how a build ended according to its item; `None` if the item has another build or the job
+/// has not ended.
 fn end_in(item: &Item, build: &BuildId) -> Option<End> {
     let job = item.jobs.iter().find(|job| job.build.as_ref() == Some(build))?;
     match &job.status {

@@ -29,7 +29,7 @@ const STEP: usize = 100;
 /// The header with the number of the last searched build, if a search stopped early.
 const SEARCHED_UNTIL_HEADER: &str = "x-sluice-searched-until";
 
-/// `T/builds`.
+/// Answers `T/builds` with the builds of a tenant, newest first, that match the parameters.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -37,16 +37,16 @@ pub(crate) async fn list(
 ) -> Result<Response<Bytes>, ErrorResponse> {
     request.allow_parameters(&[filter::BUILDSETS, filter::BUILDS].concat())?;
     let (filter, page) = (BuildFilter::read(request)?, request.page()?);
-    let wanted = page.skip + page.limit;
-    let mut found = search(api, tenant, &filter, wanted).await?;
+    let row_limit = page.skip + page.limit;
+    let mut found = search(api, tenant, &filter, row_limit).await?;
     let mut shown: Vec<(u64, Value)> =
         found.rows.iter().map(|row| (row.number(), row.to_json())).collect();
     if filter.may_be_unbuilt() {
         // Entries older than the last one of a full page are not on the page.
         let last =
-            wanted.checked_sub(1).and_then(|last| found.rows.get(last)).map(BuildRow::number);
+            row_limit.checked_sub(1).and_then(|last| found.rows.get(last)).map(BuildRow::number);
         let unbuilt =
-            unbuilt::newest(api, tenant, &filter, wanted, last.or(found.searched_until)).await?;
+            unbuilt::newest(api, tenant, &filter, row_limit, last.or(found.searched_until)).await?;
         shown.extend(unbuilt::to_json(api, unbuilt.found).await?);
         shown.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
         found.searched_until = found.searched_until.max(unbuilt.searched_until);
@@ -56,13 +56,13 @@ pub(crate) async fn list(
     Ok(found.add_search_header(reply::json(&Value::Array(body))))
 }
 
-/// `T/build-times`.
+/// Answers `T/build-times` with the start and duration of successful builds.
 pub(crate) async fn times(
     api: &Api,
     tenant: &TenantName,
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
-    let known = [
+    let parameters = [
         "project",
         "pipeline",
         "branch",
@@ -75,18 +75,18 @@ pub(crate) async fn times(
         "limit",
         "skip",
     ];
-    request.allow_parameters(&known)?;
+    request.allow_parameters(&parameters)?;
     let (filter, page) = (BuildFilter::read(request)?, request.page()?);
     let found = search(api, tenant, &filter, page.skip + page.limit).await?;
     let (from, to) = (request.parameter("start_time"), request.parameter("end_time"));
     let rows = found.rows.iter().skip(page.skip).take(page.limit).filter_map(|row| {
         let end = row.end()?;
         let ended_at = end.ended_at.to_iso();
-        let wanted = from.is_none_or(|from| ended_at.as_str() >= from) && to.is_none_or(|to| ended_at.as_str() <= to);
+        let is_in_range = from.is_none_or(|from| ended_at.as_str() >= from) && to.is_none_or(|to| ended_at.as_str() <= to);
         let core = row.core();
         let of = |name: &str| core.get(name).cloned().unwrap_or_default();
         let change = &row.order.change;
-        wanted.then(|| {
+        is_in_range.then(|| {
             json!({
                 "_id": of("_id"), "uuid": of("uuid"), "job_name": of("job_name"), "result": of("result"),
                 "start_time": of("start_time"), "end_time": of("end_time"), "duration": of("duration"), "final": of("final"),
@@ -99,7 +99,7 @@ pub(crate) async fn times(
     Ok(found.add_search_header(reply::json(&body)))
 }
 
-/// `T/build/{uuid}`.
+/// Answers `T/build/{uuid}` with one build.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -116,7 +116,7 @@ pub(crate) async fn get(
     Ok(reply::json(&build))
 }
 
-/// Returns one build of a tenant.
+/// Reads one build of a tenant. An error with status 404 if it does not exist there.
 pub(crate) async fn row(
     ports: &Ports,
     tenant: &TenantName,
@@ -182,6 +182,7 @@ struct BuildSearch {
 }
 
 impl BuildSearch {
+    /// Adds a header that says until when the search went, if it did not find enough.
     fn add_search_header(&self, mut response: Response<Bytes>) -> Response<Bytes> {
         if let Some(number) = self.searched_until {
             response.headers_mut().insert(SEARCHED_UNTIL_HEADER, number.into());
@@ -194,19 +195,19 @@ impl BuildSearch {
     }
 }
 
-/// Searches the builds of a tenant, newest first, until enough match or the search limit is
+/// Searches the builds of a tenant, newest first, until `row_limit` match or the search limit is
 /// reached.
 async fn search(
     api: &Api,
     tenant: &TenantName,
     filter: &BuildFilter<'_>,
-    wanted: usize,
+    row_limit: usize,
 ) -> Result<BuildSearch, ErrorResponse> {
     let mut found = BuildSearch { rows: Vec::new(), searched_until: None };
     let held = autohold::held(&api.ports, tenant).await?;
     let mut before = filter.before();
     let mut searched = 0;
-    while found.rows.len() < wanted {
+    while found.rows.len() < row_limit {
         let keys = api.ports.records.find(&partition(tenant), before.as_deref(), STEP).await?;
         let is_last = keys.len() < STEP;
         let orders = orders(&api.ports, tenant, &keys).await?;
@@ -245,6 +246,7 @@ fn mark_held(rows: &mut [BuildRow], held: &BTreeSet<BuildId>) {
     }
 }
 
+/// Returns the properties of a build that filters match without another read.
 fn subject(order: &Order) -> BuildSubject<'_> {
     BuildSubject {
         change: &order.change,
@@ -255,6 +257,7 @@ fn subject(order: &Order) -> BuildSubject<'_> {
     }
 }
 
+/// Returns the partition of the index that lists a tenant's builds.
 fn partition(tenant: &TenantName) -> String {
     format!("builds#{}", escape(tenant.as_str()))
 }
@@ -282,12 +285,12 @@ async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Er
         !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. }))
             || row.order.change.key.ref_move().is_some()
     };
-    let wanted: BTreeSet<_> = rows
+    let item_keys: BTreeSet<_> = rows
         .iter()
         .filter(needs_item)
         .map(|row| (row.order.queue.clone(), row.order.item.clone()))
         .collect();
-    let items = load::items(ports, &wanted).await?;
+    let items = load::items(ports, &item_keys).await?;
     let changes: BTreeSet<_> = rows.iter().map(|row| row.order.change.key.clone()).collect();
     let facts = load::facts(ports, &changes).await?;
     let received =

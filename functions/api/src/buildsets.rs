@@ -56,6 +56,7 @@ impl BuildsetRow {
         Self { queue, item, end, event_at: None }
     }
 
+    /// Returns the buildset's result; `None` if it has not ended.
     fn result(&self) -> Option<&str> {
         self.end.as_ref().map(|(result, _, _)| result.as_str())
     }
@@ -66,6 +67,7 @@ impl BuildsetRow {
         number(at, self.item.id.as_str())
     }
 
+    /// Returns the properties of a buildset that filters match without another read.
     fn subject(&self) -> BuildSubject<'_> {
         BuildSubject {
             change: &self.item.candidate.change,
@@ -100,7 +102,7 @@ impl BuildsetRow {
     }
 }
 
-/// `T/buildsets`.
+/// Answers `T/buildsets` with the buildsets of a tenant, newest first, that match the parameters.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -112,7 +114,7 @@ pub(crate) async fn list(
     Ok(reply::json(&Value::Array(rows.iter().map(BuildsetRow::to_json).collect())))
 }
 
-/// `T/buildset/{uuid}`.
+/// Answers `T/buildset/{uuid}` with one buildset and its builds.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -138,7 +140,7 @@ pub(crate) async fn get(
     Ok(reply::json(&body))
 }
 
-/// `T/badge`.
+/// Answers `T/badge` with a picture of the newest matching buildset's result.
 pub(crate) async fn badge(
     api: &Api,
     tenant: &TenantName,
@@ -178,6 +180,7 @@ pub(crate) async fn newest(
     read(ports, tenant, &keys).await
 }
 
+/// Searches the buildsets of a tenant, newest first: the queued items, then the finished ones.
 async fn search(
     api: &Api,
     tenant: &TenantName,
@@ -189,12 +192,12 @@ async fn search(
             && filter.matches_subject(&row.subject())
             && filter.matches_result(row.result())
     };
-    let wanted = bounds.skip + bounds.limit;
+    let row_limit = bounds.skip + bounds.limit;
     let mut rows: Vec<BuildsetRow> =
         queued_items(&api.ports, tenant).await?.into_iter().filter(fits).collect();
     let mut before = filter.before();
     let mut searched = 0;
-    while rows.len() < wanted && searched < SEARCHED_MAX {
+    while rows.len() < row_limit && searched < SEARCHED_MAX {
         let (found, next) = page(&api.ports, tenant, before.as_deref(), STEP).await?;
         searched += STEP;
         let oldest = found.last().map(BuildsetRow::number);
@@ -242,6 +245,7 @@ async fn queued_items(
     Ok(rows)
 }
 
+/// Reads finished buildsets by key. Skips expired and unreadable ones.
 async fn read(
     ports: &Ports,
     tenant: &TenantName,
@@ -276,6 +280,7 @@ async fn builds_of(
     Ok(builds)
 }
 
+/// Returns when a job started and ended, as far as it did.
 fn times(job: &Job) -> (Option<Timestamp>, Option<Timestamp>) {
     match &job.status {
         JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => {
@@ -286,6 +291,7 @@ fn times(job: &Job) -> (Option<Timestamp>, Option<Timestamp>) {
     }
 }
 
+/// Returns the partition of the index that lists a tenant's buildsets.
 fn partition(tenant: &TenantName) -> String {
     format!("buildsets#{}", escape(tenant.as_str()))
 }

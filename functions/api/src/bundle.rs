@@ -30,7 +30,7 @@ pub(crate) struct QueueView<'h> {
 }
 
 impl<'h> QueueView<'h> {
-    /// Builds the view of a queue.
+    /// Prepares the view of a queue in which each bundle is one item.
     pub(crate) fn of(head: &'h Head) -> Self {
         let mut view = Self { head, firsts: BTreeMap::new(), behind: BTreeMap::new() };
         for bundle in bundles(head) {
@@ -65,17 +65,18 @@ pub(crate) fn jobs<'i>(items: &[&'i Item]) -> Vec<(&'i Item, &'i Job)> {
     for (at, item) in items.iter().enumerate() {
         let listed: BTreeSet<&JobName> =
             items[..at].iter().flat_map(|other| shared(item, other)).collect();
-        let own = item.jobs.iter().filter(|job| !listed.contains(&job.summary.name));
-        jobs.extend(own.map(|job| (*item, job)));
+        let unlisted = item.jobs.iter().filter(|job| !listed.contains(&job.summary.name));
+        jobs.extend(unlisted.map(|job| (*item, job)));
     }
     jobs
 }
 
-/// Returns the jobs of `item` that share a build with the earlier member `other`, or will.
+/// Returns the jobs of `item` that share a build with the earlier member `other`, or will share
+/// one.
 fn shared<'i>(item: &'i Item, other: &Item) -> BTreeSet<&'i JobName> {
     let other_jobs: BTreeMap<&JobName, &Job> =
         other.jobs.iter().map(|job| (&job.summary.name, job)).collect();
-    let own: BTreeSet<&JobName> = item.jobs.iter().map(|job| &job.summary.name).collect();
+    let item_jobs: BTreeSet<&JobName> = item.jobs.iter().map(|job| &job.summary.name).collect();
     let pairs: Vec<(&'i Job, &Job)> = item
         .jobs
         .iter()
@@ -91,7 +92,8 @@ fn shared<'i>(item: &'i Item, other: &Item) -> BTreeSet<&'i JobName> {
         let before = shared.len();
         for (job, _) in pairs.iter().filter(|(job, other_job)| !is_same_build(job, other_job)) {
             let is_apart = |name: &JobName| {
-                !shared.contains(name) && (own.contains(name) || other_jobs.contains_key(name))
+                !shared.contains(name)
+                    && (item_jobs.contains(name) || other_jobs.contains_key(name))
             };
             if job.summary.dependencies.iter().any(|dependency| is_apart(&dependency.name)) {
                 shared.remove(&job.summary.name);
@@ -103,6 +105,7 @@ fn shared<'i>(item: &'i Item, other: &Item) -> BTreeSet<&'i JobName> {
     }
 }
 
+/// Returns whether two jobs have the same build.
 fn is_same_build(job: &Job, other_job: &Job) -> bool {
     job.build.is_some() && job.build == other_job.build
 }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// Zuul's name of the error that a project of the main configuration cannot be read.
 const UNREADABLE: &str = "Project Not Found";
 
-/// `T/pipelines`.
+/// Answers `T/pipelines` with the pipelines of a tenant.
 pub(crate) async fn pipelines(
     api: &Api,
     tenant: &TenantName,
@@ -35,7 +35,8 @@ pub(crate) async fn pipelines(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// `T/tenant-status`.
+/// Answers `T/tenant-status` with the number of configuration errors and when the layout became
+/// live.
 pub(crate) async fn tenant_status(
     api: &Api,
     tenant: &TenantName,
@@ -46,7 +47,7 @@ pub(crate) async fn tenant_status(
     ))
 }
 
-/// `T/config-errors`.
+/// Answers `T/config-errors` with the configuration errors of a tenant that match the parameters.
 pub(crate) async fn errors(
     api: &Api,
     tenant: &TenantName,
@@ -112,7 +113,7 @@ fn matches_filter(
         && is("name", &[name])
 }
 
-/// `T/projects`.
+/// Answers `T/projects` with the projects of a tenant.
 pub(crate) async fn projects(
     api: &Api,
     tenant: &TenantName,
@@ -131,7 +132,7 @@ pub(crate) async fn projects(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// `T/project/{p}`.
+/// Answers `T/project/{p}` with the configuration of one project.
 pub(crate) async fn project(
     api: &Api,
     tenant: &TenantName,
@@ -184,7 +185,7 @@ pub(crate) async fn project(
     })))
 }
 
-/// `T/jobs`.
+/// Answers `T/jobs` with all jobs of a tenant and their variants.
 pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
@@ -219,8 +220,8 @@ pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Byte
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// `T/job/{name}`: the variants of a job. The name is decoded once more than other path parts, with
-/// `+` for a space.
+/// Answers `T/job/{name}` with the variants of a job. The name is decoded once more than other path
+/// parts, with `+` for a space.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
@@ -237,7 +238,7 @@ pub(crate) async fn job(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Returns a project by short or canonical name.
+/// Returns a project by short or canonical name. An error with status 404 if there is none.
 pub(crate) fn find_project<'l>(
     layout: &'l Layout,
     name: &str,
@@ -306,6 +307,7 @@ enum IsTemplate {
     No,
 }
 
+/// Returns a project stanza or template in the shape that Zuul's API has.
 fn config_json(
     layout: &Layout,
     source: &Source,
@@ -339,6 +341,7 @@ fn config_json(
     })
 }
 
+/// Returns the name of a severity in the API.
 fn severity_name(severity: Severity) -> &'static str {
     match severity {
         Severity::Warning => "warning",
@@ -346,13 +349,14 @@ fn severity_name(severity: Severity) -> &'static str {
     }
 }
 
+/// Returns the name of a kind of diagnostic that users see.
 fn kind_name(kind: DiagnosticKind) -> &'static str {
     match kind {
-        DiagnosticKind::Syntax => "Configuration Syntax Error",
-        DiagnosticKind::UnknownName => "Unknown Name",
-        DiagnosticKind::Duplicate => "Duplicate Definition",
-        DiagnosticKind::NotPermitted => "Not Permitted",
-        DiagnosticKind::Conflict => "Conflicting Definitions",
-        DiagnosticKind::Unsupported => "Not Carried Out",
+        DiagnosticKind::Syntax => "Syntax error",
+        DiagnosticKind::UnknownName => "Unknown name",
+        DiagnosticKind::Duplicate => "Duplicate definition",
+        DiagnosticKind::NotPermitted => "Not permitted",
+        DiagnosticKind::Conflict => "Conflicting definitions",
+        DiagnosticKind::Unsupported => "Unsupported attribute",
     }
 }

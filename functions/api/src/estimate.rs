@@ -27,7 +27,8 @@ pub(crate) struct DurationEstimates {
 }
 
 impl DurationEstimates {
-    /// Returns the estimates for a tenant's jobs. Jobs without a recent success are missing.
+    /// Returns the estimated durations of a tenant's jobs, from the cache if they are recent. Jobs
+    /// without a recent success are missing.
     pub(crate) async fn of(
         &self,
         ports: &Ports,
@@ -48,12 +49,14 @@ impl DurationEstimates {
         Ok(estimates)
     }
 
+    /// Locks the cache of estimates.
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<TenantName, (Timestamp, Arc<Durations>)>> {
         // Each update is a single call, so the map is consistent even after a panic.
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Estimates the duration of each job from its newest successful builds.
 async fn estimate_durations(
     ports: &Ports,
     tenant: &TenantName,

@@ -19,7 +19,7 @@ use sluice_model::job::JobGraph;
 use sluice_model::{BranchName, ItemId, TenantName};
 use std::collections::BTreeSet;
 
-/// Answers for an item that is queued or has left.
+/// Answers with the reasons for the state of one job of an item, which is queued or has left.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
@@ -111,6 +111,7 @@ struct FrozenJobs {
     graph: Option<JobGraph>,
 }
 
+/// Reads the frozen jobs of an item; `None` if they have expired.
 async fn read_frozen(api: &Api, item: &Item) -> Result<Option<FrozenJobs>, ErrorResponse> {
     let Some(merged) = item.merged() else { return Ok(None) };
     let speculation: Option<Speculation> = read_object(api, &merged.speculation).await?;
@@ -121,6 +122,7 @@ async fn read_frozen(api: &Api, item: &Item) -> Result<Option<FrozenJobs>, Error
     Ok(Some(FrozenJobs { configured, containing, graph: read_object(api, &merged.graph).await? }))
 }
 
+/// Reads and decodes a stored object; `None` if it does not exist.
 async fn read_object<T: DeserializeOwned>(
     api: &Api,
     key: &str,

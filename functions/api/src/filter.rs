@@ -59,18 +59,21 @@ impl<'a> BuildFilter<'a> {
         })
     }
 
-    /// Returns the index position before which a search starts, from `idx_max`.
+    /// Returns the position in the index before which a search starts, from the parameter
+    /// `idx_max`; `None` if it is not given.
     pub(crate) fn before(&self) -> Option<String> {
         // `$` sorts after `#`, so the search includes the whole millisecond.
         self.idx_max.map(|number| format!("{:015}$", number / NUMBERS_PER_MS))
     }
 
-    /// Returns whether everything older than `at` is below `idx_min`.
+    /// Returns whether a search may end at the time `at`, because everything older is below
+    /// `idx_min`.
     pub(crate) fn ends_before(&self, at: Timestamp) -> bool {
         self.idx_min.is_some_and(|number| at.0 < number / NUMBERS_PER_MS)
     }
 
-    /// Returns whether everything older than the millisecond of a number is below `idx_min`.
+    /// Returns whether a search may end at a number, because everything older than its millisecond
+    /// is below `idx_min`.
     pub(crate) fn ends_before_number(&self, number: u64) -> bool {
         self.ends_before(Timestamp(number / NUMBERS_PER_MS))
     }
@@ -80,7 +83,7 @@ impl<'a> BuildFilter<'a> {
         self.idx_min.is_none_or(|min| number >= min) && self.idx_max.is_none_or(|max| number <= max)
     }
 
-    /// Returns whether the properties match that are known without reading another record.
+    /// Returns whether a build or buildset matches the filters that need no other record.
     pub(crate) fn matches_subject(&self, subject: &BuildSubject<'_>) -> bool {
         let key = &subject.change.key;
         let project = |pattern: &str| {
@@ -153,6 +156,7 @@ impl<'a> BuildFilter<'a> {
     }
 }
 
+/// Parses `true`, `1`, `false` and `0`; `None` for any other text.
 fn parse_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" => Some(true),

@@ -23,7 +23,7 @@ pub(crate) struct FreezeQuery<'a> {
     pub(crate) branch: &'a str,
 }
 
-/// `…/freeze-jobs`.
+/// Answers `…/freeze-jobs` with the jobs that would run for a branch of a project in a pipeline.
 pub(crate) async fn jobs(
     api: &Api,
     tenant: &TenantName,
@@ -36,7 +36,7 @@ pub(crate) async fn jobs(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// `…/freeze-job/{job}`.
+/// Answers `…/freeze-job/{job}` with one job as it would run for a branch of a project.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
@@ -59,8 +59,8 @@ struct FreezePipelineQuery {
     git_ref: String,
 }
 
-/// `T/project/{p}/freeze-pipeline`: the parameters of a pipeline for a ref of a project; empty if
-/// the pipeline allows none.
+/// Answers `T/project/{p}/freeze-pipeline` with the parameters that a pipeline accepts for a ref of
+/// a project; empty if it accepts none.
 pub(crate) async fn pipeline(
     api: &Api,
     tenant: &TenantName,
@@ -107,6 +107,7 @@ pub(crate) async fn pipeline(
     Ok(reply::json(&json!({"parameters": shown.collect::<Vec<_>>()})))
 }
 
+/// Freezes the jobs for the query. The error names an unknown project, pipeline or branch.
 fn freeze<'l>(
     layout: &'l Layout,
     query: &FreezeQuery<'_>,
@@ -127,6 +128,7 @@ fn freeze<'l>(
     Ok((project, graph))
 }
 
+/// Returns a frozen job in the shape that Zuul's API has.
 fn frozen_json(
     layout: &Layout,
     tenant: &TenantName,
@@ -173,6 +175,7 @@ fn frozen_json(
     shown
 }
 
+/// Returns the `zuul` variables that the job would get.
 fn zuul_json(
     tenant: &TenantName,
     project: &TenantProject,
@@ -204,6 +207,7 @@ fn zuul_json(
     })
 }
 
+/// Returns the repositories that the job would check out.
 fn projects_json(layout: &Layout, project: &TenantProject, job: &FrozenJob) -> Value {
     let own = (&project.connection, &project.name, None);
     let required = job.required_projects.iter().filter(|required| required.project != project.name);
@@ -223,6 +227,7 @@ fn projects_json(layout: &Layout, project: &TenantProject, job: &FrozenJob) -> V
     Value::Array(list.collect())
 }
 
+/// Returns a playbook in the shape that Zuul's API has.
 fn playbook_json(layout: &Layout, playbook: &Playbook) -> Value {
     let roles = playbook.roles.iter().map(|role| {
         json!({

@@ -12,7 +12,7 @@ use http::Response;
 use serde_json::{Value, json};
 use sluice_model::{ItemId, TenantName};
 
-/// Answers for an item that is queued or has left.
+/// Answers with everything about one item, which is queued or has left.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -69,6 +69,7 @@ pub(crate) async fn get(
     Ok(reply::json(&body))
 }
 
+/// Sets a member of a JSON object.
 fn insert(body: &mut Value, name: &str, value: Value) {
     if let Some(map) = body.as_object_mut() {
         map.insert(name.to_owned(), value);

@@ -66,7 +66,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// Returns the API over the given ports. `web_root` is the public address of the pages, for
+    /// Creates the API over the given ports. `web_root` is the public address of the pages, for
     /// example `https://ci.example.org/`.
     pub fn new(ports: Ports, live_logs: Arc<dyn LiveLogSource>, web_root: &str) -> Self {
         let started_at = ports.clock.now();
@@ -92,6 +92,7 @@ impl Api {
         response
     }
 
+    /// Answers one request whichever page it comes from.
     async fn answer_any_page(&self, request: Request<Bytes>) -> Response<Bytes> {
         if request.method() == Method::OPTIONS {
             return reply::options();
@@ -109,6 +110,7 @@ impl Api {
     }
 }
 
+/// Returns the response to a request that failed, and logs it if the API is unavailable.
 fn refused(request: &Request<Bytes>, refusal: &ErrorResponse) -> Response<Bytes> {
     if let ErrorResponse::Unavailable { detail } = refusal {
         tracing::warn!(

@@ -73,6 +73,7 @@ pub(crate) async fn require_tenant(ports: &Ports, name: &TenantName) -> Result<(
     if is_removed || (head.is_none() && listed.is_none()) { Err(missing(name)) } else { Ok(()) }
 }
 
+/// Returns the error with status 404 for a tenant that does not exist.
 fn missing(name: &TenantName) -> ErrorResponse {
     ErrorResponse::missing(format!("There is no tenant {name}."))
 }
@@ -302,18 +303,18 @@ pub(crate) async fn item(
     Ok(Some(ItemLocation::Queued(Box::new(loaded), key)))
 }
 
-/// Returns items by the queue in their builds: the queued item, or the item as it left. Unreadable
-/// items are missing.
+/// Returns items by the queues and ids in `item_keys`: the queued item, or the item as it left.
+/// Unreadable items are missing.
 pub(crate) async fn items(
     ports: &Ports,
-    wanted: &BTreeSet<(QueueKey, ItemId)>,
+    item_keys: &BTreeSet<(QueueKey, ItemId)>,
 ) -> Result<BTreeMap<ItemId, Item>, ErrorResponse> {
     let queued: Vec<Key> =
-        wanted.iter().map(|(queue, item)| queue::item_key(queue, item)).collect();
-    let left: Vec<Key> = wanted.iter().map(|(_, item)| buildset_key(item)).collect();
+        item_keys.iter().map(|(queue, item)| queue::item_key(queue, item)).collect();
+    let left: Vec<Key> = item_keys.iter().map(|(_, item)| buildset_key(item)).collect();
     let (queued, left) = (read_many(ports, &queued).await?, read_many(ports, &left).await?);
     let mut found = BTreeMap::new();
-    for ((_, id), (queued, left)) in wanted.iter().zip(queued.iter().zip(&left)) {
+    for ((_, id), (queued, left)) in item_keys.iter().zip(queued.iter().zip(&left)) {
         let left = left.as_ref().and_then(readable::<Buildset>);
         // For an unfinished buildset, the queue has the state of the last jobs.
         let is_queued = left.as_ref().is_none_or(Buildset::is_open);
@@ -328,9 +329,9 @@ pub(crate) async fn items(
 /// Returns the latest facts of changes from their forges. Unreadable facts are missing.
 pub(crate) async fn facts(
     ports: &Ports,
-    wanted: &BTreeSet<ChangeKey>,
+    changes: &BTreeSet<ChangeKey>,
 ) -> Result<BTreeMap<ChangeKey, ChangeFacts>, ErrorResponse> {
-    let keys: Vec<Key> = wanted.iter().map(change::facts_key).collect();
+    let keys: Vec<Key> = changes.iter().map(change::facts_key).collect();
     let mut found = BTreeMap::new();
     for record in read_many(ports, &keys).await?.into_iter().flatten() {
         let Some(facts) = readable::<ChangeFacts>(&record) else { continue };
@@ -361,8 +362,8 @@ pub(crate) async fn read_many(
     keys: &[Key],
 ) -> Result<Vec<Option<Record>>, PortError> {
     let mut records = Vec::with_capacity(keys.len());
-    for some in keys.chunks(KEYS_AT_ONCE) {
-        records.extend(ports.records.get(some).await?);
+    for page in keys.chunks(KEYS_AT_ONCE) {
+        records.extend(ports.records.get(page).await?);
     }
     Ok(records)
 }

@@ -23,8 +23,8 @@ const FILE_BYTES_MAX: usize = 4 << 20;
 /// The maximum number of files in a listing.
 const LISTED_MAX: usize = 1_000;
 
-/// `T/build/{uuid}/log?offset=N`: the text from byte N. `X-Log-Length` is the current length,
-/// `X-Log-Next` the next offset, `X-Log-Ended` whether the log is complete.
+/// Answers `T/build/{uuid}/log?offset=N` with the log's text from byte N. `X-Log-Length` is the
+/// current length, `X-Log-Next` the next offset, `X-Log-Ended` whether the log is complete.
 pub(crate) async fn follow(
     api: &Api,
     tenant: &TenantName,
@@ -73,6 +73,7 @@ async fn running(
     }
 }
 
+/// Returns the address of the executor that runs a build; `None` if its session has ended.
 async fn address(api: &Api, run: &Run) -> Result<Option<String>, ErrorResponse> {
     if let Some(log) =
         run.log.as_ref().filter(|log| log.starts_with("http://") || log.starts_with("https://"))
@@ -92,6 +93,7 @@ enum LogEnd {
     Later,
 }
 
+/// Returns the response with a piece of a log.
 fn text(piece: &LogPiece, offset: u64, ends: LogEnd) -> Response<Bytes> {
     let next = offset.saturating_add(piece.bytes.len() as u64);
     let is_rest = next >= piece.length;
@@ -113,7 +115,7 @@ fn text(piece: &LogPiece, offset: u64, ends: LogEnd) -> Response<Bytes> {
     reply::finish(builder, bytes)
 }
 
-/// Returns how many bytes at the end belong to an incomplete character.
+/// Returns the number of bytes at the end that belong to an incomplete UTF-8 character.
 fn unfinished(bytes: &[u8]) -> usize {
     let tail = bytes.iter().rev().take(4).enumerate();
     for (back, byte) in tail {
@@ -129,7 +131,7 @@ fn unfinished(bytes: &[u8]) -> usize {
     0
 }
 
-/// `/logs/{build}/{path}`: an archived file, or a listing of a directory.
+/// Answers `/logs/{build}/{path}` with an archived file, or with the listing of a directory.
 pub(crate) async fn file(
     api: &Api,
     build: &str,
@@ -237,6 +239,8 @@ fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPar
     }
 }
 
+/// Returns the response with a file or a part of it. An error if the whole file is too large for a
+/// response.
 fn whole_or_part(
     part: &ObjectPart,
     path: &str,

@@ -15,7 +15,7 @@ const REQUESTS_MAX: usize = 300;
 /// What each node request waits for, by the request's row.
 pub(crate) type NodeWaits = BTreeMap<String, String>;
 
-/// Returns the keys of the pending node requests of items.
+/// Returns the keys of the node requests that items wait for.
 pub(crate) fn open<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<Key> {
     let is_open = |job: &&Job| matches!(job.status, JobStatus::Ordered { .. });
     let requests = items
@@ -27,7 +27,7 @@ pub(crate) fn open<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<Key> {
         .collect()
 }
 
-/// Reads what requests wait for.
+/// Reads node requests and describes what each waits for.
 pub(crate) async fn read(ports: &Ports, keys: &[Key]) -> Result<NodeWaits, ErrorResponse> {
     let mut node_waits = NodeWaits::new();
     for record in load::read_many(ports, keys).await?.into_iter().flatten() {
@@ -37,6 +37,7 @@ pub(crate) async fn read(ports: &Ports, keys: &[Key]) -> Result<NodeWaits, Error
     Ok(node_waits)
 }
 
+/// Describes what a node request waits for.
 fn description(request: &NodeRequest) -> String {
     let labels: Vec<&str> = request.labels.iter().map(|label| label.as_str()).collect();
     let labels = labels.join(", ");

@@ -41,16 +41,17 @@ static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     (Bytes::from(document), policy)
 });
 
-/// Returns the document. Its script selects the view by the address.
+/// Returns the HTML document of all pages. Its script selects the view by the address.
 pub(crate) fn page() -> Response<Bytes> {
     with_status(StatusCode::OK)
 }
 
-/// Returns the document with status 404; it shows that nothing exists at its address.
+/// Returns the HTML document with status 404; it says that nothing exists at its address.
 pub(crate) fn not_found() -> Response<Bytes> {
     with_status(StatusCode::NOT_FOUND)
 }
 
+/// Returns the HTML document with a status.
 fn with_status(status: StatusCode) -> Response<Bytes> {
     let (document, policy) = &*DOCUMENT;
     let builder = reply::builder()
@@ -63,7 +64,7 @@ fn with_status(status: StatusCode) -> Response<Bytes> {
     reply::finish(builder, document.clone())
 }
 
-/// Returns the icon.
+/// Returns the icon of the pages as SVG.
 pub(crate) fn icon() -> Response<Bytes> {
     let builder = reply::builder()
         .header(header::CONTENT_TYPE, "image/svg+xml")

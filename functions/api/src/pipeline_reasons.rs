@@ -55,8 +55,8 @@ struct ChangeState {
     problems: Vec<String>,
 }
 
-/// Answers for the change with the number `change` in `project`, or in every project that has such
-/// a change.
+/// Answers with the reasons why each pipeline tests a change or does not. The parameters are the
+/// number `change` and a `project`; without it, every project that has such a change.
 pub(crate) async fn answer(
     api: &Api,
     tenant: &TenantName,
@@ -76,9 +76,9 @@ pub(crate) async fn answer(
     // A named project is answered even if the change is unknown.
     let is_requested =
         |record: &Option<Record>| record.is_some() || request.parameter("project").is_some();
-    let wanted = keys.into_iter().zip(facts).filter(|(_, record)| is_requested(record));
+    let requested = keys.into_iter().zip(facts).filter(|(_, record)| is_requested(record));
     let mut state: Vec<ChangeState> =
-        wanted.map(|(key, record)| ChangeState::new(key, record.as_ref())).collect();
+        requested.map(|(key, record)| ChangeState::new(key, record.as_ref())).collect();
     let routing = load::read_many(
         &api.ports,
         &state.iter().map(|one| verdicts_key(&one.key)).collect::<Vec<_>>(),
@@ -102,8 +102,8 @@ pub(crate) async fn answer(
     let mut list = Vec::new();
     for one in &state {
         let mut change = change_json(api, &live, one, (&queues, &landings));
-        let own = deferred_events.iter().filter(|(of, _)| *of == one.key);
-        change["deferred_events"] = own.map(|(_, event)| json!(event)).collect();
+        let of_change = deferred_events.iter().filter(|(of, _)| *of == one.key);
+        change["deferred_events"] = of_change.map(|(_, event)| json!(event)).collect();
         change["problems"] = one
             .problems
             .iter()
@@ -117,7 +117,7 @@ pub(crate) async fn answer(
 }
 
 impl ChangeState {
-    /// Decodes the facts of a change from its forge.
+    /// Decodes the facts of a change that were read from its forge.
     fn new(key: ChangeKey, record: Option<&Record>) -> Self {
         let mut problems = Vec::new();
         let what = format!("The data of {key} from its forge");
@@ -137,6 +137,7 @@ impl ChangeState {
     }
 }
 
+/// Returns the projects that the request means: the named one, or all of the tenant.
 fn projects(
     live: &LiveLayout,
     named: Option<&str>,
@@ -209,6 +210,7 @@ async fn deferred_events(
         .collect())
 }
 
+/// Returns a change with the reasons of each pipeline.
 fn change_json(
     api: &Api,
     live: &LiveLayout,
@@ -298,14 +300,13 @@ fn unreadable_queue_note(
     let mut of_pipeline = queues.unread.iter().filter(|queue| queue.pipeline == pipeline.name);
     // In an independent pipeline each change has its own queue, which names the queue that hosts
     // it.
-    let own = own_queue(key);
+    let queue_name = own_queue(key);
     let is_lent_to = |other: &QueueName| {
-        queues
-            .hosted
-            .iter()
-            .any(|(queue, to)| queue.pipeline == pipeline.name && queue.queue == own && to == other)
+        queues.hosted.iter().any(|(queue, to)| {
+            queue.pipeline == pipeline.name && queue.queue == queue_name && to == other
+        })
     };
-    let may_have = |queue: &QueueKey| queue.queue == own || is_lent_to(&queue.queue);
+    let may_have = |queue: &QueueKey| queue.queue == queue_name || is_lent_to(&queue.queue);
     let hidden =
         of_pipeline.find(|queue| pipeline.manager != Manager::Independent || may_have(queue))?;
     Some(format!("it may be queued all the same: the queue {} could not be read", hidden.queue))

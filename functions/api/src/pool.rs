@@ -24,7 +24,7 @@ const PROVIDERS_MAX: usize = 50;
 /// The maximum number of nodes or requests in one answer.
 const LISTED_MAX: usize = 1_000;
 
-/// `T/labels`.
+/// Answers `T/labels` with the labels of the tenant's providers.
 pub(crate) async fn labels(
     api: &Api,
     tenant: &TenantName,
@@ -39,8 +39,8 @@ pub(crate) async fn labels(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// `T/nodes`: the unallocated nodes of the tenant's providers, and those allocated to its own
-/// builds.
+/// Answers `T/nodes` with the unallocated nodes of the tenant's providers, and those allocated to
+/// its own builds.
 pub(crate) async fn nodes(
     api: &Api,
     tenant: &TenantName,
@@ -48,7 +48,7 @@ pub(crate) async fn nodes(
     let live = load::live(api, tenant).await?;
     let mut list = Vec::new();
     for loaded in providers(&api.ports, names(&live.layout)).await? {
-        let own: BTreeSet<_> = loaded
+        let own_builds: BTreeSet<_> = loaded
             .requests
             .values()
             .filter(|(_, request)| request.queue.tenant == *tenant)
@@ -57,7 +57,7 @@ pub(crate) async fn nodes(
         let builds = builds_of(api, tenant, &loaded).await?;
         let shown = loaded.nodes.values().map(|(_, node)| node).filter(|node| {
             node.allocated_to.as_ref().is_none_or(|given| {
-                own.contains(&given.build) || builds.contains(given.build.as_str())
+                own_builds.contains(&given.build) || builds.contains(given.build.as_str())
             })
         });
         list.extend(shown.map(|node| node_json(node, &live.layout)));
@@ -66,7 +66,7 @@ pub(crate) async fn nodes(
     Ok(reply::json(&Value::Array(list)))
 }
 
-/// `T/nodeset-requests`.
+/// Answers `T/nodeset-requests` with the node requests of the tenant's builds.
 pub(crate) async fn requests(
     api: &Api,
     tenant: &TenantName,
@@ -74,14 +74,16 @@ pub(crate) async fn requests(
     let live = load::live(api, tenant).await?;
     let mut list = Vec::new();
     for loaded in providers(&api.ports, names(&live.layout)).await? {
-        let own: Vec<&NodeRequest> = loaded
+        let own_requests: Vec<&NodeRequest> = loaded
             .requests
             .values()
             .map(|(_, request)| request)
             .filter(|request| request.queue.tenant == *tenant)
             .collect();
-        let keys: Vec<_> = own.iter().map(|request| order_key(&request.build)).collect();
-        for (request, record) in own.into_iter().zip(load::read_many(&api.ports, &keys).await?) {
+        let keys: Vec<_> = own_requests.iter().map(|request| order_key(&request.build)).collect();
+        for (request, record) in
+            own_requests.into_iter().zip(load::read_many(&api.ports, &keys).await?)
+        {
             let order: Option<Order> = record.as_ref().and_then(decode_or_log);
             list.push(request_json(request, order.as_ref()));
         }
@@ -90,6 +92,7 @@ pub(crate) async fn requests(
     Ok(reply::json(&Value::Array(list)))
 }
 
+/// Returns the names of a layout's providers across tenants.
 fn names(layout: &Layout) -> Vec<ProviderName> {
     let providers = layout.providers().iter().take(PROVIDERS_MAX);
     providers.map(|provider| ProviderName(provider.canonical_name.clone())).collect()
@@ -146,16 +149,17 @@ async fn builds_of(
         .filter_map(|(_, node)| Some(node.allocated_to.as_ref()?.build.clone()))
         .collect();
     let keys: Vec<_> = given.iter().take(LISTED_MAX).map(order_key).collect();
-    let mut own = BTreeSet::new();
+    let mut own_builds = BTreeSet::new();
     for record in load::read_many(&api.ports, &keys).await?.into_iter().flatten() {
         let Some(order) = decode_or_log::<Order>(&record) else { continue };
         if order.queue.tenant == *tenant {
-            own.insert(order.build.to_string());
+            own_builds.insert(order.build.to_string());
         }
     }
-    Ok(own)
+    Ok(own_builds)
 }
 
+/// Returns a node in the shape that Zuul's API has.
 fn node_json(node: &PoolNode, layout: &Layout) -> Value {
     let machine = node.machine();
     let label = layout
@@ -203,6 +207,7 @@ fn node_json(node: &PoolNode, layout: &Layout) -> Value {
     })
 }
 
+/// Returns a node request in the shape that Zuul's API has.
 fn request_json(request: &NodeRequest, order: Option<&Order>) -> Value {
     let state = match &request.state {
         RequestState::Requested => "requested",

@@ -59,16 +59,17 @@ pub(crate) enum ErrorResponse {
 }
 
 impl ErrorResponse {
-    /// Returns the error for an object that does not exist.
+    /// Returns the error with status 404 for something that does not exist.
     pub(crate) fn missing(what: impl Into<String>) -> Self {
         Self::Missing { what: what.into() }
     }
 
-    /// Returns the error for an invalid request.
+    /// Returns the error with status 400 for an invalid request.
     pub(crate) fn bad(why: impl Into<String>) -> Self {
         Self::Bad { why: why.into() }
     }
 
+    /// Returns the HTTP status of the error.
     fn status(&self) -> StatusCode {
         match self {
             Self::Missing { .. } => StatusCode::NOT_FOUND,

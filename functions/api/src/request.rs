@@ -82,9 +82,9 @@ impl ApiRequest {
         Ok(Self { parts, parameters, range, accepts_html, body })
     }
 
-    /// Refuses parameters that the route does not know, as Zuul does.
-    pub(crate) fn allow_parameters(&self, known: &[&str]) -> Result<(), ErrorResponse> {
-        match self.parameters.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+    /// Returns an error for a parameter that is not in `allowed`, as Zuul does.
+    pub(crate) fn allow_parameters(&self, allowed: &[&str]) -> Result<(), ErrorResponse> {
+        match self.parameters.iter().find(|(name, _)| !allowed.contains(&name.as_str())) {
             Some((name, _)) => {
                 Err(ErrorResponse::missing(format!("There is no parameter {name} here.")))
             }
@@ -94,7 +94,7 @@ impl ApiRequest {
 
     /// Returns the first value of a parameter.
     pub(crate) fn parameter<'a>(&'a self, name: &str) -> Option<&'a str> {
-        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.parameters.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
     /// Returns every value of a parameter.
@@ -104,7 +104,7 @@ impl ApiRequest {
     ) -> impl Iterator<Item = &'a str> + 'a {
         self.parameters
             .iter()
-            .filter(move |(known, _)| known == name)
+            .filter(move |(given, _)| given == name)
             .map(|(_, value)| value.as_str())
     }
 
@@ -130,6 +130,7 @@ impl ApiRequest {
     }
 }
 
+/// Converts a number to `usize`; a number that is too large becomes the largest.
 fn clamped(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
@@ -144,13 +145,14 @@ pub(crate) fn decode_form_text(text: &str) -> String {
     decode(&text.replace('+', " "), |_| true)
 }
 
-fn decode(text: &str, wanted: impl Fn(u8) -> bool) -> String {
+/// Decodes percent-encoded bytes for which `is_decoded` is true. Others stay encoded.
+fn decode(text: &str, is_decoded: impl Fn(u8) -> bool) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
         let byte = hex.filter(|_| *first == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match byte.filter(|byte| wanted(*byte)) {
+        match byte.filter(|byte| is_decoded(*byte)) {
             Some(byte) => {
                 decoded.push(byte);
                 rest = after.get(2..).unwrap_or_default();

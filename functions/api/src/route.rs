@@ -13,7 +13,7 @@ use http::Response;
 use serde_json::json;
 use sluice_model::TenantName;
 
-/// Answers a request by its path.
+/// Answers a request by its path: pages, logs, and the API below `/api`.
 pub(crate) async fn answer(
     api: &Api,
     request: &ApiRequest,
@@ -42,6 +42,7 @@ pub(crate) async fn answer(
     }
 }
 
+/// Returns a response, or an error if the request has parameters.
 fn without_parameters(
     request: &ApiRequest,
     response: Response<Bytes>,
@@ -50,6 +51,7 @@ fn without_parameters(
     Ok(response)
 }
 
+/// Answers a request by its path below `/api`.
 async fn api_route(
     api: &Api,
     rest: &[&str],
@@ -71,6 +73,7 @@ async fn api_route(
     }
 }
 
+/// Answers a request by its path below `/api/tenant/{tenant}`.
 async fn tenant_route(
     api: &Api,
     tenant: &TenantName,
@@ -161,7 +164,7 @@ async fn tenant_route(
     }
 }
 
-/// Checks that the tenant exists before answering.
+/// Answers with status 404 if the tenant does not exist, otherwise with `answer`.
 async fn in_existing_tenant(
     api: &Api,
     tenant: &TenantName,
@@ -171,7 +174,8 @@ async fn in_existing_tenant(
     answer.await
 }
 
-/// Zuul's dashboard streams logs over a WebSocket; here they are read piece by piece.
+/// Answers Zuul's route for streaming logs over a WebSocket with an explanation. Logs are read
+/// piece by piece instead.
 async fn no_websocket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
     let log = format!("/api/tenant/{tenant}/build/UUID/log");
@@ -180,13 +184,14 @@ async fn no_websocket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>,
     )))
 }
 
+/// Answers with an empty list if the tenant exists.
 async fn empty_list(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
     Ok(reply::json(&json!([])))
 }
 
-/// `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`. A project's name may contain
-/// the part `branch`: the longest name of an existing project is used.
+/// Answers `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`. A project's name may
+/// contain the part `branch`: the longest name of an existing project is used.
 async fn freeze_route(
     api: &Api,
     tenant: &TenantName,

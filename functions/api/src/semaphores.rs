@@ -16,11 +16,12 @@ use std::collections::BTreeSet;
 /// The maximum number of keys in one read of the table.
 const KEYS_AT_ONCE: usize = 100;
 
-/// `T/semaphores`. Holders of other tenants are only counted.
+/// Answers `T/semaphores` with the semaphores of a tenant and their holders. Holders of other
+/// tenants are only counted.
 pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let names: BTreeSet<&str> = live.layout.semaphore_names().collect();
-    let known: Vec<(SemaphoreKey, u32)> = names
+    let semaphores: Vec<(SemaphoreKey, u32)> = names
         .into_iter()
         .map(|name| {
             let (is_global, max) = live.layout.semaphore(name);
@@ -33,13 +34,13 @@ pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes
             )
         })
         .collect();
-    let keys: Vec<Key> = known.iter().map(|(key, _)| semaphore::key(key)).collect();
+    let keys: Vec<Key> = semaphores.iter().map(|(key, _)| semaphore::key(key)).collect();
     let mut records = Vec::new();
     for page in keys.chunks(KEYS_AT_ONCE) {
         records.extend(api.ports.records.get(page).await?);
     }
     let mut list = Vec::new();
-    for ((key, max), record) in known.into_iter().zip(records) {
+    for ((key, max), record) in semaphores.into_iter().zip(records) {
         let found = match record {
             Some(record) => decode(&record)?,
             None => Semaphore::new(key),
@@ -49,10 +50,12 @@ pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes
     Ok(reply::json(&Value::Array(list)))
 }
 
+/// Returns a semaphore in the shape that Zuul's API has.
 fn to_json(semaphore: &Semaphore, max: u32, tenant: &TenantName) -> Value {
-    let own = semaphore.holders.iter().filter(|holder| holder.queue.tenant == *tenant);
-    let this_tenant: Vec<Value> =
-        own.map(|holder| json!({"buildset_uuid": holder.item, "job_name": holder.job})).collect();
+    let of_tenant = semaphore.holders.iter().filter(|holder| holder.queue.tenant == *tenant);
+    let this_tenant: Vec<Value> = of_tenant
+        .map(|holder| json!({"buildset_uuid": holder.item, "job_name": holder.job}))
+        .collect();
     json!({
         "name": semaphore.key.name,
         "global": semaphore.key.tenant.is_none(),

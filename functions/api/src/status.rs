@@ -33,7 +33,7 @@ pub(crate) struct StatusContext<'a> {
     pub(crate) detail: DetailLevel,
 }
 
-/// `T/status`.
+/// Answers `T/status` with all pipelines and queues of a tenant.
 pub(crate) async fn status(
     api: &Api,
     tenant: &TenantName,
@@ -55,9 +55,9 @@ pub(crate) async fn status(
     let layout = &*live.layout;
     let body = fit_detail(|detail| {
         let context = StatusContext { detail, ..context };
-        let known = layout.pipelines().iter();
+        let pipelines = layout.pipelines().iter();
         let mut pipelines: Vec<Value> =
-            known.map(|pipeline| context.pipeline(layout, pipeline, &read.queues)).collect();
+            pipelines.map(|pipeline| context.pipeline(layout, pipeline, &read.queues)).collect();
         pipelines.extend(context.pipelines_without_layout(layout, &read.queues));
         let problems: Vec<String> =
             detail.left_out().into_iter().chain(read.problems.iter().cloned()).collect();
@@ -80,7 +80,7 @@ pub(crate) async fn status(
     Ok(reply::cacheable_json(&body, 1, now))
 }
 
-/// `T/status/change/{id}`.
+/// Answers `T/status/change/{id}` with the items of one change.
 pub(crate) async fn change(
     api: &Api,
     tenant: &TenantName,
@@ -130,7 +130,7 @@ fn id_of(change: &ChangeRef) -> Option<String> {
     Some(change.id()).filter(|id| change.key.number().is_some() || *id != change.git_ref())
 }
 
-/// Returns the name and branch of a queue as users know them. A queue of one project has the
+/// Returns the name of a queue as users know it, and its branch. A queue of one project has the
 /// project's name; only a queue per branch has a branch.
 fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h BranchName>) {
     let whole = head.key.queue.0.as_str();
@@ -142,24 +142,25 @@ fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h Branc
         Manager::Supercedent => (project.name(), Some(&change.branch)),
         Manager::Dependent | Manager::Serial => {
             let branch = change.on_branch().map(BranchName::as_str);
-            let own =
+            let branch_queue =
                 whole.strip_suffix(change.branch.as_str()).and_then(|name| name.strip_suffix('@'));
-            let own = own.filter(|_| {
+            let branch_queue = branch_queue.filter(|_| {
                 layout.queue_on(project, head.key.pipeline.as_str(), branch).per_branch
             });
-            own.map_or((shared(whole), None), |name| (shared(name), Some(&change.branch)))
+            branch_queue.map_or((shared(whole), None), |name| (shared(name), Some(&change.branch)))
         }
     }
 }
 
 impl StatusContext<'_> {
+    /// Returns a pipeline with its queues in the shape that Zuul's API has.
     fn pipeline(
         &self,
         layout: &Layout,
         pipeline: &Pipeline,
         queues: &[(QueueKey, LoadedQueue)],
     ) -> Value {
-        let own = || queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
+        let pipeline_queues = || queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
         let triggers = triggers(pipeline).into_values().map(|driver| json!({"driver": driver}));
         json!({
             "name": pipeline.name,
@@ -167,10 +168,10 @@ impl StatusContext<'_> {
             "state": "normal",
             "manager": pipeline.manager.as_str(),
             "triggers": triggers.collect::<Vec<_>>(),
-            "trigger_events": own().map(|(_, loaded)| loaded.inbox.len()).sum::<usize>(),
+            "trigger_events": pipeline_queues().map(|(_, loaded)| loaded.inbox.len()).sum::<usize>(),
             "result_events": 0,
             "management_events": 0,
-            "change_queues": own().filter_map(|(key, loaded)| self.queue(layout, key, loaded)).collect::<Vec<_>>(),
+            "change_queues": pipeline_queues().filter_map(|(key, loaded)| self.queue(layout, key, loaded)).collect::<Vec<_>>(),
         })
     }
 
@@ -191,8 +192,8 @@ impl StatusContext<'_> {
             .collect();
         gone.into_iter()
             .map(|name| {
-                let mut own = queues.iter().filter(|(key, _)| key.pipeline == *name);
-                let manager = own
+                let mut pipeline_queues = queues.iter().filter(|(key, _)| key.pipeline == *name);
+                let manager = pipeline_queues
                     .find_map(|(_, loaded)| Some(loaded.head.as_ref()?.manager))
                     .unwrap_or(Manager::Independent);
                 self.pipeline(layout, &Pipeline::new(name.as_str(), manager), queues)
@@ -200,6 +201,7 @@ impl StatusContext<'_> {
             .collect()
     }
 
+    /// Returns a queue with its items; `None` if it is empty.
     fn queue(&self, layout: &Layout, key: &QueueKey, loaded: &LoadedQueue) -> Option<Value> {
         let head = loaded.head.as_ref().filter(|head| !head.slots.is_empty())?;
         let view = QueueView::of(head);
@@ -230,9 +232,9 @@ impl StatusContext<'_> {
         let is_active = view.head.is_active(bundle.start);
         let slots = view.head.slots.get(bundle)?;
         let first = slots.first()?;
-        let known: Vec<(&Slot, &Item)> =
+        let members: Vec<(&Slot, &Item)> =
             slots.iter().filter_map(|slot| Some((slot, &*loaded.items.get(&slot.id)?.1))).collect();
-        let items: Vec<&Item> = known.iter().map(|(_, item)| *item).collect();
+        let items: Vec<&Item> = members.iter().map(|(_, item)| *item).collect();
         let since = items.first()?.admitted_at;
         let jobs = bundle::jobs(&items);
         let shown_jobs = if self.detail.includes_jobs(is_active) { jobs.as_slice() } else { &[] };
@@ -240,7 +242,7 @@ impl StatusContext<'_> {
             "id": first.id,
             "active": is_active,
             "live": true,
-            "refs": known.iter().map(|(slot, item)| reference(slot, item)).collect::<Vec<_>>(),
+            "refs": members.iter().map(|(slot, item)| reference(slot, item)).collect::<Vec<_>>(),
             "item_ahead": first.ahead.as_ref().map(|ahead| view.shown_as(&ahead.item)),
             "items_behind": view.behind(&first.id),
             "failing_reasons": failing_reasons(&items),
@@ -251,6 +253,7 @@ impl StatusContext<'_> {
         }))
     }
 
+    /// Returns a job of an item in the shape that Zuul's API has.
     fn job(&self, key: &QueueKey, item: &Item, job: &Job) -> Value {
         let (started_at, ended_at) = match &job.status {
             JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => {
@@ -299,6 +302,7 @@ impl StatusContext<'_> {
         self.durations.get(&(job.summary.name.clone(), project)).copied()
     }
 
+    /// Returns the estimated milliseconds until a running job ends; `None` without an estimate.
     fn remaining(&self, item: &Item, job: &Job) -> Option<u64> {
         match &job.status {
             JobStatus::Ended { .. } => Some(0),
@@ -395,6 +399,7 @@ fn reference(slot: &Slot, item: &Item) -> Value {
     })
 }
 
+/// Returns the message about the tenant's state for users; `None` if there is nothing to say.
 fn info(is_settling: bool, problems: &[String]) -> Option<String> {
     let settling = is_settling.then(|| {
         "A new configuration is being loaded. Nothing is enqueued or merged until it is live."

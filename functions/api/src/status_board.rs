@@ -33,8 +33,8 @@ const RECENT_MAX: usize = 12;
 /// The maximum number of inbox messages shown for each queue.
 const INBOX_MAX: usize = 20;
 
-/// Answers with everything that the status page shows, or the part of one pipeline, project or
-/// change.
+/// Answers with everything that the status page shows, or with the part about one pipeline, project
+/// or change.
 pub(crate) async fn board(
     api: &Api,
     tenant: &TenantName,
@@ -58,17 +58,18 @@ pub(crate) async fn board(
         now,
         detail: DetailLevel::Whole,
     };
-    let known = live.layout.pipelines();
+    let live_pipelines = live.layout.pipelines();
     let disabled = disabled(&api.ports, tenant, &live, &mut read.problems).await?;
     let halted_providers = pool::halted(&api.ports, &live.layout).await?;
     let mut removed: Vec<Pipeline> = Vec::new();
     for (key, loaded) in &read.queues {
-        let is_shown = known.iter().chain(&removed).any(|pipeline| pipeline.name == key.pipeline);
+        let is_shown =
+            live_pipelines.iter().chain(&removed).any(|pipeline| pipeline.name == key.pipeline);
         if let Some(head) = loaded.head.as_ref().filter(|_| !is_shown) {
             removed.push(Pipeline::new(key.pipeline.as_str(), head.manager));
         }
     }
-    let shown: Vec<&Pipeline> = known
+    let shown: Vec<&Pipeline> = live_pipelines
         .iter()
         .chain(&removed)
         .filter(|pipeline| selection.matches_pipeline(pipeline.name.as_str()))
@@ -144,18 +145,19 @@ async fn disabled(
     Ok(disabled)
 }
 
+/// Returns a pipeline with its queues for the status page.
 fn pipeline(
     context: &StatusContext<'_>,
     selection: &StatusSelection<'_>,
     pipeline: &Pipeline,
     read: &TenantQueues,
 ) -> Value {
-    let own = read
+    let pipeline_queues = read
         .queues
         .iter()
         .filter(|(key, loaded)| key.pipeline == pipeline.name && is_shown(selection, loaded));
-    let queues =
-        own.map(|(key, loaded)| queue(context, selection, key, loaded, read.halted.get(key)));
+    let queues = pipeline_queues
+        .map(|(key, loaded)| queue(context, selection, key, loaded, read.halted.get(key)));
     json!({
         "name": pipeline.name,
         "description": pipeline.description,
@@ -170,6 +172,7 @@ fn is_shown(selection: &StatusSelection<'_>, loaded: &LoadedQueue) -> bool {
     !selection.selects_changes() || slots.any(|slot| selection.matches(&slot.change))
 }
 
+/// Returns a queue with its items, and why it is halted if it is.
 fn queue(
     context: &StatusContext<'_>,
     selection: &StatusSelection<'_>,
@@ -182,10 +185,10 @@ fn queue(
     let matches = |head: &Head, position: usize| {
         head.bundle(position).any(|at| selection.matches(&head.slots[at].change))
     };
-    let wanted = slots.iter().enumerate();
-    let wanted = wanted
+    let shown_slots = slots.iter().enumerate();
+    let shown_slots = shown_slots
         .filter(|(position, _)| loaded.head.as_ref().is_some_and(|head| matches(head, *position)));
-    let items = wanted.filter_map(|(position, slot)| {
+    let items = shown_slots.filter_map(|(position, slot)| {
         let (_, found) = loaded.items.get(&slot.id)?;
         let is_active = loaded.head.as_ref().is_some_and(|head| head.is_active(position));
         let mut body = if context.detail.includes_jobs(is_active) {
@@ -206,8 +209,8 @@ fn queue(
         Some(body)
     });
     let landed = loaded.head.as_ref().map(|head| head.landed.as_slice()).unwrap_or_default();
-    let own = loaded.head.as_ref().and_then(|head| head.halted.as_deref());
-    let halted: Vec<&str> = own.into_iter().chain(mark.map(String::as_str)).collect();
+    let reason = loaded.head.as_ref().and_then(|head| head.halted.as_deref());
+    let halted: Vec<&str> = reason.into_iter().chain(mark.map(String::as_str)).collect();
     json!({
         "name": key.queue,
         "window": loaded.head.as_ref().map_or(0, |head| head.window),
@@ -238,6 +241,7 @@ fn item_summary(context: &StatusContext<'_>, item: &Item, slot: &Slot) -> Value 
     item_json(context, item, Some(slot), &[], item.reasons.get(last..).unwrap_or_default())
 }
 
+/// Returns an item with the given jobs and reasons for the status page.
 fn item_json(
     context: &StatusContext<'_>,
     item: &Item,
@@ -261,6 +265,7 @@ fn item_json(
     })
 }
 
+/// Returns the state of merging an item for testing.
 fn merge_status_json(merge_status_json: &MergeStatus) -> Value {
     match merge_status_json {
         MergeStatus::NotRequested => json!({"state": "not-requested"}),
@@ -277,6 +282,7 @@ fn merge_status_json(merge_status_json: &MergeStatus) -> Value {
     }
 }
 
+/// Returns a job with its state and result for the status page.
 fn job(context: &StatusContext<'_>, item: &Item, job: &Job) -> Value {
     let (state, started_at, ended_at, detail, log_url) = match &job.status {
         JobStatus::Waiting => ("waiting", None, None, None, None),
@@ -318,6 +324,7 @@ fn waits_for(context: &StatusContext<'_>, item: &Item, job: &Job) -> Option<Stri
     reason.or_else(|| waiting_status(item, job))
 }
 
+/// Returns a change with its title and address for the status page.
 fn change(candidate: &Candidate) -> Value {
     let change = &candidate.change;
     json!({
@@ -332,6 +339,7 @@ fn change(candidate: &Candidate) -> Value {
     })
 }
 
+/// Returns the name of a change by its parts.
 fn change_key(key: &ChangeKey) -> Value {
     match key.ref_move() {
         None => json!({"project": key.project.name(), "number": key.number()}),
@@ -339,6 +347,7 @@ fn change_key(key: &ChangeKey) -> Value {
     }
 }
 
+/// Returns a message that waits in a queue's inbox.
 fn inbox_message(inbox_message: &InboxMessage) -> Value {
     let (kind, changes) = match &inbox_message.kind {
         InboxMessageKind::Enqueue { candidates } => (
@@ -363,6 +372,7 @@ fn inbox_message(inbox_message: &InboxMessage) -> Value {
     json!({"at": inbox_message.at, "kind": kind, "changes": changes})
 }
 
+/// Returns a finished buildset for the status page.
 fn finished(row: &BuildsetRow) -> Value {
     let (result, why, at) = row.end.clone().unwrap_or_default();
     json!({

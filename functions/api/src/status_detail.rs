@@ -51,6 +51,8 @@ pub(crate) fn fit_detail(make: impl Fn(DetailLevel) -> Value) -> Value {
     fit_detail_within(ENCODED_BYTES_MAX, make)
 }
 
+/// Returns the most detailed version with at most `bytes_max` bytes, or the least detailed one if
+/// none fits.
 fn fit_detail_within(bytes_max: usize, make: impl Fn(DetailLevel) -> Value) -> Value {
     let details = [DetailLevel::Whole, DetailLevel::Window].into_iter();
     let fits = |body: &Value| encoded_bytes(&body.to_string()) <= bytes_max;

@@ -15,7 +15,8 @@ const PAGE: usize = 1_000;
 /// The maximum number of reads for one answer.
 const PAGES_MAX: usize = 12;
 
-/// Answers with the events that match the parameters. `idx_min` and `idx_max` are layout numbers.
+/// Answers with the system events of a tenant that match the parameters. `idx_min` and `idx_max`
+/// are layout numbers.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -47,6 +48,7 @@ pub(crate) async fn list(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
+/// Returns a system event in the shape that Zuul's API has.
 fn to_json(tenant: &TenantName, event: &SystemEvent) -> Value {
     json!({
         "event_id": digest(&["system-event", tenant.as_str(), &event.number.to_string()]),

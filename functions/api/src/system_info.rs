@@ -15,7 +15,7 @@ const SESSIONS: &str = "sessions";
 /// The maximum number of executors listed.
 const SESSIONS_MAX: usize = 200;
 
-/// `/api`: the index of all routes.
+/// Answers `/api` with the index of all routes.
 pub(crate) fn routes() -> Response<Bytes> {
     let tenant = "/api/tenant/{tenant}";
     let of_tenant = [
@@ -70,7 +70,8 @@ pub(crate) fn routes() -> Response<Bytes> {
     reply::json(&Value::Object(map))
 }
 
-/// `/api/info` and `T/info`; as in Zuul, the latter also answers for unknown tenants.
+/// Answers `/api/info` and `T/info` with what the system can do; as in Zuul, the latter also
+/// answers for unknown tenants.
 pub(crate) fn info(api: &Api, tenant: Option<&TenantName>) -> Response<Bytes> {
     let mut info = json!({
         "capabilities": {
@@ -86,15 +87,15 @@ pub(crate) fn info(api: &Api, tenant: Option<&TenantName>) -> Response<Bytes> {
     reply::cacheable_json(&json!({"info": info}), 3_600, api.started_at)
 }
 
-/// `/api/tenants`.
+/// Answers `/api/tenants` with the names of all tenants.
 pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
     let names = load::tenants(&api.ports).await?;
     let list = names.iter().map(|name| json!({"name": name})).collect();
     Ok(reply::cacheable_json(&Value::Array(list), 1, api.ports.clock.now()))
 }
 
-/// `/api/components`: the live executors. Everything else is functions, which run on demand. An
-/// executor with an unreadable session is shown by its session id.
+/// Answers `/api/components` with the live executors; everything else is functions, which run on
+/// demand. An executor with an unreadable session is shown by its session id.
 pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
     let keys = api.ports.records.find(SESSIONS, None, SESSIONS_MAX).await?;
     let now = api.ports.clock.now();
@@ -119,7 +120,7 @@ pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ErrorRespon
     Ok(reply::json(&body))
 }
 
-/// `/api/connections`, without secrets and logins (Z5.4).
+/// Answers `/api/connections` with all connections, without secrets and logins (Z5.4).
 pub(crate) async fn connections(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
     let file = match api.ports.objects.get(connection::OBJECT).await? {
         None => connection::ConnectionsFile::default(),

@@ -14,8 +14,8 @@ use sluice_records::open_work::{self, OpenEntry, OpenKind};
 /// The maximum number of entries in one answer; the counts are complete.
 const NAMED_MAX: usize = 100;
 
-/// Answers with the number of unaccounted entries of each kind, and their ids and reasons.
-/// Deliveries belong to a tenant by their project.
+/// Answers with the work that no function attends to: the number of each kind, the ids and the
+/// reasons. Deliveries belong to a tenant by their project.
 pub(crate) async fn ledger(
     api: &Api,
     tenant: &TenantName,

@@ -36,17 +36,17 @@ pub(crate) struct UnbuiltSearch {
     pub(crate) searched_until: Option<u64>,
 }
 
-/// Returns the newest jobs that match a filter: at least `wanted`, if there are that many not older
-/// than `until`.
+/// Returns the newest jobs that ended without a build and match a filter: at least `row_limit`, if
+/// there are that many not older than `until`.
 pub(crate) async fn newest(
     api: &Api,
     tenant: &TenantName,
     filter: &BuildFilter<'_>,
-    wanted: usize,
+    row_limit: usize,
     until: Option<u64>,
 ) -> Result<UnbuiltSearch, ErrorResponse> {
     let (mut search, mut before, mut searched) = (UnbuiltSearch::default(), filter.before(), 0);
-    while search.found.len() < wanted {
+    while search.found.len() < row_limit {
         let (rows, next) = buildsets::page(&api.ports, tenant, before.as_deref(), STEP).await?;
         search.found.extend(rows.iter().flat_map(|row| of_row(row, filter)));
         searched += STEP;
@@ -66,6 +66,7 @@ pub(crate) async fn newest(
     Ok(search)
 }
 
+/// Returns the jobs of a buildset that ended without a build and match a filter.
 fn of_row(row: &BuildsetRow, filter: &BuildFilter<'_>) -> Vec<JobWithoutBuild> {
     let item = &row.item;
     let made = ended(item).enumerate().filter_map(|(place, (job, result))| {
@@ -92,13 +93,13 @@ fn of_row(row: &BuildsetRow, filter: &BuildFilter<'_>) -> Vec<JobWithoutBuild> {
     made.collect()
 }
 
-/// Returns the jobs in the shape of `builds`, with the times of their events.
+/// Returns jobs without a build in the shape of `builds`, with the times of their events.
 pub(crate) async fn to_json(
     api: &Api,
-    some: Vec<JobWithoutBuild>,
+    jobs: Vec<JobWithoutBuild>,
 ) -> Result<Vec<(u64, Value)>, ErrorResponse> {
-    let received = load::received(&api.ports, some.iter().map(|one| one.event_id.as_str())).await?;
-    let shown = some.into_iter().map(|JobWithoutBuild { number, event_id, mut shown }| {
+    let received = load::received(&api.ports, jobs.iter().map(|one| one.event_id.as_str())).await?;
+    let shown = jobs.into_iter().map(|JobWithoutBuild { number, event_id, mut shown }| {
         let at = received.get(&event_id).copied().map(Timestamp::to_iso);
         shown.insert("event_timestamp".into(), json!(at));
         (number, Value::Object(shown))
@@ -114,11 +115,13 @@ pub(crate) fn of_item(item: &Item) -> impl Iterator<Item = Value> {
     })
 }
 
+/// Returns the jobs of an item that ended without a build, each with its result.
 fn ended(item: &Item) -> impl Iterator<Item = (&Job, &'static str)> {
     let without = item.jobs.iter().filter(|job| job.build.is_none());
     without.filter_map(|job| Some((job, job.result()?.as_str())))
 }
 
+/// Returns a job without a build in the shape of a build.
 fn core(item: &Item, job: &Job, number: u64) -> Map<String, Value> {
     let detail = match &job.status {
         JobStatus::Ended { detail, .. } => detail.as_deref(),
@@ -149,6 +152,7 @@ fn core(item: &Item, job: &Job, number: u64) -> Map<String, Value> {
     }
 }
 
+/// Returns when a job without a build ended, if that is known.
 fn ended_at(job: &Job) -> Option<Timestamp> {
     match &job.status {
         JobStatus::Ended { ended_at, .. } => Some(*ended_at),

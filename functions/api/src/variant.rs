@@ -11,7 +11,7 @@ use sluice_config::objects::{
 };
 use sluice_model::job::{NodeSet, WorkspaceCheckout, WorkspaceScheme};
 
-/// Returns a variant of a job.
+/// Returns a variant of a job in the shape that Zuul's API has.
 pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
     let list = |combined: &Option<Combined<Vec<String>>>| {
         combined.as_ref().map(|list| list.value.clone()).unwrap_or_default()
@@ -122,12 +122,12 @@ pub(crate) fn texts(patterns: &[Pattern]) -> Vec<String> {
     patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect()
 }
 
-/// Returns the source of a definition.
+/// Returns the project, branch and file of a definition.
 pub(crate) fn source_context(source: &Source) -> Value {
     json!({"project": source.project.name(), "branch": source.branch, "path": source.path})
 }
 
-/// Returns a nodeset.
+/// Returns a nodeset with its nodes and groups.
 pub(crate) fn nodeset(set: &NodeSet) -> Value {
     let nodes = set.nodes.iter().map(|node| {
         json!({
@@ -146,8 +146,9 @@ pub(crate) fn nodeset(set: &NodeSet) -> Value {
     json!({"name": set.name, "nodes": nodes.collect::<Vec<_>>(), "groups": set.groups, "alternatives": []})
 }
 
+/// Returns the role repositories of a variant, with the implicit one of its project.
 fn roles(layout: &Layout, source: &Source, job: &JobStanza) -> Vec<Value> {
-    let own = json!({
+    let implicit_role = json!({
         "target_name": source.project.role_name(),
         "type": "zuul",
         "project_canonical_name": source.project,
@@ -166,9 +167,10 @@ fn roles(layout: &Layout, source: &Source, job: &JobStanza) -> Vec<Value> {
         }))
     });
     let has_playbooks = [&job.run, &job.pre_run, &job.post_run].into_iter().any(Option::is_some);
-    has_playbooks.then_some(own).into_iter().chain(asked_for).collect()
+    has_playbooks.then_some(implicit_role).into_iter().chain(asked_for).collect()
 }
 
+/// Returns a playbook of a variant in the shape that Zuul's API has.
 fn playbook(source: &Source, job: &JobStanza, roles: &[Value], playbook: &PlaybookRef) -> Value {
     let secrets = job
         .secrets
@@ -186,6 +188,7 @@ fn playbook(source: &Source, job: &JobStanza, roles: &[Value], playbook: &Playbo
     })
 }
 
+/// Returns the nodeset or its alternatives with the key under which Zuul shows them.
 fn nodes(layout: &Layout, found: &NodesetRef) -> Option<(&'static str, Value)> {
     let body = match found {
         NodesetRef::Inline(body) => body,
@@ -206,6 +209,7 @@ fn nodes(layout: &Layout, found: &NodesetRef) -> Option<(&'static str, Value)> {
     })
 }
 
+/// Returns the definition of a nodeset; `None` if it is not defined.
 fn named<'l>(layout: &'l Layout, name: &str) -> Option<&'l NodesetBody> {
     stanzas(layout).find_map(|(_, stanza)| match stanza {
         Stanza::Nodeset(found) if found.name == name => Some(&found.body),
