@@ -18,7 +18,7 @@ impl Life {
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// Kills the process by SIGKILL, unless it is gone already.
+    /// Kills the process with SIGKILL, unless it has ended already.
     pub fn end(&self) {
         if let Err(error) = pidfd_send_signal(&self.0, Signal::KILL)
             && error != rustix::io::Errno::SRCH

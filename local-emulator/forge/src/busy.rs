@@ -20,12 +20,13 @@ struct Counted {
 }
 
 impl Busy {
-    /// Returns the time until now.
+    /// Returns for how long at least one request has been answered, until now.
     pub fn so_far(&self) -> Duration {
         let counted = self.lock();
         counted.before + counted.since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
+    /// Counts a request as being answered until the returned guard is dropped.
     fn begin(&self) -> Answering {
         let mut counted = self.lock();
         counted.open += 1;
@@ -33,6 +34,7 @@ impl Busy {
         Answering(self.clone())
     }
 
+    /// Locks the counts.
     fn lock(&self) -> MutexGuard<'_, Counted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,7 +55,7 @@ impl Drop for Answering {
     }
 }
 
-/// Counts one request.
+/// Passes a request on and counts the time until its response.
 pub(crate) async fn count(State(busy): State<Busy>, request: Request, next: Next) -> Response {
     let answering = busy.begin();
     let (parts, body) = next.run(request).await.into_parts();

@@ -23,14 +23,17 @@ pub enum ApiError {
 }
 
 impl ApiError {
+    /// Returns an error with a status and message.
     pub(crate) fn refused(status: u16, message: impl Into<String>) -> Self {
         Self::Refused { status, message: message.into() }
     }
 
+    /// Returns the error with status 404.
     pub(crate) fn not_found() -> Self {
         Self::refused(404, "Not Found")
     }
 
+    /// Returns the error with status 422 for an invalid request.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::refused(422, message)
     }

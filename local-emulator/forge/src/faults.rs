@@ -85,17 +85,20 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
+    /// Switches a fault on for some requests of a repository.
     pub fn set(&self, repository: &str, fault: ForgeFault, aim: Aim, times: Times) {
         let switch = Switch { repository: repository.to_owned(), fault, aim, times };
         self.switches.lock().unwrap_or_else(PoisonError::into_inner).push(switch);
     }
 
+    /// Switches all faults of a repository off.
     pub fn clear(&self, repository: &str) {
         let mut switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
         switches.retain(|switch| switch.repository != repository);
     }
 
-    /// Returns the faults that `wanted` picks for this request, and counts them as having happened.
+    /// Returns the faults that apply to this request and that `wanted` accepts, and counts them as
+    /// having happened.
     pub fn take(
         &self,
         repository: &str,

@@ -57,7 +57,7 @@ pub struct ForgeAccount {
 }
 
 impl ForgeAccount {
-    /// Makes an account.
+    /// Creates an account with its token and permission.
     pub fn new(
         login: impl Into<String>,
         token: impl Into<String>,
@@ -66,7 +66,7 @@ impl ForgeAccount {
         Self { login: login.into(), token: token.into(), permission, email: None }
     }
 
-    /// Returns the account with an address that everybody is shown.
+    /// Returns the account with an email address that is public.
     #[must_use]
     pub fn with_email(self, email: impl Into<String>) -> Self {
         Self { email: Some(email.into()), ..self }
@@ -153,7 +153,7 @@ pub struct LocalForge {
 }
 
 impl LocalForge {
-    /// Starts a forge with the data that an earlier one left in the folder.
+    /// Starts a forge on the data in its directory, which an earlier one may have left there.
     pub async fn start(options: ForgeOptions) -> Result<Self, StartError> {
         let ForgeOptions { root, port, accounts, first_hook } = options;
         let folder = |source| StartError::Folder { folder: root.clone(), source };
@@ -192,33 +192,33 @@ impl LocalForge {
         }
     }
 
-    /// Returns for how long at least one request was being answered since it started: the forge's
+    /// Returns for how long at least one request was being answered since the start: the forge's
     /// own time.
     pub fn busy(&self) -> std::time::Duration {
         self.busy.so_far()
     }
 
-    /// Returns where it listens.
+    /// Returns the address on which the forge listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the base of its pages: `http://127.0.0.1:<port>`.
+    /// Returns the base URL of the forge's pages: `http://127.0.0.1:<port>`.
     pub fn web_url(&self) -> &str {
         &self.engine.web
     }
 
-    /// Returns the base of its REST API, as GitHub Enterprise has it.
+    /// Returns the base URL of the REST API, as GitHub Enterprise has it.
     pub fn api_url(&self) -> String {
         format!("{}/api/v3", self.engine.web)
     }
 
-    /// Returns the address that git clones a repository from.
+    /// Returns the URL from which git clones a repository.
     pub fn clone_url(&self, repository: &str) -> String {
         format!("{}/{repository}.git", self.engine.web)
     }
 
-    /// Makes a repository `owner/name` whose branch `main` holds these files.
+    /// Creates a repository `owner/name` whose branch `main` contains these files.
     pub async fn create_repository(
         &self,
         name: &str,
@@ -228,7 +228,7 @@ impl LocalForge {
         self.engine.create_repository(name, files, by).await.map(drop)
     }
 
-    /// Adds a hook for all events and returns its number. It is greeted by a `ping`.
+    /// Adds a webhook for all events and returns its number. It gets a `ping` first.
     pub fn add_hook(
         &self,
         repository: &str,
@@ -249,7 +249,8 @@ impl LocalForge {
         self.engine.move_hooks(ending, to)
     }
 
-    /// Commits edits on a branch, made from `main` when it is not there; returns the commit.
+    /// Commits edits on a branch, which is created from `main` if it does not exist; returns the
+    /// commit.
     pub async fn commit(
         &self,
         repository: &str,
@@ -350,7 +351,7 @@ impl LocalForge {
         Ok(self.engine.comment(repository, number, body, by)?.id)
     }
 
-    /// Puts a label on a pull request.
+    /// Adds a label to a pull request.
     pub async fn label(
         &self,
         repository: &str,
@@ -361,7 +362,7 @@ impl LocalForge {
         self.engine.label(repository, number, &[label.to_owned()], &[], by).await.map(drop)
     }
 
-    /// Takes a label off a pull request.
+    /// Removes a label from a pull request.
     pub async fn unlabel(
         &self,
         repository: &str,
@@ -372,7 +373,7 @@ impl LocalForge {
         self.engine.label(repository, number, &[], &[label.to_owned()], by).await.map(drop)
     }
 
-    /// Returns a pull request as it is.
+    /// Returns the current state of a pull request.
     pub fn pull(&self, repository: &str, number: u64) -> Result<PullView, ApiError> {
         self.engine.pull(repository, number).map(PullView::from)
     }
@@ -383,17 +384,17 @@ impl LocalForge {
         Ok(pulls.into_iter().map(PullView::from).collect())
     }
 
-    /// Returns the commit a branch is at.
+    /// Returns the commit of a branch; `None` if the branch does not exist.
     pub async fn tip(&self, repository: &str, branch: &str) -> Result<Option<String>, ApiError> {
         Ok(self.engine.git(repository).resolve(&format!("refs/heads/{branch}")).await?)
     }
 
-    /// Returns the tree of a commit or branch.
+    /// Returns the tree of a commit or branch; `None` if there is no such commit.
     pub async fn tree(&self, repository: &str, revision: &str) -> Result<Option<String>, ApiError> {
         Ok(self.engine.git(repository).commit(revision).await?.map(|commit| commit.tree))
     }
 
-    /// Returns a file's text at a commit or branch.
+    /// Returns a file's text at a commit or branch; `None` if there is no such file.
     pub async fn file(
         &self,
         repository: &str,
@@ -404,7 +405,8 @@ impl LocalForge {
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Returns the statuses set on a commit, oldest first, with those that newer ones replaced.
+    /// Returns the statuses set on a commit, oldest first, including those that newer ones
+    /// replaced.
     pub fn statuses(&self, repository: &str, commit: &str) -> Result<Vec<StatusView>, ApiError> {
         let statuses: Vec<Status> =
             self.engine.store.within(|access| access.list(&statuses_of(repository, commit)))?;
@@ -461,7 +463,7 @@ impl LocalForge {
         }
     }
 
-    /// Switches a fault on for requests of a repository.
+    /// Switches a fault on for some requests of a repository.
     pub fn fault(&self, repository: &str, fault: ForgeFault, aim: Aim, times: Times) {
         self.engine.faults.set(repository, fault, aim, times);
     }

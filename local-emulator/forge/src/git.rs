@@ -73,12 +73,12 @@ pub enum Edit {
 }
 
 impl Edit {
-    /// Makes an edit that writes a file.
+    /// Creates an edit that writes a file.
     pub fn write(path: impl Into<String>, content: impl Into<String>) -> Self {
         Self::Write { path: path.into(), content: content.into() }
     }
 
-    /// Makes an edit that removes a file.
+    /// Creates an edit that removes a file.
     pub fn remove(path: impl Into<String>) -> Self {
         Self::Remove { path: path.into() }
     }
@@ -93,7 +93,7 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    /// Makes the git identity of an account.
+    /// Returns the git identity of an account.
     pub fn of(login: &str) -> Self {
         Self { name: login.to_owned(), email: format!("{login}@users.forge.invalid"), date: None }
     }
@@ -125,11 +125,12 @@ pub(crate) struct Git {
 }
 
 impl Git {
+    /// Returns the repository in a directory, which need not exist yet.
     pub fn at(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Makes the repository, offering partial clones and any commit by its id.
+    /// Creates the repository. It offers partial clones and any commit by its id.
     pub async fn create(&self, default_branch: &str) -> Result<(), GitError> {
         let folder = self.folder.to_string_lossy().into_owned();
         let parent = Git::at(self.folder.parent().unwrap_or(Path::new("/")).to_path_buf());
@@ -155,6 +156,7 @@ impl Git {
         Ok(())
     }
 
+    /// Returns all refs with their commits.
     pub async fn refs(&self) -> Result<BTreeMap<String, String>, GitError> {
         let format = "--format=%(objectname) %(refname)";
         let text = self.run(&["for-each-ref", format, "refs/heads", "refs/tags"]).await?;
@@ -165,7 +167,7 @@ impl Git {
             .collect())
     }
 
-    /// Returns the commit that `revision` names, if there is one.
+    /// Returns the commit that `revision` names; `None` if there is none.
     pub async fn resolve(&self, revision: &str) -> Result<Option<String>, GitError> {
         if revision.starts_with('-') {
             return Ok(None);
@@ -180,7 +182,7 @@ impl Git {
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
-    /// Moves a ref from `old` to `new`; all zeros stand for "not there".
+    /// Moves a ref from `old` to `new`; all zeros mean that the ref does not exist.
     pub async fn update_ref(
         &self,
         name: &str,
@@ -192,13 +194,14 @@ impl Git {
         self.move_refs(&arguments, b"").await
     }
 
+    /// Deletes a ref.
     pub async fn delete_ref(&self, name: &str) -> Result<(), GitError> {
         self.move_refs(&["update-ref", "-d", name], b"").await
     }
 
-    /// Returns a locked file to pass to a command that moves refs. The lock lasts as long as a
-    /// process has the file open, so a restarted forge sees that the command of a killed one still
-    /// runs.
+    /// Locks a file and returns it, to be passed to a command that moves refs. The lock lasts as
+    /// long as a process has the file open, so a restarted forge sees that the command of a killed
+    /// one still runs.
     pub fn moving(&self) -> std::io::Result<File> {
         let file =
             File::options().read(true).append(true).create(true).open(self.folder.join(MOVES))?;
@@ -206,7 +209,7 @@ impl Git {
         Ok(file)
     }
 
-    /// Waits until no command of an earlier forge can move a ref any more.
+    /// Waits until no command of an earlier forge can move a ref.
     pub async fn settle(&self) -> Result<(), GitError> {
         let unsettled =
             |reason: String| GitError::Unsettled { folder: self.folder.clone(), reason };
@@ -234,6 +237,7 @@ impl Git {
         Ok(text.lines().filter_map(number).collect())
     }
 
+    /// Returns whether a commit is an ancestor of another one, or the same.
     pub async fn is_ancestor(&self, ancestor: &str, of: &str) -> Result<bool, GitError> {
         let output = self.output(&["merge-base", "--is-ancestor", ancestor, of], &[], b"").await?;
         match output.status.code() {
@@ -243,6 +247,7 @@ impl Git {
         }
     }
 
+    /// Returns a commit by its id; `None` if there is none.
     pub async fn commit(&self, sha: &str) -> Result<Option<Commit>, GitError> {
         let Some(sha) = self.resolve(sha).await? else { return Ok(None) };
         Ok(self.log(&["--no-walk", &sha]).await?.into_iter().next())
@@ -254,6 +259,7 @@ impl Git {
         self.log(&["--reverse", "--topo-order", &limit, &format!("{base}..{head}")]).await
     }
 
+    /// Returns the commits that `git log` lists for these arguments.
     async fn log(&self, which: &[&str]) -> Result<Vec<Commit>, GitError> {
         let format =
             "--format=%H%x00%T%x00%P%x00%an%x00%ae%x00%aI%x00%cn%x00%ce%x00%cI%x00%B%x00%x01";
@@ -261,7 +267,7 @@ impl Git {
         Ok(text.split('\u{1}').filter_map(commit_of).collect())
     }
 
-    /// Returns the files that differ between `head` and where it left `base`.
+    /// Returns the files that differ between `head` and its merge base with `base`.
     pub async fn files_between(&self, base: &str, head: &str) -> Result<Vec<FileChange>, GitError> {
         let text =
             self.run(&["diff", "--name-status", "-z", "-M", &format!("{base}...{head}")]).await?;
@@ -305,7 +311,7 @@ impl Git {
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
-    /// Returns (kind, id, name) of the entries of a folder at a revision.
+    /// Returns the type, id and name of each entry of a directory at a revision.
     pub async fn folder(
         &self,
         revision: &str,
@@ -322,7 +328,7 @@ impl Git {
         Ok(text.split('\0').filter_map(entry).collect())
     }
 
-    /// Returns the merge of two commits as a tree, or `None` when they conflict.
+    /// Returns the tree of the merge of two commits; `None` if they conflict.
     pub async fn merge_tree(&self, ours: &str, theirs: &str) -> Result<Option<String>, GitError> {
         let output = self
             .output(&["merge-tree", "--write-tree", "--no-messages", ours, theirs], &[], b"")
@@ -334,6 +340,7 @@ impl Git {
         }
     }
 
+    /// Creates a commit of a tree and returns its id.
     pub async fn commit_tree(
         &self,
         tree: &str,
@@ -362,7 +369,7 @@ impl Git {
         }
     }
 
-    /// Commits edits on top of `parent` and puts `branch` there.
+    /// Commits edits on top of `parent` and moves `branch` to the commit.
     pub async fn write(
         &self,
         branch: &str,
@@ -407,6 +414,7 @@ impl Git {
         if output.status.success() { Ok(()) } else { Err(failed(&command, &output)) }
     }
 
+    /// Runs git and returns its output as text. An error if it fails.
     async fn run(&self, arguments: &[&str]) -> Result<String, GitError> {
         let output = self.output(arguments, &[], b"").await?;
         if output.status.success() {
@@ -416,6 +424,7 @@ impl Git {
         }
     }
 
+    /// Runs git with environment variables and input, and returns its output.
     async fn output(
         &self,
         arguments: &[&str],
@@ -425,6 +434,7 @@ impl Git {
         self.output_to(Stdio::piped(), arguments, extra, input).await
     }
 
+    /// Runs git with environment variables and input, and redirects its output to `stdout`.
     async fn output_to(
         &self,
         stdout: Stdio,
@@ -459,7 +469,7 @@ impl Git {
     }
 }
 
-/// Returns a git command that sees nothing of this machine's and user's own settings.
+/// Returns a git command that ignores the settings of this machine and user.
 pub(crate) fn base_command() -> Command {
     // By its path: a name that has to be looked for in a `PATH` of the command's own makes the
     // standard library fork, which copies the page tables of a large process each time, instead of
@@ -480,12 +490,13 @@ pub(crate) fn base_command() -> Command {
     command
 }
 
+/// Returns the `PATH` of git commands.
 fn search_path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into())
 }
 
-/// Returns where git is; its bare name where no folder of the `PATH` has it, so that running it
-/// says so.
+/// Returns the path of git, or its bare name if no directory of the `PATH` has it, so that the
+/// error of running it says so.
 fn git_program() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -497,6 +508,7 @@ fn git_program() -> &'static Path {
     })
 }
 
+/// Parses one record of `git log`; `None` if it is incomplete.
 fn commit_of(record: &str) -> Option<Commit> {
     let mut parts = record.trim_start_matches('\n').split('\0').map(str::to_owned);
     let mut next = || parts.next();
@@ -508,17 +520,19 @@ fn commit_of(record: &str) -> Option<Commit> {
     Some(Commit { sha, tree, parents, author, committer, message: next()?.trim_end().to_owned() })
 }
 
+/// Returns the error for a git command that failed.
 fn failed(command: &str, output: &Output) -> GitError {
     let printed = text(&output.stderr);
     let start = printed.char_indices().rev().nth(500).map_or(0, |(at, _)| at);
     GitError::Failed { command: command.to_owned(), message: printed[start..].to_owned() }
 }
 
+/// Decodes bytes as text, with a replacement for invalid ones.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned()
 }
 
-/// Returns a path as fast-import quotes it.
+/// Quotes a path for `git fast-import`.
 fn quoted(path: &str) -> String {
     format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

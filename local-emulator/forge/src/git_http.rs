@@ -23,6 +23,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 type Here = Path<(String, String)>;
 
+/// Answers a git client with the refs of a repository.
 pub(crate) async fn advertise(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Here,
@@ -40,6 +41,7 @@ pub(crate) async fn advertise(
     serve(&engine, &owner, &name, "info/refs", login, request).await
 }
 
+/// Answers a fetch or clone.
 pub(crate) async fn upload_pack(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Here,
@@ -48,8 +50,8 @@ pub(crate) async fn upload_pack(
     serve(&engine, &owner, &name, "git-upload-pack", None, request).await
 }
 
-/// Takes a push. It is answered only after what follows from it is recorded, so that a push that
-/// was seen to succeed has its events.
+/// Accepts a push. It is answered only after its consequences are recorded, so that every push that
+/// succeeded has its events.
 pub(crate) async fn receive_pack(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Here,
@@ -98,7 +100,7 @@ impl IntoResponse for NoPush {
     }
 }
 
-/// Returns the login of someone who may push.
+/// Returns the login of the account that pushes. An error if it may not write.
 fn pusher(engine: &Engine, headers: &HeaderMap) -> Result<String, NoPush> {
     let token = token_of(headers).ok_or(NoPush::Unknown)?;
     let account =
@@ -109,6 +111,7 @@ fn pusher(engine: &Engine, headers: &HeaderMap) -> Result<String, NoPush> {
     }
 }
 
+/// Runs `git http-backend` for a request and returns its response.
 async fn serve(
     engine: &Engine,
     owner: &str,
@@ -131,6 +134,7 @@ async fn serve(
     }
 }
 
+/// Runs `git http-backend` with a request's body as its input.
 async fn backend(
     engine: &Engine,
     full_name: &str,
@@ -187,7 +191,7 @@ async fn backend(
     answer(child, BufReader::new(stdout)).await
 }
 
-/// Turns the CGI answer into a response whose body is passed on as it comes.
+/// Converts the CGI output of git to a response whose body is streamed.
 async fn answer(child: Child, mut output: BufReader<ChildStdout>) -> io::Result<Response> {
     let mut response = Response::new(Body::empty());
     let mut read = 0;

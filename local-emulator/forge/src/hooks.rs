@@ -26,6 +26,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
+    /// Returns an event with its name, action and payload.
     pub fn new(
         name: &'static str,
         action: impl Into<Option<&'static str>>,
@@ -36,7 +37,8 @@ impl Event {
 }
 
 impl Engine {
-    /// Records a delivery of `event` for every hook that wants it, in the transaction of its cause.
+    /// Records a delivery of `event` for every webhook that subscribes to it, in the transaction of
+    /// its cause.
     pub(crate) fn emit(
         &self,
         access: &Access,
@@ -94,7 +96,7 @@ impl Engine {
         access.keep_newest::<Delivery>(&repository.full_name, KEPT_MAX)
     }
 
-    /// Records one more sending of an earlier delivery: same id, same body.
+    /// Records another attempt to send an earlier delivery, with the same id and body.
     pub(crate) fn redeliver(&self, repository: &str, hook: u64, id: u64) -> Result<(), ApiError> {
         self.store.within(|access| {
             let earlier: Option<Delivery> = access.get(repository, id)?;
@@ -114,8 +116,8 @@ impl Engine {
     }
 }
 
-/// Sends what waits until the forge stops. What was being sent when the process was killed counts
-/// as failed: whether it arrived is not known, and nothing is sent twice unasked.
+/// Sends recorded deliveries until the forge stops. A delivery that was being sent when the process
+/// was killed counts as failed: it may have arrived, and nothing is sent twice without a request.
 pub(crate) async fn deliver(engine: Arc<Engine>) {
     let client =
         reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(TIMEOUT_SECONDS)).build();
@@ -140,7 +142,7 @@ pub(crate) async fn deliver(engine: Arc<Engine>) {
     }
 }
 
-/// Takes what waits to be sent, marked as being sent.
+/// Returns the deliveries that wait to be sent, and marks them as being sent.
 fn take_due(engine: &Engine) -> Vec<Delivery> {
     let taken = engine.store.within(|access| {
         let mut taken = Vec::new();
@@ -160,6 +162,7 @@ fn take_due(engine: &Engine) -> Vec<Delivery> {
     })
 }
 
+/// Marks the deliveries that a killed process was sending as failed.
 fn give_up_interrupted(engine: &Engine) {
     let result = engine.store.within(|access| {
         for repository in access.list::<Repository>("")? {
@@ -179,6 +182,7 @@ fn give_up_interrupted(engine: &Engine) {
     }
 }
 
+/// Sends one delivery and records the response.
 async fn send(engine: &Engine, client: &reqwest::Client, mut delivery: Delivery) {
     let hook =
         engine.store.within(|access| access.get::<Hook>(&delivery.repository, delivery.hook));
@@ -209,7 +213,7 @@ async fn send(engine: &Engine, client: &reqwest::Client, mut delivery: Delivery)
     engine.settled.notify_waiters();
 }
 
-/// Returns the body as sent: with the padding, if any, as its last field.
+/// Returns the body of a delivery as it is sent, with its padding as the last field.
 fn padded(delivery: &Delivery) -> String {
     match delivery.body.strip_suffix('}').filter(|_| delivery.padding_bytes > 0) {
         Some(open) => format!("{open},\"padding\":\"{}\"}}", "x".repeat(delivery.padding_bytes)),
@@ -217,6 +221,7 @@ fn padded(delivery: &Delivery) -> String {
     }
 }
 
+/// Returns the signature header of a body.
 fn signature(secret: &str, body: &[u8]) -> String {
     // HMAC accepts keys of any length. Receivers would reject an unsigned delivery.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub(crate) trait Document: Serialize + serde::de::DeserializeOwned {
     /// The kind's name; it is part of the stored key.
     const KIND: &'static str;
-    /// Its number, unique among the documents of its kind in one repository.
+    /// Returns its number, unique among the documents of its kind in one repository.
     fn key(&self) -> u64;
 }
 
@@ -69,6 +69,7 @@ pub(crate) struct Pull {
 }
 
 impl Pull {
+    /// Returns whether the pull request is neither closed nor merged.
     pub fn is_open(&self) -> bool {
         matches!(self.life, Life::Open)
     }

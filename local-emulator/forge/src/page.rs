@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 type Page = Result<Html<String>, ApiError>;
 
+/// Answers with the page that lists all repositories.
 pub(crate) async fn index(State(engine): State<Arc<Engine>>) -> Page {
     let repositories: Vec<Repository> = engine.store.within(|access| access.list(""))?;
     let row = |repository: &Repository| {
@@ -22,6 +23,7 @@ pub(crate) async fn index(State(engine): State<Arc<Engine>>) -> Page {
     ))
 }
 
+/// Answers with the page of a repository.
 pub(crate) async fn repository(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Path<(String, String)>,
@@ -40,6 +42,7 @@ pub(crate) async fn repository(
     Ok(page(&full_name, &format!("<ul>{}</ul>", pulls.iter().rev().map(row).collect::<String>())))
 }
 
+/// Answers with the page of a pull request.
 pub(crate) async fn pull(
     State(engine): State<Arc<Engine>>,
     Path((owner, name, number)): Path<(String, String, u64)>,
@@ -102,6 +105,7 @@ pub(crate) async fn pull(
     Ok(page(&format!("{full_name}#{number} {}", pull.title), &body))
 }
 
+/// Returns the state of a pull request for its page.
 fn life(pull: &Pull) -> String {
     match &pull.life {
         Life::Open if pull.draft => "draft".to_owned(),
@@ -111,6 +115,7 @@ fn life(pull: &Pull) -> String {
     }
 }
 
+/// Returns an HTML page.
 fn page(title: &str, body: &str) -> Html<String> {
     let title = escape(title);
     let style = "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em}pre{white-space:pre-wrap;background:#f4f4f4;padding:.7em}";
@@ -119,6 +124,7 @@ fn page(title: &str, body: &str) -> Html<String> {
     ))
 }
 
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -7,6 +7,7 @@ use crate::model::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+/// Returns an account in GitHub's form.
 pub(crate) fn user(web: &str, login: &str) -> Value {
     let digest = Sha256::digest(login.as_bytes());
     let id = u32::from_be_bytes([0, digest[0], digest[1], digest[2]]);
@@ -14,11 +15,12 @@ pub(crate) fn user(web: &str, login: &str) -> Value {
     json!({"login": login, "id": id, "type": kind, "html_url": format!("{web}/{login}"), "site_admin": false})
 }
 
-/// Returns whether an account is a GitHub App's.
+/// Returns whether an account belongs to a GitHub App.
 pub(crate) fn is_application(login: &str) -> bool {
     login.ends_with("[bot]")
 }
 
+/// Returns a repository in GitHub's form.
 pub(crate) fn repository(web: &str, repository: &Repository) -> Value {
     let full_name = &repository.full_name;
     let (owner, name) = full_name.split_once('/').unwrap_or(("", full_name));
@@ -41,6 +43,7 @@ pub(crate) fn repository(web: &str, repository: &Repository) -> Value {
     })
 }
 
+/// Returns a pull request in GitHub's form.
 pub(crate) fn pull(web: &str, repo: &Repository, pull: &Pull) -> Value {
     let (number, full_name) = (pull.number, &repo.full_name);
     let api = format!("{web}/api/v3/repos/{full_name}");
@@ -91,10 +94,12 @@ pub(crate) fn pull(web: &str, repo: &Repository, pull: &Pull) -> Value {
     })
 }
 
+/// Returns a label in GitHub's form.
 pub(crate) fn label(name: &str) -> Value {
     json!({"name": name, "color": "ededed", "default": false})
 }
 
+/// Returns a pull request in the form of GitHub's issues.
 pub(crate) fn issue(web: &str, full_name: &str, pull: &Pull) -> Value {
     let number = pull.number;
     json!({
@@ -107,6 +112,7 @@ pub(crate) fn issue(web: &str, full_name: &str, pull: &Pull) -> Value {
     })
 }
 
+/// Returns a comment in GitHub's form.
 pub(crate) fn comment(web: &str, full_name: &str, comment: &Comment) -> Value {
     json!({
         "id": comment.id,
@@ -119,6 +125,7 @@ pub(crate) fn comment(web: &str, full_name: &str, comment: &Comment) -> Value {
     })
 }
 
+/// Returns a review in GitHub's form.
 pub(crate) fn review(web: &str, full_name: &str, review: &Review) -> Value {
     let mut author = user(web, &review.author);
     if let Some(email) = &review.email {
@@ -135,6 +142,7 @@ pub(crate) fn review(web: &str, full_name: &str, review: &Review) -> Value {
     })
 }
 
+/// Returns a status in GitHub's form.
 pub(crate) fn status(web: &str, status: &Status) -> Value {
     json!({
         "id": status.id,
@@ -148,6 +156,7 @@ pub(crate) fn status(web: &str, status: &Status) -> Value {
     })
 }
 
+/// Returns a check run in GitHub's form.
 pub(crate) fn check_run(run: &CheckRun) -> Value {
     json!({
         "id": run.id,
@@ -165,6 +174,7 @@ pub(crate) fn check_run(run: &CheckRun) -> Value {
     })
 }
 
+/// Returns a webhook in GitHub's form.
 pub(crate) fn hook(web: &str, full_name: &str, hook: &Hook) -> Value {
     json!({
         "type": "Repository",
@@ -177,6 +187,7 @@ pub(crate) fn hook(web: &str, full_name: &str, hook: &Hook) -> Value {
     })
 }
 
+/// Returns a webhook delivery in GitHub's form.
 pub(crate) fn delivery(delivery: &Delivery) -> Value {
     let (status, status_code, milliseconds) = match &delivery.outcome {
         Outcome::Waiting | Outcome::Sending => ("PENDING".to_owned(), 0, 0),
@@ -200,6 +211,7 @@ pub(crate) fn delivery(delivery: &Delivery) -> Value {
     })
 }
 
+/// Returns a commit in the form of GitHub's git API.
 pub(crate) fn git_commit(commit: &Commit) -> Value {
     let parents: Vec<Value> = commit.parents.iter().map(|sha| json!({"sha": sha})).collect();
     json!({
@@ -212,11 +224,13 @@ pub(crate) fn git_commit(commit: &Commit) -> Value {
     })
 }
 
+/// Returns a commit in the form of GitHub's repository API.
 pub(crate) fn repository_commit(commit: &Commit) -> Value {
     let parents: Vec<Value> = commit.parents.iter().map(|sha| json!({"sha": sha})).collect();
     json!({"sha": commit.sha, "commit": git_commit(commit), "parents": parents})
 }
 
+/// Returns a commit in the form of push events.
 pub(crate) fn pushed_commit(commit: &Commit) -> Value {
     json!({
         "id": commit.sha,
@@ -227,6 +241,7 @@ pub(crate) fn pushed_commit(commit: &Commit) -> Value {
     })
 }
 
+/// Returns a changed file in GitHub's form.
 pub(crate) fn file(file: &FileChange) -> Value {
     let mut shape = json!({"filename": file.path, "status": file.status});
     if let Some(previous) = &file.previous {

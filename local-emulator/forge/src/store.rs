@@ -35,6 +35,7 @@ pub(crate) struct Access<'a> {
 }
 
 impl Store {
+    /// Opens or creates the database in a file.
     pub fn open(file: &Path) -> Result<Self, ForgeStoreError> {
         let connection = Connection::open(file)?;
         // The write-ahead log is with the operating system at each commit, so killing the process
@@ -50,7 +51,8 @@ impl Store {
         Ok(Self { connection: Mutex::new(connection) })
     }
 
-    /// Runs `work` in a transaction that is committed when it returns `Ok`.
+    /// Runs `work` in a transaction, which is committed if it returns `Ok` and rolled back
+    /// otherwise.
     pub fn within<T, E: From<ForgeStoreError>>(
         &self,
         work: impl FnOnce(&Access) -> Result<T, E>,
@@ -65,6 +67,7 @@ impl Store {
         Ok(result)
     }
 
+    /// Locks the connection.
     fn lock(&self) -> MutexGuard<'_, Connection> {
         // A panic inside a transaction rolled it back: the connection is still good.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,6 +75,7 @@ impl Store {
 }
 
 impl Access<'_> {
+    /// Returns a document of a repository; `None` if there is none of this number.
     pub fn get<D: Document>(
         &self,
         repository: &str,
@@ -96,6 +100,7 @@ impl Access<'_> {
         rows.map(|body| decode(&body?)).collect()
     }
 
+    /// Stores a document, or replaces the one of the same number.
     pub fn put<D: Document>(&self, repository: &str, document: &D) -> Result<(), ForgeStoreError> {
         let body = serde_json::to_string(document)
             .map_err(|source| ForgeStoreError::Document { kind: D::KIND, source })?;
@@ -105,6 +110,7 @@ impl Access<'_> {
         Ok(())
     }
 
+    /// Deletes a document.
     pub fn remove<D: Document>(&self, repository: &str, id: u64) -> Result<(), ForgeStoreError> {
         self.transaction
             .prepare_cached(
@@ -114,7 +120,7 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// Removes documents of a kind but for the newest `kept`.
+    /// Deletes all documents of a kind except the newest `kept`.
     pub fn keep_newest<D: Document>(
         &self,
         repository: &str,
@@ -129,7 +135,7 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// Returns the next number of a counter, from 1. Numbers are never given twice.
+    /// Returns the next number of a counter, from 1. A number is never returned twice.
     pub fn next(&self, counter: &str) -> Result<u64, ForgeStoreError> {
         let value: i64 = self
             .transaction
@@ -142,6 +148,7 @@ impl Access<'_> {
     }
 }
 
+/// Decodes a stored document.
 fn decode<D: Document>(body: &str) -> Result<D, ForgeStoreError> {
     serde_json::from_str(body).map_err(|source| ForgeStoreError::Document { kind: D::KIND, source })
 }

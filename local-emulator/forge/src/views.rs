@@ -14,6 +14,7 @@ pub enum ReviewVote {
 }
 
 impl ReviewVote {
+    /// Returns GitHub's name of the review event.
     pub(crate) fn event(self) -> &'static str {
         match self {
             Self::Approve => "APPROVE",

@@ -9,12 +9,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub struct Principal(String);
 
 impl Principal {
-    /// Returns the principal of that name.
+    /// Returns the principal with this name.
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 
-    /// Returns its name.
+    /// Returns the principal's name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -43,12 +43,12 @@ pub enum Decision {
 /// verified, once for each action and resource of a call: a transaction asks for every part, a
 /// query on an index names the index.
 pub trait Authorizer: Send + Sync + 'static {
-    /// Returns the decision on `action` (`dynamodb:PutItem`) on the resource of that ARN (`*` where
-    /// the action has none).
+    /// Decides whether a principal may call `action` (`dynamodb:PutItem`) on the resource with this
+    /// ARN (`*` if the action has none).
     fn allow(&self, principal: &Principal, action: &str, resource_arn: &str) -> Decision;
 
-    /// Returns the decision on a call that brings values for condition keys, as pairs of key and
-    /// value (`aws:RequestTag/owner`, `me`). Policies without conditions need not look at them.
+    /// Decides the same for a call with values of condition keys, as pairs of key and value
+    /// (`aws:RequestTag/owner`, `me`). Policies without conditions ignore them.
     fn allow_with(
         &self,
         principal: &Principal,
@@ -76,11 +76,12 @@ impl Authorizer for AllowAll {
 pub struct SecretAccessKey(String);
 
 impl SecretAccessKey {
-    /// Returns the secret of that text.
+    /// Returns the secret with this text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
+    /// Returns the secret's text.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -99,7 +100,7 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// Adds a key, or replaces the one of that id.
+    /// Adds an access key, or replaces the one with the same id.
     pub fn insert(
         &self,
         access_key_id: impl Into<String>,
@@ -110,12 +111,12 @@ impl KeyRing {
         keys.insert(access_key_id.into(), (principal, secret));
     }
 
-    /// Forgets a key.
+    /// Removes an access key.
     pub fn remove(&self, access_key_id: &str) {
         self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(access_key_id);
     }
 
-    /// Returns principal and secret of a key.
+    /// Returns the principal and secret of an access key; `None` if it is unknown.
     #[must_use]
     pub fn find(&self, access_key_id: &str) -> Option<(Principal, SecretAccessKey)> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).get(access_key_id).cloned()
@@ -152,19 +153,19 @@ pub struct Denied {
 }
 
 impl Caller {
-    /// Returns a caller bound by `authorizer`.
+    /// Returns a caller whose calls `authorizer` decides.
     #[must_use]
     pub fn new(principal: Principal, authorizer: Arc<dyn Authorizer>) -> Self {
         Self { principal, authorizer }
     }
 
-    /// Returns who calls.
+    /// Returns the principal that calls.
     #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// Asks the policies for one action on one resource.
+    /// Returns an error unless the caller's policies allow an action on a resource.
     ///
     /// # Errors
     /// [`Denied`] when they do not allow it.
@@ -172,8 +173,8 @@ impl Caller {
         self.check_with(action, resource_arn, &[])
     }
 
-    /// Asks the policies for one action on one resource, with the values of the call's condition
-    /// keys.
+    /// Returns an error unless the caller's policies allow an action on a resource, with these
+    /// values of the call's condition keys.
     ///
     /// # Errors
     /// As [`check`](Self::check).

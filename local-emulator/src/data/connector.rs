@@ -33,13 +33,14 @@ impl fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// Returns a connector to `front`.
+    /// Creates a connector of the AWS SDK that calls `front` without a network.
     #[must_use]
     pub fn new(front: Arc<Front>) -> Self {
         Self { front }
     }
 
-    /// Returns it as the SDK's configuration takes it, beside an endpoint such as [`ENDPOINT`].
+    /// Returns the connector in the form of the SDK's configuration, next to an endpoint such as
+    /// [`ENDPOINT`].
     #[must_use]
     pub fn into_client(self) -> SharedHttpClient {
         SharedHttpClient::new(self)

@@ -135,7 +135,7 @@ impl fmt::Display for DeliberateKill {
     }
 }
 
-/// Reads a sequence of deaths, `;` between them.
+/// Parses a sequence of deliberate kills, separated by `;`.
 ///
 /// # Errors
 /// [`DeathError`] names the first that cannot be read.
@@ -149,6 +149,7 @@ pub fn read_deaths(text: &str) -> Result<Vec<DeliberateKill>, DeathError> {
 }
 
 impl DeliberateKill {
+    /// Returns whether a call is the one at which this kill is planned.
     fn fits(&self, principal: &Principal, operation: &str, request: &Request<Bytes>) -> bool {
         if self.caller != principal.as_str() {
             return false;
@@ -179,7 +180,7 @@ pub struct Deaths {
 }
 
 impl Deaths {
-    /// Returns a sequence whose first death is armed.
+    /// Returns a sequence of kills of which the first is armed.
     #[must_use]
     pub fn new(sequence: Vec<DeliberateKill>) -> Self {
         Self { waiting: Mutex::new(sequence.into()), ..Self::default() }
@@ -195,18 +196,18 @@ impl Deaths {
             .any(|death| death.victim == victim)
     }
 
-    /// Sets what ends a function's processes.
+    /// Sets the action that kills a function's processes.
     pub fn set_caller(&self, kill: Kill) {
         *self.caller.write().unwrap_or_else(PoisonError::into_inner) = Some(kill);
     }
 
-    /// Sets what ends the executor.
+    /// Sets the action that kills the executor.
     pub fn set_executor(&self, kill: Kill) {
         *self.executor.write().unwrap_or_else(PoisonError::into_inner) = Some(kill);
     }
 
-    /// Kills the processes whose death is planned at this moment of a call. Returns whether the
-    /// call must not be answered. Does not return if the machine itself is killed.
+    /// Kills the processes whose kill is planned at this moment of a call. Returns whether the call
+    /// must not be answered. Does not return if the emulator itself is killed.
     #[must_use]
     pub fn strike(
         &self,
@@ -241,7 +242,7 @@ impl Deaths {
             || principal.as_str() == crate::template::ExecutorPlan::PRINCIPAL
     }
 
-    /// Takes the armed kill if it applies to this call.
+    /// Removes and returns the armed kill if it is planned for this call; otherwise `None`.
     fn due(
         &self,
         moment: Moment,

@@ -108,7 +108,7 @@ pub struct Struck {
 const AWS_INDEX_LAG: Duration = Duration::from_millis(30);
 
 impl CallFaults {
-    /// Creates the faults, all switched off; randomness comes from `seed`.
+    /// Creates the faults, all switched off. Random decisions depend on `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let (latency, index_lag) = (CallLatency::Local, Duration::ZERO);
@@ -117,7 +117,7 @@ impl CallFaults {
         Self { state: Mutex::new(state) }
     }
 
-    /// Switches a rule on.
+    /// Switches a rule on and returns its id.
     pub fn add(&self, rule: Rule) -> RuleId {
         self.with(|state| {
             let id = RuleId(state.next_id);
@@ -132,7 +132,7 @@ impl CallFaults {
         self.with(|state| state.rules.retain(|(other, _)| *other != id));
     }
 
-    /// Switches every rule, the latency and the lag of indexes off.
+    /// Switches off every rule, the latency and the lag of indexes.
     pub fn clear(&self) {
         self.with(|state| {
             state.rules.clear();
@@ -141,7 +141,7 @@ impl CallFaults {
         });
     }
 
-    /// Sets how long calls take; [`CallLatency::Aws`] also lets indexes lag.
+    /// Sets the latency of calls; [`CallLatency::Aws`] also lets indexes lag.
     pub fn set_latency(&self, latency: CallLatency) {
         self.with(|state| {
             state.latency = latency;
@@ -150,12 +150,12 @@ impl CallFaults {
         });
     }
 
-    /// Sets how much later than the table its global secondary indexes show a write.
+    /// Sets the delay after which global secondary indexes show a write.
     pub fn set_index_lag(&self, lag: Duration) {
         self.with(|state| state.index_lag = lag);
     }
 
-    /// Returns how much later than the table its global secondary indexes show a write.
+    /// Returns the delay after which global secondary indexes show a write.
     #[must_use]
     pub fn index_lag(&self) -> Duration {
         self.with(|state| state.index_lag)
@@ -182,6 +182,7 @@ impl CallFaults {
         })
     }
 
+    /// Locks the state and passes it to `act`.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -200,6 +201,7 @@ impl Rule {
         }
     }
 
+    /// Returns whether the rule applies to a call.
     fn matches(&self, principal: &Principal, service: &Service, operation: &str) -> bool {
         self.principal.as_ref().is_none_or(|p| p == principal)
             && self.service.as_ref().is_none_or(|s| s == service)
@@ -208,6 +210,7 @@ impl Rule {
 }
 
 impl State {
+    /// Decides whether a rule strikes now, and counts the call.
     fn is_due(&mut self, when: &mut When) -> bool {
         match when {
             When::Always => true,
@@ -220,8 +223,8 @@ impl State {
         }
     }
 
-    /// Draws around the median: half of the calls below it, none under half of it or over three
-    /// times.
+    /// Draws a random latency around the median: half of the calls are below it, none below half of
+    /// it or above three times.
     fn draw_latency(&mut self, service: &Service, operation: &str) -> Duration {
         if self.latency == CallLatency::Local {
             return Duration::ZERO;
@@ -236,8 +239,8 @@ impl State {
     }
 }
 
-/// Medians seen by a function in the same region, in microseconds, to one digit: orders of
-/// magnitude, not promises.
+/// Returns the median latency that a function sees in the same region, in microseconds. The numbers
+/// are orders of magnitude.
 fn aws_median_microseconds(service: &Service, operation: &str) -> u64 {
     match (service, operation) {
         (Service::DynamoDb, "TransactWriteItems" | "TransactGetItems") => 12_000,

@@ -41,10 +41,11 @@ pub struct DataOptions {
 /// counts calls for it.
 #[async_trait]
 pub trait Extra: Send + Sync + 'static {
-    /// Answers one call of a verified caller; the service asks [`Caller::check`] itself.
+    /// Answers one call of a verified caller; the service checks permissions with
+    /// [`Caller::check`].
     async fn call(&self, caller: &Caller, request: Request<Bytes>) -> Response<Bytes>;
 
-    /// Returns the operation of a request, for the meter and the faults.
+    /// Returns the operation that a request calls; `None` for an unknown service.
     fn operation(&self, request: &Request<Bytes>) -> String;
 }
 
@@ -113,13 +114,13 @@ impl Front {
         &self.keys
     }
 
-    /// Returns the meter.
+    /// Returns the counts of all calls.
     #[must_use]
     pub fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// Returns the switches for faults.
+    /// Returns the faults that can be switched on.
     #[must_use]
     pub fn faults(&self) -> &CallFaults {
         &self.faults
@@ -131,25 +132,25 @@ impl Front {
         &self.deaths
     }
 
-    /// Returns the tables.
+    /// Returns the DynamoDB tables.
     #[must_use]
     pub fn dynamo(&self) -> &Dynamo {
         &self.dynamo
     }
 
-    /// Returns the buckets.
+    /// Returns the S3 buckets.
     #[must_use]
     pub fn s3(&self) -> &S3 {
         &self.s3
     }
 
-    /// Returns the queues, as event sources use them.
+    /// Returns the SQS queues.
     #[must_use]
     pub fn sqs(&self) -> &Arc<Sqs> {
         &self.sqs
     }
 
-    /// Returns the keys of KMS.
+    /// Returns the KMS keys.
     #[must_use]
     pub fn kms(&self) -> &Kms {
         &self.kms
@@ -237,6 +238,7 @@ impl Front {
         }
     }
 
+    /// Returns an added service by its name; `None` if there is none.
     fn extra(&self, name: &str) -> Option<Arc<dyn Extra>> {
         self.extras.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
@@ -293,17 +295,20 @@ impl Front {
     }
 }
 
-/// Returns the address and body of a request; the request itself is passed to its service.
+/// Returns a copy of a request's address and body, because the request itself is passed to its
+/// service.
 fn again(request: &Request<Bytes>) -> Request<Bytes> {
     let mut copy = Request::new(request.body().clone());
     *copy.uri_mut() = request.uri().clone();
     copy
 }
 
+/// Returns the authorizer that is set now.
 fn current(authorizer: &RwLock<Arc<dyn Authorizer>>) -> Arc<dyn Authorizer> {
     Arc::clone(&authorizer.read().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Converts the result of a call to a response.
 fn respond(result: Result<String, Problem>, content_type: &'static str) -> Response<Bytes> {
     match result {
         Ok(body) => json_response(200, content_type, body),
@@ -311,6 +316,7 @@ fn respond(result: Result<String, Problem>, content_type: &'static str) -> Respo
     }
 }
 
+/// Returns an injected failure in the service's form.
 fn injected(
     service: &Service,
     operation: &str,
@@ -369,6 +375,7 @@ fn refused(service: &Service, error: SignatureError) -> Response<Bytes> {
     }
 }
 
+/// Answers a request without a signature.
 fn unsigned(request: &Request<Bytes>) -> Response<Bytes> {
     match request.headers().contains_key("x-amz-target") {
         true => Problem::new(
@@ -381,10 +388,12 @@ fn unsigned(request: &Request<Bytes>) -> Response<Bytes> {
     }
 }
 
+/// Answers a request to a service that the emulator does not have.
 fn unknown_service(name: &str) -> Response<Bytes> {
     query_error(404, "UnknownService", &format!("the emulator has no service {name}"))
 }
 
+/// Returns an error in the XML form of AWS's query protocol.
 fn query_error(status: u16, code: &str, message: &str) -> Response<Bytes> {
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors></Response>"

@@ -78,8 +78,8 @@ impl Kms {
         Ok(Self { directory: directory.to_owned(), account, keys: Mutex::new(keys) })
     }
 
-    /// Makes the key of that id unless there is one, and returns its ARN. The id has letters,
-    /// digits and `-` only.
+    /// Creates the key with this id if it does not exist, and returns its ARN. The id has only
+    /// letters, digits and `-`.
     ///
     /// # Errors
     /// [`StoreError`] when the key cannot be written.
@@ -113,6 +113,7 @@ impl Kms {
         }
     }
 
+    /// Encrypts data with a key and an encryption context.
     fn encrypt(&self, request: EncryptRequest, caller: &Caller) -> Result<String, Problem> {
         check_algorithm(request.encryption_algorithm.as_deref())?;
         let id = key_id(&request.key_id);
@@ -136,6 +137,7 @@ impl Kms {
         Ok(answer.to_string())
     }
 
+    /// Decrypts data. An error if the encryption context differs.
     fn decrypt(&self, request: DecryptRequest, caller: &Caller) -> Result<String, Problem> {
         check_algorithm(request.encryption_algorithm.as_deref())?;
         let blob = BASE64
@@ -164,11 +166,13 @@ impl Kms {
     }
 }
 
+/// Decodes a request.
 fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body)
         .map_err(|error| refused("SerializationException", error.to_string()))
 }
 
+/// Returns an error for an algorithm other than symmetric encryption.
 fn check_algorithm(given: Option<&str>) -> Result<(), Problem> {
     match given {
         None | Some("SYMMETRIC_DEFAULT") => Ok(()),
@@ -179,6 +183,7 @@ fn check_algorithm(given: Option<&str>) -> Result<(), Problem> {
     }
 }
 
+/// Returns an error unless the caller may use a key with this encryption context.
 fn allowed(
     caller: &Caller,
     action: &str,
@@ -197,25 +202,27 @@ fn allowed(
         .map_err(|denied| refused("AccessDeniedException", denied.to_string()))
 }
 
-/// Returns the id of a key that may be given by its ARN.
+/// Returns the id of a key, which may be given by its ARN.
 fn key_id(given: &str) -> &str {
     given.rsplit_once(":key/").map_or(given, |(_, id)| id)
 }
 
+/// Returns the start of a ciphertext, which names its key.
 fn header(id: &str) -> Vec<u8> {
     let mut header = vec![VERSION, u8::try_from(id.len()).unwrap_or(u8::MAX)];
     header.extend_from_slice(id.as_bytes());
     header
 }
 
-/// Returns key id and the rest of a ciphertext.
+/// Splits a ciphertext into the key's id and the rest; `None` if it has another form.
 fn split(blob: &[u8]) -> Option<(&str, &[u8])> {
     let (&[version, length], rest) = blob.split_first_chunk::<2>()?;
     let (id, sealed) = rest.split_at_checked(length.into())?;
     (version == VERSION).then_some((std::str::from_utf8(id).ok()?, sealed))
 }
 
-/// Returns what is authenticated with the ciphertext; lengths make two contexts never look alike.
+/// Returns the data that is authenticated with the ciphertext. It contains lengths, so that two
+/// contexts never give the same bytes.
 fn bound(header: &[u8], context: &BTreeMap<String, String>) -> Vec<u8> {
     let mut bytes = header.to_vec();
     for text in context.iter().flat_map(|(name, value)| [name, value]) {
@@ -225,6 +232,7 @@ fn bound(header: &[u8], context: &BTreeMap<String, String>) -> Vec<u8> {
     bytes
 }
 
+/// Writes a random key to a file that only its owner can read.
 fn write_new_key(path: &Path) -> Result<(), StoreError> {
     let mut bytes = [0; KEY_BYTES];
     let random = |_| StoreError::File {
@@ -248,6 +256,7 @@ fn write_new_key(path: &Path) -> Result<(), StoreError> {
     std::fs::rename(&beside, path).map_err(StoreError::file("rename", path))
 }
 
+/// Reads a key from its file.
 fn read_key(path: &Path) -> Result<LessSafeKey, StoreError> {
     let bytes = std::fs::read(path).map_err(StoreError::file("read", path))?;
     let corrupt = || StoreError::Corrupt {
@@ -258,28 +267,33 @@ fn read_key(path: &Path) -> Result<LessSafeKey, StoreError> {
     UnboundKey::new(&AES_256_GCM, &bytes).map(LessSafeKey::new).map_err(|_| corrupt())
 }
 
+/// Returns an error of this type.
 fn refused(kind: &str, message: String) -> Problem {
     Problem::new(400, kind, message)
 }
 
+/// Returns the error for an invalid request.
 fn validation(message: &str) -> Problem {
     refused("ValidationException", message.to_owned())
 }
 
+/// Returns the error for a key that does not exist.
 fn not_found(arn: &str) -> Problem {
     refused("NotFoundException", format!("Key '{arn}' does not exist"))
 }
 
+/// Returns the error for a ciphertext that cannot be decrypted.
 fn invalid_ciphertext() -> Problem {
     // Like AWS, gives no reason, because the reason would help an attacker.
     refused("InvalidCiphertextException", String::new())
 }
 
+/// Returns the error for a failure of the emulator.
 fn internal() -> Problem {
     Problem::new(500, "KMSInternalException", "the key could not be used")
 }
 
-/// Returns KMS's form of an injected failure.
+/// Returns an injected failure in KMS's form.
 pub(super) fn injected(failure: &super::faults::InjectedError) -> Problem {
     match failure {
         super::faults::InjectedError::Throttled => {

@@ -97,7 +97,7 @@ pub struct Call<'a> {
 }
 
 impl Meter {
-    /// Counts a call.
+    /// Counts one call.
     pub fn record(&self, call: &Call<'_>) {
         let dollars = prices::dollars(call.service, call.operation, &call.usage);
         let key = (
@@ -118,7 +118,7 @@ impl Meter {
         count.dollars += dollars;
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn snapshot(&self) -> MeterReport {
         report(&self.rows.lock().unwrap_or_else(PoisonError::into_inner))
@@ -130,6 +130,7 @@ impl Meter {
     }
 }
 
+/// Returns the counts as rows.
 fn report(rows: &BTreeMap<Key, Count>) -> MeterReport {
     let row = |((principal, service, operation, purpose), count): (&Key, &Count)| Row {
         principal: principal.to_string(),
@@ -142,7 +143,7 @@ fn report(rows: &BTreeMap<Key, Count>) -> MeterReport {
 }
 
 impl MeterReport {
-    /// Returns the sum over the rows that `matches` takes.
+    /// Returns the sum of the rows for which `matches` is true.
     pub fn total(&self, matches: impl Fn(&Row) -> bool) -> Count {
         self.rows
             .iter()
@@ -152,6 +153,7 @@ impl MeterReport {
 }
 
 impl Count {
+    /// Returns the sum of both counts.
     fn plus(self, other: &Count) -> Count {
         Count {
             calls: self.calls + other.calls,

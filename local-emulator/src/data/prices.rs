@@ -7,7 +7,7 @@ pub use sluice_memory::prices::{
     SQS_FIFO_REQUEST, SQS_STANDARD_REQUEST,
 };
 
-/// Returns the dollars of one call. Services that others add to the front cost nothing here.
+/// Returns what AWS charges for one call, in dollars. Added services cost nothing here.
 #[must_use]
 pub fn dollars(service: &Service, operation: &str, usage: &Usage) -> f64 {
     match service {
@@ -22,6 +22,7 @@ pub fn dollars(service: &Service, operation: &str, usage: &Usage) -> f64 {
     }
 }
 
+/// Returns the price of one S3 request.
 fn s3_request(operation: &str) -> f64 {
     match operation {
         "DeleteObject" | "DeleteObjects" | "AbortMultipartUpload" | "DeleteBucket" => 0.0,

@@ -21,8 +21,8 @@ const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 #[error("the connection is broken by an injected fault")]
 struct Broken;
 
-/// Listens on `port` of 127.0.0.1, any free one for 0, and answers until the returned task is
-/// aborted. Queue URLs begin with this address from here on.
+/// Listens on `port` of 127.0.0.1, or on a free port for 0, and answers until the returned task is
+/// aborted. Queue URLs start with this address from then on.
 ///
 /// # Errors
 /// The socket's own error, for example that the port is taken.
@@ -48,6 +48,7 @@ pub async fn serve(
     Ok((address, task))
 }
 
+/// Answers the requests of one connection.
 async fn connection(front: Arc<Front>, stream: TcpStream) {
     // Small answers must not wait for more.
     let _ = stream.set_nodelay(true);
@@ -58,6 +59,7 @@ async fn connection(front: Arc<Front>, stream: TcpStream) {
         .await;
 }
 
+/// Answers one request.
 async fn answer(
     front: Arc<Front>,
     request: Request<Incoming>,

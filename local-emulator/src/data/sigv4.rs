@@ -48,7 +48,8 @@ pub struct CredentialScope {
     pub service: String,
 }
 
-/// Returns what the request claims in its `Authorization` header or, for a signed URL, its query.
+/// Returns the credential scope that a request claims, in its `Authorization` header or in the
+/// query of a signed URL; `None` without a signature.
 #[must_use]
 pub fn scope<B>(request: &Request<B>) -> Option<CredentialScope> {
     let header =
@@ -63,7 +64,7 @@ pub fn scope<B>(request: &Request<B>) -> Option<CredentialScope> {
     parse_scope(&credential)
 }
 
-/// Verifies the signature in the headers of a request and returns whose it is.
+/// Verifies the signature in the headers of a request and returns the principal that signed it.
 ///
 /// # Errors
 /// The [`SignatureError`] that each service words in its own way.
@@ -112,6 +113,7 @@ pub fn verify(
     Ok(principal)
 }
 
+/// Returns the canonical form of a request, over which the signature is computed.
 fn canonical_request(
     request: &Request<Bytes>,
     signed_headers: &str,
@@ -132,7 +134,8 @@ fn canonical_request(
     Ok(canonical)
 }
 
-/// Returns the header's value trimmed, runs of spaces made one, several values joined by a comma.
+/// Returns a header's value as it is signed: trimmed, runs of spaces reduced to one, several values
+/// joined by a comma.
 fn header_value(request: &Request<Bytes>, name: &str) -> Option<String> {
     let headers: &HeaderMap = request.headers();
     let values: Vec<String> = headers
@@ -150,7 +153,7 @@ fn header_value(request: &Request<Bytes>, name: &str) -> Option<String> {
     Some(values.join(","))
 }
 
-/// Returns the path with every segment encoded once more, as all services but S3 sign it.
+/// Returns the path with every segment encoded once more, as all services except S3 sign it.
 fn canonical_path(path: &str) -> String {
     if path.is_empty() {
         "/".to_owned()
@@ -159,6 +162,7 @@ fn canonical_path(path: &str) -> String {
     }
 }
 
+/// Returns the query with its parameters sorted and encoded, as it is signed.
 fn canonical_query(query: &str) -> String {
     let mut pairs: Vec<String> = url::form_urlencoded::parse(query.as_bytes())
         .map(|(name, value)| format!("{}={}", encode(&name), encode(&value)))
@@ -181,11 +185,13 @@ pub(super) fn encode(text: &str) -> String {
     encoded
 }
 
+/// Returns a part of the `Authorization` header by its name.
 fn part<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let from = header.find(&format!("{name}="))? + name.len() + 1;
     header[from..].split(',').next().map(str::trim)
 }
 
+/// Parses a credential scope; `None` if it has another form.
 fn parse_scope(credential: &str) -> Option<CredentialScope> {
     // An access key id has no slash.
     let mut parts = credential.split('/').map(str::to_owned);
@@ -198,6 +204,7 @@ fn parse_scope(credential: &str) -> Option<CredentialScope> {
     (parts.next().as_deref() == Some("aws4_request")).then_some(scope)
 }
 
+/// Computes an HMAC with SHA-256.
 fn hmac(key: &[u8], data: &[u8]) -> Hmac<Sha256> {
     #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
@@ -205,7 +212,7 @@ fn hmac(key: &[u8], data: &[u8]) -> Hmac<Sha256> {
     mac
 }
 
-/// Returns the seconds since the epoch of `YYYYMMDDThhmmssZ`.
+/// Parses `YYYYMMDDThhmmssZ` to seconds since the epoch; `None` for any other text.
 fn epoch_seconds(date: &str) -> Option<i64> {
     let digits = |from: usize, to: usize| date.get(from..to)?.parse::<i64>().ok();
     let (year, month, day) = (digits(0, 4)?, digits(4, 6)?, digits(6, 8)?);

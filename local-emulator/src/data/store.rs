@@ -68,11 +68,13 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Returns a function that adds the attempt and the file to an I/O error.
     pub(super) fn file(attempt: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { attempt, path, source }
     }
 
+    /// Returns a function that adds the attempt and the file to a database error.
     pub(super) fn sqlite(
         attempt: &'static str,
         path: &Path,
@@ -82,7 +84,7 @@ impl StoreError {
     }
 }
 
-/// Opens `path` with a write-ahead log and creates what `schema` names.
+/// Opens a SQLite database with a write-ahead log and creates the tables of `schema`.
 pub(super) fn open(
     path: &Path,
     schema: &str,

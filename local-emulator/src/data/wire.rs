@@ -26,7 +26,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Returns the service of that name in signatures.
+    /// Returns the service by its name in signatures.
     #[must_use]
     pub fn from_scope(name: &str) -> Self {
         match name {
@@ -38,7 +38,7 @@ impl Service {
         }
     }
 
-    /// Returns its name in signatures and in actions.
+    /// Returns the service's name in signatures and actions.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -88,7 +88,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Returns a problem without further members.
+    /// Returns an error without further members.
     pub fn new(status: u16, kind: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -99,7 +99,7 @@ impl Problem {
         }
     }
 
-    /// Returns the response that carries it.
+    /// Converts the error to a response.
     #[must_use]
     pub fn into_response(self, content_type: &'static str) -> Response<Bytes> {
         let mut body = Map::new();

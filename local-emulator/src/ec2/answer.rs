@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
 
-/// Returns the response with this XML.
+/// Returns a response with this XML.
 pub(super) fn xml(status: u16, body: String) -> Response<Bytes> {
     let mut response =
         Response::new(Bytes::from(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{body}")));
@@ -20,22 +20,24 @@ pub(super) fn xml(status: u16, body: String) -> Response<Bytes> {
     response
 }
 
-/// Returns text as it stands between tags.
+/// Escapes text for XML.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
+/// Returns an XML element that contains a text.
 fn element(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", escape(text))
 }
 
-/// Returns the answer of an action.
+/// Returns the XML of an action's response with this content.
 pub(super) fn response(action: &str, inside: &str) -> String {
     format!(
         "<{action}Response xmlns=\"{NAMESPACE}\"><requestId>local</requestId>{inside}</{action}Response>"
     )
 }
 
+/// Returns a machine's state with EC2's code for it.
 fn state(name: &str) -> String {
     let code = match name {
         "pending" => 0,
@@ -46,6 +48,7 @@ fn state(name: &str) -> String {
     format!("<code>{code}</code><name>{name}</name>")
 }
 
+/// Returns tags in EC2's form.
 fn tag_set(tags: &BTreeMap<String, String>) -> String {
     let item = |(key, value): (&String, &String)| {
         format!("<item>{}{}</item>", element("key", key), element("value", value))
@@ -53,6 +56,7 @@ fn tag_set(tags: &BTreeMap<String, String>) -> String {
     format!("<tagSet>{}</tagSet>", tags.iter().map(item).collect::<String>())
 }
 
+/// Returns a machine in EC2's form.
 fn instance(record: &Record, account_zone: &str) -> String {
     let time = jiff::Timestamp::from_millisecond(i64::try_from(record.launched_ms).unwrap_or(0))
         .unwrap_or_default();
@@ -73,14 +77,15 @@ fn instance(record: &Record, account_zone: &str) -> String {
     text + "</item>"
 }
 
-/// Returns a reservation's inside: its id and its machines.
+/// Returns the content of a reservation: its id and its machines.
 pub(super) fn reservation(records: &[&Record]) -> String {
     let id = records.first().map_or("", |record| record.reservation.as_str());
     let machines: String = records.iter().map(|record| instance(record, &record.az)).collect();
     format!("{}<groupSet/><instancesSet>{machines}</instancesSet>", element("reservationId", id))
 }
 
-/// Returns the list of machines, each in its reservation.
+/// Returns the list of machines, each in its reservation, with the token of the next page if there
+/// is one.
 pub(super) fn instances(records: &[Record], next: Option<&str>) -> String {
     let mut reservations: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
     for record in records {
@@ -96,7 +101,8 @@ pub(super) fn instances(records: &[Record], next: Option<&str>) -> String {
     )
 }
 
-/// Returns what TerminateInstances says of each machine: before and after.
+/// Returns the content of a TerminateInstances response: the state of each machine before and
+/// after.
 pub(super) fn changes(changes: &[(String, &'static str, &'static str)]) -> String {
     let item = |(id, before, after): &(String, &'static str, &'static str)| {
         let (before, after) = (state(before), state(after));

@@ -5,7 +5,8 @@ use super::{Boot, Ec2};
 use crate::data::{StoreError, now_ms};
 use std::time::Duration;
 
-/// Does what the machine's state asks for, in the background. Safe to call again at any time.
+/// Starts or ends a machine in the background, as its state requires. Safe to call again at any
+/// time.
 pub(super) fn resume(ec2: &Ec2, record: Record) {
     let ec2 = ec2.clone();
     tokio::spawn(async move {
@@ -21,6 +22,7 @@ pub(super) fn resume(ec2: &Ec2, record: Record) {
     });
 }
 
+/// Starts a machine and stores that it runs.
 async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     // As at EC2, a machine is running before its servers are.
     ec2.store().advance(&record.id, &[State::Pending], State::Running, None)?;
@@ -53,6 +55,7 @@ async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Ends a machine and stores that it is terminated.
 async fn end(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     let (host, id) = (ec2.inner.host.clone(), record.id.clone());
     let ended = tokio::task::spawn_blocking(move || host.end(&id)).await;

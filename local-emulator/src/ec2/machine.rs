@@ -60,6 +60,7 @@ pub struct Host {
 type Slot = Arc<Mutex<Option<Child>>>;
 
 impl Host {
+    /// Creates the machines below a directory. Nothing is started.
     pub(super) fn new(directory: PathBuf) -> Self {
         // Bubblewrap wants absolute paths.
         let directory = directory.canonicalize().unwrap_or(directory);
@@ -99,7 +100,8 @@ impl Host {
         Err(why)
     }
 
-    /// Starts the machine unless it runs, once `wanted` still says so.
+    /// Starts a machine unless it runs already, or `wanted` returns false when it is this machine's
+    /// turn.
     pub(super) fn start(&self, record: &Record, wanted: impl Fn() -> bool) -> io::Result<()> {
         let machine = self.machine(&record.id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +123,7 @@ impl Host {
         Ok(())
     }
 
-    /// Ends the machine and removes its files.
+    /// Ends the processes of a machine and deletes its files.
     pub(super) fn end(&self, id: &str) -> io::Result<()> {
         self.stop(id)?;
         match fs::remove_dir_all(self.directory.join(id)) {
@@ -130,7 +132,8 @@ impl Host {
         }
     }
 
-    /// Ends every server that this or an earlier emulator started here; files stay.
+    /// Ends the processes of all machines, including those that an earlier emulator started here.
+    /// Files stay.
     pub(super) fn end_all(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
@@ -145,17 +148,20 @@ impl Host {
         }
     }
 
+    /// Ends the processes of a machine.
     fn stop(&self, id: &str) -> io::Result<()> {
         let machine = self.machine(id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
         end_processes(&self.directory.join(id), child.take())
     }
 
+    /// Returns the entry of a machine, which is locked while it starts or ends.
     fn machine(&self, id: &str) -> Arc<Mutex<Option<Child>>> {
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(machines.entry(id.to_owned()).or_default())
     }
 
+    /// Starts the SSH server of a machine.
     fn sshd(&self, directory: &Path, record: &Record) -> io::Result<Child> {
         let log =
             fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
@@ -177,7 +183,7 @@ impl Host {
         Ok(child)
     }
 
-    /// Returns bubblewrap with the machine's own view.
+    /// Returns a bubblewrap command in which only the machine's own files are visible.
     fn view(&self, directory: &Path, id: &str) -> Command {
         let inside = |name: &str| directory.join(name).to_string_lossy().into_owned();
         let mut command = Command::new("bwrap");
@@ -235,8 +241,8 @@ impl Host {
     }
 }
 
-/// Makes the machine's files: host keys, logins, configuration. The last one written says that all
-/// are there.
+/// Creates the machine's files: host keys, logins and configuration. The last file marks them as
+/// complete.
 fn install(directory: &Path, record: &Record) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -264,8 +270,8 @@ fn install(directory: &Path, record: &Record) -> io::Result<()> {
     write_whole(&directory.join("ready"), "")
 }
 
-/// Runs the user data's script as root of the machine. As with cloud-init, its failure does not
-/// keep the machine from booting.
+/// Runs the user data's script as root of the machine. As with cloud-init, a failing script does
+/// not prevent the boot.
 fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
     let parent = directory.parent().unwrap_or(directory);
     let mut command = Host::new(parent.to_owned()).view(directory, &record.id);
@@ -288,6 +294,7 @@ fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
     Ok(())
 }
 
+/// Creates the SSH host keys of a machine.
 fn host_keys(instance: &Path) -> io::Result<()> {
     // Under names of this process first: what an earlier emulator, killed meanwhile, still writes
     // must not be in the way.
@@ -320,7 +327,7 @@ fn host_keys(instance: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes password files with the machine's logins, and their homes.
+/// Writes the password files with the machine's logins, and creates their home directories.
 fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
     let instance = directory.join("instance");
     // Without root rights, `root` is another name of the emulator's own user.
@@ -367,6 +374,7 @@ fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
     fs::set_permissions(instance.join("shadow"), fs::Permissions::from_mode(0o600))
 }
 
+/// Returns the configuration of the SSH server.
 fn sshd_config(record: &Record) -> String {
     let (address, port) = (&record.address, record.port);
     format!(
@@ -377,8 +385,8 @@ fn sshd_config(record: &Record) -> String {
     )
 }
 
-/// Ends the machine's processes: those of `started`, or those that are noted. While they are still
-/// there, their note stays too.
+/// Ends the machine's processes: `started`, or those that the process file names. The process file
+/// stays until they are gone.
 fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     // A child keeps its process id until it is waited for, even if its note is gone.
     let leader = started.as_ref().map(Child::id).or_else(|| living(directory));
@@ -400,17 +408,20 @@ fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether an earlier emulator's process is this machine. One that was not let go before
-/// that emulator died ends by itself, so that it counts only once it answers, or lives on.
+/// Returns whether the machine's process was started by an earlier emulator and still runs. One
+/// that was not released before that emulator died ends by itself, so it counts only once it
+/// answers or stays alive.
 fn outlived(directory: &Path, record: &Record) -> bool {
     wait_until(BOOT_LIMIT, || living(directory).is_none() || answers(record));
     living(directory).is_some()
 }
 
+/// Returns whether the machine's SSH server accepts connections.
 fn answers(record: &Record) -> bool {
     TcpStream::connect((record.address.as_str(), record.port)).is_ok()
 }
 
+/// Waits until `done` returns true, at most `within`.
 fn wait_until(within: Duration, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + within;
     while !done() && Instant::now() < end {
@@ -418,11 +429,12 @@ fn wait_until(within: Duration, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Returns whether the emulator runs as root.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Returns random bytes in hexadecimal, for ids that must never be given twice.
+/// Returns random bytes in hexadecimal, for ids that must be unique.
 pub(super) fn random_hex(bytes: usize) -> Result<String, Refusal> {
     let mut buffer = vec![0; bytes];
     aws_lc_rs::rand::fill(&mut buffer)

@@ -47,7 +47,8 @@ pub struct Ec2Options {
 }
 
 impl Ec2Options {
-    /// Returns three zones, the images `ami-debian12` and `ami-silent`, 32 machines and port 22.
+    /// Returns the default options: three zones, the images `ami-debian12` and `ami-silent`, 32
+    /// machines and port 22.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let account = crate::data::Account::default();
         Self {
@@ -129,7 +130,7 @@ struct Inner {
 }
 
 impl Ec2 {
-    /// Opens the record of machines and brings back those that should run. Needs a tokio runtime.
+    /// Opens the list of machines and restarts those that should run. Needs a tokio runtime.
     pub fn open(options: Ec2Options) -> Result<Self, StoreError> {
         let store = Store::open(&options.directory)?;
         let host = Host::new(options.directory.clone());
@@ -147,26 +148,29 @@ impl Ec2 {
         Ok(ec2)
     }
 
-    /// Lets this happen to the next launch that no earlier fault is waiting for.
+    /// Adds a fault that affects the next launch without an earlier fault.
     pub fn add_fault(&self, fault: LaunchFault) {
         self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner).push_back(fault);
     }
 
-    /// Ends the servers of all machines. Their record stays: the next start brings them back.
+    /// Ends the servers of all machines. Their records stay, so the next start restarts them.
     pub async fn shut_down(&self) {
         let host = self.inner.host.clone();
         // Waits for each server to be gone, so that its address is free afterwards.
         let _ = tokio::task::spawn_blocking(move || host.end_all()).await;
     }
 
+    /// Locks the list of machines.
     fn store(&self) -> MutexGuard<'_, Store> {
         self.inner.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Removes and returns the fault for the next launch; `None` if there is none.
     fn next_fault(&self) -> Option<LaunchFault> {
         self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
+    /// Runs the action of a request.
     fn answer(&self, caller: &Caller, request: &Request<Bytes>) -> Result<String, Refusal> {
         let parameters = Parameters::read(request)?;
         match parameters.action() {
@@ -233,7 +237,7 @@ impl From<StoreError> for Refusal {
 /// The time that a machine stays listed after it is gone.
 const SHOWN_AFTER_END: Duration = Duration::from_secs(3_600);
 
-/// Returns whether a machine that ended then is not listed any more.
+/// Returns whether a machine that ended at this time is not listed any longer.
 fn is_forgotten(ended_ms: Option<u64>) -> bool {
     ended_ms.is_some_and(|ended| {
         u128::from(now_ms().saturating_sub(ended)) > SHOWN_AFTER_END.as_millis()

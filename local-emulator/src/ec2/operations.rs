@@ -10,16 +10,19 @@ use std::collections::BTreeMap;
 /// Bytes of user data, as EC2 limits it.
 const USER_DATA_MAX: usize = 16 * 1024;
 
+/// Returns the error for an invalid parameter.
 fn invalid(message: impl Into<String>) -> Refusal {
     Refusal::new(400, "InvalidParameterValue", message)
 }
 
+/// Returns the ARN of a machine.
 fn arn(ec2: &Ec2, id: &str) -> String {
     let account = &ec2.inner.options.account;
     format!("arn:aws:ec2:{}:{}:instance/{id}", account.region, account.id)
 }
 
-/// Asks the policies with tags as condition keys: those a launch asks for, or those a machine has.
+/// Returns an error unless the caller's policies allow an action with these tags as condition keys:
+/// those that a launch requests, or those that a machine has.
 fn check_with_tags(
     caller: &Caller,
     action: &str,
@@ -106,6 +109,7 @@ struct Wish {
 }
 
 impl Wish {
+    /// Reads the parameters of a launch.
     fn read(ec2: &Ec2, parameters: &Parameters) -> Result<Self, Refusal> {
         let options = &ec2.inner.options;
         let count = |name: &str| -> Result<usize, Refusal> {
@@ -170,6 +174,7 @@ impl Wish {
         })
     }
 
+    /// Creates the record of a machine to launch.
     fn record(
         &self,
         ec2: &Ec2,
@@ -214,6 +219,7 @@ impl Wish {
     }
 }
 
+/// Returns the requested zone or the default one. An error for an unknown zone.
 fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
     let options = &ec2.inner.options;
     let first = options.zones.first().cloned().unwrap_or_default();
@@ -293,6 +299,7 @@ pub(super) fn describe(
     Ok(answer::response("DescribeInstances", &answer::instances(&records, next.as_deref())))
 }
 
+/// Returns whether a machine matches a filter.
 fn matches(record: &Record, name: &str, values: &[&str]) -> bool {
     let any = |text: &str| values.iter().any(|pattern| glob(pattern, text));
     match name.strip_prefix("tag:") {
@@ -336,6 +343,7 @@ fn glob(pattern: &str, text: &str) -> bool {
     pattern[at..].iter().all(|c| *c == '*')
 }
 
+/// Returns the error for a machine that does not exist.
 fn missing(id: &str) -> Refusal {
     Refusal::new(
         400,
@@ -344,7 +352,7 @@ fn missing(id: &str) -> Refusal {
     )
 }
 
-/// Begins the end of machines; one that is missing refuses the whole call.
+/// Starts to terminate machines. One unknown machine refuses the whole call.
 pub(super) fn terminate(
     ec2: &Ec2,
     caller: &Caller,

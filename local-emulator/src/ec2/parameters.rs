@@ -17,10 +17,12 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
+    /// Returns an error with a status, code and message.
     pub(super) fn new(status: u16, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { status, code: code.into(), message: message.into() }
     }
 
+    /// Converts the error to a response.
     pub(super) fn into_response(self) -> Response<Bytes> {
         let (code, message) = (answer::escape(&self.code), answer::escape(&self.message));
         let body = format!(
@@ -31,7 +33,7 @@ impl Refusal {
 }
 
 impl Parameters {
-    /// Reads the form in the body, or the query of a GET.
+    /// Reads the form in the body, or the query of a GET request.
     pub(super) fn read(request: &Request<Bytes>) -> Result<Self, Refusal> {
         let text = match *request.method() {
             Method::GET => request.uri().query().unwrap_or_default().as_bytes(),
@@ -49,14 +51,17 @@ impl Parameters {
         }
     }
 
+    /// Returns the action that the request calls.
     pub(super) fn action(&self) -> &str {
         self.get("Action").unwrap_or_default()
     }
 
+    /// Returns a parameter; `None` if it is missing.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Returns a required parameter.
     pub(super) fn need(&self, name: &str) -> Result<&str, Refusal> {
         self.get(name).ok_or_else(|| {
             Refusal::new(
@@ -67,7 +72,7 @@ impl Parameters {
         })
     }
 
-    /// Returns a number, when it is named.
+    /// Returns a parameter as a number; `None` if it is missing.
     pub(super) fn number(&self, name: &str) -> Result<Option<u32>, Refusal> {
         let parse = |text: &str| {
             let wrong = || {
@@ -82,7 +87,7 @@ impl Parameters {
         self.get(name).map(parse).transpose()
     }
 
-    /// Returns `name.1`, `name.2` and so on, up to the first gap.
+    /// Returns the parameters `name.1`, `name.2` and so on, up to the first gap.
     pub(super) fn list(&self, name: &str) -> Vec<&str> {
         (1..)
             .map_while(|number| self.0.get(&format!("{name}.{number}")))
@@ -90,7 +95,7 @@ impl Parameters {
             .collect()
     }
 
-    /// Returns `prefix.1.Key` and `prefix.1.Value` and so on.
+    /// Returns the tags in the parameters `prefix.1.Key`, `prefix.1.Value` and so on.
     pub(super) fn tags(&self, prefix: &str) -> BTreeMap<String, String> {
         let pair = |number: u32| {
             let key = self.0.get(&format!("{prefix}.{number}.Key"))?;
@@ -101,7 +106,7 @@ impl Parameters {
         (1..).map_while(pair).collect()
     }
 
-    /// Returns the parameters that must be equal in two calls with the same token.
+    /// Returns the parameters that must be equal in two calls with the same client token.
     pub(super) fn fingerprint(&self) -> String {
         let text: Vec<String> =
             self.0.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect();

@@ -40,7 +40,7 @@ pub(super) fn start(
     }
 }
 
-/// Starts the process, which waits.
+/// Starts a process that waits for permission to run ([`let_go`]).
 fn held_back(
     program: &Command,
     output: impl Into<Stdio>,
@@ -51,7 +51,7 @@ fn held_back(
     command.stdin(Stdio::piped()).stdout(output).stderr(complaints).process_group(0).spawn()
 }
 
-/// Notes which process it is.
+/// Stores which process the machine is.
 fn note(child: &Child, directory: &Path) -> io::Result<()> {
     let pid = child.id();
     let time = start_time(pid)
@@ -67,7 +67,7 @@ fn let_go(child: &mut Child) -> io::Result<()> {
     stdin.write_all(b"noted\n")
 }
 
-/// Returns the process of the machine in this directory, if it is still that process.
+/// Returns the id of the machine's process in this directory; `None` if that process has ended.
 pub(super) fn living(directory: &Path) -> Option<u32> {
     let text = fs::read_to_string(directory.join(NOTE)).ok()?;
     let (pid, started) = text.split_once(' ')?;
@@ -75,8 +75,7 @@ pub(super) fn living(directory: &Path) -> Option<u32> {
     (start_time(pid)? == started).then_some(pid)
 }
 
-/// Returns when a process started, in ticks since boot; `None` for one that is gone or waits to be
-/// buried.
+/// Returns when a process started, in ticks since boot; `None` if it has ended.
 fn start_time(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // After the command's name, which may hold anything: state first, start time twentieth.
@@ -85,7 +84,7 @@ fn start_time(pid: u32) -> Option<String> {
     fields.get(19).map(|time| (*time).to_owned())
 }
 
-/// Writes a file so that it is there whole or not at all.
+/// Writes a file atomically: it contains all of the text or does not change.
 pub(super) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let part = path.with_extension("part");
     fs::write(&part, text)?;

@@ -37,6 +37,7 @@ pub(super) enum State {
 }
 
 impl State {
+    /// Returns EC2's name of the state.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -46,13 +47,14 @@ impl State {
         }
     }
 
+    /// Parses EC2's name of a state; `None` for any other text.
     fn read(text: &str) -> Option<Self> {
         [Self::Pending, Self::Running, Self::ShuttingDown, Self::Terminated]
             .into_iter()
             .find(|state| state.as_str() == text)
     }
 
-    /// Returns whether it takes an address and a place in the limit.
+    /// Returns whether a machine in this state needs an address and counts against the limit.
     pub(super) fn exists(self) -> bool {
         self != Self::Terminated
     }
@@ -70,6 +72,7 @@ const TABLE: &str = "create table if not exists machine (number integer primary 
     launched_ms integer not null, ended_ms integer); create index if not exists by_token on machine (token);";
 
 impl Store {
+    /// Opens or creates the list of machines.
     pub(super) fn open(directory: &Path) -> Result<Self, StoreError> {
         std::fs::create_dir_all(directory).map_err(|source| StoreError::File {
             attempt: "make",
@@ -93,6 +96,7 @@ impl Store {
         Ok(Self { path, connection })
     }
 
+    /// Returns a function that adds the attempt to an error.
     fn error(&self, attempt: &'static str) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
         let path = self.path.clone();
         move |source| StoreError::Sqlite { attempt, path: path.clone(), source }
@@ -108,7 +112,7 @@ impl Store {
         read().map_err(self.error("read the machines"))
     }
 
-    /// Returns one machine.
+    /// Returns one machine; `None` if it does not exist.
     pub(super) fn find(&self, id: &str) -> Result<Option<Record>, StoreError> {
         let read = self.connection.query_row("select * from machine where id = ?1", [id], record);
         read.optional().map_err(self.error("read a machine"))
@@ -140,7 +144,8 @@ impl Store {
         transaction.commit().map_err(&error)
     }
 
-    /// Moves a machine from one state to another; returns whether it was there.
+    /// Moves a machine from one of these states to another. Returns false if it was in no such
+    /// state.
     pub(super) fn advance(
         &self,
         id: &str,
@@ -174,6 +179,7 @@ impl Store {
     }
 }
 
+/// Reads a machine from a row.
 fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     let wrong = |name: &str| rusqlite::Error::InvalidColumnName(name.to_owned());
     let state: String = row.get("state")?;

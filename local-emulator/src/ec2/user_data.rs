@@ -15,8 +15,8 @@ pub(super) struct Setup {
 /// The login of images that name none, beside root.
 const DEFAULT_LOGIN: &str = "zuul";
 
-/// Reads user data: `#!` is a script; `#cloud-config` names `ssh_authorized_keys` and `users`.
-/// Anything else does nothing.
+/// Reads user data: after `#!` it is a script; `#cloud-config` has `ssh_authorized_keys` and
+/// `users`. Any other text has no effect.
 pub(super) fn read(user_data: &[u8]) -> Setup {
     let mut setup =
         Setup { keys: BTreeMap::from([(DEFAULT_LOGIN.to_owned(), Vec::new())]), script: None };
@@ -43,13 +43,14 @@ pub(super) fn read(user_data: &[u8]) -> Setup {
     setup
 }
 
+/// Returns a list of SSH keys; empty if it is not a list.
 fn keys(value: &Value) -> Vec<String> {
     let list = value.get("ssh_authorized_keys").and_then(Value::as_sequence);
     let lines = list.into_iter().flatten().filter_map(Value::as_str);
     lines.map(|line| line.replace(['\n', '\r'], " ")).collect()
 }
 
-/// Returns whether the name can stand in a password file and in a path.
+/// Returns whether a name is valid in a password file and in a path.
 fn is_login(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 32

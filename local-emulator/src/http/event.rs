@@ -19,14 +19,14 @@ pub struct Front {
 }
 
 impl Front {
-    /// Returns the front of an account.
+    /// Returns the description of an API Gateway in an account.
     #[must_use]
     pub fn new(account: &str) -> Self {
         Self { account: account.to_owned(), requests: AtomicU64::new(1) }
     }
 }
 
-/// Returns the event of a request.
+/// Returns the event by which API Gateway calls a function for a request.
 pub(super) fn of_request(
     front: &Front,
     found: &RouteMatch<'_>,
@@ -91,8 +91,8 @@ pub(super) fn of_request(
     Bytes::from(event.to_string())
 }
 
-/// Returns the body as it is where its type is one that the front takes for text; everything else
-/// goes as base64.
+/// Returns the body as text if its content type is one that API Gateway treats as text; otherwise
+/// `None`, and it is sent as base64.
 fn plain_text<'b>(headers: &HeaderMap, body: &'b Bytes) -> Option<&'b str> {
     let kind = text(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -101,11 +101,13 @@ fn plain_text<'b>(headers: &HeaderMap, body: &'b Bytes) -> Option<&'b str> {
     if textual || kind.starts_with("text/") { std::str::from_utf8(body).ok() } else { None }
 }
 
+/// Returns the text of a header; `None` if it is missing or no text.
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Headers by name in small letters; several of one name joined by commas. Cookies stand elsewhere.
+/// Returns headers by name in lower case; several of one name are joined by commas. Cookies are
+/// left out.
 fn headers(headers: &HeaderMap) -> Map<String, Value> {
     let mut joined = Map::new();
     for name in headers.keys().filter(|name| **name != COOKIE) {
@@ -119,12 +121,13 @@ fn headers(headers: &HeaderMap) -> Map<String, Value> {
     joined
 }
 
+/// Returns the cookies of a request.
 fn cookies(headers: &HeaderMap) -> Vec<String> {
     let lines = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split("; ")).map(str::to_owned).collect()
 }
 
-/// Query parameters, decoded; several of one name joined by commas.
+/// Returns decoded query parameters; several of one name are joined by commas.
 fn queries(query: &str) -> BTreeMap<String, String> {
     let mut joined: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {

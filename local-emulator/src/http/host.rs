@@ -23,28 +23,28 @@ pub struct HostNames {
 }
 
 impl HostNames {
-    /// Adds a name of the machine's own: a tunnel's or a proxy's.
+    /// Adds a host name of this machine, for example a tunnel's or a proxy's.
     #[must_use]
     pub fn with(mut self, name: &str) -> Self {
         self.names.insert(HostName::normalize(name));
         self
     }
 
-    /// Adds a function that answers by any name: whatever is sent to it proves by a signature where
-    /// it comes from.
+    /// Adds a function that is called under any host name, because it verifies the sender by a
+    /// signature.
     #[must_use]
     pub fn with_function(mut self, id: &str) -> Self {
         self.functions.insert(id.to_owned());
         self
     }
 
-    /// Returns whether a function answers by any name.
+    /// Returns whether a function is called under any host name.
     pub(super) fn any_may_call(&self, function: &str) -> bool {
         self.functions.contains(function)
     }
 
-    /// Returns the name by which a request came that this machine does not answer by. One without a
-    /// name is no browser's.
+    /// Returns the host name of a request if it does not mean this machine. A request without a
+    /// name does not come from a browser.
     pub(crate) fn stranger(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
         let said = headers
             .get_all(HOST)
@@ -54,8 +54,8 @@ impl HostNames {
         said.find(|name| !self.has(name)).map(|name| name.chars().take(NAME_MAX).collect())
     }
 
-    /// Returns whether a name, with its port if it has one, is this machine's. What is no name at
-    /// all is not.
+    /// Returns whether a host name, with or without port, means this machine. An invalid name does
+    /// not.
     fn has(&self, said: &str) -> bool {
         match HostName::parse(said) {
             HostName::Machine => true,
@@ -65,7 +65,7 @@ impl HostNames {
     }
 }
 
-/// Passes on what came by an address or by `localhost`, and nothing else.
+/// Passes on requests to an address or to `localhost`, and refuses all others.
 pub(crate) async fn of_this_machine(request: Request, next: Next) -> Response<Body> {
     match HostNames::default().stranger(request.headers(), request.uri()) {
         None => next.run(request).await,

@@ -92,13 +92,13 @@ impl HttpFront {
         Ok(Self { address, stop, server })
     }
 
-    /// Returns where the front answers.
+    /// Returns the address on which the HTTP front listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more requests and waits for those being answered, ten seconds at most.
+    /// Accepts no further requests and waits for the running ones, at most ten seconds.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         let abort = self.server.abort_handle();
@@ -125,6 +125,7 @@ async fn read(mut body: Body) -> Option<Bytes> {
     (bytes <= BODY_BYTES_MAX).then(|| kept.freeze())
 }
 
+/// Calls the function of the matching route and returns its response.
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     if header_bytes(&parts.headers) + parts.uri.to_string().len() > HEADER_BYTES_MAX {
@@ -173,11 +174,12 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     }
 }
 
+/// Returns the size of all headers.
 fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-/// Returns the front's own answer, in API Gateway's shape.
+/// Returns an error response of the front itself, in API Gateway's form.
 fn message(status: StatusCode, text: &str) -> Response<Body> {
     let body = serde_json::json!({ "message": text }).to_string();
     let mut response = Response::new(Body::from(body));

@@ -41,7 +41,7 @@ pub struct RouteMatch<'a> {
 }
 
 impl Routes {
-    /// Returns the routes of a plan.
+    /// Builds the table of routes from the template's plan.
     #[must_use]
     pub fn new(plans: &[RoutePlan]) -> Self {
         let mut routes: Vec<Route> = plans.iter().map(Route::new).collect();
@@ -49,7 +49,8 @@ impl Routes {
         Self { routes }
     }
 
-    /// Returns the most specific route for a method and a path as it came, percent signs and all.
+    /// Returns the most specific route for a method and an undecoded path; `None` if no route
+    /// matches.
     #[must_use]
     pub fn find(&self, method: &Method, path: &str) -> Option<RouteMatch<'_>> {
         let parts = parts(path);
@@ -69,6 +70,7 @@ impl Routes {
 }
 
 impl Route {
+    /// Parses one route.
     fn new(plan: &RoutePlan) -> Self {
         let segment =
             |part: &str| match part.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
@@ -90,8 +92,8 @@ impl Route {
         }
     }
 
-    /// Orders routes: without a greedy part first, then by the parts from the left, then a named
-    /// method before any.
+    /// Returns the sort key of a route: routes without a greedy part come first, then by their
+    /// parts from the left, then those with a method.
     fn precedence(&self) -> (bool, Vec<u8>, bool) {
         let greedy = self.segments.iter().any(|segment| matches!(segment, Segment::Greedy(_)));
         let rank = |segment: &Segment| match segment {
@@ -102,6 +104,7 @@ impl Route {
         (greedy, self.segments.iter().map(rank).collect(), self.method == RouteMethod::Any)
     }
 
+    /// Returns the path parameters if a path matches the route; otherwise `None`.
     fn fit(&self, parts: &[&str]) -> Option<BTreeMap<&str, String>> {
         let mut values = BTreeMap::new();
         let mut rest = parts;
@@ -124,12 +127,13 @@ impl Route {
     }
 }
 
+/// Splits a path into its parts.
 fn parts(path: &str) -> Vec<&str> {
     let path = path.strip_prefix('/').unwrap_or(path);
     if path.is_empty() { Vec::new() } else { path.split('/').collect() }
 }
 
-/// Decodes `%2F`; what is no code stays as it is.
+/// Decodes percent-encoded characters; invalid codes stay as they are.
 fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

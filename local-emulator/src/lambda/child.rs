@@ -36,8 +36,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Returns the environment variables that an AWS SDK reads them from. To be given to one
-    /// process, never printed.
+    /// Returns the environment variables from which an AWS SDK reads these credentials. They are
+    /// for one process and must not be printed.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, String); 3] {
         [
@@ -68,7 +68,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Returns what processes of a function with these limits may take.
+    /// Returns the default time that processes of a function with these limits have to start.
     pub(super) fn of(limits: &Limits) -> Self {
         Self { call: START_LIMIT + limits.timeout, calls: WAITS_MAX }
     }
@@ -86,7 +86,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a process.
+    /// Starts a process of a function.
     pub(super) async fn start(
         settings: &ProcessSettings,
         print: &Print,
@@ -135,7 +135,7 @@ impl Worker {
         Ok(Self { function, child, life, api, patience, waits: 0 })
     }
 
-    /// Returns what ends the process from elsewhere.
+    /// Returns the handle with which the process can be killed from elsewhere.
     pub(super) fn life(&self) -> &Arc<Life> {
         &self.life
     }
@@ -145,7 +145,7 @@ impl Worker {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Returns whether the process has asked for work already.
+    /// Returns whether the process has requested work already.
     pub(super) fn has_started(&self) -> bool {
         *self.api.asked.borrow()
     }
@@ -221,33 +221,36 @@ impl Worker {
         Err(self.not_started(&how))
     }
 
-    /// Ends the process and waits until it is gone.
+    /// Kills the process and waits until it has ended.
     pub(super) async fn kill(&mut self) {
         if let Err(error) = self.child.kill().await {
             tracing::warn!(function = %self.function, %error, "could not end a process");
         }
     }
 
+    /// Returns the error for a process that ended during a call.
     fn died(&self, how: &str) -> InvokeError {
         InvokeError::Died { function: self.function.clone(), how: how.to_owned() }
     }
 
+    /// Returns the error for a process that did not start.
     fn not_started(&self, how: &str) -> InvokeError {
         let why = lock(&self.api.start_failure).take().unwrap_or_else(|| how.to_owned());
         InvokeError::NotStarted { function: self.function.clone(), why }
     }
 }
 
-/// Waits until a process requests work. Returns `false` if the process has ended.
+/// Waits until a process requests work. Returns false if the process has ended.
 async fn has_asked(asked: &mut watch::Receiver<bool>) -> bool {
     asked.wait_for(|has| *has).await.is_ok()
 }
 
+/// Describes how a process ended.
 fn described(status: std::io::Result<std::process::ExitStatus>) -> String {
     status.map_or_else(|error| error.to_string(), |status| status.to_string())
 }
 
-/// Passes each line on; an overlong line is passed on in pieces.
+/// Passes each line of a process's output to `print`; a long line is passed in pieces.
 async fn print_lines(mut from: impl AsyncRead + Unpin, function: String, print: Print) {
     let mut held: Vec<u8> = Vec::new();
     let mut chunk = [0_u8; 4096];

@@ -35,13 +35,13 @@ struct Function {
 }
 
 impl InProcess {
-    /// Returns a set without functions.
+    /// Returns an empty set of functions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the function `id`.
+    /// Adds the function `id`, which runs in this process.
     #[must_use]
     pub fn with<F, Fut>(self, id: &str, limits: Limits, handler: F) -> Self
     where
@@ -51,7 +51,7 @@ impl InProcess {
         self.with_handler(id, limits, Arc::new(move |payload| Box::pin(handler(payload))))
     }
 
-    /// Adds the function `id` with a handler that is boxed already.
+    /// Adds the function `id` with a handler that is already boxed.
     #[must_use]
     pub fn with_handler(mut self, id: &str, limits: Limits, handler: Handler) -> Self {
         let slots = Slots::new(limits.reserved_concurrency);

@@ -117,7 +117,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits that a template sets.
+    /// Returns the limits that the template sets for a function.
     #[must_use]
     pub fn of(function: &crate::template::FunctionPlan) -> Self {
         Self { timeout: function.timeout, reserved_concurrency: function.reserved_concurrency }
@@ -135,6 +135,7 @@ struct Slots {
 const ACCOUNT_CONCURRENCY: u32 = 1_000;
 
 impl Slots {
+    /// Returns the slots of a function: its reserved concurrency, or the account's limit.
     fn new(reserved: Option<u32>) -> Self {
         let limit = reserved.unwrap_or(ACCOUNT_CONCURRENCY);
         let free = std::sync::Arc::new(tokio::sync::Semaphore::new(limit as usize));
@@ -149,6 +150,7 @@ impl Slots {
     }
 }
 
+/// Returns an error for a payload that is too large for Lambda.
 fn check_size(function: &str, payload: &Bytes) -> Result<(), InvokeError> {
     if payload.len() > SYNCHRONOUS_BYTES_MAX {
         return Err(InvokeError::TooLarge { function: function.to_owned(), bytes: payload.len() });

@@ -64,13 +64,13 @@ struct Pool {
 }
 
 impl Processes {
-    /// Returns the functions that `settings` describe. Nothing is started before the first call.
+    /// Creates the functions that `settings` describe. No process is started before the first call.
     pub fn new(settings: impl IntoIterator<Item = ProcessSettings>, print: &Print) -> Self {
         Self::patient(settings, print, Patience::of)
     }
 
-    /// Returns the same with processes that may take as long to start as `patience` says of each
-    /// function.
+    /// Creates the functions with processes that may take as long to start as `patience` returns
+    /// for each function.
     pub(super) fn patient(
         settings: impl IntoIterator<Item = ProcessSettings>,
         print: &Print,
@@ -90,7 +90,7 @@ impl Processes {
         Self { pools: settings.into_iter().map(pool).collect(), next_request: AtomicU64::new(1) }
     }
 
-    /// Ends all idle processes; those that work end after their answer.
+    /// Kills all idle processes; the others end after their response.
     pub async fn stop(&self) {
         for pool in self.pools.values() {
             pool.stopped.store(true, Ordering::SeqCst);
@@ -101,8 +101,8 @@ impl Processes {
         }
     }
 
-    /// Kills every process of a function, whatever it does. Its calls fail, and the next one starts
-    /// another process.
+    /// Kills every process of a function, also during a call. The calls fail, and the next call
+    /// starts another process.
     pub fn kill(&self, function: &str) {
         let Some(pool) = self.pools.get(function) else { return };
         let lives: Vec<_> = lock(&pool.lives).iter().filter_map(Weak::upgrade).collect();
@@ -111,7 +111,8 @@ impl Processes {
         tracing::warn!(function, processes = lives.len(), "killed every process of a function");
     }
 
-    /// Returns a request id in the shape of a UUID; it counts, so that logs are easy to follow.
+    /// Returns a request id in the form of a UUID. It is a counter, so that logs are easy to
+    /// follow.
     fn request_id(&self) -> String {
         let number = self.next_request.fetch_add(1, Ordering::Relaxed);
         format!("{:08x}-0000-4000-8000-{number:012x}", std::process::id())
@@ -144,6 +145,7 @@ impl Invoke for Processes {
 }
 
 impl Pool {
+    /// Runs one call in an idle or new process.
     async fn run(&self, request_id: String, payload: Bytes) -> Result<Bytes, InvokeError> {
         let stops = || InvokeError::NotStarted {
             function: self.settings.id.clone(),
@@ -170,7 +172,7 @@ impl Pool {
         outcome
     }
 
-    /// Returns a process to the idle ones; gives it back to the caller if the machine is stopping.
+    /// Adds a process to the idle ones. Returns it to the caller if the machine is stopping.
     fn put_back(&self, worker: Worker) -> Option<Worker> {
         // Asked under the lock under which a stop takes the idle ones: what came after that would
         // be left.
@@ -182,6 +184,7 @@ impl Pool {
         None
     }
 
+    /// Starts a process.
     async fn start(&self) -> Result<Worker, InvokeError> {
         let worker = Worker::start(&self.settings, &self.print, self.patience).await?;
         let mut lives = lock(&self.lives);

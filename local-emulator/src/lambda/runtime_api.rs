@@ -101,7 +101,7 @@ impl RuntimeApi {
     }
 }
 
-/// Waits for the next call, as long as it takes.
+/// Answers a process with the next call, and waits for one as long as necessary.
 async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
     shared.asks.send_replace(true);
     let Some(call) = shared.waiting.lock().await.recv().await else {
@@ -123,6 +123,7 @@ async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
         })
 }
 
+/// Accepts the response to a call.
 async fn response(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
@@ -142,6 +143,7 @@ async fn response(
     }
 }
 
+/// Accepts the error of a call.
 async fn error(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
@@ -152,6 +154,7 @@ async fn error(
     settle(&shared, &id, Answer::Failed { kind, message })
 }
 
+/// Accepts the error of a process that could not start.
 async fn init_error(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
@@ -162,6 +165,7 @@ async fn init_error(
     plain(StatusCode::ACCEPTED, "")
 }
 
+/// Passes an answer to the caller. Answers with status 400 if the call is not the current one.
 fn settle(shared: &Shared, id: &str, answer: Answer) -> Response<Body> {
     let running = lock(&shared.running).take_if(|(running, _)| running == id);
     match running {
@@ -184,6 +188,7 @@ struct Reported {
     error_message: String,
 }
 
+/// Reads the type and message of a reported error.
 async fn reported(headers: &HeaderMap, body: Body) -> (String, String) {
     let bytes = axum::body::to_bytes(body, ERROR_BYTES_MAX).await.unwrap_or_default();
     let Reported { error_type, error_message } = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -194,12 +199,14 @@ async fn reported(headers: &HeaderMap, body: Body) -> (String, String) {
     (kind, error_message)
 }
 
+/// Returns a response with a text.
 fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     response
 }
 
+/// Locks a mutex, also after a panic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -25,7 +25,7 @@ struct Stored {
 }
 
 impl Keys {
-    /// Reads the keys in `directory` and makes those that are missing.
+    /// Reads the access keys in `directory` and creates missing ones.
     pub(super) fn open(directory: &Path, principals: &[&str]) -> Result<Self, MachineError> {
         let path = directory.join("keys.json");
         let failed = |why: String| MachineError::Keys { why: format!("{}: {why}", path.display()) };
@@ -59,10 +59,12 @@ impl Keys {
         })
     }
 
+    /// Returns the key of a principal; `None` if it has none.
     pub(super) fn get(&self, principal: &str) -> Option<&Credentials> {
         self.by_principal.get(principal)
     }
 
+    /// Returns all keys by principal.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Credentials)> {
         self.by_principal.iter().map(|(principal, key)| (principal.as_str(), key))
     }
@@ -80,6 +82,7 @@ fn write(path: &Path, stored: &BTreeMap<String, Stored>) -> std::io::Result<()> 
     std::fs::rename(&fresh, path)
 }
 
+/// Creates a random key.
 fn new_key() -> Result<Stored, MachineError> {
     Ok(Stored {
         access_key_id: format!("ASIA{}", random_hex(8)?.to_uppercase()),
@@ -88,6 +91,7 @@ fn new_key() -> Result<Stored, MachineError> {
     })
 }
 
+/// Returns random bytes in hexadecimal.
 fn random_hex(bytes: usize) -> Result<String, MachineError> {
     let mut buffer = vec![0; bytes];
     aws_lc_rs::rand::fill(&mut buffer)

@@ -162,7 +162,7 @@ pub struct LocalMachine {
 }
 
 impl LocalMachine {
-    /// Starts a machine, inside a tokio runtime.
+    /// Starts an emulated AWS account from a template. Needs a tokio runtime.
     ///
     /// # Errors
     /// [`MachineError`]; what was started before the failure is stopped.
@@ -248,7 +248,7 @@ impl LocalMachine {
         &self.plan
     }
 
-    /// Returns the data services: their meter, their faults, their queues.
+    /// Returns the data services with their counts, faults and queues.
     #[must_use]
     pub fn data(&self) -> &Arc<Data> {
         &self.data
@@ -272,8 +272,8 @@ impl LocalMachine {
         &self.functions
     }
 
-    /// Returns the environment of a function, the `executor` or the [`OPERATOR`]; `None` for any
-    /// other name. The operator has the executor's environment.
+    /// Returns the environment variables of a function, of the `executor` or of the [`OPERATOR`];
+    /// `None` for any other name. The operator has the executor's environment.
     #[must_use]
     pub fn equipment(&self, id: &str) -> Option<Equipment> {
         equipment(&self.plan, &self.keys, &self.data, self.data_address, &self.region, id)
@@ -291,11 +291,12 @@ impl LocalMachine {
     }
 }
 
+/// Returns an error with the action that failed.
 fn io(action: &str, source: std::io::Error) -> MachineError {
     MachineError::Io { action: action.to_owned(), source }
 }
 
-/// Returns an error if the template's policies do not let an event source read its queue on AWS.
+/// Returns an error if the template's policies would not let an event source read its queue on AWS.
 fn check_sources(plan: &TemplatePlan, policies: &Policies) -> Result<(), MachineError> {
     for source in &plan.sources {
         for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
@@ -310,6 +311,8 @@ fn check_sources(plan: &TemplatePlan, policies: &Policies) -> Result<(), Machine
     Ok(())
 }
 
+/// Returns the environment variables of a principal: its keys, the endpoint and the region; `None`
+/// if it is unknown.
 fn equipment(
     plan: &TemplatePlan,
     keys: &Keys,
@@ -335,6 +338,7 @@ fn equipment(
     })
 }
 
+/// Creates the functions that run in this process.
 async fn in_process(
     plan: &TemplatePlan,
     make: &Make,
@@ -350,6 +354,7 @@ async fn in_process(
     Ok(Arc::new(functions))
 }
 
+/// Returns how to start the processes of each function.
 fn settings(
     plan: &TemplatePlan,
     binary: &std::path::Path,
@@ -373,6 +378,7 @@ fn settings(
     plan.functions.iter().filter_map(of).collect()
 }
 
+/// Deletes expired items periodically, until the data services are dropped.
 async fn sweep_ttl(data: Arc<Data>) {
     let mut ticks = tokio::time::interval(TTL_SWEEP_PERIOD);
     loop {

@@ -32,6 +32,7 @@ const RELEASE: Operation =
     Operation { name: "ChangeMessageVisibilityBatch", action: "release messages" };
 
 impl EmulatedQueues {
+    /// Creates the connection between event sources and queues.
     pub(super) fn new(data: Arc<Front>, sources: &[SourcePlan]) -> Self {
         let functions = sources
             .iter()
@@ -39,7 +40,8 @@ impl EmulatedQueues {
         Self { data, functions: functions.collect() }
     }
 
-    /// Runs one call, which blocks on the disk, and counts it as `purpose` says of what it gave.
+    /// Runs one call that blocks on the disk, and counts it for the purpose that `purpose` returns
+    /// for its result.
     async fn call<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -60,7 +62,8 @@ impl EmulatedQueues {
         outcome.map_err(|why| QueueError { action, queue_arn: queue_arn.to_owned(), why })
     }
 
-    /// Counts a call. There is neither request nor response: of bytes there are the messages' own.
+    /// Counts a call. Since there is neither request nor response, only the bytes of messages
+    /// count.
     fn count(
         &self,
         operation: Operation,
@@ -153,7 +156,7 @@ impl QueuePort for EmulatedQueues {
     }
 }
 
-/// Returns what a receive was good for, and the bytes of what it brought.
+/// Returns the purpose of a receive and the bytes of the messages.
 fn received(batch: &[Delivered]) -> (Purpose, usize) {
     match batch.is_empty() {
         true => (Purpose::Poll, 0),
@@ -171,12 +174,13 @@ fn settled(outcome: Result<(), SqsError>) -> Result<(), SqsError> {
     }
 }
 
+/// Returns the name of a queue from its ARN.
 fn name(arn: &str) -> &str {
     arn.rsplit(':').next().unwrap_or(arn)
 }
 
-/// SQS counts visibility in whole seconds; a part of one counts whole, so that nothing comes too
-/// soon.
+/// Rounds a time up to whole seconds, in which SQS counts visibility, so that no message comes too
+/// early.
 fn whole_seconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
 }

@@ -8,8 +8,8 @@ use sluice_memory::sqs::SqsQueueSettings;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// Makes tables, buckets, keys and queues. Dead letter queues come first: a queue must not name one
-/// that is not there.
+/// Creates the tables, buckets, keys and queues of the template. Dead letter queues come first,
+/// because a queue must not refer to a missing one.
 pub(super) fn provide(data: &Front, plan: &TemplatePlan) -> Result<(), MachineError> {
     for table in &plan.tables {
         let described = data
@@ -34,10 +34,12 @@ pub(super) fn provide(data: &Front, plan: &TemplatePlan) -> Result<(), MachineEr
     Ok(())
 }
 
+/// Returns the error for a resource that could not be created.
 fn failed(name: &str, why: &impl Display) -> MachineError {
     MachineError::Provision { name: name.to_owned(), why: why.to_string() }
 }
 
+/// Returns the settings of a queue from the template.
 fn queue_settings(queue: &MessageQueuePlan) -> SqsQueueSettings {
     let mut settings = match queue.kind {
         QueueKind::Standard => SqsQueueSettings::standard(),
@@ -51,7 +53,7 @@ fn queue_settings(queue: &MessageQueuePlan) -> SqsQueueSettings {
     }
 }
 
-/// Returns the request that makes a table.
+/// Returns the request that creates a table.
 fn definition(table: &TablePlan) -> Value {
     let schemas =
         || std::iter::once(&table.keys).chain(table.indexes.iter().map(|index| &index.keys));
@@ -78,6 +80,7 @@ fn definition(table: &TablePlan) -> Value {
     definition
 }
 
+/// Returns a key schema in DynamoDB's form.
 fn schema(keys: &KeySchema) -> Value {
     let hash = json!({ "AttributeName": keys.hash.name, "KeyType": "HASH" });
     let range =
@@ -85,7 +88,8 @@ fn schema(keys: &KeySchema) -> Value {
     std::iter::once(hash).chain(range).collect()
 }
 
-/// Refuses a table that an older template made with other keys: its data would be read wrongly.
+/// Returns an error for a table that an older template created with other keys, because its data
+/// would be read wrongly.
 fn check(table: &TablePlan, described: &Value) -> Result<(), MachineError> {
     if described["KeySchema"] != schema(&table.keys) {
         return Err(failed(&table.name, &"it is there with other keys"));

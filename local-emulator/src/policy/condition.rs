@@ -12,7 +12,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Returns the context of a call that has no condition keys.
+    /// Returns the context of a call without condition keys.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -47,6 +47,7 @@ enum Operator {
 }
 
 impl Condition {
+    /// Parses a condition. An error for an operator that is not supported.
     pub(super) fn new(operator: &str, key: &str, values: Vec<String>) -> Result<Self, PolicyError> {
         let operator = match operator {
             "StringEquals" => Operator::StringEquals,
@@ -61,6 +62,7 @@ impl Condition {
         Ok(Self { key: key.to_lowercase(), operator, values })
     }
 
+    /// Returns whether the condition is true in a context.
     pub(super) fn holds(&self, context: &Context) -> bool {
         let Some(value) = context.values.get(&self.key) else {
             return matches!(self.operator, Operator::EachStringLike);
@@ -76,6 +78,7 @@ impl Condition {
     }
 }
 
+/// Returns whether an ARN matches a pattern, part by part.
 fn arn_like(wanted: &str, value: &str) -> bool {
     const PARTS: usize = 6;
     let (wanted, value): (Vec<_>, Vec<_>) =

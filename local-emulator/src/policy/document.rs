@@ -53,6 +53,7 @@ enum RawEffect {
 struct Values(#[serde(deserialize_with = "one_or_many")] Vec<String>);
 
 impl RawStatement {
+    /// Converts the statement of a document. An error for elements that are not supported.
     pub(super) fn into_statement(self) -> Result<Statement, PolicyError> {
         let mut conditions = Vec::new();
         for (operator, keys) in self.condition {

@@ -57,7 +57,7 @@ enum Effect {
 }
 
 impl Policy {
-    /// Returns the policy that all `documents` make together.
+    /// Returns the policy that combines all `documents`.
     ///
     /// # Errors
     /// [`PolicyError`] for a part this evaluator does not know.
@@ -76,9 +76,8 @@ impl Policy {
         self.statements.extend(other.statements.iter().cloned());
     }
 
-    /// Returns what the policy says to `action` (`sqs:SendMessage`) on `resource` (an ARN, or `*`
-    /// for a call that knows no resource), where the call's condition keys have the values of
-    /// `context`. A key that is absent makes a condition on it not hold, as on AWS.
+    /// Decides whether the policy allows `action` (`sqs:SendMessage`) on `resource` (an ARN, or `*`
+    /// for a call without one). `context` has the values of the call's condition keys.
     #[must_use]
     pub fn decide(&self, action: &str, resource: &str, context: &Context) -> PolicyDecision {
         let speaking = |effect: Effect| {
@@ -95,6 +94,7 @@ impl Policy {
 }
 
 impl Statement {
+    /// Returns whether the statement applies to a call.
     fn speaks_of(&self, action: &str, resource: &str, context: &Context) -> bool {
         self.actions.iter().any(|pattern| pattern.matches(action))
             && self.resources.iter().any(|pattern| pattern.matches(resource))

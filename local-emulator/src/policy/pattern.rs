@@ -15,12 +15,13 @@ pub(super) enum Case {
 }
 
 impl Pattern {
+    /// Parses a pattern with `*` and `?`.
     pub(super) fn new(text: &str, case: Case) -> Self {
         Self { text: fold(text, case), case }
     }
 
-    /// Returns whether the whole of `text` fits. Linear but for the last `*`, to which it goes
-    /// back.
+    /// Returns whether the whole text matches. Linear except for the last `*`, to which it
+    /// backtracks.
     pub(super) fn matches(&self, text: &str) -> bool {
         let text = fold(text, self.case);
         let (mut at, mut wanted) = (0, 0);
@@ -49,6 +50,7 @@ impl Pattern {
     }
 }
 
+/// Returns the characters of a text, in lower case if case is ignored.
 fn fold(text: &str, case: Case) -> Vec<char> {
     match case {
         Case::Same => text.to_lowercase().chars().collect(),

@@ -62,6 +62,7 @@ pub fn evaluate_response(
     result
 }
 
+/// Returns the ids of the failed messages in a response. An error for an invalid response.
 fn failures(batch: &[Delivered], answer: &[u8]) -> Result<BTreeSet<String>, String> {
     if answer.trim_ascii().is_empty() {
         return Ok(BTreeSet::new());

@@ -19,7 +19,7 @@ pub struct Origin {
     pub region: String,
 }
 
-/// Returns the event of a batch.
+/// Returns the event by which Lambda passes a batch of messages to a function.
 pub(super) fn of_batch(
     origin: &Origin,
     queue_arn: &str,
@@ -30,6 +30,7 @@ pub(super) fn of_batch(
     serde_json::to_vec(&event).map(Bytes::from)
 }
 
+/// Returns a message in the form of Lambda's events.
 fn record(origin: &Origin, queue_arn: &str, delivered: &Delivered) -> SqsMessage {
     let message = &delivered.message;
     let mut attributes = HashMap::from([
@@ -68,6 +69,7 @@ fn record(origin: &Origin, queue_arn: &str, delivered: &Delivered) -> SqsMessage
     record
 }
 
+/// Returns a message attribute in the form of Lambda's events.
 fn attribute(from: &Attribute) -> SqsMessageAttribute {
     let mut attribute = SqsMessageAttribute::default();
     attribute.data_type = Some(from.data_type.clone());
@@ -81,7 +83,7 @@ fn attribute(from: &Attribute) -> SqsMessageAttribute {
     attribute
 }
 
-/// Returns the event of a schedule that fires `now`.
+/// Returns the event of a schedule that fires now.
 pub(super) fn of_schedule(origin: &Origin, schedule: &SchedulePlan, now: jiff::Timestamp) -> Bytes {
     let seconds = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now);
     // An id of its own for each firing, in the shape AWS gives it.

@@ -37,25 +37,24 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 /// The queues, as event sources use them. Queues are named by ARN.
 #[async_trait]
 pub trait QueuePort: Send + Sync + 'static {
-    /// Receives at most `max` messages, hidden from then on for that time, or for the queue's own
-    /// time-out. Does not wait.
+    /// Receives at most `max` messages without waiting. They are hidden for `hidden_for`, or for
+    /// the queue's own visibility timeout.
     async fn receive(
         &self,
         queue_arn: &str,
         max: u32,
         hidden_for: Option<Duration>,
     ) -> Result<Vec<Delivered>, QueueError>;
-    /// Deletes messages by their receipts; one that is gone already is fine.
+    /// Deletes messages by their receipts; one that is already deleted is no error.
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError>;
-    /// Makes messages visible again `after` that time; one that is gone or no longer hidden is
-    /// fine.
+    /// Makes messages visible again after a time; one that is deleted or visible is no error.
     async fn release(
         &self,
         queue_arn: &str,
         receipts: &[String],
         after: Duration,
     ) -> Result<(), QueueError>;
-    /// Waits until a message may have become visible, `at_most` so long.
+    /// Waits until a message may have become visible, at most `at_most`.
     async fn wait(&self, queue_arn: &str, at_most: Duration);
 }
 

@@ -76,6 +76,8 @@ impl Poller {
         let _ = slots.acquire_many(self.concurrency).await;
     }
 
+    /// Calls the function with a batch, then deletes the messages that succeeded and releases the
+    /// others.
     async fn handle(&self, batch: Vec<Delivered>) {
         let SourcePlan { function, queue_arn, response_format, .. } = &self.source;
         let all: Vec<String> = batch.iter().map(|message| message.receipt.clone()).collect();
@@ -113,6 +115,8 @@ impl Poller {
         self.come_again(&behind).await;
     }
 
+    /// Returns for how long received messages are hidden; `None` for the queue's visibility
+    /// timeout.
     fn hidden_for(&self) -> Option<Duration> {
         match self.after_failure {
             AfterFailure::VisibilityTimeout => None,
@@ -147,7 +151,8 @@ impl Poller {
         }
     }
 
-    /// Leaves failed messages to their timeout, or makes them visible earlier if so configured.
+    /// Leaves failed messages to their visibility timeout, or makes them visible earlier if so
+    /// configured.
     async fn come_again(&self, receipts: &[String]) {
         if let AfterFailure::Within(after) = self.after_failure
             && !receipts.is_empty()
@@ -156,6 +161,7 @@ impl Poller {
         }
     }
 
+    /// Logs the error of a queue.
     fn warn(&self, outcome: Result<(), QueueError>) {
         if let Err(error) = outcome {
             tracing::warn!(function = %self.source.function, %error, "messages will come again");

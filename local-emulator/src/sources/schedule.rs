@@ -32,6 +32,7 @@ impl Clockwork {
         }
     }
 
+    /// Calls the function, and again after a failure up to the configured number of retries.
     async fn fire(&self) {
         let function = &self.schedule.function;
         let payload = event::of_schedule(&self.origin, &self.schedule, jiff::Timestamp::now());

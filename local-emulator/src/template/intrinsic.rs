@@ -16,7 +16,8 @@ pub(super) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// Returns the scope of a document. `nothing` stands for sections that are absent.
+    /// Returns the scope of a document, in which references are resolved. `nothing` stands for
+    /// sections that are absent.
     pub(super) fn new(
         document: &'a Yaml,
         place: &'a DeploymentTarget,
@@ -26,11 +27,12 @@ impl<'a> Scope<'a> {
         Self { place, parameters: section("Parameters"), resources: section("Resources") }
     }
 
-    /// Returns `value` with every intrinsic function replaced by what it comes to.
+    /// Returns `value` with every intrinsic function replaced by its result.
     pub(super) fn resolve(&self, at: &str, value: &Yaml) -> Result<Json, TemplateError> {
         self.value(at, value, DEPTH_MAX)
     }
 
+    /// Resolves a value and everything in it, down to a maximum depth.
     fn value(&self, at: &str, value: &Yaml, depth: usize) -> Result<Json, TemplateError> {
         let depth = depth
             .checked_sub(1)
@@ -60,6 +62,7 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// Returns the result of an intrinsic function.
     fn call(
         &self,
         at: &str,
@@ -91,6 +94,7 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// Returns the result of `!Ref` of a parameter, resource or pseudo parameter.
     fn reference(&self, at: &str, name: &str, depth: usize) -> Result<Json, TemplateError> {
         let place = self.place;
         let pseudo = match name {
@@ -110,6 +114,7 @@ impl<'a> Scope<'a> {
         self.physical_id(at, name, depth).map(Json::String)
     }
 
+    /// Returns the value of a template parameter: the given one or the default.
     fn parameter(&self, at: &str, name: &str, parameter: &Yaml) -> Result<Json, TemplateError> {
         let given = self.place.parameters.get(name).cloned();
         let default = || match parameter.get("Default") {
@@ -130,7 +135,7 @@ impl<'a> Scope<'a> {
         Ok(Json::String(value))
     }
 
-    /// Returns what `!Ref` of a resource comes to.
+    /// Returns the result of `!Ref` of a resource.
     fn physical_id(&self, at: &str, logical: &str, depth: usize) -> Result<String, TemplateError> {
         let (kind, name) = self.named(at, logical, depth)?;
         Ok(match kind {
@@ -140,7 +145,7 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// Returns what `!GetAtt LOGICAL.ATTRIBUTE` comes to.
+    /// Returns the result of `!GetAtt LOGICAL.ATTRIBUTE`.
     fn attribute(&self, at: &str, path: &str, depth: usize) -> Result<String, TemplateError> {
         let (logical, attribute) = path.split_once('.').ok_or_else(|| {
             TemplateError::shape(at, format!("asks for !GetAtt {path} without an attribute"))
@@ -157,7 +162,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns type and physical name of a resource.
+    /// Returns the type and physical name of a resource.
     fn named(
         &self,
         at: &str,
@@ -196,7 +201,7 @@ impl<'a> Scope<'a> {
         Ok((kind, name))
     }
 
-    /// Returns an id in the shape of a UUID that a stack's key keeps for ever.
+    /// Returns an id in the form of a UUID that never changes for a stack's key.
     fn key_id(&self, logical: &str) -> String {
         let digest = hex::encode(Sha256::digest(format!("{}/{logical}", self.place.stack)));
         let part = |from: usize, to: usize| digest.get(from..to).unwrap_or_default();
@@ -227,7 +232,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// `!Sub "text"` or `!Sub ["text", {name: value}]`.
+    /// Returns the result of `!Sub "text"` or `!Sub ["text", {name: value}]`.
     fn substitute(&self, at: &str, argument: &Yaml, depth: usize) -> Result<String, TemplateError> {
         let (pattern, own) = match argument {
             Yaml::Sequence(parts) => match parts.as_slice() {
@@ -263,7 +268,7 @@ impl<'a> Scope<'a> {
         Ok(result)
     }
 
-    /// `!Join [separator, list]`.
+    /// Returns the result of `!Join [separator, list]`.
     fn join(&self, at: &str, argument: &Yaml, depth: usize) -> Result<String, TemplateError> {
         let Some([separator, list]) = argument.as_sequence().map(Vec::as_slice) else {
             return Err(TemplateError::shape(at, "has a !Join that is not [separator, list]"));
@@ -279,7 +284,8 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// Returns name and argument of `{ Ref: … }` and `{ Fn::Name: … }`.
+/// Returns the name and argument of `{ Ref: … }` or `{ Fn::Name: … }`; `None` for any other
+/// mapping.
 pub(super) fn long_form(map: &Mapping) -> Option<(&str, &Yaml)> {
     let (key, argument) = map.iter().next().filter(|_| map.len() == 1)?;
     let key = key.as_str()?;
@@ -290,12 +296,14 @@ pub(super) fn long_form(map: &Mapping) -> Option<(&str, &Yaml)> {
     }
 }
 
+/// Returns a value as text; any other value is an error.
 fn text<'v>(at: &str, value: &'v Yaml) -> Result<&'v str, TemplateError> {
     value
         .as_str()
         .ok_or_else(|| TemplateError::shape(at, "has something else where text must stand"))
 }
 
+/// Returns a scalar as text; a list or mapping is an error.
 fn scalar(at: &str, value: &Json) -> Result<String, TemplateError> {
     match value {
         Json::String(text) => Ok(text.clone()),

@@ -172,6 +172,7 @@ const SECTIONS: &[&str] = &[
     "Outputs",
 ];
 
+/// Returns the properties of a resource type that this machine handles; `None` for an unknown type.
 fn properties_of(kind: &str) -> Option<Properties> {
     Some(match kind {
         "AWS::DynamoDB::Table" => TABLE,
@@ -200,7 +201,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Keeps the answer to a part of `logical`, other than that it is read.
+    /// Stores how a part of a resource is handled, unless it is simply read.
     fn take(&mut self, logical: &str, kind: &str, answer: Answer) {
         let part = format!("{logical} ({kind})");
         match answer {
@@ -211,7 +212,7 @@ impl Answers {
     }
 }
 
-/// Holds a document against the closed list.
+/// Compares a document with the list of handled properties.
 pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Mapping) -> Answers {
     let mut answers = Answers::default();
     for name in keys(document.as_mapping()).filter(|name| !SECTIONS.contains(name)) {
@@ -236,6 +237,7 @@ pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Ma
     answers
 }
 
+/// Compares the properties of one resource with the list of handled ones.
 fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Yaml>) {
     if let Some((_, answer)) = WHOLE.iter().find(|(name, _)| *name == kind) {
         return answers.take(logical, kind, *answer);
@@ -258,11 +260,12 @@ fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Ya
     ways.into_iter().for_each(|answer| answers.take(logical, kind, answer));
 }
 
+/// Returns the keys of a mapping.
 fn keys(map: Option<&Mapping>) -> impl Iterator<Item = &str> {
     map.into_iter().flat_map(Mapping::keys).filter_map(Yaml::as_str)
 }
 
-/// Collects the paths of everything beneath `value`; items of a list share their list's path.
+/// Collects the paths of all scalars in `value`; items of a list have their list's path.
 fn leaves(value: &Yaml, path: &mut Vec<String>, into: &mut BTreeSet<Vec<String>>) {
     match value {
         Yaml::Mapping(map) if long_form(map).is_none() && !map.is_empty() => {
@@ -281,6 +284,7 @@ fn leaves(value: &Yaml, path: &mut Vec<String>, into: &mut BTreeSet<Vec<String>>
     }
 }
 
+/// Returns whether a pattern of property names matches a path.
 fn covers(pattern: &str, path: &[String]) -> bool {
     let mut parts = path.iter();
     pattern

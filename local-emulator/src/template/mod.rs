@@ -98,12 +98,13 @@ pub enum TemplateError {
 }
 
 impl TemplateError {
+    /// Returns the error for a part of the template with another form than expected.
     fn shape(place: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Shape { place: place.into(), problem: problem.into() }
     }
 }
 
-/// Reads the template in the file `path` for `place`.
+/// Reads the template in a file, for deployment to `place`.
 ///
 /// # Errors
 /// [`TemplateError`] when the file is not there, is no YAML, or asks in a provided part for
@@ -115,7 +116,7 @@ pub fn read(path: &Path, place: &DeploymentTarget) -> Result<TemplatePlan, Templ
     parse(&text, place)
 }
 
-/// Reads the template `text` for `place`. See [`read`].
+/// Reads the template in a text, for deployment to `place`. See [`read`].
 ///
 /// # Errors
 /// As [`read`].

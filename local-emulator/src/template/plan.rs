@@ -39,27 +39,27 @@ impl TemplatePlan {
         self.ignored.clone()
     }
 
-    /// Returns what the template asks for and this machine provides in another way:
-    /// `Logical (Type): how`.
+    /// Returns the parts of the template that this machine provides in another way: `Logical
+    /// (Type): how`.
     #[must_use]
     pub fn elsewhere(&self) -> &[String] {
         &self.elsewhere
     }
 
-    /// Returns what the template asks for and no single machine does, each with the parts that ask
-    /// for it: `Logical (Type)`.
+    /// Returns what no single machine can provide, each with the parts of the template that need
+    /// it: `Logical (Type)`.
     #[must_use]
     pub fn absent(&self) -> &BTreeMap<String, BTreeSet<String>> {
         &self.absent
     }
 
-    /// Returns the function with the given id.
+    /// Returns the function with this id; `None` if there is none.
     #[must_use]
     pub fn function(&self, id: &str) -> Option<&FunctionPlan> {
         self.functions.iter().find(|function| function.id == id)
     }
 
-    /// Returns the queue with the given ARN.
+    /// Returns the queue with this ARN; `None` if there is none.
     #[must_use]
     pub fn queue(&self, arn: &str) -> Option<&MessageQueuePlan> {
         self.queues.iter().find(|queue| queue.arn == arn)

@@ -20,7 +20,7 @@ mod default {
     pub(super) const ASYNCHRONOUS_RETRIES: u32 = 2;
 }
 
-/// Resolves a whole document.
+/// Resolves a whole template to the plan of what to create.
 pub(super) fn plan(
     document: &Yaml,
     place: &DeploymentTarget,
@@ -98,10 +98,12 @@ struct Named<'a> {
     arn: String,
 }
 
+/// Returns the type of a resource; empty if it has none.
 fn kind(resource: &Yaml) -> &str {
     resource.get("Type").and_then(Yaml::as_str).unwrap_or_default()
 }
 
+/// Returns a value with a CloudFormation tag, such as `!Ref`.
 fn tagged(name: &str, argument: &str) -> Yaml {
     let tag = serde_yaml::value::Tag::new(name);
     Yaml::Tagged(Box::new(serde_yaml::value::TaggedValue {
@@ -110,6 +112,7 @@ fn tagged(name: &str, argument: &str) -> Yaml {
     }))
 }
 
+/// Returns a text as it is, and any other value as JSON.
 fn into_text(value: serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => text,
@@ -117,6 +120,7 @@ fn into_text(value: serde_json::Value) -> String {
     }
 }
 
+/// Resolves the properties of a resource and decodes them.
 fn typed<T: DeserializeOwned>(
     scope: &Scope<'_>,
     logical: &str,
@@ -170,10 +174,12 @@ fn policies(
     Ok(roles)
 }
 
+/// Returns the policy that combines documents.
 fn statements(logical: &str, documents: Vec<Document>) -> Result<Policy, TemplateError> {
     Policy::new(documents).map_err(|problem| TemplateError::shape(logical, problem.to_string()))
 }
 
+/// Adds a function with its sources, schedules and routes to the plan.
 fn function(
     plan: &mut TemplatePlan,
     scope: &Scope<'_>,
@@ -230,7 +236,7 @@ fn function(
     Ok(())
 }
 
-/// Reads `rate(5 minutes)`.
+/// Parses a schedule of the form `rate(5 minutes)`.
 fn period(logical: &str, schedule: &str) -> Result<Duration, TemplateError> {
     let inside = schedule.strip_prefix("rate(").and_then(|rest| rest.strip_suffix(')'));
     let (number, unit) = inside.and_then(|inside| inside.split_once(' ')).unwrap_or_default();
@@ -250,6 +256,7 @@ fn period(logical: &str, schedule: &str) -> Result<Duration, TemplateError> {
     })
 }
 
+/// Returns the plan of the executor from its task definition.
 fn executor(
     logical: &str,
     policies: &BTreeMap<String, Policy>,

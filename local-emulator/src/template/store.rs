@@ -9,7 +9,7 @@ use super::{
 const VISIBILITY_TIMEOUT_SECONDS: u32 = 30;
 const RETENTION_SECONDS: u32 = 345_600;
 
-/// Returns the plan of a table.
+/// Returns the plan of a table from its properties.
 pub(super) fn table(
     logical: &str,
     name: String,
@@ -54,7 +54,7 @@ pub(super) fn table(
     })
 }
 
-/// Returns the plan of a queue.
+/// Returns the plan of a queue from its properties.
 pub(super) fn queue(
     logical: &str,
     url: String,

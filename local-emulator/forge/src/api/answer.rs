@@ -34,14 +34,17 @@ impl IntoResponse for ApiError {
     }
 }
 
+/// Answers a path that the forge does not have with status 404.
 pub(super) async fn no_such_path() -> Response {
     ApiError::not_found().into_response()
 }
 
+/// Returns a JSON response with status 200.
 pub(super) fn ok(value: Value) -> Answer {
     Ok(Json(value).into_response())
 }
 
+/// Returns a JSON response with status 201.
 pub(super) fn created(value: Value) -> Answer {
     Ok((StatusCode::CREATED, Json(value)).into_response())
 }
@@ -54,6 +57,7 @@ pub(crate) struct Paging {
 }
 
 impl Paging {
+    /// Returns the page size, the page number and the number of pages for `count` items.
     fn bounds(self, count: usize) -> (usize, usize, usize) {
         let size = self.per_page.unwrap_or(PAGE_SIZE).clamp(1, PAGE_SIZE_MAX);
         let page = self.page.unwrap_or(1).max(1);
@@ -61,7 +65,8 @@ impl Paging {
     }
 }
 
-/// Answers one page of `items`; `wrap` puts the page into its object where GitHub has one.
+/// Answers with one page of `items` and links to the others. `wrap` puts the page into its object
+/// where GitHub has one.
 pub(super) fn page(
     web: &str,
     uri: &Uri,
@@ -92,6 +97,7 @@ pub(super) fn page(
     Ok(response)
 }
 
+/// Returns the address of another page of the same request.
 fn address(web: &str, uri: &Uri, page: usize) -> String {
     let kept = uri
         .query()

@@ -22,6 +22,7 @@ pub(super) struct FaultRequest {
     times: Option<u32>,
 }
 
+/// Switches a fault on for a repository, as the request says.
 pub(super) async fn set(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
@@ -35,6 +36,7 @@ pub(super) async fn set(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
+/// Switches all faults of a repository off.
 pub(super) async fn clear(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,

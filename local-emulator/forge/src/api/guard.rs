@@ -22,7 +22,7 @@ const REQUESTS_PER_HOUR: u64 = 1_000_000;
 pub(crate) struct Caller(Option<ForgeAccount>);
 
 impl Caller {
-    /// Returns the login of a caller who may write.
+    /// Returns the login of a caller with write permission. An error for any other caller.
     pub fn writer(&self) -> Result<&str, ApiError> {
         match &self.0 {
             None => Err(ApiError::refused(401, "Requires authentication")),
@@ -33,7 +33,7 @@ impl Caller {
         }
     }
 
-    /// Returns the login of a caller who has an account.
+    /// Returns the login of a caller with an account. An error for an anonymous caller.
     pub fn required_login(&self) -> Result<&str, ApiError> {
         let account =
             self.0.as_ref().ok_or_else(|| ApiError::refused(401, "Requires authentication"))?;
@@ -41,7 +41,8 @@ impl Caller {
     }
 }
 
-/// Returns the token of a request: `Bearer`, `token`, or the password of `Basic` as git sends it.
+/// Returns the token of a request: `Bearer`, `token`, or the password of `Basic` as git sends it;
+/// `None` if there is none.
 pub(crate) fn token_of(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = value.split_once(' ')?;
@@ -56,6 +57,8 @@ pub(crate) fn token_of(headers: &HeaderMap) -> Option<String> {
     }
 }
 
+/// Adds the caller's account to a request and counts it against the rate limit. Answers with status
+/// 401 for an unknown token.
 pub(super) async fn authenticate(
     State(engine): State<Arc<Engine>>,
     mut request: Request,
@@ -100,8 +103,8 @@ pub(super) async fn by_own_name(request: Request, next: Next) -> Response {
     }
 }
 
-/// Returns whether each name that a request bears is this machine's. One without any is no
-/// browser's.
+/// Returns whether every host name in a request means this machine. A request without a name does
+/// not come from a browser.
 fn is_for_us(request: &Request) -> bool {
     let said = request.headers().get_all(header::HOST).iter();
     let mut said = said.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -109,8 +112,8 @@ fn is_for_us(request: &Request) -> bool {
         && request.uri().authority().is_none_or(|name| is_own(name.as_str()))
 }
 
-/// Returns whether a name, with its port if it has one, is an address or `localhost`: no stranger
-/// owns these.
+/// Returns whether a host name, with or without port, is an address or `localhost`, which no web
+/// page can have as its own.
 fn is_own(said: &str) -> bool {
     let (host, port) = match said.rsplit_once(':') {
         // The colons within brackets are the address's own.
@@ -124,14 +127,15 @@ fn is_own(said: &str) -> bool {
     is_address && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// Answers with the rate limit of the caller.
 pub(super) async fn rate_limit(State(engine): State<Arc<Engine>>) -> Answer {
     let (used, reset) = engine.requests.count();
     let core = json!({"limit": REQUESTS_PER_HOUR, "remaining": REQUESTS_PER_HOUR.saturating_sub(used), "reset": reset});
     ok(json!({"resources": {"core": core}, "rate": core}))
 }
 
-/// Does the wrong that was asked for, if it concerns this request. A repository whose folder was
-/// taken away is not found.
+/// Applies the faults that are switched on for a request, otherwise passes it on. A repository
+/// whose directory was removed is not found.
 pub(super) async fn misbehave(
     State(engine): State<Arc<Engine>>,
     request: Request,
@@ -184,7 +188,7 @@ pub(super) async fn misbehave(
     if loses_answer { (StatusCode::BAD_GATEWAY, "").into_response() } else { response }
 }
 
-/// Returns `owner/name` of a path of the API or of git.
+/// Returns `owner/name` of the repository in a path of the API or of git; `None` for other paths.
 fn repository_of(path: &str) -> Option<String> {
     let rest = path.strip_prefix("/api/v3/repos/").unwrap_or(path.strip_prefix('/')?);
     let mut parts = rest.split('/');

@@ -28,6 +28,7 @@ struct HookConfig {
     secret: String,
 }
 
+/// Answers with the webhooks of a repository.
 pub(super) async fn list(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
@@ -39,6 +40,7 @@ pub(super) async fn list(
     ok(hooks.iter().map(|hook| shapes::hook(&engine.web, &full_name, hook)).collect())
 }
 
+/// Adds a webhook to a repository.
 pub(super) async fn create(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
@@ -52,6 +54,7 @@ pub(super) async fn create(
     created(shapes::hook(&engine.web, &full_name, &hook))
 }
 
+/// Answers with a page of a webhook's deliveries.
 pub(super) async fn deliveries(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
@@ -67,6 +70,7 @@ pub(super) async fn deliveries(
     page(&engine.web, &uri, paging, newest_first, Value::Array)
 }
 
+/// Answers with one delivery of a webhook, with its request and response.
 pub(super) async fn delivery(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
@@ -88,6 +92,7 @@ pub(super) async fn delivery(
     ok(shape)
 }
 
+/// Sends a delivery of a webhook again.
 pub(super) async fn redeliver(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,

@@ -21,7 +21,7 @@ pub(crate) use guard::token_of;
 
 const BODY_MAX_BYTES: usize = 10 * 1024 * 1024;
 
-/// Returns everything that the forge answers.
+/// Returns the HTTP routes of the forge.
 pub(crate) fn router(engine: Arc<Engine>) -> Router {
     let repository = Router::new()
         .route("/branches", get(repositories::branches))

@@ -25,6 +25,7 @@ pub(super) struct Filter {
     direction: Option<String>,
 }
 
+/// Answers with a page of a repository's pull requests that match the filter.
 pub(super) async fn list(
     State(engine): Forge,
     Path((owner, name)): Here,
@@ -53,7 +54,7 @@ pub(super) async fn list(
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
-/// Returns the pull requests whose head is a commit. GitHub also lists those that contain it
+/// Answers with the pull requests whose head is a commit. GitHub also lists those that contain it
 /// elsewhere; callers compare the heads.
 pub(super) async fn of_commit(
     State(engine): Forge,
@@ -80,6 +81,7 @@ pub(super) struct Proposal {
     draft: bool,
 }
 
+/// Opens a pull request.
 pub(super) async fn create(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -93,6 +95,7 @@ pub(super) async fn create(
     created(shapes::pull(&engine.web, &engine.repository(&full_name)?, &pull))
 }
 
+/// Answers with one pull request, whose merge is tried first.
 pub(super) async fn read(State(engine): Forge, Path((owner, name, number)): Numbered) -> Answer {
     let full_name = format!("{owner}/{name}");
     let repository = engine.repository(&full_name)?;
@@ -117,8 +120,8 @@ pub(super) async fn read(State(engine): Forge, Path((owner, name, number)): Numb
     ok(shape)
 }
 
-/// Returns the commit that a pull request is compared with: its base's tip, or what that was before
-/// it was merged.
+/// Returns the commit that a pull request is compared with: the tip of its base branch, or the tip
+/// before the merge if it is merged.
 async fn base_of(engine: &Engine, full_name: &str, pull: &Pull) -> Result<String, ApiError> {
     if let Life::Merged { base_before, .. } = &pull.life {
         return Ok(base_before.clone());
@@ -146,6 +149,7 @@ pub(super) struct Changes {
     state: Option<String>,
 }
 
+/// Changes title, description, base branch, draft mark or state of a pull request.
 pub(super) async fn edit(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -160,6 +164,7 @@ pub(super) async fn edit(
     ok(shapes::pull(&engine.web, &engine.repository(&full_name)?, &pull))
 }
 
+/// Answers with a page of the files that a pull request changes.
 pub(super) async fn files(
     State(engine): Forge,
     Path((owner, name, number)): Numbered,
@@ -172,6 +177,7 @@ pub(super) async fn files(
     page(&engine.web, &uri, paging, files.iter().map(shapes::file).collect(), Value::Array)
 }
 
+/// Answers with a page of a pull request's commits.
 pub(super) async fn commits(
     State(engine): Forge,
     Path((owner, name, number)): Numbered,
@@ -198,6 +204,7 @@ pub(super) struct MergeWish {
     commit_message: Option<String>,
 }
 
+/// Merges a pull request. An error if its head is not the expected one or it conflicts.
 pub(super) async fn merge(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -226,6 +233,7 @@ pub(super) async fn merge(
     ok(json!({"sha": sha, "merged": true, "message": "Pull Request successfully merged"}))
 }
 
+/// Returns the reviews of a pull request, oldest first.
 fn reviews_of(engine: &Engine, full_name: &str, number: u64) -> Result<Vec<Review>, ApiError> {
     engine.pull(full_name, number)?;
     let mut reviews: Vec<Review> = engine.store.within(|access| access.list(full_name))?;
@@ -233,6 +241,7 @@ fn reviews_of(engine: &Engine, full_name: &str, number: u64) -> Result<Vec<Revie
     Ok(reviews)
 }
 
+/// Answers with a page of a pull request's reviews.
 pub(super) async fn reviews(
     State(engine): Forge,
     Path((owner, name, number)): Numbered,
@@ -246,6 +255,7 @@ pub(super) async fn reviews(
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
+/// Answers with a page of a pull request's comments on lines.
 pub(super) async fn line_comments(
     State(engine): Forge,
     Path((owner, name, number)): Numbered,
@@ -275,6 +285,7 @@ pub(super) struct ReviewBody {
     comments: Vec<LineComment>,
 }
 
+/// Submits a review of a pull request.
 pub(super) async fn review(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -308,6 +319,7 @@ pub(super) async fn review(
     ok(shapes::review(&engine.web, &full_name, &engine.review(&full_name, review, by)?))
 }
 
+/// Dismisses a review of a pull request.
 pub(super) async fn dismiss(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -318,10 +330,12 @@ pub(super) async fn dismiss(
     ok(shapes::review(&engine.web, &full_name, &review))
 }
 
+/// Returns labels in GitHub's form.
 fn label_shapes(labels: &[String]) -> Value {
     labels.iter().map(|label| shapes::label(label)).collect()
 }
 
+/// Answers with the labels of a pull request.
 pub(super) async fn labels(State(engine): Forge, Path((owner, name, number)): Numbered) -> Answer {
     ok(label_shapes(&engine.pull(&format!("{owner}/{name}"), number)?.labels))
 }
@@ -331,6 +345,7 @@ pub(super) struct Labels {
     labels: Vec<String>,
 }
 
+/// Adds labels to a pull request.
 pub(super) async fn add_labels(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -343,6 +358,7 @@ pub(super) async fn add_labels(
     ))
 }
 
+/// Replaces the labels of a pull request.
 pub(super) async fn set_labels(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -356,6 +372,7 @@ pub(super) async fn set_labels(
     ok(label_shapes(&engine.label(&full_name, number, &wish.labels, &off, by).await?))
 }
 
+/// Removes a label from a pull request.
 pub(super) async fn remove_label(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,

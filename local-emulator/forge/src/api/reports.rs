@@ -28,6 +28,7 @@ pub(super) struct StatusWish {
     target_url: Option<String>,
 }
 
+/// Sets a status on a commit.
 pub(super) async fn set_status(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -62,6 +63,7 @@ async fn statuses_at(
     Ok((sha, statuses))
 }
 
+/// Answers with a page of a commit's statuses, newest first.
 pub(super) async fn statuses(
     State(engine): Forge,
     Path((owner, name, sha)): Commitish,
@@ -73,6 +75,7 @@ pub(super) async fn statuses(
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
+/// Answers with the newest status of each context on a commit, and the combined state.
 pub(super) async fn combined_status(
     State(engine): Forge,
     Path((owner, name, sha)): Commitish,
@@ -114,6 +117,7 @@ struct Output {
 }
 
 impl CheckRunWish {
+    /// Returns the fields of a check run that the request sets.
     fn fields(self) -> CheckRunFields {
         let Self { name, status, conclusion, external_id, details_url, output, .. } = self;
         let (title, summary) = output.map_or((None, None), |output| (output.title, output.summary));
@@ -121,6 +125,7 @@ impl CheckRunWish {
     }
 }
 
+/// Creates a check run on a commit.
 pub(super) async fn create_check_run(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -137,6 +142,7 @@ pub(super) async fn create_check_run(
     ))
 }
 
+/// Changes a check run.
 pub(super) async fn update_check_run(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -152,12 +158,14 @@ pub(super) async fn update_check_run(
     )?))
 }
 
+/// Answers with one check run.
 pub(super) async fn check_run(State(engine): Forge, Path((owner, name, id)): Numbered) -> Answer {
     let run: Option<CheckRun> =
         engine.store.within(|access| access.get(&format!("{owner}/{name}"), id))?;
     ok(shapes::check_run(&run.ok_or_else(ApiError::not_found)?))
 }
 
+/// Answers with a page of a commit's check runs.
 pub(super) async fn check_runs(
     State(engine): Forge,
     Path((owner, name, sha)): Commitish,
@@ -180,6 +188,7 @@ pub(super) async fn check_runs(
     )
 }
 
+/// Answers with a page of a pull request's comments.
 pub(super) async fn comments(
     State(engine): Forge,
     Path((owner, name, number)): Numbered,
@@ -202,6 +211,7 @@ pub(super) struct Text {
 const COMMENT_MAX_CHARACTERS: usize = 65_536;
 
 impl Text {
+    /// Returns the text. An error if it is empty or too long.
     fn checked(self) -> Result<String, ApiError> {
         if self.body.trim().is_empty() {
             return Err(ApiError::invalid("Validation Failed: Body cannot be blank"));
@@ -215,6 +225,7 @@ impl Text {
     }
 }
 
+/// Comments on a pull request.
 pub(super) async fn comment(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -226,12 +237,14 @@ pub(super) async fn comment(
     created(shapes::comment(&engine.web, &full_name, &comment))
 }
 
+/// Answers with one comment.
 pub(super) async fn one_comment(State(engine): Forge, Path((owner, name, id)): Numbered) -> Answer {
     let full_name = format!("{owner}/{name}");
     let comment: Option<Comment> = engine.store.within(|access| access.get(&full_name, id))?;
     ok(shapes::comment(&engine.web, &full_name, &comment.ok_or_else(ApiError::not_found)?))
 }
 
+/// Changes the text of a comment.
 pub(super) async fn edit_comment(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 type Forge = State<Arc<Engine>>;
 
+/// Answers with a repository.
 pub(super) async fn repository(
     State(engine): Forge,
     Path((owner, name)): Path<(String, String)>,
@@ -32,6 +33,7 @@ pub(super) struct NewRepository {
     auto_init: bool,
 }
 
+/// Creates a repository that the caller owns.
 pub(super) async fn create_own(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -41,7 +43,8 @@ pub(super) async fn create_own(
     create(&engine, by, by, &new).await
 }
 
-/// Every owner is taken for an organization that all who may write belong to.
+/// Creates a repository in an organization. Every owner counts as an organization to which all
+/// writers belong.
 pub(super) async fn create_in(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -51,6 +54,7 @@ pub(super) async fn create_in(
     create(&engine, &owner, caller.writer()?, &new).await
 }
 
+/// Creates a repository, with a README if the request asks for one.
 async fn create(engine: &Engine, owner: &str, by: &str, new: &NewRepository) -> Answer {
     let readme = [Edit::write("README.md", format!("# {}\n", new.name))];
     let files = if new.auto_init { &readme[..] } else { &[] };
@@ -58,6 +62,7 @@ async fn create(engine: &Engine, owner: &str, by: &str, new: &NewRepository) -> 
     created(shapes::repository(&engine.web, &repository))
 }
 
+/// Answers with a page of a repository's branches.
 pub(super) async fn branches(
     State(engine): Forge,
     Path((owner, name)): Path<(String, String)>,
@@ -79,6 +84,7 @@ pub(super) async fn branches(
     )
 }
 
+/// Answers with one branch and its protection.
 pub(super) async fn branch(
     State(engine): Forge,
     Path((owner, name, branch)): Path<(String, String, String)>,
@@ -100,6 +106,7 @@ pub(super) async fn branch(
     )
 }
 
+/// Answers with the commit of a ref.
 pub(super) async fn git_ref(
     State(engine): Forge,
     Path((owner, name, git_ref)): Path<(String, String, String)>,
@@ -111,6 +118,7 @@ pub(super) async fn git_ref(
     ok(ref_shape(&git_ref, &sha))
 }
 
+/// Returns a ref in GitHub's form.
 fn ref_shape(name: &str, sha: &str) -> Value {
     json!({"ref": name, "object": {"type": "commit", "sha": sha}})
 }
@@ -122,6 +130,7 @@ pub(super) struct NewRef {
     sha: String,
 }
 
+/// Creates a branch or tag.
 pub(super) async fn create_ref(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -145,6 +154,7 @@ pub(super) struct MovedRef {
     force: bool,
 }
 
+/// Moves a branch or tag.
 pub(super) async fn update_ref(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -158,6 +168,7 @@ pub(super) async fn update_ref(
     ok(ref_shape(&git_ref, &moved.sha))
 }
 
+/// Deletes a branch or tag.
 pub(super) async fn delete_ref(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -169,6 +180,7 @@ pub(super) async fn delete_ref(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
+/// Answers with a commit as git stores it.
 pub(super) async fn git_commit(
     State(engine): Forge,
     Path((owner, name, sha)): Path<(String, String, String)>,
@@ -176,6 +188,7 @@ pub(super) async fn git_commit(
     ok(shapes::git_commit(&find_commit(&engine, &format!("{owner}/{name}"), &sha).await?))
 }
 
+/// Answers with a commit as the repository shows it.
 pub(super) async fn commit(
     State(engine): Forge,
     Path((owner, name, sha)): Path<(String, String, String)>,
@@ -214,6 +227,7 @@ pub(super) async fn compare(
     ok(json!({"status": status, "base_commit": {"sha": base}}))
 }
 
+/// Returns a commit by its id or a ref. An error if there is none.
 async fn find_commit(
     engine: &Engine,
     full_name: &str,
@@ -229,6 +243,7 @@ pub(super) struct At {
     revision: Option<String>,
 }
 
+/// Answers with a file or the entries of a directory at a revision.
 pub(super) async fn contents(
     State(engine): Forge,
     Path((owner, name, path)): Path<(String, String, String)>,
@@ -267,8 +282,8 @@ pub(super) struct NewContent {
     branch: Option<String>,
 }
 
-/// Writes one file as a commit on a branch that exists. A file that exists is replaced only by who
-/// names what it holds.
+/// Writes one file as a commit on an existing branch. An existing file is replaced only if the
+/// request names its present content.
 pub(super) async fn write(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -308,6 +323,7 @@ pub(super) async fn write(
     if held.is_some() { ok(shape) } else { created(shape) }
 }
 
+/// Answers with the permission of an account in a repository.
 pub(super) async fn permission(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -321,6 +337,7 @@ pub(super) async fn permission(
     )
 }
 
+/// Answers with the caller's account.
 pub(super) async fn own_user(State(engine): Forge, Extension(caller): Extension<Caller>) -> Answer {
     let login = caller.required_login()?;
     if shapes::is_application(login) {
@@ -329,6 +346,7 @@ pub(super) async fn own_user(State(engine): Forge, Extension(caller): Extension<
     ok(shapes::user(&engine.web, login))
 }
 
+/// Answers with an account.
 pub(super) async fn user(State(engine): Forge, Path(login): Path<String>) -> Answer {
     let account = engine.account(&login).ok_or_else(ApiError::not_found)?;
     ok(shapes::user(&engine.web, &account.login))

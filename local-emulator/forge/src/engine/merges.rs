@@ -19,8 +19,8 @@ const NOT_MERGEABLE: &str = "Pull Request is not mergeable";
 const BASE_MODIFIED: &str = "Base branch was modified. Review and try the merge again.";
 
 impl Engine {
-    /// Merges a pull request whose head is `expected`, and returns the commit its branch is at by
-    /// that.
+    /// Merges a pull request whose head is `expected` and returns the commit at which its branch is
+    /// afterwards. An error if the head is another one or the merge conflicts.
     pub async fn merge(
         &self,
         full_name: &str,
@@ -76,6 +76,7 @@ impl Engine {
         Ok(commit)
     }
 
+    /// Applies the faults that are switched on for merges.
     async fn misbehave(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
         let wanted = |fault: &ForgeFault| {
             matches!(
@@ -122,7 +123,7 @@ impl Engine {
         self.observe(held, "stowaway").await
     }
 
-    /// Moves or makes a ref. Without `force` a branch only moves forward.
+    /// Moves or creates a ref. Without `force` a branch only moves forward.
     pub async fn set_ref(
         &self,
         full_name: &str,
@@ -152,6 +153,7 @@ impl Engine {
         self.observe(&held, by).await
     }
 
+    /// Deletes a ref and records the events that follow. An error if it does not exist.
     pub async fn delete_ref(&self, full_name: &str, name: &str, by: &str) -> Result<(), ApiError> {
         let held = self.hold(full_name).await;
         if held.git.resolve(name).await?.is_none() {
@@ -173,7 +175,7 @@ pub(crate) enum SetRef {
     Force,
 }
 
-/// Makes the commit that puts `head` onto `tip`; `None` when they conflict.
+/// Creates the commit of a merge by a method; `None` if it conflicts.
 async fn make(
     git: &Git,
     method: Method,

@@ -28,6 +28,8 @@ pub(crate) struct Edits {
 }
 
 impl Engine {
+    /// Opens a pull request and sends its events. An error if the branches do not exist or have no
+    /// difference.
     pub async fn open_pull(
         &self,
         full_name: &str,
@@ -84,6 +86,7 @@ impl Engine {
         Ok(pull)
     }
 
+    /// Changes a pull request and sends an event for each change.
     pub async fn edit_pull(
         &self,
         full_name: &str,
@@ -133,7 +136,7 @@ impl Engine {
         Ok(pull)
     }
 
-    /// Puts labels on a pull request and takes others off; each that changes something is an event.
+    /// Adds labels to a pull request and removes others. Sends an event for each real change.
     pub async fn label(
         &self,
         full_name: &str,
@@ -171,7 +174,7 @@ impl Engine {
         Ok(labels)
     }
 
-    /// Tries the merge of an open pull request and remembers the result for these two commits.
+    /// Tries the merge of an open pull request and stores the result for these two commits.
     pub async fn try_merge(&self, full_name: &str, number: u64) -> Result<Pull, ApiError> {
         let pull = self.pull(full_name, number)?;
         let git = self.git(full_name);
@@ -198,8 +201,8 @@ impl Engine {
     }
 }
 
-/// Returns the commit that a merge would be; its time is fixed, so the same merge is the same
-/// commit.
+/// Returns the commit that a merge would create; `None` if it conflicts. Its time is fixed, so the
+/// same merge gives the same commit.
 async fn test_merge(git: &Git, base: &str, head: &str) -> Result<Option<String>, ApiError> {
     let Some(tree) = git.merge_tree(base, head).await? else { return Ok(None) };
     let forge = Person { date: Some("1000000000 +0000".to_owned()), ..Person::of("forge") };

@@ -43,13 +43,14 @@ pub(crate) struct NewStatus {
     pub target_url: Option<String>,
 }
 
-/// Returns where the statuses of a commit are kept: apart, because they are always asked for by
-/// commit.
+/// Returns the key under which the statuses of a commit are stored. They are stored apart, because
+/// they are always read by commit.
 pub(crate) fn statuses_of(full_name: &str, sha: &str) -> String {
     format!("{full_name}@{sha}")
 }
 
 impl Engine {
+    /// Comments on a pull request and sends an event.
     pub fn comment(
         &self,
         full_name: &str,
@@ -78,6 +79,7 @@ impl Engine {
         })
     }
 
+    /// Changes a comment and sends an event. An error if it belongs to another account.
     pub fn edit_comment(
         &self,
         full_name: &str,
@@ -105,7 +107,7 @@ impl Engine {
         })
     }
 
-    /// Submits a review.
+    /// Stores a review of a pull request and sends an event.
     pub fn review(&self, full_name: &str, new: NewReview, by: &str) -> Result<Review, ApiError> {
         let NewReview { number, event, body, commit, lines } = new;
         let state = match event.as_str() {
@@ -143,6 +145,7 @@ impl Engine {
         })
     }
 
+    /// Dismisses a review and sends an event.
     pub fn dismiss_review(
         &self,
         full_name: &str,
@@ -165,6 +168,7 @@ impl Engine {
         })
     }
 
+    /// Records the event of a review.
     fn emit_review(
         &self,
         access: &Access,
@@ -182,6 +186,7 @@ impl Engine {
         Ok(self.emit(access, repository, by, Event::new("pull_request_review", action, payload))?)
     }
 
+    /// Sets a status on a commit and sends an event.
     pub async fn set_status(
         &self,
         full_name: &str,
@@ -230,6 +235,7 @@ impl Engine {
         })
     }
 
+    /// Creates a check run and sends events.
     pub async fn create_check_run(
         &self,
         full_name: &str,
@@ -263,6 +269,7 @@ impl Engine {
         })
     }
 
+    /// Changes a check run and sends events.
     pub fn update_check_run(
         &self,
         full_name: &str,
@@ -282,6 +289,7 @@ impl Engine {
         })
     }
 
+    /// Stores a check run with new fields, and records its events.
     fn put_check_run(
         &self,
         access: &Access,

@@ -33,7 +33,7 @@ struct Change {
 }
 
 impl Lagging {
-    /// Runs a read of an index on the tables, or on the copy while a lag is set.
+    /// Reads an index from the tables, or from their delayed copy while a lag is set.
     pub fn read_index<T>(
         &self,
         database: &Database,
@@ -51,7 +51,7 @@ impl Lagging {
         read(&copy.tables)
     }
 
-    /// Forgets a table that is deleted: one that is made later under its name begins empty.
+    /// Removes a deleted table from the copy, so that a new table of its name begins empty.
     pub fn forget(&self, table: &str) {
         let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(copy) = copy.as_mut() {
@@ -61,7 +61,7 @@ impl Lagging {
         }
     }
 
-    /// Runs a write and, while a lag is set, notes what it wrote for the copy to follow.
+    /// Runs a write and, while a lag is set, queues it for the copy.
     pub fn write<T>(
         &self,
         database: &Database,
@@ -96,6 +96,7 @@ impl Lagging {
     }
 }
 
+/// Returns the copy, which is created from the tables if there is none.
 fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut Copy, Problem> {
     match copy {
         Some(copy) => Ok(copy),
@@ -104,8 +105,8 @@ fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut
 }
 
 impl Copy {
-    /// Makes a table that was made after the copy. It is empty: what is written to it comes here
-    /// like all else, later.
+    /// Creates a table in the copy that was created after the copy. It is empty, because its writes
+    /// follow later.
     fn know(&mut self, database: &Database, table: &str) -> Result<(), Problem> {
         if describe(&self.tables, table).is_ok() {
             return Ok(());
@@ -115,6 +116,7 @@ impl Copy {
         super::run(&creation(&description), |r| self.tables.create_table(r)).map(|_| ())
     }
 
+    /// Applies the writes to the copy whose lag has passed.
     fn catch_up(&mut self, now: Instant) {
         while self.waiting.front().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, change)) = self.waiting.pop_front() {
@@ -126,6 +128,7 @@ impl Copy {
 }
 
 impl Change {
+    /// Applies one write to the copy.
     fn apply(self, tables: &Database) -> Result<(), Problem> {
         match self.item {
             Some(item) => put(tables, &self.table, item),
@@ -137,10 +140,12 @@ impl Change {
     }
 }
 
+/// Stores an item in the copy.
 fn put(tables: &Database, table: &str, item: Map<String, Value>) -> Result<(), Problem> {
     super::run(&json!({"TableName": table, "Item": item}), |r| tables.put_item(r)).map(|_| ())
 }
 
+/// Reads an item by its key; `None` if there is none.
 fn read_item(
     database: &Database,
     table: &str,
@@ -151,12 +156,13 @@ fn read_item(
     Ok(answer.get("Item").and_then(Value::as_object).cloned())
 }
 
+/// Returns the description of a table.
 fn describe(database: &Database, table: &str) -> Result<Value, Problem> {
     let answer = super::run(&json!({"TableName": table}), |r| database.describe_table(r))?;
     Ok(answer.get("Table").cloned().unwrap_or_default())
 }
 
-/// Returns only the key attributes of what was written.
+/// Returns the key attributes of a written item.
 fn key_of(database: &Database, written: &Touched) -> Result<Map<String, Value>, Problem> {
     let description = describe(database, &written.table)?;
     let schema =
@@ -183,7 +189,7 @@ fn copied(database: &Database) -> Result<Database, Problem> {
     Ok(copy)
 }
 
-/// Returns the request that creates a table as it is described.
+/// Returns the request that creates a table with this description.
 fn creation(description: &Value) -> Value {
     let mut request = Map::new();
     for member in ["TableName", "KeySchema", "AttributeDefinitions"] {
@@ -203,6 +209,7 @@ fn creation(description: &Value) -> Value {
     Value::Object(request)
 }
 
+/// Copies all items of a table.
 fn copy_items(database: &Database, copy: &Database, table: &str) -> Result<(), Problem> {
     let mut request = json!({"TableName": table, "ConsistentRead": true});
     for _ in 0..COPY_PAGES_MAX {

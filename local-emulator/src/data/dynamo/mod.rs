@@ -72,8 +72,9 @@ impl Dynamo {
         Ok(Self { database, account, faults, lagging: Lagging::default() })
     }
 
-    /// Makes a table unless there is one of that name, and returns its description. `definition` is
-    /// a `CreateTable` request; `ttl_attribute` holds the epoch seconds after which an item may go.
+    /// Creates a table if it does not exist, and returns its description. `definition` is a
+    /// `CreateTable` request; `ttl_attribute` holds the epoch seconds after which an item may be
+    /// deleted.
     ///
     /// # Errors
     /// Returns the [`Problem`] that DynamoDB would return. A table that differs is not changed; its
@@ -101,7 +102,7 @@ impl Dynamo {
         Ok(described["Table"].take())
     }
 
-    /// Deletes the items whose TTL attribute lies in the past and returns how many; AWS does so
+    /// Deletes the items whose TTL attribute is in the past and returns their number; AWS does so
     /// within days.
     ///
     /// # Errors
@@ -110,13 +111,14 @@ impl Dynamo {
         self.database.sweep_ttl()
     }
 
-    /// Answers one call. Blocks on the disk.
+    /// Answers one call to DynamoDB. Blocks on the disk.
     pub(super) fn call(&self, operation: &str, body: &[u8], caller: &Caller) -> Answer {
         let mut usage = Usage { billed_requests: 1, ..Usage::default() };
         let answer = self.answer(operation, body, caller, &mut usage);
         (answer, usage)
     }
 
+    /// Checks the caller's permissions and runs one operation. Adds what it consumed to `usage`.
     fn answer(
         &self,
         operation: &str,
@@ -170,6 +172,7 @@ impl Dynamo {
         }
     }
 
+    /// Runs one operation with its consumed capacity counted.
     fn run(
         &self,
         database: &Database,
@@ -182,6 +185,7 @@ impl Dynamo {
         settle(result, asked, usage, operation, &members)
     }
 
+    /// Passes an operation to the database engine.
     fn dispatch(
         &self,
         database: &Database,
@@ -214,7 +218,8 @@ impl Dynamo {
     }
 }
 
-/// Returns DynamoDB's form of an injected failure; `members` name how many parts a transaction has.
+/// Returns an injected failure in DynamoDB's form. A transaction gets a reason for each of its
+/// parts.
 pub(super) fn injected(failure: &InjectedError, operation: &str, body: &[u8]) -> Problem {
     match failure {
         InjectedError::Throttled => Problem::new(
@@ -252,6 +257,7 @@ pub(super) fn injected(failure: &InjectedError, operation: &str, body: &[u8]) ->
     }
 }
 
+/// Decodes a request, runs it and encodes the response.
 fn run<I, O>(request: &Value, act: impl FnOnce(I) -> dynoxide::Result<O>) -> Result<Value, Problem>
 where
     I: DeserializeOwned,
@@ -266,6 +272,7 @@ where
     })
 }
 
+/// Converts an error of the database engine to DynamoDB's form.
 fn problem(error: &DynoxideError) -> Problem {
     let mut problem = Problem::new(error.status_code(), error.error_type(), error.to_string());
     // The engine writes bodies of its own for errors with items and reasons; they are taken over
@@ -278,7 +285,8 @@ fn problem(error: &DynoxideError) -> Problem {
     problem
 }
 
-/// The engine's readers mark which of DynamoDB's errors a request that cannot be read is.
+/// Returns the error for a request that cannot be decoded, in the form that DynamoDB has for the
+/// mistake.
 fn unreadable(message: &str) -> Problem {
     let text = message.split(" at line ").next().unwrap_or(message);
     for marker in ["VALIDATION_REQUEST:", "VALIDATION_AS_READ:", "VALIDATION:"] {
@@ -297,6 +305,7 @@ fn unreadable(message: &str) -> Problem {
     )
 }
 
+/// Returns the error for a request body that is not a JSON object.
 fn serialization() -> Problem {
     Problem::new(
         400,
@@ -305,7 +314,8 @@ fn serialization() -> Problem {
     )
 }
 
-/// Counts what the engine says was consumed and takes it out again unless the caller asked for it.
+/// Counts the consumed capacity that the engine reports, and removes it from the response unless
+/// the caller requested it.
 fn settle(
     result: Result<Value, Problem>,
     asked: Option<Value>,
@@ -350,10 +360,12 @@ fn settle(
     Ok(answer.to_string())
 }
 
+/// Returns the sum of consumed capacity units.
 fn total_units(consumed: &Value) -> f64 {
     consumed.get("CapacityUnits").and_then(Value::as_f64).unwrap_or_default()
 }
 
+/// Reduces the consumed capacity in a response to its total.
 fn keep_total(answer: &mut Value) {
     let strip = |consumed: &mut Value| {
         if let Value::Object(members) = consumed {

@@ -26,7 +26,7 @@ pub(super) struct Touched {
 }
 
 impl Request<'_> {
-    /// Returns every action the caller needs, each on its resource.
+    /// Returns every action that the caller must be allowed, each with its resource.
     pub fn actions(&self, account: &Account) -> Vec<(&'static str, String)> {
         let table = || account.table_arn(table_name(self.text("TableName")));
         match self.operation {
@@ -72,7 +72,7 @@ impl Request<'_> {
         matches!(self.operation, "Query" | "Scan") && !self.text("IndexName").is_empty()
     }
 
-    /// Returns the table that the request names; empty where it names none or several.
+    /// Returns the table that the request names; empty if it names none or several.
     pub fn table(&self) -> &str {
         table_name(self.text("TableName"))
     }
@@ -141,8 +141,8 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the units a write is billed whose condition failed, from the sizes in the request;
-    /// transactions double.
+    /// Returns the capacity that a failed condition consumes, from the sizes in the request;
+    /// transactions double it.
     pub fn estimated_write_units(&self) -> f64 {
         let units: f64 = self.writes().iter().map(|touched| kibibytes(&touched.key)).sum();
         let checks =
@@ -150,6 +150,7 @@ impl Request<'_> {
         if self.operation == "TransactWriteItems" { 2.0 * (units + checks) } else { units.max(1.0) }
     }
 
+    /// Returns the actions of the parts of a transaction.
     fn transact_actions(&self, account: &Account) -> Vec<(&'static str, String)> {
         let kinds = [
             ("Put", "dynamodb:PutItem"),
@@ -169,6 +170,7 @@ impl Request<'_> {
         actions
     }
 
+    /// Returns the actions of a batch, one for each table.
     fn batch_actions(
         &self,
         account: &Account,
@@ -182,6 +184,7 @@ impl Request<'_> {
             .collect()
     }
 
+    /// Returns the items that a batch writes.
     fn batch_writes(&self) -> Vec<Touched> {
         let tables = self.members.get("RequestItems").and_then(Value::as_object);
         let mut touched = Vec::new();
@@ -197,15 +200,18 @@ impl Request<'_> {
         touched
     }
 
+    /// Returns the parts of a transaction.
     fn parts(&self) -> impl Iterator<Item = &Value> {
         self.members.get("TransactItems").and_then(Value::as_array).into_iter().flatten()
     }
 
+    /// Returns a text in the request; empty if it is missing.
     fn text(&self, member: &str) -> &str {
         self.members.get(member).and_then(Value::as_str).unwrap_or_default()
     }
 }
 
+/// Returns the table that a part of a request names.
 fn table_of(holder: &Value) -> &str {
     table_name(holder.get("TableName").and_then(Value::as_str).unwrap_or_default())
 }
@@ -215,8 +221,8 @@ fn table_name(given: &str) -> &str {
     given.rsplit_once(":table/").map_or(given, |(_, name)| name)
 }
 
-/// Returns the size of an item in started KiB, by the length of its JSON, which is never shorter
-/// than DynamoDB counts.
+/// Returns the size of an item in KiB, rounded up, from the length of its JSON, which is never
+/// shorter than what DynamoDB counts.
 fn kibibytes(item: &Map<String, Value>) -> f64 {
     let bytes = Value::Object(item.clone()).to_string().len();
     bytes.div_ceil(1024) as f64

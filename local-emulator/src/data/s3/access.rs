@@ -18,11 +18,12 @@ use super::Policies;
 pub(super) struct Proof(Arc<AtomicBool>);
 
 impl Proof {
-    /// Returns whether the signature was verified.
+    /// Returns whether the signature of the call was verified.
     pub fn is_given(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Stores that the signature was verified.
     fn give(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -45,7 +46,7 @@ impl Guard {
         Ok(Caller::new(principal, (self.policies)()))
     }
 
-    /// Asks the policies for an action on a bucket.
+    /// Returns an error unless the caller may call an action on a bucket.
     pub fn check_bucket(
         &self,
         credentials: Option<&Credentials>,
@@ -55,7 +56,7 @@ impl Guard {
         refuse(self.caller(credentials)?.check(action, &Account::bucket_arn(bucket)))
     }
 
-    /// Asks the policies for an action on an object.
+    /// Returns an error unless the caller may call an action on an object.
     pub fn check_object(
         &self,
         credentials: Option<&Credentials>,
@@ -67,6 +68,7 @@ impl Guard {
     }
 }
 
+/// Converts a denial to S3's error.
 fn refuse(result: Result<(), super::super::auth::Denied>) -> S3Result<()> {
     result.map_err(|denied| s3_error!(AccessDenied, "{}", denied))
 }

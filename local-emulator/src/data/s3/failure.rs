@@ -25,6 +25,7 @@ pub(in super::super) fn internal(message: &str) -> Response<Bytes> {
     error(500, "InternalError", message)
 }
 
+/// Returns an error response in S3's form.
 fn error(status: u16, code: &str, message: &str) -> Response<Bytes> {
     let message = message.replace('&', "&amp;").replace('<', "&lt;");
     let body = format!(

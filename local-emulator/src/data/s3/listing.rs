@@ -30,7 +30,7 @@ pub(super) struct Page {
 const ROWS: usize = 1001;
 
 impl Store {
-    /// Returns one page of a bucket.
+    /// Returns one page of a bucket's objects and common prefixes.
     pub fn list(&self, listing: &Listing<'_>) -> Result<Page, StoreError> {
         let mut page = Page::default();
         let mut position = Position::After(listing.after.to_owned());
@@ -72,6 +72,7 @@ impl Store {
         Ok(page)
     }
 
+    /// Reads the next objects after a position.
     fn rows(&self, listing: &Listing<'_>, position: &Position) -> Result<Vec<Object>, StoreError> {
         let connection = self.lock();
         // What begins with a prefix lies from the prefix up to the prefix followed by the highest
@@ -102,6 +103,7 @@ enum Position {
     Past(String),
 }
 
+/// Returns the common prefix under which a key is listed; `None` if it is listed by itself.
 fn rolled_up(key: &str, listing: &Listing<'_>) -> Option<String> {
     if listing.delimiter.is_empty() {
         return None;

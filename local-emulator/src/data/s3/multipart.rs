@@ -53,8 +53,8 @@ impl Store {
         Ok(Outcome::Done(id))
     }
 
-    /// Keeps a part, in place of an earlier one of that number, and returns its entity tag; `None`
-    /// without the upload.
+    /// Stores a part of an upload, in place of an earlier one of that number, and returns its
+    /// entity tag; `None` if there is no such upload.
     pub fn put_part(
         &self,
         upload: &UploadId<'_>,
@@ -81,7 +81,7 @@ impl Store {
         Ok(Some(etag))
     }
 
-    /// Puts the named parts together as the object and forgets the upload; returns the entity tag.
+    /// Joins the named parts to the object, deletes the upload and returns the entity tag.
     pub fn complete_upload(
         &self,
         upload: &UploadId<'_>,
@@ -137,7 +137,7 @@ impl Store {
         }))
     }
 
-    /// Forgets an upload and its parts; returns whether there was one.
+    /// Deletes an upload and its parts; returns whether there was one.
     pub fn abort_upload(&self, upload: &UploadId<'_>) -> Result<bool, StoreError> {
         if self.upload_about(upload)?.is_none() {
             return Ok(false);
@@ -156,6 +156,7 @@ impl Store {
         Ok(true)
     }
 
+    /// Returns the headers and metadata of an upload; `None` if there is none.
     fn upload_about(&self, upload: &UploadId<'_>) -> Result<Option<About>, StoreError> {
         let json: Option<String> = self
             .lock()
@@ -174,6 +175,7 @@ impl Store {
         json.map(|json| serde_json::from_str(&json).map_err(corrupt)).transpose()
     }
 
+    /// Returns a part of an upload; `None` if there is none of that number.
     fn part(&self, upload: &str, number: i32) -> Result<Option<Part>, StoreError> {
         self.lock()
             .query_row(

@@ -29,7 +29,7 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// Runs work that blocks on the disk.
+    /// Runs work that blocks on the disk in a thread of its own.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
@@ -53,6 +53,7 @@ impl Buckets {
         }
     }
 
+    /// Returns an error if a bucket does not exist.
     async fn existing_bucket(&self, bucket: &str) -> S3Result<()> {
         let name = bucket.to_owned();
         if self.blocking(move |store| store.has_bucket(&name)).await? {

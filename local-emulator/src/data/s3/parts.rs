@@ -33,10 +33,12 @@ pub(super) struct ReadConditions {
 }
 
 impl ReadConditions {
+    /// Returns the conditions of a read.
     pub fn of(if_match: Option<ETagCondition>, if_none_match: Option<ETagCondition>) -> Self {
         Self { if_match, if_none_match }
     }
 
+    /// Returns an error if an object does not meet the conditions.
     pub fn check(&self, object: &Object) -> S3Result<()> {
         let holds = |condition: &ETagCondition| {
             condition.as_etag().is_none_or(|etag| etag.value() == object.etag)
@@ -51,6 +53,7 @@ impl ReadConditions {
     }
 }
 
+/// Converts the headers of a conditional write.
 pub(super) fn condition(
     if_match: Option<ETagCondition>,
     if_none_match: Option<ETagCondition>,
@@ -67,6 +70,7 @@ pub(super) fn condition(
     }
 }
 
+/// Converts the outcome of a conditional write to S3's result.
 pub(super) fn done<T>(outcome: Outcome<T>, key: &str) -> S3Result<T> {
     match outcome {
         Outcome::Done(value) => Ok(value),
@@ -79,6 +83,7 @@ pub(super) fn done<T>(outcome: Outcome<T>, key: &str) -> S3Result<T> {
     }
 }
 
+/// Reads a whole body.
 pub(super) async fn read_body(body: Option<StreamingBlob>) -> S3Result<Bytes> {
     let Some(mut body) = body else {
         return Ok(Bytes::new());
@@ -94,6 +99,7 @@ pub(super) async fn read_body(body: Option<StreamingBlob>) -> S3Result<Bytes> {
     Ok(bytes.freeze())
 }
 
+/// Returns an error if a given MD5 is not that of the body.
 pub(super) fn check_md5(given: Option<&str>, actual: &[u8]) -> S3Result<()> {
     match given {
         None => Ok(()),
@@ -108,6 +114,7 @@ pub(super) fn check_md5(given: Option<&str>, actual: &[u8]) -> S3Result<()> {
     }
 }
 
+/// Returns the headers and metadata to store with an object.
 pub(super) fn about(headers: &HeaderMap, metadata: Option<Metadata>) -> S3Result<About> {
     let metadata: BTreeMap<String, String> = metadata.unwrap_or_default().into_iter().collect();
     if metadata.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
@@ -131,6 +138,7 @@ pub(super) fn about(headers: &HeaderMap, metadata: Option<Metadata>) -> S3Result
     Ok(About { headers: kept, metadata })
 }
 
+/// Returns the headers of a response from those stored with an object.
 pub(super) fn kept_headers(about: &About) -> HeaderMap {
     let pairs = about.headers.iter();
     pairs
@@ -140,11 +148,13 @@ pub(super) fn kept_headers(about: &About) -> HeaderMap {
         .collect()
 }
 
+/// Returns the metadata stored with an object; `None` if there is none.
 pub(super) fn metadata(about: &About) -> Option<Metadata> {
     let metadata: HashMap<String, String> = about.metadata.clone().into_iter().collect();
     (!metadata.is_empty()).then_some(metadata)
 }
 
+/// Returns the requested range of an object; all of it without one.
 pub(super) fn range(asked: Option<s3s::dto::Range>, size: u64) -> S3Result<Range<u64>> {
     match asked {
         Some(asked) => Ok(asked.check(size)?),
@@ -152,6 +162,7 @@ pub(super) fn range(asked: Option<s3s::dto::Range>, size: u64) -> S3Result<Range
     }
 }
 
+/// Returns the header that says which part of an object a response contains.
 pub(super) fn content_range(
     asked: Option<s3s::dto::Range>,
     length: u64,
@@ -161,6 +172,7 @@ pub(super) fn content_range(
     Ok(format!("bytes {}-{}/{size}", range.start, (range.start + length).saturating_sub(1)))
 }
 
+/// Returns an object in the form of listings.
 pub(super) fn listed(object: Object) -> s3s::dto::Object {
     s3s::dto::Object {
         key: Some(object.key),
@@ -172,6 +184,7 @@ pub(super) fn listed(object: Object) -> s3s::dto::Object {
     }
 }
 
+/// Converts milliseconds to S3's time.
 pub(super) fn timestamp(milliseconds: u64) -> Timestamp {
     // S3 has whole seconds in headers; the listing would show milliseconds.
     Timestamp::from(UNIX_EPOCH + Duration::from_millis(milliseconds))

@@ -90,6 +90,7 @@ pub(super) enum Body {
 }
 
 impl Body {
+    /// Returns the size of a body in bytes.
     pub fn size(&self) -> u64 {
         match self {
             Self::Inline(bytes) => bytes.len() as u64,
@@ -99,6 +100,7 @@ impl Body {
 }
 
 impl Store {
+    /// Opens or creates the store in a directory.
     pub fn open(directory: &Path, durability: Durability) -> Result<Self, StoreError> {
         let (path, blobs) = (directory.join("s3.sqlite"), directory.join("blobs"));
         let new = blobs.join("new");
@@ -109,7 +111,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes a bucket; returns whether it is new.
+    /// Creates a bucket; returns whether it is new.
     pub fn create_bucket(&self, name: &str) -> Result<bool, StoreError> {
         let made = self
             .lock()
@@ -121,7 +123,7 @@ impl Store {
         Ok(made == 1)
     }
 
-    /// Deletes an empty bucket; returns false when it has objects.
+    /// Deletes an empty bucket; returns false if it has objects.
     pub fn delete_bucket(&self, name: &str) -> Result<bool, StoreError> {
         let connection = self.lock();
         let deleted = connection
@@ -133,11 +135,12 @@ impl Store {
         Ok(deleted == 1)
     }
 
+    /// Returns whether a bucket exists.
     pub fn has_bucket(&self, name: &str) -> Result<bool, StoreError> {
         has_bucket(&self.lock(), name).map_err(self.failed("look for a bucket"))
     }
 
-    /// Returns the names of all buckets and when they were made.
+    /// Returns the names of all buckets and when they were created.
     pub fn buckets(&self) -> Result<Vec<(String, u64)>, StoreError> {
         let connection = self.lock();
         let mut statement = connection
@@ -147,7 +150,7 @@ impl Store {
         rows.and_then(Iterator::collect).map_err(self.failed("list buckets"))
     }
 
-    /// Puts a body where a row can name it.
+    /// Writes a body so that a row can refer to it. Small bodies are stored in the row itself.
     pub fn stage(&self, bytes: Bytes) -> Result<Body, StoreError> {
         if bytes.len() <= INLINE_BYTES_MAX {
             return Ok(Body::Inline(bytes));
@@ -155,7 +158,7 @@ impl Store {
         self.write_blob(std::iter::once(Ok(bytes)))
     }
 
-    /// Writes a blob from pieces, complete and synced before it has its name.
+    /// Writes a blob from pieces. It gets its name only when it is complete and synced.
     pub fn write_blob(
         &self,
         pieces: impl Iterator<Item = Result<Bytes, StoreError>>,
@@ -179,7 +182,8 @@ impl Store {
         Ok(Body::Blob { id, size })
     }
 
-    /// Names a staged body as the object of that key, if the condition holds of what is there.
+    /// Stores a staged body as the object with this key, if the condition holds for the present
+    /// object.
     pub fn put(
         &self,
         bucket: &str,
@@ -224,8 +228,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Deletes an object if the condition holds of what is there. `NoObject` only answers a
-    /// condition.
+    /// Deletes an object if the condition holds for it. Without a condition, a missing object is a
+    /// success.
     pub fn delete(
         &self,
         bucket: &str,
@@ -247,7 +251,8 @@ impl Store {
             .map_err(self.failed("read an object"))
     }
 
-    /// Returns an object and the part of its body that `range` makes of its size.
+    /// Returns an object and the part of its body that `range` selects by its size; `None` if it
+    /// does not exist.
     pub fn read<E>(
         &self,
         bucket: &str,
@@ -305,15 +310,18 @@ impl Store {
         }))
     }
 
+    /// Deletes a blob's file.
     pub fn forget_blob(&self, id: &str) {
         // One that stays is swept at the next start.
         let _ = std::fs::remove_file(self.blobs.join(id));
     }
 
+    /// Locks the connection.
     pub(super) fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns a function that adds the attempt to an error.
     pub(super) fn failed(
         &self,
         attempt: &'static str,
@@ -321,7 +329,7 @@ impl Store {
         StoreError::sqlite(attempt, &self.path)
     }
 
-    /// Decides the condition and makes the change in one transaction; then drops the body that was
+    /// Checks the condition and makes the change in one transaction; then deletes the body that was
     /// replaced.
     fn change(
         &self,
@@ -340,7 +348,7 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Removes files that no row names: what a stop between file and row left behind.
+    /// Deletes files to which no row refers, which a stop between file and row left behind.
     fn sweep(&self) -> Result<(), StoreError> {
         let named: BTreeSet<String> = {
             let connection = self.lock();
@@ -368,6 +376,8 @@ impl Store {
     }
 }
 
+/// Checks the condition and makes the change in one transaction. Also returns the blob that was
+/// replaced.
 fn change(
     connection: &mut Connection,
     bucket: &str,
@@ -397,12 +407,14 @@ fn change(
     Ok((Outcome::Done(()), there.and_then(|(_, blob)| blob)))
 }
 
+/// Returns whether a bucket exists.
 fn has_bucket(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
     connection.prepare_cached("SELECT 1 FROM buckets WHERE name = ?1")?.exists([name])
 }
 
 type FoundObject = (Object, Option<Vec<u8>>, Option<String>);
 
+/// Returns an object with its body's place; `None` if it does not exist.
 fn find(connection: &Connection, bucket: &str, key: &str) -> rusqlite::Result<Option<FoundObject>> {
     connection
         .prepare_cached(

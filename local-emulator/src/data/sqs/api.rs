@@ -20,7 +20,7 @@ use super::{Sqs, attributes, digest};
 /// What SQS bills as one request, in bytes.
 const BILLED_BYTES: usize = 64 * 1024;
 
-/// Returns how many requests SQS bills for one of this payload.
+/// Returns how many requests SQS bills for one with this many bytes.
 pub(crate) fn billed_requests(bytes: usize) -> u64 {
     bytes.div_ceil(BILLED_BYTES).max(1) as u64
 }
@@ -65,6 +65,7 @@ impl Sqs {
         (answer.unwrap_or_else(|_| Err(injected(&InjectedError::Internal))), usage)
     }
 
+    /// Answers one operation of a caller, after checking its permission.
     fn answer(
         &self,
         operation: &str,
@@ -84,6 +85,7 @@ impl Sqs {
         }
     }
 
+    /// Runs an operation on an existing queue.
     fn on_queue(&self, operation: &str, request: &Request, name: &str) -> Result<Value, Problem> {
         match operation {
             "GetQueueAttributes" => self.attributes(request, name),
@@ -139,6 +141,7 @@ impl Sqs {
         }
     }
 
+    /// Creates a queue and answers with its URL.
     fn create(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
         let name = request.needed("QueueName")?;
         self.allowed(caller, "sqs:CreateQueue", name)?;
@@ -149,6 +152,7 @@ impl Sqs {
         Ok(json!({"QueueUrl": self.queue_url(name)}))
     }
 
+    /// Answers with the URLs of queues.
     fn list(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
         caller.check("sqs:ListQueues", "*").map_err(denied)?;
         let prefix = request.text("QueueNamePrefix").unwrap_or_default();
@@ -169,6 +173,7 @@ impl Sqs {
         Ok(answer)
     }
 
+    /// Answers with the URL of a queue.
     fn url(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
         let name = request.needed("QueueName")?;
         self.allowed(caller, "sqs:GetQueueUrl", name)?;
@@ -176,6 +181,7 @@ impl Sqs {
         Ok(json!({"QueueUrl": self.queue_url(name)}))
     }
 
+    /// Answers with the requested attributes of a queue.
     fn attributes(&self, request: &Request, name: &str) -> Result<Value, Problem> {
         let counts = self.counts(name)?;
         let (mut all, created_ms) = {
@@ -192,6 +198,7 @@ impl Sqs {
         Ok(json!({"Attributes": attributes::chosen(all, &request.list("AttributeNames"))}))
     }
 
+    /// Sends one message and returns its ids and digests.
     fn send_one(
         &self,
         name: &str,
@@ -211,6 +218,7 @@ impl Sqs {
         Ok(answer)
     }
 
+    /// Changes the visibility timeout of one message.
     fn change_one(
         &self,
         name: &str,
@@ -222,7 +230,7 @@ impl Sqs {
         Ok(Map::new())
     }
 
-    /// Runs each entry of a batch by itself: one that fails does not hold up the others.
+    /// Runs each entry of a batch on its own; a failed entry does not stop the others.
     fn batch(
         &self,
         request: &Request,
@@ -249,6 +257,7 @@ impl Sqs {
         Ok(json!({"Successful": successful, "Failed": failed}))
     }
 
+    /// Receives messages, waiting for them if the request says so.
     async fn receive_message(
         self: &Arc<Self>,
         request: &Request,
@@ -300,11 +309,13 @@ impl Sqs {
         }
     }
 
+    /// Returns an error unless the caller may call an action on a queue.
     fn allowed(&self, caller: &Caller, action: &str, name: &str) -> Result<(), Problem> {
         caller.check(action, &self.account.queue_arn(name)).map_err(denied)
     }
 }
 
+/// Returns the action that permits an operation; `None` for an unknown one.
 fn action(operation: &str) -> Option<&'static str> {
     Some(match operation {
         "SendMessage" | "SendMessageBatch" => "sqs:SendMessage",

@@ -30,7 +30,7 @@ impl From<Refusal> for Mistake {
     }
 }
 
-/// Returns `settings` with the attributes applied; values come as text.
+/// Returns `settings` with the attributes of a request applied, whose values are texts.
 pub(super) fn apply(
     mut settings: SqsQueueSettings,
     attributes: &BTreeMap<String, String>,
@@ -69,7 +69,7 @@ pub(super) fn apply(
     Ok(settings)
 }
 
-/// Returns the settings as SQS names them.
+/// Returns the settings under SQS's names of attributes.
 pub(super) fn describe(settings: &SqsQueueSettings) -> BTreeMap<&'static str, String> {
     let mut attributes = BTreeMap::from([
         ("VisibilityTimeout", settings.visibility_seconds.to_string()),
@@ -99,7 +99,7 @@ pub(super) fn describe(settings: &SqsQueueSettings) -> BTreeMap<&'static str, St
     attributes
 }
 
-/// Returns the members of `all` that were asked for; `All` asks for each.
+/// Returns the requested attributes of `all`; `All` requests each.
 pub(super) fn chosen(all: BTreeMap<&'static str, String>, asked: &[String]) -> Map<String, Value> {
     let wanted = |name: &str| asked.iter().any(|one| one == "All" || one == name);
     all.into_iter()
@@ -108,7 +108,7 @@ pub(super) fn chosen(all: BTreeMap<&'static str, String>, asked: &[String]) -> M
         .collect()
 }
 
-/// AWS's defaults of a FIFO queue, unless it is one already.
+/// Returns a FIFO queue with AWS's defaults, unless the queue is one already.
 fn fifo(kind: SqsQueueKind) -> SqsQueueKind {
     match kind {
         SqsQueueKind::Standard => SqsQueueKind::Fifo {
@@ -120,6 +120,7 @@ fn fifo(kind: SqsQueueKind) -> SqsQueueKind {
     }
 }
 
+/// Applies the attributes that only FIFO queues have.
 fn apply_fifo(
     settings: &mut SqsQueueSettings,
     attributes: &BTreeMap<String, String>,
@@ -147,6 +148,7 @@ fn apply_fifo(
     Ok(())
 }
 
+/// Parses a redrive policy; an empty text removes it.
 fn redrive(policy: &str) -> Result<Option<Redrive>, Refusal> {
     if policy.is_empty() {
         return Ok(None);
@@ -167,10 +169,12 @@ fn redrive(policy: &str) -> Result<Option<Redrive>, Refusal> {
     Ok(Some(Redrive { dead_letter_arn, receives_max: u32::try_from(count).map_err(|_| wrong())? }))
 }
 
+/// Parses a number of an attribute.
 fn number<T: std::str::FromStr>(name: &'static str, value: &str) -> Result<T, Refusal> {
     value.parse().map_err(|_| invalid(name, value, "Must be an integer."))
 }
 
+/// Returns the error for an invalid value of a parameter.
 fn invalid(parameter: &'static str, value: &str, reason: &str) -> Refusal {
     Refusal::InvalidParameter {
         parameter,

@@ -10,8 +10,10 @@ pub(super) fn body(text: &str) -> String {
     hex::encode(Md5::digest(text.as_bytes()))
 }
 
-/// Returns the MD5 of a message's attributes: by name, each name, type and value behind its length,
-/// the value also behind its transport (1 text, 2 binary). `None` when there are none.
+/// Returns the MD5 of a message's attributes as SQS computes it; `None` if there are none.
+///
+/// In order of names it hashes each name, type and value after its length, and before the value a
+/// byte for its kind (1 text, 2 binary).
 pub(super) fn attributes(attributes: &BTreeMap<String, Attribute>) -> Option<String> {
     if attributes.is_empty() {
         return None;

@@ -122,7 +122,7 @@ impl Sqs {
         })
     }
 
-    /// Sets what queue URLs begin with, for example `http://127.0.0.1:4566`.
+    /// Sets the start of queue URLs, for example `http://127.0.0.1:4566`.
     pub fn set_base_url(&self, url: impl Into<String>) {
         *self.base_url.lock().unwrap_or_else(PoisonError::into_inner) = url.into();
     }
@@ -137,7 +137,8 @@ impl Sqs {
         )
     }
 
-    /// Makes a queue; one with the same attributes is left as it is.
+    /// Creates a queue. An existing one with the same attributes stays as it is; one with other
+    /// attributes is an error.
     ///
     /// # Errors
     /// [`SqsError::Exists`] for other attributes, [`SqsError::Refused`] for ones outside AWS's
@@ -158,7 +159,7 @@ impl Sqs {
         Ok(())
     }
 
-    /// Makes a queue, or gives an existing one these attributes.
+    /// Creates a queue, or gives an existing one these attributes.
     ///
     /// # Errors
     /// As [`Sqs::create_queue`].
@@ -202,8 +203,8 @@ impl Sqs {
         self.change(name, |queue, _| queue.send(message, now_ms()))
     }
 
-    /// Receives at once, without waiting; messages received too often are moved to the dead letter
-    /// queue on the way.
+    /// Receives messages without waiting. Messages that were received too often are moved to the
+    /// dead letter queue.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for a poll outside AWS's limits.
@@ -243,7 +244,7 @@ impl Sqs {
         self.change(name, |queue, _| queue.change_visibility(receipt, seconds, now_ms()))
     }
 
-    /// Throws all messages away; at most once in 60 seconds.
+    /// Deletes all messages of a queue; at most once in 60 seconds.
     ///
     /// # Errors
     /// [`SqsError::PurgeInProgress`] when the last one is younger.
@@ -311,6 +312,7 @@ impl Sqs {
         }
     }
 
+    /// Changes a queue, stores the change and wakes receivers that wait.
     fn change<T>(
         &self,
         name: &str,
@@ -324,16 +326,19 @@ impl Sqs {
         Ok(done)
     }
 
+    /// Locks the queues.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
+    /// Returns a queue, or an error if it does not exist.
     fn entry(&mut self, name: &str) -> Result<&mut Entry, SqsError> {
         self.queues.get_mut(name).ok_or_else(|| SqsError::NoQueue { name: name.to_owned() })
     }
 
+    /// Returns an error if the dead letter queue does not exist or has another type.
     fn check_dead_letter_queue(&self, settings: &SqsQueueSettings) -> Result<(), SqsError> {
         let Some(redrive) = &settings.redrive else {
             return Ok(());
@@ -348,7 +353,8 @@ impl State {
         }))
     }
 
-    /// Moves dead letters and writes both queues in one commit.
+    /// Moves dead letters to their queue and stores both queues in one commit. Returns the messages
+    /// that were received.
     fn settle(
         &mut self,
         name: &str,
@@ -374,8 +380,8 @@ impl State {
         Ok(received.messages)
     }
 
-    /// Writes what changed in these queues in one commit and wakes who waits for them. When it
-    /// cannot be written, the queues are read again as they were written last.
+    /// Stores the changes of these queues in one commit and wakes receivers that wait. If that
+    /// fails, restores the queues from storage.
     fn commit(&mut self, names: &[&str]) -> Result<(), SqsError> {
         let mut changes = Vec::with_capacity(names.len());
         for name in names {
@@ -396,7 +402,7 @@ impl State {
     }
 }
 
-/// Returns the queue's name in an ARN.
+/// Returns the name of a queue from its ARN.
 fn name_of_arn(arn: &str) -> &str {
     arn.rsplit(':').next().unwrap_or_default()
 }

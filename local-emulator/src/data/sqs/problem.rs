@@ -25,29 +25,35 @@ pub(in super::super) fn injected(failure: &InjectedError) -> Problem {
     }
 }
 
+/// Returns an error with its name in both protocols of SQS.
 fn problem(status: u16, kind: &str, query_code: &str, message: impl Into<String>) -> Problem {
     let mut problem = Problem::new(status, format!("com.amazonaws.sqs#{kind}"), message);
     problem.query_code = Some(query_code.to_owned());
     problem
 }
 
+/// Returns an error about a whole batch.
 pub(super) fn batch_problem(kind: &str, message: impl Into<String>) -> Problem {
     problem(400, kind, &format!("AWS.SimpleQueueService.{kind}"), message)
 }
 
+/// Converts a denial to SQS's error.
 pub(super) fn denied(denied: Denied) -> Problem {
     problem(403, "AccessDeniedException", "AccessDenied", denied.to_string())
 }
 
+/// Returns the error for a missing parameter.
 pub(super) fn missing(parameter: &'static str) -> Problem {
     refused(&Refusal::MissingParameter { parameter })
 }
 
+/// Returns the error for an operation that SQS does not have.
 pub(super) fn unknown_operation(operation: &str) -> Problem {
     let text = format!("the operation {operation} is not provided");
     Problem::new(400, "com.amazon.coral.service#UnknownOperationException", text)
 }
 
+/// Converts an error in a queue's attributes.
 pub(super) fn mistake(mistake: Mistake) -> Problem {
     match mistake {
         Mistake::Refused(refusal) => refused(&refusal),
@@ -60,6 +66,7 @@ pub(super) fn mistake(mistake: Mistake) -> Problem {
     }
 }
 
+/// Converts an error of a queue.
 pub(super) fn refused(refusal: &Refusal) -> Problem {
     let code = refusal.code();
     let query_code = match refusal {

@@ -17,28 +17,34 @@ pub(super) struct Request {
 }
 
 impl Request {
+    /// Returns the name of the queue in the request's URL.
     pub fn queue_name(&self) -> Result<&str, Problem> {
         let url = self.needed("QueueUrl")?;
         Ok(url.trim_end_matches('/').rsplit('/').next().map(name_of_arn).unwrap_or_default())
     }
 
+    /// Returns a text in the request; `None` if it is missing.
     pub fn text(&self, member: &str) -> Option<&str> {
         self.members.get(member).and_then(Value::as_str)
     }
 
+    /// Returns a required text in the request.
     pub fn needed(&self, member: &'static str) -> Result<&str, Problem> {
         needed(&self.members, member)
     }
 
+    /// Returns a number in the request; `None` if it is missing.
     pub fn number(&self, member: &'static str) -> Result<Option<u32>, Problem> {
         number(&self.members, member)
     }
 
+    /// Returns a list of texts; empty if it is missing.
     pub fn list(&self, member: &str) -> Vec<String> {
         let values = self.members.get(member).and_then(Value::as_array);
         values.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
+    /// Returns a map of texts; empty if it is missing.
     pub fn texts(&self, member: &str) -> BTreeMap<String, String> {
         let values = self.members.get(member).and_then(Value::as_object);
         values
@@ -48,7 +54,7 @@ impl Request {
             .collect()
     }
 
-    /// Returns the entries of a batch after the checks that refuse it whole.
+    /// Returns the entries of a batch, or an error if the batch as a whole is invalid.
     pub fn entries(&self) -> Result<Vec<&Map<String, Value>>, Problem> {
         let entries = self.members.get("Entries").and_then(Value::as_array);
         let entries: Vec<&Map<String, Value>> =
@@ -94,6 +100,7 @@ pub(super) struct ReceiveParameters {
 }
 
 impl ReceiveParameters {
+    /// Returns a received message in SQS's form, with the requested attributes.
     pub fn describe(&self, delivered: &Delivered, sender: &str, queue: &str) -> Value {
         let message = &delivered.message;
         let mut answer = json!({
@@ -139,6 +146,7 @@ impl ReceiveParameters {
         answer
     }
 
+    /// Returns whether the request names an attribute, or all of them.
     fn wants(&self, name: &str) -> bool {
         self.own.iter().any(|asked| match asked.strip_suffix(".*") {
             Some(prefix) => name.starts_with(prefix),
@@ -147,6 +155,7 @@ impl ReceiveParameters {
     }
 }
 
+/// Reads the message to send from an entry.
 pub(super) fn message(entry: &Map<String, Value>) -> Result<NewMessage, Problem> {
     let text = |member: &str| entry.get(member).and_then(Value::as_str).map(str::to_owned);
     let mut own = BTreeMap::new();
@@ -164,6 +173,7 @@ pub(super) fn message(entry: &Map<String, Value>) -> Result<NewMessage, Problem>
     })
 }
 
+/// Reads a message attribute.
 fn attribute(value: &Value) -> Result<Attribute, Problem> {
     let data_type = value.get("DataType").and_then(Value::as_str).unwrap_or_default().to_owned();
     let text =
@@ -174,6 +184,7 @@ fn attribute(value: &Value) -> Result<Attribute, Problem> {
     Ok(Attribute { data_type, value: text.or(binary).unwrap_or_default() })
 }
 
+/// Returns a message attribute in SQS's form.
 pub(super) fn attribute_json(attribute: &Attribute) -> Value {
     if attribute.data_type.starts_with("Binary") {
         json!({"DataType": attribute.data_type, "BinaryValue": BASE64.encode(&attribute.value)})
@@ -182,6 +193,7 @@ pub(super) fn attribute_json(attribute: &Attribute) -> Value {
     }
 }
 
+/// Returns a required text of an entry.
 pub(super) fn needed<'a>(
     members: &'a Map<String, Value>,
     member: &'static str,
@@ -193,6 +205,7 @@ pub(super) fn needed<'a>(
         .ok_or_else(|| missing(member))
 }
 
+/// Returns a number of an entry; `None` if it is missing.
 pub(super) fn number(
     members: &Map<String, Value>,
     member: &'static str,
@@ -212,7 +225,7 @@ pub(super) fn number(
     }
 }
 
-/// Sequence numbers are 20 digits long, so that they also sort as text.
+/// Formats a sequence number with 20 digits, so that numbers also sort as text.
 pub(super) fn sequence(number: u64) -> String {
     format!("{number:020}")
 }

@@ -24,6 +24,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
+    /// Opens or creates the database of queues.
     pub fn open(directory: &Path, durability: Durability) -> Result<Self, StoreError> {
         let path = directory.join("sqs.sqlite");
         let connection = store::open(&path, SCHEMA, durability)?;
@@ -48,7 +49,7 @@ impl Rows {
         Ok(queues)
     }
 
-    /// Returns a queue as it was written last.
+    /// Reads a queue as it was stored last; `None` if there is none.
     pub fn load_queue(&self, name: &str) -> Result<Option<Queue>, StoreError> {
         let head: Option<(String, u64)> = self
             .connection
@@ -71,6 +72,7 @@ impl Rows {
         Ok(Some(queue))
     }
 
+    /// Stores the settings of a queue.
     pub fn write_queue(
         &self,
         name: &str,
@@ -88,6 +90,7 @@ impl Rows {
         Ok(())
     }
 
+    /// Deletes a queue and its messages.
     pub fn delete_queue(&mut self, name: &str) -> Result<(), StoreError> {
         let path = self.path.clone();
         let failed = || StoreError::sqlite("delete a queue", &path);
@@ -102,7 +105,7 @@ impl Rows {
         transaction.commit().map_err(failed())
     }
 
-    /// Writes the changes of several queues in one commit.
+    /// Stores the changes of several queues in one commit.
     pub fn write_changes(&mut self, changes: &[(&str, Changes)]) -> Result<(), StoreError> {
         if changes.iter().all(|(_, changes)| changes.is_empty()) {
             return Ok(());
@@ -150,6 +153,7 @@ impl Rows {
         transaction.commit().map_err(failed)
     }
 
+    /// Reads a column of values of a queue.
     fn column<T: DeserializeOwned>(&self, query: &str, name: &str) -> Result<Vec<T>, StoreError> {
         let texts: Vec<String> = self
             .connection
@@ -159,18 +163,22 @@ impl Rows {
         texts.iter().map(|text| self.decode(name, text)).collect()
     }
 
+    /// Decodes a stored value. An error names the queue.
     fn decode<T: DeserializeOwned>(&self, name: &str, text: &str) -> Result<T, StoreError> {
         serde_json::from_str(text).map_err(|error| self.corrupt(name, error.to_string()))
     }
 
+    /// Encodes a value for storage.
     fn encode<T: Serialize>(&self, name: &str, value: &T) -> Result<String, StoreError> {
         serde_json::to_string(value).map_err(|error| self.corrupt(name, error.to_string()))
     }
 
+    /// Returns the error for a queue whose stored data is damaged.
     fn corrupt(&self, name: &str, why: String) -> StoreError {
         StoreError::Corrupt { what: format!("the queue {name}"), path: self.path.clone(), why }
     }
 
+    /// Returns a function that adds the attempt to an error.
     fn failed(&self, attempt: &'static str) -> impl FnOnce(rusqlite::Error) -> StoreError {
         StoreError::sqlite(attempt, &self.path)
     }
