@@ -34,10 +34,15 @@ pub(crate) struct BuildRow {
 /// How a build ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct End {
+    /// The build's result.
     pub(crate) result: BuildResult,
+    /// The reason in a sentence, if the result alone does not explain it.
     pub(crate) detail: Option<String>,
+    /// When the first playbook started; `None` if none did.
     pub(crate) started_at: Option<Timestamp>,
+    /// When the build ended.
     pub(crate) ended_at: Timestamp,
+    /// The address of the logs, if there are any.
     pub(crate) log_url: Option<String>,
 }
 

@@ -176,6 +176,7 @@ pub(crate) async fn newest_ended(
 
 /// The result of a search.
 struct BuildSearch {
+    /// The builds that match, newest first.
     rows: Vec<BuildRow>,
     /// The number of the last searched build, if older ones were not searched.
     searched_until: Option<u64>,

@@ -23,6 +23,7 @@ pub(crate) type Durations = BTreeMap<(JobName, ProjectName), u64>;
 /// The cached estimates of each tenant, with the time they were made.
 #[derive(Debug, Default)]
 pub(crate) struct DurationEstimates {
+    /// For each tenant, when its estimates were made, and the estimates.
     cache: Mutex<BTreeMap<TenantName, (Timestamp, Arc<Durations>)>>,
 }
 

@@ -32,17 +32,25 @@ pub(crate) const BUILDSETS: &[&str] = &[
 /// The filter parameters of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct BuildFilter<'a> {
+    /// The request with the parameters.
     request: &'a ApiRequest,
+    /// The lowest number of a build to show.
     idx_min: Option<u64>,
+    /// The highest number of a build to show.
     idx_max: Option<u64>,
 }
 
 /// The properties of a build or buildset that filters match.
 pub(crate) struct BuildSubject<'a> {
+    /// The change that is tested.
     pub(crate) change: &'a ChangeRef,
+    /// The pipeline.
     pub(crate) pipeline: &'a PipelineName,
+    /// The job; `None` for a buildset.
     pub(crate) job: Option<&'a JobName>,
+    /// The id of the build or buildset.
     pub(crate) uuid: &'a str,
+    /// The id of the item.
     pub(crate) item: &'a str,
 }
 

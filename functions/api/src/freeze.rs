@@ -18,8 +18,11 @@ use sluice_model::job::{FrozenJob, JobGraph, Playbook};
 
 /// The pipeline, project and branch to freeze jobs for.
 pub(crate) struct FreezeQuery<'a> {
+    /// The pipeline in which the jobs would run.
     pub(crate) pipeline: &'a str,
+    /// The project, by short or canonical name.
     pub(crate) project: &'a str,
+    /// The branch for which the jobs would run.
     pub(crate) branch: &'a str,
 }
 
@@ -54,7 +57,9 @@ pub(crate) async fn job(
 /// The body of a `freeze-pipeline` query.
 #[derive(Deserialize)]
 struct FreezePipelineQuery {
+    /// The pipeline's name.
     pipeline: String,
+    /// The full name of the ref.
     #[serde(rename = "ref")]
     git_ref: String,
 }

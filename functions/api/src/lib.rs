@@ -55,11 +55,17 @@ use std::sync::Arc;
 
 /// The API with its ports and caches.
 pub struct Api {
+    /// Access to records, objects, queues and time.
     ports: Ports,
+    /// The cache of layouts.
     layouts: Layouts,
+    /// Reads the logs of running builds from executors.
     live_logs: Arc<dyn LiveLogSource>,
+    /// The cache of estimated durations.
     estimates: DurationEstimates,
+    /// The public address of the pages.
     web_root: String,
+    /// When this process started.
     started_at: Timestamp,
     /// Whether pages of any origin may read the answers.
     any_page: bool,

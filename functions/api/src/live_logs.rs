@@ -42,6 +42,7 @@ pub trait LiveLogSource: Send + Sync {
 /// Reads logs over HTTP: `GET <address>log/<build>?offset=N`, with the length in `X-Log-Length`.
 #[derive(Debug, Clone)]
 pub struct HttpLiveLogSource {
+    /// The client for requests to executors.
     client: reqwest::Client,
 }
 

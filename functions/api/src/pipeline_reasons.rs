@@ -45,9 +45,11 @@ const UNREADABLE: &str = "the outcomes of its events could not be read";
 
 /// What is known about a change. An unreadable record is reported and hides nothing else.
 struct ChangeState {
+    /// The change.
     key: ChangeKey,
     /// Whether the change was ever loaded from its forge, even if the record is unreadable.
     is_seen: bool,
+    /// The change as last read from its forge; `None` if it was never read or is unreadable.
     facts: Option<ChangeFacts>,
     /// The outcomes of the change's events; `None` if they are unreadable.
     routing: Option<RoutingRecord>,

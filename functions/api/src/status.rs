@@ -24,10 +24,15 @@ use std::ops::Range;
 /// What is needed to show items.
 #[derive(Clone, Copy)]
 pub(crate) struct StatusContext<'a> {
+    /// The tenant that is shown.
     pub(crate) tenant: &'a TenantName,
+    /// The public address of the pages.
     pub(crate) web_root: &'a str,
+    /// The estimated durations of jobs.
     pub(crate) durations: &'a Durations,
+    /// What the jobs wait for that have no nodes yet.
     pub(crate) node_waits: &'a NodeWaits,
+    /// The time of the answer.
     pub(crate) now: Timestamp,
     /// How much detail is shown.
     pub(crate) detail: DetailLevel,

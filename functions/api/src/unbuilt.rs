@@ -23,7 +23,9 @@ pub(crate) struct JobWithoutBuild {
     /// The number that orders it among builds, from the end of its item and the position of the
     /// job.
     pub(crate) number: u64,
+    /// The delivery that enqueued the item.
     event_id: String,
+    /// The job in the shape of `builds`, without the time of the event.
     shown: Map<String, Value>,
 }
 

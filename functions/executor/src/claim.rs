@@ -98,10 +98,15 @@ impl BuildMessage {
 
 /// Claims builds under one executor session.
 pub struct Claims {
+    /// Access to records, objects, queues and time.
     ports: Ports,
+    /// The session for which builds are claimed.
     session: SessionId,
+    /// The address of live logs, which ends in `/`; `None` if they are not served.
     log_root: Option<String>,
+    /// The cache of job graphs.
     graphs: ObjectCache<JobGraph>,
+    /// The cache of tested states.
     states: ObjectCache<Speculation>,
     /// Builds whose claim may be stored although the response was lost.
     unconfirmed: Mutex<BTreeSet<BuildId>>,

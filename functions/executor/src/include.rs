@@ -79,9 +79,13 @@ pub async fn add_file_vars<'j>(
 
 /// Checkouts for variable files, one per project and commit, outside of all playbooks' reach.
 struct VarsCheckouts<'a, 'j> {
+    /// The attempt whose variables files are read.
     job: &'a JobAttempt<'j>,
+    /// Provides the packs of repositories.
     sources: &'a dyn RepositorySources,
+    /// The directory for the checkouts.
     root: PathBuf,
+    /// The checkouts so far, by project and commit.
     paths: BTreeMap<(ProjectName, Oid), PathBuf>,
 }
 

@@ -193,9 +193,12 @@ impl Stopper {
 /// Receives the requests to stop or resume one build.
 #[derive(Debug, Clone)]
 pub struct StopSignal {
+    /// The reason of a requested stop, once there is one.
     stopped: watch::Receiver<Option<String>>,
+    /// Whether the build may resume after a pause.
     resumed: watch::Receiver<bool>,
     // Keeps the senders alive, so that waiting does not end when the stopper is dropped.
+    /// Keeps the channels open while the signal exists.
     _requests: Arc<BuildRequests>,
 }
 

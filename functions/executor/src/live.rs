@@ -31,14 +31,19 @@ pub struct LiveLogRegistry(Arc<Mutex<BTreeMap<BuildId, Feed>>>);
 
 #[derive(Clone)]
 struct Feed {
+    /// The path of the log.
     path: PathBuf,
+    /// The length up to which the log is complete.
     length: watch::Receiver<u64>,
 }
 
 /// One build's entry. Dropping it ends all responses that follow the log, and removes the build.
 pub struct LiveLog {
+    /// The registry from which the log is removed at the end.
     logs: LiveLogRegistry,
+    /// The build that writes the log.
     build: BuildId,
+    /// Publishes the length of the log.
     length: watch::Sender<u64>,
 }
 
@@ -103,8 +108,10 @@ fn has_local_host(request: &Request) -> bool {
 
 #[derive(Deserialize)]
 struct LogQuery {
+    /// The byte at which to start.
     #[serde(default)]
     offset: u64,
+    /// 1 to wait for more while the build runs.
     #[serde(default)]
     follow: u8,
 }
@@ -143,9 +150,13 @@ enum Follow {
 }
 
 struct Reading {
+    /// The log that is read.
     feed: Feed,
+    /// The open file; `None` before the first read.
     file: Option<tokio::fs::File>,
+    /// The next byte to read.
     offset: u64,
+    /// Whether to wait for more at the end.
     follow: Follow,
 }
 

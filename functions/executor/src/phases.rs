@@ -40,6 +40,7 @@ use tokio::time::Instant;
 /// Runs jobs with Ansible. Each playbook is a separate process in its own sandbox.
 #[derive(Debug)]
 pub struct Ansible {
+    /// The settings of this machine.
     settings: AnsibleSettings,
 }
 

@@ -365,11 +365,17 @@ fn spawn(
 
 /// The paths of one playbook's files.
 struct PlaybookFiles {
+    /// The directory of the files.
     directory: PathBuf,
+    /// The path of `ansible.cfg`.
     configuration: PathBuf,
+    /// The path of the inventory.
     inventory: PathBuf,
+    /// The path of the extra variables.
     vars: PathBuf,
+    /// The path of the secrets.
     secrets: PathBuf,
+    /// The path of the socket on which Ansible reports results.
     socket: PathBuf,
 }
 

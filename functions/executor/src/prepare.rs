@@ -108,9 +108,13 @@ type CheckoutKey = (ProjectName, Oid, &'static str);
 
 /// Checkouts shared by playbooks and roles, one per project, commit and trust.
 struct PlaybookCheckouts<'a> {
+    /// The attempt whose playbooks are prepared.
     job: &'a JobAttempt<'a>,
+    /// Provides the packs of repositories.
     sources: &'a dyn RepositorySources,
+    /// The directories of the build.
     jobdir: &'a Jobdir,
+    /// The checkouts so far, with their branches.
     placed: BTreeMap<CheckoutKey, (PathBuf, BranchName)>,
 }
 

@@ -214,19 +214,29 @@ pub struct PlaybookRecord {
 
 #[derive(Debug)]
 struct PlayEntry {
+    /// What Ansible reported about the play.
     head: Map<String, Value>,
+    /// When the play started.
     started: String,
+    /// When its last task ended.
     ended: String,
+    /// Its tasks in order.
     tasks: Vec<TaskEntry>,
 }
 
 #[derive(Debug)]
 struct TaskEntry {
+    /// Ansible's id of the task.
     id: String,
+    /// What Ansible reported about the task.
     head: Value,
+    /// The role that contains the task, if any.
     role: Option<Value>,
+    /// When the task started.
     started: String,
+    /// When its last result came.
     ended: String,
+    /// The results by host.
     hosts: Map<String, Value>,
 }
 

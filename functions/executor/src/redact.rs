@@ -12,6 +12,7 @@ const LENGTH_MIN: usize = 4;
 #[derive(Default, Clone)]
 pub struct Redactor {
     // Longest first, so that a value that contains another one is masked as a whole.
+    /// The texts to mask.
     needles: Vec<String>,
 }
 

@@ -21,7 +21,9 @@ const TAGS: [&str; 2] = ["!encrypted/pkcs1-oaep", "!encrypted/pkcs1"];
 /// Loads and caches the key pairs of projects. A key pair is never replaced, so the cache is never
 /// stale. It has no `Debug`, because it holds private keys.
 pub struct ProjectKeys {
+    /// Access to objects and sealing.
     ports: Ports,
+    /// Recently used key pairs by object name, the oldest first.
     cached: Mutex<VecDeque<(String, Arc<ProjectKey>)>>,
 }
 

@@ -70,13 +70,21 @@ pub struct ExecutorSettings {
 
 /// One run of an executor process, with one session.
 pub struct ExecutorService {
+    /// Access to records, objects, queues and time.
     ports: Ports,
+    /// Runs the attempts of jobs.
     runner: Arc<dyn Runner>,
+    /// The settings of the executor.
     options: ExecutorSettings,
+    /// The live logs of running builds.
     logs: LiveLogRegistry,
+    /// The id of the executor's session.
     session: SessionId,
+    /// Claims builds for the session.
     claims: Claims,
+    /// The key pairs that decrypt secrets.
     keys: ProjectKeys,
+    /// Provides the packs of repositories.
     sources: ObjectSources,
     /// Builds that are being claimed, run or paused here.
     running: Mutex<BTreeMap<BuildId, Stopper>>,

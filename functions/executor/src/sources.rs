@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Provides packs that the merger stored in object storage (Z7.2: executors and nodes never fetch
 /// from a forge).
 pub struct ObjectSources {
+    /// Access to objects.
     ports: Ports,
+    /// The directory of the cache.
     dir: PathBuf,
     /// One lock per project that is in use. The builds of a change start together and need the same
     /// packs, so only one of them downloads.

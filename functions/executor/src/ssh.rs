@@ -24,12 +24,14 @@ const OPEN_SECONDS: u64 = 15;
 #[derive(Debug, thiserror::Error)]
 #[error("could not start an SSH agent with the nodes' key: {message}")]
 pub struct AgentError {
+    /// What failed.
     message: String,
 }
 
 /// An ssh-agent with the nodes' key. Dropping it ends it.
 #[derive(Debug)]
 pub struct Agent {
+    /// The agent's process, which ends with this value.
     _process: Group,
     /// Its socket.
     pub socket: PathBuf,

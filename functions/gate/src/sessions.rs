@@ -267,7 +267,6 @@ mod tests {
         Run {
             build: BuildId::derive(&["one"]),
             session: SessionId("life".to_owned()),
-            fence: 1,
             phase: Phase::Running,
             claimed_at: Timestamp(0),
             log: None,

@@ -20,6 +20,7 @@ use sluice_runtime::{CellCommit, CommitOutcome, Ports, cell};
 
 /// Reconciles images.
 pub struct Images {
+    /// Access to records, objects, queues and time.
     ports: Ports,
 }
 

@@ -30,6 +30,7 @@ const SHORT: usize = 16;
 /// The attributes of a change as they were last processed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attributes {
+    /// The value of each attribute as it was processed, by name.
     values: BTreeMap<String, String>,
     /// The updates that a sweep synthesized, and when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -71,6 +71,7 @@ pub(crate) struct ChangeContext {
 
 /// A tenant that an event concerns.
 pub(crate) struct ConcernedTenant {
+    /// The tenant with its live layout.
     pub(crate) live: LiveLayout,
     /// What the event has to wait for: configuration that is being read, or an earlier deferred
     /// event. `None` where it can be processed at once.
@@ -85,6 +86,7 @@ pub(crate) type UnreadableTenants = BTreeMap<TenantName, Option<DeferredPredeces
 
 /// The tenants that have a project.
 pub(crate) struct ProjectTenants {
+    /// The tenants that can be read.
     pub(crate) tenants: Vec<ConcernedTenant>,
     /// Tenants that have, or may have, the project, where the tenant's record or its layout cannot
     /// be read.
@@ -128,9 +130,11 @@ pub(crate) struct TenantListCache(Mutex<Option<TenantList>>);
 
 #[derive(Debug, Clone)]
 struct TenantList {
+    /// When the list was read.
     read_at: Timestamp,
     /// The text of the list's mark when it was read; `None` where there was none.
     mark: Option<String>,
+    /// The names of all tenants.
     names: Vec<TenantName>,
 }
 
@@ -485,7 +489,9 @@ pub(crate) type RecordMap = BTreeMap<Key, Record>;
 /// again.
 #[derive(Default)]
 struct RecordReader {
+    /// The records that exist.
     found: RecordMap,
+    /// The keys that were read.
     requested: BTreeSet<Key>,
 }
 

@@ -17,9 +17,13 @@ const CHANGES_MAX: usize = 80;
 
 /// A status or check run of a commit.
 pub(crate) struct CommitStatusEvent<'a> {
+    /// The commit.
     pub(crate) head: &'a Oid,
+    /// `pull_request` for a status, or `check_run`.
     pub(crate) event: &'a str,
+    /// `status`, `rerequested` or `completed`.
     pub(crate) action: &'a str,
+    /// The status as `login:context:state`.
     pub(crate) status: &'a str,
     /// The number of the last change that earlier deliveries processed.
     pub(crate) after: u64,

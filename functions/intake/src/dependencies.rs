@@ -55,6 +55,7 @@ pub(crate) struct Dependencies {
     /// Some URLs that the change itself names and that no connection leads to. As in Zuul, they are
     /// ignored.
     unfollowed: Vec<String>,
+    /// The direct dependencies that are not merged.
     direct: Vec<ChangeKey>,
     /// The dependency edges between open changes, from dependent to dependency.
     named: Vec<(ChangeKey, ChangeKey)>,
@@ -132,6 +133,7 @@ fn reachable<'a>(
 /// Cache of what one delivery read: each change is read once, and their number is limited.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeCache {
+    /// The changes that were read; `None` for one that its forge does not have.
     changes: BTreeMap<ChangeKey, Option<ChangeFacts>>,
     /// The open changes of each topic.
     topics: BTreeMap<(ConnectionName, String), Vec<ChangeKey>>,

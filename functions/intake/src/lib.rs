@@ -62,10 +62,15 @@ use std::sync::Arc;
 
 /// Processes deliveries and timers.
 pub struct Intake {
+    /// Access to records, objects, queues and time.
     ports: Ports,
+    /// The cache of layouts.
     layouts: Layouts,
+    /// The cached names of all tenants.
     tenant_list: TenantListCache,
+    /// The cached push marks that no longer exist.
     consumed_marks: ConsumedMarks,
+    /// The forges by connection.
     forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
 }
 

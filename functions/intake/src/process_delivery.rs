@@ -74,8 +74,11 @@ pub(crate) enum DeliveryOutcome {
 /// The effects of a delivery, committed together with its new state.
 #[derive(Default)]
 pub(crate) struct Effects {
+    /// The lines of the delivery's log.
     pub(crate) log: Vec<String>,
+    /// The writes by key.
     pub(crate) writes: BTreeMap<Key, Write>,
+    /// The messages to send after the commit.
     pub(crate) wakeups: Vec<Wakeup>,
     /// The tenants that did not fit into this commit; the next commit routes the event to them.
     pub(crate) remaining: Option<RemainingTenants>,

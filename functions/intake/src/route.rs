@@ -73,8 +73,11 @@ pub(crate) fn tenants_by_name<'a>(
 
 /// A queue that a change may enter or may be in.
 pub(crate) struct TargetQueue<'a> {
+    /// The tenant with its live layout.
     pub(crate) live: &'a LiveLayout,
+    /// The pipeline of the queue.
     pub(crate) pipeline: &'a Pipeline,
+    /// The queue.
     pub(crate) queue: &'a QueueKey,
     /// The tenant's queues that are not empty and that may hold the change.
     pub(crate) occupied_queues: &'a [QueueKey],

@@ -253,7 +253,9 @@ pub(crate) fn first_of(count: usize, at: Timestamp) -> usize {
 /// Counts the changes that one sweep has read.
 #[derive(Default)]
 struct ReadBudget {
+    /// How many updated changes were read so far.
     moved: usize,
+    /// How many changes were read for their statuses only.
     for_statuses: usize,
 }
 
@@ -272,8 +274,11 @@ impl ReadBudget {
 
 /// An event that no webhook reported.
 pub(crate) struct MissedEvent {
+    /// The event that no webhook delivered.
     kind: EventKind,
+    /// The account that caused it; empty if unknown.
     sender: String,
+    /// The text that identifies the event among those of its change.
     mark: String,
     /// Under which condition it is synthesized.
     condition: SynthesisCondition,

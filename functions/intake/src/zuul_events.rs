@@ -22,8 +22,11 @@ const CHANGES_MAX: usize = 80;
 
 /// An event in a queue that may trigger changes.
 pub(crate) struct QueueEvent<'a> {
+    /// The tenant of the queue.
     pub(crate) tenant: &'a TenantName,
+    /// The event that the queue reported.
     pub(crate) event: ZuulEvent,
+    /// The pipeline of the queue.
     pub(crate) pipeline: &'a PipelineName,
     /// The number of the change that it happened to, or of the triggered change.
     pub(crate) number: u64,

@@ -58,9 +58,13 @@ pub struct Cloud {
 
 /// Reconciles providers.
 pub struct Launcher {
+    /// Access to records, objects, queues and time.
     ports: Ports,
+    /// The cached settings of providers.
     configured: Configured,
+    /// The clouds by connection.
     clouds: BTreeMap<ConnectionName, Cloud>,
+    /// Checks nodes that have booted.
     checks: Arc<dyn Checks>,
     /// Requests whose waiting was logged, the newest last.
     warned: Mutex<VecDeque<RequestRow>>,
@@ -69,8 +73,11 @@ pub struct Launcher {
 /// A provider during one run: as it was read, then as the run's own commits left it. A concurrent
 /// writer raises the revision of the head or a request, and the next commit fails.
 struct Held {
+    /// The provider.
     name: ProviderName,
+    /// The provider's settings.
     found: ProviderSettings,
+    /// The provider's records.
     loaded: LoadedProvider,
     /// Where builds were when the run began.
     builds: BTreeMap<BuildId, BuildFact>,
@@ -88,7 +95,9 @@ struct Held {
 struct InitialReads {
     /// The tenant that had the provider last.
     tenant: Option<Record>,
+    /// The state of the builds that the plan needs.
     builds: BTreeMap<BuildId, BuildFact>,
+    /// The current queue positions of waiting requests.
     places: BTreeMap<RequestRow, usize>,
 }
 

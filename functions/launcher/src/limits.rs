@@ -21,20 +21,27 @@ const RECENT_SECONDS: u64 = 60;
 /// A provider as it is configured.
 #[derive(Clone)]
 pub(crate) struct ProviderSettings {
+    /// The connection to the cloud; `None` for static nodes.
     pub(crate) connection: Option<ConnectionName>,
+    /// The labels, quota and static hosts.
     pub(crate) limits: ProviderLimits,
 }
 
 /// Caches which tenant's layout has each provider, so that one read by key returns its limits.
 #[derive(Default)]
 pub(crate) struct Configured {
+    /// The cache of layouts.
     layouts: Layouts,
+    /// The providers that were found, by name.
     cached: Mutex<BTreeMap<ProviderName, CachedProvider>>,
 }
 
 struct CachedProvider {
+    /// The tenant whose layout has the provider.
     tenant: TenantName,
+    /// The provider's settings.
     found: ProviderSettings,
+    /// When the settings were read.
     at: Timestamp,
 }
 

@@ -21,6 +21,7 @@ pub trait Checks: Send + Sync {
 
 /// Checks by SSH: scans the host keys, logs in, runs `true`.
 pub struct SshChecks {
+    /// The key that every node accepts.
     key: LoginKey,
 }
 

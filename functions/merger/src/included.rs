@@ -23,13 +23,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The branch that a file is taken from.
 #[derive(Debug, Clone)]
 struct SourceBranch {
+    /// The connection of the project.
     connection: ConnectionName,
+    /// The project that has the file.
     project: ProjectName,
+    /// The branch from which the file is read.
     branch: BranchName,
 }
 
 /// The sources of the files that jobs from included files use.
 struct IncludedSources {
+    /// The project of included files, which the sources replace.
     included: ProjectName,
     /// Whether there are files next to the included files, so that roles may be there, wherever the
     /// playbook is.

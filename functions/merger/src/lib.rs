@@ -57,8 +57,11 @@ impl From<PortError> for MergeFailure {
 
 /// Computes tested states.
 pub struct Merger {
+    /// Access to records, objects, queues and time.
     ports: Ports,
+    /// The cache of layouts.
     layouts: Layouts,
+    /// The repositories of all projects.
     repos: Arc<dyn Repos>,
     /// The keys of recently stored objects, newest last: changes of one project have the same jobs,
     /// and a state is often requested twice. An object never changes under its key.

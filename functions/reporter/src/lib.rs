@@ -20,8 +20,11 @@ use std::sync::Arc;
 
 /// Executes landings and reports.
 pub struct Reporter {
+    /// Access to records, objects, queues and time.
     ports: Ports,
+    /// The forges by connection.
     forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
+    /// The channels for mail and MQTT by connection.
     notifiers: BTreeMap<ConnectionName, Arc<dyn Notify>>,
 }
 

@@ -21,13 +21,17 @@ const REREAD_SECONDS: u64 = 3_600;
 /// The protections of a project's branches.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct BranchProtections {
+    /// The protection of each branch.
     by_branch: BTreeMap<BranchName, BranchProtection>,
+    /// Whether the forge was asked; if not, no branch has a known protection.
     is_read: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct BranchProtection {
+    /// Whether the branch is protected; `None` if unknown.
     is_protected: Option<bool>,
+    /// Whether the branch is locked; `None` if unknown.
     is_locked: Option<bool>,
 }
 

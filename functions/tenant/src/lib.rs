@@ -69,7 +69,9 @@ enum TenantSpec {
 
 /// A tenant's part of the main configuration.
 struct NamedTenant {
+    /// The tenant's part of the main configuration.
     config: TenantConfig,
+    /// All configured connections.
     connections: Connections,
     /// The files that the tenant includes.
     included_files: TenantIncludes,
@@ -77,15 +79,21 @@ struct NamedTenant {
 
 /// The main configuration as it was read.
 struct MainConfigReading {
+    /// The main configuration as far as it is valid.
     config: MainConfig,
+    /// All configured connections.
     connections: Connections,
+    /// The number of its errors.
     errors_found: usize,
+    /// Its text.
     text: String,
 }
 
 /// Reconciles tenants.
 pub struct Tenants {
+    /// Access to records, objects, queues and time.
     ports: Ports,
+    /// The repositories of all projects.
     repos: Arc<dyn Repos>,
     /// The forges by connection; they say which branches are protected, where a tenant excludes
     /// branches by that.

@@ -31,8 +31,11 @@ const KEYS_MAX: usize = 100;
 /// Projects whose configuration was changed by landings since the live layout.
 #[derive(Debug, Default)]
 pub(crate) struct AwaitedProjects {
+    /// The projects that have to be read again.
     projects: BTreeSet<ProjectName>,
+    /// Those of them whose forge the tenant waits for.
     patiently: BTreeSet<ProjectName>,
+    /// The landings that the tenant stopped waiting for.
     given_up: Vec<PendingConfigLanding>,
 }
 

@@ -42,7 +42,9 @@ const PROBLEM_CHARS_MAX: usize = 500;
 
 /// The sources of all projects after a run, and the writes that store them.
 pub(crate) struct Sources {
+    /// What is known of each project.
     pub(crate) projects: Vec<ProjectSource>,
+    /// The writes that store what was read.
     pub(crate) writes: Vec<Write>,
     /// Projects that are not completely read: the next run continues.
     pub(crate) unread: BTreeSet<ProjectName>,
@@ -63,8 +65,11 @@ impl Budget {
 /// What to read of a project, and whether to wait for its forge.
 #[derive(Clone, Copy)]
 struct ProjectReading<'a> {
+    /// The tenant's part of the main configuration.
     config: &'a TenantConfig,
+    /// All configured connections.
     connections: &'a Connections,
+    /// The project to read.
     project: &'a TenantProject,
     /// The digest of the tenant's parameters for the project.
     rules: &'a str,
@@ -81,6 +86,7 @@ struct ProjectReading<'a> {
 /// The stored sources of a tenant's projects.
 #[derive(Default)]
 struct StoredSources {
+    /// The stored sources by project.
     sources: BTreeMap<ProjectName, ProjectSource>,
     /// Projects whose records are unreadable.
     damaged: BTreeSet<ProjectName>,

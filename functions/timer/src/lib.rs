@@ -32,7 +32,9 @@ pub const ASK_MINUTES: u64 = 10;
 
 /// Sweeps and passes on.
 pub struct Timer {
+    /// Access to records, objects, queues and time.
     ports: Ports,
+    /// The minutes between two sweeps of a project.
     ask_minutes: u64,
 }
 

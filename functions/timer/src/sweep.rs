@@ -20,8 +20,11 @@ const FAILURES_MAX: usize = 20;
 /// The failures of a tick.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
+    /// The text of the first failure.
     first: Option<String>,
+    /// The number of failures.
     count: usize,
+    /// The number of failures since the last success.
     in_a_row: usize,
 }
 

@@ -42,6 +42,7 @@ pub(crate) struct ConnectionCache(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
+    /// The connections and when they were read; `None` before the first read.
     read: Option<(Timestamp, Arc<ConnectionsFile>)>,
     /// The connections that were used. Each is opened separately, so that an unreadable secret
     /// affects its own connection only.

@@ -31,7 +31,9 @@ const NAME_CHARACTERS_MAX: usize = 60;
 /// Receives deliveries for all connections.
 #[derive(Debug)]
 pub struct WebhookReceiver {
+    /// Access to records, objects, queues and time.
     ports: Ports,
+    /// The cached connections.
     connections: ConnectionCache,
 }
 

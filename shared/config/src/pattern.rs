@@ -15,8 +15,11 @@ use std::sync::OnceLock;
 /// Serializes as its text, or as `{"regex": …, "negate": true}` if negated.
 #[derive(Clone)]
 pub struct Pattern {
+    /// The text as written.
     text: String,
+    /// Whether it matches what the text does not match.
     negate: bool,
+    /// The compiled expression for each kind of anchoring, once it was used.
     compiled: Box<[OnceLock<Option<Regex>>; 3]>,
 }
 
@@ -136,7 +139,9 @@ fn compile(text: &str, anchoring: Anchoring) -> Result<Regex, PatternError> {
 /// A pattern of literals with `.*` between them, as most are. Compiling it would cost a thousand
 /// times as much as matching it.
 struct Simple<'p> {
+    /// Whether a match must start at the start of the text.
     at_start: bool,
+    /// Whether a match must end at the end of the text.
     at_end: bool,
     /// The literals, with `.*` between each two.
     pieces: Vec<Cow<'p, str>>,

@@ -18,9 +18,13 @@ use std::time::{Duration, Instant};
 
 /// The remaining budget of a fetch, shared by its requests.
 pub(crate) struct Budget {
+    /// When the fetch must end.
     deadline: Instant,
+    /// The bytes that may still be received.
     bytes_left: AtomicU64,
+    /// Whether the deadline ended the fetch.
     timed_out: AtomicBool,
+    /// Whether the size limit ended the fetch.
     too_large: AtomicBool,
     /// The HTTP status with which the forge refused; 0 for none.
     refused: AtomicU16,

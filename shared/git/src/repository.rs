@@ -21,8 +21,11 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// only changes by added packs. Several processes may share the directory: each file appears
 /// atomically, under a name derived from its content.
 pub struct Repository {
+    /// The project.
     pub(crate) project: ProjectName,
+    /// The repository as the git library has it.
     pub(crate) git: gix::Repository,
+    /// The directory of the repository.
     dir: PathBuf,
     /// Cached indexes of packs; a pack never changes under its name.
     indexes: BTreeMap<PackName, gix::odb::pack::index::File>,

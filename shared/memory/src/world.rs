@@ -20,19 +20,30 @@ const RECEIVES_MAX: u32 = 5;
 /// The state behind the ports in memory. Clones share it.
 #[derive(Clone)]
 pub struct World {
+    /// The state that all ports share.
     state: Arc<Mutex<State>>,
+    /// The name under which calls are counted.
     caller: &'static str,
 }
 
 pub(crate) struct State {
+    /// The time of the clock.
     pub(crate) now: Timestamp,
+    /// The table.
     pub(crate) records: BTreeMap<Key, Record>,
+    /// The indexes of the table.
     pub(crate) indexes: Indexes,
+    /// The objects with their contents and versions.
     pub(crate) objects: BTreeMap<String, (Bytes, u64)>,
+    /// The version of the newest object.
     pub(crate) object_versions: u64,
+    /// The message queues.
     pub(crate) queues: BTreeMap<MessageQueue, sqs::Queue>,
+    /// The messages of the dead letter queues.
     pub(crate) dead: BTreeMap<MessageQueue, Vec<sqs::Message>>,
+    /// Chooses which message of a standard queue is next.
     pub(crate) chooser: sqs::Seeded,
+    /// The counts of calls.
     pub(crate) calls: Calls,
     /// The usage of the current call besides the call itself.
     pub(crate) used: Used,
@@ -46,12 +57,19 @@ pub(crate) struct State {
     pub(crate) journal: Option<Vec<RecordChange>>,
     /// The number of transactions.
     pub(crate) transactions: u64,
+    /// The number of random tokens given so far.
     tokens: u64,
+    /// The seed of random decisions.
     seed: u64,
+    /// The number of steps so far.
     steps: u64,
+    /// The fates of steps by number.
     fates: BTreeMap<u64, Fate>,
+    /// Decides the fates of other steps.
     decide: Option<Decide>,
+    /// The step at which a caller was stopped last.
     died_at: Option<PendingCall>,
+    /// The name of the last step.
     last_step: &'static str,
 }
 

@@ -36,8 +36,11 @@ const PACKET_ID: u16 = 1;
 
 /// A broker.
 pub struct Mqtt {
+    /// The address of the broker.
     address: Address,
+    /// The user and password, if any.
     login: Option<(String, Secret)>,
+    /// The TLS settings; `None` for an unencrypted connection.
     tls: Option<TlsConnector>,
 }
 

@@ -16,7 +16,9 @@ const TIMEOUT_SECONDS: u64 = 20;
 
 /// A mail server.
 pub struct Smtp {
+    /// The address of the server, with sender and recipients.
     address: Address,
+    /// The client for the server.
     transport: AsyncSmtpTransport<Tokio1Executor>,
 }
 

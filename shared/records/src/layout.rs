@@ -21,7 +21,9 @@ const CACHED_TENANTS_MAX: usize = 256;
 /// says how old it is.
 #[derive(Debug, Default)]
 pub struct Layouts {
+    /// The most recently used layouts by object key, the oldest first.
     cache: Mutex<VecDeque<(String, Arc<Layout>)>>,
+    /// The last read of each tenant.
     last_read: Mutex<BTreeMap<TenantName, LiveLayout>>,
 }
 

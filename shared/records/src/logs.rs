@@ -35,19 +35,24 @@ pub fn packed_key(build: &BuildId) -> String {
 /// The small files of one build, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PackedLogs {
+    /// The names and contents of the files.
     files: Vec<(String, Bytes)>,
 }
 
 /// The first line of the packed object.
 #[derive(Serialize, Deserialize)]
 struct PackIndex {
+    /// The version of the format.
     version: u32,
+    /// The files in the order of their contents.
     files: Vec<PackedFile>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct PackedFile {
+    /// The file's name.
     name: String,
+    /// The length of its content.
     bytes: usize,
 }
 

@@ -45,6 +45,7 @@ pub struct UnreadableRecord {
 pub struct OperatorCommand {
     /// The queue that carries it out.
     pub queue: QueueKey,
+    /// The key of the inbox message, which is removed when the command is carried out.
     key: Key,
 }
 

@@ -57,9 +57,13 @@ pub struct Remote {
 /// the head of a change that was merged before is in the cache, and so is the state of the item
 /// ahead.
 pub struct GitRepos {
+    /// Access to records and objects.
     ports: Ports,
+    /// The addresses and credentials by connection.
     remotes: BTreeMap<ConnectionName, Remote>,
+    /// The directory of the caches.
     dir: PathBuf,
+    /// The caches of projects that were used.
     caches: Mutex<BTreeMap<ProjectName, Arc<ProjectCache>>>,
 }
 

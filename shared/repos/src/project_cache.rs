@@ -31,8 +31,11 @@ const TAIL_OBJECTS_MAX: u64 = 500;
 
 /// The cached repository of one project.
 pub(crate) struct ProjectCache {
+    /// The project.
     project: ProjectName,
+    /// The directory of its repository.
     dir: PathBuf,
+    /// What is open and known of it.
     state: Mutex<State>,
     /// Only one fetch runs at a time: two would store the same objects twice.
     fetching: tokio::sync::Mutex<()>,
@@ -40,7 +43,9 @@ pub(crate) struct ProjectCache {
 
 #[derive(Default)]
 struct State {
+    /// Open repositories that are idle.
     open: Vec<OpenRepository>,
+    /// The list of packs and when it was read.
     list: Option<(Timestamp, List)>,
     /// Fetched tips that are in no listed pack, and the number of objects fetched with them.
     tail: (Vec<Oid>, u64),
@@ -49,7 +54,9 @@ struct State {
 }
 
 struct OpenRepository {
+    /// The repository.
     repository: Repository,
+    /// The number of merges since it was opened.
     merges: u32,
     /// The value of `added` at the last refresh.
     seen: u64,
@@ -58,7 +65,9 @@ struct OpenRepository {
 /// The address and credential of a repository on a forge.
 #[derive(Debug, Clone)]
 pub(crate) struct FetchSource {
+    /// The address of the repository.
     pub(crate) url: String,
+    /// The credential for the address, if one is needed.
     pub(crate) credential: Option<Credential>,
 }
 

@@ -148,10 +148,15 @@ pub(super) struct Frozen {
 }
 
 struct Freezer<'l, 't> {
+    /// The layout.
     layout: &'l Layout,
+    /// The pipeline in which the jobs would run.
     pipeline: &'l Pipeline,
+    /// The change and its circumstances.
     input: &'l FreezeInput<'l>,
+    /// Collects an explanation for each job, if requested.
     trace: Option<&'t mut Vec<JobTrace>>,
+    /// The jobs and errors so far.
     found: Frozen,
     /// Jobs that cannot be frozen.
     broken: BTreeSet<JobName>,
@@ -396,14 +401,19 @@ fn other_branch_steps(other_branches: &[(Entry<'_>, String)], name: &str) -> Vec
 /// The context in which a job is built.
 #[derive(Clone, Copy)]
 struct BuildContext<'l> {
+    /// The layout.
     layout: &'l Layout,
+    /// The pipeline in which the job would run.
     pipeline: &'l Pipeline,
+    /// The change and its circumstances.
     input: &'l FreezeInput<'l>,
+    /// The weight that all jobs of the item may have.
     budget: &'l Budget,
 }
 
 /// A job with every definition merged.
 struct Built {
+    /// The merged job.
     job: FrozenJob,
     /// Why file matchers or requested images exclude it; `None` if they do not.
     skip_reason: Option<String>,

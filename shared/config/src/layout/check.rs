@@ -144,8 +144,11 @@ impl Spans<'_> {
 }
 
 struct Check<'c> {
+    /// Looks up names and records the references.
     names: NameLookup<'c>,
+    /// The file of the stanza that is checked.
     source: &'c Source,
+    /// The name of the stanza.
     stanza: String,
     /// The start of the stanza.
     start: Mark,

@@ -9,7 +9,9 @@ use serde_json::{Map, Value as Json};
 /// The diagnostics of one stanza.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnostics {
+    /// The diagnostics so far.
     pub(crate) list: Vec<Diagnostic>,
+    /// The name of the stanza that is read.
     pub(crate) stanza: String,
     /// Where the stanza starts.
     pub(crate) start: Option<Mark>,
@@ -68,9 +70,13 @@ impl Diagnostics {
 /// A mapping whose attributes are taken one by one. [`Fields::finish`] reports those that were not
 /// taken.
 pub(crate) struct Fields<'n> {
+    /// The mapping.
     node: &'n Node,
+    /// The attributes that were not taken, each with its name, key and value.
     left: Vec<(&'n str, &'n Node, &'n Node)>,
+    /// The attribute names that were requested.
     asked: Vec<&'static str>,
+    /// The names of the mappings around this one.
     prefix: String,
     /// Whether any requested attribute was present.
     given: bool,

@@ -23,11 +23,17 @@ const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 /// The times at which a timer fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cron {
+    /// The minutes of an hour at which it fires.
     minutes: Set,
+    /// The hours of a day.
     hours: Set,
+    /// The days of a month.
     days: Set,
+    /// The months.
     months: Set,
+    /// The days of a week, from Monday as 0.
     weekdays: Set,
+    /// The seconds of a minute.
     seconds: Set,
     /// The maximum delay in seconds, drawn for each project and branch.
     pub jitter_seconds: u64,
@@ -36,7 +42,9 @@ pub struct Cron {
 /// A set of numbers below 64, and whether it contains the last day of a month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Set {
+    /// The numbers in the set as bits.
     numbers: u64,
+    /// Whether the last day of the month is in the set.
     last: bool,
 }
 
@@ -49,9 +57,13 @@ impl Set {
 
 /// The limits of a field.
 struct Field {
+    /// The field's name for messages.
     name: &'static str,
+    /// The smallest valid number.
     least: u64,
+    /// The largest valid number.
     most: u64,
+    /// Words that stand for the numbers from `least` on.
     names: &'static [&'static str],
 }
 

@@ -138,7 +138,9 @@ fn unreadable(text: &str) -> Option<YamlError> {
 }
 
 struct Composer<'a, 'b> {
+    /// The parser of the text.
     parser: Parser<&'a mut &'b [u8]>,
+    /// Whether duplicate keys are errors.
     repeated: Repeated,
     /// The anchors so far.
     anchors: HashMap<String, Anchor>,
@@ -146,7 +148,9 @@ struct Composer<'a, 'b> {
     unknown_aliases: HashSet<Mark>,
     /// Whether the current member of the document's list has no unknown alias so far.
     is_whole: bool,
+    /// The number of values so far, including those that aliases repeat.
     nodes: usize,
+    /// The bytes of text so far, including those that aliases repeat.
     text_bytes: usize,
     /// The end of the latest event.
     reached: Mark,
@@ -169,13 +173,17 @@ enum Anchor {
 /// The size of a node, which counts for each repetition.
 #[derive(Clone, Copy)]
 struct Size {
+    /// The number of values.
     nodes: usize,
+    /// The bytes of text.
     text_bytes: usize,
 }
 
 /// A complete node, and whether it is a merge key.
 struct Composed {
+    /// The value.
     node: Node,
+    /// Whether it is the key `<<`.
     merge: bool,
 }
 

@@ -42,12 +42,17 @@ pub(super) enum Repeat {
 /// A GitHub's REST API with a token.
 #[derive(Clone)]
 pub(super) struct Api {
+    /// The HTTP client.
     client: Client,
+    /// The base address of the API.
     base: Url,
+    /// The login of the token, once it is known.
     login: Arc<OnceCell<String>>,
     /// When the forge last said that the token has no login.
     nameless: Arc<Mutex<Option<Instant>>>,
+    /// The connection's name.
     connection: ConnectionName,
+    /// The API token.
     token: ForgeSecret,
     /// The forge's time in its last answer, and when that was received.
     clock: Arc<Mutex<Option<(Timestamp, Instant)>>>,
@@ -59,7 +64,9 @@ pub(super) struct Ahead(pub i128);
 
 /// An answer with status 2xx.
 pub(super) struct Answer {
+    /// The headers of the answer.
     pub headers: HeaderMap,
+    /// The body of the answer.
     body: Vec<u8>,
 }
 

@@ -74,9 +74,13 @@ pub enum ConnectError {
 /// A connection to GitHub. Cheap to clone; it keeps connections open between calls.
 #[derive(Clone)]
 pub struct GitHub {
+    /// The connection's name.
     connection: ConnectionName,
+    /// The host in canonical project names.
     host: String,
+    /// The base address of web pages.
     web: Url,
+    /// The REST API.
     api: Api,
 }
 

@@ -29,7 +29,9 @@ const PAGES_MAX: usize = 200;
 /// The part of an inbox that one reconciliation reads.
 #[derive(Default)]
 pub(super) struct InboxWindow {
+    /// The messages in key order.
     messages: Vec<(Key, InboxMessage)>,
+    /// The number of messages that enqueue changes.
     enqueues: usize,
     /// Changes with an enqueue request outside the window. Later updates about them stay outside
     /// too, because consuming one first would lose it.
