@@ -83,7 +83,8 @@ pub struct Provided {
 /// Why a resource could not be created.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "could not create {what}: {why}; does the endpoint offer this service, and are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY its keys?"
+    "could not create {what}: {why}; does the endpoint offer this service, and are \
+     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY its keys?"
 )]
 pub struct ProvisionError {
     what: String,

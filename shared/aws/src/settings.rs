@@ -44,7 +44,8 @@ pub struct AwsSettings {
 /// The environment lacks settings.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "could not read the names of table, bucket, key and queues from the environment: {} not set; the stack's template sets all of them",
+    "could not read the names of table, bucket, key and queues from the environment: {} not set; \
+     the stack's template sets all of them",
     list(.missing)
 )]
 pub struct SettingsError {

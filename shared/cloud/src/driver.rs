@@ -185,7 +185,8 @@ pub struct ImageFact {
 pub enum CloudError {
     /// The call can never succeed: the request fails.
     #[error(
-        "could not {attempt}: the provider rejected the call: {why}; correct the provider's configuration"
+        "could not {attempt}: the provider rejected the call: {why}; correct the provider's \
+         configuration"
     )]
     Permanent {
         /// The attempted operation and its object.
@@ -195,7 +196,8 @@ pub enum CloudError {
     },
     /// The account's quota is used up: launches pause.
     #[error(
-        "could not {attempt}: the account's quota is used up: {why}; raise it, or lower the configured quota"
+        "could not {attempt}: the account's quota is used up: {why}; raise it, or lower the \
+         configured quota"
     )]
     Quota {
         /// The attempted operation and its object.

@@ -19,7 +19,8 @@ pub fn cloud_config(username: &str, authorized_keys: &[String]) -> String {
         return format!("#cloud-config\ndisable_root: false\nssh_authorized_keys:\n{keys}");
     }
     format!(
-        "#cloud-config\nusers:\n  - name: {}\n    shell: /bin/bash\n    sudo: \"ALL=(ALL) NOPASSWD:ALL\"\n    ssh_authorized_keys:\n{keys}",
+        "#cloud-config\nusers:\n  - name: {}\n    shell: /bin/bash\n    sudo: \"ALL=(ALL) \
+         NOPASSWD:ALL\"\n    ssh_authorized_keys:\n{keys}",
         quote(username)
     )
 }

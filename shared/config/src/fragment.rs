@@ -381,11 +381,13 @@ pub fn ignored_locations(
         let of_root = config_paths(paths().filter(|path| lies_in(path, root)), &[]);
         let path = of_root.into_iter().find(|path| !read.contains(path))?;
         let message = format!(
-            "Configuration in {path} ignored because project-branch is already configured in {}; only the first of {} is read",
+            "Configuration in {path} ignored because project-branch is already configured in {}; \
+             only the first of {} is read",
             ROOTS.get(first)?,
             ROOTS.join(", ")
         );
-        let diagnostic = Diagnostic::new(DiagnosticKind::Conflict, Mark(1, 1), Mark(1, 1), message).as_warning();
+        let diagnostic =
+            Diagnostic::new(DiagnosticKind::Conflict, Mark(1, 1), Mark(1, 1), message).as_warning();
         let source = Source {
             connection: project.connection.clone(),
             project: project.name.clone(),

@@ -11,7 +11,8 @@ use std::error::Error;
 pub enum ForgeError {
     /// The project, change, branch or commit does not exist, or the token may not see it.
     #[error(
-        "could not {attempted}: the forge does not know it; check its name and that the token may read it"
+        "could not {attempted}: the forge does not know it; check its name and that the token may \
+         read it"
     )]
     NotFound {
         /// The attempted operation.
@@ -59,7 +60,9 @@ pub enum ForgeError {
     /// The token is missing, wrong or expired. The change is not affected, so its work does not
     /// end.
     #[error(
-        "could not {attempted}: the forge does not accept the token of the connection {connection}; store another one with `sluice connection rotate {connection} --token-file FILE`"
+        "could not {attempted}: the forge does not accept the token of the connection \
+         {connection}; store another one with `sluice connection rotate {connection} --token-file \
+         FILE`"
     )]
     Unauthorised {
         /// The attempted operation.

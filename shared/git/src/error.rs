@@ -11,7 +11,8 @@ pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum GitPackError {
     /// The cache directory cannot be used. Free space or another directory helps.
-    #[error("could not {doing} {path} for the repository of {project}: check that the cache directory is writable and has space", path = path.display())]
+    #[error("could not {doing} {path} for the repository of {project}: check that the cache \
+             directory is writable and has space", path = path.display())]
     Directory {
         /// The project of the repository.
         project: ProjectName,
@@ -24,7 +25,8 @@ pub enum GitPackError {
     },
     /// The bytes are not a complete pack with its index. Fetch the objects again.
     #[error(
-        "the pack given for the repository of {project} is damaged ({reason}): download it again, or remove it from the list and fetch again"
+        "the pack given for the repository of {project} is damaged ({reason}): download it again, \
+         or remove it from the list and fetch again"
     )]
     Damaged {
         /// The project of the repository.
@@ -34,7 +36,8 @@ pub enum GitPackError {
     },
     /// Git objects could not be read from, or written to, the cache directory.
     #[error(
-        "could not {doing} in the repository of {project}: remove its cache directory and open it again"
+        "could not {doing} in the repository of {project}: remove its cache directory and open it \
+         again"
     )]
     Engine {
         /// The project of the repository.
@@ -69,7 +72,8 @@ pub enum PlantError {
 pub enum GitReadError {
     /// No pack contains the object; it has to be fetched.
     #[error(
-        "{object} is in none of the packs held for {project}: fetch it, or add the pack that holds it"
+        "{object} is in none of the packs held for {project}: fetch it, or add the pack that holds \
+         it"
     )]
     Missing {
         /// The project of the repository.
@@ -79,7 +83,8 @@ pub enum GitReadError {
     },
     /// The text is not an object id.
     #[error(
-        "{object:?} is no object id (40 hexadecimal digits), asked for in the repository of {project}"
+        "{object:?} is no object id (40 hexadecimal digits), asked for in the repository of \
+         {project}"
     )]
     NotAnId {
         /// The project of the repository.
@@ -99,7 +104,8 @@ pub enum GitReadError {
     },
     /// The result exceeds the caller's limits.
     #[error(
-        "{what} at {object} in the repository of {project} exceed the limit of {limit}: raise the limit, or ask for less"
+        "{what} at {object} in the repository of {project} exceed the limit of {limit}: raise the \
+         limit, or ask for less"
     )]
     TooLarge {
         /// The project of the repository.
@@ -133,7 +139,8 @@ pub enum MergeError {
     Read(#[from] GitReadError),
     /// The change has more commits than can be replayed. It has to be squashed or merged.
     #[error(
-        "{theirs} has more than {limit} commits to put on {ours} in the repository of {project}: use another merge mode, or fewer commits"
+        "{theirs} has more than {limit} commits to put on {ours} in the repository of {project}: \
+         use another merge mode, or fewer commits"
     )]
     TooManyCommits {
         /// The project of the repository.
@@ -172,7 +179,8 @@ pub enum FetchError {
     },
     /// The forge requires a credential, or rejects the given one.
     #[error(
-        "{url} refused access to {project}: check the connection's credential and that it may read the repository"
+        "{url} refused access to {project}: check the connection's credential and that it may read \
+         the repository"
     )]
     Denied {
         /// The project of the repository.
@@ -182,7 +190,8 @@ pub enum FetchError {
     },
     /// There is no such repository, or the credential has no access to it.
     #[error(
-        "{url} knows no repository {project}: check its name and that the connection's credential may read it"
+        "{url} knows no repository {project}: check its name and that the connection's credential \
+         may read it"
     )]
     NoRepository {
         /// The project of the repository.
@@ -204,7 +213,8 @@ pub enum FetchError {
     },
     /// The request matches more refs than allowed.
     #[error(
-        "{url} has more than {limit} refs of {project} that match the request: delete unused branches or tags there"
+        "{url} has more than {limit} refs of {project} that match the request: delete unused \
+         branches or tags there"
     )]
     TooManyRefs {
         /// The project of the repository.
@@ -216,7 +226,8 @@ pub enum FetchError {
     },
     /// The answer is larger than allowed.
     #[error(
-        "fetching {project} from {url} exceeded {limit_bytes} bytes: raise the limit for this repository"
+        "fetching {project} from {url} exceeded {limit_bytes} bytes: raise the limit for this \
+         repository"
     )]
     TooLarge {
         /// The project of the repository.

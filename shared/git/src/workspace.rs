@@ -43,7 +43,8 @@ pub enum CheckoutError {
     #[error("cannot make a workspace in {dest}: it is not empty", dest = .0.display())]
     NotEmpty(PathBuf),
     /// A pack is missing.
-    #[error("cannot make a workspace in {dest}: {pack} is not in {pack_dir}; download it first", dest = dest.display(), pack_dir = pack_dir.display())]
+    #[error("cannot make a workspace in {dest}: {pack} is not in {pack_dir}; download it \
+             first", dest = dest.display(), pack_dir = pack_dir.display())]
     NoPack {
         /// The destination.
         dest: PathBuf,
@@ -53,7 +54,8 @@ pub enum CheckoutError {
         pack_dir: PathBuf,
     },
     /// A name or id is not valid in git.
-    #[error("cannot make a workspace in {dest}: {name:?} is no {what} for git", dest = dest.display())]
+    #[error("cannot make a workspace in {dest}: {name:?} is no {what} for \
+             git", dest = dest.display())]
     BadName {
         /// The destination.
         dest: PathBuf,
@@ -63,7 +65,8 @@ pub enum CheckoutError {
         what: &'static str,
     },
     /// A file could not be written; the disk may be full.
-    #[error("could not {doing} {path}: check space and rights of the workspace's disk", path = path.display())]
+    #[error("could not {doing} {path}: check space and rights of the workspace's \
+             disk", path = path.display())]
     File {
         /// The attempted action.
         doing: &'static str,
@@ -198,6 +201,9 @@ fn write_config(dest: &Path) -> Result<(), CheckoutError> {
         move |source| CheckoutError::File { doing, path, source }
     };
     let mut text = fs::read_to_string(&path).map_err(failed("read"))?;
-    text.push_str("[remote \"origin\"]\n\turl = file:///dev/null\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n");
+    text.push_str(
+        "[remote \"origin\"]\n\turl = file:///dev/null\n\tfetch = \
+                   +refs/heads/*:refs/remotes/origin/*\n",
+    );
     fs::write(&path, text).map_err(failed("write"))
 }

@@ -186,12 +186,14 @@ pub enum RsaError {
     },
     /// The configured value is not a ciphertext, which its author has to correct.
     #[error(
-        "could not read the encrypted value: it must be base64 text or a list of up to {CHUNKS_MAX} such texts"
+        "could not read the encrypted value: it must be base64 text or a list of up to \
+         {CHUNKS_MAX} such texts"
     )]
     Ciphertext,
     /// The value was encrypted for another key, which its author has to correct.
     #[error(
-        "could not decrypt the secret: it was not encrypted with this project's public key; encrypt it again with that key"
+        "could not decrypt the secret: it was not encrypted with this project's public key; \
+         encrypt it again with that key"
     )]
     Decrypt,
     /// Encryption failed.

@@ -69,7 +69,8 @@ pub enum SshError {
     Generate,
     /// The stored text is not a key pair.
     #[error(
-        "could not read the SSH key pair: it is not an unencrypted Ed25519 key in OpenSSH's format; delete it to have a new one made"
+        "could not read the SSH key pair: it is not an unencrypted Ed25519 key in OpenSSH's \
+         format; delete it to have a new one made"
     )]
     Read,
 }

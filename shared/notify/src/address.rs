@@ -37,12 +37,14 @@ pub enum Scheme {
 pub enum AddressError {
     /// It is not a URL.
     #[error(
-        "an address like smtps://mail.example.org, smtp://mail.example.org, mqtts://broker.example.org or mqtt://broker.example.org is needed"
+        "an address like smtps://mail.example.org, smtp://mail.example.org, \
+         mqtts://broker.example.org or mqtt://broker.example.org is needed"
     )]
     NoAddress,
     /// It contains a login.
     #[error(
-        "an address without user and password is needed: give the user with --login and the password with --token-file"
+        "an address without user and password is needed: give the user with --login and the \
+         password with --token-file"
     )]
     HoldsLogin,
     /// It has an unknown parameter.

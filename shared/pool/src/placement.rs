@@ -165,7 +165,8 @@ fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String
         (None, _) => Ok(limits.zones.clone()),
         (Some((zone, _)), None) => Ok(vec![zone.clone()]),
         (Some((one_zone, one)), Some((other_zone, other))) => Err(format!(
-            "label {one} is bound to zone {one_zone} and label {other} to {other_zone}, and all nodes of a request are in one zone"
+            "label {one} is bound to zone {one_zone} and label {other} to {other_zone}, and all \
+             nodes of a request are in one zone"
         )),
     }
 }

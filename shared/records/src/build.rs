@@ -81,7 +81,8 @@ pub fn put_stop(build: &BuildId, stop: &StopRequest) -> Result<Write, PortError>
 /// its expiry, and its executor counts as alive.
 pub fn decode_stop(record: &Record) -> StopRequest {
     decode(record).unwrap_or_else(|bad| {
-        tracing::error!(%bad, "the request to stop a build is damaged; the build is stopped, and the record expires by itself");
+        tracing::error!(%bad, "the request to stop a build is damaged; the build is stopped, and \
+                               the record expires by itself");
         let at = record.expires_at.map_or(0, |at| at.0.saturating_sub(KEEP_DAYS * 86_400_000));
         let why = "the build was stopped; the reason is in a damaged record".to_owned();
         StopRequest { why, at: Timestamp(at), executor_is_dead: false }

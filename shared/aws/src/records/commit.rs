@@ -321,7 +321,8 @@ fn check_limits(writes: &[Write]) -> Result<(), PortError> {
             && record.body.len() > BODY_BYTES_MAX
         {
             return refused(format!(
-                "{} has {} bytes; a record holds {BODY_BYTES_MAX}, what is larger goes to object storage",
+                "{} has {} bytes; a record holds {BODY_BYTES_MAX}, what is larger goes to object \
+                 storage",
                 record.key,
                 record.body.len()
             ));

@@ -203,7 +203,8 @@ impl<'l> JobBuilder<'l> {
         }
         if self.inherits_credentials == Some(false) {
             rejections.push(format!(
-                "Job {parent} does not share its credentials with children and can not act as a parent of {}",
+                "Job {parent} does not share its credentials with children and can not act as a \
+                 parent of {}",
                 child.name
             ));
         }
@@ -271,7 +272,8 @@ impl<'l> JobBuilder<'l> {
             && let Some((job, project)) = &self.protected
         {
             let message = format!(
-                "Unable to reset protected attribute of job {name}: {job} of {project} is protected, and that can not be undone"
+                "Unable to reset protected attribute of job {name}: {job} of {project} is \
+                 protected, and that can not be undone"
             );
             rejections.push(Rejection::of("protected", message));
         }
@@ -281,7 +283,8 @@ impl<'l> JobBuilder<'l> {
         {
             if !rejections.iter().any(|rejection| rejection.attribute == attribute) {
                 let message = format!(
-                    "Unable to modify job {name} attribute {attribute}: attribute-control makes it final"
+                    "Unable to modify job {name} attribute {attribute}: attribute-control makes it \
+                     final"
                 );
                 rejections.push(Rejection::of(attribute, message));
             }

@@ -351,7 +351,8 @@ impl<'l> Freezer<'l, '_> {
             let job_entries = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
             let message = match reporters.contains(&wanted) {
                 true => format!(
-                    "Job {job} depends on {wanted}, a reporter, which runs only after {job} was reported."
+                    "Job {job} depends on {wanted}, a reporter, which runs only after {job} was \
+                     reported."
                 ),
                 false => format!("Job {job} depends on {wanted} which was not run."),
             };
@@ -451,22 +452,28 @@ fn build<'l>(
     let broken = |message: String| Outcome::TooMany(vec![by_entry(first, message.into())]);
     let mut checkouts = Checkouts::default();
     matching.iter().for_each(|entry| checkouts.take(layout, entry.job));
-    let variants = collect(layout, name, target, &checkouts, steps.as_deref_mut()).map_err(|cause| match cause {
-        Unmatched::NoVariant(missing) if missing == name => {
-            Outcome::Skipped(format!("no definition of {missing} matches this branch"))
-        }
-        Unmatched::NoVariant(missing) => {
-            let why = format!(
-                "Job {name} does not run: no definition of {missing}, which it inherits from, matches this branch"
-            );
-            Outcome::Parentless(Box::new(by_entry(first, Rejection::of("parent", why))))
-        }
-        Unmatched::TooMany(message) | Unmatched::BadReference(message, None) => broken(message),
-        Unmatched::BadReference(message, Some(defined)) => {
-            let namer = Variant { defined, job: defined.object, depth: 0 };
-            Outcome::TooMany(vec![JobError::of_definition(&namer, Rejection::of("parent", message))])
-        }
-    })?;
+    let variants = collect(layout, name, target, &checkouts, steps.as_deref_mut()).map_err(
+        |cause| match cause {
+            Unmatched::NoVariant(missing) if missing == name => {
+                Outcome::Skipped(format!("no definition of {missing} matches this branch"))
+            }
+            Unmatched::NoVariant(missing) => {
+                let why = format!(
+                    "Job {name} does not run: no definition of {missing}, which it inherits from, \
+                 matches this branch"
+                );
+                Outcome::Parentless(Box::new(by_entry(first, Rejection::of("parent", why))))
+            }
+            Unmatched::TooMany(message) | Unmatched::BadReference(message, None) => broken(message),
+            Unmatched::BadReference(message, Some(defined)) => {
+                let namer = Variant { defined, job: defined.object, depth: 0 };
+                Outcome::TooMany(vec![JobError::of_definition(
+                    &namer,
+                    Rejection::of("parent", message),
+                )])
+            }
+        },
+    )?;
     if let Some(steps) = steps {
         steps.extend(entries.iter().map(|entry| {
             if applies(entry.job.branches.as_deref(), true, target) {
@@ -584,7 +591,8 @@ pub(crate) fn is_ansible_version(version: &str) -> bool {
 pub(crate) fn unknown_ansible(job: &str, version: &str) -> String {
     let known = ANSIBLE_VERSIONS.join(" and ");
     format!(
-        "Job {job} uses Ansible version {version}, which is not supported; supported versions are {known}"
+        "Job {job} uses Ansible version {version}, which is not supported; supported versions are \
+         {known}"
     )
 }
 

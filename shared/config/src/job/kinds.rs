@@ -35,7 +35,9 @@ pub(super) fn may_report(layout: &Layout, source: &Source) -> bool {
 /// Returns the error for a project that lists a reporter job and may not.
 pub(super) fn reporter_not_allowed(job: &str, project: &ProjectName) -> Rejection {
     let message = format!(
-        "Job {job} is a reporter, but {project} lists it, directly or through a template: list it in a config project, or set \"allow-reporter-jobs\" for {project} in the tenant configuration"
+        "Job {job} is a reporter, but {project} lists it, directly or through a template: list it \
+         in a config project, or set \"allow-reporter-jobs\" for {project} in the tenant \
+         configuration"
     );
     Rejection::of("type", message)
 }

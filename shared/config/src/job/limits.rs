@@ -59,7 +59,10 @@ pub(crate) fn pre_timeout_error(
 ) -> Option<String> {
     let (pre, whole) = (pre_seconds?, seconds?);
     (pre > whole).then(|| {
-        format!("The job \"{job}\" has a pre-timeout of {pre} seconds, which exceeds its timeout of {whole} seconds")
+        format!(
+            "The job \"{job}\" has a pre-timeout of {pre} seconds, which exceeds its timeout \
+                 of {whole} seconds"
+        )
     })
 }
 

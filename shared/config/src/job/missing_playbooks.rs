@@ -28,7 +28,8 @@ impl NamedPlaybook<'_> {
     pub fn missing(&self) -> ConfigError {
         let (source, job) = (self.defined.source(), self.defined.object);
         let message = format!(
-            "Playbook \"{}\" was not found in {}@{}; also searched with .yaml and .yml, at the root and in playbooks/",
+            "Playbook \"{}\" was not found in {}@{}; also searched with .yaml and .yml, at the \
+             root and in playbooks/",
             self.name,
             source.project.name(),
             source.branch
@@ -100,7 +101,8 @@ impl Layout {
             self.jobs(job.name.as_str()).find(is_nearest).or_else(|| definitions.next())?;
         let describe = |playbook: &Playbook| match playbook.project == included_project() {
             true => format!(
-                "{} in playbooks/ next to the main configuration and in the tenant's config projects",
+                "{} in playbooks/ next to the main configuration and in the tenant's config \
+                 projects",
                 playbook.path
             ),
             false => {
@@ -110,7 +112,8 @@ impl Layout {
         let searched: Vec<String> = job.run.iter().map(describe).collect();
         let forms = playbook_files("NAME").join(", ");
         let message = format!(
-            "Job {} has no \"run\", and no playbook with its name or an ancestor's was found; searched {} (as {forms})",
+            "Job {} has no \"run\", and no playbook with its name or an ancestor's was found; \
+             searched {} (as {forms})",
             job.name,
             searched.join(", ")
         );
@@ -129,7 +132,9 @@ impl Layout {
     pub fn without_config_project(&self, job: &FrozenJob) -> Option<ConfigError> {
         let defined = self.jobs(job.name.as_str()).next()?;
         let message = format!(
-            "Job {} uses playbooks of included files, but there is no playbooks/ or roles/ directory next to the main configuration, and the tenant has no readable config project to search instead",
+            "Job {} uses playbooks of included files, but there is no playbooks/ or roles/ \
+             directory next to the main configuration, and the tenant has no readable config \
+             project to search instead",
             job.name
         );
         let span = defined.object.span;
@@ -159,7 +164,9 @@ pub fn missing_included_playbooks(
                     continue;
                 }
                 let message = format!(
-                    "Playbook \"{path}\" was not found in playbooks/ next to the main configuration: it is searched in the config projects of each tenant that includes this file, and if none has it the job ends with CONFIG_ERROR"
+                    "Playbook \"{path}\" was not found in playbooks/ next to the main \
+                     configuration: it is searched in the config projects of each tenant that \
+                     includes this file, and if none has it the job ends with CONFIG_ERROR"
                 );
                 let span = job.spans.of_member(attribute, &number.to_string()).unwrap_or(job.span);
                 let diagnostic =

@@ -23,7 +23,8 @@ impl Layout {
             self.pipeline(pipeline).is_some_and(|pipeline| pipeline.allow_parameters);
         if !allows_parameters && !given.is_empty() {
             return Err(vec![format!(
-                "Pipeline {pipeline} does not accept parameters: it does not set \"allow-parameters\""
+                "Pipeline {pipeline} does not accept parameters: it does not set \
+                 \"allow-parameters\""
             )]);
         }
         let known =

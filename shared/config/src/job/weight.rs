@@ -32,7 +32,11 @@ impl Budget {
         let left = self.0.get().checked_sub(weight);
         self.0.set(left.unwrap_or(0));
         left.map(|_| ()).ok_or_else(|| {
-            format!("The merged job definitions exceed {} MiB for one change; list fewer jobs or let them inherit less", WEIGHT_MAX >> 20)
+            format!(
+                "The merged job definitions exceed {} MiB for one change; list fewer jobs or \
+                     let them inherit less",
+                WEIGHT_MAX >> 20
+            )
         })
     }
 

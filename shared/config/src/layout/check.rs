@@ -285,7 +285,8 @@ impl Check<'_> {
                 Facts::Secret(project) if project == self.source.project => {}
                 Facts::Secret(_) => {
                     let message = format!(
-                        "Unable to use secret {}. Secrets must be defined in the same project in which they are used",
+                        "Unable to use secret {}. Secrets must be defined in the same project in \
+                         which they are used",
                         secret.secret
                     );
                     self.refuse(at.member_span("secrets", number), "secrets", message);
@@ -370,7 +371,8 @@ impl Check<'_> {
         }
         if barriers.intermediate && job.is_abstract != Some(true) {
             let message = format!(
-                "The job \"{parent}\" is intermediate and only abstract jobs can inherit from it, but \"{}\" is not abstract",
+                "The job \"{parent}\" is intermediate and only abstract jobs can inherit from it, \
+                 but \"{}\" is not abstract",
                 job.name
             );
             self.refuse(span, "parent", message);
@@ -379,13 +381,15 @@ impl Check<'_> {
             barriers.protected_in.as_ref().filter(|project| **project != self.source.project)
         {
             let message = format!(
-                "The job \"{parent}\" is protected in project {project}, so jobs in other projects can not inherit from it"
+                "The job \"{parent}\" is protected in project {project}, so jobs in other projects \
+                 can not inherit from it"
             );
             self.refuse(span, "parent", message);
         }
         if barriers.withholds_credentials {
             let message = format!(
-                "The job \"{parent}\" does not share its credentials with children (no \"inherit\" in \"auth\") and can not act as a parent"
+                "The job \"{parent}\" does not share its credentials with children (no \"inherit\" \
+                 in \"auth\") and can not act as a parent"
             );
             self.refuse(span, "parent", message);
         }

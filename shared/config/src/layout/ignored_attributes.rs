@@ -88,7 +88,8 @@ impl<'l> Warnings<'l> {
             }
             Stanza::Secret(secret) if secret.oidc.is_some() => {
                 let message =
-                    "OIDC tokens are not supported yet: jobs that use this secret end with CONFIG_ERROR"
+                    "OIDC tokens are not supported yet: jobs that use this secret end with \
+                     CONFIG_ERROR"
                         .to_owned();
                 self.warn(&format!("secret {}", secret.name), "oidc", source, secret.span, message);
             }
@@ -152,7 +153,8 @@ impl<'l> Warnings<'l> {
         let count = providers.iter().filter(same).count();
         if count > 1 {
             let message = format!(
-                "the limits of section {} apply to each of its {count} providers separately, not to all of them together: they can use {count} times as much",
+                "the limits of section {} apply to each of its {count} providers separately, not \
+                 to all of them together: they can use {count} times as much",
                 shared.section
             );
             self.warn(
@@ -242,7 +244,8 @@ impl<'l> Warnings<'l> {
         }
         if pipeline.supersedes.len() > SUPERSEDES_MAX {
             let message = format!(
-                "at most {SUPERSEDES_MAX} superseded pipelines are supported: the others keep changes that enter this pipeline"
+                "at most {SUPERSEDES_MAX} superseded pipelines are supported: the others keep \
+                 changes that enter this pipeline"
             );
             self.warn(&stanza, "supersedes", source, span, message);
         }
@@ -276,7 +279,8 @@ impl<'l> Warnings<'l> {
         let missing: BTreeSet<String> = missing.into_iter().flatten().collect();
         for label in missing {
             let message = format!(
-                "no provider of the tenant offers label {label}: jobs that need it end with NODE_FAILURE"
+                "no provider of the tenant offers label {label}: jobs that need it end with \
+                 NODE_FAILURE"
             );
             self.push(stanza, "nodes.label", source, span, message);
         }
@@ -307,7 +311,8 @@ impl TenantConfig {
             .map(|(attribute, _, message)| (name.as_str(), attribute, message));
         let of_access = unenforced(&self.access).map(|attribute| {
             let message = format!(
-                "\"{attribute}\" is not supported yet: everyone who can reach the web pages and the API can read the tenant, and only operator commands can change anything"
+                "\"{attribute}\" is not supported yet: everyone who can reach the web pages and \
+                 the API can read the tenant, and only operator commands can change anything"
             );
             (name.as_str(), attribute, message)
         });
@@ -325,7 +330,8 @@ impl MainConfig {
     pub fn ignored_attributes(&self, path: &str) -> Vec<ConfigError> {
         let of_root = unenforced(&self.api_root).map(|attribute| {
             let message = format!(
-                "\"{attribute}\" is not supported yet: everyone who can reach the API can read the list of tenants and other data that belongs to no tenant"
+                "\"{attribute}\" is not supported yet: everyone who can reach the API can read the \
+                 list of tenants and other data that belongs to no tenant"
             );
             main_warning(path, "api-root", attribute, message)
         });
@@ -379,7 +385,8 @@ fn unsent_event(event: &str, pipeline: &Pipeline) -> Option<String> {
     let name = &pipeline.name;
     match event {
         "image-build" => Some(format!(
-            "missing images are not built automatically yet: only `sluice image build` sends the event image-build to pipeline {name}"
+            "missing images are not built automatically yet: only `sluice image build` sends the \
+             event image-build to pipeline {name}"
         )),
         "image-validate" | "image-delete" => Some(format!(
             "the event {event} is not sent yet: this trigger never starts pipeline {name}"

@@ -178,7 +178,8 @@ impl LayoutInputs {
             (Some(found), None) => Ok(found),
             (Some(one), Some(other)) => {
                 let message = format!(
-                    "Project name \"{name}\" is ambiguous: it matches {} and {}; use the canonical name",
+                    "Project name \"{name}\" is ambiguous: it matches {} and {}; use the canonical \
+                     name",
                     one.name, other.name
                 );
                 Err(ProjectNotFound { message, wrong: None })

@@ -125,7 +125,8 @@ fn job_errors(
     let is_default_parent = job.parent == Parent::Unset && job.name == inputs.tenant.default_parent;
     if (job.parent == Parent::Base || is_default_parent) && !project.allow_base_jobs {
         let span = job.spans.of("parent").unwrap_or(job.span);
-        let message = "Base jobs may only be defined in config projects, unless the tenant sets \"allow-base-jobs: false\" for them; add a \"parent\"";
+        let message = "Base jobs may only be defined in config projects, unless the tenant sets \
+                       \"allow-base-jobs: false\" for them; add a \"parent\"";
         let diagnostic = File::diagnostic(DiagnosticKind::NotPermitted, &stanza, span, message);
         rejected.push(diagnostic.about("parent").from_stanza_at(job.span.start));
     }
@@ -157,7 +158,9 @@ fn request_errors(
     let is_reporter = job.run_time.kind == Some(JobKind::Reporter);
     if is_reporter && !file.source().trust.is_trusted() && !project.allow_reporter_jobs {
         let message = format!(
-            "Reporter jobs may only be defined in config projects and in projects with \"allow-reporter-jobs\": move the job to a config project, or set \"allow-reporter-jobs\" for {} in the tenant configuration",
+            "Reporter jobs may only be defined in config projects and in projects with \
+             \"allow-reporter-jobs\": move the job to a config project, or set \
+             \"allow-reporter-jobs\" for {} in the tenant configuration",
             project.name
         );
         rejected.push(refuse("type", message));
@@ -197,7 +200,8 @@ fn targets<'g>(
         let permitted = match project.configure_projects.is_empty() {
             true => "only a stanza for the project itself is permitted",
             false => {
-                "only stanzas for the project itself and for untrusted projects in \"configure-projects\" are permitted"
+                "only stanzas for the project itself and for untrusted projects in \
+                 \"configure-projects\" are permitted"
             }
         };
         format!("Within {own}, {permitted}, but this stanza is for {name}")

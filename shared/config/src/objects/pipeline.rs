@@ -152,7 +152,8 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> WindowSe
     };
     if let (Some(node), Some(ceiling)) = (above, ceiling.filter(|ceiling| *ceiling < floor)) {
         let message = format!(
-            "\"window-ceiling\" is {ceiling}, but must be at least \"window-floor\", which is {floor}"
+            "\"window-ceiling\" is {ceiling}, but must be at least \"window-floor\", which is \
+             {floor}"
         );
         p.syntax(node, "window-ceiling", message);
     }

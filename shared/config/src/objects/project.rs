@@ -163,7 +163,8 @@ pub(super) fn template(
             && let Some(node) = fields.take(word)
         {
             let message = format!(
-                "a template can not have \"{word}\": set it in the \"project\" that uses the template"
+                "a template can not have \"{word}\": set it in the \"project\" that uses the \
+                 template"
             );
             p.syntax(node, word, message);
         }

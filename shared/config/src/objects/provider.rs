@@ -201,7 +201,8 @@ fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -
         if let Some(node) = fields.take(word.name) {
             let one = attribute.trim_end_matches("-defaults");
             let message = format!(
-                "extra keys not allowed: \"{}\" can not have a default: set it in each {one}, or in its entry in \"{one}s\"",
+                "extra keys not allowed: \"{}\" can not have a default: set it in each {one}, or \
+                 in its entry in \"{one}s\"",
                 word.name
             );
             p.syntax(node, &fields.path(word.name), message);

@@ -513,7 +513,8 @@ pub(crate) fn count(
 pub(crate) fn check_integer_range(node: &Node, attribute: &str, p: &mut Diagnostics) {
     if let Some(long) = node.first_unheld() {
         let message = format!(
-            "an integer in \"{attribute}\" must be from {} to {}: quote a larger one and convert it in the playbook (filter \"int\")",
+            "an integer in \"{attribute}\" must be from {} to {}: quote a larger one and convert \
+             it in the playbook (filter \"int\")",
             i64::MIN,
             u64::MAX
         );
@@ -572,7 +573,10 @@ pub(crate) fn variables(
             p.syntax(
                 value,
                 attribute,
-                format!("Variables named \"{text}\" are not allowed in \"{attribute}\": the executor sets this variable itself"),
+                format!(
+                    "Variables named \"{text}\" are not allowed in \"{attribute}\": the \
+                         executor sets this variable itself"
+                ),
             );
         } else if !is_variable_name(text) {
             p.syntax(
@@ -583,7 +587,8 @@ pub(crate) fn variables(
         }
         if let Some(tagged) = control_within(value) {
             let message = format!(
-                "a control tag can only be applied to \"{attribute}\" as a whole, not to a value in it"
+                "a control tag can only be applied to \"{attribute}\" as a whole, not to a value \
+                 in it"
             );
             p.syntax(tagged, attribute, message);
         }

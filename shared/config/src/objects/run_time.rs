@@ -184,7 +184,8 @@ fn include_vars(node: &Node, p: &mut Diagnostics) -> Vec<IncludeVarsRef> {
         let of_change = f.peek("zuul-project");
         let zuul_project = f.flag("zuul-project", p).unwrap_or(false);
         if let Some(node) = of_change.filter(|_| zuul_project && project.is_some()) {
-            let message = "a file is the one of \"project\" or of the change's (\"zuul-project\"), but not both";
+            let message = "a file is the one of \"project\" or of the change's \
+                           (\"zuul-project\"), but not both";
             p.syntax(node, "include-vars.zuul-project", message);
         }
         let required = f.flag("required", p).unwrap_or(true);
@@ -226,7 +227,8 @@ fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
     let found = text(fingerprint, "fingerprint", p)?;
     let Some(fingerprint) = Fingerprint::parse(&found) else {
         let message = format!(
-            "\"{found}\" is not a valid fingerprint: expected 16 bytes with colons between, or SHA256:…"
+            "\"{found}\" is not a valid fingerprint: expected 16 bytes with colons between, or \
+             SHA256:…"
         );
         p.syntax(fingerprint, "fingerprint", message);
         return None;

@@ -150,7 +150,8 @@ fn ciphertexts(node: &Node, p: &mut Diagnostics) {
             if let Some(wrong) =
                 texts.iter().find(is_wrong).or(texts.is_empty().then_some(&**inner))
             {
-                let message = "an encrypted value must be base64, or a list of such texts, as `sluice secret encrypt` prints it";
+                let message = "an encrypted value must be base64, or a list of such texts, as \
+                               `sluice secret encrypt` prints it";
                 p.syntax(wrong, "data", message);
             }
         }

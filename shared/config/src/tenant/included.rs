@@ -82,7 +82,8 @@ impl TenantConfig {
     /// Returns the error for a missing file.
     fn missing(&self, name: &str, main: &str) -> Diagnostic {
         let message = format!(
-            "The tenant includes \"{name}\", but there is no such file next to the main configuration: add it and run `sluice tenant load`"
+            "The tenant includes \"{name}\", but there is no such file next to the main \
+             configuration: add it and run `sluice tenant load`"
         );
         let start = Span { start: Mark(1, 1), end: Mark(1, 1) };
         let stanza =
@@ -122,7 +123,8 @@ pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
             let first = *known.entry((kind, object.name.as_str())).or_insert(path);
             if first != path {
                 let message = format!(
-                    "The {kind} \"{}\" is also defined in {first}: included files form one project for all tenants, so give it another name",
+                    "The {kind} \"{}\" is also defined in {first}: included files form one project \
+                     for all tenants, so give it another name",
                     object.name
                 );
                 let diagnostic = Diagnostic::new(
@@ -158,7 +160,8 @@ pub(super) fn files(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
         let Some(path) = text(member, "include", p) else { continue };
         if path.split('/').any(|part| matches!(part, "" | "..")) {
             let message = format!(
-                "\"{path}\" is not next to the main configuration: include it by its path from there, without \"..\""
+                "\"{path}\" is not next to the main configuration: include it by its path from \
+                 there, without \"..\""
             );
             p.syntax(member, "include", message);
         } else if found.contains(&path) {

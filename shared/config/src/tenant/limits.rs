@@ -56,7 +56,8 @@ impl TenantConfig {
         let issuer = secret.oidc.as_ref()?.issuer.as_ref()?;
         (!self.allowed_oidc_issuers.contains(issuer)).then(|| {
             format!(
-                "The secret \"{}\" uses the issuer {issuer}, which is not in allowed-oidc-issuers of tenant {}",
+                "The secret \"{}\" uses the issuer {issuer}, which is not in allowed-oidc-issuers \
+                 of tenant {}",
                 secret.name, self.name
             )
         })

@@ -107,7 +107,8 @@ fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut D
         let Some(first) = meant.peek().map(|one| one.name.clone()) else { continue };
         if meant.all(|one| one.trust.is_trusted()) {
             let message = format!(
-                "this pattern of \"configure-projects\" has no effect: it matches {first}, and an untrusted project can not configure a config project"
+                "this pattern of \"configure-projects\" has no effect: it matches {first}, and an \
+                 untrusted project can not configure a config project"
             );
             let diagnostic =
                 Diagnostic::new(DiagnosticKind::NotPermitted, node.start, node.end, message);
@@ -212,7 +213,9 @@ impl ListReader<'_> {
             || (self.connection == SYSTEM && canonical.name() == included.name())
         {
             let message = format!(
-                "Project {name} of the connection \"{}\" has the reserved name of the included files, {included}: rename its connection and use a canonical host other than \"{SYSTEM}\"",
+                "Project {name} of the connection \"{}\" has the reserved name of the included \
+                 files, {included}: rename its connection and use a canonical host other than \
+                 \"{SYSTEM}\"",
                 self.connection
             );
             p.add(

@@ -129,7 +129,8 @@ fn unreadable(text: &str) -> Option<YamlError> {
     let message = match rest.chars().next()? {
         UNREADABLE => "this is not UTF-8, the encoding that configuration is written in".to_owned(),
         c => format!(
-            "the character U+{:04X} is not allowed here; write it as \"\\u{:04x}\" in double quotes",
+            "the character U+{:04X} is not allowed here; write it as \"\\u{:04x}\" in double \
+             quotes",
             u32::from(c),
             u32::from(c)
         ),
@@ -285,7 +286,8 @@ impl Composer<'_, '_> {
         self.text_bytes = self.text_bytes.saturating_add(text_bytes);
         if self.text_bytes > TEXT_BYTES_MAX {
             let message = format!(
-                "its texts have more than {TEXT_BYTES_MAX} bytes, those repeated by aliases included"
+                "its texts have more than {TEXT_BYTES_MAX} bytes, those repeated by aliases \
+                 included"
             );
             return Err(error(place, message));
         }
@@ -441,7 +443,8 @@ impl Composer<'_, '_> {
             {
                 let name = key.node.scalar_text().unwrap_or_default();
                 let message = format!(
-                    "the key \"{name}\" appears more than once in one mapping, first at line {}: only one of them would count",
+                    "the key \"{name}\" appears more than once in one mapping, first at line {}: \
+                     only one of them would count",
                     first.line()
                 );
                 self.note(error(key.node.start, message))?;
@@ -628,7 +631,8 @@ fn in_pairs(node: Node) -> Result<Node, YamlError> {
             _ => None,
         };
         let Some((key, value)) = pair else {
-            let message = "expected a mapping with one key here, as each member of \"!!omap\" and \"!!pairs\" is";
+            let message = "expected a mapping with one key here, as each member of \"!!omap\" and \
+                           \"!!pairs\" is";
             return Err(error(start, message));
         };
         pairs.push(Node { value: Value::List(vec![key, value]), start, end });
@@ -658,7 +662,8 @@ fn unknown_tag(tag: &str, place: Mark) -> YamlError {
     // No attribute accepts these types, and JSON cannot represent them.
     let instead = match tag.strip_prefix(STANDARD) {
         Some("binary") => {
-            "there are no bytes (\"!!binary\") in configuration: leave the tag out, and have the playbook decode the base64"
+            "there are no bytes (\"!!binary\") in configuration: leave the tag out, and have the \
+             playbook decode the base64"
         }
         Some("set") => "there are no sets (\"!!set\") in configuration: write a list",
         Some(kind @ ("omap" | "pairs")) => {

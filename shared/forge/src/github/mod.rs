@@ -44,7 +44,8 @@ pub struct GitHubOptions {
 pub enum ConnectError {
     /// A base URL is not http or https.
     #[error(
-        "could not set up connection {connection}: {field} is not an http or https address; correct it in the connection's settings"
+        "could not set up connection {connection}: {field} is not an http or https address; \
+         correct it in the connection's settings"
     )]
     Address {
         /// The connection's name.
@@ -54,7 +55,8 @@ pub enum ConnectError {
     },
     /// The token has characters that no header can contain.
     #[error(
-        "could not set up connection {connection}: its token cannot be sent in a header; check it for stray line ends"
+        "could not set up connection {connection}: its token cannot be sent in a header; check it \
+         for stray line ends"
     )]
     Token {
         /// The connection's name.

@@ -191,7 +191,8 @@ impl NewMessage {
             None => Err(Refusal::invalid(
                 "MessageDeduplicationId",
                 "null",
-                "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly",
+                "The queue should either have ContentBasedDeduplication enabled or \
+                 MessageDeduplicationId provided explicitly",
             )),
         }
     }
@@ -217,7 +218,8 @@ impl NewMessage {
             }
             let base = attribute.data_type.split('.').next().unwrap_or_default();
             if !matches!(base, "String" | "Number" | "Binary") {
-                let reason = "The message attribute type must be String, Number or Binary, with an optional label.";
+                let reason = "The message attribute type must be String, Number or Binary, with \
+                              an optional label.";
                 return Err(Refusal::invalid("MessageAttributes", &attribute.data_type, reason));
             }
             if attribute.value.is_empty() {

@@ -22,7 +22,8 @@ pub enum Refusal {
     },
     /// The body has characters that SQS does not carry.
     #[error(
-        "Message body contains characters outside the allowed set #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF."
+        "Message body contains characters outside the allowed set #x9 | #xA | #xD | #x20 to #xD7FF \
+         | #xE000 to #xFFFD | #x10000 to #x10FFFF."
     )]
     InvalidContents,
     /// The receipt handle was not made by this queue.
@@ -33,7 +34,8 @@ pub enum Refusal {
     },
     /// The message of the receipt handle is visible again, was received since, or is gone.
     #[error(
-        "Value {receipt} for parameter ReceiptHandle is invalid. Reason: Message does not exist or is not available for visibility timeout change."
+        "Value {receipt} for parameter ReceiptHandle is invalid. Reason: Message does not exist or \
+         is not available for visibility timeout change."
     )]
     NotInFlight {
         /// The handle as it was given, shortened.
@@ -41,7 +43,8 @@ pub enum Refusal {
     },
     /// Too many messages are in flight for another short poll.
     #[error(
-        "Too many messages are in flight: {in_flight} of at most 120000; delete some before receiving more."
+        "Too many messages are in flight: {in_flight} of at most 120000; delete some before \
+         receiving more."
     )]
     OverLimit {
         /// Messages in flight now.

@@ -100,7 +100,8 @@ pub(super) async fn after(
         }
     }
     window.is_cut = true;
-    tracing::error!(%queue, "the inbox has more messages than one reconciliation reads; the newest wait");
+    tracing::error!(%queue, "the inbox has more messages than one reconciliation reads; the \
+                             newest wait");
     Ok(window)
 }
 

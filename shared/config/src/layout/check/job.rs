@@ -116,7 +116,8 @@ pub(crate) fn foreign_image_error(
 ) -> Option<String> {
     let home = layout.image_home(image).filter(|home| **home != list.project)?;
     Some(format!(
-        "Job {job} builds the image \"{image}\" of project {home} and can only be listed there, not in {}",
+        "Job {job} builds the image \"{image}\" of project {home} and can only be listed there, \
+         not in {}",
         list.project
     ))
 }
@@ -125,6 +126,7 @@ pub(crate) fn foreign_image_error(
 /// would wait for its own job.
 pub(crate) fn semaphore_used_twice(job: &str, semaphore: &str) -> String {
     format!(
-        "Semaphore {semaphore} is used by both job {job} and one of its playbooks; remove it from one of them"
+        "Semaphore {semaphore} is used by both job {job} and one of its playbooks; remove it from \
+         one of them"
     )
 }

@@ -188,7 +188,8 @@ impl<'o> Resolver<'o> {
         }
         let section = chain.first().map_or("", |(_, section)| section.name.as_str());
         let message = format!(
-            "The connection of the section \"{section}\", {}, can not be overridden: remove \"connection\" from the provider, or use a section with this connection",
+            "The connection of the section \"{section}\", {}, can not be overridden: remove \
+             \"connection\" from the provider, or use a section with this connection",
             named(of_section)
         );
         self.error(at, "provider", "connection", DiagnosticKind::NotPermitted, message);
@@ -359,7 +360,8 @@ impl<'o> Resolver<'o> {
                     labels.push(label);
                     if self.left == 0 {
                         let message = format!(
-                            "The labels of the tenant's providers exceed {} MiB; reduce the attributes of sections with many labels",
+                            "The labels of the tenant's providers exceed {} MiB; reduce the \
+                             attributes of sections with many labels",
                             WEIGHT_MAX >> 20
                         );
                         self.error(at, "provider", "labels", DiagnosticKind::Conflict, message);

@@ -87,7 +87,8 @@ impl<'o> Resolver<'o> {
             if let Some(said) = above.attributes.get("connection") {
                 if said != own {
                     let message = format!(
-                        "The connection of the section \"{}\", {}, can not be overridden: remove \"connection\" here, or inherit from another section",
+                        "The connection of the section \"{}\", {}, can not be overridden: remove \
+                         \"connection\" here, or inherit from another section",
                         above.name,
                         named(said.as_str())
                     );
@@ -143,7 +144,8 @@ impl<'o> Resolver<'o> {
             let own = if is_built(image) { "zuul" } else { "cloud" };
             if said != own {
                 let message = format!(
-                    "The image \"{name}\" is defined with type {own}, which can not be changed here: remove \"type\", or define an image of type {said}"
+                    "The image \"{name}\" is defined with type {own}, which can not be changed \
+                     here: remove \"type\", or define an image of type {said}"
                 );
                 let span = at.1.spans.of_member(&format!("images.{name}"), "type");
                 let diagnostic = Diagnostic::new(
