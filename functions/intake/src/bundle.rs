@@ -3,21 +3,28 @@
 
 use crate::Intake;
 use crate::dependencies::{ChangeCache, Dependencies, other_connection_reason};
-use crate::operator_enqueue::Requester;
+use crate::operator_enqueue::{Offer, Requester};
 use crate::process_delivery::Effects;
 use crate::route::{
-    ignores_dependencies, may_configure, queue_description, queue_key, with_detail,
+    LivePipeline, ignores_dependencies, may_configure, queue_description, queue_key, with_detail,
 };
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::landing::lands_in;
 use sluice_gate::plan::BUNDLE_MAX;
 use sluice_gate::queue::own_queue;
 use sluice_gate::{Candidate, InboxMessage, InboxMessageKind, filter};
+use sluice_model::QueueKey;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
-use sluice_model::{DeliveryId, QueueKey};
-use sluice_records::layout::LiveLayout;
 use sluice_runtime::batch::ReconcileError;
 use std::collections::BTreeSet;
+
+/// An offer with the message that was sent for it.
+pub(crate) struct SentOffer<'a> {
+    /// The offer.
+    pub(crate) offer: Offer<'a>,
+    /// The message to the change's own queue.
+    pub(crate) message: &'a InboxMessage,
+}
 
 impl Intake {
     /// Returns the members of a change's bundle as candidates in merge order, if the pipeline tests
@@ -26,12 +33,13 @@ impl Intake {
         &self,
         own: &Candidate,
         needs: &Dependencies,
-        (live, pipeline): (&LiveLayout, &Pipeline),
+        live_pipeline: LivePipeline<'_>,
         cache: &mut ChangeCache,
     ) -> Result<Option<Vec<Candidate>>, ReconcileError> {
         let cycle = needs.cycle_of(&own.change.key);
-        let may_be_one =
-            has_queue_per_change(pipeline) && own.refused.is_none() && own.merged.is_none();
+        let may_be_one = has_queue_per_change(live_pipeline.pipeline)
+            && own.refused.is_none()
+            && own.merged.is_none();
         if cycle.is_empty() || cycle.len() > BUNDLE_MAX || !may_be_one {
             return Ok(None);
         }
@@ -41,7 +49,7 @@ impl Intake {
                 all.push(own.clone());
                 continue;
             }
-            let Some((_, member)) = self.bundle_member(key, (live, pipeline), cache).await? else {
+            let Some((_, member)) = self.bundle_member(key, live_pipeline, cache).await? else {
                 return Ok(None);
             };
             // The number of changes that one delivery reads is limited, so fewer members may be
@@ -68,13 +76,14 @@ impl Intake {
     /// its own. In a dependent pipeline all members come in one message ([`Intake::candidates`]).
     pub(crate) async fn offer_bundle_members(
         &self,
-        (id, requester, message): (&DeliveryId, Requester, &InboxMessage),
+        SentOffer { offer: Offer { id, requester }, message }: SentOffer<'_>,
         facts: &ChangeFacts,
         needs: &Dependencies,
-        (live, pipeline): (&LiveLayout, &Pipeline),
+        live_pipeline: LivePipeline<'_>,
         cache: &mut ChangeCache,
         effects: &mut Effects,
     ) -> Result<(), ReconcileError> {
+        let LivePipeline { live, pipeline } = live_pipeline;
         if !has_queue_per_change(pipeline)
             || ignores_dependencies(pipeline)
             || needs.refusal(&facts.change, &live.layout, pipeline).is_some()
@@ -98,8 +107,7 @@ impl Intake {
                 ));
                 continue;
             }
-            let Some((member, candidate)) =
-                self.bundle_member(&key, (live, pipeline), cache).await?
+            let Some((member, candidate)) = self.bundle_member(&key, live_pipeline, cache).await?
             else {
                 continue;
             };
@@ -130,7 +138,7 @@ impl Intake {
     async fn bundle_member(
         &self,
         key: &ChangeKey,
-        (live, pipeline): (&LiveLayout, &Pipeline),
+        LivePipeline { live, pipeline }: LivePipeline<'_>,
         cache: &mut ChangeCache,
     ) -> Result<Option<(ChangeFacts, Candidate)>, ReconcileError> {
         // It was read when the cycle was found, so this reads the cache.
@@ -138,7 +146,7 @@ impl Intake {
         let takes_part = live.layout.project_pipelines(&key.project).contains(&pipeline.name);
         let may_enter = (takes_part || may_configure(live, &member))
             && member.status == ChangeStatus::Open
-            && other_connection_reason(live, (&key.connection, &key.project)).is_none()
+            && other_connection_reason(live, &key.connection, &key.project).is_none()
             && filter::refusal(pipeline, &member, self.ports.clock.now()).is_none();
         if !may_enter {
             return Ok(None);

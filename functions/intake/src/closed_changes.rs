@@ -46,7 +46,8 @@ impl Intake {
         &self,
         event: &ForgeEvent,
         listed: &[(OpenChange, Option<(SeenEvents, u64)>)],
-        (stored, scope): (OpenChanges, &SweepScope),
+        stored: OpenChanges,
+        scope: &SweepScope,
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), ReconcileError> {

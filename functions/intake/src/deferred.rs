@@ -21,7 +21,9 @@ use crate::Intake;
 use crate::change_context::{ChangeContext, ConcernedTenant, EventOrder, UnreadableTenants};
 use crate::dependencies::ChangeCache;
 use crate::process_delivery::{DeliveryOutcome, Effects, final_or_retry};
+use crate::pushes::ReceivedMove;
 use crate::route::{Routed, RoutedEvent};
+use crate::trigger_outcomes::AuthoredEvent;
 use sluice_model::change::{ChangeFacts, ChangeKey, RefMove};
 use sluice_model::event::{DeferredPredecessor, EventKind, ForgeEvent, PendingConfig};
 use sluice_model::gerrit::GerritEvent;
@@ -62,6 +64,30 @@ pub(crate) enum Readiness {
     NotYet(String),
     /// It will never be processed, for this reason.
     Never(String),
+}
+
+/// The tenant for which an event was deferred, and what the event waits for.
+#[derive(Clone, Copy)]
+pub(crate) struct DeferredFor<'a> {
+    /// The tenant.
+    pub(crate) tenant: &'a TenantName,
+    /// The configuration that was pending when the event arrived.
+    pub(crate) awaited: &'a PendingConfig,
+    /// Since when the event waits.
+    pub(crate) since: Timestamp,
+}
+
+/// The rest of an event's routing, for which earlier commits had no room.
+#[derive(Clone, Copy)]
+pub(crate) struct RemainingRouting<'a> {
+    /// The last tenant that was processed; the others follow in order of name.
+    pub(crate) after: &'a TenantName,
+    /// When the event was received.
+    pub(crate) came_at: Timestamp,
+    /// Whether the event is new, so that it may trigger pipelines.
+    pub(crate) is_new: bool,
+    /// The branches that the change targeted before.
+    pub(crate) former_branches: &'a [BranchName],
 }
 
 impl Intake {
@@ -257,7 +283,7 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        (tenant, awaited, since): (&TenantName, &PendingConfig, Timestamp),
+        DeferredFor { tenant, awaited, since }: DeferredFor<'_>,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
         match self.deferred_readiness(&event.project, tenant, awaited, since).await? {
@@ -307,15 +333,20 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        (after, came_at): (&TenantName, Timestamp),
-        (is_new, former_branches): (bool, &[BranchName]),
+        RemainingRouting { after, came_at, is_new, former_branches }: RemainingRouting<'_>,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
         if let EventKind::Push { git_ref, oldrev, newrev } = &event.kind {
             let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
             return Ok(
                 match self
-                    .process_push(id, event, (&moved, came_at), Some(after), &mut effects)
+                    .process_push(
+                        id,
+                        event,
+                        ReceivedMove { moved: &moved, came_at },
+                        Some(after),
+                        &mut effects,
+                    )
                     .await?
                 {
                     None => DeliveryOutcome::Processed(effects),
@@ -389,7 +420,7 @@ impl Intake {
             self.route(routed_event, &before, &mut cache, effects).await?;
         if is_new {
             let seen = before.tenants.get(..count).unwrap_or_default();
-            let authored_event = (event, cache.speaker.unwrap_or_default());
+            let authored_event = AuthoredEvent { event, author: cache.speaker.unwrap_or_default() };
             self.record_trigger_outcomes(
                 authored_event,
                 facts,

@@ -431,7 +431,8 @@ fn cut_address(url: &str) -> String {
 /// project by another connection to the same host, so its requirements would not apply.
 pub(crate) fn other_connection_reason(
     live: &LiveLayout,
-    (connection, project): (&ConnectionName, &ProjectName),
+    connection: &ConnectionName,
+    project: &ProjectName,
 ) -> Option<String> {
     let by = &live.layout.tenant().project(project)?.connection;
     let tenant = &live.tenant.name;

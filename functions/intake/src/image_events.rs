@@ -7,8 +7,10 @@
 use crate::Intake;
 use crate::change_context::EventOrder;
 use crate::deferred::Readiness;
-use crate::operator_enqueue::Requester;
+use crate::operator_enqueue::{Offer, Requester};
 use crate::process_delivery::{DeliveryOutcome, Effects};
+use crate::pushes::OfferedRef;
+use crate::route::LivePipeline;
 use sluice_gate::filter;
 use sluice_model::change::{ChangeRef, ImageSelection, RefMove};
 use sluice_model::event::{ForgeEvent, ImageEvent};
@@ -20,6 +22,10 @@ const IMAGES_MAX: usize = 20;
 
 /// A request for images.
 pub(crate) struct ImageRequest<'a> {
+    /// The tenant.
+    pub(crate) tenant: &'a TenantName,
+    /// When it was received.
+    pub(crate) since: Timestamp,
     /// What is requested.
     pub(crate) event: ImageEvent,
     /// The branch that defines the images.
@@ -34,8 +40,7 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        (tenant, since): (&TenantName, Timestamp),
-        ImageRequest { event: image_event, branch, images }: ImageRequest<'_>,
+        ImageRequest { tenant, since, event: image_event, branch, images }: ImageRequest<'_>,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
         let (event_name, count) = (image_event.as_str(), images.names.len());
@@ -77,13 +82,9 @@ impl Intake {
                 refused.push(why);
                 continue;
             }
-            let offered = (&change, event.sender.as_str(), None);
-            self.offer_ref(
-                (id, Requester::Event(detail)),
-                offered,
-                (live, pipeline),
-                &mut effects,
-            )?;
+            let offer = Offer { id, requester: Requester::Event(detail) };
+            let offered = OfferedRef { change: &change, author: &event.sender, newer_head: None };
+            self.offer_ref(offer, offered, LivePipeline { live, pipeline }, &mut effects)?;
         }
         if !effects.log.is_empty() {
             return Ok(DeliveryOutcome::Processed(effects));

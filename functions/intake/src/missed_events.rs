@@ -50,6 +50,16 @@ pub(crate) enum PushAudience {
     NoTenant,
 }
 
+/// What is known of a project when a push to it is processed.
+pub(crate) struct PushContext<'a> {
+    /// The stored tips of its branches; `None` before the first push or sweep.
+    pub(crate) refs: Option<BranchTips>,
+    /// Whether a tenant may have the project by the connection of the push.
+    pub(crate) is_for_any: bool,
+    /// The connections by which tenants have the project.
+    pub(crate) tenant_connections: &'a BTreeSet<ConnectionName>,
+}
+
 impl Intake {
     /// Compares a project's branches with the stored ones and synthesizes a push for each that
     /// moved. There is one for each connection by which tenants have the project, because triggers
@@ -216,11 +226,7 @@ impl Intake {
         &self,
         event: &ForgeEvent,
         moved: &RefMove,
-        (refs, is_for_any, tenant_connections): (
-            Option<BranchTips>,
-            bool,
-            &BTreeSet<ConnectionName>,
-        ),
+        PushContext { refs, is_for_any, tenant_connections }: PushContext<'_>,
         effects: &mut Effects,
     ) -> Result<PushAudience, ReconcileError> {
         let mut refs = refs.unwrap_or_default();

@@ -3,13 +3,15 @@
 //! Triggers do not apply, and neither does a pause of events; the pipeline's requirements do.
 
 use crate::Intake;
-use crate::bundle::bundle_queue;
+use crate::bundle::{SentOffer, bundle_queue};
 use crate::change_context::EventOrder;
 use crate::deferred::Readiness;
 use crate::dependencies::{ChangeCache, Dependencies, other_connection_reason};
 use crate::process_delivery::{DeliveryOutcome, Effects, final_or_retry};
-use crate::pushes::RefReading;
-use crate::route::{TargetQueue, ignores_dependencies, queue_description, queue_key, with_detail};
+use crate::pushes::{OfferedRef, RefReading};
+use crate::route::{
+    LivePipeline, TargetQueue, ignores_dependencies, queue_description, queue_key, with_detail,
+};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::filter::ReportDetail;
 use sluice_gate::{InboxMessage, InboxMessageKind, filter};
@@ -30,6 +32,26 @@ pub(crate) enum Requester {
     Event(ReportDetail),
 }
 
+/// The offer of a change or ref to a pipeline.
+#[derive(Clone, Copy)]
+pub(crate) struct Offer<'a> {
+    /// The delivery that causes it.
+    pub(crate) id: &'a DeliveryId,
+    /// Who requested it.
+    pub(crate) requester: Requester,
+}
+
+/// The pipeline into which an operator or a timer enqueues.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedPipeline<'a> {
+    /// The tenant.
+    pub(crate) tenant: &'a TenantName,
+    /// The pipeline's name, which the tenant may not have.
+    pub(crate) pipeline: &'a PipelineName,
+    /// When the request was received.
+    pub(crate) since: Timestamp,
+}
+
 impl Requester {
     /// Returns how detailed the reports about the enqueued change are.
     pub(crate) fn detail(self) -> ReportDetail {
@@ -47,7 +69,7 @@ impl Intake {
         &self,
         id: &DeliveryId,
         facts: &ChangeFacts,
-        (tenant, name, since): (&TenantName, &PipelineName, Timestamp),
+        NamedPipeline { tenant, pipeline: name, since }: NamedPipeline<'_>,
         head: Option<&Oid>,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
@@ -80,7 +102,13 @@ impl Intake {
         };
         let mut cache = ChangeCache::knowing(facts, before.is_needed, before.moment(facts));
         match self
-            .offer((id, Requester::Operator), facts, live, pipeline, &mut cache, &mut effects)
+            .offer(
+                Offer { id, requester: Requester::Operator },
+                facts,
+                LivePipeline { live, pipeline },
+                &mut cache,
+                &mut effects,
+            )
             .await?
         {
             Some(why) => Ok(DeliveryOutcome::Failed(why)),
@@ -92,16 +120,16 @@ impl Intake {
     /// pipeline does not accept the change, otherwise `None`.
     pub(crate) async fn offer(
         &self,
-        (id, requester): (&DeliveryId, Requester),
+        offer: Offer<'_>,
         facts: &ChangeFacts,
-        live: &LiveLayout,
-        pipeline: &Pipeline,
+        live_pipeline: LivePipeline<'_>,
         cache: &mut ChangeCache,
         effects: &mut Effects,
     ) -> Result<Option<String>, ReconcileError> {
+        let (Offer { id, requester }, LivePipeline { live, pipeline }) = (offer, live_pipeline);
         let change = &facts.change;
         let is_open = facts.status == ChangeStatus::Open;
-        let refusal = other_connection_reason(live, (&change.key.connection, &change.key.project))
+        let refusal = other_connection_reason(live, &change.key.connection, &change.key.project)
             .or_else(|| match pipeline.manager {
                 Manager::Dependent if !is_open => Some("the change is no longer open".to_owned()),
                 // The same is checked again before the merge.
@@ -135,8 +163,8 @@ impl Intake {
         effects.write(change::put_facts(facts)?);
         effects.send_to_queue(&bundle_queue(&message, pipeline, &queue), &message)?;
         effects.log(format!("{change} may enter {}", queue_description(live, pipeline, change)));
-        let request = (id, requester, &message);
-        self.offer_bundle_members(request, facts, &needs, (live, pipeline), cache, effects).await?;
+        let sent = SentOffer { offer, message: &message };
+        self.offer_bundle_members(sent, facts, &needs, live_pipeline, cache, effects).await?;
         Ok(None)
     }
 
@@ -145,7 +173,7 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        (tenant, name, since): (&TenantName, &PipelineName, Timestamp),
+        NamedPipeline { tenant, pipeline: name, since }: NamedPipeline<'_>,
         moved: &RefMove,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
@@ -169,7 +197,7 @@ impl Intake {
             Ok(found) => found,
             Err(why) => return Ok(DeliveryOutcome::Failed(why)),
         };
-        let refusal = other_connection_reason(live, (&event.connection, &event.project));
+        let refusal = other_connection_reason(live, &event.connection, &event.project);
         if let Some(why) = refusal.or_else(|| filter::refs_refusal(pipeline, &event.connection)) {
             return Ok(DeliveryOutcome::Failed(format!(
                 "{} is not enqueued: {why}",
@@ -207,8 +235,9 @@ impl Intake {
                 return Ok(DeliveryOutcome::Failed(why));
             }
         };
-        let offered = (&change, event.sender.as_str(), None);
-        self.offer_ref((id, Requester::Operator), offered, (live, pipeline), &mut effects)?;
+        let offer = Offer { id, requester: Requester::Operator };
+        let offered = OfferedRef { change: &change, author: &event.sender, newer_head: None };
+        self.offer_ref(offer, offered, LivePipeline { live, pipeline }, &mut effects)?;
         Ok(DeliveryOutcome::Processed(effects))
     }
 }

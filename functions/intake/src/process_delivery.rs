@@ -3,12 +3,17 @@
 use crate::attributes::Novelty;
 use crate::closed_changes::is_not_shown_yet;
 use crate::commit_statuses::CommitStatusEvent;
+use crate::deferred::{DeferredFor, RemainingRouting};
 use crate::dependencies::ChangeCache;
 use crate::image_events::ImageRequest;
+use crate::operator_enqueue::NamedPipeline;
+use crate::pushes::ReceivedMove;
 use crate::route::{Routed, RoutedEvent};
+use crate::schedule::BranchesToTest;
 use crate::seen_events;
 use crate::split_messages::split_message;
 use crate::sweep::{MissedEvent, SYNTHESIZED};
+use crate::trigger_outcomes::AuthoredEvent;
 use crate::zuul_events::QueueEvent;
 use crate::{Intake, retry_error};
 use sluice_forge::{ErrorClass, ForgeError};
@@ -255,10 +260,13 @@ impl Intake {
         {
             let kind = kind.as_ref().map_or(&event.kind, |kind| kind);
             let event = ForgeEvent { kind: kind.clone(), ..event.clone() };
-            let routed = (after, delivery.received_at);
-            return self
-                .continue_routing(id, &event, routed, (*is_new, former_branches), effects)
-                .await;
+            let remaining = RemainingRouting {
+                after,
+                came_at: delivery.received_at,
+                is_new: *is_new,
+                former_branches,
+            };
+            return self.continue_routing(id, &event, remaining, effects).await;
         }
         match &event.kind {
             EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. }) => {
@@ -278,20 +286,20 @@ impl Intake {
             }
             EventKind::Push { git_ref, oldrev, newrev } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-                if let Some(why) = self
-                    .process_push(id, event, (&moved, delivery.received_at), None, &mut effects)
-                    .await?
+                let received = ReceivedMove { moved: &moved, came_at: delivery.received_at };
+                if let Some(why) =
+                    self.process_push(id, event, received, None, &mut effects).await?
                 {
                     return Ok(DeliveryOutcome::Postponed { why, tenant: None });
                 }
             }
             EventKind::DeferredPush { tenant, git_ref, oldrev, newrev, awaited } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-                let waits = (tenant, awaited, delivery.received_at);
+                let waits = DeferredFor { tenant, awaited, since: delivery.received_at };
                 return self.resume_push(id, event, waits, &moved, effects).await;
             }
             EventKind::Deferred { tenant, awaited, kind } => {
-                let waits = (tenant, awaited, delivery.received_at);
+                let waits = DeferredFor { tenant, awaited, since: delivery.received_at };
                 let event = ForgeEvent { kind: (**kind).clone(), ..event.clone() };
                 return self.resume_deferred(id, &event, waits, effects).await;
             }
@@ -333,32 +341,24 @@ impl Intake {
                     Ok(facts) => facts,
                     Err(error) => return final_or_retry(error),
                 };
-                let into = (tenant, pipeline, delivery.received_at);
+                let into = NamedPipeline { tenant, pipeline, since: delivery.received_at };
                 return self.enqueue(id, &facts, into, head.as_ref(), effects).await;
             }
             EventKind::EnqueueRef { tenant, pipeline, git_ref, oldrev, newrev } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-                let into = (tenant, pipeline, delivery.received_at);
+                let into = NamedPipeline { tenant, pipeline, since: delivery.received_at };
                 return self.enqueue_ref(id, event, into, &moved, effects).await;
             }
             EventKind::Timer { tenant, pipeline, branches, dereference, debug } => {
-                let of = (tenant, pipeline, delivery.received_at);
+                let of = NamedPipeline { tenant, pipeline, since: delivery.received_at };
                 let detail = if *debug { ReportDetail::Debug } else { ReportDetail::Outcome };
-                return self
-                    .process_timer_event(id, event, of, branches, (*dereference, detail), effects)
-                    .await;
+                let to_test = BranchesToTest { branches, dereference: *dereference, detail };
+                return self.process_timer_event(id, event, of, to_test, effects).await;
             }
             EventKind::Image { tenant, event: image_event, branch, images } => {
-                let request = ImageRequest { event: *image_event, branch, images };
-                return self
-                    .process_image_event(
-                        id,
-                        event,
-                        (tenant, delivery.received_at),
-                        request,
-                        effects,
-                    )
-                    .await;
+                let since = delivery.received_at;
+                let request = ImageRequest { tenant, since, event: *image_event, branch, images };
+                return self.process_image_event(id, event, request, effects).await;
             }
             // The connection was removed or lost its token after this sweep was scheduled. The next
             // sweep skips it.
@@ -462,7 +462,8 @@ impl Intake {
             .await?;
         }
         let was_ended = before.seen.as_ref().is_some_and(seen_events::SeenEvents::is_ended);
-        let is_lifecycle_new = seen.apply_lifecycle(event, facts, (is_synthesized, was_ended));
+        let context = seen_events::LifecycleContext { is_synthesized, was_ended };
+        let is_lifecycle_new = seen.apply_lifecycle(event, facts, context);
         let is_new =
             seen.record_marks(marks) && novelty != Novelty::AlreadySynthesized && is_lifecycle_new;
         effects.write(change::put_facts(facts)?);
@@ -476,7 +477,7 @@ impl Intake {
             .await?;
         if is_new {
             self.record_trigger_outcomes(
-                (event, cache.speaker.unwrap_or_default()),
+                AuthoredEvent { event, author: cache.speaker.unwrap_or_default() },
                 facts,
                 before.verdicts.clone(),
                 before.tenants.get(..count).unwrap_or_default(),

@@ -7,15 +7,14 @@
 
 use crate::Intake;
 use crate::change_context::{ConcernedTenant, EventOrder, ProjectTenants};
-use crate::deferred::Readiness;
+use crate::deferred::{DeferredFor, Readiness};
 use crate::dependencies::{ChangeCache, other_connection_reason};
-use crate::missed_events::{PushAudience, tenant_connections};
-use crate::operator_enqueue::Requester;
+use crate::missed_events::{PushAudience, PushContext, tenant_connections};
+use crate::operator_enqueue::{Offer, Requester};
 use crate::process_delivery::{DeliveryOutcome, Effects, RemainingTenants, SHOWN_MILLIS};
 use crate::retry_error;
-use crate::route::{queue_description, queue_key, tenants_by_name};
+use crate::route::{LivePipeline, queue_description, queue_key, tenants_by_name};
 use crate::sweep::{has_project_by, may_have_project_by};
-use sluice_config::pipeline::Pipeline;
 use sluice_forge::ErrorClass;
 use sluice_gate::filter::ReportDetail;
 use sluice_gate::{Candidate, InboxMessage, InboxMessageKind, filter};
@@ -42,6 +41,25 @@ pub(crate) enum RefReading {
     Rejected(String),
 }
 
+/// The move of a ref, as it was received.
+#[derive(Clone, Copy)]
+pub(crate) struct ReceivedMove<'a> {
+    /// The move.
+    pub(crate) moved: &'a RefMove,
+    /// When it was received.
+    pub(crate) came_at: Timestamp,
+}
+
+/// A ref that is offered to a pipeline.
+pub(crate) struct OfferedRef<'a> {
+    /// The ref and its commit.
+    pub(crate) change: &'a ChangeRef,
+    /// The account that moved the ref; empty if unknown.
+    pub(crate) author: &'a str,
+    /// The commit that the ref has moved on to since then, if any.
+    pub(crate) newer_head: Option<Oid>,
+}
+
 impl Intake {
     /// Processes a push for all tenants, or for those after `after`. Tenants that read
     /// configuration from the branch read it again. They do not for a landing of theirs that was
@@ -53,10 +71,11 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        (moved, came_at): (&RefMove, Timestamp),
+        received: ReceivedMove<'_>,
         after: Option<&TenantName>,
         effects: &mut Effects,
     ) -> Result<Option<String>, ReconcileError> {
+        let ReceivedMove { moved, .. } = received;
         let (at, git_ref) = (moved.newrev.as_ref().map_or("nothing", Oid::short), &moved.git_ref);
         let branch =
             moved.branch().map(|branch| BranchKey { project: event.project.clone(), branch });
@@ -80,7 +99,12 @@ impl Intake {
         } else {
             let refs = found.get(&refs_key).and_then(decode_or_log);
             match self
-                .note_push(event, moved, (refs, is_for_any, &tenant_connections), effects)
+                .note_push(
+                    event,
+                    moved,
+                    PushContext { refs, is_for_any, tenant_connections: &tenant_connections },
+                    effects,
+                )
                 .await?
             {
                 PushAudience::AllTenants => {}
@@ -153,9 +177,7 @@ impl Intake {
                     self.store_deferred(&after, name, effects)?;
                 }
                 (false, None) => {
-                    if let Some(why) =
-                        self.route_ref(id, event, live, (moved, came_at), effects).await?
-                    {
+                    if let Some(why) = self.route_ref(id, event, live, received, effects).await? {
                         return Ok(Some(why));
                     }
                 }
@@ -204,7 +226,7 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        (tenant, awaited, since): (&TenantName, &PendingConfig, Timestamp),
+        DeferredFor { tenant, awaited, since }: DeferredFor<'_>,
         moved: &RefMove,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
@@ -231,8 +253,9 @@ impl Intake {
                 newrev: moved.newrev.clone().unwrap_or_else(Oid::zero),
             };
             let event = ForgeEvent { kind, ..event.clone() };
+            let received = ReceivedMove { moved, came_at: since };
             if let Some(why) =
-                self.route_ref(id, &event, &concerned.live, (moved, since), &mut effects).await?
+                self.route_ref(id, &event, &concerned.live, received, &mut effects).await?
             {
                 return Ok(DeliveryOutcome::Postponed { why, tenant: Some(tenant.clone()) });
             }
@@ -247,9 +270,10 @@ impl Intake {
         id: &DeliveryId,
         event: &ForgeEvent,
         live: &LiveLayout,
-        (moved, came_at): (&RefMove, Timestamp),
+        received: ReceivedMove<'_>,
         effects: &mut Effects,
     ) -> Result<Option<String>, ReconcileError> {
+        let ReceivedMove { moved, came_at } = received;
         let mut cache = ChangeCache::default();
         let takes_part = live.layout.project_pipelines(&event.project);
         let mut read: Option<(ChangeRef, Option<Oid>)> = None;
@@ -259,7 +283,7 @@ impl Intake {
             let Some(detail) = self.detail_of(pipeline, event, None, &mut cache).await? else {
                 continue;
             };
-            let refusal = other_connection_reason(live, (&event.connection, &event.project));
+            let refusal = other_connection_reason(live, &event.connection, &event.project);
             if let Some(why) = refusal.or_else(|| filter::refs_refusal(pipeline, &event.connection))
             {
                 effects.log(format!("{} is not enqueued: {why}", moved.git_ref));
@@ -282,8 +306,10 @@ impl Intake {
                     }
                 },
             };
-            let offered = (&change, event.sender.as_str(), moved_on);
-            self.offer_ref((id, Requester::Event(detail)), offered, (live, pipeline), effects)?;
+            let offer = Offer { id, requester: Requester::Event(detail) };
+            let offered =
+                OfferedRef { change: &change, author: &event.sender, newer_head: moved_on };
+            self.offer_ref(offer, offered, LivePipeline { live, pipeline }, effects)?;
         }
         Ok(None)
     }
@@ -345,13 +371,12 @@ impl Intake {
         Ok(RefReading::Confirmed(change, moved_on))
     }
 
-    /// Sends a ref to a pipeline's queue, for its author or an operator. `newer_head` is the commit
-    /// that the ref has moved on to since then, if any.
+    /// Sends a ref to a pipeline's queue, for its author or an operator.
     pub(crate) fn offer_ref(
         &self,
-        (id, requester): (&DeliveryId, Requester),
-        (change, author, newer_head): (&ChangeRef, &str, Option<Oid>),
-        (live, pipeline): (&LiveLayout, &Pipeline),
+        Offer { id, requester }: Offer<'_>,
+        OfferedRef { change, author, newer_head }: OfferedRef<'_>,
+        LivePipeline { live, pipeline }: LivePipeline<'_>,
         effects: &mut Effects,
     ) -> Result<(), ReconcileError> {
         let commit = Some(&change.head).filter(|head| !head.is_zero());

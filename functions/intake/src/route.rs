@@ -2,13 +2,13 @@
 //! them.
 
 use crate::Intake;
-use crate::bundle::bundle_queue;
+use crate::bundle::{SentOffer, bundle_queue};
 use crate::change_context::{ChangeContext, ConcernedTenant, UnreadableTenants};
 use crate::closed_changes::{LifecycleEvent, lifecycle_event};
 use crate::dependencies::{
     ChangeCache, Dependencies, candidate, is_of_tenant, other_connection_reason,
 };
-use crate::operator_enqueue::Requester;
+use crate::operator_enqueue::{Offer, Requester};
 use crate::process_delivery::{Effects, RemainingTenants};
 use crate::seen_events::SeenEvents;
 use sluice_config::fragment::config_paths;
@@ -69,6 +69,15 @@ pub(crate) fn tenants_by_name<'a>(
         ..PendingConfig::default()
     };
     unreadable.iter().map(|(name, behind)| (name, Err(awaited(behind)))).chain(readable).collect()
+}
+
+/// A pipeline of a tenant's live layout.
+#[derive(Clone, Copy)]
+pub(crate) struct LivePipeline<'a> {
+    /// The tenant with its live layout.
+    pub(crate) live: &'a LiveLayout,
+    /// The pipeline.
+    pub(crate) pipeline: &'a Pipeline,
 }
 
 /// A queue that a change may enter or may be in.
@@ -142,7 +151,7 @@ impl Intake {
                 let queue = queue_key(live, pipeline, &facts.change);
                 let target = TargetQueue { live, pipeline, queue: &queue, occupied_queues };
                 let message = self
-                    .message_for_queue((routed_event, was_known_ended), &needs, &target, cache)
+                    .message_for_queue(routed_event, was_known_ended, &needs, &target, cache)
                     .await?;
                 if let Some((message, effect)) = message {
                     effects.send_to_queue(&bundle_queue(&message, pipeline, &queue), &message)?;
@@ -151,13 +160,12 @@ impl Intake {
                         let is_debug = candidates.iter().any(|candidate| candidate.debug);
                         let detail =
                             if is_debug { ReportDetail::Debug } else { ReportDetail::Outcome };
-                        let requester = Requester::Event(detail);
-                        let request = (id, requester, &message);
+                        let offer = Offer { id, requester: Requester::Event(detail) };
                         self.offer_bundle_members(
-                            request,
+                            SentOffer { offer, message: &message },
                             facts,
                             &needs,
-                            (live, pipeline),
+                            LivePipeline { live, pipeline },
                             cache,
                             effects,
                         )
@@ -197,7 +205,8 @@ impl Intake {
     /// it was enqueued in that state on purpose.
     async fn message_for_queue(
         &self,
-        (routed_event, was_known_ended): (RoutedEvent<'_>, bool),
+        routed_event: RoutedEvent<'_>,
+        was_known_ended: bool,
         needs: &Dependencies,
         target: &TargetQueue<'_>,
         cache: &mut ChangeCache,
@@ -211,15 +220,16 @@ impl Intake {
         // Only a change that will be merged has to be open; other pipelines have their own
         // requirements.
         let key = &facts.change.key;
-        let refusal = other_connection_reason(live, (&key.connection, &key.project)).or_else(
-            || match pipeline.manager {
+        let refusal =
+            other_connection_reason(live, &key.connection, &key.project).or_else(|| match pipeline
+                .manager
+            {
                 Manager::Dependent if !open => Some("the change is no longer open".to_owned()),
                 Manager::Dependent if facts.submittable == Some(false) => {
                     Some(filter::NOT_SUBMITTABLE.to_owned())
                 }
                 _ => filter::refusal(pipeline, facts, now),
-            },
-        );
+            });
         let may_start = is_new
             && filter::may_start(
                 &live.tenant.name,
@@ -354,7 +364,8 @@ impl Intake {
         if pipeline.manager != Manager::Dependent {
             let is_ignored = ignores_dependencies(pipeline);
             let needs = if is_ignored { &none } else { needs };
-            let together = self.bundle_candidates(&own, needs, (live, pipeline), cache).await?;
+            let live_pipeline = LivePipeline { live, pipeline };
+            let together = self.bundle_candidates(&own, needs, live_pipeline, cache).await?;
             return Ok(together.unwrap_or_else(|| vec![own]));
         }
         let now = self.ports.clock.now();

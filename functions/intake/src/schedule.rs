@@ -7,9 +7,11 @@
 use crate::Intake;
 use crate::change_context::EventOrder;
 use crate::deferred::{Readiness, unreadable_readiness};
-use crate::operator_enqueue::Requester;
+use crate::operator_enqueue::{NamedPipeline, Offer, Requester};
 use crate::process_delivery::{DeliveryOutcome, Effects};
+use crate::pushes::OfferedRef;
 use crate::retry_error;
+use crate::route::LivePipeline;
 use sluice_config::tenant::TenantProject;
 use sluice_forge::ErrorClass;
 use sluice_gate::filter::ReportDetail;
@@ -17,7 +19,7 @@ use sluice_gate::{Schedule, TimerTick, filter};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::wakeup::Wakeup;
-use sluice_model::{BranchName, DeliveryId, PipelineName, TenantName, Timestamp};
+use sluice_model::{BranchName, DeliveryId, TenantName};
 use sluice_records::codec::{decode, get};
 use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::layout::LiveLayout;
@@ -31,6 +33,16 @@ const BRANCHES_MAX: usize = 40;
 
 /// The most deliveries that one transaction stores.
 const STORED_MAX: usize = 90;
+
+/// The branches that a timer enqueues.
+pub(crate) struct BranchesToTest<'a> {
+    /// The branches.
+    pub(crate) branches: &'a [BranchName],
+    /// Whether their commits are read from the forge now, not when a build starts.
+    pub(crate) dereference: bool,
+    /// How detailed the reports are.
+    pub(crate) detail: ReportDetail,
+}
 
 impl Intake {
     /// Fires a tenant's due timers. Safe to run twice: the deliveries are stored once, then the
@@ -158,9 +170,8 @@ impl Intake {
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        (tenant, pipeline, since): (&TenantName, &PipelineName, Timestamp),
-        branches: &[BranchName],
-        (dereference, detail): (bool, ReportDetail),
+        NamedPipeline { tenant, pipeline, since }: NamedPipeline<'_>,
+        BranchesToTest { branches, dereference, detail }: BranchesToTest<'_>,
         mut effects: Effects,
     ) -> Result<DeliveryOutcome, ReconcileError> {
         let project_tenants = self.tenants_with(&event.project, EventOrder::Immediate, &[]).await?;
@@ -201,12 +212,9 @@ impl Intake {
                 }
             }
             let change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved);
-            self.offer_ref(
-                (id, Requester::Event(detail)),
-                (&change, "", None),
-                (live, pipeline),
-                &mut effects,
-            )?;
+            let offer = Offer { id, requester: Requester::Event(detail) };
+            let offered = OfferedRef { change: &change, author: "", newer_head: None };
+            self.offer_ref(offer, offered, LivePipeline { live, pipeline }, &mut effects)?;
         }
         Ok(DeliveryOutcome::Processed(effects))
     }

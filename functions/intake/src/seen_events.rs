@@ -50,6 +50,15 @@ const SAME_MOMENT_MAX: u64 = 999;
 /// The most marks in `gone`.
 const GONE_MAX: usize = 32;
 
+/// The circumstances of an event that may end or reopen a change.
+#[derive(Clone, Copy)]
+pub(crate) struct LifecycleContext {
+    /// Whether a sweep synthesized the event.
+    pub(crate) is_synthesized: bool,
+    /// [`SeenEvents::is_ended`] before the event.
+    pub(crate) was_ended: bool,
+}
+
 impl SeenEvents {
     /// Returns whether the event with this mark was processed.
     pub(crate) fn contains(&self, mark: &str) -> bool {
@@ -97,7 +106,7 @@ impl SeenEvents {
     }
 
     /// Stores a lifecycle event of the change and returns whether it is new; other events are
-    /// always new. `was_ended` is [`SeenEvents::is_ended`] before it.
+    /// always new.
     ///
     /// A synthesized event is not new when a webhook reported the same meanwhile, or the change is
     /// in another state. Its own webhook is not new when it arrives later, for as long as forges
@@ -106,7 +115,7 @@ impl SeenEvents {
         &mut self,
         event: &ForgeEvent,
         facts: &ChangeFacts,
-        (is_synthesized, was_ended): (bool, bool),
+        LifecycleContext { is_synthesized, was_ended }: LifecycleContext,
     ) -> bool {
         let Some(lifecycle) = lifecycle_event(event) else { return true };
         let end = end_mark(facts);
@@ -576,7 +585,8 @@ mod tests {
         let mut apply = |event: &ForgeEvent, facts: &ChangeFacts, is_synthesized: bool| {
             let was_ended = seen.is_ended();
             seen = seen.clone().without_stale_marks(event, facts);
-            (seen.apply_lifecycle(event, facts, (is_synthesized, was_ended)), seen.is_ended())
+            let context = LifecycleContext { is_synthesized, was_ended };
+            (seen.apply_lifecycle(event, facts, context), seen.is_ended())
         };
         assert_eq!(apply(&closed, &open, true), (false, false), "the change is open");
         assert_eq!(apply(&closed, &over, true), (true, true));

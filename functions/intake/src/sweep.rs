@@ -88,7 +88,7 @@ impl Intake {
             open.into_iter().zip(seen).collect();
         let known_open = tenants.found.get(&open_key).and_then(decode_or_log).unwrap_or_default();
         let scope = self.scope(event, &tenants).await?;
-        self.find_closed_changes(event, &listed, (known_open, &scope), at, effects).await?;
+        self.find_closed_changes(event, &listed, known_open, &scope, at, effects).await?;
         let (mut missed_events, mut reads) = (0, ReadBudget::default());
         for (open, seen) in listed {
             // The next sweep finds what does not fit into this commit.
@@ -349,19 +349,20 @@ impl MissedEvent {
     pub(crate) fn ended(facts: &ChangeFacts, end: &'static str, scope: &SweepScope) -> Self {
         let gerrit_type =
             if facts.status == ChangeStatus::Merged { "change-merged" } else { "change-abandoned" };
-        Self::lifecycle(&facts.change, ("closed", gerrit_type), end, scope)
+        Self::lifecycle(&facts.change, "closed", gerrit_type, end, scope)
     }
 
     /// Returns the missed event of a change that was reopened.
     fn reopened(change: &ChangeRef, scope: &SweepScope) -> Self {
-        Self::lifecycle(change, ("reopened", "change-restored"), "reopened", scope)
+        Self::lifecycle(change, "reopened", "change-restored", "reopened", scope)
     }
 
-    /// Returns the missed event of a change that was closed, merged or reopened. The tuple has its
-    /// names at GitHub and at Gerrit.
+    /// Returns the missed event of a change that was closed, merged or reopened. `action` is
+    /// its name at GitHub, `gerrit_type` at Gerrit.
     fn lifecycle(
         change: &ChangeRef,
-        (action, gerrit_type): (&str, &str),
+        action: &str,
+        gerrit_type: &str,
         mark: &str,
         scope: &SweepScope,
     ) -> Self {

@@ -14,13 +14,21 @@ use sluice_model::wakeup::Wakeup;
 use sluice_records::change;
 use sluice_runtime::batch::ReconcileError;
 
+/// An event, and whether Sluice caused it.
+pub(crate) struct AuthoredEvent<'a> {
+    /// The event.
+    pub(crate) event: &'a ForgeEvent,
+    /// Whether Sluice or another account caused it.
+    pub(crate) author: EventAuthor,
+}
+
 impl Intake {
     /// Records for each pipeline of these tenants whether a new event enqueued the change, and if
     /// not, why. Reads no forge. `is_somewhere` is true when another tenant has a pipeline for the
     /// change.
     pub(crate) fn record_trigger_outcomes(
         &self,
-        (event, by): (&ForgeEvent, EventAuthor),
+        AuthoredEvent { event, author: by }: AuthoredEvent<'_>,
         facts: &ChangeFacts,
         mut verdicts: RoutingRecord,
         tenants: &[ConcernedTenant],
@@ -43,7 +51,7 @@ impl Intake {
                 continue;
             }
             let other_connection_reason =
-                other_connection_reason(live, (&facts.change.key.connection, project));
+                other_connection_reason(live, &facts.change.key.connection, project);
             let takes_part = live.layout.project_pipelines(project);
             let configures = may_configure(live, facts);
             for pipeline in live.layout.pipelines() {

@@ -6,8 +6,9 @@
 use crate::change_context::ConcernedTenant;
 use crate::deferred::Readiness;
 use crate::dependencies::ChangeCache;
-use crate::operator_enqueue::Requester;
+use crate::operator_enqueue::{Offer, Requester};
 use crate::process_delivery::{DeliveryOutcome, Effects, SHOWN_MILLIS, final_or_retry};
+use crate::route::LivePipeline;
 use crate::{Intake, retry_error};
 use sluice_forge::ErrorClass;
 use sluice_gate::filter;
@@ -175,10 +176,9 @@ impl Intake {
                     filter::detail_by_zuul(pipeline, trigger.event, trigger.pipeline)
                 && let Some(why) = self
                     .offer(
-                        (id, Requester::Event(detail)),
+                        Offer { id, requester: Requester::Event(detail) },
                         &facts,
-                        live,
-                        pipeline,
+                        LivePipeline { live, pipeline },
                         &mut cache,
                         &mut effects,
                     )
