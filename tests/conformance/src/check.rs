@@ -123,11 +123,11 @@ pub(crate) fn put(record: Record, expect: Expect) -> Write {
 }
 
 /// Expects two values to be equal.
-pub(crate) fn equal<T: Debug + PartialEq + ?Sized>(what: &str, got: &T, wanted: &T) -> Outcome {
-    if got == wanted {
+pub(crate) fn equal<T: Debug + PartialEq + ?Sized>(what: &str, got: &T, expected: &T) -> Outcome {
+    if got == expected {
         return Ok(());
     }
-    Err(Mismatch(format!("{what}: got {}, not {}", shortened(got), shortened(wanted))))
+    Err(Mismatch(format!("{what}: got {}, not {}", shortened(got), shortened(expected))))
 }
 
 /// Expects a condition to hold.
@@ -168,7 +168,7 @@ macro_rules! checks {
         vec![$(crate::check::Check {
             name: stringify!($name),
             needs: $needs,
-            run: |ground| Box::pin($name(ground)),
+            run: |target| Box::pin($name(target)),
         }),*]
     };
 }

@@ -48,11 +48,11 @@ impl fmt::Display for ConformanceReport {
     }
 }
 
-/// Runs each of `checks` on separate ports made by `ground`, and returns the results.
+/// Runs each of `checks` on separate ports made by `target`, and returns the results.
 pub async fn run(
     of: &str,
     checks: Vec<Check>,
-    ground: impl Fn(Check) -> BoxFuture<'static, Result<TestPorts, Mismatch>>,
+    target: impl Fn(Check) -> BoxFuture<'static, Result<TestPorts, Mismatch>>,
     differences: &[Difference],
 ) -> ConformanceReport {
     let mut unexpected: Vec<String> = differences
@@ -62,8 +62,8 @@ pub async fn run(
         .collect();
     let endings = futures::stream::iter(checks)
         .map(|check| {
-            let ground = ground(check);
-            async move { (check, one(check, ground).await) }
+            let target = target(check);
+            async move { (check, one(check, target).await) }
         })
         .buffer_unordered(AT_ONCE)
         .collect::<Vec<_>>()
@@ -90,11 +90,11 @@ pub async fn run(
 
 async fn one(
     check: Check,
-    ground: BoxFuture<'static, Result<TestPorts, Mismatch>>,
+    target: BoxFuture<'static, Result<TestPorts, Mismatch>>,
 ) -> Result<(), Mismatch> {
-    let ground = Arc::new(ground.await?);
+    let target = Arc::new(target.await?);
     let limit = Duration::from_secs(CHECK_SECONDS_MAX);
-    tokio::time::timeout(limit, (check.run)(ground)).await.unwrap_or_else(|_| {
+    tokio::time::timeout(limit, (check.run)(target)).await.unwrap_or_else(|_| {
         Err(Mismatch(format!("it did not end within {CHECK_SECONDS_MAX} seconds")))
     })
 }
@@ -118,15 +118,15 @@ mod tests {
         let good = check("good", |_| Box::pin(async { Ok(()) }));
         let bad = check("bad", |_| Box::pin(async { Err(Mismatch("seven".into())) }));
         let listed = |check, says| Difference { check, says, because: "of a test" };
-        let ground = |_| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
+        let target = |_| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
             Box::pin(async { Ok(TestPorts::in_memory(World::new(1, 0, Timestamp(0)))) })
         };
         let both = || vec![good, bad];
-        let report = run("x", both(), ground, &[listed("bad", "seven")]).await;
+        let report = run("x", both(), target, &[listed("bad", "seven")]).await;
         assert_eq!((report.held, report.known), (1, 1));
         assert!(report.unexpected.is_empty());
         let unexpected = |differences: Vec<Difference>| async move {
-            run("x", both(), ground, &differences).await.unexpected.concat()
+            run("x", both(), target, &differences).await.unexpected.concat()
         };
         assert_eq!(unexpected(vec![]).await, "bad: seven");
         assert!(unexpected(vec![listed("bad", "eight")]).await.contains("otherwise"));

@@ -69,7 +69,7 @@ impl Site {
     ///
     /// # Errors
     /// [`Mismatch`] when the endpoint cannot create them.
-    pub async fn ground(&self, check: Check) -> Result<TestPorts, Mismatch> {
+    pub async fn target(&self, check: Check) -> Result<TestPorts, Mismatch> {
         let name = format!("conformance-{}", OsEntropy.token());
         let mut queue_urls = BTreeMap::new();
         match check.needs {

@@ -266,10 +266,10 @@ impl Site {
         panic!("the condition never holds");
     }
 
-    /// Runs until nothing is left to do, and calls `look` before each step.
-    pub fn run_checked(&mut self, look: impl Fn(&Self)) {
+    /// Runs until nothing is left to do, and calls `check` before each step.
+    pub fn run_checked(&mut self, check: impl Fn(&Self)) {
         for _ in 0..ROUNDS_MAX {
-            look(self);
+            check(self);
             if !self.advance() {
                 return;
             }

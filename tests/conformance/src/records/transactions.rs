@@ -26,10 +26,10 @@ const ROUNDS: u64 = 6;
 /// The most attempts of one writer; each failed attempt means that another writer succeeded.
 const TRIES_MAX: usize = 200;
 
-async fn a_transaction_is_all_or_nothing(ground: Arc<TestPorts>) -> Outcome {
+async fn a_transaction_is_all_or_nothing(target: Arc<TestPorts>) -> Outcome {
     let there = record("cell", "there", 1);
-    ground.write(vec![put(there.clone(), Expect::Absent)]).await?;
-    let committed = ground
+    target.write(vec![put(there.clone(), Expect::Absent)]).await?;
+    let committed = target
         .commit(vec![
             put(record("cell", "a", 1), Expect::Absent),
             put(record("cell", "there", 2), Expect::Absent),
@@ -41,36 +41,36 @@ async fn a_transaction_is_all_or_nothing(ground: Arc<TestPorts>) -> Outcome {
     equal("what did not hold", &committed, &TransactionOutcome::ConditionFailed(lost))?;
     let keys = [("cell", "a"), ("cell", "there"), ("other", "b")];
     let keys = keys.map(|(partition, sort)| Key::new(partition, sort));
-    let found = ground.ports.records.get(&keys).await?;
+    let found = target.ports.records.get(&keys).await?;
     equal("the records", &found, &vec![None, Some(there), None])?;
-    ground
+    target
         .write(vec![
             put(record("cell", "a", 1), Expect::Absent),
             put(record("cell", "there", 2), Expect::Revision(1)),
             put(record("other", "b", 1), Expect::FenceAtMost(0)),
         ])
         .await?;
-    let found = ground.ports.records.get(&keys).await?;
+    let found = target.ports.records.get(&keys).await?;
     let revisions: Vec<_> = found.into_iter().flatten().map(|r| r.revision).collect();
     equal("the revisions", &revisions, &vec![1, 2, 1])
 }
 
-async fn a_failed_check_fails_the_rest(ground: Arc<TestPorts>) -> Outcome {
+async fn a_failed_check_fails_the_rest(target: Arc<TestPorts>) -> Outcome {
     let lease = Key::new("build", "lease");
     let both = |expect| {
         let check = Write::Check { key: Key::new("build", "lease"), expect };
         vec![put(record("build", "result", 1), Expect::Absent), check]
     };
-    let committed = ground.commit(both(Expect::Revision(1))).await?;
+    let committed = target.commit(both(Expect::Revision(1))).await?;
     equal("the check", &committed, &TransactionOutcome::ConditionFailed(vec![lease.clone()]))?;
-    let result = ground.read(&Key::new("build", "result")).await?;
+    let result = target.read(&Key::new("build", "result")).await?;
     equal("the other", &result, &None)?;
-    ground.write(both(Expect::Absent)).await?;
-    equal("what was checked", &ground.read(&lease).await?, &None)
+    target.write(both(Expect::Absent)).await?;
+    equal("what was checked", &target.read(&lease).await?, &None)
 }
 
-async fn a_transaction_deletes_and_writes(ground: Arc<TestPorts>) -> Outcome {
-    ground
+async fn a_transaction_deletes_and_writes(target: Arc<TestPorts>) -> Outcome {
+    target
         .write(vec![
             put(record("cell", "old", 1), Expect::Absent),
             put(record("cell", "older", 1), Expect::Absent),
@@ -86,27 +86,27 @@ async fn a_transaction_deletes_and_writes(ground: Arc<TestPorts>) -> Outcome {
         ]
     };
     let lost = TransactionOutcome::ConditionFailed(vec![Key::new("cell", "old")]);
-    equal("under another revision", &ground.commit(moved(2)).await?, &lost)?;
-    ground.write(moved(1)).await?;
+    equal("under another revision", &target.commit(moved(2)).await?, &lost)?;
+    target.write(moved(1)).await?;
     let all = Query::prefix("cell", "", 10);
-    let left = ground.ports.records.query(&all).await?;
+    let left = target.ports.records.query(&all).await?;
     let left: Vec<String> = left.into_iter().map(|record| record.key.sort).collect();
     equal("what is left", &left, &vec!["new".to_owned()])
 }
 
-async fn one_of_sixteen_writers_wins_each_round(ground: Arc<TestPorts>) -> Outcome {
-    ground.write(vec![put(record("cell", "head", 1), Expect::Absent)]).await?;
+async fn one_of_sixteen_writers_wins_each_round(target: Arc<TestPorts>) -> Outcome {
+    target.write(vec![put(record("cell", "head", 1), Expect::Absent)]).await?;
     let mut revision = 1;
     let mut rounds = 0;
     while revision <= ROUNDS {
         rounds += 1;
         holds("a round has a winner sooner or later", rounds < 10 * ROUNDS)?;
         let endings = at_once(WRITERS, |n| {
-            let ground = Arc::clone(&ground);
+            let target = Arc::clone(&target);
             async move {
                 let head = put(record("cell", "head", revision + 1), Expect::Revision(revision));
                 let item = record("cell", &format!("item#{revision:02}#{n:02}"), 1);
-                ground.commit(vec![head, put(item, Expect::Absent)]).await
+                target.commit(vec![head, put(item, Expect::Absent)]).await
             }
         })
         .await?;
@@ -124,27 +124,27 @@ async fn one_of_sixteen_writers_wins_each_round(ground: Arc<TestPorts>) -> Outco
             }
         }
         let prefix = format!("item#{revision:02}#");
-        let items = ground.ports.records.query(&Query::prefix("cell", prefix, 100)).await?;
+        let items = target.ports.records.query(&Query::prefix("cell", prefix, 100)).await?;
         let items: Vec<String> = items.into_iter().map(|record| record.key.sort).collect();
         equal("the winners' items", &items, &winners)?;
         holds("one writer wins at most", winners.len() <= 1)?;
         revision += winners.len() as u64;
     }
-    let head = ground.read(&Key::new("cell", "head")).await?;
+    let head = target.read(&Key::new("cell", "head")).await?;
     equal("the last revision", &head.map(|head| head.revision), &Some(revision))
 }
 
 /// Increments both counters, conditional on their revisions, until that succeeds.
-async fn count(ground: Arc<TestPorts>) -> Result<(), PortError> {
+async fn count(target: Arc<TestPorts>) -> Result<(), PortError> {
     let keys = ["left", "right"].map(|cell| Key::new(cell, "counter"));
     for _ in 0..TRIES_MAX {
-        let found = ground.ports.records.get(&keys).await?;
+        let found = target.ports.records.get(&keys).await?;
         let writes = keys.iter().zip(found).map(|(key, found)| {
             let seen = found.map_or(0, |found| found.revision);
             let expect = if seen == 0 { Expect::Absent } else { Expect::Revision(seen) };
             put(record(&key.partition, &key.sort, seen + 1), expect)
         });
-        match ground.commit(writes.collect()).await {
+        match target.commit(writes.collect()).await {
             Ok(TransactionOutcome::Written) => return Ok(()),
             Ok(TransactionOutcome::ConditionFailed(_)) => {}
             Err(error) if error.throttled => {}
@@ -154,39 +154,39 @@ async fn count(ground: Arc<TestPorts>) -> Result<(), PortError> {
     Err(PortError::unknown("count", "too many tries"))
 }
 
-async fn transactions_over_two_cells_lose_no_update(ground: Arc<TestPorts>) -> Outcome {
-    for ended in at_once(WRITERS, |_| count(Arc::clone(&ground))).await? {
+async fn transactions_over_two_cells_lose_no_update(target: Arc<TestPorts>) -> Outcome {
+    for ended in at_once(WRITERS, |_| count(Arc::clone(&target))).await? {
         ended?;
     }
     for cell in ["left", "right"] {
-        let found = ground.read(&Key::new(cell, "counter")).await?;
+        let found = target.read(&Key::new(cell, "counter")).await?;
         let revision = found.map(|found| found.revision);
         equal("each writer counted once", &revision, &Some(WRITERS as u64))?;
     }
     Ok(())
 }
 
-async fn one_record_twice_is_refused(ground: Arc<TestPorts>) -> Outcome {
+async fn one_record_twice_is_refused(target: Arc<TestPorts>) -> Outcome {
     let key = Key::new("cell", "head");
     let write = || put(record("cell", "head", 1), Expect::Anything);
-    refused("two writes", ground.commit(vec![write(), write()]).await)?;
+    refused("two writes", target.commit(vec![write(), write()]).await)?;
     let check = Write::Check { key: key.clone(), expect: Expect::Absent };
-    refused("a write and a check", ground.commit(vec![write(), check]).await)?;
-    equal("nothing is written", &ground.read(&key).await?, &None)
+    refused("a write and a check", target.commit(vec![write(), check]).await)?;
+    equal("nothing is written", &target.read(&key).await?, &None)
 }
 
-async fn a_transaction_has_100_records_at_most(ground: Arc<TestPorts>) -> Outcome {
+async fn a_transaction_has_100_records_at_most(target: Arc<TestPorts>) -> Outcome {
     let writes = |count: usize| -> Vec<Write> {
         let records = (0..count).map(|n| record("cell", &format!("{n:03}"), 1));
         records.map(|record| put(record, Expect::Absent)).collect()
     };
-    let over = ground.commit(writes(TRANSACTION_RECORDS_MAX + 1)).await;
+    let over = target.commit(writes(TRANSACTION_RECORDS_MAX + 1)).await;
     refused("one more", over)?;
     let all = || Query::prefix("cell", "", 1_000);
-    let found = ground.ports.records.query(&all()).await?;
+    let found = target.ports.records.query(&all()).await?;
     equal("written of those", &found.len(), &0)?;
-    ground.write(writes(TRANSACTION_RECORDS_MAX)).await?;
-    let found = ground.ports.records.query(&all()).await?;
+    target.write(writes(TRANSACTION_RECORDS_MAX)).await?;
+    let found = target.ports.records.query(&all()).await?;
     if found.len() == TRANSACTION_RECORDS_MAX {
         return Ok(());
     }

@@ -34,21 +34,21 @@ const DYNAMODB_LOCAL: &str = "SLUICE_CONFORMANCE_DYNAMODB_URL";
 async fn hold(
     of: &str,
     needs: &[Needs],
-    ground: impl Fn(Check) -> BoxFuture<'static, Result<TestPorts, Mismatch>>,
+    target: impl Fn(Check) -> BoxFuture<'static, Result<TestPorts, Mismatch>>,
     differences: &[Difference],
 ) {
     let checks = checks().into_iter().filter(|check| needs.contains(&check.needs)).collect();
-    let report = run(of, checks, ground, differences).await;
+    let report = run(of, checks, target, differences).await;
     println!("{report}");
     assert!(report.unexpected.is_empty(), "{report}");
 }
 
 async fn hold_at(site: Site, of: &str, needs: &[Needs], differences: &[Difference]) {
-    let ground = move |check| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
+    let target = move |check| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
         let site = site.clone();
-        Box::pin(async move { site.ground(check).await })
+        Box::pin(async move { site.target(check).await })
     };
-    hold(of, needs, ground, differences).await;
+    hold(of, needs, target, differences).await;
 }
 
 const ALL: [Needs; 4] = [Needs::Records, Needs::Objects, Needs::Queues, Needs::Seal];
@@ -56,11 +56,11 @@ const ALL: [Needs; 4] = [Needs::Records, Needs::Objects, Needs::Queues, Needs::S
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ports_in_memory_conform() {
     for seed in 1..=5 {
-        let ground = move |_| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
+        let target = move |_| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
             let world = World::new(seed, 0, Timestamp(1_000_000));
             Box::pin(async move { Ok(TestPorts::in_memory(world)) })
         };
-        hold("memory", &ALL, ground, differences::MEMORY).await;
+        hold("memory", &ALL, target, differences::MEMORY).await;
     }
 }
 
@@ -96,19 +96,19 @@ async fn the_emulator_conforms_over_a_socket() {
 async fn the_emulator_conforms_while_its_indexes_lag() {
     let directories = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&directories);
-    let ground = move |check| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
+    let target = move |check| -> BoxFuture<'static, Result<TestPorts, Mismatch>> {
         let (front, directory) = emulator();
         kept.lock().unwrap().push(directory);
         Box::pin(async move {
             let client = Connector::new(Arc::clone(&front)).into_client();
             let config = sdk_config(ENDPOINT, KEY, SECRET, Some(client));
-            let ground = Site::new(config, None).ground(check).await;
+            let target = Site::new(config, None).target(check).await;
             front.faults().set_index_lag(Duration::from_millis(30));
-            ground
+            target
         })
     };
     let of = "the emulator with lagging indexes";
-    hold(of, &[Needs::Records], ground, differences::EMULATOR).await;
+    hold(of, &[Needs::Records], target, differences::EMULATOR).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

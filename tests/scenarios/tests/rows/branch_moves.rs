@@ -230,9 +230,9 @@ fn a_change_of_an_unanswered_push_is_not_reported_as_superseded() {
     let key = record.key.clone();
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
     let reporter = new_reporter(&site);
-    let looked =
+    let outcome =
         poll_once(reporter.reconcile_first(&landing::wakeup(&begun))).expect("it comes to its end");
-    assert!(matches!(looked, Err(ReconcileError::RetryAfter { .. })), "{looked:?}");
+    assert!(matches!(outcome, Err(ReconcileError::RetryAfter { .. })), "{outcome:?}");
     let record = site.world.records().into_iter().find(|record| record.key == key).unwrap();
     assert_eq!(decode::<Landing>(&record).unwrap().state, state);
 }
@@ -253,15 +253,18 @@ fn a_push_is_not_sent_if_its_intent_took_too_long_to_write() {
         }
     });
     let (reporter, wakeup) = (new_reporter(&site), landing::wakeup(&orders[0].1));
-    let mut look = pin!(reporter.reconcile_first(&wakeup));
+    let mut reconciliation = pin!(reporter.reconcile_first(&wakeup));
     let mut context = Context::from_waker(Waker::noop());
-    assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to write its intent");
+    assert!(
+        reconciliation.as_mut().poll(&mut context).is_pending(),
+        "it is about to write its intent"
+    );
     site.world.advance_millis(40_000);
     is_held_up.store(false, Ordering::Relaxed);
-    let Poll::Ready(looked) = look.as_mut().poll(&mut context) else {
+    let Poll::Ready(outcome) = reconciliation.as_mut().poll(&mut context) else {
         panic!("it waits for nothing")
     };
-    assert!(matches!(looked, Err(ReconcileError::RetryAfter { .. })), "{looked:?}");
+    assert!(matches!(outcome, Err(ReconcileError::RetryAfter { .. })), "{outcome:?}");
     assert!(site.forge.moves().is_empty());
     site.run();
     all_landed(&site, &changes);
@@ -289,9 +292,9 @@ fn a_push_clears_the_trouble_of_a_removed_connection() {
         _ => Fate::Works,
     });
     let (reporter, wakeup) = (new_reporter(&site), landing::wakeup(&orders[0].1));
-    let mut look = pin!(reporter.reconcile_first(&wakeup));
+    let mut reconciliation = pin!(reporter.reconcile_first(&wakeup));
     let mut context = Context::from_waker(Waker::noop());
-    assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to push");
+    assert!(reconciliation.as_mut().poll(&mut context).is_pending(), "it is about to push");
     let begun = orders.each_ref().map(|(record, _)| {
         let landing: Landing = decode(&site.world.record(&record.key).unwrap()).unwrap();
         (

@@ -114,12 +114,12 @@ fn a_failing_job_of_one_member_in_check_fails_both() {
                 [ended("FAILURE", &[head(&site, other)])],
                 "{job}"
             );
-            let said = comments(&site, change);
+            let comments = comments(&site, change);
             let failed = if job == "of-one" { "org/one#1" } else { "org/two#2" };
             let expected = format!(
                 "This change is part of a dependency cycle that failed. Failed changes: {failed}."
             );
-            assert!(said.contains(&expected), "{said}");
+            assert!(comments.contains(&expected), "{comments}");
         }
         assert_complete(&site, &[&a, &b]);
     }

@@ -157,10 +157,10 @@ fn a_dependency_counts_only_when_a_connection_serves_its_host() {
             &[("d", "x")],
         );
         approve(&mut site, &[&change]);
-        let said = comments(&site, &change);
+        let comments = comments(&site, &change);
         assert!(
-            said.contains(&format!("{page}, which is not a change of a configured forge")),
-            "{said}"
+            comments.contains(&format!("{page}, which is not a change of a configured forge")),
+            "{comments}"
         );
     }
     assert_eq!(merged(&site), [1, 2, 3]);
@@ -214,13 +214,13 @@ fn a_pipeline_can_refuse_changes_of_other_connections() {
         );
         site.take_in();
         site.run();
-        let said = comments(&site, &a);
+        let comments = comments(&site, &a);
         assert_eq!(
-            said.contains(
+            comments.contains(
                 "has no trigger, filter or reporter for the connection gerrit and accepts no other"
             ),
             !allowed,
-            "{said}"
+            "{comments}"
         );
         assert_eq!(site.builds().is_empty(), !allowed, "{:?}", site.builds());
         let kind = EventKind::Enqueue {

@@ -547,17 +547,17 @@ fn a_foreign_merge_during_the_merge_request_keeps_dependent_changes() {
     let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> =
         BTreeMap::from([("github".into(), forge)]);
     let (reporter, wakeup) = (Reporter::new(site.ports(), forges), wakeup(&landing));
-    let mut look = pin!(reporter.reconcile_first(&wakeup));
+    let mut reconciliation = pin!(reporter.reconcile_first(&wakeup));
     let mut context = Context::from_waker(Waker::noop());
-    assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to ask");
+    assert!(reconciliation.as_mut().poll(&mut context).is_pending(), "it is about to ask");
     site.forge.revise_from_tip(&a, &[("c", "x")]);
     site.forge.merge_by_hand(&a).expect("it merges");
     while site.forge.next_webhook().is_some() {}
     is_asking.store(false, Ordering::Relaxed);
-    let Poll::Ready(looked) = look.as_mut().poll(&mut context) else {
+    let Poll::Ready(outcome) = reconciliation.as_mut().poll(&mut context) else {
         panic!("it waits for nothing")
     };
-    assert!(looked.is_ok(), "{looked:?}");
+    assert!(outcome.is_ok(), "{outcome:?}");
     site.run();
     assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 DEQUEUED", "org/one#2 SUCCESS"]);
     assert_eq!(merged(&site), [2]);
@@ -583,16 +583,16 @@ fn a_merge_that_completes_during_its_repetition_is_reported_as_landed() {
     let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> =
         BTreeMap::from([("github".into(), forge)]);
     let (reporter, wakeup) = (Reporter::new(site.ports(), forges), wakeup(&begun));
-    let mut look = pin!(reporter.reconcile_first(&wakeup));
+    let mut reconciliation = pin!(reporter.reconcile_first(&wakeup));
     let mut context = Context::from_waker(Waker::noop());
-    assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to ask");
+    assert!(reconciliation.as_mut().poll(&mut context).is_pending(), "it is about to ask");
     site.forge.merge_outside(&a);
     site.forge.refuse_merges("the base branch was modified");
     is_asking.store(false, Ordering::Relaxed);
-    let Poll::Ready(looked) = look.as_mut().poll(&mut context) else {
+    let Poll::Ready(outcome) = reconciliation.as_mut().poll(&mut context) else {
         panic!("it waits for nothing")
     };
-    assert!(matches!(looked, Err(ReconcileError::RetryAfter { .. })), "{looked:?}");
+    assert!(matches!(outcome, Err(ReconcileError::RetryAfter { .. })), "{outcome:?}");
     site.run();
     let landing: Landing = decode(&order(&site).unwrap()).unwrap();
     assert!(
