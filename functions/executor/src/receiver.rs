@@ -294,7 +294,8 @@ impl PlaybookRecord {
         }
     }
 
-    /// Returns the play as JSON, with its tasks and their results.
+    /// Returns the entry of a playbook as JSON, with the keys of `head` (playbook, phase, index …)
+    /// first.
     pub fn finish(self, head: Map<String, Value>) -> Value {
         let plays: Vec<Value> = self
             .plays
@@ -312,6 +313,7 @@ impl PlaybookRecord {
 }
 
 impl TaskEntry {
+    /// Returns the task as JSON, with its results by host.
     fn finish(self) -> Value {
         let mut head = self.head;
         head["duration"] = json!({ "start": self.started, "end": self.ended });

@@ -34,6 +34,7 @@ pub enum AccountPermission {
 }
 
 impl AccountPermission {
+    /// Returns GitHub's name of the permission.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",

@@ -45,7 +45,7 @@ pub trait Extra: Send + Sync + 'static {
     /// [`Caller::check`].
     async fn call(&self, caller: &Caller, request: Request<Bytes>) -> Response<Bytes>;
 
-    /// Returns the operation that a request calls; `None` for an unknown service.
+    /// Returns the operation that a request calls, for the meter and the faults.
     fn operation(&self, request: &Request<Bytes>) -> String;
 }
 
@@ -220,6 +220,7 @@ impl Front {
         }
     }
 
+    /// Returns the operation that a request calls; `None` for an added service.
     fn operation(&self, service: &Service, request: &Request<Bytes>) -> Option<String> {
         let target = |prefix: &str| {
             let target = request

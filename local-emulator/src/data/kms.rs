@@ -97,6 +97,7 @@ impl Kms {
         Ok(self.account.key_arn(id))
     }
 
+    /// Runs one operation of KMS.
     pub(super) fn call(
         &self,
         operation: &str,

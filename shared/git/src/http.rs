@@ -345,6 +345,7 @@ struct Shared {
 }
 
 impl Shared {
+    /// Shares an exchange between the readers and the writer of one request.
     fn new(exchange: Exchange, budget: &Arc<Budget>) -> Self {
         Self { exchange: Arc::new(Mutex::new(exchange)), budget: budget.clone() }
     }

@@ -139,6 +139,7 @@ impl<'f> Directory<'f> {
 }
 
 impl NewFile {
+    /// Returns git's file mode.
     fn mode(&self) -> &'static str {
         match self {
             Self::File(_) => "100644",
@@ -147,6 +148,7 @@ impl NewFile {
         }
     }
 
+    /// Returns the content of the file, or the target of the link.
     fn bytes(&self) -> &[u8] {
         match self {
             Self::File(bytes) | Self::Executable(bytes) => bytes,

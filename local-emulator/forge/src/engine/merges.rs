@@ -201,6 +201,7 @@ async fn make(
     }
 }
 
+/// Rebases a head onto the tip of a branch and returns the new head; `None` if a commit conflicts.
 async fn rebase(
     git: &Git,
     tip: &str,

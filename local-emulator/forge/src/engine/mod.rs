@@ -72,6 +72,7 @@ pub(crate) fn now() -> String {
 }
 
 impl Engine {
+    /// Creates the engine on a database and the directory of the repositories.
     pub fn new(
         root: PathBuf,
         web: String,
@@ -93,22 +94,24 @@ impl Engine {
         }
     }
 
+    /// Returns the git repository of a repository.
     pub fn git(&self, full_name: &str) -> Git {
         Git::at(self.git_root().join(format!("{full_name}.git")))
     }
 
+    /// Returns the directory of all git repositories.
     pub fn git_root(&self) -> PathBuf {
         self.root.join("git")
     }
 
-    /// Returns whether a known repository has lost its folder. Until that is back it counts as
-    /// deleted.
+    /// Returns whether a known repository has lost its directory. Until the directory is back, the
+    /// repository counts as deleted.
     pub fn is_gone(&self, full_name: &str) -> bool {
         self.repository(full_name).is_ok()
             && !self.git_root().join(format!("{full_name}.git")).is_dir()
     }
 
-    /// Waits for the repository and keeps it.
+    /// Waits until the repository is unlocked, and locks it until the returned value is dropped.
     pub async fn hold(&self, full_name: &str) -> Held {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,15 +124,17 @@ impl Engine {
         }
     }
 
+    /// Returns a repository, or an error with status 404.
     pub fn repository(&self, full_name: &str) -> Result<Repository, ApiError> {
         self.store.within(|access| find_repository(access, full_name))
     }
 
+    /// Returns a pull request, or an error with status 404.
     pub fn pull(&self, full_name: &str, number: u64) -> Result<Pull, ApiError> {
         self.store.within(|access| find_pull(access, full_name, number))
     }
 
-    /// Looks at every repository once: what a kill left half done is finished now.
+    /// Finishes in every repository what a kill left half done.
     pub async fn recover(&self) -> Result<(), ApiError> {
         let repositories: Vec<Repository> = self.store.within(|access| access.list(""))?;
         for repository in repositories {
@@ -148,6 +153,8 @@ impl Engine {
         Ok(())
     }
 
+    /// Creates a repository whose default branch contains these files. An error if the name is
+    /// invalid or used.
     pub async fn create_repository(
         &self,
         full_name: &str,
@@ -192,6 +199,7 @@ impl Engine {
         Ok(repository)
     }
 
+    /// Adds a webhook and sends it a `ping`.
     pub fn add_hook(
         &self,
         full_name: &str,
@@ -234,7 +242,8 @@ impl Engine {
         })
     }
 
-    /// Commits edits on a branch, which is made from the default branch when it is not there.
+    /// Commits edits on a branch and returns the commit. A missing branch is created from the
+    /// default branch.
     pub async fn commit(
         &self,
         full_name: &str,
@@ -268,6 +277,7 @@ impl Engine {
         })
     }
 
+    /// Marks a branch as protected and locked.
     pub fn lock(&self, full_name: &str, branch: &str) -> Result<(), ApiError> {
         self.store.within(|access| {
             let mut repository = find_repository(access, full_name)?;
@@ -277,11 +287,13 @@ impl Engine {
         })
     }
 
+    /// Returns an account by its login; `None` if it is unknown.
     pub fn account(&self, login: &str) -> Option<&ForgeAccount> {
         self.accounts.iter().find(|account| account.login == login)
     }
 }
 
+/// Returns a repository within a transaction, or an error with status 404.
 pub(crate) fn find_repository(access: &Access, full_name: &str) -> Result<Repository, ApiError> {
     let all: Vec<Repository> = access.list("")?;
     all.into_iter()
@@ -289,10 +301,12 @@ pub(crate) fn find_repository(access: &Access, full_name: &str) -> Result<Reposi
         .ok_or_else(ApiError::not_found)
 }
 
+/// Returns a pull request within a transaction, or an error with status 404.
 pub(crate) fn find_pull(access: &Access, full_name: &str, number: u64) -> Result<Pull, ApiError> {
     access.get(full_name, number)?.ok_or_else(ApiError::not_found)
 }
 
+/// Returns whether a text has the form `owner/name` with valid characters.
 fn is_full_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);

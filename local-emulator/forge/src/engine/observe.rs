@@ -64,6 +64,7 @@ impl Engine {
         Ok(())
     }
 
+    /// Stores a new state of a pull request and records the event about it.
     fn apply(
         &self,
         access: &Access,
@@ -94,6 +95,7 @@ impl Engine {
         self.emit_pull(access, repository, &pull, action, extra, by)
     }
 
+    /// Records an event about a pull request.
     pub(super) fn emit_pull(
         &self,
         access: &Access,
@@ -140,6 +142,7 @@ impl Move {
         })
     }
 
+    /// Returns the payload of a push event.
     fn payload(&self, web: &str, repository: &Repository) -> Value {
         let Self { name, before, after, commits, is_forced } = self;
         let newest = commits.len().saturating_sub(PUSHED_MAX);
@@ -171,8 +174,8 @@ fn differences<'a>(
     both.filter(|(_, before, after)| before != after).collect()
 }
 
-/// Brings the refs of the open pulls to their heads, and returns the pulls that a moved base came
-/// to contain: by a push or a fast-forward, for that is a merge too.
+/// Moves the refs of open pull requests to their heads. Returns the pull requests whose base now
+/// contains their head, by a push or a fast-forward, which is a merge too.
 async fn landed(
     git: &Git,
     open: &[Pull],
@@ -203,6 +206,7 @@ async fn landed(
     Ok(landed)
 }
 
+/// Determines what a push means for a pull request; `None` if it does not concern it.
 async fn turn(
     git: &Git,
     pull: &Pull,
@@ -239,6 +243,7 @@ async fn turn(
     Ok(None)
 }
 
+/// Returns the full name of a branch's ref.
 fn branch(name: &str) -> String {
     format!("refs/heads/{name}")
 }

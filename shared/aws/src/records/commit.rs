@@ -105,6 +105,7 @@ impl DynamoRecords {
         }
     }
 
+    /// Deletes one record on a condition.
     async fn delete(&self, key: Key, expect: &Expect) -> Result<TransactionOutcome, PortError> {
         let condition = Condition::of(expect);
         let delete = self

@@ -103,6 +103,7 @@ fn reported(frozen: &Frozen, known: Coverage) -> Vec<ConfigError> {
         .collect()
 }
 
+/// Returns the warning for an error that a job would have.
 fn warning(job_error: &JobError, kind: DiagnosticKind) -> ConfigError {
     let mut error = job_error.error.clone();
     error.diagnostic = Diagnostic { kind, ..error.diagnostic.as_warning() };

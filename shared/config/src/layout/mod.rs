@@ -520,6 +520,7 @@ impl Layout {
         below.chain(above).filter(|(_, entry)| !entry.accepted.is_empty()).map(|(name, _)| name)
     }
 
+    /// Returns a stanza with its file; `None` if there is no such stanza.
     fn stanza(&self, stanza_id: StanzaId) -> Option<(&File, &Stanza)> {
         let file = self.numbered().get(stanza_id.file)?;
         Some((file, file.fragment.stanza(stanza_id.stanza as usize)?))

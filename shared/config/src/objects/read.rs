@@ -439,6 +439,7 @@ pub(crate) fn members(node: &Node) -> &[Node] {
     }
 }
 
+/// Reads a text; `None`, with an error, for any other value.
 pub(crate) fn text(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     match node.as_text() {
         Some(text) => Some(text.to_owned()),
@@ -453,14 +454,18 @@ pub(crate) fn text(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<
     }
 }
 
+/// Reads a list of texts; a single text is a list of one.
 pub(crate) fn texts(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String> {
     members(node).iter().filter_map(|member| text(member, attribute, p)).collect()
 }
 
+/// Reads a list of patterns; a single pattern is a list of one.
 pub(crate) fn patterns(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Pattern> {
     members(node).iter().filter_map(|member| pattern(member, attribute, p)).collect()
 }
 
+/// Reads a pattern: a text, or a mapping with `regex` and `negate`. `None`, with an error, if it is
+/// invalid.
 fn pattern(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<Pattern> {
     let (text_of, negate) = match &node.value {
         Value::Text(text) => (text.clone(), false),
@@ -522,6 +527,7 @@ pub(crate) fn check_integer_range(node: &Node, attribute: &str, p: &mut Diagnost
     }
 }
 
+/// Reads a mapping as JSON; `None`, with an error, for any other value.
 pub(crate) fn mapping(
     node: &Node,
     attribute: &str,
@@ -550,6 +556,7 @@ const LOGIN: [&str; 5] = [
     "ansible_user",
 ];
 
+/// Reads variables, and reports names that Ansible does not accept or the executor sets itself.
 pub(crate) fn variables(
     node: &Node,
     attribute: &str,

@@ -71,6 +71,7 @@ pub(super) struct Answer {
 }
 
 impl Api {
+    /// Creates a client of GitHub's API. An error if the token cannot be sent in a header.
     pub fn new(
         connection: &ConnectionName,
         base: Url,
@@ -205,6 +206,7 @@ impl Api {
         }
     }
 
+    /// Sends a request without a retry.
     async fn send_once(
         &self,
         method: Method,
@@ -223,6 +225,7 @@ impl Api {
         self.answer(response, attempted).await
     }
 
+    /// Reads an answer and converts a status other than 2xx to an error. Stores the forge's time.
     async fn answer(&self, response: Response, attempted: &str) -> Result<Answer, ForgeError> {
         let (status, headers) = (response.status(), response.headers().clone());
         if let Some(time) = date(&headers) {
@@ -331,6 +334,7 @@ fn date(headers: &HeaderMap) -> Option<Timestamp> {
     u64::try_from(date.as_millisecond()).ok().map(Timestamp)
 }
 
+/// Reads the body of an answer. An error if it is too large.
 async fn read_body(mut response: Response, attempted: &str) -> Result<Vec<u8>, ForgeError> {
     let mut body = Vec::new();
     while let Some(chunk) = response
