@@ -121,22 +121,26 @@ impl Diagnostic {
         self
     }
 
-    /// Suggests the name in `known` that is most similar to `wrong`, if any is.
+    /// Suggests the name in `candidates` that is most similar to `wrong`, if any is.
     #[must_use]
-    pub fn suggesting<'a>(mut self, wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
-        self.suggestion = nearest(wrong, known).map(|name| plain(name.to_owned()));
+    pub fn suggesting<'a>(
+        mut self,
+        wrong: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        self.suggestion = nearest(wrong, candidates).map(|name| plain(name.to_owned()));
         self
     }
 
-    /// Suggests the name in `known` that is most similar to `wrong`, within the budget.
+    /// Suggests the name in `candidates` that is most similar to `wrong`, within the budget.
     #[must_use]
     pub(crate) fn suggesting_within<'a>(
         mut self,
         budget: &SuggestionBudget,
         wrong: &str,
-        known: impl IntoIterator<Item = &'a str>,
+        candidates: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        self.suggestion = budget.nearest(wrong, known).map(|name| plain(name.to_owned()));
+        self.suggestion = budget.nearest(wrong, candidates).map(|name| plain(name.to_owned()));
         self
     }
 
@@ -203,12 +207,12 @@ impl SuggestionBudget {
     pub(crate) fn nearest<'a>(
         &self,
         wrong: &str,
-        known: impl IntoIterator<Item = &'a str>,
+        candidates: impl IntoIterator<Item = &'a str>,
     ) -> Option<&'a str> {
         let left = self.left.get();
         nearest(
             wrong,
-            known
+            candidates
                 .into_iter()
                 .take(left)
                 .inspect(|_| self.left.set(self.left.get().saturating_sub(1))),
@@ -219,8 +223,8 @@ impl SuggestionBudget {
 /// Maximum length of names that are compared.
 const NAME_CHARS_MAX: usize = 200;
 
-/// Returns the name in `known` that is most similar to `wrong`; `None` if none is similar enough.
-pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the name in `candidates` that is most similar to `wrong`; `None` if none is similar enough.
+pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if wrong.len() > NAME_CHARS_MAX {
         return None;
     }
@@ -228,7 +232,7 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     // A long name may have more errors: it consists of several words.
     let limit = (length / 3).clamp(1, 4).max((length / 4).min(6));
     let mut best: Option<(usize, &str)> = None;
-    for name in known {
+    for name in candidates {
         if name.len() > NAME_CHARS_MAX {
             continue;
         }

@@ -109,7 +109,7 @@ impl Indexes {
         self.due.iter().map(|(_, at, _)| *at).chain(coming).min()
     }
 
-    /// Applies the changes that are visible by now.
+    /// Applies the changes that have become visible.
     fn settle(&mut self, now: Timestamp) {
         while self.coming.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, Move { key, old, new })) = self.coming.pop_front() else { return };

@@ -385,12 +385,12 @@ impl<'l> JobBuilder<'l> {
             if !required.adds(Combine::Inherit) {
                 self.job.required_projects.clear();
             }
-            let given = required.value.iter().filter_map(|wanted| {
-                let found = self.layout.project(&wanted.name)?;
+            let given = required.value.iter().filter_map(|requested| {
+                let found = self.layout.project(&requested.name)?;
                 Some(RequiredProject {
                     connection: found.connection.clone(),
                     project: found.name.clone(),
-                    override_checkout: wanted.override_checkout.clone().map(BranchName),
+                    override_checkout: requested.override_checkout.clone().map(BranchName),
                 })
             });
             put_last(&mut self.job.required_projects, given, |required| required.project.clone());
@@ -428,7 +428,7 @@ impl<'l> JobBuilder<'l> {
         let source = origin.source;
         // As in Zuul, a definition implies its own repository's roles, and an entry adds only the
         // roles it names.
-        let mut own = match origin.form {
+        let mut roles = match origin.form {
             Form::Entry => Vec::new(),
             Form::Definition => vec![RoleRepository {
                 connection: source.connection.clone(),
@@ -468,12 +468,12 @@ impl<'l> JobBuilder<'l> {
                 self.job.run_time.galaxy_roles.push(role);
             }
         }
-        put_last(&mut own, given, |role| role.project.clone());
+        put_last(&mut roles, given, |role| role.project.clone());
         // A child's roles come first, and its parent's stay (Z4.6).
-        let known: BTreeSet<ProjectName> = own.iter().map(|role| role.project.clone()).collect();
+        let named: BTreeSet<ProjectName> = roles.iter().map(|role| role.project.clone()).collect();
         let inherited = std::mem::take(&mut self.roles);
-        own.extend(inherited.into_iter().filter(|role| !known.contains(&role.project)));
-        self.roles = own;
+        roles.extend(inherited.into_iter().filter(|role| !named.contains(&role.project)));
+        self.roles = roles;
     }
 
     /// Applies the variables of a definition; nested mappings merge.

@@ -33,13 +33,13 @@ impl<'a> Target<'a> {
     /// Explains why a definition does not apply.
     ///
     /// `subject` is the definition's file or stanza, `branches` the attribute that names branches,
-    /// if any, `own` the branch that holds the definition, and `is_bound_here` whether that branch
+    /// if any, `held_by` the branch that holds the definition, and `is_bound_here` whether that branch
     /// matches.
     pub(super) fn mismatch(
         self,
         subject: &str,
         branches: Option<&str>,
-        own: &BranchName,
+        held_by: &BranchName,
         is_bound_here: bool,
     ) -> String {
         match (self.on, branches) {
@@ -48,7 +48,7 @@ impl<'a> Target<'a> {
             }
             (BranchContext::Containing(_), _) => {
                 format!(
-                    "{subject} applies to branch {own}, which does not contain {}",
+                    "{subject} applies to branch {held_by}, which does not contain {}",
                     self.git_ref
                 )
             }
@@ -56,7 +56,7 @@ impl<'a> Target<'a> {
                 format!("{branches} do not match {}", self.name())
             }
             (BranchContext::Branch(_) | BranchContext::Unknown, None) => {
-                format!("{subject} applies to branch {own}, not to {}", self.name())
+                format!("{subject} applies to branch {held_by}, not to {}", self.name())
             }
         }
     }
@@ -91,8 +91,8 @@ impl<'l> Checkouts<'l> {
     /// The value for the project takes precedence over the job's. Each counts only if the project
     /// has such a branch, as in the workspace; `None` if neither does.
     fn of(&self, layout: &Layout, project: &ProjectName) -> Option<&'l str> {
-        let said = [self.of_projects.get(project).copied(), self.of_job];
-        said.into_iter().flatten().find(|branch| layout.has_branch(project, branch))
+        let overrides = [self.of_projects.get(project).copied(), self.of_job];
+        overrides.into_iter().flatten().find(|branch| layout.has_branch(project, branch))
     }
 }
 

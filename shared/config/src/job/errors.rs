@@ -25,11 +25,12 @@ impl JobError {
     pub(super) fn of_definition(variant: &Variant<'_>, rejection: Rejection) -> Self {
         let Rejection { attribute, message, is_reported_elsewhere } = rejection;
         let job = variant.job;
-        let known = job.spans.of(attribute);
-        let span = known.unwrap_or(job.span);
+        let attribute_span = job.spans.of(attribute);
+        let span = attribute_span.unwrap_or(job.span);
         let diagnostic =
             Diagnostic::new(DiagnosticKind::NotPermitted, span.start, span.end, message);
-        let diagnostic = if known.is_some() { diagnostic.about(attribute) } else { diagnostic };
+        let diagnostic =
+            if attribute_span.is_some() { diagnostic.about(attribute) } else { diagnostic };
         let diagnostic =
             diagnostic.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.span.start);
         Self { error: variant.defined.source().error(diagnostic), attribute, is_reported_elsewhere }

@@ -44,7 +44,7 @@ impl Layout {
     pub fn foresee(
         &self,
         projects: &[(ProjectName, Vec<BranchName>)],
-        known: Coverage,
+        coverage: Coverage,
     ) -> Forecast {
         let layout = self.with_placeholders();
         let mut foreseen = Forecast::default();
@@ -60,7 +60,7 @@ impl Layout {
                     }
                     let input = FreezeInput::change(pipeline.as_str(), project, branch.as_str());
                     let frozen = layout.freeze_each(&input, None);
-                    for error in reported(&frozen, known) {
+                    for error in reported(&frozen, coverage) {
                         places.entry(error).or_default().insert(branch);
                     }
                     let implied = frozen.jobs.into_iter().filter(|job| job.run_time.implied_run);
@@ -86,9 +86,9 @@ impl Layout {
 }
 
 /// Returns the diagnostics of one attempt.
-fn reported(frozen: &Frozen, known: Coverage) -> Vec<ConfigError> {
+fn reported(frozen: &Frozen, coverage: Coverage) -> Vec<ConfigError> {
     let rejections = frozen.rejections.iter().filter(|job_error| !job_error.is_reported_elsewhere);
-    let rejections = rejections.filter_map(|job_error| match (known, job_error.attribute) {
+    let rejections = rejections.filter_map(|job_error| match (coverage, job_error.attribute) {
         // The lists name projects by their real names, which are not known here.
         (Coverage::Repository, ALLOWED_PROJECTS) => None,
         (Coverage::Repository, "dependencies") => {

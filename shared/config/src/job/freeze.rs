@@ -342,24 +342,24 @@ impl<'l> Freezer<'l, '_> {
             })
             // If the dependency itself is broken, that is reported already; the dependent job has
             // no error of its own.
-            .filter(|(job, wanted)| {
-                let is_too_late = reporters.contains(wanted) && !reporters.contains(job);
-                (!running.contains(wanted) || is_too_late) && !self.broken.contains(wanted)
+            .filter(|(job, dependency)| {
+                let is_too_late = reporters.contains(dependency) && !reporters.contains(job);
+                (!running.contains(dependency) || is_too_late) && !self.broken.contains(dependency)
             })
             .collect();
-        for (job, wanted) in missing {
+        for (job, dependency) in missing {
             let job_entries = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
-            let message = match reporters.contains(&wanted) {
+            let message = match reporters.contains(&dependency) {
                 true => format!(
-                    "Job {job} depends on {wanted}, a reporter, which runs only after {job} was \
+                    "Job {job} depends on {dependency}, a reporter, which runs only after {job} was \
                      reported."
                 ),
-                false => format!("Job {job} depends on {wanted} which was not run."),
+                false => format!("Job {job} depends on {dependency} which was not run."),
             };
-            let is_reported_elsewhere = !self.layout.is_defined(wanted.as_str());
+            let is_reported_elsewhere = !self.layout.is_defined(dependency.as_str());
             self.refuse_dependency(
                 job_entries,
-                &wanted,
+                &dependency,
                 Rejection { attribute: "dependencies", message, is_reported_elsewhere },
             );
         }
@@ -375,14 +375,19 @@ impl<'l> Freezer<'l, '_> {
 
     /// Reports a wrong dependency at the entry that names it, or at the first entry if the job's
     /// definition does.
-    fn refuse_dependency(&mut self, job_entries: &[Entry<'_>], wanted: &JobName, why: Rejection) {
-        let said = job_entries.iter().find_map(|entry| {
+    fn refuse_dependency(
+        &mut self,
+        job_entries: &[Entry<'_>],
+        dependency: &JobName,
+        why: Rejection,
+    ) {
+        let listed = job_entries.iter().find_map(|entry| {
             let list = &entry.job.dependencies.as_ref()?.value;
-            let number = list.iter().position(|dependency| dependency.name == *wanted)?;
+            let number = list.iter().position(|named| named.name == *dependency)?;
             let span = entry.job.spans.of_member("dependencies", &number.to_string());
             Some((entry, span.unwrap_or(entry.job.span)))
         });
-        let error = match said {
+        let error = match listed {
             Some((entry, span)) => Some(JobError::at(entry, self.input, span, why)),
             None => job_entries.first().map(|entry| JobError::of_entry(entry, self.input, why)),
         };
@@ -543,11 +548,11 @@ fn build<'l>(
         errors.append(&mut forbidden);
     }
     let tenant_limit_errors = limits::tenant_limit_errors(&builder, layout.tenant(), name);
-    let said = variants
+    let definitions = variants
         .iter()
         .map(|apply_variant| apply_variant.job)
         .chain(matching.iter().map(|entry| entry.job));
-    let timeout_error = limits::timeout_error(&builder, name, said);
+    let timeout_error = limits::timeout_error(&builder, name, definitions);
     let of_limits = tenant_limit_errors.into_iter().chain(timeout_error);
     errors.extend(of_limits.filter_map(located));
     if !errors.is_empty() {
@@ -589,10 +594,10 @@ pub(crate) fn is_ansible_version(version: &str) -> bool {
 
 /// Returns the error for a job with an unsupported Ansible version.
 pub(crate) fn unknown_ansible(job: &str, version: &str) -> String {
-    let known = ANSIBLE_VERSIONS.join(" and ");
+    let supported = ANSIBLE_VERSIONS.join(" and ");
     format!(
         "Job {job} uses Ansible version {version}, which is not supported; supported versions are \
-         {known}"
+         {supported}"
     )
 }
 

@@ -17,7 +17,7 @@ pub(super) fn depend_on_initializers(jobs: &mut [FrozenJob]) {
     for job in jobs.iter_mut().filter(|job| !is_first(job)) {
         for name in &first {
             match job.dependencies.iter_mut().find(|dependency| dependency.name == *name) {
-                Some(known) => known.soft = false,
+                Some(existing) => existing.soft = false,
                 None => job.dependencies.push(JobDependency { name: name.clone(), soft: false }),
             }
         }

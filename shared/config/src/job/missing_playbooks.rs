@@ -62,7 +62,7 @@ impl Layout {
             })
             .collect();
         let mut found: Vec<NamedPlaybook<'l>> = Vec::new();
-        let mut known = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for name in names {
             let already: BTreeSet<&str> = defined_in(before, name, config)
                 .flat_map(|defined| named(defined.object))
@@ -70,7 +70,7 @@ impl Layout {
                 .collect();
             for defined in defined_in(self, name, config) {
                 for (attribute, number, path) in named(defined.object) {
-                    if known.insert(path) {
+                    if seen.insert(path) {
                         let is_new = !already.contains(path);
                         found.push(NamedPlaybook {
                             name: path,

@@ -27,18 +27,20 @@ impl Layout {
                  \"allow-parameters\""
             )]);
         }
-        let known =
+        let allowed =
             if allows_parameters { self.parameters(project, pipeline, branch) } else { Vec::new() };
         let (mut accepted, mut errors) = (Map::new(), Vec::new());
-        for name in given.keys().filter(|name| !known.iter().any(|known| known.name == **name)) {
-            let hint = nearest(name, known.iter().map(|known| known.name.as_str()));
+        for name in
+            given.keys().filter(|name| !allowed.iter().any(|allowed| allowed.name == **name))
+        {
+            let hint = nearest(name, allowed.iter().map(|allowed| allowed.name.as_str()));
             let hint = hint.map(|hint| format!(" (did you mean \"{hint}\"?)")).unwrap_or_default();
             errors.push(format!(
                 "{} has no parameter \"{name}\" in {pipeline}{hint}",
                 project.name()
             ));
         }
-        for parameter in known {
+        for parameter in allowed {
             let name = parameter.name.clone();
             match (given.get(&name), &parameter.default) {
                 (Some(value), _) => match parameter.refuses(value) {

@@ -30,8 +30,8 @@ impl JobBuilder<'_> {
     ) -> Result<(), Rejection> {
         let rejection =
             |message| Rejection { attribute: "secrets", message, is_reported_elsewhere: true };
-        let (own, passed) = self.secrets(from, origin.source).map_err(rejection)?;
-        if !own.is_empty() {
+        let (secrets_of_job, passed) = self.secrets(from, origin.source).map_err(rejection)?;
+        if !secrets_of_job.is_empty() {
             self.uses_secrets = true;
             // Anyone who can change an untrusted repository could otherwise print its secrets
             // before review.
@@ -57,15 +57,15 @@ impl JobBuilder<'_> {
                 playbook.secrets.entry(name.clone()).or_insert_with(|| secret.clone());
             }
         }
-        if !own.is_empty() && !origin.source.trust.is_trusted() {
+        if !secrets_of_job.is_empty() && !origin.source.trust.is_trusted() {
             // The playbooks see the secrets now, so no other repository may use the job, whatever
             // its `allowed-projects` says.
             self.allow_only(vec![origin.source.project.clone()]);
         }
         let mut secrets = self.shared_secrets.clone();
-        secrets.extend(own.clone());
+        secrets.extend(secrets_of_job.clone());
         if from.auth_inherit == Some(true) {
-            self.shared_secrets.extend(own);
+            self.shared_secrets.extend(secrets_of_job);
         }
         // Each playbook stores the secrets it sees.
         let lists = [&from.pre_run, &from.run, &from.post_run];
@@ -110,7 +110,7 @@ impl JobBuilder<'_> {
     /// Returns the secrets that a definition requests, and those of them that it passes to its
     /// parents. An error if one does not exist or is not allowed.
     fn secrets(&self, from: &JobStanza, source: &Source) -> Result<(Secrets, Secrets), String> {
-        let mut own = Secrets::new();
+        let mut requested_secrets = Secrets::new();
         let mut passed = Secrets::new();
         for requested in from.secrets.iter().flatten() {
             let found = self
@@ -142,9 +142,9 @@ impl JobBuilder<'_> {
             if requested.pass_to_parent {
                 passed.insert(requested.name.clone(), use_of.clone());
             }
-            own.insert(requested.name.clone(), use_of);
+            requested_secrets.insert(requested.name.clone(), use_of);
         }
-        Ok((own, passed))
+        Ok((requested_secrets, passed))
     }
 
     /// Returns the playbooks that definitions named so far, without implied ones.
@@ -169,13 +169,12 @@ impl JobBuilder<'_> {
             // The variants of a job imply the same playbook, which sees the secrets of all of them.
             let mut candidates: Vec<Playbook> = Vec::new();
             for playbook in std::mem::take(&mut self.implied_run) {
-                match candidates
-                    .iter_mut()
-                    .find(|known| known.project == playbook.project && known.path == playbook.path)
-                {
-                    Some(known) => {
+                match candidates.iter_mut().find(|existing| {
+                    existing.project == playbook.project && existing.path == playbook.path
+                }) {
+                    Some(existing) => {
                         for (name, secret) in playbook.secrets {
-                            known.secrets.entry(name).or_insert(secret);
+                            existing.secrets.entry(name).or_insert(secret);
                         }
                     }
                     None => candidates.push(playbook),

@@ -50,9 +50,9 @@ impl JobBuilder<'_> {
             }
             for file in &given.value {
                 let Some(found) = self.vars_file(file, origin) else { continue };
-                let known = &mut self.job.run_time.include_vars;
-                if !known.contains(&found) {
-                    known.push(found);
+                let files = &mut self.job.run_time.include_vars;
+                if !files.contains(&found) {
+                    files.push(found);
                 }
             }
         }
@@ -68,9 +68,9 @@ impl JobBuilder<'_> {
             before.clear();
         }
         let names = given.value.iter().filter_map(|selector| selector.name.as_deref());
-        let mut known: BTreeSet<ProjectName> = before.iter().cloned().collect();
+        let mut selected: BTreeSet<ProjectName> = before.iter().cloned().collect();
         for found in names.filter_map(|name| self.layout.project(name)) {
-            if known.insert(found.name.clone()) {
+            if selected.insert(found.name.clone()) {
                 before.push(found.name.clone());
             }
         }

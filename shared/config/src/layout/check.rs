@@ -163,29 +163,29 @@ impl Check<'_> {
         for (number, template) in project.templates.iter().enumerate() {
             if !self.names.has(ObjectKind::ProjectTemplate, template) {
                 let message = format!("The project template \"{template}\" was not found.");
-                let known = self.names.defined_names(ObjectKind::ProjectTemplate);
+                let defined = self.names.defined_names(ObjectKind::ProjectTemplate);
                 self.unknown(
                     at.member_span("templates", number),
                     "templates",
                     message,
                     template,
-                    known,
+                    defined,
                 );
             }
         }
         for (pipeline, jobs) in &project.pipelines {
             if !self.names.has(ObjectKind::Pipeline, pipeline) {
                 let message = format!("The pipeline \"{pipeline}\" was not found.");
-                let known = self.names.defined_names(ObjectKind::Pipeline);
-                self.unknown(at.attribute_span(pipeline), pipeline, message, pipeline, known);
+                let defined = self.names.defined_names(ObjectKind::Pipeline);
+                self.unknown(at.attribute_span(pipeline), pipeline, message, pipeline, defined);
             }
             let listed: BTreeSet<&str> = jobs.jobs.iter().map(|job| job.name.as_str()).collect();
             for job in &jobs.jobs {
                 let definitions = self.names.under(ObjectKind::Job, &job.name);
                 if definitions.is_empty() && job.name != NOOP {
                     let message = format!("Job {} not defined", job.name);
-                    let known = self.names.defined_names(ObjectKind::Job);
-                    self.unknown(job.span, pipeline, message, &job.name, known);
+                    let defined = self.names.defined_names(ObjectKind::Job);
+                    self.unknown(job.span, pipeline, message, &job.name, defined);
                 }
                 self.job(job);
                 self.details(job, &listed);
@@ -206,12 +206,12 @@ impl Check<'_> {
         attribute: &str,
         message: String,
         wrong: &str,
-        known: impl IntoIterator<Item = &'a str>,
+        defined: impl IntoIterator<Item = &'a str>,
     ) {
         let diagnostic =
             Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message)
                 .about(attribute);
-        self.add(diagnostic.suggesting_within(self.names.hints, wrong, known));
+        self.add(diagnostic.suggesting_within(self.names.hints, wrong, defined));
     }
 
     /// Reports something that is not permitted.
@@ -228,9 +228,9 @@ impl Check<'_> {
             for node in pipeline.node.get(word).map(members).unwrap_or_default() {
                 let Some(name) = node.as_text() else { continue };
                 if !self.names.has(ObjectKind::Pipeline, name) {
-                    let known = self.names.defined_names(ObjectKind::Pipeline);
+                    let defined = self.names.defined_names(ObjectKind::Pipeline);
                     let message = format!("The pipeline \"{name}\" was not found.");
-                    self.unknown(Span::of(node), word, message, name, known);
+                    self.unknown(Span::of(node), word, message, name, defined);
                 }
             }
         }
@@ -245,12 +245,12 @@ impl Check<'_> {
             self.refuse(at.attribute_span("oidc.ttl"), "oidc.ttl", message);
         }
         if let (Some(issuer), Some(message)) = (&token.issuer, tenant.refuses_issuer(secret)) {
-            let known = tenant.allowed_oidc_issuers.iter().map(String::as_str);
+            let defined = tenant.allowed_oidc_issuers.iter().map(String::as_str);
             let span = at.attribute_span("oidc.iss");
             let diagnostic =
                 Diagnostic::new(DiagnosticKind::NotPermitted, span.start, span.end, message)
                     .about("oidc.iss");
-            self.add(diagnostic.suggesting_within(self.names.hints, issuer, known));
+            self.add(diagnostic.suggesting_within(self.names.hints, issuer, defined));
         }
     }
 
@@ -264,9 +264,9 @@ impl Check<'_> {
             // A further definition does not inherit.
             let first = self.names.layout.jobs(&job.name).next();
             if first.is_some_and(|first| std::ptr::eq(first.object, job)) {
-                let known = self.names.defined_names(ObjectKind::Job);
+                let defined = self.names.defined_names(ObjectKind::Job);
                 let message = format!("Job {parent} not defined");
-                self.unknown(job.span, "default-parent", message, parent, known);
+                self.unknown(job.span, "default-parent", message, parent, defined);
             }
         }
     }
@@ -293,13 +293,13 @@ impl Check<'_> {
                 }
                 _ => {
                     let message = format!("The secret \"{}\" was not found.", secret.secret);
-                    let known = self.names.defined_names(ObjectKind::Secret);
+                    let defined = self.names.defined_names(ObjectKind::Secret);
                     self.unknown(
                         at.member_span("secrets", number),
                         "secrets",
                         message,
                         &secret.secret,
-                        known,
+                        defined,
                     );
                 }
             }
@@ -362,8 +362,8 @@ impl Check<'_> {
         }
         let Facts::Job(barriers) = self.names.facts(ObjectKind::Job, parent) else {
             let message = format!("Job {parent} not defined");
-            let known = self.names.defined_names(ObjectKind::Job);
-            return self.unknown(span, "parent", message, parent, known);
+            let defined = self.names.defined_names(ObjectKind::Job);
+            return self.unknown(span, "parent", message, parent, defined);
         };
         if barriers.is_final {
             let message = format!("The job \"{parent}\" is final and can not act as a parent");
@@ -425,13 +425,13 @@ impl Check<'_> {
     /// Reports a nodeset that is not defined.
     fn nodeset_name(&mut self, name: &str, span: Span) {
         if !self.names.has(ObjectKind::Nodeset, name) {
-            let known = self.names.defined_names(ObjectKind::Nodeset);
+            let defined = self.names.defined_names(ObjectKind::Nodeset);
             self.unknown(
                 span,
                 "nodeset",
                 format!("The nodeset \"{name}\" was not found."),
                 name,
-                known,
+                defined,
             );
         }
     }
@@ -502,13 +502,13 @@ impl Check<'_> {
         for (number, node) in set.nodes.iter().enumerate() {
             labels.entry(node.label.as_str()).or_insert(first + number);
         }
-        let (known, unknown): (Vec<_>, Vec<_>) =
+        let (defined, unknown): (Vec<_>, Vec<_>) =
             labels.into_iter().partition(|(label, _)| self.names.has(ObjectKind::Label, label));
         let is_older = self.names.layout.tenant().use_nodepool;
-        if is_older && known.is_empty() {
+        if is_older && defined.is_empty() {
             return;
         }
-        let known: Vec<&str> = known.into_iter().map(|(label, _)| label).collect();
+        let defined: Vec<&str> = defined.into_iter().map(|(label, _)| label).collect();
         for (label, number) in unknown {
             let (span, labels) =
                 (at.member_span("label", number), self.names.defined_names(ObjectKind::Label));
@@ -520,7 +520,7 @@ impl Check<'_> {
             let message = format!(
                 "The label \"{label}\" was not found, and Nodepool labels without a \"label\" object are not supported: \
                  jobs with this nodeset end with NODE_FAILURE unless a static node has the label. Definition labels of this nodeset: {}",
-                known.join(", ")
+                defined.join(", ")
             );
             let diagnostic =
                 Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message);

@@ -47,15 +47,15 @@ impl fmt::Display for TooLarge {
     }
 }
 
-/// Flattens the alternatives of a nodeset. `own` is its name; names that `find` does not know yield
+/// Flattens the alternatives of a nodeset. `own_name` is its name; names that `find` does not know yield
 /// nothing.
 pub(crate) fn flatten<'l>(
-    own: Option<&str>,
+    own_name: Option<&str>,
     body: &'l NodesetBody,
     find: &mut dyn FnMut(&str) -> Option<&'l NodesetBody>,
 ) -> Result<FlatNodeset<'l>, TooLarge> {
     let mut found = FlatNodeset::default();
-    let mut path: Vec<String> = own.map(str::to_owned).into_iter().collect();
+    let mut path: Vec<String> = own_name.map(str::to_owned).into_iter().collect();
     found.add(body, &mut path, find)?;
     Ok(found)
 }

@@ -279,7 +279,7 @@ impl LayoutInputs {
         let paths: Vec<String> =
             fragments.iter().map(|fragment| fragment.source.path.clone()).collect();
         let extra = &config.extra_config_paths;
-        let own: BTreeSet<&str> = if extra.is_empty() {
+        let of_project: BTreeSet<&str> = if extra.is_empty() {
             BTreeSet::new()
         } else {
             config_paths(paths.iter().map(String::as_str), &[]).into_iter().collect()
@@ -292,7 +292,7 @@ impl LayoutInputs {
             let is_in = |root: &&String| {
                 if root.ends_with('/') { path.starts_with(*root) } else { path == *root }
             };
-            if own.contains(path) {
+            if of_project.contains(path) {
                 0
             } else {
                 extra.iter().position(|root| is_in(&root)).map_or(0, |span| span + 1)
@@ -325,7 +325,7 @@ impl LayoutInputs {
 /// Returns the branches that a file's definitions apply to if they name none (Z4.2); `None` for
 /// every branch.
 fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Option<Vec<Pattern>> {
-    let own = || {
+    let own_branch = || {
         let branches = fragment.pragma.implied_branches.clone();
         branches.unwrap_or_else(|| vec![Pattern::exactly(fragment.source.branch.as_str())])
     };
@@ -334,7 +334,7 @@ fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Opti
         return None;
     }
     match fragment.pragma.implied_branch_matchers.or(project.implied_branch_matchers) {
-        Some(true) => return Some(own()),
+        Some(true) => return Some(own_branch()),
         Some(false) => return None,
         None => {}
     }
@@ -342,7 +342,7 @@ fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Opti
         return None;
     }
     // The branches of a pragma replace the file's own branch, where that would be implied.
-    branched.then(own)
+    branched.then(own_branch)
 }
 
 /// The error for a name that is not a project of the tenant, or is ambiguous.

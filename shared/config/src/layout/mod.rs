@@ -124,11 +124,11 @@ impl BaseLayout {
     /// Returns the stanzas that reference a name with this hash, and possibly others whose names
     /// collide.
     fn referring(&self, hash: u32) -> impl Iterator<Item = StanzaId> {
-        let first = self.references.partition_point(|(known, _)| *known < hash);
+        let first = self.references.partition_point(|(referenced, _)| *referenced < hash);
         self.references
             .iter()
             .skip(first)
-            .take_while(move |(known, _)| *known == hash)
+            .take_while(move |(referenced, _)| *referenced == hash)
             .map(|(_, stanza_id)| *stanza_id)
     }
 }
@@ -381,9 +381,10 @@ impl Layout {
             // parse.
             _ => (before.found_errors(), self.found_errors()),
         };
-        let known: BTreeSet<_> = old.iter().map(identity).collect();
+        let old_identities: BTreeSet<_> = old.iter().map(identity).collect();
         let is_new = |error: &&ConfigError| {
-            error.diagnostic.severity == Severity::Error && !known.contains(&identity(error))
+            error.diagnostic.severity == Severity::Error
+                && !old_identities.contains(&identity(error))
         };
         let mut found: Vec<ConfigError> = new.iter().filter(is_new).cloned().collect();
         // The definition may be in an unchanged file, so the errors of the whole layout are needed.

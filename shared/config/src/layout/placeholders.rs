@@ -31,9 +31,9 @@ impl Layout {
         let placeholder_project =
             TenantProject::new(PATH, ProjectName(PROJECT.to_owned()), Trust::Config);
         let mut files: BTreeMap<ProjectName, Vec<Json>> = BTreeMap::new();
-        let mut known: BTreeSet<(ObjectKind, &str)> = BTreeSet::new();
+        let mut added: BTreeSet<(ObjectKind, &str)> = BTreeSet::new();
         for (kind, name, referenced_by) in &undefined {
-            let Some(stanza) = stanza(*kind, name).filter(|_| known.insert((*kind, name))) else {
+            let Some(stanza) = stanza(*kind, name).filter(|_| added.insert((*kind, name))) else {
                 continue;
             };
             let project =
@@ -48,8 +48,8 @@ impl Layout {
         let mut fragments = self.fragments().to_vec();
         for (name, stanzas) in files {
             let Some(project) = tenant.project(&name) else { continue };
-            let own = self.fragments().iter().find(|fragment| fragment.source.project == name);
-            fragments.push(fragment(project, own, &stanzas));
+            let own_file = self.fragments().iter().find(|fragment| fragment.source.project == name);
+            fragments.push(fragment(project, own_file, &stanzas));
         }
         let (connections, branches) = (inputs.connections.clone(), inputs.branches.clone());
         Self::build(LayoutSources { tenant, connections, branches, fragments })
@@ -105,13 +105,13 @@ fn stanza(kind: ObjectKind, name: &str) -> Option<Json> {
 /// Parses placeholder stanzas as a file of a project, on the branch of one of its own files.
 fn fragment(
     project: &TenantProject,
-    own: Option<&Arc<Fragment>>,
+    own_file: Option<&Arc<Fragment>>,
     stanzas: &[Json],
 ) -> Arc<Fragment> {
     let source = Source {
         connection: project.connection.clone(),
         project: project.name.clone(),
-        branch: own.map_or_else(|| "master".into(), |fragment| fragment.source.branch.clone()),
+        branch: own_file.map_or_else(|| "master".into(), |fragment| fragment.source.branch.clone()),
         path: PATH.to_owned(),
         trust: project.trust,
     };

@@ -62,13 +62,13 @@ impl Layout {
     pub fn parse(&self, file: &SourceFile) -> Arc<Fragment> {
         let hash = fragment::hash(file);
         let project = self.base.inputs.project(&file.source.project);
-        let known = project.and_then(|(rank, _)| {
+        let cached = project.and_then(|(rank, _)| {
             self.base
                 .files_of(rank)
-                .find(|(_, known)| known.fragment.hash == hash)
-                .map(|(_, known)| &known.fragment)
+                .find(|(_, cached)| cached.fragment.hash == hash)
+                .map(|(_, cached)| &cached.fragment)
         });
-        known.map_or_else(|| Arc::new(fragment::parse(file)), Arc::clone)
+        cached.map_or_else(|| Arc::new(fragment::parse(file)), Arc::clone)
     }
 
     /// Returns the pipelines in configuration order.
@@ -156,7 +156,7 @@ impl Layout {
     pub fn project_pipelines(&self, project: &ProjectName) -> Vec<PipelineName> {
         let stanzas = self.stanzas_with_templates(project, None);
         let takes_part = |pipeline: &&Pipeline| {
-            stanzas.iter().any(|said| said.stanza.pipelines.contains_key(pipeline.name.as_str()))
+            stanzas.iter().any(|part| part.stanza.pipelines.contains_key(pipeline.name.as_str()))
         };
         self.pipelines().iter().filter(takes_part).map(|pipeline| pipeline.name.clone()).collect()
     }
@@ -166,8 +166,10 @@ impl Layout {
     ///
     /// These define stanzas or templates for it, or may configure it (`configure-projects`).
     pub fn configured_by(&self, project: &ProjectName) -> Vec<&ProjectName> {
-        let is_trusted =
-            self.tenant().project(project).is_some_and(|known| known.trust.is_trusted());
+        let is_trusted = self
+            .tenant()
+            .project(project)
+            .is_some_and(|known_project| known_project.trust.is_trusted());
         let mut found: BTreeSet<&ProjectName> = BTreeSet::new();
         for other in self.tenant().projects.iter().filter(|_| !is_trusted) {
             let mut patterns = other.configure_projects.iter();
@@ -210,7 +212,7 @@ impl Layout {
         // The first value counts, and the project's own stanzas come before its templates.
         let chosen = |pick: &dyn Fn(&ProjectStanza) -> Option<&String>| {
             let mut named =
-                stanzas.iter().filter_map(|said| Some((pick(said.stanza)?, said.applies)));
+                stanzas.iter().filter_map(|part| Some((pick(part.stanza)?, part.applies)));
             named.find(|(name, applies)| counts(name, *applies)).map(|(name, _)| name.clone())
         };
         let of_project = chosen(&|stanza| stanza.queue.as_ref());

@@ -187,8 +187,8 @@ fn targets<'g>(
     stanza: &ProjectStanza,
     hints: &SuggestionBudget,
 ) -> Result<Vec<&'g str>, Diagnostic> {
-    let own = &file.source().project;
-    let name = stanza.name.as_deref().unwrap_or(own.as_str());
+    let own_project = &file.source().project;
+    let name = stanza.name.as_deref().unwrap_or(own_project.as_str());
     let in_stanza = format!("project {name}");
     let span = stanza.spans.of("name").unwrap_or(stanza.span);
     let refuse = |kind, message: String| {
@@ -204,7 +204,7 @@ fn targets<'g>(
                  \"configure-projects\" are permitted"
             }
         };
-        format!("Within {own}, {permitted}, but this stanza is for {name}")
+        format!("Within {own_project}, {permitted}, but this stanza is for {name}")
     };
     if is_pattern
         && file.source().trust == Trust::Untrusted
@@ -242,7 +242,7 @@ fn targets<'g>(
         let named = |pattern: &Pattern| {
             pattern.matches_whole(target.as_str()) || pattern.matches_whole(target.name())
         };
-        target == own || !is_trusted && project.configure_projects.iter().any(named)
+        target == own_project || !is_trusted && project.configure_projects.iter().any(named)
     };
     if file.source().trust == Trust::Untrusted && !targets.iter().all(may_configure) {
         return refuse(DiagnosticKind::NotPermitted, not_permitted());

@@ -112,21 +112,23 @@ pub(super) fn trigger(
 }
 
 /// Takes `event` (or `events`). `supported` are the events of the driver; others are errors.
-fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Diagnostics) -> Vec<String> {
+fn events(f: &mut Fields<'_>, supported: &[&str], p: &mut Diagnostics) -> Vec<String> {
     let Some((_, node)) = f.one_of(&["event", "events"], p) else {
         p.syntax(f.node(), "trigger.event", "required key not provided: \"event\"");
         return Vec::new();
     };
     let list = texts(node, "trigger.event", p);
     for one in members(node) {
-        let Some(wrong) = one.as_text().filter(|event| !known.contains(event)) else { continue };
+        let Some(wrong) = one.as_text().filter(|event| !supported.contains(event)) else {
+            continue;
+        };
         let diagnostic = crate::error::Diagnostic::new(
             crate::error::DiagnosticKind::Syntax,
             one.start,
             one.end,
-            format!("\"{wrong}\" is not one of {} for \"event\"", known.join(", ")),
+            format!("\"{wrong}\" is not one of {} for \"event\"", supported.join(", ")),
         );
-        p.add(diagnostic.about("trigger.event").suggesting(wrong, known.iter().copied()));
+        p.add(diagnostic.about("trigger.event").suggesting(wrong, supported.iter().copied()));
     }
     list
 }

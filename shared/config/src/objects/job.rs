@@ -278,8 +278,8 @@ impl JobStanza {
             ("ansible-version", self.ansible_version.is_some()),
             ("image-build-name", self.image_build_name.is_some()),
         ];
-        let own = set.into_iter().filter(|(_, set)| *set).map(|(name, _)| name);
-        own.chain(self.run_time.changes_execution()).collect()
+        let changing = set.into_iter().filter(|(_, set)| *set).map(|(name, _)| name);
+        changing.chain(self.run_time.changes_execution()).collect()
     }
 }
 

@@ -270,14 +270,14 @@ fn stanza(member: &Node, p: &mut Diagnostics) -> Option<Stanza> {
     let (word, body, span) = split(member, p)?;
     let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);
     if kind.is_none() && word != "pragma" {
-        let known = ObjectKind::WORDS.iter().map(|(name, _)| *name).chain(["pragma"]);
+        let keywords = ObjectKind::WORDS.iter().map(|(name, _)| *name).chain(["pragma"]);
         let diagnostic = Diagnostic::new(
             DiagnosticKind::Syntax,
             member.start,
             member.end,
             format!("\"{word}\" is not a kind of configuration object"),
         );
-        p.add(diagnostic.suggesting(word, known));
+        p.add(diagnostic.suggesting(word, keywords));
         return None;
     }
     let name = body.get("name").and_then(Node::as_text).unwrap_or_default();

@@ -118,12 +118,12 @@ fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) ->
         );
         return None;
     };
-    let (mut set, known) = nodes_and_names(members(list), p);
+    let (mut set, names) = nodes_and_names(members(list), p);
     name.clone_into(&mut set.name);
     if let Some(list) = fields.take("groups") {
         let mut seen = BTreeSet::new();
         for member in members(list) {
-            let Some(found) = group(member, &known, p) else { continue };
+            let Some(found) = group(member, &names, p) else { continue };
             if !seen.insert(found.name.clone()) {
                 let message =
                     format!("Group named \"{}\" appears multiple times in nodeset", found.name);
@@ -149,7 +149,7 @@ fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<Str
         let Some(mut fields) = Fields::of(member, "nodes", p) else {
             continue;
         };
-        let said = fields.peek("name").map(members).unwrap_or_default();
+        let name_nodes = fields.peek("name").map(members).unwrap_or_default();
         let names = fields.texts("name", p);
         let label = match fields.one_of(&["label", "image"], p) {
             Some((_, node)) => super::read::text(node, "nodes.label", p),
@@ -161,7 +161,9 @@ fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<Str
         match names.filter(|names| !names.is_empty()) {
             None => p.syntax(member, "nodes.name", "required key not provided: \"name\""),
             Some(names) => {
-                for (name, node) in said.iter().filter_map(|node| Some((node.as_text()?, node))) {
+                for (name, node) in
+                    name_nodes.iter().filter_map(|node| Some((node.as_text()?, node)))
+                {
                     check_name(name, node, "Nodes", "nodes.name", p);
                     if !seen.insert(name.to_owned()) {
                         let message =
@@ -180,7 +182,7 @@ fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<Str
 }
 
 /// Reads a group of nodes. `names` are all node names, for finding undefined ones.
-fn group(node: &Node, known: &BTreeSet<String>, p: &mut Diagnostics) -> Option<NodeGroup> {
+fn group(node: &Node, names: &BTreeSet<String>, p: &mut Diagnostics) -> Option<NodeGroup> {
     let mut fields = Fields::of(node, "groups", p)?;
     let name_node = fields.peek("name").unwrap_or(node);
     let name = fields.required_name("name", p);
@@ -196,7 +198,7 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Diagnostics) -> Option<N
     }
     for member in list.map(members).unwrap_or_default() {
         let Some(wrong) =
-            member.as_text().filter(|text| !known.contains(*text) && *text != "localhost")
+            member.as_text().filter(|text| !names.contains(*text) && *text != "localhost")
         else {
             continue;
         };

@@ -205,8 +205,8 @@ fn by_connection<'n>(
                 let diagnostic =
                     Diagnostic::new(DiagnosticKind::UnknownName, key.start, key.end, message)
                         .about(name);
-                let known = connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"]);
-                unknown.push(diagnostic.suggesting(connection, known));
+                let names = connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"]);
+                unknown.push(diagnostic.suggesting(connection, names));
             }
         }
     }

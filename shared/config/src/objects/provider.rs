@@ -85,7 +85,7 @@ pub(super) fn provider(
 /// (L3.2).
 fn of_many(
     fields: &mut Fields<'_>,
-    own: &[Word],
+    own_words: &[Word],
     span: Span,
     p: &mut Diagnostics,
 ) -> Option<ProviderObject> {
@@ -93,7 +93,7 @@ fn of_many(
         words.iter().filter(|word| !OF_ONE_ONLY.contains(&word.name)).copied().collect()
     };
     let (label, image, flavor) = (general(LABEL), general(IMAGE), general(FLAVOR));
-    object(fields, &[own, OF_BOTH, &label, &image, &flavor], span, p)
+    object(fields, &[own_words, OF_BOTH, &label, &image, &flavor], span, p)
 }
 
 /// Reads a named object with the attributes in `words`; `None` if it has no name.

@@ -75,7 +75,7 @@ pub(crate) struct Fields<'n> {
     /// The attributes that were not taken, each with its name, key and value.
     left: Vec<(&'n str, &'n Node, &'n Node)>,
     /// The attribute names that were requested.
-    asked: Vec<&'static str>,
+    requested: Vec<&'static str>,
     /// The names of the mappings around this one.
     prefix: String,
     /// Whether any requested attribute was present.
@@ -105,7 +105,7 @@ impl<'n> Fields<'n> {
                 ),
             }
         }
-        Some(Self { node, left, asked: Vec::new(), prefix: prefix.to_owned(), given: false })
+        Some(Self { node, left, requested: Vec::new(), prefix: prefix.to_owned(), given: false })
     }
 
     /// Returns the mapping whose fields these are.
@@ -140,7 +140,7 @@ impl<'n> Fields<'n> {
 
     /// Takes an attribute; `None` if it is not present. The attribute counts as known.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<&'n Node> {
-        self.asked.push(name);
+        self.requested.push(name);
         let at = self.left.iter().position(|(key, ..)| *key == name)?;
         self.given = true;
         Some(self.left.remove(at).2)
@@ -198,7 +198,7 @@ impl<'n> Fields<'n> {
                 format!("extra keys not allowed: \"{name}\" is not an attribute here"),
             )
             .about(&self.path(name))
-            .suggesting(name, self.asked.iter().copied());
+            .suggesting(name, self.requested.iter().copied());
             p.add(diagnostic);
         }
     }
@@ -373,17 +373,17 @@ impl<'n> Fields<'n> {
         let node = self.take(name)?;
         let found = node.as_text().and_then(|text| words.iter().find(|(word, _)| *word == text));
         if found.is_none() {
-            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let keywords: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             let wrong = node.scalar_text().unwrap_or_else(|| node.kind().to_owned());
             let message = format!(
                 "\"{wrong}\" is not one of {} for \"{}\"",
-                known.join(", "),
+                keywords.join(", "),
                 self.path(name)
             );
             p.add(
                 Diagnostic::new(DiagnosticKind::Syntax, node.start, node.end, message)
                     .about(&self.path(name))
-                    .suggesting(&wrong, known),
+                    .suggesting(&wrong, keywords),
             );
         }
         found.map(|(_, value)| *value)

@@ -20,15 +20,15 @@ impl AttributeSpans {
 
     /// Returns the span of an attribute; `None` if it is unknown.
     pub fn of(&self, attribute: &str) -> Option<Span> {
-        self.0.iter().find(|(known, _)| known == attribute).map(|(_, span)| *span)
+        self.0.iter().find(|(name, _)| name == attribute).map(|(_, span)| *span)
     }
 
     /// Returns the span of a member of an attribute's list, or else that of the attribute.
     pub fn of_member(&self, attribute: &str, member: &str) -> Option<Span> {
-        let is_it = |known: &str| {
-            known.strip_prefix(attribute).and_then(|rest| rest.strip_prefix('.')) == Some(member)
+        let is_it = |name: &str| {
+            name.strip_prefix(attribute).and_then(|rest| rest.strip_prefix('.')) == Some(member)
         };
-        let found = self.0.iter().find(|(known, _)| is_it(known)).map(|(_, span)| *span);
+        let found = self.0.iter().find(|(name, _)| is_it(name)).map(|(_, span)| *span);
         found.or_else(|| self.of(attribute))
     }
 
@@ -79,7 +79,7 @@ impl AttributeSpans {
             other => attributes.contains(other),
         };
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        self.0.retain(|(known, _)| match known.split_once('.') {
+        self.0.retain(|(name, _)| match name.split_once('.') {
             Some((list, number)) if is_number(number) => !has_error(list),
             _ => true,
         });

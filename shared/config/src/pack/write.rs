@@ -65,7 +65,7 @@ impl Writer {
     }
 
     /// Returns the length of a list or map; an error if serde does not know it before.
-    fn known(length: Option<usize>) -> Result<usize, PackError> {
+    fn known_length(length: Option<usize>) -> Result<usize, PackError> {
         length.ok_or_else(|| PackError("a list of unknown length cannot be stored".to_owned()))
     }
 }
@@ -222,7 +222,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
     }
 
     fn serialize_seq(self, length: Option<usize>) -> Result<Self, PackError> {
-        self.serialize_tuple(Writer::known(length)?)
+        self.serialize_tuple(Writer::known_length(length)?)
     }
 
     fn serialize_tuple(self, length: usize) -> Result<Self, PackError> {
@@ -247,7 +247,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
     }
 
     fn serialize_map(self, length: Option<usize>) -> Result<Self, PackError> {
-        let length = Writer::known(length)?;
+        let length = Writer::known_length(length)?;
         self.out.push(MAP);
         self.length(length);
         Ok(self)

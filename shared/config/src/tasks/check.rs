@@ -28,11 +28,11 @@ pub fn check(tasks: &[DeploymentTask], roles: Option<&BTreeSet<String>>) -> Vec<
     let bears = |name: &str| by_id.contains_key(name) || STAGES.contains(&name);
     for task in tasks {
         let mut unknown =
-            |attribute: &str, what: &str, name: &Name, known: &mut dyn Iterator<Item = &str>| {
+            |attribute: &str, what: &str, name: &Name, defined: &mut dyn Iterator<Item = &str>| {
                 let message = format!("The {what} \"{}\" was not found.", name.text);
                 found.push(
                     diagnostic(task, DiagnosticKind::UnknownName, attribute, name.span, message)
-                        .suggesting_within(&hints, &name.text, known),
+                        .suggesting_within(&hints, &name.text, defined),
                 );
             };
         let lists = [

@@ -231,10 +231,10 @@ fn kind_of(node: &Node, p: &mut Diagnostics) -> Option<TaskKind> {
     let wrong = text(node, "type", p)?;
     let found = KINDS.iter().find(|(word, _)| *word == wrong);
     if found.is_none() {
-        let known = KINDS.map(|(word, _)| word);
-        let message = format!("\"{wrong}\" is not one of {} for \"type\"", known.join(", "));
+        let types = KINDS.map(|(word, _)| word);
+        let message = format!("\"{wrong}\" is not one of {} for \"type\"", types.join(", "));
         let diagnostic = Diagnostic::new(DiagnosticKind::Syntax, node.start, node.end, message);
-        p.add(diagnostic.about("type").suggesting(&wrong, known));
+        p.add(diagnostic.about("type").suggesting(&wrong, types));
     }
     found.map(|(_, kind)| *kind)
 }

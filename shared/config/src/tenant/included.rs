@@ -107,7 +107,7 @@ impl TenantConfig {
 /// would be confused even if no tenant includes both files. `files` are all included files, in any
 /// order.
 pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
-    let mut known: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    let mut first_paths: BTreeMap<(&str, &str), &str> = BTreeMap::new();
     let mut found = Vec::new();
     for file in files {
         for stanza in file.stanzas() {
@@ -120,7 +120,7 @@ pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
                 _ => continue,
             };
             let path = file.source.path.as_str();
-            let first = *known.entry((kind, object.name.as_str())).or_insert(path);
+            let first = *first_paths.entry((kind, object.name.as_str())).or_insert(path);
             if first != path {
                 let message = format!(
                     "The {kind} \"{}\" is also defined in {first}: included files form one project \

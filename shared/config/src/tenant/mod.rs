@@ -351,7 +351,7 @@ fn resolve_tenant_names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagn
         config;
     let roles = role_names(authorization_roles);
     for (tenant, stanza) in tenants.iter_mut().zip(stanzas) {
-        let mut unknown = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
+        let mut unknown = |attribute: &str, what: &str, name: &str, defined: Vec<&str>| {
             let message = format!("The {what} \"{name}\" was not found.");
             let span = span_of_text(stanza, attribute, name);
             let diagnostic =
@@ -360,7 +360,7 @@ fn resolve_tenant_names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagn
             let diagnostic = diagnostic
                 .in_stanza(&format!("tenant {}", tenant.name))
                 .from_stanza_at(stanza.start);
-            diagnostics.push(diagnostic.suggesting(name, known));
+            diagnostics.push(diagnostic.suggesting(name, defined));
         };
         for name in &tenant.semaphores {
             match global_semaphores.get(name) {
@@ -398,13 +398,13 @@ fn role_names(defined: &BTreeMap<String, AuthorizationRole>) -> Vec<&str> {
 /// Resolves the names that `api-root` uses from the rest of the file.
 fn resolve_root_names(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
     let (rules, roles) = (&config.authorization_rules, role_names(&config.authorization_roles));
-    let diagnostic = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
+    let diagnostic = |attribute: &str, what: &str, name: &str, defined: Vec<&str>| {
         let message = format!("The {what} \"{name}\" was not found.");
         let span = span_of_text(stanza, attribute, name);
         let diagnostic =
             Diagnostic::new(DiagnosticKind::UnknownName, span.start, span.end, message)
                 .about(attribute);
-        diagnostic.in_stanza("api-root").from_stanza_at(stanza.start).suggesting(name, known)
+        diagnostic.in_stanza("api-root").from_stanza_at(stanza.start).suggesting(name, defined)
     };
     let unknown_rules = config.api_root.rules().filter(|(_, name)| !rules.contains_key(*name));
     let known_rules = || rules.keys().map(String::as_str).collect();
@@ -438,8 +438,8 @@ fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
         .and_then(|map| map.first())
         .map(|(_, body)| body)
         .filter(|body| !body.is_null());
-    let said = body.unwrap_or(stanza).get(attribute).and_then(|node| find(node, text));
-    Span::of(said.unwrap_or(stanza))
+    let value = body.unwrap_or(stanza).get(attribute).and_then(|node| find(node, text));
+    Span::of(value.unwrap_or(stanza))
 }
 
 /// Reads one stanza of the main configuration into `config`. `None` if it has no valid form.
@@ -489,7 +489,7 @@ fn stanza(
             f.finish(p);
         }
         other => {
-            let known = [
+            let keywords = [
                 "tenant",
                 "authorization-rule",
                 "authorization-role",
@@ -499,7 +499,7 @@ fn stanza(
             let message = format!("\"{other}\" is not a kind of stanza in the main configuration");
             p.add(
                 Diagnostic::new(DiagnosticKind::Syntax, member.start, member.end, message)
-                    .suggesting(other, known),
+                    .suggesting(other, keywords),
             );
         }
     }
@@ -580,8 +580,8 @@ fn allowed_connections(
         let diagnostic =
             Diagnostic::new(DiagnosticKind::UnknownName, node.start, node.end, message)
                 .about(attribute);
-        let known = connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"]);
-        p.add(diagnostic.suggesting(name, known).as_warning());
+        let names = connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"]);
+        p.add(diagnostic.suggesting(name, names).as_warning());
     }
     f.texts(attribute, p)
 }
@@ -599,8 +599,8 @@ fn add_unique<T>(
         Entry::Vacant(vacant) => {
             vacant.insert(value);
         }
-        Entry::Occupied(known) => {
-            let message = format!("{word} \"{}\" is already defined", known.key());
+        Entry::Occupied(existing) => {
+            let message = format!("{word} \"{}\" is already defined", existing.key());
             p.add(Diagnostic::new(DiagnosticKind::Duplicate, member.start, member.end, message));
         }
     }

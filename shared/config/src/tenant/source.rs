@@ -310,11 +310,11 @@ fn kinds(attribute: &str, node: &Node, p: &mut Diagnostics) -> Vec<ObjectKind> {
             None => {
                 let message =
                     format!("\"{text}\" in \"{attribute}\" is not a kind of configuration object");
-                let known = ObjectKind::WORDS.iter().map(|(name, _)| *name);
+                let kinds = ObjectKind::WORDS.iter().map(|(name, _)| *name);
                 p.add(
                     Diagnostic::new(DiagnosticKind::Syntax, member.start, member.end, message)
                         .about(attribute)
-                        .suggesting(text, known),
+                        .suggesting(text, kinds),
                 );
             }
         }

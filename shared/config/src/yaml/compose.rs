@@ -257,7 +257,7 @@ impl Composer<'_, '_> {
         }
         // An error that follows from this one, or from an unknown alias, is not reported.
         if !self.unknown_aliases.contains(&error_found.mark)
-            && !self.noted.iter().any(|known| known.mark == error_found.mark)
+            && !self.noted.iter().any(|noted| noted.mark == error_found.mark)
         {
             self.noted.push(error_found);
         }
@@ -426,13 +426,13 @@ impl Composer<'_, '_> {
     /// Reads the members of a mapping and returns them with its end; `<<` is merged.
     fn mapping(&mut self, depth: usize) -> Result<(Vec<(Node, Node)>, Mark), YamlError> {
         let mut merged: Vec<(Node, Node)> = Vec::new();
-        let mut own: Vec<(Node, Node)> = Vec::new();
+        let mut pairs: Vec<(Node, Node)> = Vec::new();
         let mut last = None;
         let mut keys: HashMap<String, Mark> = HashMap::new();
         loop {
             let event = self.event()?;
             if event.data == EventData::MappingEnd {
-                merged.extend(own);
+                merged.extend(pairs);
                 return Ok((unique(merged), end_of(&event, last)));
             }
             let key = self.node(event, depth + 1)?;
@@ -464,7 +464,7 @@ impl Composer<'_, '_> {
                 self.note(error(key.node.start, message))?;
                 continue;
             }
-            own.push((key.node, value));
+            pairs.push((key.node, value));
         }
     }
 }
@@ -519,21 +519,21 @@ fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
 /// Removes duplicate keys: the first position and the last value stay.
 fn unique(pairs: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     let mut places: HashMap<String, usize> = HashMap::with_capacity(pairs.len());
-    let mut kept: Vec<(Node, Node)> = Vec::with_capacity(pairs.len());
+    let mut unique: Vec<(Node, Node)> = Vec::with_capacity(pairs.len());
     for (key, value) in pairs {
         let identity = identity(&key);
-        match places.get(&identity).and_then(|place| kept.get_mut(*place)) {
+        match places.get(&identity).and_then(|place| unique.get_mut(*place)) {
             Some((first, slot)) => {
                 (first.start, first.end) = (key.start, key.end);
                 *slot = value;
             }
             None => {
-                places.insert(identity, kept.len());
-                kept.push((key, value));
+                places.insert(identity, unique.len());
+                unique.push((key, value));
             }
         }
     }
-    kept
+    unique
 }
 
 /// Returns a text that is the same for equal keys. As in Python, 1, 1.0 and true are equal.

@@ -20,14 +20,14 @@ impl Check<'_> {
             let name = dependency.name.as_str();
             // A soft dependency must be defined too: otherwise its name is wrong.
             if name != NOOP && !listed.contains(name) && !self.names.has(ObjectKind::Job, name) {
-                let known = self.names.defined_names(ObjectKind::Job);
+                let defined = self.names.defined_names(ObjectKind::Job);
                 let message = format!("Job {name} not defined");
                 self.unknown(
                     at.member_span("dependencies", number),
                     "dependencies",
                     message,
                     name,
-                    known,
+                    defined,
                 );
             }
         }
@@ -48,14 +48,14 @@ impl Check<'_> {
             // An image takes effect when it is merged, but the job that builds it may be part of
             // the same change.
             if !is_defined && !self.names.layout.has_image(image) {
-                let known = self.names.defined_names(ObjectKind::Image);
+                let defined = self.names.defined_names(ObjectKind::Image);
                 let message = format!("The image \"{image}\" was not found.");
                 self.unknown(
                     at.attribute_span("image-build-name"),
                     "image-build-name",
                     message,
                     image,
-                    known,
+                    defined,
                 );
             }
         }

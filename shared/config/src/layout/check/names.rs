@@ -54,8 +54,8 @@ pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) ->
                         named.push(name.clone());
                     }
                 }
-                let own = list.len() - named.len();
-                Facts::Nodeset(named, own)
+                let inline = list.len() - named.len();
+                Facts::Nodeset(named, inline)
             }
         },
         _ if is_defined(layout, kind, name) => Facts::Present,

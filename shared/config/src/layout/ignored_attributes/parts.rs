@@ -67,14 +67,14 @@ pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'stati
         ("market-type", value) => value != "on-demand",
         _ => true,
     };
-    let said = parts.flat_map(|(part, is_of_one)| {
+    let ignored = parts.flat_map(|(part, is_of_one)| {
         let is_said = move |name: &str| part.get(name).is_some_and(|value| asks(name, value));
         // Limits and shared sections have warnings of their own.
         let names = list::of("node").filter(|entry| entry.consequence == list::NO_EFFECT);
         let names = names.map(|entry| entry.attribute);
         names.filter(move |name| is_said(name) && (is_of_one || *name != "az"))
     });
-    said.collect()
+    ignored.collect()
 }
 
 /// Returns the limits of a section or provider that are not enforced, because the machines' usage

@@ -143,7 +143,7 @@ impl<'o> Resolver<'o> {
         word: &str,
         attribute: &str,
         (wrong, message): (&str, String),
-        known: impl IntoIterator<Item = &'n str>,
+        defined: impl IntoIterator<Item = &'n str>,
     ) {
         let span = at.1.spans.of_member(attribute, wrong);
         let diagnostic =
@@ -152,7 +152,7 @@ impl<'o> Resolver<'o> {
             at,
             word,
             span,
-            diagnostic.about(attribute).suggesting_within(&self.hints, wrong, known),
+            diagnostic.about(attribute).suggesting_within(&self.hints, wrong, defined),
         );
     }
 
@@ -175,15 +175,16 @@ impl<'o> Resolver<'o> {
     /// Checks that a provider and its sections have the same connection. Otherwise the author of a
     /// provider could use any connection of the system.
     fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
-        let mut said = chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
-        let of_section = said.next();
+        let mut connections =
+            chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
+        let of_section = connections.next();
         // Reported at the section with the other connection.
-        if said.any(|other| Some(other) != of_section) {
+        if connections.any(|other| Some(other) != of_section) {
             return false;
         }
         let of_section = of_section.and_then(Json::as_str);
-        let own = at.1.attributes.get("connection");
-        if own.is_none_or(|own| own.as_str() == of_section) {
+        let connection = at.1.attributes.get("connection");
+        if connection.is_none_or(|connection| connection.as_str() == of_section) {
             return true;
         }
         let section = chain.first().map_or("", |(_, section)| section.name.as_str());
@@ -255,8 +256,8 @@ impl<'o> Resolver<'o> {
             let mut attributes = object.attributes.clone();
             // Whether a section is abstract is not inherited.
             attributes.remove("abstract");
-            if let Some(Json::Object(own)) = attributes.remove("resource-limits") {
-                limits.extend(own);
+            if let Some(Json::Object(of_layer)) = attributes.remove("resource-limits") {
+                limits.extend(of_layer);
             }
             merge(&mut of_section, attributes);
         }
@@ -299,9 +300,9 @@ impl<'o> Resolver<'o> {
     /// Returns the section of a provider and its ancestors, the nearest first.
     fn sections(&mut self, at: Found<'o>) -> Option<Vec<Found<'o>>> {
         let mut chain: Vec<Found<'o>> = Vec::new();
-        let mut wanted = at.1.attributes.get("section")?.as_str()?.to_owned();
+        let mut section_name = at.1.attributes.get("section")?.as_str()?.to_owned();
         loop {
-            let Some(found) = self.find(ObjectKind::Section, &wanted) else {
+            let Some(found) = self.find(ObjectKind::Section, &section_name) else {
                 // Errors in the ancestors are reported there, regardless of providers.
                 if chain.is_empty() {
                     self.section(at);
@@ -318,7 +319,7 @@ impl<'o> Resolver<'o> {
             }
             chain.push(found);
             match found.1.attributes.get("parent").and_then(Json::as_str) {
-                Some(parent) => parent.clone_into(&mut wanted),
+                Some(parent) => parent.clone_into(&mut section_name),
                 None => return Some(chain),
             }
         }
@@ -340,8 +341,8 @@ impl<'o> Resolver<'o> {
             );
         }
         let mut labels: Vec<LabelConfig> = Vec::new();
-        let mut known: BTreeSet<String> = BTreeSet::new();
-        names.retain(|name| known.insert(name.clone()));
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        names.retain(|name| seen.insert(name.clone()));
         if names.len() > LABELS_MAX {
             let message = format!(
                 "A provider can have at most {LABELS_MAX} labels, but this one has {}",
@@ -371,8 +372,8 @@ impl<'o> Resolver<'o> {
                 None if listed.contains(&name) => {}
                 None => {
                     let message = format!("The label \"{name}\" was not found.");
-                    let known = self.layout.names(ObjectKind::Label);
-                    self.unknown(at, "provider", "labels", (&name, message), known);
+                    let labels = self.layout.names(ObjectKind::Label);
+                    self.unknown(at, "provider", "labels", (&name, message), labels);
                 }
             }
         }

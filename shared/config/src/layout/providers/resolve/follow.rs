@@ -28,14 +28,14 @@ impl<'o> Resolver<'o> {
 
     /// Reports an undefined section of a provider.
     pub(super) fn section(&mut self, at: Found<'o>) {
-        let Some(wanted) = at.1.attributes.get("section").and_then(Json::as_str) else { return };
-        if self.find(ObjectKind::Section, wanted).is_none() {
-            let message = format!("The section \"{wanted}\" was not found.");
+        let Some(section) = at.1.attributes.get("section").and_then(Json::as_str) else { return };
+        if self.find(ObjectKind::Section, section).is_none() {
+            let message = format!("The section \"{section}\" was not found.");
             self.unknown(
                 at,
                 "provider",
                 "section",
-                (wanted, message),
+                (section, message),
                 self.layout.names(ObjectKind::Section),
             );
         }
@@ -43,32 +43,32 @@ impl<'o> Resolver<'o> {
 
     /// Reports a section whose parent is undefined, or that inherits from itself.
     pub(super) fn parent(&mut self, at: Found<'o>) {
-        let Some(mut wanted) = at.1.attributes.get("parent").and_then(Json::as_str) else { return };
-        if self.find(ObjectKind::Section, wanted).is_none() {
-            let message = format!("The section \"{wanted}\" was not found.");
+        let Some(mut parent) = at.1.attributes.get("parent").and_then(Json::as_str) else { return };
+        if self.find(ObjectKind::Section, parent).is_none() {
+            let message = format!("The section \"{parent}\" was not found.");
             return self.unknown(
                 at,
                 "section",
                 "parent",
-                (wanted, message),
+                (parent, message),
                 self.layout.names(ObjectKind::Section),
             );
         }
         let mut way = vec![at.1.name.as_str()];
         for _ in 0..SECTIONS_MAX {
-            way.push(wanted);
-            if wanted == at.1.name {
+            way.push(parent);
+            if parent == at.1.name {
                 let message =
-                    format!("The section \"{wanted}\" inherits from itself: {}", way.join(" → "));
+                    format!("The section \"{parent}\" inherits from itself: {}", way.join(" → "));
                 return self.error(at, "section", "parent", DiagnosticKind::Conflict, message);
             }
             // Cycles and undefined names among the ancestors are reported there.
-            let above = self.find(ObjectKind::Section, wanted).map(|(_, above)| above);
+            let above = self.find(ObjectKind::Section, parent).map(|(_, above)| above);
             let Some(next) = above.and_then(|above| above.attributes.get("parent")?.as_str())
             else {
                 return;
             };
-            wanted = next;
+            parent = next;
         }
     }
 
@@ -76,7 +76,7 @@ impl<'o> Resolver<'o> {
     /// Otherwise the author of a section could use its parent's images and quota with any
     /// connection of the system.
     pub(super) fn overridden(&mut self, at: Found<'o>) {
-        let Some(own) = at.1.attributes.get("connection") else { return };
+        let Some(connection) = at.1.attributes.get("connection") else { return };
         let mut parent = at.1.attributes.get("parent").and_then(Json::as_str);
         for _ in 0..SECTIONS_MAX {
             // An undefined one is reported by its name.
@@ -84,13 +84,13 @@ impl<'o> Resolver<'o> {
             else {
                 return;
             };
-            if let Some(said) = above.attributes.get("connection") {
-                if said != own {
+            if let Some(inherited) = above.attributes.get("connection") {
+                if inherited != connection {
                     let message = format!(
                         "The connection of the section \"{}\", {}, can not be overridden: remove \
                          \"connection\" here, or inherit from another section",
                         above.name,
-                        named(said.as_str())
+                        named(inherited.as_str())
                     );
                     self.error(at, "section", "connection", DiagnosticKind::NotPermitted, message);
                 }
@@ -121,9 +121,9 @@ impl<'o> Resolver<'o> {
     pub(super) fn members(&mut self, at: Found<'o>, word: &str) {
         for (name, label) in listed(&at.1.attributes, "labels") {
             for (kind, part) in PARTS {
-                let Some(wanted) = label.get(part).and_then(Json::as_str) else { continue };
-                if self.find(kind, wanted).is_none() {
-                    let message = format!("The {part} \"{wanted}\" was not found.");
+                let Some(part_name) = label.get(part).and_then(Json::as_str) else { continue };
+                if self.find(kind, part_name).is_none() {
+                    let message = format!("The {part} \"{part_name}\" was not found.");
                     let diagnostic = Diagnostic::new(
                         DiagnosticKind::UnknownName,
                         Mark::default(),
@@ -131,8 +131,11 @@ impl<'o> Resolver<'o> {
                         message,
                     );
                     let diagnostic = diagnostic.about(&format!("labels.{part}"));
-                    let diagnostic =
-                        diagnostic.suggesting_within(&self.hints, wanted, self.layout.names(kind));
+                    let diagnostic = diagnostic.suggesting_within(
+                        &self.hints,
+                        part_name,
+                        self.layout.names(kind),
+                    );
                     let span = at.1.spans.of_member(&format!("labels.{name}"), part);
                     self.put(at, word, span.or_else(|| at.1.spans.of("labels")), diagnostic);
                 }
