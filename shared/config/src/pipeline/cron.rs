@@ -246,7 +246,7 @@ mod tests {
             ("0 0 * 13 *", "month"),
             ("0 0 * * 7", "weekday"),
             ("0 0 * * moon", "weekday"),
-            ("0 0 30 2 *", "no such day"),
+            ("0 0 30 2 *", "no date matches"),
             ("*/0 0 * * *", "minute"),
             ("9-3 0 * * *", "minute"),
             ("last 0 * * *", "minute"),
