@@ -107,6 +107,8 @@ pub enum Mutation {
     EarlyResumes,
     /// The resume of a paused build is never written.
     LostResumes,
+    /// The stop of a build is never written.
+    LostStops,
     /// `fail-fast` is ignored.
     IgnoredFailFast,
     /// `hold-following-changes` is ignored.
@@ -230,12 +232,6 @@ impl Mutation {
             _ => max_changes::LIMIT,
         };
         yaml.replace(max_dependencies::LIMIT, most).replace(max_changes::LIMIT, changes)
-    }
-
-    /// Returns whether only the replay can notice the mutation. For other mutations the replay is
-    /// off, because it would notice them first.
-    pub fn is_for_replay(self) -> bool {
-        matches!(self, Self::NeedlessResets | Self::LostSpeculation | Self::SwappedEntries)
     }
 
     /// Returns whether records with this key are written without a check of their revision.
@@ -388,7 +384,11 @@ impl Mutation {
                         .iter()
                         .any(|pipeline| record.key.partition.contains(pipeline))
             }
-            Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
+            Write::Put { record, .. } => match self {
+                Self::LostResumes => record.key.sort == "resume",
+                Self::LostStops => record.key.sort == "stop",
+                _ => false,
+            },
             Write::Check { key, .. } => {
                 self == Self::NoFence && key.partition.starts_with("branch#")
             }

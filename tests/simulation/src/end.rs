@@ -59,8 +59,6 @@ impl Sim {
             seconds: self.now().since(crate::site::START) / 1_000,
             runs: self.runs,
             tested_again: self.watch.retested,
-            replayed: self.replay.replayed,
-            believed: self.replay.believed,
             ending: self.ending(),
             story: self.story.text(),
         })

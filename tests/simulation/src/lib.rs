@@ -7,7 +7,6 @@
 //! - [`faults`] draws what goes wrong.
 //! - [`watch`] checks every write against invariants.
 //! - [`oracle`] checks every decision against a much simpler gate.
-//! - [`replay`] repeats every decision from the same facts and compares the results.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test harness may panic")]
 
 pub mod actors;
@@ -19,7 +18,6 @@ pub mod graphs;
 pub mod locks;
 pub mod oracle;
 pub mod random;
-pub mod replay;
 pub mod reviews;
 pub mod runner;
 pub mod scenarios;
@@ -65,10 +63,6 @@ pub struct SeedReport {
     pub runs: u64,
     /// How many reporter jobs failed while successors of their change were being tested.
     pub tested_again: u64,
-    /// How many revisions of queue heads were replayed.
-    pub replayed: u64,
-    /// How many revisions of queue heads could not be replayed and were taken as correct.
-    pub believed: u64,
     /// The final state as text, which two runs of one seed must have in common.
     pub ending: String,
     /// The log of the run.

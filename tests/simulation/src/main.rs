@@ -8,8 +8,7 @@
 //! ```
 //!
 //! Every ten seconds it prints the totals so far. On SIGTERM or SIGINT it prints them as well, with
-//! the seed to continue with. `SLUICE_SIM_THREADS` sets how many seeds are played at once. With
-//! `SLUICE_SIM_REPLAY` the logs contain each step of the replay.
+//! the seed to continue with. `SLUICE_SIM_THREADS` sets how many seeds are played at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's program may panic")]
 
 use sluice_simulation::runner::{

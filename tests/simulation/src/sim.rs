@@ -15,7 +15,6 @@ use crate::executors::{self, Executor, ResumeRule};
 use crate::faults::{FaultInjection, Faults};
 use crate::oracle::Oracle;
 use crate::random::Random;
-use crate::replay::Replay;
 use crate::shape::Shape;
 use crate::site::{HANDLED, START, Site, name_of};
 use crate::story::Story;
@@ -78,8 +77,6 @@ pub struct Sim {
     pub watch: Watch,
     /// The expected decisions.
     pub oracle: Oracle,
-    /// The replay of every decision.
-    pub(crate) replay: Replay,
     /// The log.
     pub story: Story,
     /// The people who use the site.
@@ -159,9 +156,6 @@ impl Sim {
             }
         }
         let watch = Watch::new(&shape);
-        // Every other mutation has to be found by the watch or the oracle.
-        let is_replayed = settings.mutation.is_none_or(Mutation::is_for_replay);
-        let replay = Replay::new(&shape, is_replayed);
         site.world.take_journal();
         let mut sim = Self {
             actors: Actors::new(seed, &shape, START.plus_millis(3_000)),
@@ -170,7 +164,6 @@ impl Sim {
             site,
             watch,
             oracle,
-            replay,
             faults,
             executors: Vec::new(),
             tasks: Vec::new(),
@@ -559,8 +552,8 @@ impl Sim {
         self.respawn_at.push(self.now().plus_seconds(seconds));
     }
 
-    /// Checks everything that was merged and written since the last check: by the watch, the oracle
-    /// and the replay.
+    /// Checks everything that was merged and written since the last check: by the watch and the
+    /// oracle.
     fn check_written(&mut self) -> Result<(), Failure> {
         self.check_merges().map_err(|why| self.failure(why))?;
         let written = self.site.world.take_journal();
@@ -571,14 +564,7 @@ impl Sim {
         for observation in observations {
             self.apply(observation).map_err(|why| self.failure(why))?;
         }
-        let (steps, why) = match self.replay.see(&written) {
-            Ok(steps) => (steps, None),
-            Err(difference) => (difference.steps, Some(difference.why)),
-        };
-        for step in steps {
-            self.log(step);
-        }
-        why.map_or(Ok(()), |why| Err(self.failure(why)))
+        Ok(())
     }
 
     /// Logs something that the watch observed, and has the oracle check it.

@@ -15,8 +15,11 @@ mod max_dependencies;
 mod nodesets;
 mod pauses;
 mod publications;
+mod queue_order;
 mod record_kinds;
 mod reporter_jobs;
+mod speculation;
+mod stops;
 #[cfg(test)]
 mod tests;
 mod transitions;
@@ -76,6 +79,8 @@ pub struct Watch {
     gone: BTreeSet<Key>,
     /// The executor of each run, and whether the run ended.
     runs: BTreeMap<BuildId, (SessionId, bool)>,
+    /// The trees of merge results.
+    trees: speculation::TestedTrees,
     /// Builds that were ordered to stop.
     stopped: BTreeSet<BuildId>,
     /// Paused builds that were resumed.
@@ -136,6 +141,7 @@ impl Watch {
             deliveries: 0,
             gone: BTreeSet::new(),
             runs: BTreeMap::new(),
+            trees: BTreeMap::new(),
             stopped: BTreeSet::new(),
             resumed: BTreeSet::new(),
             nodes: BTreeMap::new(),
@@ -192,7 +198,10 @@ impl Watch {
             Kind::Item => self.check_item(before, after),
             Kind::Landing => self.check_landing(key, before, after, observations),
             Kind::Order => transitions::check_unchanged(before, after, "an order is written once"),
-            Kind::Merge => transitions::check_same_outcome(before, after),
+            Kind::Merge => {
+                self.record_tested_tree(after)?;
+                transitions::check_same_outcome(before, after)
+            }
             Kind::Report => self.check_report(before, after),
             Kind::Run => self.check_run(before, after, observations),
             Kind::Stop => {
@@ -489,12 +498,16 @@ impl Watch {
                     stored.into_head(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
                 let before = self.heads.get(&head.key).cloned();
                 self.check_window_size(before.as_ref(), &head, transaction)?;
-                self.check_queue(before, head, observations)
+                self.check_queue(before.as_ref(), &head, observations)?;
+                self.check_order(before.as_ref(), &head, transaction)?;
+                self.check_speculation(before.as_ref(), &head)
             }
             (Kind::InboxMessage, None) => self
                 .check_paused_events(write, transaction)
                 .and_then(|()| self.check_command(write, transaction)),
-            (Kind::Item, Some(_)) => self.check_paused_results(write),
+            (Kind::Item, _) => self
+                .check_paused_results(write)
+                .and_then(|()| self.check_given_up_builds(write)),
             (Kind::Node, Some(_)) if self.machines.len() > self.shape.instances as usize => {
                 let (count, most) = (self.machines.len(), self.shape.instances);
                 Err(format!("{count} nodes may exist, but the quota is {most}"))
@@ -532,8 +545,8 @@ impl Watch {
     /// generations.
     fn check_queue(
         &mut self,
-        before: Option<Head>,
-        head: Head,
+        before: Option<&Head>,
+        head: &Head,
         observations: &mut Vec<Observation>,
     ) -> Result<(), String> {
         let mut changes = BTreeSet::new();
@@ -554,8 +567,8 @@ impl Watch {
                     slot.change
                 ));
             }
-            self.check_landing_position(&head, position, before.as_ref())?;
-            self.check_dependency_limit(&head, item)?;
+            self.check_landing_position(head, position, before)?;
+            self.check_dependency_limit(head, item)?;
             let bundle = head.bundle(position);
             let is_member_here = |key: &&ChangeKey| {
                 head.slots[bundle.clone()].iter().any(|slot| slot.change.key == **key)
@@ -613,7 +626,7 @@ impl Watch {
             observations.push(Observation::Line(format!("{} is halted: {why}", head.key)));
         }
         self.written.insert(head.key.clone());
-        let former = self.heads.insert(head.key.clone(), head);
+        let former = self.heads.insert(head.key.clone(), head.clone());
         let former: Vec<Slot> = former.into_iter().flat_map(|head| head.slots).collect();
         let landing = former.iter().filter(|slot| slot.status.is_decided());
         self.former_landing.extend(landing.map(|slot| slot.id.clone()));

@@ -94,7 +94,7 @@ impl Window {
     }
 
     /// Returns the size of a window after one result.
-    pub(crate) fn after_one(&self, size: u32, result: &str) -> u32 {
+    fn after_one(&self, size: u32, result: &str) -> u32 {
         match (result, self.grows, self.shrinks) {
             ("SUCCESS", Step::By(by), _) => self.ceiling.unwrap_or(u32::MAX).min(size + by),
             ("SUCCESS", Step::Times(times), _) => {

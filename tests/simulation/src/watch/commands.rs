@@ -119,7 +119,10 @@ impl Watch {
     }
 
     /// Returns these changes with their needs, including items that left in this transaction.
-    fn with_needs<'a>(&self, keys: impl IntoIterator<Item = &'a ChangeKey>) -> BTreeSet<ChangeKey> {
+    pub(super) fn with_needs<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a ChangeKey>,
+    ) -> BTreeSet<ChangeKey> {
         let mut all = BTreeSet::new();
         for key in keys {
             let own = self

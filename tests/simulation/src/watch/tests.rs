@@ -78,7 +78,7 @@ fn wrong(needed: &str, landing: Option<Landing>) -> Option<String> {
         let candidate = Candidate { needs, ..Candidate::bare(&slot.change) };
         watch.items.insert(slot.id.clone(), Item::admitted(slot, candidate, "event", Timestamp(1)));
     }
-    watch.check_queue(None, head, &mut Vec::new()).err()
+    watch.check_queue(None, &head, &mut Vec::new()).err()
 }
 
 /// Z6.5, D01: a pushed revision satisfies dependencies, even though its change is open again.
