@@ -19,7 +19,7 @@ use sluice_runtime::{PortError, Ports, Queues, Records};
 use std::sync::Arc;
 use texts::{
     next_generation, onto_branch, with_field, with_last_before, with_nodesets, with_number,
-    with_second, without, without_each, without_job,
+    with_second, without, without_each, without_failures, without_job,
 };
 
 /// Some mutations change only every n-th revision of a queue.
@@ -162,6 +162,8 @@ pub enum Mutation {
     NeedlessResets,
     /// The second item of a queue is retested on its branch although the item ahead may pass.
     LostSpeculation,
+    /// A failing item of a queue counts as one whose jobs run.
+    ForgottenFailures,
     /// The last item of a queue moves ahead of the one before.
     SwappedEntries,
     /// The own queue of a hosted change never names the host queue.
@@ -452,6 +454,10 @@ impl Mutation {
                             record.body = with_field(&record.body, &["slots"], |slots| {
                                 with_second(slots, onto_branch)
                             });
+                        }
+                        Self::ForgottenFailures if Cell::Queue.is_head(&record.key) => {
+                            record.body =
+                                with_field(&record.body, &["slots"], without_failures);
                         }
                         Self::SwappedEntries if Cell::Queue.is_head(&record.key) => {
                             record.body = with_field(&record.body, &["slots"], with_last_before);

@@ -618,6 +618,12 @@ fn a_swapped_entry_is_noticed() {
     caught_with("entered first", Mutation::SwappedEntries, crowded_queue);
 }
 
+/// Z6.4: nothing is tested on a change that is known to fail.
+#[test]
+fn a_failed_change_that_counts_as_one_that_may_pass_is_noticed() {
+    caught_with("counts as one that may pass", Mutation::ForgottenFailures, crowded_queue);
+}
+
 /// Z6.4: a build whose result no longer counts is stopped.
 #[test]
 fn a_build_that_is_given_up_and_not_stopped_is_noticed() {

@@ -62,6 +62,21 @@ pub(super) fn onto_branch(text: &str) -> String {
     if is_retested { format!("{text} -") } else { text.to_owned() }
 }
 
+/// Returns the slots of a head with failing ones as tested ones.
+pub(super) fn without_failures(slots: Value) -> Value {
+    match slots {
+        Value::Array(slots) => slots
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|text| {
+                let as_tested = |word| if word == "f" { "t" } else { word };
+                Value::String(text.split(' ').map(as_tested).collect::<Vec<&str>>().join(" "))
+            })
+            .collect(),
+        other => other,
+    }
+}
+
 /// Swaps the last two slots of a head if the last one is new and alone.
 pub(super) fn with_last_before(slots: Value) -> Value {
     match slots {

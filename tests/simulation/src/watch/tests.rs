@@ -1,10 +1,12 @@
-//! Tests of the order of changes in a queue.
+//! Tests of the order and the speculative states of changes in a queue.
 
 use super::Watch;
 use crate::shape::Shape;
 use sluice_config::pipeline::Manager;
-use sluice_gate::queue::Slot;
-use sluice_gate::{Candidate, Head, Item, Landing, LandingEnd, LandingState, SlotStatus};
+use sluice_gate::queue::{Predecessor, Slot};
+use sluice_gate::{
+    Candidate, Head, Item, Landing, LandingEnd, LandingState, MergeStatus, SlotStatus,
+};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{Commit, LandingMethod, MergeMode};
 use sluice_model::{ItemId, ProjectName, QueueKey, QueueName, Timestamp};
@@ -99,4 +101,82 @@ fn a_newer_revision_of_a_need_may_be_behind_only_if_a_push_landed_the_needed_one
             "{needed} after {landing:?}"
         );
     }
+}
+
+/// An entry of a dependent queue: its change, which is also its item's name, its generation, and
+/// the entry and generation that it is tested on.
+fn entry(number: u64, generation: u64, ahead: Option<(u64, u64)>, status: SlotStatus) -> Slot {
+    let id = |number: u64| ItemId(format!("item{number}"));
+    Slot {
+        id: id(number),
+        change: change(number, "head"),
+        generation,
+        ahead: ahead.map(|(item, generation)| Predecessor { item: id(item), generation }),
+        status,
+        joined: false,
+        version: 1,
+    }
+}
+
+fn head(slots: Vec<Slot>) -> Head {
+    Head { slots, ..Head::new(queue("integrated"), Manager::Dependent, 20, 1) }
+}
+
+/// Returns the violated invariant of a queue that had these entries before. The jobs of changes
+/// with an odd number passed so far; those of the others have failed.
+fn wrong_speculation(before: Vec<Slot>, after: Vec<Slot>) -> Option<String> {
+    let mut watch = Watch::new(&Shape::draw(1));
+    for slot in before.iter().chain(&after) {
+        let candidate = Candidate::bare(&slot.change);
+        let mut item = Item::admitted(slot, candidate, "event", Timestamp(1));
+        if slot.change.key.number().is_some_and(|number| number.is_multiple_of(2)) {
+            item.merge_status = MergeStatus::Unmergeable {
+                why: "a conflict".to_owned(),
+                configuration: false,
+                notes: Vec::new(),
+            };
+        }
+        watch.items.insert(slot.id.clone(), item);
+    }
+    let (before, after) = (head(before), head(after));
+    let order = watch.check_order(Some(&before), &after, &[]);
+    order.and_then(|()| watch.check_speculation(Some(&before), &after)).err()
+}
+
+/// Z6.4: each entry is tested on the nearest one ahead that may pass, and again only if that
+/// changed.
+#[test]
+fn each_entry_is_tested_on_the_nearest_one_ahead_that_may_pass() {
+    use SlotStatus::{Failing, Landing, Testing};
+    let first = || entry(1, 1, None, Testing);
+    let failing = || entry(2, 1, Some((1, 1)), Failing);
+    let third = |generation, ahead| entry(3, generation, ahead, Testing);
+    let before = || vec![first(), failing(), third(1, Some((1, 1)))];
+    for (after, wrong) in [
+        (before(), None),
+        (vec![failing()], Some("is tested on a state that cannot pass")),
+        (vec![first(), third(1, Some((1, 1)))], None),
+        (vec![first(), failing(), third(2, None)], Some("is tested without org/t0p0#1")),
+        (vec![first(), failing(), third(2, Some((2, 1)))], Some("on a state that cannot pass")),
+        (vec![first(), failing(), third(2, Some((1, 2)))], Some("on a state that cannot pass")),
+        (vec![first(), failing(), third(2, Some((1, 1)))], Some("nothing that it was tested on")),
+        (vec![entry(1, 2, None, Testing)], Some("nothing that it was tested on")),
+        (vec![entry(1, 1, None, Failing)], Some("is failing, although it may pass")),
+        (vec![entry(2, 2, None, Testing)], Some("although org/t0p0#2")),
+        (vec![third(2, None), first()], Some("which entered first")),
+        (vec![entry(5, 1, None, Testing), first()], Some("which entered first")),
+        (vec![first(), entry(5, 1, Some((1, 1)), Testing)], None),
+    ] {
+        let found = wrong_speculation(before(), after.clone());
+        assert!(
+            match (&found, wrong) {
+                (Some(found), Some(wrong)) => found.contains(wrong),
+                (found, wrong) => found.is_none() && wrong.is_none(),
+            },
+            "{found:?} instead of {wrong:?} for {after:?}"
+        );
+    }
+    // The branch moved while it was landing.
+    let again = || vec![entry(1, 2, None, Testing)];
+    assert_eq!(wrong_speculation(vec![entry(1, 1, None, Landing)], again()), None);
 }
