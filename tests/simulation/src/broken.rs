@@ -456,8 +456,7 @@ impl Mutation {
                             });
                         }
                         Self::ForgottenFailures if Cell::Queue.is_head(&record.key) => {
-                            record.body =
-                                with_field(&record.body, &["slots"], without_failures);
+                            record.body = with_field(&record.body, &["slots"], without_failures);
                         }
                         Self::SwappedEntries if Cell::Queue.is_head(&record.key) => {
                             record.body = with_field(&record.body, &["slots"], with_last_before);

@@ -505,9 +505,9 @@ impl Watch {
             (Kind::InboxMessage, None) => self
                 .check_paused_events(write, transaction)
                 .and_then(|()| self.check_command(write, transaction)),
-            (Kind::Item, _) => self
-                .check_paused_results(write)
-                .and_then(|()| self.check_given_up_builds(write)),
+            (Kind::Item, _) => {
+                self.check_paused_results(write).and_then(|()| self.check_given_up_builds(write))
+            }
             (Kind::Node, Some(_)) if self.machines.len() > self.shape.instances as usize => {
                 let (count, most) = (self.machines.len(), self.shape.instances);
                 Err(format!("{count} nodes may exist, but the quota is {most}"))

@@ -35,8 +35,9 @@ impl Watch {
     /// Records the tree of a merge result.
     pub(super) fn record_tested_tree(&mut self, after: Option<&Record>) -> Result<(), String> {
         let outcome: Option<MergeOutcome> = read(after)?;
-        if let Some(MergeOutcome { item, generation, result: MergeResult::Merged(merged), .. }) =
-            outcome
+        if let Some(MergeOutcome {
+            item, generation, result: MergeResult::Merged(merged), ..
+        }) = outcome
         {
             self.trees.entry((item, generation)).or_default().insert(merged.tested.tree);
         }
