@@ -565,8 +565,7 @@ impl Oracle {
             {
                 Ok(())
             }
-            // The change was enqueued again with other dependencies. If it was not, it is missing at
-            // the end.
+            // The change is enqueued again with other dependencies.
             "DEQUEUED" if !is_gate && is_retest(&set.why) => Ok(()),
             "DEQUEUED" if self.is_out_for_its_dependencies(set) => Ok(()),
             "DEQUEUED" => wrong("it had no reason to be dequeued".to_owned()),
