@@ -141,7 +141,9 @@ fn the_lambda_program_for_functions_without_a_cloud_links_no_cloud_driver() {
 /// C1.1: the same holds for everything else that no function on AWS calls.
 #[test]
 fn no_lambda_program_links_the_emulator_the_local_forge_or_the_command_line() {
-    none([LAMBDA, LAMBDA_CLOUD].map(|one| linked_although_refused(one, LAMBDA_NEVER_LINKS)).concat());
+    none(
+        [LAMBDA, LAMBDA_CLOUD].map(|one| linked_although_refused(one, LAMBDA_NEVER_LINKS)).concat(),
+    );
 }
 
 #[test]
