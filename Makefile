@@ -26,7 +26,7 @@ setup: ## Installs what is missing: OpenSSH, bubblewrap, rsync, ansible-core in 
 
 build: setup ## Builds the programs.
 	@echo "==> building (the first time takes some minutes)"
-	@$(CARGO) build --locked --package sluice-cli --bins
+	@$(CARGO) build --locked --workspace --bins
 
 demo: build ## Starts a system in a fresh directory and gates four changes, with every decision and its reason.
 	@$(PROGRAM) demo $(ARGS)

@@ -26,7 +26,7 @@ pub struct ProcessSettings {
     pub name: String,
     /// See `name`.
     pub arn: String,
-    /// The `bootstrap` binary.
+    /// The program, which would be `bootstrap` on AWS.
     pub binary: PathBuf,
     /// Its environment from the template.
     pub environment: BTreeMap<String, String>,

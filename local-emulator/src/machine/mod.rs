@@ -18,7 +18,7 @@ use crate::lambda::{
 };
 use crate::policy::{Context, OPERATOR, Policies, PolicyDecision};
 use crate::sources::{Origin, QueuePort, SourceOptions, Sources};
-use crate::template::{DeploymentTarget, ExecutorPlan, TemplateError, TemplatePlan};
+use crate::template::{DeploymentTarget, ExecutorPlan, FunctionPlan, TemplateError, TemplatePlan};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use futures::future::BoxFuture;
 use keys::Keys;
@@ -63,10 +63,10 @@ pub enum Form {
     /// In this program: called once for each function of the template, with what is that function's
     /// own.
     InProcess(Make),
-    /// As processes of one binary that chooses by `SLUICE_FUNCTION`.
+    /// As processes of programs that choose by `SLUICE_FUNCTION`.
     Processes {
-        /// The multi-call binary.
-        binary: PathBuf,
+        /// Called once for each function of the template.
+        program: FindProgram,
         /// Where its lines go.
         print: Print,
     },
@@ -74,6 +74,9 @@ pub enum Form {
 
 /// Creates the handler of a function, or returns why there is none.
 pub type Make = Arc<dyn Fn(Equipment) -> BoxFuture<'static, Result<Handler, String>> + Send + Sync>;
+
+/// Returns the program that has a function, or why there is none.
+pub type FindProgram = Arc<dyn Fn(&str) -> Result<PathBuf, String> + Send + Sync>;
 
 /// The environment, credentials and service addresses of a function or the executor.
 #[derive(Debug, Clone)]
@@ -206,8 +209,9 @@ impl LocalMachine {
         let equip = |id: &str| equipment(&plan, &keys, &data, data_address, &origin.region, id);
         let (functions, processes) = match options.functions {
             Form::InProcess(make) => (in_process(&plan, &make, equip).await?, None),
-            Form::Processes { binary, print } => {
-                let processes = Arc::new(Processes::new(settings(&plan, &binary, equip), &print));
+            Form::Processes { program, print } => {
+                let settings = settings(&plan, &program, equip)?;
+                let processes = Arc::new(Processes::new(settings, &print));
                 let functions: Arc<dyn Invoke> = processes.clone();
                 let killed = Arc::downgrade(&processes);
                 data.deaths().set_caller(Arc::new(move |function| {
@@ -357,16 +361,18 @@ async fn in_process(
 /// Returns how to start the processes of each function.
 fn settings(
     plan: &TemplatePlan,
-    binary: &std::path::Path,
+    program: &FindProgram,
     equip: impl Fn(&str) -> Option<Equipment>,
-) -> Vec<ProcessSettings> {
-    let of = |function: &crate::template::FunctionPlan| {
-        let Equipment { id, environment, credentials, region, endpoint, .. } = equip(&function.id)?;
-        Some(ProcessSettings {
+) -> Result<Vec<ProcessSettings>, MachineError> {
+    let of = |function: &FunctionPlan| {
+        let failed = |why: String| MachineError::Function { function: function.id.clone(), why };
+        let equipment = equip(&function.id).ok_or_else(|| failed("it has no keys".to_owned()))?;
+        let Equipment { id, environment, credentials, region, endpoint, .. } = equipment;
+        Ok(ProcessSettings {
+            binary: program(&id).map_err(failed)?,
             id,
             name: function.name.clone(),
             arn: function.arn.clone(),
-            binary: binary.to_owned(),
             environment,
             credentials,
             region,
@@ -375,7 +381,7 @@ fn settings(
             limits: Limits::of(function),
         })
     };
-    plan.functions.iter().filter_map(of).collect()
+    plan.functions.iter().map(of).collect()
 }
 
 /// Deletes expired items periodically, until the data services are dropped.

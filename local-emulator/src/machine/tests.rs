@@ -1,7 +1,7 @@
 //! Whole machines from our own template, with functions that only pass things on.
 
 use super::ports::EmulatedQueues;
-use super::{Equipment, Form, LocalMachine, MachineError, MachineOptions, Make};
+use super::{Equipment, FindProgram, Form, LocalMachine, MachineError, MachineOptions, Make};
 use crate::data::prices::SQS_STANDARD_REQUEST;
 use crate::data::{DataOptions, Front as Data, Purpose, Row};
 use crate::http::HostNames;
@@ -256,11 +256,12 @@ async fn a_second_start_has_the_same_keys_and_what_was_not_done() {
 
 /// C4
 #[tokio::test]
-async fn functions_run_as_processes_of_one_binary_with_the_templates_environment() {
+async fn functions_run_as_processes_with_the_templates_environment() {
     let tests = std::env::current_exe().unwrap();
     let binary = tests.parent().unwrap().parent().unwrap().join("examples/one_function");
     let folder = TempDir::new().unwrap();
-    let form = Form::Processes { binary, print: to_stderr() };
+    let program: FindProgram = Arc::new(move |_| Ok(binary.clone()));
+    let form = Form::Processes { program, print: to_stderr() };
     let machine = LocalMachine::start(options(&folder, our_template(), form)).await.unwrap();
     let answer =
         machine.functions().invoke("gate", Bytes::from_static(br#"{"do": "who"}"#)).await.unwrap();

@@ -80,6 +80,14 @@ impl ConnectionsFile {
         })
     }
 
+    /// Returns the connections of this driver, by name.
+    pub fn with_driver(
+        &self,
+        driver: Driver,
+    ) -> impl Iterator<Item = (&ConnectionName, &StoredConnection)> {
+        self.0.iter().filter(move |(_, connection)| connection.driver == driver)
+    }
+
     /// Returns the connections with this canonical host, by name. There may be several; only
     /// tenants say which of them has a project.
     pub fn of_host(&self, host: &str) -> Vec<(&ConnectionName, &StoredConnection)> {
@@ -128,6 +136,31 @@ fn host_in(written: &str) -> Option<String> {
     }
     // A value that begins with a slash has no host.
     (!written.starts_with('/')).then(|| host_of(&format!("http://{written}"))).flatten()
+}
+
+/// Returns the host name of a region's EC2 API, which identifies a connection to it.
+pub fn ec2_host(region: &str) -> String {
+    format!("ec2.{region}.amazonaws.com")
+}
+
+/// Returns whether a text has the form of an AWS region name: `eu-central-1`, `us-gov-west-1`.
+pub fn is_region(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let is_word =
+        |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
+    match parts.as_slice() {
+        [words @ .., number] => {
+            words.len() >= 2
+                && words.iter().all(is_word)
+                && matches!(number.as_bytes(), [b'1'..=b'9'])
+        }
+        [] => false,
+    }
+}
+
+/// Returns the region in the host name of an EC2 connection; `None` for another host.
+pub fn ec2_region(host: &str) -> Option<&str> {
+    host.strip_prefix("ec2.")?.strip_suffix(".amazonaws.com")
 }
 
 /// Returns the sealing context of a connection's secret, to which the sealed text is bound.
@@ -313,5 +346,13 @@ mod tests {
         ] {
             assert_eq!(host_in(written).as_deref(), host, "{written}");
         }
+    }
+
+    #[test]
+    fn the_host_of_a_connection_to_ec2_names_its_region() {
+        assert_eq!(ec2_region(&ec2_host("eu-central-1")), Some("eu-central-1"));
+        assert_eq!(ec2_region("ec2"), None);
+        assert!(["eu-central-1", "us-gov-west-1"].into_iter().all(is_region));
+        assert!(!["nowhere", "eu-central", "eu--1", "EU-central-1", ""].into_iter().any(is_region));
     }
 }

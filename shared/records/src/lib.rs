@@ -39,9 +39,9 @@
 //! | packs of a repository | `repository#<project>` | `head` | merger, tenant |
 //!
 //! Objects: `system/main.yaml`, `system/included/<digest of main.yaml>.json`,
-//! `system/connections.json`, `layouts/<hash>`, `jobs/<hash>`, `speculations/<hash>`, `git/…`,
-//! `deliveries/<id>`, `logs/<build>/…`, `logs/<build>.files`, `returned/<build>/<hash>`,
-//! `keys/<source name>/<repo name>.pem` and `.pub`.
+//! `system/connections.json`, `system/pool-key.json`, `layouts/<hash>`, `jobs/<hash>`,
+//! `speculations/<hash>`, `git/…`, `deliveries/<id>`, `logs/<build>/…`, `logs/<build>.files`,
+//! `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem` and `.pub`.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod autohold;
@@ -63,6 +63,7 @@ pub mod open_changes;
 pub mod open_work;
 pub mod operator_command;
 pub mod pipeline_health;
+pub mod pool_key;
 pub mod project_key;
 pub mod provided_artifacts;
 pub mod provider;

@@ -48,7 +48,7 @@ pub const SHARED: &[Layer] = &[
     Layer { path: "local-emulator/forge", may_use: &[] },
 ];
 
-/// What a function's library may depend on; never on another function. The programs are exempt.
+/// What a function's library may depend on; never on another function.
 pub const FUNCTIONS_MAY_USE: &[&str] = &[
     "shared/model",
     "shared/config",
@@ -64,8 +64,119 @@ pub const FUNCTIONS_MAY_USE: &[&str] = &[
     "shared/repos",
 ];
 
-/// The crate that assembles functions into programs; it may depend on everything.
-pub const COMPOSITION: &str = "functions/cli";
+/// The programs and their libraries, lowest first: only they assemble functions.
+pub const PROGRAMS: &[Layer] = &[
+    Layer {
+        path: "functions/programs/handler",
+        may_use: &["shared/aws", "shared/records", "shared/runtime", "shared/model"],
+    },
+    Layer {
+        path: "functions/programs/lambda",
+        may_use: &[
+            "functions/programs/handler",
+            "functions/api",
+            "functions/gate",
+            "functions/images",
+            "functions/intake",
+            "functions/merger",
+            "functions/reporter",
+            "functions/tenant",
+            "functions/timer",
+            "functions/webhook",
+            "shared/config",
+            "shared/forge",
+            "shared/git",
+            "shared/keys",
+            "shared/model",
+            "shared/notify",
+            "shared/records",
+            "shared/repos",
+            "shared/runtime",
+        ],
+    },
+    Layer {
+        path: "functions/programs/lambda-cloud",
+        may_use: &[
+            "functions/programs/handler",
+            "functions/launcher",
+            "shared/cloud",
+            "shared/config",
+            "shared/model",
+            "shared/records",
+            "shared/runtime",
+        ],
+    },
+    Layer {
+        path: "functions/programs/executor",
+        may_use: &["functions/executor", "shared/aws", "shared/records", "shared/runtime"],
+    },
+    Layer {
+        path: "functions/programs/operator",
+        may_use: &[
+            "shared/aws",
+            "shared/config",
+            "shared/forge",
+            "shared/gate",
+            "shared/git",
+            "shared/keys",
+            "shared/model",
+            "shared/notify",
+            "shared/records",
+            "shared/runtime",
+        ],
+    },
+    Layer {
+        path: "functions/programs/local",
+        may_use: &[
+            "functions/programs/handler",
+            "functions/programs/lambda",
+            "functions/programs/lambda-cloud",
+            "functions/programs/executor",
+            "functions/programs/operator",
+            "functions/gate",
+            "local-emulator",
+            "local-emulator/forge",
+            "shared/aws",
+            "shared/config",
+            "shared/gate",
+            "shared/model",
+            "shared/records",
+            "shared/runtime",
+        ],
+    },
+    Layer {
+        path: "functions/programs/cli",
+        may_use: &[
+            "functions/programs/executor",
+            "functions/programs/local",
+            "functions/programs/operator",
+            "shared/model",
+        ],
+    },
+];
+
+/// The directory of the program on Lambda that links no driver of a cloud.
+pub const LAMBDA: &str = "functions/programs/lambda";
+/// The directory of the program on Lambda for the functions that call a cloud.
+pub const LAMBDA_CLOUD: &str = "functions/programs/lambda-cloud";
+
+/// Crates that must not be linked into the program for the functions that call no cloud.
+pub const CLOUD_DRIVERS: &[&str] = &["sluice-cloud", "russh*", "sluice-launcher"];
+
+/// Crates that must not be linked into a program on Lambda.
+pub const LAMBDA_NEVER_LINKS: &[&str] = &[
+    "sluice-cli",
+    "sluice-operator",
+    "sluice-local",
+    "sluice-emulator",
+    "sluice-local-forge",
+    "sluice-memory",
+    "sluice-executor",
+    "clap*",
+    "dynoxide-rs",
+    "rusqlite",
+    "s3s",
+];
 
 /// Below this directory are crates that only tests may depend on.
 pub const TESTS: &str = "tests/";
@@ -130,13 +241,27 @@ pub const RESTRICTED: &[Restriction] = &[
     },
     Restriction {
         package: "aws-config",
-        users: &["shared/aws", "functions/cli"],
+        users: &[
+            "shared/aws",
+            "functions/programs/handler",
+            "functions/programs/operator",
+            "functions/programs/local",
+        ],
         why: "the programs choose account, region and client",
     },
     Restriction {
         package: "lambda_runtime",
-        users: &["functions/cli"],
-        why: "functions are libraries; only `bootstrap` answers Lambda",
+        users: &["functions/programs/handler"],
+        why: "functions are libraries; one loop answers Lambda",
+    },
+    Restriction {
+        package: "clap",
+        users: &[
+            "functions/programs/executor",
+            "functions/programs/operator",
+            "functions/programs/cli",
+        ],
+        why: "only the programs that people start have arguments",
     },
     Restriction {
         package: "reqwest",
@@ -145,7 +270,8 @@ pub const RESTRICTED: &[Restriction] = &[
             "shared/git",
             "shared/cloud",
             "functions/api",
-            "functions/cli",
+            "functions/programs/executor",
+            "functions/programs/operator",
             "local-emulator/forge",
         ],
         why: "HTTP requests are made for GitHub, git fetches, EC2, live logs and our own API",
@@ -175,12 +301,22 @@ pub const RESTRICTED: &[Restriction] = &[
     },
     Restriction {
         package: "anyhow",
-        users: &["functions/cli"],
+        users: &[
+            "functions/programs/executor",
+            "functions/programs/operator",
+            "functions/programs/local",
+            "functions/programs/cli",
+        ],
         why: "callers act on typed errors",
     },
     Restriction {
         package: "sluice-aws",
-        users: &["functions/cli"],
+        users: &[
+            "functions/programs/handler",
+            "functions/programs/executor",
+            "functions/programs/operator",
+            "functions/programs/local",
+        ],
         why: "functions receive ports",
     },
     Restriction {
@@ -190,12 +326,12 @@ pub const RESTRICTED: &[Restriction] = &[
     },
     Restriction {
         package: "sluice-emulator",
-        users: &["functions/cli"],
+        users: &["functions/programs/local"],
         why: "`sluice up` runs it; nothing on AWS may need it",
     },
     Restriction {
         package: "sluice-local-forge",
-        users: &["functions/cli"],
+        users: &["functions/programs/local"],
         why: "`sluice up` runs it",
     },
     Restriction {
@@ -205,13 +341,14 @@ pub const RESTRICTED: &[Restriction] = &[
             "functions/intake",
             "functions/tenant",
             "functions/reporter",
-            "functions/cli",
+            "functions/programs/lambda",
+            "functions/programs/operator",
         ],
         why: "a queue's group never waits for a forge",
     },
     Restriction {
         package: "sluice-notify",
-        users: &["functions/reporter", "functions/cli"],
+        users: &["functions/reporter", "functions/programs/lambda", "functions/programs/operator"],
         why: "the pure crates decide who is notified",
     },
     Restriction { package: "lettre", users: &["shared/notify"], why: "one crate sends mail" },
@@ -222,12 +359,17 @@ pub const RESTRICTED: &[Restriction] = &[
     },
     Restriction {
         package: "sluice-cloud",
-        users: &["functions/launcher", "functions/cli"],
+        users: &["functions/launcher", LAMBDA_CLOUD],
         why: "one function spends money",
     },
     Restriction {
         package: "sluice-git",
-        users: &["shared/repos", "functions/executor", "functions/cli"],
+        users: &[
+            "shared/repos",
+            "functions/executor",
+            "functions/programs/lambda",
+            "functions/programs/operator",
+        ],
         why: "functions read repositories through repos",
     },
 ];

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_architecture_tests::plan::{
-    COMPOSITION, FUNCTIONS_MAY_USE, PURE, PURE_MAY_NAME, PURE_NEVER_LINKS, RESTRICTED, SHARED,
-    TESTS, matches_pattern,
+    CLOUD_DRIVERS, FUNCTIONS_MAY_USE, LAMBDA, LAMBDA_CLOUD, LAMBDA_NEVER_LINKS, PROGRAMS, PURE,
+    PURE_MAY_NAME, PURE_NEVER_LINKS, RESTRICTED, SHARED, TESTS, matches_pattern,
 };
 use sluice_architecture_tests::{Crate, DependencyKind, Workspace};
 use std::sync::LazyLock;
@@ -33,12 +33,13 @@ fn own_dependencies<'a>(
 
 /// Returns the directories that a crate may depend on, or `None` for a crate without limits.
 fn may_use(directory: &str) -> Option<&'static [&'static str]> {
-    if directory == COMPOSITION || directory.starts_with(TESTS) {
+    let is_program = directory.starts_with("functions/programs/");
+    if directory.starts_with(TESTS) {
         None
-    } else if directory.starts_with("functions/") {
+    } else if directory.starts_with("functions/") && !is_program {
         Some(FUNCTIONS_MAY_USE)
     } else {
-        let row = SHARED.iter().find(|row| row.path == directory);
+        let row = SHARED.iter().chain(PROGRAMS).find(|row| row.path == directory);
         Some(
             row.unwrap_or_else(|| {
                 panic!(
@@ -118,6 +119,33 @@ fn no_runtime_socket_file_clock_or_randomness_is_linked_into_a_pure_crate() {
     none(found);
 }
 
+/// Returns a line for each package that is linked into a crate and matches one of the patterns.
+fn linked_although_refused(directory: &str, patterns: &[&str]) -> Vec<String> {
+    let one = workspace().crates.values().find(|one| one.directory == directory).unwrap();
+    assert!(one.linked.contains("lambda_runtime"), "{directory} is not resolved");
+    one.linked
+        .iter()
+        .filter(|package| patterns.iter().any(|pattern| matches_pattern(pattern, package)))
+        .map(|package| format!("{directory} links {package}"))
+        .collect()
+}
+
+/// C1.1: drivers of a cloud are linked only into the functions that call it.
+#[test]
+fn the_lambda_program_for_functions_without_a_cloud_links_no_cloud_driver() {
+    none(linked_although_refused(LAMBDA, CLOUD_DRIVERS));
+    let drivers = linked_although_refused(LAMBDA_CLOUD, CLOUD_DRIVERS);
+    assert!(!drivers.is_empty(), "the launcher's program links no driver: is the list outdated?");
+}
+
+/// C1.1: the same holds for everything else that no function on AWS calls.
+#[test]
+fn no_lambda_program_links_the_emulator_the_local_forge_or_the_command_line() {
+    none(
+        [LAMBDA, LAMBDA_CLOUD].map(|one| linked_although_refused(one, LAMBDA_NEVER_LINKS)).concat(),
+    );
+}
+
 #[test]
 fn a_restricted_crate_is_used_by_its_listed_users_only() {
     let workspace = workspace();
@@ -150,7 +178,7 @@ fn every_crate_of_the_rules_exists() {
     let workspace = workspace();
     let directories: Vec<&str> =
         workspace.crates.values().map(|one| one.directory.as_str()).collect();
-    let planned = SHARED.iter().map(|row| row.path).chain(PURE).chain([COMPOSITION]);
+    let planned = SHARED.iter().chain(PROGRAMS).map(|row| row.path).chain(PURE);
     none(
         planned
             .filter(|path| !directories.contains(path))

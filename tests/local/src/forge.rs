@@ -5,9 +5,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
-use sluice_cli::commands::show::{list, text};
-use sluice_cli::local::audit::SentWebhook;
-use sluice_cli::local::{OWNER, REVIEWER, header_file};
+use sluice_local::audit::SentWebhook;
+use sluice_local::{OWNER, REVIEWER, header_file};
+use sluice_operator::show::{list, text};
 use std::path::Path;
 use std::time::Duration;
 

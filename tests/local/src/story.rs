@@ -6,9 +6,9 @@ use crate::system::System;
 use crate::until;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
-use sluice_cli::commands::show::{list, text};
-use sluice_cli::local::audit;
-use sluice_cli::local::{CONFIG, ONE, TENANT, TWO};
+use sluice_local::audit;
+use sluice_local::{CONFIG, ONE, TENANT, TWO};
+use sluice_operator::show::{list, text};
 
 /// The status that the gate sets.
 pub const GATE: &str = "demo/gate";

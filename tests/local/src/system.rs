@@ -4,9 +4,9 @@
 use crate::forge::ForgeUser;
 use crate::until;
 use anyhow::{Context as _, bail};
-use sluice_cli::commands::operator;
-use sluice_cli::commands::show::Client;
-use sluice_cli::local::{end_nodes, free_port};
+use sluice_local::{end_nodes, free_port};
+use sluice_operator::operator;
+use sluice_operator::show::Client;
 use sluice_runtime::Ports;
 use std::fs::File;
 use std::io::Write as _;
@@ -272,17 +272,14 @@ fn spawn_up(data: &Path, port: u16, options: &UpOptions) -> anyhow::Result<Child
 /// Returns the path of the `sluice` program in the target directory of these tests.
 ///
 /// # Errors
-/// When `sluice` or `bootstrap` was not built.
+/// When a program was not built.
 pub fn program() -> anyhow::Result<PathBuf> {
     let tests = std::env::current_exe()?;
     let built =
         tests.parent().and_then(Path::parent).context("the tests lie in no target directory")?;
-    for name in ["sluice", "bootstrap"] {
+    for name in ["sluice", "sluice-functions", "sluice-cloud-functions", "sluice-executor"] {
         if !built.join(name).is_file() {
-            bail!(
-                "there is no {}: build it with `cargo build -p sluice-cli --bins`",
-                built.join(name).display()
-            );
+            bail!("there is no {}: build it with `make build`", built.join(name).display());
         }
     }
     Ok(built.join("sluice"))

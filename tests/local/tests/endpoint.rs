@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::Value;
-use sluice_cli::commands::show::text;
-use sluice_cli::local::{ONE, TWO};
 use sluice_foreign::ministack;
+use sluice_local::{ONE, TWO};
 use sluice_local_tests::story::{GATE, approve, configure, decided};
 use sluice_local_tests::system::{System, UpOptions};
 use sluice_local_tests::until;
+use sluice_operator::show::text;
 
 /// C2.1, Z6.4: with `--endpoint` the program creates tables, queues, objects and keys at external
 /// data services. Changes of two repositories in one queue are tested and land, and the emulator's

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::Value;
-use sluice_cli::commands::show::list;
-use sluice_cli::local::{ONE, TWO};
+use sluice_local::{ONE, TWO};
 use sluice_local_tests::forge::PullRequest;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
 use sluice_local_tests::system::{KilledProcess, System, UpOptions};
+use sluice_operator::show::list;
 use std::collections::BTreeSet;
 
 /// A point at which a process is killed.

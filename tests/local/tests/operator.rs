@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::{Value, json};
-use sluice_cli::commands::show::{list, text};
-use sluice_cli::local::{CONNECTION, Identity, ONE, TENANT};
 use sluice_forge::ForgeSecret;
 use sluice_forge::webhook::sign;
+use sluice_local::{CONNECTION, Identity, ONE, TENANT};
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right};
 use sluice_local_tests::system::{System, UpOptions};
 use sluice_local_tests::until;
+use sluice_operator::show::{list, text};
 
 /// Posts a ping webhook signed with this secret, and returns the HTTP status of the answer.
 async fn ping(system: &System, guid: &str, secret: &str) -> u16 {

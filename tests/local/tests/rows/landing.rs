@@ -2,7 +2,7 @@
 
 use super::{GateTest, configure};
 use serde_json::json;
-use sluice_cli::local::{CONNECTION, ONE, audit};
+use sluice_local::{CONNECTION, ONE, audit};
 use sluice_local_tests::forge::PullRequest;
 use sluice_local_tests::story::nothing_is_left;
 use sluice_local_tests::system::{System, UpOptions};

@@ -7,14 +7,14 @@
 mod landing;
 
 use serde_json::{Value, json};
-use sluice_cli::commands::show::text;
-use sluice_cli::local::{ONE, TENANT, TWO, audit};
+use sluice_local::{ONE, TENANT, TWO, audit};
 use sluice_local_tests::forge::{ForgeUser, PullRequest};
 use sluice_local_tests::story::{
     Expected, GATE, approve, configure_rows, decided, ends_right, entered,
 };
 use sluice_local_tests::system::{System, UpOptions};
 use sluice_local_tests::until;
+use sluice_operator::show::text;
 use sluice_records::report::Buildset;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,9 @@
+//! The executor as a program: a process of its own, or a task inside the local system.
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+mod command;
+mod reachable_address;
+mod running;
+
+pub use command::{ExecutorArguments, WEB_VARIABLE, run, stop_signal};
+pub use running::{ExecutorOptions, RunningExecutor};

@@ -1,0 +1,148 @@
+//! Runs an executor inside this process: writes its SSH key, serves its live logs, shuts it down.
+
+use crate::reachable_address::reachable;
+use anyhow::Context as _;
+use sluice_executor::service::{ExecutorService, ExecutorSettings};
+use sluice_executor::{Ansible, AnsibleSettings};
+use sluice_records::pool_key::PoolKey;
+use sluice_runtime::Ports;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The options of an executor.
+#[derive(Debug, Clone)]
+pub struct ExecutorOptions {
+    /// The directory of build directories and cached repositories.
+    pub state: PathBuf,
+    /// The number of builds that run at once.
+    pub slots: usize,
+    /// The address that serves live logs.
+    pub logs: SocketAddr,
+    /// The address of the pages, ending in `/`; archived logs are below `logs/` there.
+    pub web_root: String,
+    /// The Python environment created by `install.sh`; `None` takes `SLUICE_ANSIBLE_PREFIX`, else
+    /// the script's default.
+    pub ansible: Option<PathBuf>,
+}
+
+/// A running executor.
+pub struct RunningExecutor {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+    logs: JoinHandle<()>,
+    key: PathBuf,
+    address: SocketAddr,
+}
+
+impl RunningExecutor {
+    /// Starts an executor.
+    ///
+    /// # Errors
+    /// When Ansible or its sandbox is missing, or there is no pool key.
+    pub async fn start(ports: Ports, options: ExecutorOptions) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(&options.state)
+            .with_context(|| format!("could not create {}", options.state.display()))?;
+        let state = options.state.canonicalize()?;
+        let mut settings = AnsibleSettings::new(&state);
+        let prefix = options
+            .ansible
+            .or_else(|| std::env::var_os("SLUICE_ANSIBLE_PREFIX").map(PathBuf::from));
+        if let Some(prefix) = prefix {
+            settings.prefix = prefix;
+        }
+        let hostname = settings.hostname.clone();
+        let runner = Ansible::new(settings).await?;
+        let key = key_file(&state)?;
+        let pool_key = PoolKey::load_required(&ports).await?;
+        write_key(&key, &pool_key.open(&ports).await?)
+            .with_context(|| format!("could not write {}", key.display()))?;
+        let listener = TcpListener::bind(options.logs)
+            .await
+            .with_context(|| format!("could not serve live logs on {}", options.logs))?;
+        let address = listener.local_addr()?;
+        let options = ExecutorSettings {
+            hostname,
+            slots: options.slots,
+            state,
+            node_key: Some(key.clone()),
+            log_address: reachable(address).await.map(|address| format!("http://{address}/")),
+            log_root: format!("{}logs/", options.web_root),
+        };
+        let executor = ExecutorService::new(ports, Arc::new(runner), options);
+        let router = executor.logs().router();
+        let logs = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::error!(%error, "the server of live logs ended");
+            }
+        });
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            if let Err(error) = executor.run(stopped).await {
+                tracing::error!(%error, "the executor failed");
+            }
+        });
+        Ok(Self { stop, task, logs, key, address })
+    }
+
+    /// Returns the address that serves live logs.
+    pub fn logs_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until the executor has ended by itself because its session was lost.
+    pub async fn ended(&self) {
+        while !self.has_ended() {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Returns whether the executor has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Stops the executor. Its running builds are ended and retried elsewhere.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the executor task panicked");
+        }
+        self.logs.abort();
+        if let Err(error) = std::fs::remove_file(&self.key) {
+            tracing::warn!(%error, "could not delete the pool's key from the executor's directory");
+        }
+    }
+}
+
+/// The prefix of key file names, followed by the process id.
+const KEY_FILE: &str = "node-key-";
+
+/// Returns the path of this process's key file, and deletes files of dead processes. Two executors
+/// may share a directory for a moment without deleting each other's key.
+fn key_file(state: &Path) -> std::io::Result<PathBuf> {
+    for entry in std::fs::read_dir(state)?.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(KEY_FILE));
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(state.join(format!("{KEY_FILE}{}", std::process::id())))
+}
+
+/// Writes the key so that only its owner can ever read it, even if an old file exists.
+fn write_key(path: &Path, text: &str) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
+}

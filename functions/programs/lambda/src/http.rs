@@ -1,0 +1,131 @@
+//! The functions that answer HTTP requests: webhooks, and the API with its pages.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use sluice_api::{Api, HttpLiveLogSource};
+use sluice_handler::{Function, FunctionEnvironment, InvocationError};
+use sluice_model::ConnectionName;
+use sluice_runtime::Ports;
+use sluice_webhook::WebhookReceiver;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+use url::{Host, Url};
+
+/// The function that receives webhooks.
+pub(crate) struct WebhookFunction {
+    /// Shared by all requests, because it caches decrypted connections for a minute.
+    receiver: WebhookReceiver,
+}
+
+impl WebhookFunction {
+    pub(crate) fn new(environment: &FunctionEnvironment) -> Self {
+        Self { receiver: WebhookReceiver::new(environment.ports.clone()) }
+    }
+}
+
+#[async_trait]
+impl Function for WebhookFunction {
+    async fn respond(
+        &self,
+        request: Request<Bytes>,
+        _: &str,
+    ) -> Result<Response<Bytes>, InvocationError> {
+        Ok(match connection_of(request.uri().path()) {
+            Some(connection) => {
+                self.receiver.receive(&connection, request.headers(), request.body()).await
+            }
+            None => not_found(),
+        })
+    }
+}
+
+/// The function that serves the API and the pages.
+pub(crate) struct ApiFunction {
+    ports: Ports,
+    /// The configured address of the pages.
+    web_root: Option<String>,
+    api: OnceCell<Api>,
+}
+
+impl ApiFunction {
+    pub(crate) fn new(environment: &FunctionEnvironment) -> Self {
+        Self {
+            ports: environment.ports.clone(),
+            web_root: environment.web_root.clone(),
+            api: OnceCell::new(),
+        }
+    }
+
+    async fn api(&self, host: &str) -> Result<&Api, InvocationError> {
+        let build = || async {
+            // Without a configured address, the host of the first request is used.
+            let web_root = self.web_root.clone().unwrap_or_else(|| format!("https://{host}/"));
+            let live_logs = Arc::new(HttpLiveLogSource::new()?);
+            let api = Api::new(self.ports.clone(), live_logs, &web_root);
+            Ok(if is_loopback(&web_root) { api.restricted_to_own_pages() } else { api })
+        };
+        self.api.get_or_try_init(build).await
+    }
+}
+
+#[async_trait]
+impl Function for ApiFunction {
+    async fn respond(
+        &self,
+        request: Request<Bytes>,
+        host: &str,
+    ) -> Result<Response<Bytes>, InvocationError> {
+        Ok(self.api(host).await?.answer(request).await)
+    }
+}
+
+/// Returns the connection in a webhook path: `/api/connection/{connection}/payload`.
+fn connection_of(path: &str) -> Option<ConnectionName> {
+    let name = path.strip_prefix("/api/connection/")?.strip_suffix("/payload")?;
+    (!name.is_empty() && !name.contains('/')).then(|| ConnectionName::from(name))
+}
+
+/// Returns whether an address of the pages is reachable from this machine only.
+fn is_loopback(web_root: &str) -> bool {
+    let Ok(root) = Url::parse(web_root) else { return false };
+    match root.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+fn not_found() -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z5.4
+    #[test]
+    fn only_loopback_addresses_are_local() {
+        for root in [
+            "http://127.0.0.1:9000/",
+            "http://127.8.0.1/",
+            "http://[::1]:9000/",
+            "http://localhost:9000/",
+        ] {
+            assert!(is_loopback(root), "{root}");
+        }
+        for root in [
+            "https://ci.example.org/",
+            "http://10.0.0.7:9000/",
+            "http://localhost.example.org/",
+            "",
+            "/",
+        ] {
+            assert!(!is_loopback(root), "{root}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Reads the outcome from the records with an operator's rights: what was built and merged, and
+//! whether every delivery, item, build and request ended.
+
+use crate::{CONNECTION, TENANT};
+use sluice_model::ConnectionName;
+use sluice_model::name::escape;
+use sluice_records::codec::decode;
+use sluice_records::delivery::{self, DeliveryRecord};
+use sluice_records::open_work;
+use sluice_records::report::Buildset;
+use sluice_runtime::Ports;
+
+/// The maximum number of buildsets read: more than a demo or a test creates.
+const BUILDSETS_MAX: usize = 100;
+/// The maximum number of open deliveries read.
+const OPEN_MAX: usize = 100;
+
+/// A webhook that the forge sent.
+#[derive(Debug, Clone)]
+pub struct SentWebhook {
+    /// A description of the webhook, for messages.
+    pub what: String,
+    /// The forge's id of the delivery.
+    pub guid: String,
+}
+
+/// Returns the finished buildsets of every pipeline.
+///
+/// # Errors
+/// When the store does not answer or a record cannot be read.
+pub async fn buildsets(ports: &Ports) -> anyhow::Result<Vec<Buildset>> {
+    let keys =
+        ports.records.find(&format!("buildsets#{}", escape(TENANT)), None, BUILDSETS_MAX).await?;
+    let records = ports.records.get(&keys).await?;
+    Ok(records.iter().flatten().map(decode).collect::<Result<_, _>>()?)
+}
+
+/// Returns the buildsets that the gate merged, in merge order.
+pub fn landed(sets: &[Buildset]) -> Vec<&Buildset> {
+    let mut landed: Vec<&Buildset> = sets
+        .iter()
+        .filter(|set| set.queue.pipeline.as_str() == "gate" && set.result == "SUCCESS")
+        .collect();
+    landed.sort_by_key(|set| set.ended_at);
+    landed
+}
+
+/// Returns the webhooks that are not stored or not handled, one line each.
+///
+/// # Errors
+/// When the store does not answer or a record cannot be read.
+pub async fn unaccounted(ports: &Ports, sent: &[SentWebhook]) -> anyhow::Result<Vec<String>> {
+    let mut open = Vec::new();
+    for SentWebhook { what, guid } in sent {
+        let key = delivery::key(&delivery::id(&ConnectionName::from(CONNECTION), guid));
+        let record = ports.records.get(&[key]).await?.into_iter().next().flatten();
+        match record.as_ref().map(decode::<DeliveryRecord>).transpose()? {
+            Some(stored) if stored.state.is_final() => {}
+            Some(stored) => open.push(format!("{what} is {:?}", stored.state)),
+            None => open.push(format!("{what} is not stored")),
+        }
+    }
+    Ok(open)
+}
+
+/// Returns the deliveries that are not handled, one line each, from any source.
+///
+/// # Errors
+/// When the store does not answer or a record cannot be read.
+pub async fn open_deliveries(ports: &Ports) -> anyhow::Result<Vec<String>> {
+    let keys = ports.records.find("open-deliveries", None, OPEN_MAX).await?;
+    let mut open = Vec::new();
+    for record in ports.records.get(&keys).await?.iter().flatten() {
+        let stored: DeliveryRecord = decode(record)?;
+        // The index may lag behind the record.
+        if !stored.state.is_final() {
+            open.push(format!("{} {} is {:?}", stored.event_name, stored.forge_id, stored.state));
+        }
+    }
+    Ok(open)
+}
+
+/// Returns the inbox messages, items, builds and node requests that have started but not ended, one
+/// line each.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
+    let now = ports.clock.now();
+    // Also what started at this very moment.
+    let work = open_work::read(ports, now.plus_millis(1), now).await?;
+    let open = work.entries.iter().filter(|open| open.kind != open_work::OpenKind::Delivery);
+    Ok(open
+        .map(|open| {
+            let why = open.unaccounted.as_deref().unwrap_or("in progress");
+            format!("{} {}: {why}", open.kind.plural(), open.id)
+        })
+        .collect())
+}

@@ -1,0 +1,227 @@
+//! The executor of a local system: inside this process, or as a process of its own that is
+//! restarted when it dies.
+
+use crate::services::Services;
+use crate::{Functions, LocalOptions, sibling_program};
+use anyhow::Context as _;
+use sluice_emulator::life::Life;
+use sluice_emulator::machine::Equipment;
+use sluice_executor_program::{ExecutorOptions, RunningExecutor, WEB_VARIABLE};
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Pauses before a dead executor is restarted; doubled up to the longest while it keeps dying
+/// early.
+const PAUSE_SHORTEST: Duration = Duration::from_millis(100);
+const PAUSE_LONGEST: Duration = Duration::from_secs(10);
+/// A process that lived this long did not die early.
+const EARLY_DEATH_LIMIT: Duration = Duration::from_secs(30);
+/// How long an executor may take to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+
+pub(super) enum LocalExecutor {
+    InProcess(RunningExecutor),
+    ExecutorProcess(ExecutorProcess),
+}
+
+impl LocalExecutor {
+    pub(super) async fn start(
+        options: &LocalOptions,
+        services: &Services,
+        data: &Path,
+        web_root: &str,
+    ) -> anyhow::Result<Self> {
+        let state = data.join("executor");
+        if options.functions == Functions::Processes {
+            let command = ExecutorCommand {
+                program: sibling_program("sluice-executor")?,
+                equipment: services.executor_equipment()?,
+                state,
+                slots: options.slots,
+                web_root: web_root.to_owned(),
+                log: data.join("executor.log"),
+            };
+            let process = ExecutorProcess::start(command)?;
+            services.set_executor_kill(process.kill());
+            return Ok(Self::ExecutorProcess(process));
+        }
+        let executor_options = ExecutorOptions {
+            state,
+            slots: options.slots,
+            logs: (Ipv4Addr::LOCALHOST, 0).into(),
+            web_root: web_root.to_owned(),
+            ansible: None,
+        };
+        let environment = services.executor(data.join("cache/executor")).await?;
+        Ok(Self::InProcess(
+            RunningExecutor::start(environment.ports, executor_options)
+                .await
+                .context("could not start the executor")?,
+        ))
+    }
+
+    pub(super) fn logs_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::InProcess(running) => Some(running.logs_address()),
+            Self::ExecutorProcess(_) => None,
+        }
+    }
+
+    pub(super) async fn stop(self) {
+        match self {
+            Self::InProcess(running) => running.stop().await,
+            Self::ExecutorProcess(process) => process.stop().await,
+        }
+    }
+}
+
+/// What is needed to start the executor process again and again.
+struct ExecutorCommand {
+    program: PathBuf,
+    equipment: Equipment,
+    state: PathBuf,
+    slots: usize,
+    web_root: String,
+    log: PathBuf,
+}
+
+impl ExecutorCommand {
+    /// Starts the container image's program with only the executor's own credentials.
+    fn child(&self) -> anyhow::Result<(ChildProcess, Life)> {
+        let mut command = Command::new(&self.program);
+        command.arg("--state").arg(&self.state).args(["--slots", &self.slots.to_string()]);
+        // The child holds the read end of a pipe from us: when we are killed, it stops.
+        command.args(["--logs", "127.0.0.1:0", "--with-parent"]);
+        command
+            .env_clear()
+            .envs(&self.equipment.environment)
+            .envs(self.equipment.credentials.environment());
+        command
+            .env("AWS_REGION", &self.equipment.region)
+            .env("AWS_ENDPOINT_URL", &self.equipment.endpoint)
+            .env(WEB_VARIABLE, &self.web_root);
+        for name in ["PATH", "HOME", "SLUICE_ANSIBLE_PREFIX"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        // A log file of its own, to separate it from the machine's log.
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
+        let mut child = command.spawn().context("could not start the executor")?;
+        // Kept outside the child, because waiting for a child closes its standard input.
+        let stdin = child.stdin.take();
+        let life = Life::of(child.id()).context("could not start the executor")?;
+        Ok((ChildProcess { child, _stdin: stdin }, life))
+    }
+}
+
+/// A running process, with the write end of its standard input that keeps it running.
+struct ChildProcess {
+    child: Child,
+    _stdin: Option<ChildStdin>,
+}
+
+/// An executor in a process of its own, which is restarted when it dies.
+pub(super) struct ExecutorProcess {
+    stop: watch::Sender<bool>,
+    watcher: JoinHandle<()>,
+    life: Arc<Mutex<Life>>,
+}
+
+impl ExecutorProcess {
+    fn start(start: ExecutorCommand) -> anyhow::Result<Self> {
+        let (child, life) = start.child()?;
+        let life = Arc::new(Mutex::new(life));
+        let (stop, stopped) = watch::channel(false);
+        let watcher = tokio::spawn(restart_on_exit(start, child, life.clone(), stopped));
+        Ok(Self { stop, watcher, life })
+    }
+
+    /// Returns a function that kills the current process.
+    fn kill(&self) -> sluice_emulator::data::Kill {
+        let life = self.life.clone();
+        Arc::new(move |_| life.lock().unwrap_or_else(PoisonError::into_inner).end())
+    }
+
+    async fn stop(self) {
+        self.stop.send_replace(true);
+        if let Err(error) = self.watcher.await {
+            tracing::warn!(%error, "the task that restarts the executor failed");
+        }
+    }
+}
+
+/// Restarts the executor whenever it dies, until the stop signal.
+async fn restart_on_exit(
+    start: ExecutorCommand,
+    mut child: ChildProcess,
+    life: Arc<Mutex<Life>>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut pause = PAUSE_SHORTEST;
+    loop {
+        let started = Instant::now();
+        let ended = tokio::select! {
+            () = stop_signal(&mut stopped) => None,
+            status = child.child.wait() => Some(status),
+        };
+        match ended {
+            None => return terminate(child.child).await,
+            Some(Ok(status)) => {
+                tracing::warn!(%status, "the executor died; restarting it")
+            }
+            Some(Err(error)) => {
+                tracing::warn!(%error, "could not wait for the executor; restarting it")
+            }
+        }
+        if started.elapsed() > EARLY_DEATH_LIMIT {
+            pause = PAUSE_SHORTEST;
+        }
+        child = loop {
+            tokio::select! {
+                () = stop_signal(&mut stopped) => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(PAUSE_LONGEST);
+            match start.child() {
+                Ok((next, new_life)) => {
+                    *life.lock().unwrap_or_else(PoisonError::into_inner) = new_life;
+                    break next;
+                }
+                Err(error) => {
+                    tracing::warn!(error = format!("{error:#}"), "could not restart the executor")
+                }
+            }
+        };
+    }
+}
+
+/// Waits until the executor is to stop, or until the sender is dropped.
+async fn stop_signal(stopped: &mut watch::Receiver<bool>) {
+    drop(stopped.wait_for(|stop| *stop).await);
+}
+
+/// Sends SIGTERM to the process, and kills it if it does not stop in time.
+async fn terminate(mut child: Child) {
+    if let Some(pid) = child.id() {
+        // A way to send a signal without unsafe code. The child is not reaped yet, so its id is
+        // valid.
+        let asked = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await;
+        if let Err(error) = asked {
+            tracing::warn!(%error, "could not send SIGTERM to the executor");
+        }
+    }
+    if tokio::time::timeout(STOP_LIMIT, child.wait()).await.is_err()
+        && let Err(error) = child.kill().await
+    {
+        tracing::warn!(%error, "could not kill the executor");
+    }
+}

@@ -1,0 +1,105 @@
+//! The data services of a local system and what invokes its functions: the emulator's machine, or
+//! another endpoint.
+
+use crate::environment::in_process;
+use crate::external_services::ExternalServices;
+use anyhow::{Context as _, bail};
+use sluice_emulator::data::Kill;
+use sluice_emulator::machine::{Equipment, LocalMachine};
+use sluice_emulator::policy::OPERATOR;
+use sluice_emulator::template::{ExecutorPlan, TemplatePlan};
+use sluice_handler::FunctionEnvironment;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+pub(super) enum Services {
+    Machine(Box<LocalMachine>),
+    ExternalServices(Box<ExternalServices>),
+}
+
+impl Services {
+    pub(super) fn plan(&self) -> &TemplatePlan {
+        match self {
+            Self::Machine(machine) => machine.plan(),
+            Self::ExternalServices(elsewhere) => elsewhere.plan(),
+        }
+    }
+
+    /// Returns the address of the data services.
+    pub(super) fn endpoint(&self) -> String {
+        match self {
+            Self::Machine(machine) => format!("http://{}", machine.data_address()),
+            Self::ExternalServices(elsewhere) => elsewhere.endpoint().to_owned(),
+        }
+    }
+
+    /// Returns the address of EC2, if it differs from that of the data services.
+    pub(super) fn nodes_url(&self) -> Option<String> {
+        match self {
+            Self::Machine(_) => None,
+            Self::ExternalServices(elsewhere) => Some(elsewhere.nodes_url()),
+        }
+    }
+
+    pub(super) async fn operator(&self, cache: PathBuf) -> anyhow::Result<FunctionEnvironment> {
+        match self {
+            Self::Machine(machine) => Ok(in_process(&equipment(machine, OPERATOR)?, cache).await?),
+            Self::ExternalServices(elsewhere) => elsewhere.environment_for(cache).await,
+        }
+    }
+
+    pub(super) async fn executor(&self, cache: PathBuf) -> anyhow::Result<FunctionEnvironment> {
+        match self {
+            Self::Machine(machine) => {
+                Ok(in_process(&equipment(machine, ExecutorPlan::PRINCIPAL)?, cache).await?)
+            }
+            Self::ExternalServices(elsewhere) => elsewhere.environment_for(cache).await,
+        }
+    }
+
+    /// Returns the executor's environment and credentials, for a process of its own.
+    pub(super) fn executor_equipment(&self) -> anyhow::Result<Equipment> {
+        match self {
+            Self::Machine(machine) => equipment(machine, ExecutorPlan::PRINCIPAL),
+            Self::ExternalServices(_) => {
+                bail!("another endpoint supports only one process: omit --processes")
+            }
+        }
+    }
+
+    /// Sets the function that kills the executor for fault injection.
+    pub(super) fn set_executor_kill(&self, kill: Kill) {
+        if let Self::Machine(machine) = self {
+            machine.data().deaths().set_executor(kill);
+        }
+    }
+
+    /// Returns an operator's environment variables. Credentials of another endpoint are never
+    /// stored.
+    pub(super) fn operator_environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let mut environment = match self {
+            Self::Machine(machine) => {
+                let equipment = equipment(machine, OPERATOR)?;
+                let mut environment = equipment.environment;
+                let keys = equipment.credentials.environment().into_iter();
+                environment.extend(keys.map(|(name, value)| (name.to_owned(), value)));
+                environment.insert("AWS_REGION".to_owned(), equipment.region);
+                environment
+            }
+            Self::ExternalServices(elsewhere) => elsewhere.environment()?.clone(),
+        };
+        environment.insert("AWS_ENDPOINT_URL".to_owned(), self.endpoint());
+        Ok(environment)
+    }
+
+    pub(super) async fn stop(self) {
+        match self {
+            Self::Machine(machine) => machine.stop().await,
+            Self::ExternalServices(elsewhere) => elsewhere.stop().await,
+        }
+    }
+}
+
+fn equipment(machine: &LocalMachine, principal: &str) -> anyhow::Result<Equipment> {
+    machine.equipment(principal).with_context(|| format!("the template has no {principal}"))
+}

@@ -1,0 +1,447 @@
+//! `sluice connection`: adds, changes, lists and removes connections. Secrets are encrypted before
+//! they are stored.
+
+mod validate;
+
+use super::{OutputFormat, counted, operator, operator_access, print_json, tenant};
+use crate::operator_access::{CONNECTION, HOST};
+use crate::output::print_line;
+use crate::pool_key;
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use sluice_config::connection::Driver;
+use sluice_forge::{ForgeError, ForgeSecret, GitHub, GitHubOptions};
+use sluice_model::ConnectionName;
+use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
+use sluice_records::pool_key::PoolKey;
+use sluice_runtime::Ports;
+use sluice_runtime::object::{PutMode, PutOutcome};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use validate::{GivenSecrets, driver_name, validated};
+
+/// The drivers of connections that can be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DriverArgument {
+    /// GitHub or GitHub Enterprise.
+    Github,
+    /// A plain git server, for configuration and roles.
+    Git,
+    /// Amazon EC2, where nodes come from.
+    Aws,
+    /// A mail server, for reports.
+    Smtp,
+    /// An MQTT broker, for reports.
+    Mqtt,
+}
+
+/// How changes are merged at a forge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LandingArgument {
+    /// Through the forge's merge API.
+    Merge,
+    /// By moving the branch to the tested commits, several changes at once. The merge API is used
+    /// where the token may not push, or where the merge mode creates new commits.
+    FastForward,
+}
+
+/// The options of `sluice connection add`: a new connection, or changes to an existing one.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionChange {
+    /// The data directory of a local system; `None` takes the environment's stack or the default
+    /// directory.
+    pub data: Option<PathBuf>,
+    /// The name of the connection.
+    pub name: String,
+    /// The driver; `None` keeps it, or means GitHub for a new connection.
+    pub driver: Option<DriverArgument>,
+    /// The host in canonical project names.
+    pub host: Option<String>,
+    /// The address of the API, mail server or broker.
+    pub api_url: Option<String>,
+    /// The base address of the repositories.
+    pub git_url: Option<String>,
+    /// The login of the token's account.
+    pub login: Option<String>,
+    /// The AWS region.
+    pub region: Option<String>,
+    /// How changes are merged; `None` keeps it, or means the forge's merge API for a new
+    /// connection.
+    pub landing: Option<LandingArgument>,
+    /// The files of the secrets.
+    pub secrets: SecretFiles,
+    /// Whether the token is checked at the forge.
+    pub check: TokenCheck,
+}
+
+/// The files that secrets are read from; `-` is standard input.
+#[derive(Debug, Clone, Default)]
+pub struct SecretFiles {
+    /// The API token.
+    pub token: Option<PathBuf>,
+    /// The webhook secret.
+    pub webhook_secret: Option<PathBuf>,
+}
+
+/// Whether a token is checked before it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TokenCheck {
+    /// The forge is asked for the token's account.
+    #[default]
+    WithForge,
+    /// The token is stored unchecked, because the forge cannot be reached from here.
+    Skipped,
+}
+
+/// Adds a connection, or changes the given options of an existing one.
+///
+/// # Errors
+/// When an option is missing or invalid, the forge rejects the token, or the store does not answer.
+pub async fn add(change: ConnectionChange) -> anyhow::Result<()> {
+    let name = ConnectionName::from(change.name.as_str());
+    if change.name.is_empty()
+        || !change
+            .name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    {
+        bail!(
+            "could not use {:?} as the name of a connection: use letters, digits, `-`, `_` and `.`",
+            change.name
+        );
+    }
+    let ports = operator(change.data.clone()).await?;
+    let (mut file, tag) = read(&ports).await?;
+    // The local forge's connection may only change how changes are merged: each start keeps that.
+    let only_landing = changes_only_landing(&change)
+        && operator_access(change.data.clone())?
+            .is_some_and(|operator_access| operator_access.forge.is_some());
+    if !only_landing {
+        refuse_local_forge(&change.data, &name, file.0.get(&name))?;
+    }
+    let Secrets { token, webhook_secret } = secrets(&change.secrets)?;
+    let given = GivenSecrets { token: token.is_some(), webhook_secret: webhook_secret.is_some() };
+    // A connection left over from the local forge is not reused for another forge.
+    let old = file.0.remove(&name).filter(|old| only_landing || old.canonical_hostname != HOST);
+    let mut made = validated(&change, old.as_ref(), given)?;
+    if let Some(token) = token {
+        if change.check == TokenCheck::WithForge && made.driver == Driver::GitHub {
+            let login = login_of(&name, &made, &token).await?;
+            made.login = change.login.clone().or(login).or(made.login);
+        }
+        made.token = Some(
+            connection::seal(&ports, &connection::seal_context(&name, "token"), &token).await?,
+        );
+    }
+    if let Some(plain) = webhook_secret {
+        let sealed =
+            connection::seal(&ports, &connection::seal_context(&name, "webhook-secret"), &plain)
+                .await?;
+        made.webhook_secrets = vec![sealed];
+    }
+    if made.driver == Driver::Aws {
+        pool_key::ensure(&ports).await?;
+    }
+    let (driver, login) = (made.driver, made.login.clone());
+    file.0.insert(name.clone(), made);
+    write(&ports, &file, tag).await?;
+    print_line!("Stored the connection {name}. Functions use it within a minute.");
+    if driver == Driver::GitHub {
+        if let Some(login) = login {
+            print_line!("Its token belongs to the account {login}.");
+        }
+        print_line!(
+            "Point its webhook at <address of the pages>/api/connection/{name}/payload, content type application/json, all events."
+        );
+    }
+    Ok(())
+}
+
+/// Stores new secrets of a connection.
+///
+/// # Errors
+/// When there is no such connection, nothing to store, or the store does not answer.
+pub async fn rotate(
+    data: Option<PathBuf>,
+    name: &str,
+    files: SecretFiles,
+    check: TokenCheck,
+) -> anyhow::Result<()> {
+    if files.token.is_none() && files.webhook_secret.is_none() {
+        bail!(
+            "could not rotate the secrets: name --token-file, --webhook-secret-file or both (`-` reads one from standard input)"
+        );
+    }
+    let ports = operator(data).await?;
+    let Secrets { token, webhook_secret } = secrets(&files)?;
+    let name = ConnectionName::from(name);
+    let (mut file, tag) = read(&ports).await?;
+    let unknown_connection = unknown_connection(&file, &name);
+    let entry = file.0.get_mut(&name).context(unknown_connection)?;
+    let has_webhooks = !matches!(entry.driver, Driver::Git | Driver::Smtp | Driver::Mqtt);
+    if entry.driver == Driver::Aws || (!has_webhooks && webhook_secret.is_some()) {
+        bail!(
+            "could not rotate the secret of {name}: connections with the driver {} do not have it",
+            driver_name(entry.driver)
+        );
+    }
+    let mut messages = vec!["Stored.".to_owned()];
+    if let Some(plain) = token {
+        if check == TokenCheck::WithForge && entry.driver == Driver::GitHub {
+            entry.login = login_of(&name, entry, &plain).await?.or(entry.login.take());
+        }
+        entry.token = Some(
+            connection::seal(&ports, &connection::seal_context(&name, "token"), &plain).await?,
+        );
+        messages.push("The new token is used within a minute.".to_owned());
+    }
+    if let Some(plain) = webhook_secret {
+        let sealed =
+            connection::seal(&ports, &connection::seal_context(&name, "webhook-secret"), &plain)
+                .await?;
+        // The newest secret first. The previous one stays valid until the forge uses the new one.
+        entry.webhook_secrets.insert(0, sealed);
+        entry.webhook_secrets.truncate(2);
+        messages.push(
+            "The previous webhook secret stays valid until the next one is stored.".to_owned(),
+        );
+    }
+    write(&ports, &file, tag).await?;
+    print_line!("{}", messages.join(" "));
+    Ok(())
+}
+
+/// Removes a connection and its secrets.
+///
+/// # Errors
+/// When the connection is unknown, a tenant or provider still uses it, or the store does not
+/// answer.
+pub async fn remove(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
+    let ports = operator(data.clone()).await?;
+    let name = ConnectionName::from(name);
+    let (mut file, tag) = read(&ports).await?;
+    let unknown_connection = unknown_connection(&file, &name);
+    let old = file.0.remove(&name).context(unknown_connection)?;
+    refuse_local_forge(&data, &name, Some(&old))?;
+    if let Some(user) = tenant::user_of(&ports, &name).await? {
+        bail!(
+            "could not remove the connection {name}: tenant {user} uses it; load a main configuration without it first (`sluice tenant load FILE`)"
+        );
+    }
+    if let Some((user, provider)) = tenant::provider_of(&ports, &name).await? {
+        bail!(
+            "could not remove the connection {name}: the provider {provider} of tenant {user} launches nodes with it, and they could not be terminated any more; remove the provider from the configuration first and wait until its nodes are gone"
+        );
+    }
+    write(&ports, &file, tag).await?;
+    print_line!(
+        "Removed the connection {name} and its secrets. Functions stop using it within a minute."
+    );
+    Ok(())
+}
+
+/// Prints the connections and the public key of the node pool.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn list(data: Option<PathBuf>, format: OutputFormat) -> anyhow::Result<()> {
+    let is_local = operator_access(data.clone())?.is_some();
+    let ports = operator(data).await?;
+    let (file, _) = read(&ports).await?;
+    if format == OutputFormat::Json {
+        let rows: Vec<Value> =
+            file.0.iter().map(|(name, connection)| to_json(name, connection)).collect();
+        let key = PoolKey::load(&ports).await?.map(|key| key.public);
+        print_json(&json!({"connections": rows, "nodes_public_key": key}));
+        return Ok(());
+    }
+    if file.0.is_empty() {
+        print_line!("There are no connections; add one with `sluice connection add`.");
+    }
+    for (name, connection) in &file.0 {
+        print_line!("{name}: {}", description(connection, is_local));
+    }
+    if let Some(key) = PoolKey::load(&ports).await? {
+        print_line!(
+            "\nPublic key of the node pool; add it to the authorized_keys of static hosts:\n{}",
+            key.public
+        );
+    }
+    Ok(())
+}
+
+/// Returns a connection as JSON, without its secrets.
+fn to_json(name: &ConnectionName, connection: &StoredConnection) -> Value {
+    json!({
+        "name": name,
+        "driver": driver_name(connection.driver),
+        "canonical_hostname": connection.canonical_hostname,
+        "api_url": connection.api_url,
+        "git_url": connection.git_url,
+        "login": connection.login,
+        "has_token": connection.token.is_some(),
+        "webhook_secrets": connection.webhook_secrets.len(),
+        "landing": if connection.landing.is_merge() { "merge" } else { "fast-forward" },
+    })
+}
+
+fn description(connection: &StoredConnection, is_local: bool) -> String {
+    let host = &connection.canonical_hostname;
+    let token = if connection.token.is_some() { "a token" } else { "no token" };
+    let login = connection
+        .login
+        .as_ref()
+        .map(|login| format!(" of the account {login}"))
+        .unwrap_or_default();
+    match connection.driver {
+        // In a local system, functions always call the EC2 emulator, whatever the host is.
+        Driver::Aws if is_local => {
+            "the emulated nodes of this machine; nothing is launched at Amazon".to_owned()
+        }
+        Driver::Aws => format!("EC2 at {}", connection.api_url.as_ref().unwrap_or(host)),
+        Driver::Git => format!("git at {host} ({}), {token}", connection.git_url),
+        driver @ (Driver::Smtp | Driver::Mqtt) => {
+            let address = connection.api_url.as_deref().unwrap_or_default();
+            let password = if connection.token.is_some() { "a password" } else { "no password" };
+            format!("{} at {address}, {password}{login}", driver_name(driver))
+        }
+        driver => {
+            let address = connection.api_url.as_deref().unwrap_or(&connection.git_url);
+            let secrets = counted(connection.webhook_secrets.len(), "webhook secret");
+            let landing =
+                if connection.landing.is_merge() { "" } else { ", merges by fast-forward" };
+            format!(
+                "{} at {host} ({address}), {token}{login}, {secrets}{landing}",
+                driver_name(driver)
+            )
+        }
+    }
+}
+
+/// Returns whether a change sets nothing but how changes are merged.
+fn changes_only_landing(change: &ConnectionChange) -> bool {
+    let ConnectionChange {
+        driver, host, api_url, git_url, login, region, landing, secrets, ..
+    } = change;
+    let addresses = [host, api_url, git_url, login, region];
+    let files = [&secrets.token, &secrets.webhook_secret];
+    landing.is_some()
+        && driver.is_none()
+        && addresses.iter().all(|given| given.is_none())
+        && files.iter().all(|given| given.is_none())
+}
+
+/// Refuses to change the local forge's connection, which each start restores: the sample
+/// repositories would stop working.
+fn refuse_local_forge(
+    data: &Option<PathBuf>,
+    name: &ConnectionName,
+    stored: Option<&StoredConnection>,
+) -> anyhow::Result<()> {
+    let is_local_forge = stored.is_some_and(|stored| stored.canonical_hostname == HOST);
+    match operator_access(data.clone())?.and_then(|operator_access| operator_access.forge) {
+        Some(forge) if is_local_forge && name.as_str() == CONNECTION => bail!(
+            "could not change {name}: it is the connection to the local forge ({forge}); take another name, or start without that forge (`sluice up --no-forge`), best with another --data directory"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Asks the forge for the account of a token. Returns `None` if it does not say, as for GitHub
+/// apps.
+async fn login_of(
+    name: &ConnectionName,
+    to: &StoredConnection,
+    token: &str,
+) -> anyhow::Result<Option<String>> {
+    let options = GitHubOptions {
+        connection: name.clone(),
+        host: to.canonical_hostname.clone(),
+        api_url: to.api_url.clone().unwrap_or_default(),
+        web_url: to.git_url.clone(),
+        token: ForgeSecret::new(token.to_owned()),
+        own_login: None,
+    };
+    match GitHub::new(options)?.own_login().await {
+        Ok(login) => Ok(Some(login)),
+        Err(ForgeError::Refused { .. }) => Ok(None),
+        Err(ForgeError::Unauthorised { .. }) => {
+            bail!("could not use this token: {} rejects it; nothing was stored", to.canonical_hostname)
+        }
+        Err(error) => Err(error).context(
+            "could not check the token at the forge; nothing was stored. --no-check stores it unchecked",
+        ),
+    }
+}
+
+fn unknown_connection(file: &ConnectionsFile, name: &ConnectionName) -> String {
+    let names: Vec<_> = file.0.keys().map(ToString::to_string).collect();
+    match names.is_empty() {
+        true => format!(
+            "there is no connection {name}, nor any other; add one with `sluice connection add`"
+        ),
+        false => format!("there is no connection {name}; connections: {}", names.join(", ")),
+    }
+}
+
+struct Secrets {
+    token: Option<String>,
+    webhook_secret: Option<String>,
+}
+
+fn secrets(files: &SecretFiles) -> anyhow::Result<Secrets> {
+    let is_input = |file: &Option<PathBuf>| file.as_deref() == Some(Path::new("-"));
+    if is_input(&files.token) && is_input(&files.webhook_secret) {
+        bail!("could not read both secrets from standard input: name a file for one of them");
+    }
+    Ok(Secrets {
+        token: secret(files.token.as_deref())?,
+        webhook_secret: secret(files.webhook_secret.as_deref())?,
+    })
+}
+
+/// Reads a secret from a file, without the final line break. Returns `None` without a file.
+fn secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let Some(file) = file else { return Ok(None) };
+    let mut text = String::new();
+    let is_input = file == Path::new("-");
+    if is_input {
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("could not read the secret from standard input")?;
+    } else {
+        text = std::fs::read_to_string(file)
+            .with_context(|| format!("could not read {}", file.display()))?;
+    }
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() {
+        let from = if is_input { "standard input".to_owned() } else { file.display().to_string() };
+        bail!("could not read the secret: {from} is empty");
+    }
+    Ok(Some(text.to_owned()))
+}
+
+async fn read(ports: &Ports) -> anyhow::Result<(ConnectionsFile, Option<String>)> {
+    match ports.objects.get(connection::OBJECT).await? {
+        Some(object) => Ok((
+            serde_json::from_slice(&object.bytes)
+                .context("could not read the stored connections: the object is damaged")?,
+            Some(object.etag),
+        )),
+        None => Ok((ConnectionsFile::default(), None)),
+    }
+}
+
+/// Writes the connections, unless a concurrent writer changed them since they were read.
+async fn write(ports: &Ports, file: &ConnectionsFile, tag: Option<String>) -> anyhow::Result<()> {
+    let mode = tag.map_or(PutMode::IfAbsent, PutMode::IfMatch);
+    let json = Bytes::from(serde_json::to_vec_pretty(file)?);
+    match ports.objects.put(connection::OBJECT, json, mode, "application/json").await? {
+        PutOutcome::Yes => Ok(()),
+        _ => {
+            bail!("could not store the connections: they were changed concurrently; run this again")
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The commands for operators and users, one file each, and how they connect to the system: a stack
+//! on AWS, or a local system by its [access file](operator_access).
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
+
+pub mod autohold;
+pub mod check;
+mod command_outcome;
+pub mod connection;
+pub mod enqueue;
+pub mod events;
+pub mod explain;
+pub mod freeze;
+pub mod image;
+pub mod included_files;
+pub mod local_config;
+pub mod main_file;
+pub mod operator_access;
+pub mod output;
+pub mod pipeline_reasons;
+pub mod pool_key;
+pub mod provider;
+pub mod quarantine;
+pub mod queue;
+pub mod secret;
+pub mod selectors;
+pub mod show;
+pub mod tenant;
+
+use crate::operator_access::OperatorAccess;
+use crate::output::print_line;
+use anyhow::{Context as _, bail};
+use aws_config::{BehaviorVersion, Region};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+use sluice_aws::{AwsSettings, SdkConfig};
+use sluice_config::plain_json;
+use sluice_runtime::Ports;
+use std::path::PathBuf;
+
+/// The output format of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OutputFormat {
+    /// Human-readable text
+    #[default]
+    Text,
+    /// JSON
+    Json,
+}
+
+/// The argument that selects the output format.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct FormatArgument {
+    /// Output format
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: OutputFormat,
+}
+
+/// Prints a JSON value, with control characters escaped so that untrusted text cannot affect the
+/// terminal.
+fn print_json(answer: &Value) {
+    print_line!("{}", plain_json(&format!("{answer:#}")));
+}
+
+/// Returns a number with its noun in the singular or plural: `1 error`, `2 errors`.
+fn counted(count: impl std::fmt::Display, noun: &str) -> String {
+    let count = count.to_string();
+    let plural = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+/// Returns the given data directory, or the default one.
+///
+/// # Errors
+/// When HOME is not set.
+pub fn data_or_default(data: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    match data {
+        Some(data) => Ok(data),
+        None => {
+            let home = std::env::var_os("HOME")
+                .context("HOME is not set; name a data directory with --data")?;
+            Ok(PathBuf::from(home).join(".local/share/sluice"))
+        }
+    }
+}
+
+/// Returns the access file of the local system that a command is about. `None` for a stack on AWS,
+/// and for a directory where no system ever ran.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn operator_access(data: Option<PathBuf>) -> anyhow::Result<Option<OperatorAccess>> {
+    if data.is_none() && std::env::var_os("SLUICE_TABLE").is_some() {
+        return Ok(None);
+    }
+    OperatorAccess::read(&data_or_default(data)?)
+}
+
+/// Returns ports with an operator's rights to the stack named in the environment, else to the local
+/// system.
+///
+/// # Errors
+/// When there is neither, or the local system is not running.
+pub async fn operator(data: Option<PathBuf>) -> anyhow::Result<Ports> {
+    if data.is_none() && std::env::var_os("SLUICE_TABLE").is_some() {
+        return Ok(sluice_aws::ports_from_environment().await?);
+    }
+    let data = data_or_default(data)?;
+    let Some(operator_access) = OperatorAccess::read(&data)? else {
+        bail!(
+            "no system has ever run in {}: start one with `sluice up`, name another directory with --data, or set SLUICE_TABLE and the other variables of a stack",
+            data.display()
+        );
+    };
+    let key = |name: &str| operator_access.environment.get(name).cloned().unwrap_or_default();
+    let credentials = Credentials::new(
+        key("AWS_ACCESS_KEY_ID"),
+        key("AWS_SECRET_ACCESS_KEY"),
+        Some(key("AWS_SESSION_TOKEN")),
+        None,
+        "operator_access",
+    );
+    let endpoint = key("AWS_ENDPOINT_URL");
+    let address =
+        endpoint.strip_prefix("http://").map(|rest| rest.trim_end_matches('/').to_owned());
+    if let Some(address) = address
+        && tokio::net::TcpStream::connect(&address).await.is_err()
+    {
+        bail!(
+            "the system in {} is not running (nothing answers at {address}): start it with `sluice up`",
+            data.display()
+        );
+    }
+    let mut base = aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint);
+    // A system at another endpoint stores no keys, so they come from our environment.
+    if !key("AWS_ACCESS_KEY_ID").is_empty() {
+        base = base
+            .region(Region::new(key("AWS_REGION")))
+            .credentials_provider(SharedCredentialsProvider::new(credentials));
+    }
+    let sdk_config: SdkConfig = base.load().await;
+    let settings =
+        AwsSettings::from_variables(|name| operator_access.environment.get(name).cloned())?;
+    Ok(sluice_aws::ports(&sdk_config, settings).await)
+}
