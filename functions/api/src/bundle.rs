@@ -5,18 +5,6 @@ use sluice_gate::plan::may_share_build;
 use sluice_gate::{Head, Item, Job, JobStatus};
 use sluice_model::{ItemId, JobName};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
-
-/// Returns the positions of each entry in order: the range of a bundle, or one position of a single
-/// change.
-pub(crate) fn bundles(head: &Head) -> impl Iterator<Item = Range<usize>> {
-    let mut next = 0;
-    std::iter::from_fn(move || {
-        let bundle = (next < head.slots.len()).then(|| head.bundle(next))?;
-        next = bundle.end;
-        Some(bundle)
-    })
-}
 
 /// The speculative order of a queue, by the ids under which items are shown.
 #[derive(Debug)]
@@ -33,12 +21,11 @@ impl<'h> QueueView<'h> {
     /// Prepares the view of a queue in which each bundle is one item.
     pub(crate) fn of(head: &'h Head) -> Self {
         let mut view = Self { head, firsts: BTreeMap::new(), behind: BTreeMap::new() };
-        for bundle in bundles(head) {
-            let slots = &head.slots[bundle];
-            let Some(first) = slots.first() else { continue };
-            view.firsts.extend(slots.iter().map(|slot| (&slot.id, &first.id)));
+        for entry in &head.entries {
+            let first = entry.first();
+            view.firsts.extend(entry.members.iter().map(|slot| (&slot.id, &first.id)));
             // The predecessor is earlier in the queue or has left.
-            if let Some(ahead) = &first.ahead {
+            if let Some(ahead) = &entry.ahead {
                 let ahead = view.shown_as(&ahead.item);
                 view.behind.entry(ahead).or_default().push(&first.id);
             }

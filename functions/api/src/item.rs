@@ -5,7 +5,7 @@ use crate::load::{self, ItemLocation};
 use crate::node_waits;
 use crate::reply::{self, ErrorResponse};
 use crate::status::StatusContext;
-use crate::status_board;
+use crate::status_board::{self, Place};
 use crate::status_detail::DetailLevel;
 use bytes::Bytes;
 use http::Response;
@@ -43,9 +43,8 @@ pub(crate) async fn get(
         ItemLocation::Queued(loaded, queue) => {
             let head = loaded.head.as_ref().ok_or_else(missing)?;
             let (_, item) = loaded.items.get(&id_wanted).ok_or_else(missing)?;
-            let position = head.position(&id_wanted);
-            let slot = position.and_then(|position| head.slots.get(position));
-            let mut body = status_board::item(&context, item, slot);
+            let position = head.slots().position(|slot| slot.id == id_wanted);
+            let mut body = status_board::item(&context, item, Place::of(head, &id_wanted));
             insert(&mut body, "pipeline", json!(queue.pipeline));
             insert(&mut body, "queue", json!(queue.queue));
             insert(&mut body, "position", json!(position));

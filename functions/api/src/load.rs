@@ -214,7 +214,7 @@ pub(crate) async fn queues_of(
 /// Returns whether a queue is empty because its change is shown in the queue that hosts it.
 fn is_hosted_elsewhere(loaded: &LoadedQueue) -> bool {
     let lends =
-        |head: &Head| head.hosted_in.is_some() && head.slots.is_empty() && head.halted.is_none();
+        |head: &Head| head.hosted_in.is_some() && head.entries.is_empty() && head.halted.is_none();
     loaded.head.as_ref().is_some_and(lends) && loaded.inbox.is_empty() && !loaded.is_halted
 }
 

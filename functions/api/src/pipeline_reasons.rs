@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::explain::{self, RoutingRecord, WaitContext};
 use sluice_gate::queue::own_queue;
-use sluice_gate::{Landing, SlotStatus};
+use sluice_gate::{Head, Landing, SlotStatus};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
@@ -163,8 +163,7 @@ async fn landings(
     problems: &mut Vec<String>,
 ) -> Result<BTreeMap<ItemId, Landing>, ErrorResponse> {
     let heads = queues.queues.iter().filter_map(|(_, loaded)| loaded.head.as_ref());
-    let landing =
-        heads.flat_map(|head| &head.slots).filter(|slot| slot.status == SlotStatus::Landing);
+    let landing = heads.flat_map(Head::slots).filter(|slot| slot.status == SlotStatus::Landing);
     let keys: Vec<Key> =
         landing.map(|slot| landing::key(&slot.id, slot.generation)).take(LANDINGS_MAX).collect();
     let records = load::read_many(&api.ports, &keys).await?;
@@ -238,8 +237,8 @@ fn change_json(
         let of_pipeline: Vec<&(QueueKey, LoadedQueue)> = of_pipeline.collect();
         let place = of_pipeline.iter().find_map(|(_, loaded)| {
             let head = loaded.head.as_ref()?;
-            let position = head.slots.iter().rposition(|slot| slot.change.key == *key)?;
-            Some((loaded, head, position, loaded.items.get(&head.slots[position].id)?))
+            let slot = head.slots().rfind(|slot| slot.change.key == *key)?;
+            Some((loaded, head, loaded.items.get(&slot.id)?))
         });
         let is_ours = |pipeline_routing: &&explain::PipelineRouting| {
             pipeline_routing.tenant == live.tenant.name && pipeline_routing.pipeline == pipeline.name
@@ -257,7 +256,7 @@ fn change_json(
         {
             return None;
         }
-        let Some((loaded, head, position, (_, item))) = place else {
+        let Some((loaded, head, (_, item))) = place else {
             let reasons = match routing {
                 Some(_) => explain::absence_reasons(pipeline, pipeline_routing, facts, now),
                 None => vec![UNREADABLE.to_owned()],
@@ -268,7 +267,7 @@ fn change_json(
         };
         let around = around(pipeline, landings.get(&item.id));
         let of = |id: &ItemId| loaded.items.get(id).map(|(_, item)| &**item);
-        let node_waits = explain::wait_reasons(head, position, of, &around);
+        let node_waits = explain::wait_reasons(head, &item.id, of, &around);
         Some(json!({"pipeline": pipeline.name, "item": item.id, "now": node_waits, "why": item.reasons}))
     });
     let pipelines: Vec<Value> = pipelines.collect();

@@ -2,7 +2,7 @@
 
 use crate::Api;
 use crate::build_row::seconds;
-use crate::bundle::{self, QueueView, bundles};
+use crate::bundle::{self, QueueView};
 use crate::estimate::Durations;
 use crate::load;
 use crate::node_waits::NodeWaits;
@@ -14,12 +14,11 @@ use serde_json::{Value, json};
 use sluice_config::Pipeline;
 use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, TriggerKind};
-use sluice_gate::{Head, Item, Job, JobStatus, MergeStatus, Slot};
+use sluice_gate::{Entry, Head, Item, Job, JobStatus, MergeStatus, Slot};
 use sluice_model::change::ChangeRef;
 use sluice_model::{BranchName, QueueKey, TenantName, Timestamp};
 use sluice_records::queue::LoadedQueue;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 /// What is needed to show items.
 #[derive(Clone, Copy)]
@@ -108,13 +107,11 @@ pub(crate) async fn change(
         let Some(head) = &loaded.head else { continue };
         let view = QueueView::of(head);
         // Any member of a bundle names the bundle.
-        let is_named = |bundle: &Range<usize>| {
-            head.slots[bundle.clone()].iter().any(|slot| slot.change.id() == id)
-        };
+        let is_named = |entry: &Entry| entry.members.iter().any(|slot| slot.change.id() == id);
         items.extend(
-            bundles(head)
-                .filter(is_named)
-                .filter_map(|bundle| context.item(key, &view, loaded, bundle)),
+            (0..head.entries.len())
+                .filter(|position| is_named(&head.entries[*position]))
+                .filter_map(|position| context.item(key, &view, loaded, position)),
         );
     }
     Ok(reply::cacheable_json(&Value::Array(items), 1, context.now))
@@ -139,7 +136,7 @@ fn id_of(change: &ChangeRef) -> Option<String> {
 /// project's name; only a queue per branch has a branch.
 fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h BranchName>) {
     let whole = head.key.queue.0.as_str();
-    let Some(change) = head.slots.first().map(|slot| &slot.change) else { return (whole, None) };
+    let Some(change) = head.slots().next().map(|slot| &slot.change) else { return (whole, None) };
     let project = &change.key.project;
     let shared = |name: &'h str| if name == project.as_str() { project.name() } else { name };
     match head.manager {
@@ -208,12 +205,12 @@ impl StatusContext<'_> {
 
     /// Returns a queue with its items; `None` if it is empty.
     fn queue(&self, layout: &Layout, key: &QueueKey, loaded: &LoadedQueue) -> Option<Value> {
-        let head = loaded.head.as_ref().filter(|head| !head.slots.is_empty())?;
+        let head = loaded.head.as_ref().filter(|head| !head.entries.is_empty())?;
         let view = QueueView::of(head);
         let mut heads: Vec<Vec<Value>> = Vec::new();
-        for bundle in bundles(head) {
-            let has_ahead = head.slots[bundle.start].ahead.is_some();
-            let Some(item) = self.item(key, &view, loaded, bundle) else {
+        for (position, entry) in head.entries.iter().enumerate() {
+            let has_ahead = entry.ahead.is_some();
+            let Some(item) = self.item(key, &view, loaded, position) else {
                 continue;
             };
             match heads.last_mut().filter(|_| has_ahead) {
@@ -225,20 +222,19 @@ impl StatusContext<'_> {
         Some(json!({"name": name, "branch": branch, "window": head.window, "heads": heads}))
     }
 
-    /// Returns the change or bundle at these positions as one item; `None` if its records are
-    /// missing.
+    /// Returns the change or bundle at a position as one item; `None` if its records are missing.
     fn item(
         &self,
         key: &QueueKey,
         view: &QueueView<'_>,
         loaded: &LoadedQueue,
-        bundle: Range<usize>,
+        position: usize,
     ) -> Option<Value> {
-        let is_active = view.head.is_active(bundle.start);
-        let slots = view.head.slots.get(bundle)?;
-        let first = slots.first()?;
+        let is_active = view.head.is_active(position);
+        let entry = view.head.entries.get(position)?;
+        let (first, slots) = (entry.first(), entry.members.iter());
         let members: Vec<(&Slot, &Item)> =
-            slots.iter().filter_map(|slot| Some((slot, &*loaded.items.get(&slot.id)?.1))).collect();
+            slots.filter_map(|slot| Some((slot, &*loaded.items.get(&slot.id)?.1))).collect();
         let items: Vec<&Item> = members.iter().map(|(_, item)| *item).collect();
         let since = items.first()?.admitted_at;
         let jobs = bundle::jobs(&items);
@@ -248,7 +244,7 @@ impl StatusContext<'_> {
             "active": is_active,
             "live": true,
             "refs": members.iter().map(|(slot, item)| reference(slot, item)).collect::<Vec<_>>(),
-            "item_ahead": first.ahead.as_ref().map(|ahead| view.shown_as(&ahead.item)),
+            "item_ahead": entry.ahead.as_ref().map(|ahead| view.shown_as(&ahead.item)),
             "items_behind": view.behind(&first.id),
             "failing_reasons": failing_reasons(&items),
             "zuul_ref": null,
@@ -470,15 +466,7 @@ mod tests {
             let pipeline = layout.pipeline(pipeline).unwrap();
             let key = queue_of(&layout, &"acme".into(), pipeline, change);
             let mut head = Head::new(key, pipeline.manager, 20, 1);
-            head.slots.push(Slot {
-                id: "item".into(),
-                change: change.clone(),
-                generation: 1,
-                ahead: None,
-                status: sluice_gate::SlotStatus::Testing,
-                joined: false,
-                version: 0,
-            });
+            head.entries.push(Slot::new("item".into(), change.clone()).into());
             let (name, branch) = queue_name(&layout, &head);
             (name.to_owned(), branch.map(ToString::to_string))
         };

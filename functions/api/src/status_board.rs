@@ -15,8 +15,8 @@ use http::Response;
 use serde_json::{Value, json};
 use sluice_config::Pipeline;
 use sluice_gate::{
-    Candidate, Head, Health, InboxMessage, InboxMessageKind, Item, Job, JobStatus, MergeStatus,
-    Slot,
+    Candidate, Entry, Head, Health, InboxMessage, InboxMessageKind, Item, Job, JobStatus,
+    MergeStatus, Slot,
 };
 use sluice_model::change::ChangeKey;
 use sluice_model::hold::EventProcessing;
@@ -168,7 +168,7 @@ fn pipeline(
 
 /// Returns whether a queue is shown. If changes are selected, it must contain one of them.
 fn is_shown(selection: &StatusSelection<'_>, loaded: &LoadedQueue) -> bool {
-    let mut slots = loaded.head.iter().flat_map(|head| &head.slots);
+    let mut slots = loaded.head.iter().flat_map(Head::slots);
     !selection.selects_changes() || slots.any(|slot| selection.matches(&slot.change))
 }
 
@@ -180,31 +180,24 @@ fn queue(
     loaded: &LoadedQueue,
     mark: Option<&String>,
 ) -> Value {
-    let slots = loaded.head.as_ref().map(|head| head.slots.as_slice()).unwrap_or_default();
+    let entries = loaded.head.as_ref().map(|head| head.entries.as_slice()).unwrap_or_default();
+    let active = loaded.head.as_ref().map_or(0, Head::active_count);
     // A bundle is shown if any of its members matches.
-    let matches = |head: &Head, position: usize| {
-        head.bundle(position).any(|at| selection.matches(&head.slots[at].change))
-    };
-    let shown_slots = slots.iter().enumerate();
-    let shown_slots = shown_slots
-        .filter(|(position, _)| loaded.head.as_ref().is_some_and(|head| matches(head, *position)));
-    let items = shown_slots.filter_map(|(position, slot)| {
-        let (_, found) = loaded.items.get(&slot.id)?;
-        let is_active = loaded.head.as_ref().is_some_and(|head| head.is_active(position));
+    let matches = |entry: &Entry| entry.members.iter().any(|slot| selection.matches(&slot.change));
+    let shown = entries.iter().enumerate().filter(|(_, entry)| matches(entry));
+    let places = shown.flat_map(|(position, entry)| {
+        entry.members.iter().map(move |slot| (position < active, Place { entry, slot }))
+    });
+    let items = places.filter_map(|(is_active, place)| {
+        let (_, found) = loaded.items.get(&place.slot.id)?;
         let mut body = if context.detail.includes_jobs(is_active) {
-            item(context, found, Some(slot))
+            item(context, found, Some(place))
         } else {
-            item_summary(context, found, slot)
+            item_summary(context, found, place)
         };
         if let Some(map) = body.as_object_mut() {
             map.insert("active".into(), json!(is_active));
-            map.insert(
-                "bundle".into(),
-                loaded
-                    .head
-                    .as_ref()
-                    .map_or_else(|| json!([]), |head| bundle_members(head, position)),
-            );
+            map.insert("bundle".into(), place.other_members());
         }
         Some(body)
     });
@@ -221,31 +214,45 @@ fn queue(
     })
 }
 
-/// Returns the other members of the bundle at `position`.
-fn bundle_members(head: &Head, position: usize) -> Value {
-    let others = head.bundle(position).filter(|other| *other != position);
-    others
-        .filter_map(|other| head.slots.get(other))
-        .map(|slot| change_key(&slot.change.key))
-        .collect()
+/// The place of an item in its queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'h> {
+    /// The entry that it is a member of.
+    entry: &'h Entry,
+    /// The item in it.
+    slot: &'h Slot,
 }
 
-/// Returns an item as JSON, with its position in the queue if it is queued.
-pub(crate) fn item(context: &StatusContext<'_>, item: &Item, slot: Option<&Slot>) -> Value {
-    item_json(context, item, slot, &item.jobs, &item.reasons)
+impl<'h> Place<'h> {
+    /// Returns the place of an item; `None` if it is not in this queue.
+    pub(crate) fn of(head: &'h Head, id: &ItemId) -> Option<Self> {
+        let entry = &head.entries[head.position(id)?];
+        entry.members.iter().find(|slot| slot.id == *id).map(|slot| Self { entry, slot })
+    }
+
+    /// Returns the other members of its bundle.
+    fn other_members(self) -> Value {
+        let others = self.entry.members.iter().filter(|other| other.id != self.slot.id);
+        others.map(|slot| change_key(&slot.change.key)).collect()
+    }
+}
+
+/// Returns an item as JSON, with its place in the queue if it is queued.
+pub(crate) fn item(context: &StatusContext<'_>, item: &Item, place: Option<Place<'_>>) -> Value {
+    item_json(context, item, place, &item.jobs, &item.reasons)
 }
 
 /// Returns an item as JSON without jobs, with only its last reason.
-fn item_summary(context: &StatusContext<'_>, item: &Item, slot: &Slot) -> Value {
+fn item_summary(context: &StatusContext<'_>, item: &Item, place: Place<'_>) -> Value {
     let last = item.reasons.len().saturating_sub(1);
-    item_json(context, item, Some(slot), &[], item.reasons.get(last..).unwrap_or_default())
+    item_json(context, item, Some(place), &[], item.reasons.get(last..).unwrap_or_default())
 }
 
 /// Returns an item with the given jobs and reasons for the status page.
 fn item_json(
     context: &StatusContext<'_>,
     item: &Item,
-    slot: Option<&Slot>,
+    place: Option<Place<'_>>,
     jobs: &[Job],
     reasons: &[String],
 ) -> Value {
@@ -253,9 +260,9 @@ fn item_json(
     json!({
         "id": item.id,
         "change": change(candidate),
-        "status": slot.map(|slot| slot.status),
-        "generation": slot.map_or(item.generation, |slot| slot.generation),
-        "on": slot.and_then(|slot| slot.ahead.as_ref()).map(|ahead| json!({"item": ahead.item, "generation": ahead.generation})),
+        "status": place.map(|place| place.slot.status),
+        "generation": place.map_or(item.generation, |place| place.slot.generation),
+        "on": place.and_then(|place| place.entry.ahead.as_ref()).map(|ahead| json!({"item": ahead.item, "generation": ahead.generation})),
         "since": item.admitted_at,
         "event_id": item.event_id,
         "merge": merge_status_json(&item.merge_status),

@@ -58,9 +58,9 @@ fn item(story: &TestSystem, of: &StoryChange) -> Item {
 async fn bundle_story() -> TestSystem {
     let story = story().await;
     edit_head(&story, &gate(), |head| {
-        head.slots[2].joined = true;
-        head.slots[2].ahead = head.slots[1].ahead.clone();
-        head.slots[3].ahead = Some(Predecessor { item: item_id(&C), generation: 1 });
+        let second = head.entries.remove(2);
+        head.entries[1].members.extend(second.members);
+        head.entries[2].ahead = Some(Predecessor { item: item_id(&C), generation: 1 });
     })
     .await;
     story
@@ -235,18 +235,10 @@ async fn a_change_that_stands_in_the_queue_of_another_one_is_a_ref_of_its_item()
     let story = story().await;
     let [host, hosted] = ["github.com/org/app#17", "github.com/org/lib#18"]
         .map(|name| queue_key("acme", "check", name));
-    let slot = Slot {
-        id: item_id(&H),
-        change: change(&H),
-        generation: 1,
-        ahead: None,
-        status: SlotStatus::Waiting,
-        joined: true,
-        version: 0,
-    };
+    let slot = Slot::new(item_id(&H), change(&H));
     let item = Item::admitted(&slot, Candidate::bare(&slot.change), "event", NOW);
     put(&story, encode_first(queue::item_key(&host, &item.id), &item).unwrap());
-    edit_head(&story, &host, |head| head.slots.push(slot)).await;
+    edit_head(&story, &host, |head| head.entries[0].members.push(slot)).await;
     let lent = Head {
         hosted_in: Some(host.queue.clone()),
         ..Head::new(hosted.clone(), Manager::Independent, 0, 3)

@@ -31,9 +31,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         id: id.clone(),
         change: change.clone(),
         generation: 1,
-        ahead: None,
         status: SlotStatus::Testing,
-        joined: false,
         version: 0,
     };
     let candidate = Candidate { url: PAGE.into(), ..Candidate::bare(&change) };

@@ -51,12 +51,8 @@ const BRANCHES_MAX: usize = 50;
 pub(crate) fn needed(queue: &queue::LoadedQueue) -> BTreeSet<BranchKey> {
     let mut needed = BTreeSet::new();
     let Some(head) = &queue.head else { return needed };
-    for slot in head
-        .slots
-        .iter()
-        .take(head.active_count())
-        .filter(|slot| slot.change.key.number().is_some())
-    {
+    let active = head.entries[..head.active_count()].iter().flat_map(|entry| &entry.members);
+    for slot in active.filter(|slot| slot.change.key.number().is_some()) {
         needed.insert(branch_of(&slot.change));
         if needed.len() == BRANCHES_MAX {
             break;

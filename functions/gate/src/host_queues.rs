@@ -45,7 +45,7 @@ pub(crate) async fn load(
     if !(is_independent || may_host(key, loaded)) || is_sent_on {
         return Ok(OwnQueues::new());
     }
-    let queued = loaded.head.iter().flat_map(|head| &head.slots).map(|slot| &slot.change.key);
+    let queued = loaded.head.iter().flat_map(Head::slots).map(|slot| &slot.change.key);
     let mentioned = loaded.inbox.iter().filter(|_| is_independent).flat_map(mentioned_changes);
     let others: BTreeSet<&ChangeKey> =
         queued.chain(mentioned).filter(|change| own_queue(change) != key.queue).collect();
@@ -105,7 +105,7 @@ pub(crate) async fn load(
 /// Returns whether a queue may still host changes although its pipeline is no longer independent.
 /// Their own queues are updated when the changes leave.
 fn may_host(key: &QueueKey, loaded: &queue::LoadedQueue) -> bool {
-    let mut slots = loaded.head.iter().flat_map(|head| &head.slots);
+    let mut slots = loaded.head.iter().flat_map(Head::slots);
     is_own_queue_name(&key.queue) && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
 }
 

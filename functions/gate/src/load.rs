@@ -17,7 +17,9 @@ use sluice_config::layout::Layout;
 use sluice_config::pipeline::Manager;
 use sluice_gate::landing::lands_in;
 use sluice_gate::plan::ObservedBuild;
-use sluice_gate::{Item, MergeOutcome, MergeResult, MergeStatus, Report, ReportState, SlotStatus};
+use sluice_gate::{
+    Head, Item, MergeOutcome, MergeResult, MergeStatus, Report, ReportState, SlotStatus,
+};
 use sluice_model::build::{RequestRef, Run};
 use sluice_model::git::BranchKey;
 use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
@@ -124,7 +126,7 @@ impl Reader<'_> {
             && queue
                 .head
                 .as_ref()
-                .is_none_or(|head| head.slots.is_empty() && head.semaphores.is_empty());
+                .is_none_or(|head| head.entries.is_empty() && head.semaphores.is_empty());
         // Paused events are always read again, so that a resume takes effect at once.
         let live = self
             .layouts
@@ -316,7 +318,7 @@ fn lands(queue: &queue::LoadedQueue, live: Option<(&Layout, &QueueKey)>) -> bool
     let is_dependent = head.manager == Manager::Dependent;
     let pipeline = live.and_then(|(layout, key)| layout.pipeline(key.pipeline.as_str()));
     is_dependent
-        || head.slots.iter().any(|slot| slot.status.is_landing())
+        || head.slots().any(|slot| slot.status.is_landing())
         || pipeline.is_some_and(lands_in)
 }
 
@@ -329,11 +331,8 @@ fn awaited_answers(queue: &queue::LoadedQueue, layout: u64, lands: bool) -> BTre
                 .map(|branch| (branch_lock::key(&branch), Answer::BranchLock(branch))),
         );
     }
-    let landing_slots = queue
-        .head
-        .iter()
-        .flat_map(|head| &head.slots)
-        .filter(|slot| slot.status == SlotStatus::Landing);
+    let landing_slots =
+        queue.head.iter().flat_map(Head::slots).filter(|slot| slot.status == SlotStatus::Landing);
     for slot in landing_slots {
         wanted.insert(landing::key(&slot.id, slot.generation), Answer::Landing(slot.id.clone()));
     }

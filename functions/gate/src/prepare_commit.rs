@@ -49,7 +49,7 @@ pub(crate) fn prepare_commit(
     let Some(head) = head.or_else(|| super::head(key, live, before)) else {
         return Err(ReconcileError::Retry(format!("the plan for {key} has no head")));
     };
-    let was_listed = before.head.as_ref().is_some_and(|head| !head.slots.is_empty());
+    let was_listed = before.head.as_ref().is_some_and(|head| !head.entries.is_empty());
     // The old head is not copied: for a long queue that would cost more than the decision.
     let mut after = queue::LoadedQueue {
         head_record: None,
@@ -172,7 +172,7 @@ pub(crate) fn prepare_commit(
     if plan.wake_tenant {
         wakeups.push(Wakeup::Tenant { tenant: key.tenant.clone() });
     }
-    let (record, is_listed) = (head_record(before, &head, now)?, !head.slots.is_empty());
+    let (record, is_listed) = (head_record(before, &head, now)?, !head.entries.is_empty());
     after.head = Some(head);
     let is_limited = live.layout.tenant().max_changes_per_pipeline.is_some();
     let changes = |queue: &queue::LoadedQueue| if is_limited { changes(queue) } else { 0 };
@@ -216,7 +216,7 @@ pub fn head_record(
         None => queue::head_record(head)?,
     };
     // An empty queue's record expires after a month; a later message starts a new one.
-    let is_unused = head.slots.is_empty() && head.hosted_in.is_none();
+    let is_unused = head.entries.is_empty() && head.hosted_in.is_none();
     record.expires_at = is_unused.then(|| expiry(now));
     Ok(record)
 }

@@ -77,7 +77,7 @@ pub(crate) async fn blocked_waiters(
         // A queue whose head cannot be read is halted soon, which has a record of its own.
         let can_come = found.get(&head).is_some_and(|record| {
             decode_or_log::<StoredHead>(record)
-                .is_none_or(|head| head.halted.is_none() && !head.slots.is_empty())
+                .is_none_or(|head| head.halted.is_none() && !head.entries.is_empty())
         });
         !can_come || found.contains_key(&frozen)
     };

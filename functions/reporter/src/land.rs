@@ -236,19 +236,7 @@ impl Reporter {
         if let Some(end) = self.end_on(&context, &order, &tip).await? {
             return self.end_unless_pushed(&context, record, order, end).await;
         }
-        let Some(fences) = branch_lock::fences(&order) else {
-            if context.in_flight_until.is_some() {
-                return Err(retry_soon(format!(
-                    "its queue does not hold the lock of {branch}, and a merge of {} may be in flight",
-                    order.change
-                )));
-            }
-            // Without the locks nothing is merged: the change is tested again and ordered with
-            // them.
-            return self
-                .end_unless_pushed(&context, record, order, LandingEnd::BaseMoved { tip })
-                .await;
-        };
+        let fences = branch_lock::fences(&order);
         let moves = self.prepare_push(&order, &tip).await?;
         if let Some(until) = own_until {
             if is_moving && moves.is_none() && tip.id == order.base.id {

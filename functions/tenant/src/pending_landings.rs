@@ -260,7 +260,7 @@ mod tests {
             changes_configuration: true,
             later_members: Vec::new(),
             requirements: None,
-            fence: Some(1),
+            fence: 1,
             merge_attempted: false,
             has_unanswered_push: false,
             in_flight_until: None,

@@ -152,10 +152,10 @@ impl BranchLockHolder {
         let lasts = |since: Timestamp| since.plus_seconds(TROUBLE_SECONDS) <= now;
         // Only the first member of a bundle can still be abandoned safely; its intent names the
         // members after it.
-        let has_begun =
-            self.has_landed_members || (self.has_later_members && !landing.fences_bundle());
-        let is_hopeless =
-            || !has_begun && landing.trouble.as_ref().is_some_and(|trouble| lasts(trouble.since));
+        let is_hopeless = || {
+            !self.has_landed_members
+                && landing.trouble.as_ref().is_some_and(|trouble| lasts(trouble.since))
+        };
         match &landing.state {
             LandingState::Attempting { .. } => false,
             LandingState::Ordered => item == HolderItem::Gone || is_hopeless(),

@@ -51,10 +51,8 @@ pub struct Landing {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requirements: Option<MergeRequirements>,
     /// The fence of the branch lock ([`crate::branch_lock`]): nothing is merged once another queue
-    /// has acquired the lock. `None` where the queue does not hold the lock; then the change is not
-    /// merged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fence: Option<u64>,
+    /// has acquired the lock.
+    pub fence: u64,
     /// Whether this landing or an earlier one of the same item asked the forge to merge the change.
     /// Only then can a merge shown by the forge be Sluice's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -121,9 +119,8 @@ pub struct LaterMember {
     /// Whether it changes the tenant's configuration.
     pub configures: bool,
     /// The fence of its branch lock: nothing of the bundle is merged once another queue has
-    /// acquired that lock. `None` where the queue does not hold the lock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fence: Option<u64>,
+    /// acquired that lock.
+    pub fence: u64,
 }
 
 impl Landing {
@@ -148,14 +145,6 @@ impl Landing {
     pub fn is_moving(&self) -> bool {
         self.method == LandingMethod::FastForward
             && matches!(self.state, LandingState::Attempting { .. })
-    }
-
-    /// Returns whether it is the first of a bundle and knows the fences of all the bundle's
-    /// branches.
-    pub fn fences_bundle(&self) -> bool {
-        self.fence.is_some()
-            && !self.later_members.is_empty()
-            && self.later_members.iter().all(|other| other.fence.is_some())
     }
 }
 

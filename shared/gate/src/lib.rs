@@ -39,7 +39,7 @@ pub use landing::{
 pub use merge::{MergeOutcome, MergeResult};
 pub use plan::{ChangesLimit, ObservedBuild, QueuePlan, QueueSnapshot, plan};
 pub use provided::{ProvidedArtifacts, ProvidingJob, ProvidingJobState};
-pub use queue::{Head, HeadError, Slot, SlotStatus, StoredHead};
+pub use queue::{Entry, Head, HeadError, Slot, SlotStatus, StoredHead};
 pub use report::{Report, ReportAction, ReportState};
 pub use schedule::{Schedule, TimerTick};
 pub use semaphore::{Semaphore, SemaphoreKey, SemaphoreWaiter};

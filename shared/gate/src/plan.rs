@@ -4,9 +4,11 @@
 //! The steps, in order:
 //!
 //! 1. Record the results of merger, executors and landings ([`observe`]).
-//! 2. Apply operators' commands ([`commands`]) and consume the other inbox messages ([`admit`]).
+//! 2. Apply operators' commands ([`commands`]) and consume the other inbox messages ([`admit`],
+//!    [`enqueue`]).
 //! 3. Put every entry behind the nearest predecessor that may still pass ([`align`]).
-//! 4. Merge, report and remove entries that are complete ([`finish`], [`reporter_jobs`]).
+//! 4. Merge, report and remove entries that are complete ([`finish`], [`landings`],
+//!    [`reporter_jobs`]).
 //! 5. Request what is missing: tested states, builds, nodes ([`advance`]).
 
 mod admit;
@@ -16,10 +18,12 @@ mod artifacts;
 mod branch_locks;
 mod bundles;
 mod commands;
+mod enqueue;
 mod finish;
 mod forward;
 mod hosting;
 mod job_graph;
+mod landings;
 mod limits;
 mod observe;
 mod pending_messages;
@@ -42,7 +46,7 @@ use crate::items::Items;
 use crate::landing::Landing;
 use crate::merge::MergeOutcome;
 use crate::provided::ProvidedArtifacts;
-use crate::queue::{Head, Slot, SlotStatus};
+use crate::queue::Head;
 use crate::report::{Report, ReportState};
 use crate::semaphore::{Semaphore, SemaphoreKey, WaitingSince};
 use observe::DecidedBy;
@@ -353,7 +357,7 @@ pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
     planner.consume_inbox();
     planner.dequeue_if_pipeline_removed();
     // Each removal may move the entries behind it; there are at most as many rounds as items.
-    for _ in 0..=planner.head.slots.len() {
+    for _ in 0..=planner.head.slots().count() {
         planner.align();
         if !planner.finish() {
             break;
@@ -379,7 +383,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) now: Timestamp,
     /// The head in its new state.
     pub(crate) head: Head,
-    /// The position that is being processed: [`Self::position`] tries it before it searches.
+    /// The position of the entry that is being processed: [`Self::position`] tries it before it
+    /// searches.
     cursor: usize,
     /// The items in their new state.
     items: Items,
@@ -465,10 +470,10 @@ impl<'a> Planner<'a> {
             + usize::from(self.health.is_some())
     }
 
-    /// Returns the position of an item, or `None` if it is not queued. Tries [`Self::cursor`]
-    /// first.
+    /// Returns the position of the entry with an item, or `None` if it is not queued. Tries
+    /// [`Self::cursor`] first.
     fn position(&self, id: &ItemId) -> Option<usize> {
-        let is_here = self.head.slots.get(self.cursor).is_some_and(|slot| slot.id == *id);
+        let is_here = self.head.entries.get(self.cursor).is_some_and(|entry| entry.contains(id));
         if is_here { Some(self.cursor) } else { self.head.position(id) }
     }
 
@@ -555,7 +560,7 @@ impl<'a> Planner<'a> {
             self.head.manager = pipeline.manager;
             if !pipeline.window.is_limited() {
                 self.head.window = 0;
-            } else if self.head.window == 0 || self.head.slots.is_empty() {
+            } else if self.head.window == 0 || self.head.entries.is_empty() {
                 self.head.window = pipeline.window.initial;
             }
         }
@@ -566,15 +571,13 @@ impl<'a> Planner<'a> {
     /// unchanged go on (R01). A long queue takes several plans; until then such an item neither
     /// orders builds, merges nor leaves.
     fn refreeze_outdated_items(&mut self) {
-        for at in 0..self.head.slots.len() {
-            let slot = &self.head.slots[at];
-            let is_older = |item: &Item| {
-                item.merge_status != MergeStatus::NotRequested && !self.has_current_layout(item)
-            };
-            if slot.status.is_decided() || !self.items.get(&slot.id).is_some_and(is_older) {
-                continue;
-            }
-            let id = slot.id.clone();
+        let is_older = |item: &Item| {
+            item.merge_status != MergeStatus::NotRequested && !self.has_current_layout(item)
+        };
+        let outdated = self.head.slots().filter(|slot| {
+            !slot.status.is_decided() && self.items.get(&slot.id).is_some_and(is_older)
+        });
+        for id in outdated.map(|slot| slot.id.clone()).collect::<Vec<_>>() {
             if !self.has_room(1) {
                 return;
             }
@@ -595,7 +598,7 @@ impl<'a> Planner<'a> {
                 plan.items.insert(id, item);
             }
         }
-        for slot in head.slots.iter_mut().filter(|_| !plan.items.is_empty()) {
+        for slot in head.slots_mut().filter(|_| !plan.items.is_empty()) {
             if let Some(item) = plan.items.get(&slot.id) {
                 slot.version = item.version;
             }
@@ -617,7 +620,7 @@ impl<'a> Planner<'a> {
             recorded.get(key).is_none_or(|residency| residency.hosted_in != *host)
         });
         plan.health = self.health.filter(|health| self.snapshot.health.as_ref() != Some(health));
-        let is_idle = head.slots.is_empty() && head.semaphores.is_empty();
+        let is_idle = head.entries.is_empty() && head.semaphores.is_empty();
         let waits = !is_idle || !self.snapshot.inbox.is_empty();
         let seconds = if self.is_incomplete { 0 } else { RECONCILE_SECONDS };
         plan.due = (waits && head.halted.is_none()).then(|| self.now.plus_seconds(seconds));
@@ -640,17 +643,4 @@ pub(crate) fn item_id(head: &Head, change: &ChangeRef, message: &InboxMessage) -
         change.head.as_str(),
         message.id.as_str(),
     ])
-}
-
-/// Returns the slot of an item that was just enqueued.
-fn new_slot(id: ItemId, change: ChangeRef) -> Slot {
-    Slot {
-        id,
-        change,
-        generation: 1,
-        ahead: None,
-        status: SlotStatus::Waiting,
-        joined: false,
-        version: 0,
-    }
 }

@@ -13,7 +13,6 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
 use sluice_model::{BranchName, BuildId, ItemId, QueueKey, QueueName, TenantName};
-use std::ops::Range;
 
 pub use stored::{HeadError, StoredHead};
 
@@ -31,8 +30,8 @@ pub struct Head {
     /// Why the queue is halted until an operator resumes it, for example because the merged tree
     /// was not the tested one. `None` while it runs.
     pub halted: Option<String>,
-    /// The items in order; the first is merged next.
-    pub slots: Vec<Slot>,
+    /// The entries in order; the first is merged next.
+    pub entries: Vec<Entry>,
     /// Changes that were merged here recently, newest last. A change that needs one of them is not
     /// refused because of older facts.
     pub landed: Vec<ChangeKey>,
@@ -73,7 +72,7 @@ impl Head {
             window,
             layout,
             halted: None,
-            slots: Vec::new(),
+            entries: Vec::new(),
             landed: Vec::new(),
             landed_heads: Vec::new(),
             semaphores: Vec::new(),
@@ -82,9 +81,30 @@ impl Head {
         }
     }
 
-    /// Returns the position of an item, or `None` where it is not queued here.
+    /// Returns the items of all entries in order.
+    pub fn slots(&self) -> impl DoubleEndedIterator<Item = &Slot> + Clone {
+        self.entries.iter().flat_map(|entry| &entry.members)
+    }
+
+    /// Returns the items of all entries in order, to change them.
+    pub(crate) fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.entries.iter_mut().flat_map(|entry| &mut entry.members)
+    }
+
+    /// Returns where each item is: the position of its entry, and its index in the entry.
+    pub(crate) fn slot_positions(&self) -> Vec<(usize, usize)> {
+        let members = |position: usize| 0..self.entries[position].members.len();
+        (0..self.entries.len()).flat_map(|at| members(at).map(move |member| (at, member))).collect()
+    }
+
+    /// Returns the position of the entry with an item, or `None` where it is not queued here.
     pub fn position(&self, id: &ItemId) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.id == *id)
+        self.entries.iter().position(|entry| entry.contains(id))
+    }
+
+    /// Returns the first item of a change in any revision, or `None` where none is queued here.
+    pub fn slot_of_change(&self, key: &ChangeKey) -> Option<&Slot> {
+        self.slots().find(|slot| slot.change.key == *key)
     }
 
     /// Returns whether a revision of a change was merged here recently. Where a push merged it,
@@ -112,26 +132,15 @@ impl Head {
         }
     }
 
-    /// Returns the positions of the bundle that contains `position`. The members of a bundle are
-    /// adjacent; a change without a bundle is a range of one.
-    pub fn bundle(&self, position: usize) -> Range<usize> {
-        let is_start = |at: &usize| *at == 0 || !self.slots[*at].joined;
-        let start = (0..=position).rev().find(is_start).unwrap_or(0);
-        let behind = self.slots[position + 1..].iter().take_while(|slot| slot.joined).count();
-        start..position + 1 + behind
-    }
-
-    /// Returns how many slots are within the window. A bundle counts as one entry and is never
-    /// split.
+    /// Returns how many entries are within the window.
     pub fn active_count(&self) -> usize {
-        if self.window == 0 {
-            return self.slots.len();
+        match self.window {
+            0 => self.entries.len(),
+            window => self.entries.len().min(window as usize),
         }
-        let mut starts = (0..self.slots.len()).filter(|at| *at == 0 || !self.slots[*at].joined);
-        starts.nth(self.window as usize).unwrap_or(self.slots.len())
     }
 
-    /// Returns whether the slot at `position` is within the window.
+    /// Returns whether the entry at `position` is within the window.
     pub fn is_active(&self, position: usize) -> bool {
         position < self.active_count()
     }
@@ -176,6 +185,51 @@ pub fn queue_of(
     QueueKey { tenant: tenant.clone(), pipeline: pipeline.name.clone(), queue }
 }
 
+/// One position of a queue: a change, or the members of a bundle, which depend on each other and
+/// are tested, reported and merged together (Z6.5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The state that all members are tested on; `None` for the branch itself.
+    pub ahead: Option<Predecessor>,
+    /// The items in the order in which they are merged: one, or those of a bundle, at most
+    /// [`crate::plan::BUNDLE_MAX`].
+    pub members: Vec<Slot>,
+}
+
+impl From<Slot> for Entry {
+    fn from(slot: Slot) -> Self {
+        Self { ahead: None, members: vec![slot] }
+    }
+}
+
+impl Entry {
+    /// Returns whether its members are a bundle, and not one change alone.
+    pub fn is_bundle(&self) -> bool {
+        self.members.len() > 1
+    }
+
+    /// Returns the member that is merged first.
+    pub fn first(&self) -> &Slot {
+        &self.members[0]
+    }
+
+    /// Returns whether it has an item.
+    pub fn contains(&self, id: &ItemId) -> bool {
+        self.members.iter().any(|slot| slot.id == *id)
+    }
+
+    /// Returns the changes of its members.
+    pub(crate) fn changes(&self) -> Vec<ChangeRef> {
+        self.members.iter().map(|slot| slot.change.clone()).collect()
+    }
+
+    /// Returns the reference to it as the predecessor of others: the state of its last member
+    /// contains the others.
+    pub(crate) fn as_predecessor(&self) -> Predecessor {
+        self.members[self.members.len() - 1].as_predecessor()
+    }
+}
+
 /// One item of a queue with its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
@@ -185,15 +239,22 @@ pub struct Slot {
     pub change: ChangeRef,
     /// The number of the item's speculative state. Results of an older generation are ignored.
     pub generation: u64,
-    /// The state that it is tested on; `None` for the branch itself.
-    pub ahead: Option<Predecessor>,
     /// How far the item is.
     pub status: SlotStatus,
-    /// Whether it is in the same bundle as the item in the slot before: they depend on each other
-    /// and are tested, reported and merged together (Z6.5).
-    pub joined: bool,
     /// The version of the item's record that belongs to this head.
     pub version: u64,
+}
+
+impl Slot {
+    /// Returns the slot of an item that was just enqueued.
+    pub fn new(id: ItemId, change: ChangeRef) -> Self {
+        Self { id, change, generation: 1, status: SlotStatus::Waiting, version: 0 }
+    }
+
+    /// Returns the reference to its state as the base of another one.
+    pub(crate) fn as_predecessor(&self) -> Predecessor {
+        Predecessor { item: self.id.clone(), generation: self.generation }
+    }
 }
 
 /// The speculative state of an item ahead, as the base of another one.

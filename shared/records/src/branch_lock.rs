@@ -38,16 +38,15 @@ pub fn put(seen: Option<&Record>, lock: &BranchLock, now: Timestamp) -> Result<W
 }
 
 /// Returns the branches that a landing and the landings after it need, with the fences of their
-/// locks; `None` when a lock was not acquired yet.
-pub fn fences(landing: &Landing) -> Option<BTreeMap<BranchKey, u64>> {
+/// locks.
+pub fn fences(landing: &Landing) -> BTreeMap<BranchKey, u64> {
     let others = landing.later_members.iter().map(|other| (&other.change, other.fence));
     let mut fences = BTreeMap::new();
     for (change, fence) in std::iter::once((&landing.change, landing.fence)).chain(others) {
-        let fence = fence?;
         let lowest = fences.entry(branch_of(change)).or_insert(fence);
         *lowest = fence.min(*lowest);
     }
-    Some(fences)
+    fences
 }
 
 /// Returns one check for each branch that its lock was not acquired by another landing. They
@@ -102,7 +101,7 @@ mod tests {
         assert!(record.expires_at.is_some());
     }
 
-    fn landing(fences: [Option<u64>; 3]) -> Landing {
+    fn landing(fences: [u64; 3]) -> Landing {
         use sluice_gate::landing::{LandingState, LaterMember};
         use sluice_model::change::{ChangeKey, ChangeRef};
         use sluice_model::git::{Commit, LandingMethod, MergeMode};
@@ -154,7 +153,7 @@ mod tests {
     /// a record only once.
     #[test]
     fn the_intent_of_a_bundle_checks_the_fences_of_all_its_branches() {
-        let fences = fences(&landing([Some(4), Some(4), Some(7)])).unwrap();
+        let fences = fences(&landing([4, 4, 7]));
         let checked = checks(&fences).into_iter().map(|check| match check {
             Write::Check { key, expect: Expect::FenceAtMost(fence) } => (key, fence),
             other => panic!("{other:?}"),
@@ -163,15 +162,5 @@ mod tests {
             checked.collect::<Vec<_>>(),
             [(key(&branch("main")), 4), (key(&branch("stable")), 7)]
         );
-    }
-
-    /// C2: the branches of a landing are only known to be held once all locks are acquired.
-    #[test]
-    fn a_landing_with_a_missing_fence_has_no_fences() {
-        for unknown in
-            [[None, Some(1), Some(1)], [Some(1), None, Some(1)], [Some(1), Some(1), None]]
-        {
-            assert_eq!(fences(&landing(unknown)), None);
-        }
     }
 }

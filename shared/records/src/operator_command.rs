@@ -8,7 +8,7 @@ use crate::codec::{BadRecord, decode};
 use crate::queue::{self, LoadError};
 use crate::report::{Buildset, buildset_key};
 use crate::tenant;
-use sluice_gate::{InboxMessage, Slot};
+use sluice_gate::{Entry, Head, InboxMessage};
 use sluice_model::name::escape;
 use sluice_model::{ItemId, QueueKey, TenantName};
 use sluice_runtime::record::{Key, Query, TRANSACTION_RECORDS_MAX, Write};
@@ -23,7 +23,7 @@ pub const QUEUES_MAX: usize = 2_000;
 #[derive(Debug, Default)]
 pub struct PipelineContents {
     /// The queues that can be read, with their entries in order.
-    pub queues: Vec<(QueueKey, Vec<Slot>)>,
+    pub queues: Vec<(QueueKey, Vec<Entry>)>,
     /// The records that cannot be decoded.
     pub unreadable: Vec<UnreadableRecord>,
 }
@@ -56,7 +56,7 @@ pub enum ItemOutcome {
     InQueue {
         /// Its position, from 0.
         position: usize,
-        /// The number of entries in the queue.
+        /// The number of items in the queue.
         of: usize,
     },
     /// It has left the queue.
@@ -111,8 +111,8 @@ pub async fn pipeline_contents(
         }
         match queue::load(ports, &key).await {
             Ok(loaded) => {
-                let slots = loaded.head.map(|head| head.slots).unwrap_or_default();
-                found.queues.push((key, slots));
+                let entries = loaded.head.map(|head| head.entries).unwrap_or_default();
+                found.queues.push((key, entries));
             }
             Err(LoadError::Bad(bad)) => {
                 found.unreadable.push(UnreadableRecord {
@@ -184,7 +184,7 @@ pub async fn item_outcomes(
     items: &[ItemId],
 ) -> Result<Vec<ItemOutcome>, LoadError> {
     let head = queue::load(ports, queue).await?.head;
-    let slots = head.map(|head| head.slots).unwrap_or_default();
+    let queued: Vec<&ItemId> = head.iter().flat_map(Head::slots).map(|slot| &slot.id).collect();
     // Read after the head: an item that the head no longer names has its buildset by then.
     let keys: Vec<Key> = items.iter().map(buildset_key).collect();
     let mut buildsets = Vec::with_capacity(keys.len());
@@ -193,9 +193,9 @@ pub async fn item_outcomes(
     }
     let mut found = Vec::with_capacity(items.len());
     for (id, record) in items.iter().zip(&buildsets) {
-        let position = slots.iter().position(|slot| slot.id == *id);
+        let position = queued.iter().position(|queued| *queued == id);
         found.push(match (position, record) {
-            (Some(position), _) => ItemOutcome::InQueue { position, of: slots.len() },
+            (Some(position), _) => ItemOutcome::InQueue { position, of: queued.len() },
             (None, Some(record)) => {
                 let Buildset { result, why, .. } = decode(record)?;
                 ItemOutcome::Left { result, why }

@@ -131,7 +131,7 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<LoadedQueue, LoadEr
             Err(why) if torn.as_ref().is_some_and(|(before, _)| *before == revision) => {
                 return Err(bad(queue, &why));
             }
-            Err(why @ HeadError::InvalidSlot { .. }) => return Err(bad(queue, &why)),
+            Err(why @ HeadError::InvalidEntry { .. }) => return Err(bad(queue, &why)),
             Err(why @ HeadError::StaleItem { .. }) => torn = Some((revision, why)),
         }
     }

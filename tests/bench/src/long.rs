@@ -196,7 +196,7 @@ pub async fn measure(items: usize, window: Window) -> Long {
 /// Fails the first item, and returns the cost of moving the later items and of restarting them.
 async fn fail_first(played: &mut Played, key: &QueueKey) -> (Cost, Cost) {
     let loaded = queue::load(&played.deployment.world.ports(), key).await.unwrap();
-    let first = loaded.head.unwrap().slots[0].change.key.number().unwrap();
+    let first = loaded.head.unwrap().entries[0].first().change.key.number().unwrap();
     while played.deployment.builds_of(first) == 0 && played.deployment.wait() {
         move_on(played).await;
     }

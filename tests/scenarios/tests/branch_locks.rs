@@ -188,7 +188,7 @@ fn a_landing_whose_branch_lock_another_queue_acquired_merges_nothing() {
         .iter()
         .map(|record| decode::<Landing>(record).unwrap().fence)
         .max();
-    assert_eq!(fences, Some(Some(lock.fence + 1)));
+    assert_eq!(fences, Some(lock.fence + 1));
 }
 
 /// Returns records that drop the checks of the fence: the mutation of the rule of the test above.

@@ -464,11 +464,11 @@ impl Actors {
     ) {
         let now = site.world.now();
         let (change, tenant) = self.proposed[self.random.below(self.proposed.len())].clone();
-        let queues: Vec<&Head> = heads.values().filter(|head| !head.slots.is_empty()).collect();
+        let queues: Vec<&Head> = heads.values().filter(|head| !head.entries.is_empty()).collect();
         let (Some(head), command) = (self.random.one(&queues), self.random.below(3)) else {
             return;
         };
-        let slots: Vec<ChangeRef> = head.slots.iter().map(|slot| slot.change.clone()).collect();
+        let slots: Vec<ChangeRef> = head.slots().map(|slot| slot.change.clone()).collect();
         let Some(named) = self.random.one(&slots).cloned() else { return };
         match command {
             0 => {

@@ -259,7 +259,7 @@ impl Sim {
             self.watch
                 .heads
                 .values()
-                .filter(|head| !head.slots.is_empty())
+                .filter(|head| !head.entries.is_empty())
                 .map(|h| format!("{} is not empty", h.key)),
         );
         let lends = |head: &&Head| head.hosted_in.is_some();

@@ -550,7 +550,10 @@ impl Watch {
         observations: &mut Vec<Observation>,
     ) -> Result<(), String> {
         let mut changes = BTreeSet::new();
-        for (position, slot) in head.slots.iter().enumerate() {
+        let places = (0..).zip(&head.entries).flat_map(|(position, entry): (usize, _)| {
+            entry.members.iter().map(move |slot| (position, entry, slot))
+        });
+        for (at, (position, entry, slot)) in places.enumerate() {
             if !changes.insert(&slot.change.key) {
                 return Err(format!("{} is queued twice", slot.change.key));
             }
@@ -567,12 +570,10 @@ impl Watch {
                     slot.change
                 ));
             }
-            self.check_landing_position(head, position, before)?;
+            self.check_landing_position(head, (position, slot), before)?;
             self.check_dependency_limit(head, item)?;
-            let bundle = head.bundle(position);
-            let is_member_here = |key: &&ChangeKey| {
-                head.slots[bundle.clone()].iter().any(|slot| slot.change.key == **key)
-            };
+            let is_member_here =
+                |key: &&ChangeKey| entry.members.iter().any(|slot| slot.change.key == **key);
             if let Some(member) = item.candidate.bundle.iter().find(|key| !is_member_here(key)) {
                 return Err(format!(
                     "{} is queued without the bundle member {member}",
@@ -582,9 +583,9 @@ impl Watch {
             // An item whose need is queued behind it fails, and leaves with the next transaction if
             // this one was full.
             let is_to_leave = slot.status == SlotStatus::Failing;
-            let behind = &head.slots[position + 1..];
+            let behind = head.slots().skip(at + 1);
             let is_behind = |need: &ChangeRef| {
-                behind.iter().any(|other| self.comes_first(&head.key, need, &other.change))
+                behind.clone().any(|other| self.comes_first(&head.key, need, &other.change))
             };
             let needs = item.candidate.needs.iter().map(|need| &need.change);
             let mut needs = needs.filter(|need| !item.candidate.bundle.contains(&need.key));
@@ -593,11 +594,10 @@ impl Watch {
             {
                 return Err(format!("{} is ahead of its dependency {}", slot.change, need.key));
             }
-            let old = before.iter().flat_map(|head| &head.slots).find(|old| old.id == slot.id);
+            let old = before.iter().flat_map(Head::slots).find(|old| old.id == slot.id);
             match old {
                 None => {
-                    let ahead =
-                        head.slots[..position].iter().map(|slot| slot.change.clone()).collect();
+                    let ahead = head.slots().take(at).map(|slot| slot.change.clone()).collect();
                     observations.push(Observation::Entered(
                         Box::new(item.clone()),
                         head.key.clone(),
@@ -627,7 +627,7 @@ impl Watch {
         }
         self.written.insert(head.key.clone());
         let former = self.heads.insert(head.key.clone(), head.clone());
-        let former: Vec<Slot> = former.into_iter().flat_map(|head| head.slots).collect();
+        let former: Vec<Slot> = former.iter().flat_map(Head::slots).cloned().collect();
         let landing = former.iter().filter(|slot| slot.status.is_decided());
         self.former_landing.extend(landing.map(|slot| slot.id.clone()));
         self.former.extend(former.into_iter().map(|slot| slot.id));

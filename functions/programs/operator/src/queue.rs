@@ -10,7 +10,7 @@ use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use sluice_aws::OsEntropy;
-use sluice_gate::{DEQUEUED_BY_OPERATOR, InboxMessage, InboxMessageKind, Slot, SlotStatus};
+use sluice_gate::{DEQUEUED_BY_OPERATOR, Entry, InboxMessage, InboxMessageKind, Slot, SlotStatus};
 use sluice_model::change::{ChangeId, ChangeKey};
 use sluice_model::git::Oid;
 use sluice_model::wakeup::Wakeup;
@@ -142,8 +142,10 @@ pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
     let read = read_queues(&ports, &tenant, &pipeline).await?;
     // A ref may be queued several times with different commits: all of them are dequeued.
     let mut found: Vec<DequeueTarget> = Vec::new();
-    for (queue, slots) in &read.queues {
-        let selected = slots.iter().enumerate().filter(|(_, slot)| {
+    for (queue, entries) in &read.queues {
+        let members =
+            entries.iter().flat_map(|entry| entry.members.iter().map(move |slot| (entry, slot)));
+        let selected = members.filter(|(_, slot)| {
             let project = &slot.change.key.project;
             is_selected(&slot.change.key)
                 && [project.as_str(), project.name()].contains(&project_name.as_str())
@@ -151,10 +153,10 @@ pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
                     !head.is_empty() && slot.change.head.as_str().starts_with(head)
                 })
         });
-        for (at, slot) in selected {
+        for (entry, slot) in selected {
             let (key, item) =
                 (&slot.change.key, (slot.id.clone(), slot.status == SlotStatus::Reporting));
-            let members = members(slots, at);
+            let members = other_members(entry, slot);
             match found.iter_mut().find(|other| other.queue == *queue && other.key == *key) {
                 Some(same) => {
                     same.items.push(item);
@@ -265,11 +267,9 @@ async fn print_bundle_outcome(
     }
 }
 
-/// Returns the other members of the bundle at a position of a queue. Empty for a single change.
-fn members(slots: &[Slot], at: usize) -> Vec<(ItemId, ChangeKey)> {
-    let start = (0..=at).rev().find(|at| !slots[*at].joined).unwrap_or_default();
-    let behind = slots[at + 1..].iter().take_while(|slot| slot.joined);
-    let others = slots[start..at].iter().chain(behind);
+/// Returns the other members of an item's bundle. Empty for a single change.
+fn other_members(entry: &Entry, of: &Slot) -> Vec<(ItemId, ChangeKey)> {
+    let others = entry.members.iter().filter(|slot| slot.id != of.id);
     others.map(|slot| (slot.id.clone(), slot.change.key.clone())).collect()
 }
 
@@ -357,21 +357,21 @@ pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
         arguments.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
     let read = read_queues(&ports, &tenant, &pipeline).await?;
     let mut found: Vec<(&QueueKey, Vec<Vec<&Slot>>)> = Vec::new();
-    for (queue, slots) in &read.queues {
-        let entries: Vec<Vec<&Slot>> = selected
+    for (queue, entries) in &read.queues {
+        let slots: Vec<Vec<&Slot>> = selected
             .iter()
-            .map(|(number, head)| entries_of_change(slots, *number, *head))
+            .map(|(number, head)| slots_of_change(entries, *number, *head))
             .collect();
-        if entries.iter().all(|all| !all.is_empty()) {
-            found.push((queue, entries));
+        if slots.iter().all(|all| !all.is_empty()) {
+            found.push((queue, slots));
         }
     }
     let changes = arguments.changes.join(" ");
     match found.as_slice() {
-        [(queue, entries)] => {
-            let slots = entries
+        [(queue, slots)] => {
+            let slots = slots
                 .iter()
-                .map(|all| only_entry(queue, all))
+                .map(|all| only_slot(queue, all))
                 .collect::<anyhow::Result<Vec<&Slot>>>()?;
             let keys = slots.iter().map(|slot| slot.change.key.clone()).collect();
             let command =
@@ -388,11 +388,11 @@ pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the first entry of each change with a number, and a revision if given. Projects that
+/// Returns the first item of each change with a number, and a revision if given. Projects that
 /// share a queue may each have a change of that number.
-fn entries_of_change<'s>(slots: &'s [Slot], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
+fn slots_of_change<'s>(entries: &'s [Entry], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
     let mut found: Vec<&Slot> = Vec::new();
-    for slot in slots {
+    for slot in entries.iter().flat_map(|entry| &entry.members) {
         let is_selected = slot.change.key.number() == Some(number)
             && head.is_none_or(|head| slot.change.head.as_str().starts_with(head));
         if is_selected && found.iter().all(|other| other.change.key != slot.change.key) {
@@ -402,8 +402,8 @@ fn entries_of_change<'s>(slots: &'s [Slot], number: u64, head: Option<&str>) -> 
     found
 }
 
-/// Returns the only entry of a list. Refuses to choose if there are several.
-fn only_entry<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot> {
+/// Returns the only item of a list. Refuses to choose if there are several.
+fn only_slot<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot> {
     match all {
         [one] => Ok(*one),
         _ => {
@@ -513,8 +513,7 @@ mod tests {
             ChangeKey::change("github".into(), ProjectName::new("github.com", project), number);
         let change =
             ChangeRef { key, branch: "main".into(), head: head.into(), patchset: head.to_owned() };
-        let (id, status) = (ItemId(format!("{project}-{head}")), SlotStatus::Waiting);
-        Slot { id, change, generation: 1, ahead: None, status, joined: false, version: 0 }
+        Slot::new(ItemId(format!("{project}-{head}")), change)
     }
 
     /// Z6.4: a number that is ambiguous in a shared queue promotes nothing.
@@ -522,10 +521,11 @@ mod tests {
     fn an_ambiguous_number_promotes_nothing() {
         let queue =
             QueueKey { tenant: "demo".into(), pipeline: "gate".into(), queue: "integrated".into() };
-        let slots =
-            [slot("org/one", 7, "abc"), slot("org/two", 8, "bcd"), slot("org/two", 7, "cde")];
+        let entries =
+            [slot("org/one", 7, "abc"), slot("org/two", 8, "bcd"), slot("org/two", 7, "cde")]
+                .map(Entry::from);
         let chosen = |number, head| {
-            only_entry(&queue, &entries_of_change(&slots, number, head))
+            only_slot(&queue, &slots_of_change(&entries, number, head))
                 .map(|slot| slot.change.head.clone())
         };
         assert_eq!(chosen(8, None).unwrap(), Oid::from("bcd"));
@@ -537,31 +537,28 @@ mod tests {
                 && why.ends_with("give number,revision"),
             "{why}"
         );
-        assert_eq!(
-            entries_of_change(&[slot("org/one", 7, "old"), slot("org/one", 7, "new")], 7, None)
-                .len(),
-            1,
-            "one change"
-        );
+        let revisions = [slot("org/one", 7, "old"), slot("org/one", 7, "new")].map(Entry::from);
+        assert_eq!(slots_of_change(&revisions, 7, None).len(), 1, "one change");
     }
 
     /// Z6.5, R06: dequeuing a member of a bundle names the other members, and no other change.
     #[test]
     fn dequeue_names_the_other_members_of_the_bundle() {
-        let mut slots: Vec<Slot> =
-            (1..=5).map(|number| slot("org/one", number, &format!("head{number}"))).collect();
-        assert_eq!(bundle_note(&members(&slots, 2)), "");
-        slots[2].joined = true;
-        slots[3].joined = true;
-        let project_name = |at: usize| {
-            members(&slots, at).iter().filter_map(|(_, key)| key.number()).collect::<Vec<_>>()
+        let slots = |numbers: std::ops::RangeInclusive<u64>| {
+            numbers.map(|number| slot("org/one", number, &format!("head{number}"))).collect()
         };
-        let all: Vec<Vec<u64>> = (0..5).map(project_name).collect();
-        let expected: [Vec<u64>; 5] = [vec![], vec![3, 4], vec![2, 4], vec![2, 3], vec![]];
-        assert_eq!(all, expected);
-        let note = bundle_note(&members(&slots, 2));
-        assert_eq!(note, " with org/one#2, org/one#4 (its bundle)");
-        assert_eq!(members(&slots, 2)[1].0, slots[3].id);
+        let alone = Entry { ahead: None, members: slots(1..=1) };
+        assert_eq!(bundle_note(&other_members(&alone, alone.first())), "");
+        let bundle = Entry { ahead: None, members: slots(2..=4) };
+        let others_of = |slot: &Slot| {
+            let others = other_members(&bundle, slot);
+            others.iter().filter_map(|(_, key)| key.number()).collect::<Vec<_>>()
+        };
+        let all: Vec<Vec<u64>> = bundle.members.iter().map(others_of).collect();
+        assert_eq!(all, [[3, 4], [2, 4], [2, 3]]);
+        let others = other_members(&bundle, &bundle.members[1]);
+        assert_eq!(bundle_note(&others), " with org/one#2, org/one#4 (its bundle)");
+        assert_eq!(others[1].0, bundle.members[2].id);
     }
 
     fn left_with_result(result: &str, why: &str) -> ItemOutcome {

@@ -4,12 +4,11 @@ use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
 use crate::item::{Item, JobStatus, MergeStatus};
 use crate::landing::{Landing, LandingState};
 use crate::plan::LayoutNumbers;
-use crate::queue::{Head, Slot, SlotStatus, own_queue};
+use crate::queue::{Entry, Head, Slot, SlotStatus, own_queue};
 use sluice_config::pipeline::Manager;
 use sluice_model::change::ChangeKey;
 use sluice_model::hold::EventProcessing;
 use sluice_model::{ItemId, QueueName};
-use std::ops::Range;
 
 /// The most unfinished jobs that are named.
 const JOBS_MAX: usize = 10;
@@ -41,24 +40,25 @@ impl WaitContext<'_> {
     }
 }
 
-/// Returns what the change at `position` of a queue waits for, one reason per line. Empty where
-/// there is no such position.
+/// Returns what a queued item waits for, one reason per line. Empty where it is not queued.
 pub fn wait_reasons<'i>(
     head: &Head,
-    position: usize,
+    id: &ItemId,
     item: impl Fn(&ItemId) -> Option<&'i Item>,
     around: &WaitContext<'_>,
 ) -> Vec<String> {
-    let Some(slot) = head.slots.get(position) else { return Vec::new() };
+    let Some(position) = head.position(id) else { return Vec::new() };
+    let entry = &head.entries[position];
+    let Some(slot) = entry.members.iter().find(|slot| slot.id == *id) else { return Vec::new() };
     let mut lines = Vec::new();
     if let Some(why) = &head.halted {
         lines.push(format!(
             "the queue is halted until an operator runs `sluice queue resume`: {why}"
         ));
     }
-    let bundle = head.bundle(position);
-    let ahead = bundle.start.checked_sub(1).and_then(|before| head.slots.get(before));
-    let members = together(head, bundle.clone(), slot);
+    let before = position.checked_sub(1).map(|before| &head.entries[before]);
+    let ahead = before.and_then(|entry| entry.members.last());
+    let members = together(head, entry, slot);
     lines.push(match slot.status {
         SlotStatus::Landing => match around.landing.map(|landing| &landing.state) {
             None | Some(LandingState::Ordered) => "it passed and is about to be merged".to_owned(),
@@ -76,7 +76,7 @@ pub fn wait_reasons<'i>(
             _ => format!("it succeeded, and the queue waits for its last jobs: {}", last_jobs(item(&slot.id))),
         },
         SlotStatus::Passed => {
-            let member = head.slots[bundle].iter().find(|member| member.status != SlotStatus::Passed);
+            let member = entry.members.iter().find(|member| member.status != SlotStatus::Passed);
             match (ahead, member) {
                 (Some(ahead), _) => format!("it passed, and waits for {} ahead of it, which {}", name(ahead), state_of(ahead)),
                 (None, Some(member)) => format!("it passed, and waits for {} of its bundle, which {}", name(member), state_of(member)),
@@ -96,8 +96,8 @@ pub fn wait_reasons<'i>(
         },
         SlotStatus::Waiting | SlotStatus::Testing if !head.is_active(position) => format!(
             "it is outside the window of its queue: the first {} of {} changes are being processed",
-            head.active_count(),
-            head.slots.len()
+            head.entries[..head.active_count()].iter().map(|entry| entry.members.len()).sum::<usize>(),
+            head.slots().count()
         ),
         SlotStatus::Waiting | SlotStatus::Testing => match item(&slot.id) {
             Some(item) => worked_on(item, ahead),
@@ -122,8 +122,8 @@ pub fn wait_reasons<'i>(
 }
 
 /// Names the other members of a change's bundle; `None` where it is in no bundle.
-fn together(head: &Head, bundle: Range<usize>, slot: &Slot) -> Option<String> {
-    let members = head.slots[bundle].iter().filter(|member| member.id != slot.id);
+fn together(head: &Head, entry: &Entry, slot: &Slot) -> Option<String> {
+    let members = entry.members.iter().filter(|member| member.id != slot.id);
     let members: Vec<String> = members.map(name).collect();
     // In an independent pipeline the bundle is in the queue of one of its members.
     let place = if head.manager == Manager::Independent {
@@ -273,14 +273,21 @@ mod tests {
             patchset: "abc".to_owned(),
         };
         let id = ItemId::from(number.to_string().as_str());
-        Slot { id, change, generation: 1, ahead: None, status, joined: false, version: 0 }
+        Slot { status, ..Slot::new(id, change) }
     }
 
     fn head(statuses: &[SlotStatus], window: u32) -> Head {
         let key = QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "q".into() };
-        let slots =
-            statuses.iter().zip(1..).map(|(status, number)| slot(number, *status)).collect();
-        Head { slots, ..Head::new(key, Manager::Dependent, window, 3) }
+        let slots = statuses.iter().zip(1..).map(|(status, number)| slot(number, *status));
+        let entries = slots.map(|slot| Entry { ahead: None, members: vec![slot] }).collect();
+        Head { entries, ..Head::new(key, Manager::Dependent, window, 3) }
+    }
+
+    /// Makes the last entry a part of the one before it.
+    fn join_last(mut head: Head) -> Head {
+        let last = head.entries.pop().unwrap();
+        head.entries.last_mut().unwrap().members.extend(last.members);
+        head
     }
 
     fn lines(head: &Head, position: usize) -> Vec<String> {
@@ -293,7 +300,8 @@ mod tests {
             refusal: None,
             unreadable_queues: Vec::new(),
         };
-        wait_reasons(head, position, |_| None, &around)
+        let id = &head.slots().nth(position).unwrap().id;
+        wait_reasons(head, id, |_| None, &around)
     }
 
     fn line(head: &Head, position: usize) -> String {
@@ -326,8 +334,7 @@ mod tests {
             line(&head(&[Reporting, Passed], 0), 1)
                 .ends_with("which has succeeded and is running its last jobs")
         );
-        let mut cycle = head(&[Passed, Testing], 0);
-        cycle.slots[1].joined = true;
+        let cycle = join_last(head(&[Passed, Testing], 0));
         let expected = [
             "it passed, and waits for org/one#2 of its bundle, which is being tested",
             "it and org/one#2 depend on each other: they are tested and reported as one bundle",
@@ -340,7 +347,7 @@ mod tests {
     #[test]
     fn a_change_that_waits_for_the_pending_layout_says_so() {
         let queue = head(&[SlotStatus::Failing], 0);
-        let slot = &queue.slots[0];
+        let slot = queue.entries[0].first();
         let mut item = Item::admitted(slot, Candidate::bare(&slot.change), "event", Timestamp(1));
         let events = EventProcessing::default();
         let line_for = |item: &Item, wanted: u64| {
@@ -352,7 +359,7 @@ mod tests {
                 refusal: None,
                 unreadable_queues: Vec::new(),
             };
-            wait_reasons(&queue, 0, |_| Some(item), &around)[0].clone()
+            wait_reasons(&queue, &queue.entries[0].first().id, |_| Some(item), &around)[0].clone()
         };
         for (configuration, wanted, waits) in [(true, 4, true), (true, 3, false), (false, 4, false)]
         {
@@ -373,9 +380,10 @@ mod tests {
     /// Z1.6, Z6.5: in an independent pipeline the reason names the queue that the bundle is in.
     #[test]
     fn a_bundle_member_names_the_other_members_and_their_queue() {
-        let mut cycle = head(&[SlotStatus::Passed, SlotStatus::Testing, SlotStatus::Testing], 0);
+        let mut cycle = join_last(head(&[SlotStatus::Passed, SlotStatus::Testing], 0));
         cycle.manager = Manager::Independent;
-        cycle.slots[1].joined = true;
+        let third = slot(3, SlotStatus::Testing);
+        cycle.entries.push(Entry { ahead: None, members: vec![third] });
         let line_for = |others: &str| {
             format!(
                 "it and {others} depend on each other: they are tested and reported as one bundle, in the queue q"
@@ -383,7 +391,7 @@ mod tests {
         };
         assert_eq!(lines(&cycle, 0)[1..], [line_for("org/one#2")]);
         assert_eq!(lines(&cycle, 2).len(), 1, "it is in no bundle");
-        cycle.slots[2].joined = true;
+        let cycle = join_last(cycle);
         assert_eq!(lines(&cycle, 1)[1..], [line_for("org/one#1, org/one#3")]);
     }
 
@@ -391,11 +399,10 @@ mod tests {
     #[test]
     fn a_bundle_that_waits_to_enter_names_its_members() {
         let queue = head(&[SlotStatus::Waiting, SlotStatus::Waiting], 0);
-        let cycle: Vec<ChangeKey> =
-            queue.slots.iter().map(|slot| slot.change.key.clone()).collect();
+        let cycle: Vec<ChangeKey> = queue.slots().map(|slot| slot.change.key.clone()).collect();
         let offer =
             |slot: &Slot| Candidate { bundle: cycle.clone(), ..Candidate::bare(&slot.change) };
-        let candidates = queue.slots.iter().map(offer).collect();
+        let candidates = queue.slots().map(offer).collect();
         let (id, kind) = (InboxMessageId::derive(&["a"]), InboxMessageKind::Enqueue { candidates });
         let (event_id, by_operator, in_progress) = (String::new(), false, false);
         let inbox = [InboxMessage {
@@ -447,7 +454,8 @@ mod tests {
         };
         let mut queue = head(&[SlotStatus::Passed], 0);
         queue.halted = Some("the merged tree differs from the tested tree".to_owned());
-        let lines = wait_reasons(&queue, 0, |_| None, &around).join("\n");
+        let lines =
+            wait_reasons(&queue, &queue.entries[0].first().id, |_| None, &around).join("\n");
         for said in [
             "queue is halted",
             "requires a review: approved",
@@ -456,7 +464,7 @@ mod tests {
         ] {
             assert!(lines.contains(said), "{said}: {lines}");
         }
-        let candidates = vec![Candidate::bare(&queue.slots[0].change)];
+        let candidates = vec![Candidate::bare(&queue.entries[0].first().change)];
         let (id, kind) = (InboxMessageId::derive(&["a"]), InboxMessageKind::Enqueue { candidates });
         let (event_id, by_operator, in_progress) = (String::new(), false, false);
         let inbox = [InboxMessage {
@@ -468,7 +476,7 @@ mod tests {
             in_progress,
             kind,
         }];
-        let key = &queue.slots[0].change.key;
+        let key = &queue.entries[0].first().change.key;
         assert!(
             admission_wait_reason(running(&inbox), key, &around)
                 .unwrap()

@@ -1,18 +1,14 @@
 //! Consumes the queue's inbox: enqueues changes, and applies updates of changes that are queued.
 
 use super::commands::is_command;
-use super::finish::MergedRevisions;
 use super::hosting::Routing;
+use super::landings::MergedRevisions;
 use super::pending_messages::BlockedMessages;
-use super::{Planner, is_dependent, item_id, new_slot};
+use super::{Planner, is_dependent};
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
-use crate::item::Item;
-use crate::landing::lands_in;
-use crate::queue::{HEAD_BYTES_MAX, Slot, SlotStatus};
+use crate::queue::{Entry, HEAD_BYTES_MAX, SlotStatus};
 use crate::report::Occasion;
-use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::event::ZuulEvent;
 use sluice_model::{InboxMessageId, ItemId, Timestamp};
 use std::collections::BTreeSet;
 
@@ -21,9 +17,6 @@ pub(super) const DEPENDENCIES_CHANGED: &str = "its dependencies changed";
 
 /// Records that dequeueing a change writes, without those of its builds.
 pub(super) const DEQUEUE_RECORDS: usize = 7;
-
-/// Records that enqueueing a change writes: its item, its enqueue report, and its events.
-pub(super) const ENQUEUE_RECORDS: usize = 4;
 
 /// The current state of a change, as read from its forge ([`InboxMessageKind::ChangeUpdated`]).
 #[derive(Clone, Copy)]
@@ -193,7 +186,7 @@ impl Planner<'_> {
     pub(super) fn fits_in_head(&self, message: &InboxMessage) -> bool {
         let InboxMessageKind::Enqueue { candidates } = &message.kind else { return true };
         let is_here = |c: &Candidate| {
-            let mut slots = self.head.slots.iter().filter(|slot| slot.change.key == c.change.key);
+            let mut slots = self.head.slots().filter(|slot| slot.change.key == c.change.key);
             slots.any(|slot| !self.may_coexist(slot, &c.change))
         };
         let more = candidates.iter().filter(|candidate| !is_here(candidate)).count();
@@ -210,11 +203,8 @@ impl Planner<'_> {
         else {
             return true;
         };
-        let is_dequeued = self
-            .head
-            .slots
-            .iter()
-            .any(|slot| !slot.status.is_decided() && self.dequeues(message, slot));
+        let is_dequeued =
+            self.head.slots().any(|slot| !slot.status.is_decided() && self.dequeues(message, slot));
         !is_dequeued
             || (self.has_room(records_needed(message))
                 && (self.rejects_outdated(change, *as_of)
@@ -229,197 +219,10 @@ impl Planner<'_> {
                     )))
     }
 
-    /// Returns whether a new patch set dequeues the older revision (`dequeue-on-new-patchset`).
-    pub(super) fn dequeues_old_revisions(&self) -> bool {
-        (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset)
-    }
-
-    /// Returns whether the older revision in `slot` stays queued when `change` is enqueued. Only
-    /// independent pipelines that do not merge allow this: two revisions of one change must never
-    /// be in one branch.
-    fn may_coexist(&self, slot: &Slot, change: &ChangeRef) -> bool {
-        self.head.manager == Manager::Independent
-            && !self.dequeues_old_revisions()
-            && !self.snapshot.pipeline.is_some_and(lands_in)
-            && slot.change.branch == change.branch
-            && slot.change.head != change.head
-    }
-
-    /// Returns the position of the entry that `change` would replace, or of the same revision.
-    fn position_to_replace(&self, change: &ChangeRef) -> Option<usize> {
-        let is_in_its_place =
-            |slot: &Slot| slot.change.key == change.key && !self.may_coexist(slot, change);
-        self.head.slots.iter().position(is_in_its_place)
-    }
-
     /// Returns the items of a change. There are several if older revisions stay queued.
     fn items_of(&self, key: &ChangeKey) -> Vec<ItemId> {
-        self.head
-            .slots
-            .iter()
-            .filter(|slot| slot.change.key == *key)
-            .map(|slot| slot.id.clone())
-            .collect()
-    }
-
-    /// Enqueues candidates in order, and the members of a bundle together. Returns false if there
-    /// was no room to dequeue what they replace.
-    pub(super) fn enqueue_all(&mut self, message: &InboxMessage, candidates: &[Candidate]) -> bool {
-        candidates.iter().enumerate().all(|(at, candidate)| {
-            let is_one = is_dependent(&self.head) || self.head.manager == Manager::Independent;
-            if !is_one || candidate.bundle.is_empty() || candidate.refused.is_some() {
-                return self.enqueue(message, candidate);
-            }
-            if candidates[at + 1..]
-                .iter()
-                .any(|behind| candidate.bundle.contains(&behind.change.key))
-            {
-                return true; // Enqueue it with the last member: the other dependencies of the bundle come before that one.
-            }
-            self.enqueue_bundle(message, candidate, candidates)
-        })
-    }
-
-    /// Enqueues one candidate unless it is refused. Returns false if there was no room to dequeue
-    /// what it replaces.
-    fn enqueue(&mut self, message: &InboxMessage, candidate: &Candidate) -> bool {
-        let change = &candidate.change;
-        // New dependencies count even if nothing newer is known of the change itself.
-        let needs_more = self.adds_dependencies(candidate);
-        if !needs_more && self.rejects_outdated(change, candidate.as_of) {
-            return true;
-        }
-        while let Some(position) = self.position_to_replace(change) {
-            let slot = &self.head.slots[position];
-            let is_same = slot.change == *change;
-            if slot.status == SlotStatus::Reporting && self.has_landed(&slot.id) {
-                self.plan.reasons.push(format!(
-                    "{change} is not enqueued in {}: it is already merged",
-                    self.head.key
-                ));
-                return true;
-            }
-            let is_other_bundle = !is_dependent(&self.head)
-                && self.head.bundle(position).len() > 1
-                && !self.has_same_bundle(position, candidate);
-            if is_same && !self.is_marked_for_dequeue(slot) && !needs_more && !is_other_bundle {
-                self.plan.reasons.push(format!("{change} is already in {}", self.head.key));
-                return true;
-            }
-            let (why, occasion) = replacement_reason(slot, change);
-            if !self.dequeue_at(position, why, occasion) {
-                return false;
-            }
-        }
-        if !self.has_room(DEQUEUE_RECORDS + self.enqueue_records()) {
-            return false;
-        }
-        if let Some(reason) = self.refusal_reason(candidate) {
-            self.plan
-                .reasons
-                .push(format!("{change} is not enqueued in {}: {reason}", self.head.key));
-            self.report_refused_moves(message, &[candidate], &reason);
-            if candidate.refused.is_some()
-                && let Some(report) = self.report_refusal(candidate, message, &reason)
-            {
-                self.plan.reports.push(report);
-            }
-            return true;
-        }
-        if let Some(reason) = self.over_limit(&[candidate]) {
-            return self.report_full(message, &[candidate], &reason);
-        }
-        if let Some(newer) = self.newer_queued_commit(candidate).map(ToString::to_string) {
-            // A forge may deliver push events in any order.
-            self.plan.reasons.push(format!(
-                "{change} is not enqueued in {}: its branch has moved on to {newer}",
-                self.head.key
-            ));
-            return true;
-        }
-        if self.head.manager == Manager::Supercedent
-            && !(self.dequeue_waiting_of_branch(change) && self.has_room(self.enqueue_records()))
-        {
-            return false;
-        }
-        self.append(message, candidate, false);
-        true
-    }
-
-    /// Returns whether the same revision is queued and tested with fewer or older dependencies than
-    /// the candidate has. Only for pipelines that test each change separately without merging:
-    /// elsewhere the dependencies are merged first, and updates report them.
-    pub(super) fn adds_dependencies(&self, candidate: &Candidate) -> bool {
-        let tests_alone = |pipeline: &Pipeline| !lands_in(pipeline);
-        let is_each_alone = self.head.manager == Manager::Independent
-            && self.snapshot.pipeline.is_some_and(tests_alone);
-        let here = self
-            .head
-            .slots
-            .iter()
-            .find(|slot| slot.change == candidate.change && !slot.status.is_decided());
-        let item = here.filter(|_| is_each_alone).and_then(|slot| self.items.get(&slot.id));
-        let is_newer = |item: &Item, need: &Candidate| {
-            let known =
-                item.candidate.needs.iter().find(|known| known.change.key == need.change.key);
-            known.is_none_or(|known| known.change != need.change && known.as_of <= need.as_of)
-        };
-        candidate.refused.is_none()
-            && item.is_some_and(|item| candidate.needs.iter().any(|need| is_newer(item, need)))
-    }
-
-    /// Appends a candidate to the queue. `joined` makes it a member of the bundle before it.
-    pub(super) fn append(&mut self, message: &InboxMessage, candidate: &Candidate, joined: bool) {
-        let change = &candidate.change;
-        let slot =
-            Slot { joined, ..new_slot(item_id(&self.head, change, message), change.clone()) };
-        let admitted = Candidate { moved_from: None, ..candidate.clone() };
-        let mut item = Item::admitted(&slot, admitted, &message.event_id, message.at);
-        item.add_reason(format!(
-            "enqueued in {} by event {}",
-            self.head.key.pipeline, message.event_id
-        ));
-        for address in &candidate.unresolved_dependencies {
-            item.add_reason(format!(
-                "it depends on {address}, which no connection serves: this dependency is ignored"
-            ));
-        }
-        self.plan.reasons.push(format!("{change} is enqueued in {}", self.head.key));
-        self.plan.reports.extend(self.report_item(&item, Occasion::Enqueue, ""));
-        self.emit_event(ZuulEvent::ParentChangeEnqueued, &slot.id, change);
-        self.send_supersessions(&slot.id, change, candidate.bundle.len(), &message.event_id);
-        self.changed_items.insert(slot.id.clone());
-        self.items.insert(slot.id.clone(), item);
-        self.head.slots.push(slot);
-    }
-
-    /// Returns why a candidate may not be enqueued, or `None` if it may. In a dependent pipeline
-    /// its dependencies must be ahead of it or merged (Z6.5, D01).
-    pub(super) fn refusal_reason(&self, candidate: &Candidate) -> Option<String> {
-        if let Some(reason) = &candidate.refused {
-            return Some(reason.clone());
-        }
-        if self.snapshot.pipeline.is_none() {
-            return Some("the tenant's configuration no longer has this pipeline".to_owned());
-        }
-        if !is_dependent(&self.head) {
-            return None;
-        }
-        if self.head.has_landed(&candidate.change) {
-            // This includes a revision uploaded while the forge merged the one before: a forge
-            // merges a change only once. A push, however, merges only the pushed head; another
-            // revision is still open.
-            return Some("it is already merged".to_owned());
-        }
-        let missing = candidate.needs.iter().find(|need| {
-            let key = &need.change.key;
-            let ahead = self.head.slots.iter().any(|slot| slot.change == need.change);
-            !ahead && !candidate.is_bundle_member(key) && !self.head.has_landed(&need.change)
-        })?;
-        Some(format!(
-            "it depends on {}, which is neither merged nor ahead of it in this queue",
-            missing.change.key
-        ))
+        let slots = self.head.slots().filter(|slot| slot.change.key == *key);
+        slots.map(|slot| slot.id.clone()).collect()
     }
 
     /// Returns whether `as_of` is older than what is known of the queued change, so that the
@@ -466,10 +269,9 @@ impl Planner<'_> {
         update: ChangeUpdate<'_>,
     ) -> bool {
         let ChangeUpdate { change, gone, merged, needs } = update;
-        let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else {
+        let Some(slot) = self.head.slots().find(|slot| slot.id == *id) else {
             return true;
         };
-        let slot = &self.head.slots[position];
         // The result of a change that succeeded is final. If it was not merged, another revision or
         // branch ends its reporter jobs.
         let is_same = slot.change.branch == change.branch && slot.change.head == change.head;
@@ -480,12 +282,13 @@ impl Planner<'_> {
             // It was tested on another branch than the one it is to be merged into now.
             _ if slot.change.branch != change.branch => {
                 let why = format!("its target branch changed to {}", change.branch);
-                self.dequeue_at(position, &why, Occasion::Dequeue)
+                self.dequeue(id, &why, Occasion::Dequeue)
             }
             // Changes that depend on it stay, and are tested on the branch's current state (Z6.5).
             Some(why) if merged && !slot.status.is_landing() => {
-                let together = self.changes_at(self.head.bundle(position));
-                if !self.dequeue_at(position, why, Occasion::Dequeue) {
+                let entry = self.head.entries.iter().find(|entry| entry.contains(id));
+                let together = entry.map(Entry::changes).unwrap_or_default();
+                if !self.dequeue(id, why, Occasion::Dequeue) {
                     return false;
                 }
                 if !self.head.has_landed(change) {
@@ -495,13 +298,13 @@ impl Planner<'_> {
                 true
             }
             _ if slot.change.head != change.head && self.dequeues_old_revisions() => {
-                self.dequeue_at(position, "a new revision was uploaded", Occasion::Dequeue)
+                self.dequeue(id, "a new revision was uploaded", Occasion::Dequeue)
             }
             // A change that this queue is merging is closed too; the outcome of its landing
             // decides.
             Some(why) if !slot.status.is_landing() => {
                 self.mark_new_cycle_members(change, needs.unwrap_or_default(), why)
-                    && self.dequeue_at(position, why, Occasion::for_dequeue_reason(why))
+                    && self.dequeue(id, why, Occasion::for_dequeue_reason(why))
             }
             None if !slot.status.is_landing() => match needs {
                 Some(needs) if is_dependent(&self.head) => {
@@ -521,13 +324,14 @@ impl Planner<'_> {
         change: &ChangeRef,
         needs: &[ChangeRef],
     ) -> bool {
-        let Some(position) = self.head.slots.iter().position(|slot| slot.change == *change) else {
+        let Some(id) = self.head.slots().find(|slot| slot.change == *change).map(|slot| &slot.id)
+        else {
             return true;
         };
-        let slot = self.head.slots[position].id.clone();
-        let Some(candidate) = self.items.get(&slot).map(|item| item.candidate.clone()) else {
+        let (Some(position), Some(item)) = (self.head.position(id), self.items.get(id)) else {
             return true;
         };
+        let candidate = item.candidate.clone();
         let is_open = |change: &&ChangeRef| !self.head.has_landed(change);
         let before: BTreeSet<&ChangeKey> = candidate
             .needs
@@ -540,11 +344,11 @@ impl Planner<'_> {
             needs.iter().filter(is_open).map(|change| &change.key).collect();
         // A dependency that was closed without being merged here has left its queue or will; this
         // change is then dequeued for that reason.
-        let ahead = &self.head.slots[..self.head.bundle(position).end];
+        let ahead = self.head.entries[..=position].iter().flat_map(|entry| &entry.members);
         // A dependency that is being merged may be merged at the forge already; its landing's
         // outcome decides.
         let is_ahead = |key: &ChangeKey| {
-            ahead.iter().any(|slot| slot.change.key == *key && !slot.status.is_decided())
+            ahead.clone().any(|slot| slot.change.key == *key && !slot.status.is_decided())
         };
         if now.is_subset(&before) && before.difference(&now).all(|key| !is_ahead(key)) {
             return true;
@@ -574,16 +378,14 @@ impl Planner<'_> {
         // It is not known here whether it still belongs to a bundle. If so, intake enqueues it
         // again with the other members.
         let again = Candidate { bundle: Vec::new(), ..again };
-        let leaving: Vec<ItemId> = self.head.slots[self.head.bundle(position)]
-            .iter()
-            .map(|slot| slot.id.clone())
-            .collect();
+        let members = self.head.entries[position].members.iter();
+        let leaving: Vec<ItemId> = members.map(|slot| slot.id.clone()).collect();
         // No record of it would be left after dequeueing. So it must be enqueued again in the same
         // plan, or is gone.
         leaving.iter().all(|id| self.stop_builds(id, DEPENDENCIES_CHANGED))
             && self.has_room(DEQUEUE_RECORDS * (leaving.len() + 1) + self.enqueue_records())
             && self.dequeue_change(&change.key, DEPENDENCIES_CHANGED, Occasion::Dequeue)
-            && self.enqueue(message, &again)
+            && self.enqueue(message, &[&again])
     }
 
     /// Dequeues all changes if the live layout has no such pipeline. Landings that are under way
@@ -592,7 +394,7 @@ impl Planner<'_> {
         if self.snapshot.pipeline.is_some() || self.awaits_layout() {
             return;
         }
-        let keys: Vec<ChangeKey> = (self.head.slots.iter())
+        let keys: Vec<ChangeKey> = (self.head.slots())
             .filter(|slot| !slot.status.is_landing())
             .map(|slot| slot.change.key.clone())
             .collect();
@@ -613,61 +415,9 @@ impl Planner<'_> {
         why: &str,
         occasion: Occasion,
     ) -> bool {
-        let Some(position) = self.head.slots.iter().position(|slot| slot.change.key == *key) else {
-            return true;
-        };
-        self.dequeue_at(position, why, occasion)
-    }
-
-    /// Dequeues the entry at `position`, as [`Planner::dequeue_change`] does.
-    pub(super) fn dequeue_at(&mut self, position: usize, why: &str, occasion: Occasion) -> bool {
-        if self.head.bundle(position).len() > 1 {
-            return self.dequeue_with_bundle(position, why, occasion);
-        }
-        let id = self.head.slots[position].id.clone();
-        // Reserve room for enqueueing it again in the same transaction.
-        if !self.stop_builds(&id, why) || !self.has_room(DEQUEUE_RECORDS + self.enqueue_records()) {
-            return false;
-        }
-        self.remove_at(position, "DEQUEUED", why, occasion)
-    }
-
-    /// Returns the queued change that is newer than the candidate on the same branch. Only in
-    /// supercedent pipelines, where the newest commit replaces older ones.
-    fn newer_queued_commit(&self, candidate: &Candidate) -> Option<&ChangeRef> {
-        let (tip, change) = (candidate.newer_head.as_ref()?, &candidate.change);
-        let is_newer = |other: &&ChangeRef| {
-            (&other.key.project, &other.branch, &other.head)
-                == (&change.key.project, &change.branch, tip)
-        };
-        let all = self.head.slots.iter().map(|slot| &slot.change);
-        all.filter(|_| self.head.manager == Manager::Supercedent).find(is_newer)
-    }
-
-    /// Dequeues the waiting entry of a branch, since a newer commit of the branch is being
-    /// enqueued. Returns false if there was no room for that.
-    fn dequeue_waiting_of_branch(&mut self, change: &ChangeRef) -> bool {
-        // Image builds supersede only builds of the same images.
-        let is_older = |slot: &&Slot| {
-            let key = &slot.change.key;
-            key.project == change.key.project
-                && slot.change.branch == change.branch
-                && key.images() == change.key.images()
-        };
-        let waiting = self.head.slots.iter().skip(1).find(is_older);
-        let Some(key) = waiting.map(|slot| slot.change.key.clone()) else {
-            return true;
-        };
-        let why = "a newer commit of its branch replaces it";
-        self.dequeue_change(&key, why, Occasion::Dequeue)
-    }
-}
-
-/// Returns the reason and the report occasion for an entry that `change` replaces.
-pub(super) fn replacement_reason(slot: &Slot, change: &ChangeRef) -> (&'static str, Occasion) {
-    match slot.change == *change {
-        true => (DEPENDENCIES_CHANGED, Occasion::Superseded),
-        false => ("a new revision replaces it", Occasion::Dequeue),
+        let Some(slot) = self.head.slot_of_change(key) else { return true };
+        let id = slot.id.clone();
+        self.dequeue(&id, why, occasion)
     }
 }
 

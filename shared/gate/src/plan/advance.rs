@@ -37,49 +37,50 @@ impl Planner<'_> {
         // While reporter jobs of the first entry run, only what is under way goes on, since they
         // may wait for its resources: builds that have nodes, and jobs that a paused build waits
         // for. Nothing else is started.
-        let begins_until = match self.is_held() {
-            true => self.head.slots.iter().rposition(pauses).map_or(0, |last| last + 1),
-            false => usize::MAX,
-        };
+        let is_held = self.is_held();
+        let last_paused = self.head.slots().rfind(|slot| is_held && pauses(slot));
+        let mut may_begin = !is_held || last_paused.is_some();
+        let last_paused = last_paused.map(|slot| slot.id.clone());
         for position in 0..self.head.active_count() {
             self.cursor = position;
-            let slot = &self.head.slots[position];
-            let held_by = slot.ahead.as_ref().and_then(|ahead| holding.get(&ahead.item)).cloned();
-            if self.items.get(&slot.id).is_none_or(|item| item.generation != slot.generation) {
-                self.is_incomplete = true;
-                continue;
-            }
-            let (id, status, is_joined) = (slot.id.clone(), slot.status, slot.joined);
-            match status {
-                SlotStatus::Landing => self.remind_landing_if_late(&id),
-                SlotStatus::AwaitingLanding | SlotStatus::Landed => {}
-                SlotStatus::Reporting => self.order_jobs(&id, None),
-                _ if position >= begins_until => self.send_ordered(position),
-                _ => {
-                    self.request_merge(position);
-                    self.order_jobs(&id, held_by.as_ref());
+            let entry = &self.head.entries[position];
+            let held_by = entry.ahead.as_ref().and_then(|ahead| holding.get(&ahead.item)).cloned();
+            let mut held_by_member = None;
+            for at in 0..self.head.entries[position].members.len() {
+                let Slot { id, generation, status, .. } = &self.head.entries[position].members[at];
+                let (id, generation, status) = (&id.clone(), *generation, *status);
+                if self.items.get(id).is_none_or(|item| item.generation != generation) {
+                    self.is_incomplete = true;
+                    held_by_member = None;
+                } else {
+                    match status {
+                        SlotStatus::Landing => self.remind_landing_if_late(id),
+                        SlotStatus::AwaitingLanding | SlotStatus::Landed => {}
+                        SlotStatus::Reporting => self.order_jobs(id, None),
+                        _ if !may_begin => self.send_ordered(id),
+                        _ => {
+                            self.request_merge(position, at);
+                            self.order_jobs(id, held_by.as_ref());
+                        }
+                    }
+                    let own = self.items.get(id).and_then(Item::holds_following);
+                    let own = own.map(|job| job.summary.name.clone());
+                    // A job of any member holds back everything behind the bundle.
+                    held_by_member = own.or_else(|| held_by.clone()).or(held_by_member);
+                    if let Some(job) = &held_by_member {
+                        holding.insert(id.clone(), job.clone());
+                    }
                 }
-            }
-            let own = self
-                .items
-                .get(&id)
-                .and_then(Item::holds_following)
-                .map(|job| job.summary.name.clone());
-            // A job of any member holds back everything behind the bundle.
-            let before = position
-                .checked_sub(1)
-                .filter(|_| is_joined)
-                .map(|before| &self.head.slots[before].id);
-            let of_bundle = before.and_then(|before| holding.get(before)).cloned();
-            if let Some(job) = own.or(held_by).or(of_bundle) {
-                holding.insert(id, job);
+                may_begin &= !is_held || last_paused.as_ref() != Some(id);
             }
         }
         // The window may have shrunk since these builds were ordered. An entry ahead may be waiting
         // for their nodes.
-        for position in self.head.active_count()..self.head.slots.len() {
+        for position in self.head.active_count()..self.head.entries.len() {
             self.cursor = position;
-            self.send_ordered(position);
+            for at in 0..self.head.entries[position].members.len() {
+                self.send_ordered(&self.head.entries[position].members[at].id.clone());
+            }
         }
         // Last, since the jobs skipped above count as over too.
         self.resume_paused();
@@ -87,12 +88,11 @@ impl Planner<'_> {
 
     /// Sends builds of an item that have nodes and waited for their semaphores. Sends builds
     /// without nodes again if their message seems lost.
-    fn send_ordered(&mut self, position: usize) {
+    fn send_ordered(&mut self, id: &ItemId) {
         let has_nodes = |job: &Job| {
             matches!(job.status, JobStatus::Ordered { .. })
                 && (job.takes_nodes_first() || job.request.is_none())
         };
-        let id = &self.head.slots[position].id;
         let Some(mut item) =
             self.items.get(id).filter(|item| item.jobs.iter().any(has_nodes)).cloned()
         else {
@@ -126,10 +126,11 @@ impl Planner<'_> {
         }
     }
 
-    /// Requests the tested state of the entry at `position`, if it was not requested and its
+    /// Requests the tested state of the member at `at` of an entry, if it was not requested and its
     /// predecessor has one.
-    fn request_merge(&mut self, position: usize) {
-        let slot = &self.head.slots[position];
+    fn request_merge(&mut self, position: usize, at: usize) {
+        let entry = &self.head.entries[position];
+        let slot = &entry.members[at];
         let Some(item) = self.items.get(&slot.id) else {
             return;
         };
@@ -143,10 +144,9 @@ impl Planner<'_> {
         }
         // The merger prepares all of a bundle with its first member. The others start from that
         // state, so that all are tested on one.
-        let start = self.head.bundle(position).start;
-        let first = (start < position).then(|| super::align::ahead_of(&self.head.slots[start]));
+        let first = (at > 0).then(|| entry.first().as_predecessor());
         let is_first = first.is_some();
-        let onto = match first.as_ref().or(slot.ahead.as_ref()) {
+        let onto = match first.as_ref().or(entry.ahead.as_ref()) {
             None => None,
             Some(ahead) => {
                 let Some(merged) = self
@@ -263,8 +263,7 @@ impl Planner<'_> {
     /// another job, nodes or an executor. This is the usual case, and avoids a copy of the item.
     fn needs_no_action(&mut self, item: &Item) -> bool {
         let begins = !item.start_reported && item.reporting.is_none() && !item.jobs.is_empty();
-        let in_bundle =
-            self.position(&item.id).is_none_or(|position| self.head.bundle(position).len() > 1);
+        let in_bundle = self.position(&item.id).is_none_or(|at| self.head.entries[at].is_bundle());
         if begins || in_bundle {
             return false;
         }
@@ -293,11 +292,9 @@ impl Planner<'_> {
     }
 
     /// Returns an item's priority relative to its pipeline's other items: nodes go first to entries
-    /// near the front of their queue. A bundle counts as one entry.
+    /// near the front of their queue.
     fn relative_priority(&self, id: &ItemId) -> usize {
-        let start = self.position(id).map_or(0, |position| self.head.bundle(position).start);
-        let starts = (0..start).filter(|at| *at == 0 || !self.head.slots[*at].joined);
-        coarse_position(starts.count())
+        coarse_position(self.position(id).unwrap_or(0))
     }
 
     /// Orders the next attempt of a job, or ends the job if it needs no build. Returns whether
@@ -504,17 +501,16 @@ impl Planner<'_> {
     /// Returns the entries whose changes are part of an item's tested state, the nearest first.
     pub(super) fn entries_ahead<'w>(&'w self, id: &ItemId) -> impl Iterator<Item = &'w Slot> {
         let position = self.position(id).unwrap_or(0);
-        let mut next = self.head.slots.get(position).and_then(|slot| slot.ahead.as_ref());
-        let mut is_member = false;
-        self.head.slots[..position].iter().rev().filter(move |slot| {
-            // All members of a bundle are part of the state.
-            let is_next = is_member || next.is_some_and(|ahead| ahead.item == slot.id);
+        let mut next = self.head.entries.get(position).and_then(|entry| entry.ahead.as_ref());
+        let ahead = self.head.entries[..position].iter().rev().filter(move |entry| {
+            let is_next = next.is_some_and(|ahead| entry.contains(&ahead.item));
             if is_next {
-                next = slot.ahead.as_ref();
+                next = entry.ahead.as_ref();
             }
-            is_member = is_next && slot.joined;
             is_next
-        })
+        });
+        // All members of a bundle are part of the state.
+        ahead.flat_map(|entry| entry.members.iter().rev())
     }
 }
 
@@ -541,9 +537,10 @@ fn has_failing_dependency(planner: &Planner<'_>, item: &Item) -> bool {
     let mut others = item.candidate.needs_outside_bundle();
     // Only entries ahead count: a newer revision of a merged dependency may be queued as well, and
     // this item does not wait for that. Few entries fail, so few are compared.
-    let ahead = &planner.head.slots[..planner.position(&item.id).unwrap_or(0)];
+    let ahead = &planner.head.entries[..planner.position(&item.id).unwrap_or(0)];
     let failing = |key: &ChangeKey| {
-        ahead.iter().any(|slot| slot.status == SlotStatus::Failing && slot.change.key == *key)
+        let mut ahead = ahead.iter().flat_map(|entry| &entry.members);
+        ahead.any(|slot| slot.status == SlotStatus::Failing && slot.change.key == *key)
     };
     planner.head.manager == sluice_config::pipeline::Manager::Dependent
         && others.any(|need| failing(&need.change.key) && !planner.head.has_landed(&need.change))

@@ -10,11 +10,10 @@ use crate::branch_lock::{
     BASE_MOVED_MAX, BranchLock, BranchLockHolder, BranchReservation, COURTESY_SECONDS,
     RESERVATION_SECONDS, WAITING_MAX, branch_of,
 };
-use crate::queue::{Slot, SlotStatus};
+use crate::queue::{Entry, Slot, SlotStatus};
 use sluice_model::git::BranchKey;
 use sluice_model::{ItemId, QueueKey};
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 /// Why a branch lock cannot be acquired now.
 struct LockObstacle {
@@ -26,17 +25,16 @@ struct LockObstacle {
 }
 
 impl Planner<'_> {
-    /// Acquires the branch locks of all slots of a bundle, or none. Returns whether they were
-    /// acquired. If not, notes the obstacle in the first item's reasons.
-    pub(super) fn acquire_branch_locks(&mut self, bundle: Range<usize>) -> bool {
-        let Slot { id, change, .. } = self.head.slots[bundle.start].clone();
-        let branches: BTreeSet<BranchKey> =
-            self.head.slots[bundle].iter().map(|slot| branch_of(&slot.change)).collect();
+    /// Acquires the branch locks of all members of an entry, or none. Returns whether they were
+    /// acquired. If not, notes the obstacle in the first member's reasons.
+    pub(super) fn acquire_branch_locks(&mut self, members: &[Slot]) -> bool {
+        let Slot { id, change, .. } = &members[0];
+        let branches = branches_of(members);
         let blocked: Vec<LockObstacle> =
             branches.iter().filter_map(|branch| self.lock_obstacle(branch)).collect();
         if let Some(LockObstacle { branch, until, .. }) = blocked.first() {
             let why = format!("every voting job passed; waits for the lock on {branch}: {until}");
-            self.note(&id, why);
+            self.note(id, why);
             if blocked.iter().any(|one| one.in_line) {
                 // Wait for the free ones too; otherwise a queue that needs only one of them would
                 // always be first.
@@ -97,7 +95,7 @@ impl Planner<'_> {
         match &lock.holder {
             Some(holder) if holder.queue == *this_queue => {
                 let is_landing = |slot: &Slot| slot.id == holder.item && slot.status.is_landing();
-                if self.head.slots.iter().any(is_landing) {
+                if self.head.slots().any(is_landing) {
                     return blocked(format!("held for {}", holder.change), false);
                 }
                 others_are_first.and_then(after_them)
@@ -148,20 +146,18 @@ impl Planner<'_> {
         }
     }
 
-    /// Counts for a bundle's first item that its landing found a branch moved by others. Another
+    /// Counts for an entry's first item that its landing found a branch moved by others. Another
     /// queue may merge again and again while this one tests; so after some such landings the
     /// branches are reserved for the item.
-    pub(super) fn note_overtaken(&mut self, bundle: Range<usize>) {
-        let id = self.head.slots[bundle.start].id.clone();
+    pub(super) fn note_overtaken(&mut self, entry: &Entry) {
+        let id = entry.first().id.clone();
         let Some(item) = self.item_mut(&id) else { return };
         item.base_moved_count += 1;
         if item.base_moved_count < BASE_MOVED_MAX {
             return;
         }
         item.base_moved_count = 0;
-        let branches: BTreeSet<BranchKey> =
-            self.head.slots[bundle].iter().map(|slot| branch_of(&slot.change)).collect();
-        for branch in branches {
+        for branch in branches_of(&entry.members) {
             let mut lock = self.branch_lock(&branch);
             if lock.holder.as_ref().is_none_or(|holder| holder.queue != self.head.key) {
                 continue; // Another queue has taken the lock over.
@@ -194,7 +190,7 @@ impl Planner<'_> {
                 }
             }
             let is_gone = |reservation: &BranchReservation| {
-                let is_queued = self.head.slots.iter().any(|slot| slot.id == reservation.item);
+                let is_queued = self.head.slots().any(|slot| slot.id == reservation.item);
                 reservation.queue == this_queue && (self.head.halted.is_some() || !is_queued)
             };
             let is_reservation_stale = lock.reserved_for.as_ref().is_some_and(is_gone);
@@ -233,14 +229,11 @@ impl Planner<'_> {
         }
         let is_to_land =
             |slot: &Slot| matches!(slot.status, SlotStatus::Landing | SlotStatus::AwaitingLanding);
-        let at = self
-            .head
-            .slots
-            .iter()
-            .position(|slot| is_to_land(slot) && branch_of(&slot.change) == *branch)?;
-        let bundle = &self.head.slots[self.head.bundle(at)];
+        let is_on_branch = |slot: &Slot| is_to_land(slot) && branch_of(&slot.change) == *branch;
+        let mut entries = self.head.entries.iter();
+        let Entry { members, .. } = entries.find(|entry| entry.members.iter().any(is_on_branch))?;
         let is_landing = |slot: &&Slot| slot.status == SlotStatus::Landing;
-        let Some(now) = bundle.iter().find(is_landing) else {
+        let Some(now) = members.iter().find(is_landing) else {
             return lock.holder.clone(); // The landing of the bundle's next member is not ordered yet.
         };
         Some(BranchLockHolder {
@@ -248,8 +241,10 @@ impl Planner<'_> {
             item: now.id.clone(),
             generation: now.generation,
             change: now.change.key.clone(),
-            has_later_members: bundle.iter().any(|slot| slot.status == SlotStatus::AwaitingLanding),
-            has_landed_members: bundle.iter().any(|slot| slot.status == SlotStatus::Landed),
+            has_later_members: members
+                .iter()
+                .any(|slot| slot.status == SlotStatus::AwaitingLanding),
+            has_landed_members: members.iter().any(|slot| slot.status == SlotStatus::Landed),
             since: lock.holder.as_ref().map_or(self.now, |holder| holder.since),
         })
     }
@@ -271,4 +266,9 @@ impl Planner<'_> {
             "a queue of another tenant".to_owned()
         }
     }
+}
+
+/// Returns the branches that items are merged into.
+fn branches_of(members: &[Slot]) -> BTreeSet<BranchKey> {
+    members.iter().map(|slot| branch_of(&slot.change)).collect()
 }

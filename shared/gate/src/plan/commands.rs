@@ -2,19 +2,18 @@
 
 use super::Planner;
 use super::admit::DEQUEUE_RECORDS;
-use super::finish::MergedRevisions;
+use super::finish::Departure;
+use super::landings::MergedRevisions;
 use crate::inbox::{DEQUEUED_BY_OPERATOR, InboxMessage, InboxMessageKind};
 use crate::item::MergeStatus;
 use crate::landing::{Landing, LandingEnd, LandingState};
-use crate::queue::{Slot, SlotStatus};
+use crate::queue::{Entry, Slot, SlotStatus};
 use crate::report::Occasion;
 use sluice_config::pipeline::Manager;
 use sluice_model::ItemId;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::Oid;
-use std::collections::BTreeMap;
-use std::ops::Range;
 
 /// Records that one command writes: the message, and a dequeued change with its report.
 const COMMAND_RECORDS: usize = 8;
@@ -72,19 +71,18 @@ impl Planner<'_> {
             return true;
         };
         let halted_at = self.halting_landing();
-        if !self
-            .has_room(halted_at.as_ref().map_or(1, |(bundle, _)| bundle.len() * DEQUEUE_RECORDS))
-        {
+        let records = halted_at.as_ref().map_or(1, |(position, _)| {
+            DEQUEUE_RECORDS * self.head.entries[*position].members.len()
+        });
+        if !self.has_room(records) {
             return false;
         }
         self.head.halted = None;
         self.plan.reasons.push(format!("{by} resumed {}: {reason}", self.head.key));
-        let Some((bundle, end)) = halted_at else { return true };
+        let Some((position, end)) = halted_at else { return true };
         let has_landed = matches!(end, LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. });
         let why_unmerged = format!("{why}. An operator resumed the queue: {reason}");
-        let window = self.head.window;
-        for _ in bundle.clone() {
-            let slot = self.head.slots[bundle.start].clone();
+        for slot in self.head.entries[position].members.clone() {
             self.note(&slot.id, format!("{by} resumed the queue: {reason}"));
             let is_in_branch = slot.status == SlotStatus::Landed
                 || (slot.status == SlotStatus::Landing && has_landed);
@@ -96,24 +94,17 @@ impl Planner<'_> {
                 // It was merged too, but not by this queue.
                 self.remember_landed(&slot.change, MergedRevisions::All);
             }
-            if slot.status == SlotStatus::Landed {
-                self.remove_at(bundle.start, "SUCCESS", "merged", Occasion::Success);
-            } else {
-                self.remove_at(
-                    bundle.start,
-                    "MERGE_FAILURE",
-                    &why_unmerged,
-                    Occasion::MergeFailure,
-                );
-            }
         }
         // The window stays: all jobs passed, but a landing that needs an operator is no success.
-        self.head.window = window;
+        self.remove_entry(position, |slot| match slot.status {
+            SlotStatus::Landed => Departure::new("SUCCESS", "merged", Occasion::Success),
+            _ => Departure::new("MERGE_FAILURE", &why_unmerged, Occasion::MergeFailure),
+        });
         true
     }
 
     /// Remembers that a change was merged, and records the event for pipelines that trigger on it.
-    fn record_merged(&mut self, slot: &Slot) {
+    pub(super) fn record_merged(&mut self, slot: &Slot) {
         let revisions = self.merged_revisions(&slot.id);
         self.remember_landed(&slot.change, revisions);
         self.emit_event(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
@@ -133,7 +124,7 @@ impl Planner<'_> {
             change.key == *key
                 && head.is_none_or(|head| change.head.as_str().starts_with(head.as_str()))
         };
-        let meant = self.head.slots.iter().filter(|slot| is_meant(&slot.change));
+        let meant = self.head.slots().filter(|slot| is_meant(&slot.change));
         let meant: Vec<ItemId> = meant.map(|slot| slot.id.clone()).collect();
         if meant.is_empty() {
             self.plan.reasons.push(format!(
@@ -144,13 +135,14 @@ impl Planner<'_> {
         let colon = if reason.is_empty() { "" } else { ": " };
         // There may be several revisions of the change.
         meant.iter().all(|id| {
-            let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else { return true };
+            let Some(position) = self.head.position(id) else { return true };
             self.note(id, format!("{by} dequeued it{colon}{reason}"));
             let mut why = format!("{DEQUEUED_BY_OPERATOR}{colon}{reason}");
-            if let Some(landing) = self.partial_bundle_landing(position).cloned() {
+            let entry = &self.head.entries[position];
+            if let Some(landing) = self.partial_bundle_landing(entry).cloned() {
                 return self.end_partial_bundle(position, landing, &why);
             }
-            let cancelled = self.revocable_landing(position).cloned();
+            let cancelled = self.revocable_landing(entry).cloned();
             let is_unknown = cancelled.as_ref().is_some_and(may_be_in_branch);
             if let Some(landing) = cancelled.as_ref().filter(|_| is_unknown) {
                 let connection = &landing.change.key.connection;
@@ -158,7 +150,7 @@ impl Planner<'_> {
                     "; it is unknown whether it was merged: the connection {connection} was removed during the merge"
                 ));
             }
-            let has_left = self.dequeue_at(position, &why, Occasion::Dequeue);
+            let has_left = self.dequeue(id, &why, Occasion::Dequeue);
             if let Some(landing) = cancelled.filter(|_| has_left) {
                 self.plan.wake_tenant |= landing.changes_configuration || landing.later_members.iter().any(|other| other.configures);
                 let end = if is_unknown { LandingEnd::Unproven { why } } else { LandingEnd::Refused { why } };
@@ -168,18 +160,14 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns the landing of the entry at `position`, if an operator may cancel it: it could not
-    /// be carried out for a while, and either it was never started, or its forge can never be asked
-    /// about its outcome. The plan fails if the landing is started meanwhile, since it is written
-    /// only if unchanged. For a bundle it is the landing of the first member.
-    pub(super) fn revocable_landing(&self, position: usize) -> Option<&Landing> {
-        let mut slots = self.head.slots[self.head.bundle(position)].iter();
+    /// Returns the landing of an entry, if an operator may cancel it: it could not be carried out
+    /// for a while, and either it was never started, or its forge can never be asked about its
+    /// outcome. The plan fails if the landing is started meanwhile, since it is written only if
+    /// unchanged. For a bundle it is the landing of the first member.
+    pub(super) fn revocable_landing(&self, entry: &Entry) -> Option<&Landing> {
+        let mut slots = entry.members.iter();
         let first = slots.next().filter(|first| first.status == SlotStatus::Landing)?;
-        let landing = self
-            .snapshot
-            .landings
-            .get(&first.id)
-            .filter(|found| found.generation == first.generation)?;
+        let landing = self.landing_of(first)?;
         let trouble = landing
             .trouble
             .as_ref()
@@ -191,16 +179,11 @@ impl Planner<'_> {
 
     /// Returns the landing at which a partly merged bundle stopped, if an operator may end the
     /// bundle: the connection of that change was removed, so its outcome will never be known.
-    pub(super) fn partial_bundle_landing(&self, position: usize) -> Option<&Landing> {
-        let slots = &self.head.slots[self.head.bundle(position)];
-        let has_landed = slots.iter().any(|slot| slot.status == SlotStatus::Landed);
-        let now =
-            slots.iter().find(|slot| slot.status == SlotStatus::Landing).filter(|_| has_landed)?;
-        let landing = self
-            .snapshot
-            .landings
-            .get(&now.id)
-            .filter(|found| found.generation == now.generation)?;
+    pub(super) fn partial_bundle_landing(&self, entry: &Entry) -> Option<&Landing> {
+        let mut slots = entry.members.iter();
+        let has_landed = slots.clone().any(|slot| slot.status == SlotStatus::Landed);
+        let now = slots.find(|slot| slot.status == SlotStatus::Landing).filter(|_| has_landed)?;
+        let landing = self.landing_of(now)?;
         let is_gone = landing.trouble.as_ref().is_some_and(|trouble| trouble.is_connection_removed);
         (is_gone && !matches!(landing.state, LandingState::Ended { .. })).then_some(landing)
     }
@@ -209,11 +192,10 @@ impl Planner<'_> {
     /// was interrupted may be merged; the rest was never started. Returns false if the transaction
     /// has no room for it.
     fn end_partial_bundle(&mut self, position: usize, landing: Landing, why: &str) -> bool {
-        let bundle = self.head.bundle(position);
-        if !self.has_room(DEQUEUE_RECORDS * bundle.len() + 1) {
+        let slots = self.head.entries[position].members.clone();
+        if !self.has_room(DEQUEUE_RECORDS * slots.len() + 1) {
             return false;
         }
-        let slots = self.head.slots[bundle.clone()].to_vec();
         let landed = slots.iter().filter(|slot| slot.status == SlotStatus::Landed);
         let landed: Vec<String> = landed.map(|slot| slot.change.to_string()).collect();
         let partly_why = format!(
@@ -224,23 +206,17 @@ impl Planner<'_> {
         let is_unknown = may_be_in_branch(&landing);
         let unknown_why =
             format!("{partly_why}; it is unknown whether {} was merged", landing.change);
-        let window = self.head.window;
-        for slot in &slots {
-            if slot.status == SlotStatus::Landed {
-                self.record_merged(slot);
-                self.remove_at(bundle.start, "SUCCESS", "merged", Occasion::Success);
-            } else {
-                let is_interrupted = is_unknown && slot.id == landing.item;
-                self.remove_at(
-                    bundle.start,
-                    "DEQUEUED",
-                    if is_interrupted { &unknown_why } else { &partly_why },
-                    Occasion::Dequeue,
-                );
-            }
+        for slot in slots.iter().filter(|slot| slot.status == SlotStatus::Landed) {
+            self.record_merged(slot);
         }
         // The window stays, as when a halted queue is resumed.
-        self.head.window = window;
+        self.remove_entry(position, |slot| match slot.status {
+            SlotStatus::Landed => Departure::new("SUCCESS", "merged", Occasion::Success),
+            _ if is_unknown && slot.id == landing.item => {
+                Departure::new("DEQUEUED", &unknown_why, Occasion::Dequeue)
+            }
+            _ => Departure::new("DEQUEUED", &partly_why, Occasion::Dequeue),
+        });
         self.plan.wake_tenant = true;
         let end = if is_unknown {
             LandingEnd::Unproven { why: unknown_why }
@@ -274,21 +250,12 @@ impl Planner<'_> {
                 )
             }
         };
-        // The members of a bundle stay together.
-        let with_bundle = |order: &mut BTreeMap<ItemId, usize>, position: usize| {
-            let bundle = &self.head.slots[self.head.bundle(position)];
-            let is_new = bundle.iter().all(|slot| !order.contains_key(&slot.id));
-            for slot in bundle.iter().filter(|_| is_new) {
-                order.insert(slot.id.clone(), order.len());
-            }
-        };
-        // The new position of each item that moves to the front or stays there.
-        let mut order: BTreeMap<ItemId, usize> = BTreeMap::new();
-        for position in (0..self.head.slots.len()).filter(|at| is_first(&self.head.slots[*at])) {
-            with_bundle(&mut order, position);
-        }
+        let entries = &self.head.entries;
+        // The positions of the entries that move to the front or stay there, in their new order.
+        let mut front: Vec<usize> =
+            (0..entries.len()).filter(|at| entries[*at].members.iter().any(is_first)).collect();
         for key in keys {
-            let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) else {
+            let Some(slot) = self.head.slot_of_change(key) else {
                 self.plan.reasons.push(format!(
                     "{by} promoted {key} in {}, but it is not queued there",
                     self.head.key
@@ -301,26 +268,29 @@ impl Planner<'_> {
                 .map(|item| item.candidate.needs.as_slice())
                 .unwrap_or_default();
             let own = needs.iter().map(|need| &need.change).chain([&slot.change]);
-            let place =
-                |change: &ChangeRef| self.head.slots.iter().position(|slot| slot.change == *change);
-            let own: Vec<usize> = own.filter_map(place).collect();
+            let has = |entry: &Entry, change: &ChangeRef| {
+                entry.members.iter().any(|slot| slot.change == *change)
+            };
+            let own: Vec<usize> = own
+                .filter_map(|change| entries.iter().position(|entry| has(entry, change)))
+                .collect();
             for (at, position) in own.iter().enumerate() {
                 // Place a bundle at its last member: its other dependencies come before that one.
-                let bundle = self.head.bundle(*position);
-                if !own[at + 1..].iter().any(|behind| bundle.contains(behind)) {
-                    with_bundle(&mut order, *position);
+                if !own[at + 1..].contains(position) && !front.contains(position) {
+                    front.push(*position);
                 }
             }
         }
-        let before: Vec<ItemId> = self.head.slots.iter().map(|slot| slot.id.clone()).collect();
-        // The sort is stable, so the other entries keep their order.
-        self.head
-            .slots
-            .sort_by_cached_key(|slot| order.get(&slot.id).copied().unwrap_or(order.len()));
-        let moved: Vec<ItemId> = (self.head.slots.iter().zip(&before))
-            .filter(|(slot, before)| slot.id != **before && order.contains_key(&slot.id))
+        let before: Vec<ItemId> = self.head.slots().map(|slot| slot.id.clone()).collect();
+        let mut rest =
+            std::mem::take(&mut self.head.entries).into_iter().map(Some).collect::<Vec<_>>();
+        let entries = front.iter().filter_map(|at| rest[*at].take()).collect::<Vec<Entry>>();
+        let moved: Vec<ItemId> = (entries.iter().flat_map(|entry| &entry.members).zip(&before))
+            .filter(|(slot, before)| slot.id != **before)
             .map(|(slot, _)| slot.id.clone())
             .collect();
+        // The other entries keep their order.
+        self.head.entries = entries.into_iter().chain(rest.into_iter().flatten()).collect();
         for id in moved {
             self.note(&id, format!("{by} moved it to the front"));
         }
@@ -328,17 +298,15 @@ impl Planner<'_> {
         true
     }
 
-    /// Returns the bundle whose landing halted the queue, and the end of the landing at which it
-    /// stopped.
-    fn halting_landing(&self) -> Option<(Range<usize>, LandingEnd)> {
-        self.head.slots.iter().enumerate().find_map(|(position, slot)| {
-            let landing = self
-                .snapshot
-                .landings
-                .get(&slot.id)
-                .filter(|landing| landing.generation == slot.generation)?;
-            let LandingState::Ended { end, .. } = &landing.state else { return None };
-            (slot.status == SlotStatus::Landing).then(|| (self.head.bundle(position), end.clone()))
+    /// Returns the position of the entry whose landing halted the queue, and the end of the landing
+    /// at which it stopped.
+    fn halting_landing(&self) -> Option<(usize, LandingEnd)> {
+        self.head.entries.iter().enumerate().find_map(|(position, entry)| {
+            let slot = entry.members.iter().find(|slot| slot.status == SlotStatus::Landing)?;
+            match &self.landing_of(slot)?.state {
+                LandingState::Ended { end, .. } => Some((position, end.clone())),
+                _ => None,
+            }
         })
     }
 }

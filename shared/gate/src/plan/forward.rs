@@ -1,8 +1,10 @@
 //! Messages to other queues of the tenant: a change entered a pipeline that supersedes theirs
 //! (G19), or belongs to them since the configuration changed (G18).
 
-use super::admit::{DEQUEUE_RECORDS, ENQUEUE_RECORDS};
-use super::{Planner, RemovedItem, item_id, new_slot};
+use super::admit::DEQUEUE_RECORDS;
+use super::enqueue::ENQUEUE_RECORDS;
+use super::finish::Departure;
+use super::{Planner, RemovedItem, item_id};
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
 use crate::item::{Item, REASON_BYTES_MAX, cut};
 use crate::queue::{Slot, SlotStatus};
@@ -118,13 +120,10 @@ impl Planner<'_> {
     /// Dequeues a change that entered a pipeline which supersedes this one, unless it is being
     /// merged. Returns false if the transaction has no room for it.
     pub(super) fn dequeue_superseded(&mut self, change: &ChangeRef, by: &PipelineName) -> bool {
-        let here = self
-            .head
-            .slots
-            .iter()
-            .position(|slot| slot.change == *change && !slot.status.is_decided());
+        let is_it = |slot: &&Slot| slot.change == *change && !slot.status.is_decided();
+        let here = self.head.slots().find(is_it).map(|slot| slot.id.clone());
         let why = format!("it entered the pipeline {by}, which supersedes this one");
-        here.is_none_or(|position| self.dequeue_at(position, &why, Occasion::Dequeue))
+        here.is_none_or(|id| self.dequeue(&id, &why, Occasion::Dequeue))
     }
 
     /// Enqueues candidates here, or forwards them to the queue that they belong to by the live
@@ -164,7 +163,7 @@ impl Planner<'_> {
     /// Forwards a message about a change that is not here to the queue it belongs to by the live
     /// layout, if the message was routed by an older one. Returns whether it was forwarded.
     pub(super) fn forward_if_moved(&mut self, message: &InboxMessage, change: &ChangeRef) -> bool {
-        let is_here = self.head.slots.iter().any(|slot| slot.change.key == change.key);
+        let is_here = self.head.slot_of_change(&change.key).is_some();
         if is_here || message.layout >= self.snapshot.layout.live {
             return false;
         }
@@ -200,14 +199,12 @@ impl Planner<'_> {
 
     /// Returns whether changes are queued here that belong to other queues by the live layout.
     pub(super) fn has_changes_to_move(&self) -> bool {
-        (0..self.head.slots.len()).any(|position| self.queue_to_move_to(position).is_some())
+        self.head.slots().any(|slot| self.queue_to_move_to(slot).is_some())
     }
 
-    /// Returns the queue that the entry at `position` has to move to, if any. An entry stays while
-    /// it or one of its dependencies is being merged, since the dependency could not be enqueued
-    /// there.
-    fn queue_to_move_to(&self, position: usize) -> Option<QueueKey> {
-        let slot = &self.head.slots[position];
+    /// Returns the queue that a change has to move to, if any. It stays while it or one of its
+    /// dependencies is being merged, since the dependency could not be enqueued there.
+    fn queue_to_move_to(&self, slot: &Slot) -> Option<QueueKey> {
         let needs = self
             .items
             .get(&slot.id)
@@ -219,7 +216,7 @@ impl Planner<'_> {
                     || needs.iter().any(|need| need.change.key == other.change.key))
         };
         // An entry that succeeded stays for its reporter jobs; entries that depend on it need not.
-        if slot.status == SlotStatus::Reporting || self.head.slots.iter().any(stays) {
+        if slot.status == SlotStatus::Reporting || self.head.slots().any(stays) {
             None
         } else {
             self.other_queue_of(&slot.change)
@@ -232,13 +229,13 @@ impl Planner<'_> {
     pub(super) fn move_to_other_queues(&mut self) -> bool {
         let in_bundle = self.forms_bundles();
         let mut position = 0;
-        while position < self.head.slots.len() {
-            let bundle = self.head.bundle(position);
-            let slots = self.head.slots[bundle.clone()].to_vec();
-            let Some(queue) = self.queue_to_move_to(position) else {
-                position = bundle.end;
+        while position < self.head.entries.len() {
+            let slots = &self.head.entries[position].members;
+            let Some(queue) = self.queue_to_move_to(&slots[0]) else {
+                position += 1;
                 continue;
             };
+            let slots = slots.clone();
             let why =
                 format!("the configuration changed: it belongs to the queue {} now", queue.queue);
             let is_stopped = slots.iter().all(|slot| self.stop_builds(&slot.id, &why));
@@ -247,12 +244,8 @@ impl Planner<'_> {
             }
             let known: Vec<Item> =
                 slots.iter().filter_map(|slot| self.items.get(&slot.id)).cloned().collect();
-            let window = self.head.window;
-            for _ in &slots {
-                // It is enqueued there as a new item, with its own reports.
-                self.remove_at(bundle.start, "DEQUEUED", &why, Occasion::Superseded);
-            }
-            self.head.window = window;
+            // They are enqueued there as new items, with their own reports.
+            self.remove_entry(position, |_| Departure::new("DEQUEUED", &why, Occasion::Superseded));
             // Without bundles each change goes to its own queue. If they form a bundle there, the
             // next event about one of them makes it.
             let parts: Vec<Vec<Item>> = if in_bundle {
@@ -260,7 +253,7 @@ impl Planner<'_> {
             } else {
                 known.into_iter().map(|item| vec![item]).collect()
             };
-            let behind = self.head.slots.len() + parts.len();
+            let behind = self.head.slots().count() + parts.len();
             for (at, part) in parts.into_iter().enumerate() {
                 let Some(first) = part.first() else { continue };
                 let own =
@@ -327,8 +320,7 @@ impl Planner<'_> {
             let change = &candidate.change;
             let Some(from) = &candidate.moved_from else { continue };
             // A merged change has its final report, here or elsewhere.
-            if self.head.has_landed(change)
-                || self.head.slots.iter().any(|slot| slot.change == *change)
+            if self.head.has_landed(change) || self.head.slots().any(|slot| slot.change == *change)
             {
                 continue;
             }
@@ -337,7 +329,7 @@ impl Planner<'_> {
                 "the configuration changed: it belongs to the queue {} instead of {from}, and may not be enqueued there: {reason}",
                 queue.queue
             );
-            let slot = new_slot(item_id(&self.head, change, message), change.clone());
+            let slot = Slot::new(item_id(&self.head, change, message), change.clone());
             let mut item =
                 Item::admitted(&slot, (*candidate).clone(), &message.event_id, message.at);
             item.add_reason(format!("left {}: DEQUEUED: {why}", queue.pipeline));

@@ -16,7 +16,7 @@ use crate::report::Occasion;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
-use sluice_model::{InboxMessageId, QueueKey, QueueName, Timestamp};
+use sluice_model::{InboxMessageId, ItemId, QueueKey, QueueName, Timestamp};
 use std::collections::BTreeSet;
 
 /// Why a change leaves its own queue for its bundle's host queue.
@@ -302,7 +302,7 @@ impl Planner<'_> {
         let Some(target) = target.filter(|target| *target != self.head.key) else {
             return Routing::Here;
         };
-        let entries_before = self.head.slots.len();
+        let entries_before = self.head.entries.len();
         match &message.kind {
             InboxMessageKind::Enqueue { candidates } => {
                 for candidate in candidates {
@@ -313,8 +313,7 @@ impl Planner<'_> {
                 }
             }
             _ => {
-                let is_queued_here =
-                    |key: &ChangeKey| self.head.slots.iter().any(|slot| slot.change.key == *key);
+                let is_queued_here = |key: &ChangeKey| self.head.slot_of_change(key).is_some();
                 if mentioned_changes(message).into_iter().any(is_queued_here) {
                     return Routing::Here;
                 }
@@ -324,7 +323,7 @@ impl Planner<'_> {
             return Routing::Full;
         }
         // Its change was dequeued here, so the message must not be dropped on the way.
-        let in_progress = message.in_progress || self.head.slots.len() < entries_before;
+        let in_progress = message.in_progress || self.head.entries.len() < entries_before;
         self.forward_message(&InboxMessage { in_progress, ..message.clone() }, &target);
         Routing::Consumed
     }
@@ -369,12 +368,10 @@ impl Planner<'_> {
     /// revision is queued here.
     fn release_for_host(&mut self, candidate: &Candidate) -> Routing {
         let change = &candidate.change;
-        while let Some(position) =
-            self.head.slots.iter().position(|slot| slot.change.key == change.key)
-        {
-            let is_same = self.head.slots[position].change == *change;
+        while let Some(slot) = self.head.slot_of_change(&change.key) {
+            let (id, is_same) = (slot.id.clone(), slot.change == *change);
             let needs_more = self.adds_dependencies(candidate);
-            if is_same && !needs_more && self.has_same_bundle(position, candidate) {
+            if is_same && !needs_more && self.has_same_bundle(&id, candidate) {
                 self.plan.reasons.push(format!("{change} is already in {}", self.head.key));
                 return Routing::Consumed;
             }
@@ -382,21 +379,20 @@ impl Planner<'_> {
                 return Routing::Consumed;
             }
             let occasion = if is_same { Occasion::Superseded } else { Occasion::Dequeue };
-            if !self.dequeue_at(position, super::admit::DEPENDENCIES_CHANGED, occasion) {
+            if !self.dequeue(&id, super::admit::DEPENDENCIES_CHANGED, occasion) {
                 return Routing::Full;
             }
         }
         Routing::Here
     }
 
-    /// Returns whether the entry at `position` is in the same bundle or dependency cycle as the
-    /// candidate.
-    pub(super) fn has_same_bundle(&self, position: usize, candidate: &Candidate) -> bool {
+    /// Returns whether an item is in the same bundle or dependency cycle as the candidate.
+    pub(super) fn has_same_bundle(&self, id: &ItemId, candidate: &Candidate) -> bool {
         let tied = |candidate: &Candidate| -> BTreeSet<ChangeKey> {
             let all = candidate.bundle.iter().chain(&candidate.cycle_needs);
             all.filter(|key| **key != candidate.change.key).cloned().collect()
         };
-        let known = self.items.get(&self.head.slots[position].id);
+        let known = self.items.get(id);
         known.is_none_or(|item| tied(&item.candidate) == tied(candidate))
     }
 
@@ -417,11 +413,7 @@ impl Planner<'_> {
             ));
             return true;
         }
-        let here = |planner: &Self| {
-            planner.head.slots.iter().position(|slot| slot.change.key == change.key)
-        };
-        while let Some(position) = here(self) {
-            let slot = &self.head.slots[position];
+        while let Some(slot) = self.head.slot_of_change(&change.key) {
             let known = self.items.get(&slot.id).map_or(as_of, |item| item.candidate.as_of);
             if is_newer(&slot.change, known, change, as_of) {
                 let reason =
@@ -431,7 +423,7 @@ impl Planner<'_> {
             }
             let occasion =
                 if slot.change == *change { Occasion::Superseded } else { Occasion::Dequeue };
-            if !self.dequeue_at(position, JOINS_BUNDLE, occasion) {
+            if !self.dequeue(&slot.id.clone(), JOINS_BUNDLE, occasion) {
                 return false;
             }
         }
@@ -471,8 +463,12 @@ impl Planner<'_> {
         if is_dependent(&self.head) || !self.merges_individually() {
             return true;
         }
-        while let Some(position) = self.head.slots.iter().position(|slot| slot.joined) {
-            if !self.dequeue_at(position, BUNDLES_UNSUPPORTED, Occasion::Dequeue) {
+        let second = |planner: &Self| {
+            let mut bundles = planner.head.entries.iter().filter(|entry| entry.is_bundle());
+            bundles.next().map(|entry| entry.members[1].id.clone())
+        };
+        while let Some(id) = second(self) {
+            if !self.dequeue(&id, BUNDLES_UNSUPPORTED, Occasion::Dequeue) {
                 return false;
             }
         }
@@ -504,6 +500,6 @@ impl Planner<'_> {
     /// Returns whether the own queue of a change names this queue as host, but the change is not
     /// queued here.
     fn is_stale_residency(&self, key: &ChangeKey) -> bool {
-        !self.head.slots.iter().any(|slot| slot.change.key == *key) && self.is_recorded_here(key)
+        self.head.slot_of_change(key).is_none() && self.is_recorded_here(key)
     }
 }

@@ -6,7 +6,7 @@ use super::{BuildStop, ObservedBuild, Planner, RECORDS_MAX};
 use crate::item::{Item, Job, JobStatus, MergeStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
 use crate::job_feedback::{self, JobFeedback};
 use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, TestedState};
-use crate::queue::{Slot, SlotStatus};
+use crate::queue::SlotStatus;
 use sluice_model::build::{BuildResult, RunEnd};
 use sluice_model::{ItemId, Timestamp};
 
@@ -26,12 +26,15 @@ impl Planner<'_> {
     /// Resets items whose slot has a newer generation: stops their builds and clears their tested
     /// state. Returns false if the transaction was full and some are left for the next plan.
     pub(super) fn apply_resets(&mut self, decided: DecidedBy) -> bool {
-        for at in 0..self.head.slots.len() {
-            let Slot { id, generation, .. } = &self.head.slots[at];
-            if self.items.get(id).is_none_or(|item| item.generation >= *generation) {
-                continue;
-            }
-            let (id, generation) = (id.clone(), *generation);
+        let is_outdated = |id: &ItemId, generation: u64| {
+            self.items.get(id).is_some_and(|item| item.generation < generation)
+        };
+        let mut outdated = Vec::new();
+        for (position, entry) in self.head.entries.iter().enumerate() {
+            let slots = entry.members.iter().filter(|slot| is_outdated(&slot.id, slot.generation));
+            outdated.extend(slots.map(|slot| (position, slot.id.clone(), slot.generation)));
+        }
+        for (position, id, generation) in outdated {
             // Reset an item in one plan, so that it is written once. One with very many builds
             // takes several.
             let builds = self
@@ -43,10 +46,9 @@ impl Planner<'_> {
                 return false;
             }
             // The reason for a reset decided by an earlier plan follows from the item's position.
-            let why = self
-                .retest_reasons
-                .remove(&id)
-                .or_else(|| (decided == DecidedBy::EarlierPlan).then(|| self.retest_reason(at)));
+            let why = self.retest_reasons.remove(&id).or_else(|| {
+                (decided == DecidedBy::EarlierPlan).then(|| self.retest_reason(position))
+            });
             if let Some(item) = self.item_mut(&id) {
                 if let Some(why) = why {
                     item.add_reason(why);
@@ -63,16 +65,16 @@ impl Planner<'_> {
 
     /// Applies merge outcomes and build results to the items that they are about.
     pub(super) fn apply_results(&mut self) {
-        for at in 0..self.head.slots.len() {
-            let Slot { id, generation, .. } = &self.head.slots[at];
-            if self.items.get(id).is_none_or(|item| item.generation != *generation) {
+        for (position, at) in self.head.slot_positions() {
+            let slot = &self.head.entries[position].members[at];
+            if self.items.get(&slot.id).is_none_or(|item| item.generation != slot.generation) {
                 continue;
             }
-            let has_results = self.has_new_results(id);
-            if !has_results && !self.should_fail_fast(id) {
+            let has_results = self.has_new_results(&slot.id);
+            if !has_results && !self.should_fail_fast(&slot.id) {
                 continue;
             }
-            let id = id.clone();
+            let id = slot.id.clone();
             if has_results {
                 // An item with very many builds to stop is processed alone, with the rest of the
                 // transaction's records.
@@ -263,16 +265,21 @@ impl Planner<'_> {
     fn restart_bundle(&mut self, id: &ItemId) {
         let Some(position) = self.head.position(id) else { return };
         // The members of a bundle are tested together, so they restart together.
-        for at in self.head.bundle(position) {
-            self.head.slots[at].generation += 1;
-            self.head.slots[at].status = SlotStatus::Waiting;
+        self.restart_entry(position);
+    }
+
+    /// Starts a new generation for all members of the entry at `position`.
+    pub(super) fn restart_entry(&mut self, position: usize) {
+        for slot in &mut self.head.entries[position].members {
+            slot.generation += 1;
+            slot.status = SlotStatus::Waiting;
         }
     }
 
     /// Sets the status of an entry, unless its landing already decides about it.
     pub(super) fn set_status(&mut self, id: &ItemId, status: SlotStatus) {
         if let Some(slot) =
-            self.head.slots.iter_mut().find(|slot| slot.id == *id && !slot.status.is_decided())
+            self.head.slots_mut().find(|slot| slot.id == *id && !slot.status.is_decided())
         {
             slot.status = status;
         }

@@ -89,7 +89,7 @@ impl Planner<'_> {
     /// that was merged by a push; it waits until they are over.
     pub(super) fn waits_for_landing(&self, message: &InboxMessage) -> bool {
         let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {
-            (self.head.slots.iter()).any(|slot| {
+            self.head.slots().any(|slot| {
                 slot.status.is_landing()
                     && slot.change.key == *key
                     && now.is_none_or(|change| slot.change != *change)
@@ -107,13 +107,13 @@ impl Planner<'_> {
             InboxMessageKind::ChangeUpdated { change, gone, .. } => {
                 is_landing(&change.key, Some(change).filter(|_| gone.is_none()))
             }
-            InboxMessageKind::Dequeue { key, .. } => (0..self.head.slots.len()).any(|at| {
-                let slot = &self.head.slots[at];
+            InboxMessageKind::Dequeue { key, .. } => self.head.entries.iter().any(|entry| {
+                let is_meant = |slot: &Slot| slot.status.is_landing() && slot.change.key == *key;
                 let may_end = || {
-                    self.revocable_landing(at).is_some()
-                        || self.partial_bundle_landing(at).is_some()
+                    self.revocable_landing(entry).is_some()
+                        || self.partial_bundle_landing(entry).is_some()
                 };
-                slot.status.is_landing() && slot.change.key == *key && !may_end()
+                entry.members.iter().any(is_meant) && !may_end()
             }),
             // The pipeline merges nothing under this layout, but may have done so under the
             // previous one.
@@ -133,6 +133,6 @@ impl Planner<'_> {
                 && slot.change.head != change.head
                 && self.has_landed(&slot.id)
         };
-        self.head.slots.iter().any(is_another) && !self.head.has_landed(change)
+        self.head.slots().any(is_another) && !self.head.has_landed(change)
     }
 }

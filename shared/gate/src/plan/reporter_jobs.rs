@@ -3,7 +3,7 @@
 //! do not change the item's result.
 
 use super::admit::DEQUEUE_RECORDS;
-use super::finish::MergedRevisions;
+use super::finish::Departure;
 use super::{Planner, RemovedItem};
 use crate::item::{Item, Job, REASON_BYTES_MAX, Reporting, cut};
 use crate::queue::{Slot, SlotStatus};
@@ -11,15 +11,10 @@ use crate::report::{Occasion, Report, ReportAction, ReportState};
 use sluice_config::pipeline::Manager;
 use sluice_model::ItemId;
 use sluice_model::build::BuildResult;
-use std::ops::Range;
 
 /// Seconds after which an undelivered report counts as failed, so that a forge that does not answer
 /// does not hold up a queue forever.
 const REPORT_SECONDS: u64 = 600;
-
-/// Records that are written when an item stays for its reporter jobs. Dequeueing writes more, and
-/// the caller has reserved room for that.
-const SUCCESS_RECORDS: usize = 4;
 
 /// The progress of the report that an item's reporter jobs wait for.
 enum ReportProgress {
@@ -43,7 +38,8 @@ impl Planner<'_> {
     /// each other.
     pub(super) fn holding_position(&self) -> Option<usize> {
         let is_reporting = |slot: &Slot| slot.status == SlotStatus::Reporting;
-        let position = self.head.slots.iter().position(is_reporting);
+        let position =
+            self.head.entries.iter().position(|entry| entry.members.iter().any(is_reporting));
         position.filter(|_| self.head.manager != Manager::Independent)
     }
 
@@ -52,33 +48,16 @@ impl Planner<'_> {
         self.items.get(id).is_some_and(|item| item.landed.is_some())
     }
 
-    /// Returns which revisions of an item's change count as merged: only the pushed one if exactly
-    /// the tested commit was pushed. A merge by the forge creates another commit and counts for all
-    /// revisions.
-    pub(super) fn merged_revisions(&self, id: &ItemId) -> MergedRevisions {
-        let Some(item) = self.items.get(id) else { return MergedRevisions::All };
-        let tested =
-            item.merged().filter(|merged| merged.can_fast_forward).map(|merged| &merged.tested.id);
-        if item.landed.is_some() && item.landed.as_ref() == tested {
-            MergedRevisions::PushedHead
-        } else {
-            MergedRevisions::All
-        }
-    }
-
-    /// Reports the success of a bundle or single entry and removes it, or keeps it while its
-    /// reporter jobs run. Returns whether the order of the queue changed.
-    pub(super) fn succeed(&mut self, bundle: Range<usize>, why: &str) -> bool {
-        let slots = self.head.slots[bundle.clone()].to_vec();
+    /// Reports the success of the entry at `position` and removes it, or keeps it while its
+    /// reporter jobs run. The caller has reserved room for removing it. Always returns true, since
+    /// the order of the queue changed.
+    pub(super) fn succeed(&mut self, position: usize, why: &str) -> bool {
+        let slots = self.head.entries[position].members.clone();
+        self.resize_window("SUCCESS");
         let stays = |slot: &Slot| self.items.get(&slot.id).is_some_and(Item::has_reporters_left);
         if !slots.iter().any(stays) {
-            return match slots.len() {
-                1 => self.remove_at(bundle.start, "SUCCESS", why, Occasion::Success),
-                _ => self.dequeue_bundle(bundle, "SUCCESS", why, Occasion::Success),
-            };
-        }
-        if !self.has_room(SUCCESS_RECORDS * slots.len()) {
-            return false;
+            self.remove_entry(position, |_| Departure::new("SUCCESS", why, Occasion::Success));
+            return true;
         }
         for Slot { id, change, .. } in &slots {
             let Some(item) = self.items.get(id).cloned() else { continue };
@@ -109,18 +88,18 @@ impl Planner<'_> {
                 });
             }
         }
-        for slot in &mut self.head.slots[bundle] {
+        let entry = &mut self.head.entries[position];
+        entry.ahead = None;
+        for slot in &mut entry.members {
             slot.status = SlotStatus::Reporting;
-            slot.ahead = None;
         }
-        self.resize_window("SUCCESS");
         true
     }
 
-    /// Applies the state of its reports to a bundle that succeeded, and removes it once its
+    /// Applies the state of its reports to an entry that succeeded, and removes it once its
     /// reporter jobs are over. Returns whether the order of the queue changed.
-    pub(super) fn finish_reporting(&mut self, bundle: Range<usize>) -> bool {
-        let slots = self.head.slots[bundle.clone()].to_vec();
+    pub(super) fn finish_reporting(&mut self, position: usize) -> bool {
+        let slots = self.head.entries[position].members.clone();
         for slot in &slots {
             if !self.has_room(1) {
                 return false;
@@ -134,16 +113,11 @@ impl Planner<'_> {
         }
         let failed =
             slots.iter().filter_map(|slot| self.items.get(&slot.id)).find_map(reporter_failure);
-        for _ in &slots {
-            self.remove_at(
-                bundle.start,
-                "SUCCESS",
-                "its reporter jobs are over",
-                Occasion::Success,
-            );
-        }
+        self.remove_entry(position, |_| {
+            Departure::new("SUCCESS", "its reporter jobs are over", Occasion::Success)
+        });
         if let Some(why) = failed.filter(|_| self.head.manager != Manager::Independent) {
-            self.retest_from(bundle.start, &why);
+            self.retest_from(position, &why);
         }
         true
     }
@@ -196,15 +170,16 @@ impl Planner<'_> {
     /// Retests all entries from `position` on against the current state of the repositories, except
     /// those that have no results yet.
     fn retest_from(&mut self, position: usize, why: &str) {
-        for at in position..self.head.slots.len() {
-            let slot = &self.head.slots[at];
+        let mut retested = Vec::new();
+        for slot in self.head.entries[position..].iter_mut().flat_map(|entry| &mut entry.members) {
             let is_asked = |item: &Item| item.generation == slot.generation && item.has_started();
-            if !self.items.get(&slot.id).is_some_and(is_asked) {
-                continue;
+            if self.items.get(&slot.id).is_some_and(is_asked) {
+                slot.generation += 1;
+                slot.status = SlotStatus::Waiting;
+                retested.push(slot.id.clone());
             }
-            let id = slot.id.clone();
-            self.head.slots[at].generation += 1;
-            self.head.slots[at].status = SlotStatus::Waiting;
+        }
+        for id in retested {
             self.note(&id, format!("testing again: {why}"));
         }
     }

@@ -8,6 +8,7 @@ use super::Planner;
 use super::job_graph::{can_store_choice, left_out_reason, skip_unchosen};
 use crate::item::{Item, Job, JobStatus};
 use crate::job_feedback::{self, JobFeedback};
+use crate::queue::Slot;
 use sluice_model::build::{BuildResult, RequestRef};
 use sluice_model::job::{BuildSharing, JobDependency};
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
@@ -140,8 +141,7 @@ impl Planner<'_> {
     /// Returns the job of a member ahead in the queue whose build this job can share, with its
     /// item; `None` if there is none.
     fn shareable_job<'w>(&'w self, item: &Item, at: usize) -> Option<(&'w Item, &'w Job)> {
-        let position = self.position(&item.id)?;
-        self.head.slots[self.head.bundle(position).start..position].iter().find_map(|slot| {
+        self.members_before(item).find_map(|slot| {
             let other =
                 self.items.get(&slot.id).filter(|other| other.generation == slot.generation)?;
             // An item that succeeded keeps the jobs that it was frozen with.
@@ -156,12 +156,18 @@ impl Planner<'_> {
 
     /// Returns whether a member ahead manages the build that this item shares.
     pub(super) fn is_managed_ahead(&self, item: &Item, build: &BuildId) -> bool {
-        let Some(position) = self.position(&item.id) else { return false };
-        let ahead = self.head.slots[self.head.bundle(position).start..position].iter();
-        let jobs = ahead.filter_map(|slot| self.items.get(&slot.id)).flat_map(|item| &item.jobs);
-        jobs.into_iter().any(|job| {
+        let ahead = self.members_before(item).filter_map(|slot| self.items.get(&slot.id));
+        ahead.flat_map(|item| &item.jobs).any(|job| {
             job.is_under_way() && job.build.as_ref() == Some(build) && job.request.is_some()
         })
+    }
+
+    /// Returns the members of an item's bundle before it.
+    fn members_before<'w>(&'w self, item: &Item) -> impl Iterator<Item = &'w Slot> {
+        let entry = self.position(&item.id).map(|position| &self.head.entries[position]);
+        let members = entry.map(|entry| entry.members.as_slice()).unwrap_or_default();
+        let own = members.iter().position(|slot| slot.id == item.id).unwrap_or(0);
+        members[..own].iter()
     }
 
     /// Returns whether another item of the queue uses a build that is under way.

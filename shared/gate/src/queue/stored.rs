@@ -1,21 +1,21 @@
 //! The record format of a head: per item its id and only what differs from the default, so that a
 //! thousand items fit.
 //!
-//! A slot is a text of words separated by spaces. The first word is the item's id: sixteen bytes in
-//! 22 letters, or `~` and the id as it is. The other words are omitted where they have their
-//! default:
+//! An entry is a text with its members' slots, separated by commas. A slot consists of words
+//! separated by spaces. The first word is the item's id: sixteen bytes in 22 letters, or `~` and
+//! the id as it is. The other words are omitted where they have their default:
 //!
 //! - the status, as a letter (default: waiting),
-//! - `j` for an item in the same bundle as the slot before,
 //! - `g` with the generation (default: 1),
 //! - `v` with the version of the item's record (default: 1),
-//! - the state that it is tested on: `-` for the branch, `^2` for the current state of the second
-//!   slot ahead, `^2.7` for its generation 7, `@id.7` for an item that was removed. The default is
-//!   the slot directly ahead in a dependent queue and the branch in others.
+//! - in the first slot, the state that the entry is tested on: `-` for the branch, `^2` for the
+//!   current state of the second slot ahead, `^2.7` for its generation 7, `@id.7` for an item that
+//!   was removed. The default is the slot directly ahead in a dependent queue and the branch in
+//!   others.
 //!
 //! The change and its needs are only in the item's record.
 
-use super::{Head, LANDED_HEAD_DIGITS, LANDED_MAX, Predecessor, Slot, SlotStatus};
+use super::{Entry, Head, LANDED_HEAD_DIGITS, LANDED_MAX, Predecessor, Slot, SlotStatus};
 use crate::item::Item;
 use crate::semaphore::SemaphoreKey;
 use serde::{Deserialize, Serialize};
@@ -51,8 +51,8 @@ pub struct StoredHead {
     /// As [`Head::halted`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halted: Option<String>,
-    /// [`Head::slots`], a text each.
-    pub slots: Vec<String>,
+    /// [`Head::entries`], a text each.
+    pub entries: Vec<String>,
     /// As [`Head::landed`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub landed: Vec<ChangeKey>,
@@ -83,20 +83,30 @@ pub enum HeadError {
         /// The version that the head expects.
         version: u64,
     },
-    /// The text of a slot is invalid.
-    #[error("the slot {slot:?} is invalid")]
-    InvalidSlot {
-        /// The text of the slot.
-        slot: String,
+    /// The text of an entry is invalid.
+    #[error("the entry {entry:?} is invalid")]
+    InvalidEntry {
+        /// The text of the entry.
+        entry: String,
     },
 }
 
 impl Head {
     /// Returns the body of the head's record.
     pub fn stored(&self) -> StoredHead {
-        let mut places = None;
-        let slots = (0..self.slots.len()).map(|at| self.slot_text(at, &mut places)).collect();
-        StoredHead { slots, ..self.stored_frame() }
+        let (mut places, mut start) = (None, 0);
+        let mut entries = Vec::with_capacity(self.entries.len());
+        for (position, entry) in self.entries.iter().enumerate() {
+            let slots: Vec<String> = (entry.members.iter().enumerate())
+                .map(|(at, slot)| match at {
+                    0 => slot_text(slot) + &self.base_text(position, start, &mut places),
+                    _ => slot_text(slot),
+                })
+                .collect();
+            start += slots.len();
+            entries.push(slots.join(","));
+        }
+        StoredHead { entries, ..self.stored_frame() }
     }
 
     /// Returns the most bytes that the record may grow to with `more` further items.
@@ -112,7 +122,7 @@ impl Head {
         bytes(serde_json::to_string(&frame))
             + landed
             + heads
-            + SLOT_BYTES_MAX * (self.slots.len() + more)
+            + SLOT_BYTES_MAX * (self.slots().count() + more)
     }
 
     fn stored_frame(&self) -> StoredHead {
@@ -122,7 +132,7 @@ impl Head {
             window: self.window,
             layout: self.layout,
             halted: self.halted.clone(),
-            slots: Vec::new(),
+            entries: Vec::new(),
             landed: self.landed.clone(),
             landed_heads: self.landed_heads.clone(),
             semaphores: self.semaphores.clone(),
@@ -131,108 +141,71 @@ impl Head {
         }
     }
 
-    /// Returns the default state that the slot after `before` is tested on; `None` for the branch.
-    fn usual(manager: Manager, before: &[Slot]) -> Option<Predecessor> {
-        let last = before.last().filter(|_| manager == Manager::Dependent)?;
-        Some(Predecessor { item: last.id.clone(), generation: last.generation })
-    }
-
-    /// Returns whether the slot at `at` is tested on its default state.
-    fn is_usual(&self, at: usize) -> bool {
-        let last = self.slots[..at].last().filter(|_| self.manager == Manager::Dependent);
-        match (&self.slots[at].ahead, last) {
-            (Some(ahead), Some(last)) => {
-                ahead.item == last.id && ahead.generation == last.generation
-            }
-            (ahead, last) => ahead.is_none() && last.is_none(),
-        }
-    }
-
-    /// Returns the text of the slot at `at`. Fills `places` with the index of each item when it
+    /// Returns the words for the state that the entry at `position` is tested on; `start` is the
+    /// index of its first slot. Fills `places` with the slot of each item and its index when it
     /// first needs one.
-    fn slot_text<'h>(
+    fn base_text<'h>(
         &'h self,
-        at: usize,
-        places: &mut Option<BTreeMap<&'h ItemId, usize>>,
+        position: usize,
+        start: usize,
+        places: &mut Option<BTreeMap<&'h ItemId, (usize, &'h Slot)>>,
     ) -> String {
-        let slot = &self.slots[at];
-        let mut text = short(&slot.id);
-        if let Some(letter) = letter(slot.status) {
-            text.push(' ');
-            text.push(letter);
+        let before = position.checked_sub(1).filter(|_| self.manager == Manager::Dependent);
+        let ahead = &self.entries[position].ahead;
+        if *ahead == before.map(|before| self.entries[before].as_predecessor()) {
+            return String::new();
         }
-        if slot.joined {
-            text.push_str(" j");
+        let Some(ahead) = ahead else { return " -".to_owned() };
+        let all = || self.slots().enumerate().map(|(at, slot)| (&slot.id, (at, slot))).collect();
+        match places.get_or_insert_with(all).get(&ahead.item).filter(|(at, _)| *at < start) {
+            Some((at, slot)) if slot.generation == ahead.generation => format!(" ^{}", start - at),
+            Some((at, _)) => format!(" ^{}.{}", start - at, ahead.generation),
+            None => format!(" @{}.{}", short(&ahead.item), ahead.generation),
         }
-        for (word, number) in [('g', slot.generation), ('v', slot.version)] {
-            if number != 1 {
-                text.push_str(&format!(" {word}{number}"));
-            }
-        }
-        if self.is_usual(at) {
-            return text;
-        }
-        let all = || {
-            self.slots
-                .iter()
-                .enumerate()
-                .map(|(at, slot)| (&slot.id, at))
-                .collect::<BTreeMap<_, _>>()
-        };
-        match &slot.ahead {
-            None => text.push_str(" -"),
-            Some(ahead) => {
-                match places.get_or_insert_with(all).get(&ahead.item).filter(|place| **place < at) {
-                    Some(position) if self.slots[*position].generation == ahead.generation => {
-                        text.push_str(&format!(" ^{}", at - position));
-                    }
-                    Some(position) => {
-                        text.push_str(&format!(" ^{}.{}", at - position, ahead.generation))
-                    }
-                    None => {
-                        text.push_str(&format!(" @{}.{}", short(&ahead.item), ahead.generation))
-                    }
-                }
-            }
-        }
-        text
     }
+}
+
+/// Returns the text of a slot without the state that its entry is tested on.
+fn slot_text(slot: &Slot) -> String {
+    let mut text = short(&slot.id);
+    if let Some(letter) = letter(slot.status) {
+        text.push(' ');
+        text.push(letter);
+    }
+    for (word, number) in [('g', slot.generation), ('v', slot.version)] {
+        if number != 1 {
+            text.push_str(&format!(" {word}{number}"));
+        }
+    }
+    text
 }
 
 impl StoredHead {
     /// Returns the items in order, each with the version of its record that this head expects.
     ///
-    /// # Errors [`HeadError::InvalidSlot`] for an invalid slot.
+    /// # Errors [`HeadError::InvalidEntry`] for an invalid entry.
     pub fn versions(&self) -> Result<Vec<(ItemId, u64)>, HeadError> {
-        let read = |text: &String| SlotText::read(text).map(|words| (words.id, words.version));
-        self.slots
-            .iter()
-            .map(|text| read(text).ok_or_else(|| HeadError::InvalidSlot { slot: text.clone() }))
-            .collect()
+        let mut versions = Vec::with_capacity(self.entries.len());
+        for text in &self.entries {
+            versions.extend(read_entry(text)?.into_iter().map(|slot| (slot.id, slot.version)));
+        }
+        Ok(versions)
     }
 
-    /// Returns for each item the number of entries ahead of it. A bundle is one entry, and its
-    /// members have the same number.
+    /// Returns for each item the number of entries ahead of it. The members of a bundle have the
+    /// same number.
     ///
-    /// # Errors [`HeadError::InvalidSlot`] for an invalid slot.
+    /// # Errors [`HeadError::InvalidEntry`] for an invalid entry.
     pub fn positions(&self) -> Result<BTreeMap<ItemId, usize>, HeadError> {
-        let (mut places, mut before): (_, Option<usize>) = (BTreeMap::new(), None);
-        for text in &self.slots {
-            let words = SlotText::read(text)
-                .ok_or_else(|| HeadError::InvalidSlot { slot: text.clone() })?;
-            let place = match before {
-                None => 0,
-                Some(before) if words.joined => before,
-                Some(before) => before + 1,
-            };
-            places.insert(words.id, place);
-            before = Some(place);
+        let mut places = BTreeMap::new();
+        for (position, text) in self.entries.iter().enumerate() {
+            places.extend(read_entry(text)?.into_iter().map(|slot| (slot.id, position)));
         }
         Ok(places)
     }
 
-    /// Returns whether an item is queued. Where a slot is invalid, it may be any item, so the
-    /// answer is `true`.
+    /// Returns whether an item is queued. Where an entry is invalid, it may have any item, so
+    /// the answer is `true`.
     pub fn contains_item(&self, item: &ItemId) -> bool {
         self.versions().map_or(true, |items| items.iter().any(|(id, _)| id == item))
     }
@@ -240,55 +213,63 @@ impl StoredHead {
     /// Combines the record with the items' records into a head.
     ///
     /// # Errors [`HeadError`] where an item's record is missing or has another version, and for an
-    /// invalid slot.
+    /// invalid entry.
     pub fn into_head<'a>(
         self,
         item: impl Fn(&ItemId) -> Option<&'a Item>,
     ) -> Result<Head, HeadError> {
-        let mut slots: Vec<Slot> = Vec::with_capacity(self.slots.len());
-        for text in &self.slots {
-            let bad = || HeadError::InvalidSlot { slot: text.clone() };
-            let words = SlotText::read(text).ok_or_else(bad)?;
-            let torn = || HeadError::StaleItem { item: words.id.clone(), version: words.version };
-            let found =
-                item(&words.id).filter(|item| item.version == words.version).ok_or_else(torn)?;
-            let ahead = match words.on {
-                BaseText::Usual => Head::usual(self.manager, &slots),
-                BaseText::Branch => None,
-                BaseText::Ahead(back, generation) => {
-                    let slot = slots
-                        .len()
-                        .checked_sub(back)
-                        .and_then(|at| slots.get(at))
-                        .ok_or_else(bad)?;
-                    Some(Predecessor {
-                        item: slot.id.clone(),
-                        generation: generation.unwrap_or(slot.generation),
-                    })
+        let mut entries: Vec<Entry> = Vec::with_capacity(self.entries.len());
+        // The state of each slot so far: `^` counts slots, not entries.
+        let mut states: Vec<Predecessor> = Vec::with_capacity(self.entries.len());
+        for text in &self.entries {
+            let bad = || invalid(text);
+            let (mut ahead, mut members) = (None, Vec::new());
+            for (at, words) in read_entry(text)?.into_iter().enumerate() {
+                let torn =
+                    || HeadError::StaleItem { item: words.id.clone(), version: words.version };
+                let found = item(&words.id)
+                    .filter(|item| item.version == words.version)
+                    .ok_or_else(torn)?;
+                match words.on {
+                    BaseText::Usual if at > 0 => {}
+                    _ if at > 0 => return Err(bad()),
+                    BaseText::Usual => {
+                        ahead =
+                            states.last().filter(|_| self.manager == Manager::Dependent).cloned()
+                    }
+                    BaseText::Branch => {}
+                    BaseText::Ahead(back, generation) => {
+                        let at = states.len().checked_sub(back).ok_or_else(bad)?;
+                        let mut state = states.get(at).ok_or_else(bad)?.clone();
+                        state.generation = generation.unwrap_or(state.generation);
+                        ahead = Some(state);
+                    }
+                    BaseText::Removed(item, generation) => {
+                        ahead = Some(Predecessor { item, generation })
+                    }
                 }
-                BaseText::Removed(item, generation) => Some(Predecessor { item, generation }),
-            };
-            slots.push(Slot {
-                change: found.candidate.change.clone(),
-                id: words.id,
-                generation: words.generation,
-                ahead,
-                status: words.status,
-                joined: words.joined,
-                version: words.version,
-            });
+                members.push(Slot {
+                    change: found.candidate.change.clone(),
+                    id: words.id,
+                    generation: words.generation,
+                    status: words.status,
+                    version: words.version,
+                });
+            }
+            states.extend(members.iter().map(Slot::as_predecessor));
+            entries.push(Entry { ahead, members });
         }
         let Self {
             key,
             manager,
             window,
             layout,
-            halted: frozen,
+            halted,
             landed,
             landed_heads,
             semaphores,
             unclaimed,
-            hosted_in: stands_in,
+            hosted_in,
             ..
         } = self;
         Ok(Head {
@@ -296,22 +277,31 @@ impl StoredHead {
             manager,
             window,
             layout,
-            halted: frozen,
-            slots,
+            halted,
+            entries,
             landed,
             landed_heads,
             semaphores,
             unclaimed,
-            hosted_in: stands_in,
+            hosted_in,
         })
     }
+}
+
+/// Returns the slots of an entry's text.
+fn read_entry(text: &str) -> Result<Vec<SlotText>, HeadError> {
+    let slots: Option<Vec<SlotText>> = text.split(',').map(SlotText::read).collect();
+    slots.ok_or_else(|| invalid(text))
+}
+
+fn invalid(text: &str) -> HeadError {
+    HeadError::InvalidEntry { entry: text.to_owned() }
 }
 
 /// The parsed text of a slot.
 struct SlotText {
     id: ItemId,
     status: SlotStatus,
-    joined: bool,
     generation: u64,
     version: u64,
     on: BaseText,
@@ -331,7 +321,6 @@ impl SlotText {
         let mut read = Self {
             id,
             status: SlotStatus::Waiting,
-            joined: false,
             generation: 1,
             version: 1,
             on: BaseText::Usual,
@@ -340,7 +329,6 @@ impl SlotText {
             let kind = word.chars().next()?;
             let rest = &word[kind.len_utf8()..];
             match kind {
-                'j' if rest.is_empty() => read.joined = true,
                 'g' => read.generation = rest.parse().ok()?,
                 'v' => read.version = rest.parse().ok()?,
                 '-' if rest.is_empty() => read.on = BaseText::Branch,

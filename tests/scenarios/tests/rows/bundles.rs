@@ -614,7 +614,7 @@ fn a_bundle_without_the_lock_of_every_branch_merges_nothing() {
     site.run();
     assert_eq!(merged(&site), [1, 2], "who holds the branch is over: its landing is nowhere");
     let last = landings(&site).into_iter().find(|landing| landing.change.key == b).unwrap();
-    assert_eq!(last.fence, Some(taken.fence + 1));
+    assert_eq!(last.fence, taken.fence + 1);
     assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 

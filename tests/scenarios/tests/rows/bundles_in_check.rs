@@ -32,17 +32,14 @@ fn queues(site: &Site) -> Vec<String> {
     let records = site.world.records().into_iter().filter(|record| is_head(&record.key));
     let mut queues: Vec<String> = records
         .filter_map(|record| {
-            let StoredHead { key, slots, hosted_in, .. } = decode(&record).unwrap();
-            match hosted_in {
+            let head: StoredHead = decode(&record).unwrap();
+            let (count, key) = (head.versions().unwrap().len(), &head.key);
+            match &head.hosted_in {
                 Some(other) => {
-                    assert!(
-                        slots.is_empty(),
-                        "the queue {} of a hosted change has items",
-                        key.queue
-                    );
+                    assert_eq!(count, 0, "the queue {} of a hosted change has items", key.queue);
                     Some(format!("{} in {other}", key.queue))
                 }
-                None => (!slots.is_empty()).then(|| format!("{} holds {}", key.queue, slots.len())),
+                None => (count > 0).then(|| format!("{} holds {count}", key.queue)),
             }
         })
         .collect();

@@ -606,7 +606,9 @@ fn a_queue_with_paused_builds_leaves_no_records() {
     let heads =
         records.iter().filter(|r| r.key.partition.starts_with("queue#") && r.key.sort == "head");
     assert!(
-        heads.map(|record| decode::<StoredHead>(record).unwrap()).all(|head| head.slots.is_empty())
+        heads
+            .map(|record| decode::<StoredHead>(record).unwrap())
+            .all(|head| head.entries.is_empty())
     );
 }
 

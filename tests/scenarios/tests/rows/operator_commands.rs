@@ -39,8 +39,8 @@ fn enqueue_held_changes(site: &mut Site, numbers: &[u64]) -> Vec<ChangeKey> {
 /// Returns change and id of the items of the queue, in order.
 fn items(site: &Site) -> Vec<(ChangeKey, ItemId)> {
     let head = poll_once(queue::load(&site.ports(), &integrated())).unwrap().unwrap().head;
-    let slots = head.map(|head| head.slots).unwrap_or_default();
-    slots.into_iter().map(|slot| (slot.change.key, slot.id)).collect()
+    let slots = head.iter().flat_map(|head| head.slots());
+    slots.map(|slot| (slot.change.key.clone(), slot.id.clone())).collect()
 }
 
 /// Writes a command to the inbox of the queue and wakes the queue, as the CLI does.
@@ -183,8 +183,9 @@ fn an_unreadable_queue_is_named_and_hides_no_other() {
     spoil(&site, |record| record.key == queue::head_key(&hidden));
     spoil(&site, |record| record.key == tenant::queue_key(&listed));
     let contents = read(&site);
+    let entries = contents.queues.iter().flat_map(|(_, entries)| entries);
     let queued: Vec<&ChangeKey> =
-        contents.queues.iter().flat_map(|(_, slots)| slots).map(|slot| &slot.change.key).collect();
+        entries.flat_map(|entry| &entry.members).map(|slot| &slot.change.key).collect();
     assert_eq!(queued, [&changes[1], &changes[2]]);
     let unreadable: Vec<(&str, bool)> =
         contents.unreadable.iter().map(|one| (one.queue.as_str(), one.is_queue_omitted)).collect();

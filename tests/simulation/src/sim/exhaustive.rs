@@ -16,7 +16,7 @@ use crate::scenarios::{EXPRESS, Scenario, lands};
 use crate::shape::{FaultProfile, Shape, TenantShape, project_yaml};
 use crate::windows::Window;
 use sluice_gate::queue::own_queue;
-use sluice_gate::{Item, Job, JobStatus, Landing};
+use sluice_gate::{Head, Item, Job, JobStatus, Landing};
 use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, QueueKey};
 use sluice_records::codec::{decode, with_body};
@@ -245,7 +245,7 @@ impl Scene {
                 sim.run_until(|sim| {
                     let mut heads = sim.watch.heads.values();
                     !sim.watch.heads.is_empty()
-                        && heads.all(|head| head.slots.is_empty())
+                        && heads.all(|head| head.entries.is_empty())
                         && sim.tasks.is_empty()
                 })?;
                 sim.site.world.advance_millis(u64::from(LONG_SECONDS) * 1_000);
@@ -271,7 +271,7 @@ impl Scene {
                     .watch
                     .heads
                     .values()
-                    .filter(|head| !head.slots.is_empty())
+                    .filter(|head| !head.entries.is_empty())
                     .map(|head| head.key.clone())
                     .collect();
                 let wakeups: Vec<Wakeup> =
@@ -298,7 +298,7 @@ impl Scene {
                 let held = sim.site.world.take_messages(MessageQueue::Tenants, 10, LONG_SECONDS);
                 sim.approve(&waits);
                 sim.run_until(|sim| {
-                    let is_empty = sim.watch.heads.values().all(|head| head.slots.is_empty());
+                    let is_empty = sim.watch.heads.values().all(|head| head.entries.is_empty());
                     sim.tasks.is_empty() && is_empty && !sim.deferred_wakeups().is_empty()
                 })?;
                 let heads =
@@ -404,7 +404,7 @@ impl Sim {
             let never = sim.now().plus_seconds(1_000_000);
             let gates = sim.watch.heads.values().filter(|head| lands(head.key.pipeline.as_str()));
             let items =
-                gates.flat_map(|head| &head.slots).filter_map(|slot| sim.watch.items.get(&slot.id));
+                gates.flat_map(Head::slots).filter_map(|slot| sim.watch.items.get(&slot.id));
             let last = |item: &Item| {
                 let open =
                     item.jobs.iter().filter(|job| !matches!(job.status, JobStatus::Ended { .. }));

@@ -5,8 +5,8 @@ use super::Sim;
 use crate::actors::reverts::GateUse;
 use crate::oracle::{ExpectedLanding, LandingPosition, MergeContent};
 use crate::scenarios::lands;
-use sluice_gate::Landing;
 use sluice_gate::queue::{Slot, SlotStatus};
+use sluice_gate::{Entry, Head, Landing};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Commit;
 use sluice_runtime::Clock as _;
@@ -141,9 +141,11 @@ impl Sim {
     fn is_first(&self, change: &ChangeRef) -> bool {
         let is_it = |slot: &Slot| slot.change == *change && slot.status == SlotStatus::Landing;
         self.watch.heads.values().any(|head| {
-            let Some(at) = head.slots.iter().position(is_it) else { return false };
-            head.slots[..head.bundle(at).start]
+            let has_it = |entry: &Entry| entry.members.iter().any(is_it);
+            let Some(at) = head.entries.iter().position(has_it) else { return false };
+            head.entries[..at]
                 .iter()
+                .flat_map(|entry| &entry.members)
                 .all(|ahead| self.oracle.is_merged(&ahead.change.key))
         })
     }
@@ -179,8 +181,7 @@ impl Sim {
     /// Returns whether an item in a gate, outside the change's bundle, depends on a change.
     fn gate_use(&self, change: &ChangeKey) -> GateUse {
         let gates = self.watch.heads.values().filter(|head| lands(head.key.pipeline.as_str()));
-        let items =
-            gates.flat_map(|head| &head.slots).filter_map(|slot| self.watch.items.get(&slot.id));
+        let items = gates.flat_map(Head::slots).filter_map(|slot| self.watch.items.get(&slot.id));
         let others = items.filter(|item| !item.candidate.bundle.contains(change));
         let mut needs = others.flat_map(|item| &item.candidate.needs);
         match needs.any(|need| need.change.key == *change) {

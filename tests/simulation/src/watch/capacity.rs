@@ -173,11 +173,7 @@ fn bounds(states: &[(u64, u64)], since: u64) -> (u64, u64) {
 
 /// Returns how many changes a queue holds.
 fn changes_in(head: &Head, items: &BTreeMap<ItemId, Item>) -> u64 {
-    head.slots
-        .iter()
-        .filter_map(|slot| items.get(&slot.id))
-        .map(|item| changes_of(head, item))
-        .sum()
+    head.slots().filter_map(|slot| items.get(&slot.id)).map(|item| changes_of(head, item)).sum()
 }
 
 /// Returns how many changes an item counts for. Needs that are tested with it count too, unless

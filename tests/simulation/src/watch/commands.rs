@@ -3,7 +3,7 @@
 use super::{Kind, Watch, key_of, kind, read};
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::Slot;
-use sluice_gate::{InboxMessage, InboxMessageKind};
+use sluice_gate::{Entry, InboxMessage, InboxMessageKind};
 use sluice_memory::RecordChange;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use std::collections::BTreeSet;
@@ -30,8 +30,7 @@ impl Watch {
                 };
                 // The change may have entered again in the same transaction.
                 match head
-                    .slots
-                    .iter()
+                    .slots()
                     .find(|slot| is_meant(&slot.change) && self.former.contains(&slot.id))
                 {
                     Some(slot) => {
@@ -46,7 +45,7 @@ impl Watch {
                         && self.former.contains(&slot.id)
                         && !slot.status.is_decided()
                 };
-                match head.slots.iter().find(stays) {
+                match head.slots().find(stays) {
                     Some(slot) => {
                         Err(format!("{} entered {by}, but it is still queued here", slot.change))
                     }
@@ -54,19 +53,19 @@ impl Watch {
                 }
             }
             InboxMessageKind::Promote { keys, .. } => {
-                let place =
-                    |key: &ChangeKey| head.slots.iter().position(|slot| slot.change.key == *key);
-                let Some((first, at)) = keys.iter().find_map(|key| Some((key, place(key)?))) else {
+                let place = |key: &ChangeKey| head.slot_of_change(key);
+                let Some((first, slot)) = keys.iter().find_map(|key| Some((key, place(key)?)))
+                else {
                     return Ok(());
                 };
                 // A change that entered in the same transaction came after the command.
-                if !self.former.contains(&head.slots[at].id) {
+                if !self.former.contains(&slot.id) {
                     return Ok(());
                 }
                 let needs = |slot: &Slot| {
                     self.items.get(&slot.id).map(|item| item.candidate.needs.as_slice())
                 };
-                let needed = head.slots[at..].first().and_then(needs).unwrap_or_default();
+                let needed = needs(slot).unwrap_or_default();
                 // It may be behind later promotions, and behind the needs of promoted changes that
                 // left.
                 let later = self.promoted_later(&said, transaction)?;
@@ -79,13 +78,14 @@ impl Watch {
                     slot.status.is_decided()
                         || self.former_landing.contains(&slot.id)
                         || is_begun
-                        || slot.joined
                         || later.contains(&slot.change.key)
                         || gone.contains(&slot.change.key)
                         || needed.iter().any(|need| need.change.key == slot.change.key)
                 };
-                // The members of a bundle keep their order.
-                match head.slots[..head.bundle(at).start].iter().find(|slot| !may_be_before(slot)) {
+                let position = head.position(&slot.id).unwrap_or_default();
+                let mut ahead = head.entries[..position].iter().map(Entry::first);
+                // The other members of a bundle are where the first one is.
+                match ahead.find(|slot| !may_be_before(slot)) {
                     Some(slot) => Err(format!(
                         "an operator promoted {first}, but {} is ahead of it",
                         slot.change

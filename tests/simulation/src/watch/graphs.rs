@@ -63,13 +63,13 @@ impl Watch {
         let mut chain = Vec::new();
         let Some(head) = self.heads.get(&order.queue) else { return chain };
         let ahead_of = |id: &ItemId| {
-            head.slots.iter().find(|slot| slot.id == *id).and_then(|slot| slot.ahead.as_ref())
+            head.position(id).and_then(|position| head.entries[position].ahead.as_ref())
         };
         let mut next = ahead_of(&order.item);
         // The chain is at most as long as the queue.
         while let Some(item) = next
             .and_then(|ahead| self.items.get(&ahead.item))
-            .filter(|_| chain.len() < head.slots.len())
+            .filter(|_| chain.len() < head.entries.len())
         {
             next = ahead_of(&item.id);
             chain.push(item);

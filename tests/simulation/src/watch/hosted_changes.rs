@@ -29,7 +29,7 @@ impl Watch {
             BTreeMap::new();
         for head in self.heads.values().filter(is_concerned) {
             let key = &head.key;
-            for slot in &head.slots {
+            for slot in head.slots() {
                 let change = &slot.change.key;
                 let other = places.insert((&key.tenant, &key.pipeline, change), key);
                 if let Some(other) = other.filter(|other| *other != key) {
@@ -89,12 +89,12 @@ impl Watch {
     fn check_host_queue(&self, head: &Head) -> Result<(), String> {
         let Some(queue) = &head.hosted_in else { return Ok(()) };
         let (key, home) = (&head.key, QueueKey { queue: queue.clone(), ..head.key.clone() });
-        if let Some(slot) = head.slots.first() {
+        if let Some(slot) = head.slots().next() {
             return Err(format!("{key} names the host queue {queue}, but {} is here", slot.change));
         }
-        let slots =
-            self.heads.get(&home).filter(|_| home != *key).map(|home| home.slots.as_slice());
-        if slots.unwrap_or_default().iter().any(|slot| own_queue(&slot.change.key) == key.queue) {
+        let mut slots =
+            self.heads.get(&home).filter(|_| home != *key).into_iter().flat_map(Head::slots);
+        if slots.any(|slot| own_queue(&slot.change.key) == key.queue) {
             return Ok(());
         }
         Err(format!("{key} names the host queue {queue}, but its change is not there"))

@@ -80,7 +80,7 @@ impl Watch {
         if !has_begun(after) || before.is_none_or(has_begun) {
             return Ok(());
         }
-        let fences = branch_lock::fences(after).unwrap_or_default();
+        let fences = branch_lock::fences(after);
         let is_old = |(branch, fence): &(&BranchKey, &u64)| {
             self.fences.get(&branch_lock::key(branch)).is_some_and(|now| *now > **fence)
         };
@@ -119,27 +119,26 @@ impl Watch {
     pub(super) fn check_landing_position(
         &self,
         head: &Head,
-        position: usize,
+        (position, slot): (usize, &Slot),
         before: Option<&Head>,
     ) -> Result<(), String> {
-        let slot = &head.slots[position];
         let was_landing = |slot: &Slot| {
-            let mut old = before.into_iter().flat_map(|head| &head.slots);
+            let mut old = before.into_iter().flat_map(Head::slots);
             old.any(|old| old.id == slot.id && old.status == SlotStatus::Landing)
         };
         if slot.status != SlotStatus::Landing {
             return Ok(());
         }
-        let bundle = head.bundle(position);
-        if bundle.start > 0 {
-            let ahead = &head.slots[bundle.start - 1];
-            let is_of_run =
-                ahead.status == SlotStatus::Landing && !was_landing(ahead) && bundle.len() == 1;
+        let before = position.checked_sub(1).and_then(|at| head.entries[at].members.last());
+        if let Some(ahead) = before {
+            let is_of_run = ahead.status == SlotStatus::Landing
+                && !was_landing(ahead)
+                && !head.entries[position].is_bundle();
             if !self.shape.has(Scenario::FastForward) || !(was_landing(slot) || is_of_run) {
                 return Err(format!("{} is landing before the entry ahead", slot.change));
             }
         }
-        match head.slots.iter().find(|other| other.status == SlotStatus::Reporting) {
+        match head.slots().find(|other| other.status == SlotStatus::Reporting) {
             Some(other) if !was_landing(slot) => Err(format!(
                 "{} is landing before the reporter jobs of {} ended",
                 slot.change, other.change

@@ -20,10 +20,10 @@ impl Watch {
         let Some(before) = before else { return Ok(()) };
         let movable = self.movable_items(before, transaction)?;
         let stays = |slot: &&Slot| !movable.contains(&slot.id);
-        let kept = before.slots.iter().filter(|slot| head.position(&slot.id).is_some());
-        let new = head.slots.iter().filter(|slot| before.position(&slot.id).is_none());
+        let kept = before.slots().filter(|slot| head.position(&slot.id).is_some());
+        let new = head.slots().filter(|slot| before.position(&slot.id).is_none());
         let in_order = kept.chain(new).filter(stays);
-        let mut pairs = head.slots.iter().filter(stays).zip(in_order);
+        let mut pairs = head.slots().filter(stays).zip(in_order);
         match pairs.find(|(found, expected)| found.id != expected.id) {
             Some((found, expected)) => Err(format!(
                 "{} is ahead of {}, which entered first",
@@ -71,8 +71,7 @@ impl Watch {
                 || (!promoted.is_empty() && slot.status.is_decided())
         };
         // The members of a bundle stay together.
-        let movable = (0..before.slots.len())
-            .filter(|at| before.slots[before.bundle(*at)].iter().any(is_movable));
-        Ok(movable.map(|at| before.slots[at].id.clone()).collect())
+        let movable = before.entries.iter().filter(|entry| entry.members.iter().any(is_movable));
+        Ok(movable.flat_map(|entry| &entry.members).map(|slot| slot.id.clone()).collect())
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Kind, Observation, Watch, both, key_of, kind};
 use crate::scenarios::PUBLISH;
-use sluice_gate::Item;
 use sluice_gate::queue::SlotStatus;
+use sluice_gate::{Head, Item};
 use sluice_memory::RecordChange;
 use sluice_model::build::{BuildResult, Order};
 use sluice_model::{BuildId, ItemId};
@@ -49,7 +49,7 @@ impl Watch {
             return Ok(());
         }
         let head = self.heads.get(&order.queue);
-        let slot = head.into_iter().flat_map(|head| &head.slots).find(|slot| slot.id == order.item);
+        let slot = head.into_iter().flat_map(Head::slots).find(|slot| slot.id == order.item);
         if slot.is_none_or(|slot| slot.status != SlotStatus::Reporting) {
             return Err(format!("{PUBLISH} of {} is ordered before the report", order.change));
         }
@@ -74,7 +74,7 @@ impl Watch {
             .find(|job| job.summary.name.as_str() == PUBLISH)
             .and_then(|job| job.result());
         if result == Some(BuildResult::Failure) && set.why == REPORTER_JOBS_ENDED {
-            let slots = self.heads.get(&set.queue).into_iter().flat_map(|head| &head.slots);
+            let slots = self.heads.get(&set.queue).into_iter().flat_map(Head::slots);
             let behind: BTreeSet<ItemId> =
                 slots.map(|slot| slot.id.clone()).filter(|id| *id != set.id).collect();
             let mut stale: BTreeSet<BuildId> = BTreeSet::new();

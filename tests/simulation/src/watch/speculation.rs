@@ -22,11 +22,13 @@ impl Watch {
         before: Option<&Head>,
         head: &Head,
     ) -> Result<(), String> {
-        for position in 0..head.slots.len() {
+        for (position, entry) in head.entries.iter().enumerate() {
             check_predecessor(head, position)?;
-            self.check_failing(before, head, position)?;
-            if let Some(before) = before {
-                self.check_retest(before, head, position)?;
+            for slot in &entry.members {
+                self.check_failing(before, head, slot)?;
+                if let Some(before) = before {
+                    self.check_retest(before, head, slot)?;
+                }
             }
         }
         Ok(())
@@ -46,11 +48,13 @@ impl Watch {
 
     /// Checks that a change has a new generation only if it is tested on another state, its branch
     /// moved, or a reporter job ahead ended.
-    fn check_retest(&self, before: &Head, head: &Head, position: usize) -> Result<(), String> {
-        let slot = &head.slots[position];
-        let Some(at) = before.position(&slot.id) else { return Ok(()) };
-        let old = &before.slots[at];
-        if slot.generation == old.generation || slot.ahead != old.ahead {
+    fn check_retest(&self, before: &Head, head: &Head, slot: &Slot) -> Result<(), String> {
+        let (Some(at), Some(now)) = (before.position(&slot.id), head.position(&slot.id)) else {
+            return Ok(());
+        };
+        let old = &before.entries[at];
+        let is_same = |old: &Slot| old.id == slot.id && old.generation == slot.generation;
+        if old.members.iter().any(is_same) || head.entries[now].ahead != old.ahead {
             return Ok(());
         }
         let has_moved_branch = |member: &Slot| {
@@ -61,9 +65,8 @@ impl Watch {
         let has_left = |other: &Slot| {
             other.status == SlotStatus::Reporting && head.position(&other.id).is_none()
         };
-        if before.slots[before.bundle(at)].iter().any(has_moved_branch)
-            || before.slots[..at].iter().any(has_left)
-        {
+        let mut ahead = before.entries[..at].iter().flat_map(|entry| &entry.members);
+        if old.members.iter().any(has_moved_branch) || ahead.any(has_left) {
             return Ok(());
         }
         Err(format!(
@@ -73,21 +76,14 @@ impl Watch {
     }
 
     /// Checks that a change counts as failing if it or its bundle cannot pass, and only then.
-    fn check_failing(
-        &self,
-        before: Option<&Head>,
-        head: &Head,
-        position: usize,
-    ) -> Result<(), String> {
-        let slot = &head.slots[position];
-        if slot.status.is_decided() {
+    fn check_failing(&self, before: Option<&Head>, head: &Head, slot: &Slot) -> Result<(), String> {
+        let Some(position) = head.position(&slot.id).filter(|_| !slot.status.is_decided()) else {
             return Ok(());
-        }
-        let bundle = head.bundle(position);
+        };
         let is_failing = slot.status == SlotStatus::Failing;
-        let mut members = head.slots[bundle.clone()].iter();
+        let mut members = head.entries[position].members.iter();
         if is_failing {
-            let end = bundle.end;
+            let end = position + 1;
             return match members.any(|member| self.cannot_pass(member, head, end)) {
                 true => Ok(()),
                 false => Err(format!("{} is failing, although it may pass", slot.change)),
@@ -101,11 +97,11 @@ impl Watch {
         let was_known = |member: &Slot| {
             before
                 .into_iter()
-                .flat_map(|head| &head.slots)
+                .flat_map(Head::slots)
                 .any(|old| old.id == member.id && old.version == member.version)
         };
         match members.find(|member| was_known(member) && self.has_failed(member)) {
-            Some(failed) if head.slots.iter().all(is_reset) => Err(format!(
+            Some(failed) if head.slots().all(is_reset) => Err(format!(
                 "{} counts as one that may pass, although {} has failed",
                 slot.change, failed.change
             )),
@@ -119,8 +115,8 @@ impl Watch {
         let Some(item) = self.items.get(&slot.id) else { return false };
         let mut needs = item.candidate.needs.iter().map(|need| &need.change);
         let is_lost = needs.any(|need| {
-            let mut ahead = head.slots[..end].iter();
-            let mut failing = head.slots.iter().filter(|slot| slot.status == SlotStatus::Failing);
+            let mut ahead = head.entries[..end].iter().flat_map(|entry| &entry.members);
+            let mut failing = head.slots().filter(|slot| slot.status == SlotStatus::Failing);
             !head.has_landed(need)
                 && (!ahead.any(|slot| slot.change == *need)
                     || failing.any(|slot| slot.change.key == need.key))
@@ -152,15 +148,17 @@ impl Watch {
 /// Checks what a change is tested on: in a dependent pipeline the current state of the nearest
 /// entry ahead that is not failing, in others its branch.
 fn check_predecessor(head: &Head, position: usize) -> Result<(), String> {
-    let slot = &head.slots[position];
+    let entry = &head.entries[position];
+    let slot = entry.first();
     if slot.status.is_decided() {
         return Ok(());
     }
-    let ahead = &head.slots[..head.bundle(position).start];
-    let skipped = match &slot.ahead {
-        None => ahead,
+    let ahead: Vec<&Slot> =
+        head.entries[..position].iter().flat_map(|entry| &entry.members).collect();
+    let skipped = match &entry.ahead {
+        None => ahead.as_slice(),
         Some(state) => {
-            let is_it = |other: &Slot| {
+            let is_it = |other: &&Slot| {
                 other.id == state.item
                     && other.generation == state.generation
                     && other.status != SlotStatus::Failing
@@ -174,7 +172,7 @@ fn check_predecessor(head: &Head, position: usize) -> Result<(), String> {
     };
     // An entry whose reporter jobs run is merged already.
     let may_pass =
-        |other: &&Slot| !matches!(other.status, SlotStatus::Failing | SlotStatus::Reporting);
+        |other: &&&Slot| !matches!(other.status, SlotStatus::Failing | SlotStatus::Reporting);
     match skipped.iter().find(may_pass).filter(|_| head.manager == Manager::Dependent) {
         Some(other) => Err(format!(
             "{} is tested without {} ahead of it, which may pass",

@@ -43,7 +43,7 @@ fn landing(head: &str, name: &str, landed: &str) -> Landing {
         changes_configuration: false,
         later_members: Vec::new(),
         requirements: None,
-        fence: Some(1),
+        fence: 1,
         merge_attempted: true,
         has_unanswered_push: false,
         in_flight_until: None,
@@ -64,19 +64,14 @@ fn wrong(needed: &str, landing: Option<Landing>) -> Option<String> {
     if let Some(landing) = landing {
         watch.remember_push(&landing);
     }
-    let slot = |change: ChangeRef| Slot {
-        id: ItemId(change.head.to_string()),
-        change,
-        generation: 1,
-        ahead: None,
-        status: SlotStatus::Waiting,
-        joined: false,
-        version: 1,
+    let slot = |change: ChangeRef| {
+        let id = ItemId(change.head.to_string());
+        Slot { version: 1, ..Slot::new(id, change) }
     };
     let mut head = Head::new(queue("integrated"), Manager::Dependent, 20, 1);
-    head.slots = vec![slot(change(2, "needing")), slot(change(1, "newer"))];
+    head.entries = vec![slot(change(2, "needing")).into(), slot(change(1, "newer")).into()];
     let needs = [vec![Candidate::bare(&change(1, needed))], Vec::new()];
-    for (slot, needs) in head.slots.iter().zip(needs) {
+    for (slot, needs) in head.slots().zip(needs) {
         let candidate = Candidate { needs, ..Candidate::bare(&slot.change) };
         watch.items.insert(slot.id.clone(), Item::admitted(slot, candidate, "event", Timestamp(1)));
     }

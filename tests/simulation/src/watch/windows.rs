@@ -55,14 +55,13 @@ impl Watch {
     pub(super) fn check_window_limit(&self, order: &Order) -> Result<(), String> {
         let Some(head) = self.heads.get(&order.queue) else { return Ok(()) };
         let Some(position) = head.position(&order.item) else { return Ok(()) };
-        let bundles_before = head.slots[1..=position].iter().filter(|slot| !slot.joined).count();
         let former = self.former_windows.get(&order.queue).copied().unwrap_or(head.window);
         let window = if head.window == 0 || former == 0 {
             usize::MAX
         } else {
             head.window.max(former) as usize
         };
-        if bundles_before < window {
+        if position < window {
             return Ok(());
         }
         Err(format!(

@@ -619,7 +619,7 @@ impl Bench {
 
     /// Returns the builds under way as (change, job, build), in queue order.
     pub fn under_way(&self) -> Vec<(char, String, BuildId)> {
-        let items = self.head.slots.iter().filter_map(|slot| self.items.get(&slot.id));
+        let items = self.head.slots().filter_map(|slot| self.items.get(&slot.id));
         items
             .flat_map(|item| {
                 item.jobs.iter().filter(|job| job.is_under_way()).map(move |job| (item, job))

@@ -17,7 +17,7 @@ fn gate() -> Bench {
 }
 
 fn order(bench: &Bench) -> String {
-    let slots = bench.head.slots.iter();
+    let slots = bench.head.slots();
     slots.filter_map(|slot| char::from_u32(slot.change.key.number()? as u32)).collect()
 }
 
@@ -369,7 +369,7 @@ fn a_promoted_bundle_brings_the_dependencies_of_all_members() {
     bench.run();
     let b = bench.change('B').key;
     // B lists A before N.
-    let id = bench.head.slots.iter().find(|slot| slot.change.key == b).unwrap().id.clone();
+    let id = bench.head.slots().find(|slot| slot.change.key == b).unwrap().id.clone();
     bench.items.get_mut(&id).unwrap().candidate.needs.reverse();
     bench.deliver(crate::inbox::InboxMessageKind::Promote { keys: vec![b], by: "jo".to_owned() });
     bench.run();

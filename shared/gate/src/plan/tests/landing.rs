@@ -121,7 +121,7 @@ fn a_queue_is_emptied_when_its_pipeline_is_gone() {
     ");
     bench.land();
     bench.run();
-    assert_eq!((bench.landed.as_slice(), bench.head.slots.len()), (&["0A".to_owned()][..], 0));
+    assert_eq!((bench.landed.as_slice(), bench.head.slots().count()), (&["0A".to_owned()][..], 0));
     assert_eq!(bench.comments().len(), said, "nothing is reported");
 }
 
@@ -146,7 +146,7 @@ fn nothing_takes_a_change_out_while_it_lands() {
     bench.approve("A");
     bench.dequeue('A');
     assert_snapshot!(bench.run(), @"");
-    assert_eq!(bench.head.slots[0].status, SlotStatus::Landing);
+    assert_eq!(bench.head.entries[0].first().status, SlotStatus::Landing);
     bench.land();
     bench.run();
     assert_eq!((bench.left[0].as_str(), bench.inbox.len()), ("A SUCCESS", 0));
@@ -164,11 +164,11 @@ fn trouble() -> Option<LandingTrouble> {
 #[test]
 fn an_operator_cancels_a_landing_that_cannot_be_carried_out() {
     let mut bench = passed("AB");
-    let id = bench.head.slots[0].id.clone();
+    let id = bench.head.entries[0].first().id.clone();
     bench.dequeue('A');
     assert_snapshot!(bench.run(), @"");
     assert_eq!(
-        (bench.head.slots[0].status, bench.inbox.len()),
+        (bench.head.entries[0].first().status, bench.inbox.len()),
         (SlotStatus::Landing, 1),
         "it may land any moment"
     );
@@ -202,7 +202,10 @@ fn a_landing_that_may_have_merged_is_not_cancelled() {
         may_land(landing);
         bench.dequeue('A');
         assert_eq!(bench.run(), "");
-        assert_eq!((bench.head.slots[0].status, bench.inbox.len()), (SlotStatus::Landing, 1));
+        assert_eq!(
+            (bench.head.entries[0].first().status, bench.inbox.len()),
+            (SlotStatus::Landing, 1)
+        );
     }
 }
 
@@ -216,7 +219,7 @@ fn a_landing_without_a_connection_is_cancelled_although_it_may_have_merged() {
     let pushed = |landing: &mut Landing| landing.has_unanswered_push = true;
     for may_land in [&begun as &dyn Fn(&mut Landing), &pushed] {
         let mut bench = passed("AB");
-        let id = bench.head.slots[0].id.clone();
+        let id = bench.head.entries[0].first().id.clone();
         let landing = bench.landings.get_mut(&id).unwrap();
         landing.trouble =
             trouble().map(|trouble| LandingTrouble { is_connection_removed: true, ..trouble });
@@ -302,7 +305,7 @@ fn a_bundle_leaves_that_loses_an_approval_while_it_lands_and_is_not_merged() {
     bench.tips.insert("one".to_owned(), "0x".to_owned());
     bench.finish();
     assert_eq!((bench.left.len(), bench.landed.len()), (2, 0), "{:?}", bench.left);
-    assert!(bench.head.slots.is_empty() && bench.inbox.is_empty());
+    assert!(bench.head.entries.is_empty() && bench.inbox.is_empty());
 }
 
 /// G12, C03: a message that waits for a landing does not delay updates of other changes, which
@@ -326,7 +329,7 @@ fn enqueue_messages_do_not_overtake_one_that_waits_for_a_landing() {
     bench.revise('A');
     bench.approve("AC");
     assert_snapshot!(bench.run(), @"");
-    assert_eq!((bench.head.slots.len(), bench.inbox.len()), (1, 2));
+    assert_eq!((bench.head.slots().count(), bench.inbox.len()), (1, 2));
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AC"]);
     assert!(bench.inbox.is_empty());
@@ -430,7 +433,7 @@ fn a_landed_configuration_holds_everything_until_it_is_live() {
     assert_snapshot!(bench.run(), @"A leaves: SUCCESS");
     bench.approve("C");
     assert_snapshot!(bench.run(), @"");
-    assert_eq!(bench.head.slots.len(), 1);
+    assert_eq!(bench.head.slots().count(), 1);
     bench.layout.live = bench.layout.wanted;
     assert_snapshot!(bench.run(), @r"
     land B as 0AB
@@ -487,7 +490,7 @@ fn a_revision_uploaded_while_its_change_lands_is_not_enqueued_again() {
     bench.approve("A");
     bench.finish();
     assert_eq!(bench.landed, ["0A"]);
-    assert!(bench.head.slots.is_empty() && bench.inbox.is_empty());
+    assert!(bench.head.entries.is_empty() && bench.inbox.is_empty());
 }
 
 /// Z6.4, G14: a push merges only its revision: a newer one is still open and is gated.
@@ -512,11 +515,11 @@ fn a_revision_uploaded_while_a_push_lands_the_one_before_enters() {
         assert_eq!(bench.left, ["A SUCCESS"]);
         let enters = usize::from(is_kept && is_revised);
         assert_eq!(
-            (bench.head.slots.len(), bench.inbox.len()),
+            (bench.head.slots().count(), bench.inbox.len()),
             (enters, 0),
             "{is_kept} {is_revised}"
         );
-        assert!(bench.head.slots.iter().all(|slot| slot.change == bench.change('A')));
+        assert!(bench.head.slots().all(|slot| slot.change == bench.change('A')));
         assert_eq!(bench.orders.len(), 1 + enters);
     }
 }
@@ -537,17 +540,17 @@ fn dependents_of_a_failing_newer_revision_are_not_satisfied_by_the_pushed_one() 
     // Without the newer revision the dependency is missing.
     bench.approve_needing('B', "A");
     bench.run();
-    assert_eq!(bench.head.slots.len(), 0);
+    assert_eq!(bench.head.slots().count(), 0);
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.run();
-    assert_eq!(bench.head.slots.len(), 2);
+    assert_eq!(bench.head.slots().count(), 2);
     bench.end('A', "unit", Failure);
     bench.run();
     bench.pass("B");
     bench.run();
     assert_eq!(bench.left, ["A SUCCESS", "A FAILURE", "B FAILURE"]);
-    assert_eq!(bench.head.slots.len(), 0);
+    assert_eq!(bench.head.slots().count(), 0);
 }
 
 /// Returns changes that passed on top of each other, with kept commits.
@@ -571,10 +574,10 @@ fn passed_followers_are_ordered_with_a_landing_that_moves_the_branch() {
     land C as 0ABC
     ");
     let behind: Vec<usize> =
-        bench.head.slots.iter().map(|slot| bench.landings[&slot.id].followers.len()).collect();
+        bench.head.slots().map(|slot| bench.landings[&slot.id].followers.len()).collect();
     assert_eq!(behind, [2, 0, 0], "the first names the others");
     assert!(bench.landings.values().all(|landing| landing.method == LandingMethod::FastForward));
-    assert!(bench.head.slots.iter().all(|slot| slot.status == SlotStatus::Landing));
+    assert!(bench.head.slots().all(|slot| slot.status == SlotStatus::Landing));
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB", "0ABC"]);
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "C SUCCESS"]);
@@ -664,7 +667,7 @@ fn a_run_goes_on_without_a_refused_change() {
 fn a_refused_follower_leaves_and_holds_up_nothing() {
     let mut bench = passed_and_kept("ABC");
     bench.run();
-    let second = bench.head.slots[1].id.clone();
+    let second = bench.head.entries[1].first().id.clone();
     let (end, at) = (LandingEnd::Refused { why: "the change was closed".to_owned() }, bench.now);
     bench.landings.get_mut(&second).unwrap().state = LandingState::Ended { end, at };
     bench.finish();

@@ -4,7 +4,7 @@ use super::bench::Bench;
 use super::semaphores::holding;
 use crate::landing::{LandingEnd, LandingState};
 use crate::plan::ObservedBuild;
-use crate::queue::{Predecessor, Slot, SlotStatus};
+use crate::queue::{Entry, Predecessor, Slot, SlotStatus};
 use proptest::prelude::*;
 use sluice_model::ItemId;
 use sluice_model::build::BuildResult::{Failure, Retry, Success};
@@ -178,19 +178,19 @@ fn check(
     generations: &mut BTreeMap<ItemId, u64>,
     bundles: &mut BTreeSet<Vec<ItemId>>,
 ) {
-    for position in 0..bench.head.slots.len() {
-        let ids = bench.head.slots[bench.head.bundle(position)].iter().map(|slot| slot.id.clone());
-        bundles.insert(ids.collect());
+    for entry in &bench.head.entries {
+        bundles.insert(entry.members.iter().map(|slot| slot.id.clone()).collect());
     }
-    let landing = bench.head.slots.iter().filter(|slot| slot.status == SlotStatus::Landing).count();
+    let landing = bench.head.slots().filter(|slot| slot.status == SlotStatus::Landing).count();
     assert!(landing <= 1, "{landing} landings at once");
     let mut nearest: Option<Predecessor> = None;
-    for (position, slot) in bench.head.slots.iter().enumerate() {
+    for slot in bench.head.slots() {
+        let Entry { ahead, members: bundle } =
+            &bench.head.entries[bench.head.position(&slot.id).unwrap()];
         assert!(
-            slot.ahead == nearest || slot.status.is_landing(),
+            *ahead == nearest || slot.status.is_landing(),
             "an item is behind the nearest one that may pass"
         );
-        let bundle = &bench.head.slots[bench.head.bundle(position)];
         let fails = |slot: &Slot| slot.status == SlotStatus::Failing;
         assert!(
             bundle.iter().all(fails) || !bundle.iter().any(fails),
@@ -222,7 +222,7 @@ fn check(
         .iter()
         .map(|bundle| (bundle.iter().filter(|id| has_landed(bench, id)).count(), bundle.len()))
     {
-        let is_landing = bench.head.slots.iter().any(|slot| slot.status.is_landing());
+        let is_landing = bench.head.slots().any(|slot| slot.status.is_landing());
         assert!(
             landed == 0 || landed == all || is_landing,
             "{landed} of {all} landed, and it is over"
@@ -233,7 +233,7 @@ fn check(
     assert!(most <= 2, "{most} hold a semaphore of two");
     assert_eq!(
         bench.items.len(),
-        bench.head.slots.len(),
+        bench.head.slots().count(),
         "each slot has its item and no item is left over"
     );
 }
@@ -270,7 +270,7 @@ proptest! {
             bench.resume();
             bench.finish();
         }
-        prop_assert!(bench.head.slots.is_empty(), "everything ends: {:?}", bench.head.slots);
+        prop_assert!(bench.head.entries.is_empty(), "everything ends: {:?}", bench.head.entries);
         prop_assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()), "{:?}", bench.semaphores);
     }
 }

@@ -69,7 +69,7 @@ fn a_reporter_runs_after_the_landing_and_its_report_and_the_queue_waits_for_it()
     bench.approve("C");
     assert_snapshot!(bench.run(), @"");
     assert_eq!(
-        (bench.head.slots.len(), bench.landings.len()),
+        (bench.head.slots().count(), bench.landings.len()),
         (3, 1),
         "what arrives enters, and waits"
     );
@@ -213,7 +213,7 @@ fn no_reporter_job_runs_for_a_failed_change() {
 fn a_reporter_is_not_run_where_the_report_could_not_be_made() {
     for is_refused in [true, false] {
         let mut bench = landed("AB");
-        let item = bench.head.slots[0].id.clone();
+        let item = bench.head.entries[0].first().id.clone();
         if is_refused {
             let refused = ReportState::Refused {
                 why: "the conversation is locked".to_owned(),
@@ -277,7 +277,10 @@ fn updates_of_a_merged_change_do_not_end_its_reporter_jobs() {
     bench.update('A', None);
     bench.approve("A");
     assert_snapshot!(bench.run(), @"");
-    assert_eq!((bench.head.slots[0].status, bench.inbox.len()), (SlotStatus::Reporting, 0));
+    assert_eq!(
+        (bench.head.entries[0].first().status, bench.inbox.len()),
+        (SlotStatus::Reporting, 0)
+    );
     bench.finish();
     assert_eq!((bench.left.as_slice(), bench.landed.len()), (&["A SUCCESS".to_owned()][..], 1));
 }
@@ -300,11 +303,11 @@ fn a_revision_that_no_push_brought_waits_for_the_last_jobs_of_the_one_before() {
     bench.update('A', None);
     bench.approve("AC");
     assert_snapshot!(bench.run(), @"");
-    assert_eq!((bench.head.slots.len(), bench.inbox.len()), (1, 2), "nothing passes it by");
+    assert_eq!((bench.head.slots().count(), bench.inbox.len()), (1, 2), "nothing passes it by");
     bench.end('A', "publish", Success);
     bench.run();
     assert_eq!(bench.left, ["A SUCCESS"]);
-    let here: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
+    let here: Vec<_> = bench.head.slots().map(|slot| slot.change.clone()).collect();
     assert_eq!((here, bench.inbox.len()), (vec![bench.change('A'), bench.change('C')], 0));
 }
 
@@ -350,13 +353,12 @@ fn the_last_jobs_of_an_older_revision_keep_the_newer_one_from_nothing() {
         assert_eq!(bench.run(), "A stays: SUCCESS");
         bench.deliver_reports();
         assert_eq!((bench.run().as_str(), published(&bench)), ("run A publish on 0A", 2));
-        let statuses: Vec<SlotStatus> = bench.head.slots.iter().map(|slot| slot.status).collect();
+        let statuses: Vec<SlotStatus> = bench.head.slots().map(|slot| slot.status).collect();
         assert_eq!(statuses, [SlotStatus::Reporting; 2]);
         // The first of two builds under way is the older revision's.
         bench.end('A', "publish", result);
         assert_eq!(bench.run(), "A leaves: SUCCESS");
-        let heads: Vec<&str> =
-            bench.head.slots.iter().map(|slot| slot.change.head.as_str()).collect();
+        let heads: Vec<&str> = bench.head.slots().map(|slot| slot.change.head.as_str()).collect();
         assert_eq!(heads, ["A2"]);
         assert_eq!(bench.orders.iter().filter(|order| order.job.as_str() == "unit").count(), 2);
         bench.finish();

@@ -331,7 +331,7 @@ fn dependents_of_a_pushed_revision_go_on_ahead_of_a_failing_newer_one() {
     bench.pass("A");
     bench.run();
     lands_before_its_next_revision(&mut bench);
-    let order: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
+    let order: Vec<_> = bench.head.slots().map(|slot| slot.change.clone()).collect();
     assert_eq!(order, [bench.change('B'), bench.change('A')]);
     bench.end('A', "unit", Failure);
     bench.run();
@@ -356,7 +356,7 @@ fn dependents_of_a_pushed_revision_go_on_behind_a_failing_newer_one() {
         by: "jo".to_owned(),
     });
     bench.run();
-    let order: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
+    let order: Vec<_> = bench.head.slots().map(|slot| slot.change.clone()).collect();
     assert_eq!(order, [bench.change('A'), bench.change('B')]);
     bench.end('A', "unit", Failure);
     bench.run();

@@ -21,7 +21,7 @@ fn while_trigger_events_are_paused_nothing_enters_and_nothing_leaves_but_by_an_o
     bench.end('A', "unit", Success);
     bench.run();
     assert_eq!(
-        bench.head.slots[0].status,
+        bench.head.entries[0].first().status,
         SlotStatus::Passed,
         "what is there goes on, and what was closed does not land"
     );
@@ -80,7 +80,7 @@ fn while_events_are_discarded_nothing_is_enqueued_and_updates_still_apply() {
     assert_eq!(bench.left, ["A DEQUEUED"]);
     bench.hold = TenantHold::default();
     assert_snapshot!(bench.run(), @"");
-    assert!(bench.head.slots.is_empty() && bench.inbox.is_empty());
+    assert!(bench.head.entries.is_empty() && bench.inbox.is_empty());
 }
 
 /// Z6.1: an enqueue message in progress is completed when an operator starts discarding events.
@@ -100,7 +100,7 @@ fn an_offer_that_needs_several_plans_is_not_discarded_between_them() {
     );
     bench.hold = TenantHold { discard_triggers: true, ..TenantHold::default() };
     bench.run();
-    assert_eq!((bench.left.join(", "), bench.head.slots.len()), ("A DEQUEUED".to_owned(), 1));
+    assert_eq!((bench.left.join(", "), bench.head.slots().count()), ("A DEQUEUED".to_owned(), 1));
 }
 
 /// Z6.1: a change that an operator enqueues is not affected.
@@ -116,14 +116,14 @@ fn an_operator_enqueues_while_events_are_paused_or_discarded() {
         bench.inbox[1].by_operator = true;
         assert!(bench.run().contains("run B unit on 0B"), "{hold:?}");
         assert_eq!(
-            (bench.head.slots.len(), bench.inbox.len()),
+            (bench.head.slots().count(), bench.inbox.len()),
             (1, usize::from(hold.pause_triggers)),
             "{hold:?}"
         );
         bench.hold = TenantHold::default();
         bench.run();
         assert_eq!(
-            bench.head.slots.len(),
+            bench.head.slots().count(),
             1 + usize::from(hold.pause_triggers),
             "what was paused enters now"
         );

@@ -13,12 +13,16 @@ fn change(number: u64) -> ChangeRef {
 }
 
 fn slot(number: u64, id: ItemId, generation: u64, status: SlotStatus, version: u64) -> Slot {
-    Slot { id, change: change(number), generation, ahead: None, status, joined: false, version }
+    Slot { id, change: change(number), generation, status, version }
 }
 
-fn head(manager: Manager, slots: Vec<Slot>) -> Head {
+fn alone(slot: Slot) -> Entry {
+    Entry { ahead: None, members: vec![slot] }
+}
+
+fn head(manager: Manager, entries: Vec<Entry>) -> Head {
     let key = QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "integrated".into() };
-    Head { slots, ..Head::new(key, manager, 20, 1) }
+    Head { entries, ..Head::new(key, manager, 20, 1) }
 }
 
 fn items(head: &Head) -> BTreeMap<ItemId, Item> {
@@ -26,7 +30,7 @@ fn items(head: &Head) -> BTreeMap<ItemId, Item> {
         let item = Item::admitted(slot, Candidate::bare(&slot.change), "event", Timestamp(1));
         (slot.id.clone(), Item { version: slot.version, ..item })
     };
-    head.slots.iter().map(item).collect()
+    head.slots().map(item).collect()
 }
 
 fn read_again(head: &Head) -> Result<Head, HeadError> {
@@ -42,36 +46,29 @@ fn id(number: u64) -> ItemId {
 /// Z6.7: with a thousand changes in a queue, the most frequently written record stays small.
 #[test]
 fn a_head_of_a_thousand_items_fits_into_its_record() {
-    let mut slots: Vec<Slot> = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
     for number in 0..1_000 {
-        let ahead = slots
-            .last()
-            .map(|slot| Predecessor { item: slot.id.clone(), generation: slot.generation });
+        let ahead = entries.last().map(Entry::as_predecessor);
         let mut next = slot(number, id(number), 1, SlotStatus::Waiting, 1);
         if number < 20 {
             next = slot(number, id(number), 12, SlotStatus::Testing, 77);
         }
-        slots.push(Slot { ahead, ..next });
+        entries.push(Entry { ahead, ..alone(next) });
     }
-    let mut queue = head(Manager::Dependent, slots);
+    let mut queue = head(Manager::Dependent, entries);
     let bytes = serde_json::to_string(&queue.stored()).unwrap().len();
     assert!(bytes < 26_000, "{bytes}");
     assert!(queue.bytes_with(0) <= super::super::HEAD_BYTES_MAX, "{}", queue.bytes_with(0));
     assert_eq!(read_again(&queue).as_ref(), Ok(&queue));
     // At its largest: every item has been tested a hundred thousand times on an item far ahead.
-    for at in (1..1_000).rev() {
-        let before = &queue.slots[at / 2];
-        queue.slots[at].ahead =
-            Some(Predecessor { item: before.id.clone(), generation: before.generation });
-    }
-    for slot in &mut queue.slots {
-        (slot.generation, slot.version, slot.status, slot.joined) =
-            (123_456, 654_321, SlotStatus::Failing, true);
-    }
     for at in 1..1_000 {
-        queue.slots[at].ahead =
-            Some(Predecessor { item: queue.slots[at / 2].id.clone(), generation: 123_456 });
+        let before = queue.entries[at / 2].first().id.clone();
+        queue.entries[at].ahead = Some(Predecessor { item: before, generation: 123_456 });
     }
+    for slot in queue.slots_mut() {
+        (slot.generation, slot.version, slot.status) = (123_456, 654_321, SlotStatus::Failing);
+    }
+    queue.entries[0].ahead = Some(Predecessor { item: id(1_001), generation: 123_456 });
     let bytes = serde_json::to_string(&queue.stored()).unwrap().len();
     assert!(bytes <= queue.bytes_with(0) && bytes < 64 << 10, "{bytes}");
     assert_eq!(read_again(&queue).as_ref(), Ok(&queue));
@@ -110,18 +107,18 @@ fn the_revision_that_a_push_merged_is_stored() {
 /// Z6.7: a head that does not match its items' records is read again.
 #[test]
 fn an_item_written_since_the_head_was_read_is_detected() {
-    let queue = head(Manager::Dependent, vec![slot(1, id(1), 1, SlotStatus::Testing, 3)]);
+    let queue = head(Manager::Dependent, vec![alone(slot(1, id(1), 1, SlotStatus::Testing, 3))]);
     let mut known = items(&queue);
     let torn = Err(HeadError::StaleItem { item: id(1), version: 3 });
     known.get_mut(&id(1)).unwrap().version = 4;
     assert_eq!(queue.stored().into_head(|id| known.get(id)), torn);
     assert_eq!(queue.stored().into_head(|_| None), torn);
     assert_eq!(queue.stored().versions(), Ok(vec![(id(1), 3)]));
-    for wrong in ["", "short", "~a x", "~a g", "~a ^0", "~a ^1", "~a @b", "~a jj"] {
-        let stored = StoredHead { slots: vec![wrong.to_owned()], ..queue.stored() };
+    for wrong in ["", "short", "~a x", "~a g", "~a ^0", "~a ^1", "~a @b", "~a jj", "~a,~a -"] {
+        let stored = StoredHead { entries: vec![wrong.to_owned()], ..queue.stored() };
         let item = Item { version: 1, ..items(&queue)[&id(1)].clone() };
         assert!(
-            matches!(stored.into_head(|_| Some(&item)), Err(HeadError::InvalidSlot { .. })),
+            matches!(stored.into_head(|_| Some(&item)), Err(HeadError::InvalidEntry { .. })),
             "{wrong}"
         );
     }
@@ -130,15 +127,14 @@ fn an_item_written_since_the_head_was_read_is_detected() {
 /// Z6.1, Z6.5: the number of entries ahead is read from the head alone; a bundle is one entry.
 #[test]
 fn a_head_returns_the_number_of_entries_ahead_of_each_item() {
-    let joined =
-        |number| Slot { joined: true, ..slot(number, id(number), 1, SlotStatus::Waiting, 1) };
-    let alone = |number| slot(number, id(number), 1, SlotStatus::Testing, 2);
-    let queue = head(Manager::Dependent, vec![joined(1), alone(2), joined(3), joined(4), alone(5)]);
+    let next = |number| slot(number, id(number), 1, SlotStatus::Waiting, 1);
+    let bundle = Entry { ahead: None, members: vec![next(2), next(3), next(4)] };
+    let queue = head(Manager::Dependent, vec![alone(next(1)), bundle, alone(next(5))]);
     let places =
         [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2)].map(|(number, place)| (id(number), place));
     assert_eq!(queue.stored().positions(), Ok(BTreeMap::from(places)));
-    let wrong = StoredHead { slots: vec!["short".to_owned()], ..queue.stored() };
-    assert_eq!(wrong.positions(), Err(HeadError::InvalidSlot { slot: "short".to_owned() }));
+    let wrong = StoredHead { entries: vec!["short".to_owned()], ..queue.stored() };
+    assert_eq!(wrong.positions(), Err(HeadError::InvalidEntry { entry: "short".to_owned() }));
 }
 
 fn any_standing() -> impl Strategy<Value = SlotStatus> {
@@ -162,20 +158,27 @@ fn any_head() -> impl Strategy<Value = Head> {
         (any::<bool>(), 0..4_u64, any_standing(), any::<bool>(), 0..3_u64, 0..5_usize, 0..4_u64);
     let manager = prop::sample::select(vec![Manager::Dependent, Manager::Independent]);
     (manager, prop::collection::vec(one, 0..12)).prop_map(|(manager, all)| {
-        let mut slots: Vec<Slot> = Vec::new();
-        for (at, (is_usual, generation, status, joined, version, back, of)) in
+        let (mut entries, mut ids): (Vec<Entry>, Vec<ItemId>) = Default::default();
+        for (at, (is_usual, generation, status, is_joined, version, back, of)) in
             all.into_iter().enumerate()
         {
             let own = if is_usual { id(at as u64) } else { ItemId(format!("item-{at}.5")) };
-            let ahead = match back {
-                0 => None,
-                4 => Some(ItemId::from("gone")),
-                back => at.checked_sub(back).map(|at| slots[at].id.clone()),
-            };
-            let ahead = ahead.map(|item| Predecessor { item, generation: of });
-            slots.push(Slot { ahead, joined, ..slot(at as u64, own, generation, status, version) });
+            let next = slot(at as u64, own.clone(), generation, status, version);
+            match entries.last_mut().filter(|_| is_joined) {
+                Some(entry) => entry.members.push(next),
+                None => {
+                    let ahead = match back {
+                        0 => None,
+                        4 => Some(ItemId::from("gone")),
+                        back => at.checked_sub(back).map(|at| ids[at].clone()),
+                    };
+                    let ahead = ahead.map(|item| Predecessor { item, generation: of });
+                    entries.push(Entry { ahead, ..alone(next) });
+                }
+            }
+            ids.push(own);
         }
-        head(manager, slots)
+        head(manager, entries)
     })
 }
 

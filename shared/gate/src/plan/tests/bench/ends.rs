@@ -93,7 +93,7 @@ impl Bench {
         let is_wanted = |id: &&ItemId| {
             self.landings.get(*id).is_some_and(|landing| landing.state == LandingState::Ordered)
         };
-        let in_line = self.head.slots.iter().map(|slot| &slot.id);
+        let in_line = self.head.slots().map(|slot| &slot.id);
         in_line.chain(self.landings.keys()).find(is_wanted).cloned()
     }
 
@@ -121,7 +121,7 @@ impl Bench {
     /// Passes and merges the first entry this often.
     pub fn land_rounds(&mut self, rounds: usize) {
         for _ in 0..rounds {
-            let first = self.head.slots[0].id.clone();
+            let first = self.head.entries[0].first().id.clone();
             let first = self.items[&first].candidate.title.clone();
             self.pass(&first);
             self.run();

@@ -1,0 +1,362 @@
+//! Enqueues a change, or the members of a bundle, as one entry (Z6.5).
+
+use super::admit::{DEPENDENCIES_CHANGED, DEQUEUE_RECORDS};
+use super::bundles::BUNDLE_MAX;
+use super::hosting::RESIDENCY_RECORDS;
+use super::{Planner, RECORDS_MAX, is_dependent, item_id};
+use crate::inbox::{Candidate, InboxMessage};
+use crate::item::Item;
+use crate::landing::lands_in;
+use crate::queue::{Entry, Slot, SlotStatus};
+use crate::report::Occasion;
+use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::event::ZuulEvent;
+
+/// Records that enqueueing a change writes: its item, its enqueue report, and its events.
+pub(super) const ENQUEUE_RECORDS: usize = 4;
+
+/// The result of dequeueing what a candidate replaces.
+enum Replaced {
+    /// Nothing of it is queued any more.
+    Yes,
+    /// The candidate is not enqueued, for this reason.
+    Refused { change: ChangeRef, reason: &'static str },
+    /// The candidate says nothing new.
+    Ignored,
+    /// The transaction has no room for it.
+    Full,
+}
+
+impl Replaced {
+    fn refused(change: &ChangeRef, reason: &'static str) -> Self {
+        Self::Refused { change: change.clone(), reason }
+    }
+}
+
+impl Planner<'_> {
+    /// Enqueues candidates in order, and the members of a bundle together. Returns false if there
+    /// was no room to dequeue what they replace.
+    pub(super) fn enqueue_all(&mut self, message: &InboxMessage, candidates: &[Candidate]) -> bool {
+        candidates.iter().enumerate().all(|(at, candidate)| {
+            let is_one = is_dependent(&self.head) || self.head.manager == Manager::Independent;
+            if !is_one || candidate.bundle.is_empty() || candidate.refused.is_some() {
+                return self.enqueue(message, &[candidate]);
+            }
+            if candidates[at + 1..]
+                .iter()
+                .any(|behind| candidate.bundle.contains(&behind.change.key))
+            {
+                return true; // Enqueue it with the last member: the other dependencies of the bundle come before that one.
+            }
+            match self.offered_members(message, candidate, candidates) {
+                Some(members) => self.enqueue(message, &members),
+                None => true,
+            }
+        })
+    }
+
+    /// Returns the members of the bundle of `one` in the order in which they are merged, as they
+    /// were offered together; `None` if one is missing or there are too many (D10, D11).
+    fn offered_members<'c>(
+        &mut self,
+        message: &InboxMessage,
+        one: &Candidate,
+        offered: &'c [Candidate],
+    ) -> Option<Vec<&'c Candidate>> {
+        let find = |key: &ChangeKey| offered.iter().find(|candidate| candidate.change.key == *key);
+        let mut members: Vec<&Candidate> = one.bundle.iter().filter_map(find).collect();
+        let reason = match one.bundle.iter().find(|key| find(key).is_none()) {
+            Some(key) => {
+                members =
+                    offered.iter().filter(|other| one.bundle.contains(&other.change.key)).collect();
+                format!("its dependency cycle includes {key}, which may not be enqueued")
+            }
+            None if members.len() > BUNDLE_MAX => {
+                format!("its dependency cycle has more than {BUNDLE_MAX} changes")
+            }
+            None => return Some(members),
+        };
+        self.report_refused_moves(message, &members, &reason);
+        self.log_refusal(&one.change, &reason);
+        None
+    }
+
+    /// Enqueues a change, or the members of a bundle, as one entry, unless one of them is refused.
+    /// Returns false if there was no room to dequeue what they replace.
+    pub(super) fn enqueue(&mut self, message: &InboxMessage, members: &[&Candidate]) -> bool {
+        // New dependencies count even if nothing newer is known of the changes themselves.
+        let needs_more = members.iter().any(|member| self.adds_dependencies(member));
+        let replaced = match members {
+            [candidate] => self.replace_queued(candidate, needs_more),
+            _ => self.replace_queued_members(members, needs_more),
+        };
+        match replaced {
+            Replaced::Yes => {}
+            Replaced::Refused { change, reason } => return self.log_refusal(&change, reason),
+            Replaced::Ignored => return true,
+            Replaced::Full => return false,
+        }
+        if !self.has_room(self.records_to_enqueue(members)) {
+            return false;
+        }
+        for member in members {
+            let Some(reason) = self.refusal_reason(member) else { continue };
+            self.log_refusal(&member.change, &reason);
+            self.report_refused_moves(message, members, &reason);
+            if member.refused.is_some()
+                && let Some(report) = self.report_refusal(member, message, &reason)
+            {
+                self.plan.reports.push(report);
+            }
+            return true;
+        }
+        if let Some(reason) = self.over_limit(members) {
+            return self.report_full(message, members, &reason);
+        }
+        let change = &members[0].change;
+        if let Some(newer) = self.newer_queued_commit(members[0]).map(ToString::to_string) {
+            // A forge may deliver push events in any order.
+            return self.log_refusal(change, &format!("its branch has moved on to {newer}"));
+        }
+        if self.head.manager == Manager::Supercedent
+            && !(self.dequeue_waiting_of_branch(change) && self.has_room(self.enqueue_records()))
+        {
+            return false;
+        }
+        self.append(message, members);
+        true
+    }
+
+    /// Logs why a change is not enqueued. Always returns true: its message is done.
+    fn log_refusal(&mut self, change: &ChangeRef, reason: &str) -> bool {
+        self.plan.reasons.push(format!("{change} is not enqueued in {}: {reason}", self.head.key));
+        true
+    }
+
+    /// Dequeues what a single change replaces.
+    fn replace_queued(&mut self, candidate: &Candidate, needs_more: bool) -> Replaced {
+        let change = &candidate.change;
+        if !needs_more && self.rejects_outdated(change, candidate.as_of) {
+            return Replaced::Ignored;
+        }
+        while let Some(slot) = self.slot_to_replace(change) {
+            let (id, is_same) = (slot.id.clone(), slot.change == *change);
+            if slot.status == SlotStatus::Reporting && self.has_landed(&id) {
+                return Replaced::refused(change, "it is already merged");
+            }
+            let is_bundle = self.position(&id).is_some_and(|at| self.head.entries[at].is_bundle());
+            let is_other_bundle =
+                !is_dependent(&self.head) && is_bundle && !self.has_same_bundle(&id, candidate);
+            if is_same && !self.is_marked_for_dequeue(slot) && !needs_more && !is_other_bundle {
+                self.plan.reasons.push(format!("{change} is already in {}", self.head.key));
+                return Replaced::Ignored;
+            }
+            let (why, occasion) = replacement_reason(slot, change);
+            if !self.dequeue(&id, why, occasion) {
+                return Replaced::Full;
+            }
+        }
+        Replaced::Yes
+    }
+
+    /// Dequeues what the members of a bundle replace, unless exactly they are queued already.
+    fn replace_queued_members(&mut self, members: &[&Candidate], needs_more: bool) -> Replaced {
+        if self.is_bundle_queued(members) && !needs_more {
+            let last = members[members.len() - 1];
+            return Replaced::refused(&last.change, "its whole bundle is already queued");
+        }
+        // In a dependent pipeline, a member may be known better than the rest: that must not keep
+        // the bundle out.
+        if !is_dependent(&self.head)
+            && !needs_more
+            && members.iter().any(|member| self.rejects_outdated(&member.change, member.as_of))
+        {
+            return Replaced::Ignored;
+        }
+        let is_in_branch = |member: &&&Candidate| {
+            let mut slots = self.head.slots().filter(|slot| slot.change.key == member.change.key);
+            slots.any(|slot| slot.status == SlotStatus::Reporting && self.has_landed(&slot.id))
+        };
+        if let Some(landed) = members.iter().find(is_in_branch) {
+            return Replaced::refused(&landed.change, "it has landed");
+        }
+        for Candidate { change, .. } in members {
+            // Pipelines that do not merge may hold several revisions of a member.
+            while let Some(slot) = self.head.slot_of_change(&change.key) {
+                let (why, occasion) = replacement_reason(slot, change);
+                if !self.dequeue(&slot.id.clone(), why, occasion) {
+                    return Replaced::Full;
+                }
+            }
+        }
+        Replaced::Yes
+    }
+
+    /// Returns whether a new patch set dequeues the older revision (`dequeue-on-new-patchset`).
+    pub(super) fn dequeues_old_revisions(&self) -> bool {
+        (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset)
+    }
+
+    /// Returns whether the older revision in `slot` stays queued when `change` is enqueued. Only
+    /// independent pipelines that do not merge allow this: two revisions of one change must never
+    /// be in one branch.
+    pub(super) fn may_coexist(&self, slot: &Slot, change: &ChangeRef) -> bool {
+        self.head.manager == Manager::Independent
+            && !self.dequeues_old_revisions()
+            && !self.snapshot.pipeline.is_some_and(lands_in)
+            && slot.change.branch == change.branch
+            && slot.change.head != change.head
+    }
+
+    /// Returns the queued change that `change` would replace, or the same revision.
+    fn slot_to_replace(&self, change: &ChangeRef) -> Option<&Slot> {
+        let is_in_its_place =
+            |slot: &&Slot| slot.change.key == change.key && !self.may_coexist(slot, change);
+        self.head.slots().find(is_in_its_place)
+    }
+
+    /// Returns whether exactly these members are queued as one bundle, in this order.
+    fn is_bundle_queued(&self, members: &[&Candidate]) -> bool {
+        let first = &members[0].change;
+        let has_first = |entry: &&Entry| entry.members.iter().any(|slot| slot.change == *first);
+        self.head.entries.iter().find(has_first).is_some_and(|entry| {
+            let queued = entry.members.iter().map(|slot| &slot.change);
+            queued.eq(members.iter().map(|member| &member.change))
+        })
+    }
+
+    /// Returns how many records to reserve for enqueueing an entry.
+    fn records_to_enqueue(&self, members: &[&Candidate]) -> usize {
+        let count = members.len();
+        if count == 1 {
+            return DEQUEUE_RECORDS + self.enqueue_records();
+        }
+        let is_hosted =
+            |member: &&&Candidate| self.snapshot.residencies.contains_key(&member.change.key);
+        let hosted = members.iter().filter(is_hosted).count();
+        let entry = self.enqueue_records_of(count) * count + RESIDENCY_RECORDS * hosted;
+        // A bundle of ten that supersedes other pipelines exceeds the planned maximum, but still
+        // fits into a transaction.
+        entry.max(DEQUEUE_RECORDS * count).min(RECORDS_MAX)
+    }
+
+    /// Returns whether the same revision is queued and tested with fewer or older dependencies than
+    /// the candidate has. Only for pipelines that test each change separately without merging:
+    /// elsewhere the dependencies are merged first, and updates report them.
+    pub(super) fn adds_dependencies(&self, candidate: &Candidate) -> bool {
+        let tests_alone = |pipeline: &Pipeline| !lands_in(pipeline);
+        let is_each_alone = self.head.manager == Manager::Independent
+            && self.snapshot.pipeline.is_some_and(tests_alone);
+        let here = self
+            .head
+            .slots()
+            .find(|slot| slot.change == candidate.change && !slot.status.is_decided());
+        let item = here.filter(|_| is_each_alone).and_then(|slot| self.items.get(&slot.id));
+        let is_newer = |item: &Item, need: &Candidate| {
+            let known =
+                item.candidate.needs.iter().find(|known| known.change.key == need.change.key);
+            known.is_none_or(|known| known.change != need.change && known.as_of <= need.as_of)
+        };
+        candidate.refused.is_none()
+            && item.is_some_and(|item| candidate.needs.iter().any(|need| is_newer(item, need)))
+    }
+
+    /// Appends an entry with these members to the queue.
+    fn append(&mut self, message: &InboxMessage, members: &[&Candidate]) {
+        let mut slots = Vec::with_capacity(members.len());
+        for candidate in members {
+            let change = &candidate.change;
+            let slot = Slot::new(item_id(&self.head, change, message), change.clone());
+            let admitted = Candidate { moved_from: None, ..(*candidate).clone() };
+            let mut item = Item::admitted(&slot, admitted, &message.event_id, message.at);
+            item.add_reason(format!(
+                "enqueued in {} by event {}",
+                self.head.key.pipeline, message.event_id
+            ));
+            for address in &candidate.unresolved_dependencies {
+                item.add_reason(format!(
+                    "it depends on {address}, which no connection serves: this dependency is ignored"
+                ));
+            }
+            self.plan.reasons.push(format!("{change} is enqueued in {}", self.head.key));
+            self.plan.reports.extend(self.report_item(&item, Occasion::Enqueue, ""));
+            self.emit_event(ZuulEvent::ParentChangeEnqueued, &slot.id, change);
+            self.send_supersessions(&slot.id, change, candidate.bundle.len(), &message.event_id);
+            self.changed_items.insert(slot.id.clone());
+            self.items.insert(slot.id.clone(), item);
+            slots.push(slot);
+        }
+        self.head.entries.push(Entry { ahead: None, members: slots });
+        if let [one, _, ..] = members {
+            self.record_residencies(&one.bundle);
+        }
+    }
+
+    /// Returns why a candidate may not be enqueued, or `None` if it may. In a dependent pipeline
+    /// its dependencies must be ahead of it or merged (Z6.5, D01).
+    fn refusal_reason(&self, candidate: &Candidate) -> Option<String> {
+        if let Some(reason) = &candidate.refused {
+            return Some(reason.clone());
+        }
+        if self.snapshot.pipeline.is_none() {
+            return Some("the tenant's configuration no longer has this pipeline".to_owned());
+        }
+        if !is_dependent(&self.head) {
+            return None;
+        }
+        if self.head.has_landed(&candidate.change) {
+            // This includes a revision uploaded while the forge merged the one before: a forge
+            // merges a change only once. A push, however, merges only the pushed head; another
+            // revision is still open.
+            return Some("it is already merged".to_owned());
+        }
+        let missing = candidate.needs.iter().find(|need| {
+            let key = &need.change.key;
+            let ahead = self.head.slots().any(|slot| slot.change == need.change);
+            !ahead && !candidate.is_bundle_member(key) && !self.head.has_landed(&need.change)
+        })?;
+        Some(format!(
+            "it depends on {}, which is neither merged nor ahead of it in this queue",
+            missing.change.key
+        ))
+    }
+
+    /// Returns the queued change that is newer than the candidate on the same branch. Only in
+    /// supercedent pipelines, where the newest commit replaces older ones.
+    fn newer_queued_commit(&self, candidate: &Candidate) -> Option<&ChangeRef> {
+        let (tip, change) = (candidate.newer_head.as_ref()?, &candidate.change);
+        let is_newer = |other: &&ChangeRef| {
+            (&other.key.project, &other.branch, &other.head)
+                == (&change.key.project, &change.branch, tip)
+        };
+        let all = self.head.slots().map(|slot| &slot.change);
+        all.filter(|_| self.head.manager == Manager::Supercedent).find(is_newer)
+    }
+
+    /// Dequeues the waiting entry of a branch, since a newer commit of the branch is being
+    /// enqueued. Returns false if there was no room for that.
+    fn dequeue_waiting_of_branch(&mut self, change: &ChangeRef) -> bool {
+        // Image builds supersede only builds of the same images.
+        let is_older = |slot: &&Slot| {
+            let key = &slot.change.key;
+            key.project == change.key.project
+                && slot.change.branch == change.branch
+                && key.images() == change.key.images()
+        };
+        let waiting = self.head.slots().skip(1).find(is_older);
+        let Some(key) = waiting.map(|slot| slot.change.key.clone()) else {
+            return true;
+        };
+        let why = "a newer commit of its branch replaces it";
+        self.dequeue_change(&key, why, Occasion::Dequeue)
+    }
+}
+
+/// Returns the reason and the report occasion for an entry that `change` replaces.
+fn replacement_reason(slot: &Slot, change: &ChangeRef) -> (&'static str, Occasion) {
+    match slot.change == *change {
+        true => (DEPENDENCIES_CHANGED, Occasion::Superseded),
+        false => ("a new revision replaces it", Occasion::Dequeue),
+    }
+}
