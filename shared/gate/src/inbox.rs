@@ -36,6 +36,19 @@ pub struct InboxMessage {
     pub kind: InboxMessageKind,
 }
 
+impl InboxMessage {
+    /// Returns whether it is an operator's command. A command waits only for a landing of its own
+    /// change.
+    pub fn is_command(&self) -> bool {
+        matches!(
+            self.kind,
+            InboxMessageKind::Resume { .. }
+                | InboxMessageKind::Dequeue { .. }
+                | InboxMessageKind::Promote { .. }
+        )
+    }
+}
+
 /// The content of an inbox message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

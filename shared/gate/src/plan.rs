@@ -245,21 +245,62 @@ pub struct QueuePlan {
 impl QueuePlan {
     /// Returns whether the plan writes nothing.
     pub fn is_empty(&self) -> bool {
-        self.head.is_none()
-            && self.items.is_empty()
-            && self.removed.is_empty()
-            && self.consumed.is_empty()
-            && self.in_progress.is_empty()
-            && self.orders.is_empty()
-            && self.stops.is_empty()
-            && self.resumes.is_empty()
-            && self.landings.is_empty()
-            && self.withdrawn_landings.is_empty()
-            && self.semaphores.is_empty()
-            && self.branch_locks.is_empty()
-            && self.forwards.is_empty()
-            && self.residencies.is_empty()
-            && self.reports.is_empty()
+        self.head.is_none() && self.records() == 0
+    }
+
+    /// Returns how many records the plan writes besides the head, at most. Names every field, so
+    /// that none is forgotten.
+    fn records(&self) -> usize {
+        let Self {
+            items,
+            removed,
+            succeeded,
+            consumed,
+            in_progress,
+            orders,
+            stops,
+            resumes,
+            landings,
+            withdrawn_landings,
+            semaphores,
+            branch_locks,
+            health,
+            events,
+            forwards,
+            residencies,
+            reports,
+            requests_layout,
+            // The head is written in any case.
+            head: _,
+            // Wakeups, which go to the head's outbox. What they announce is written by the fields
+            // above; a reminder needs no record.
+            sends: _,
+            resends: _,
+            wake: _,
+            merge_requests: _,
+            landing_reminders: _,
+            wake_tenant: _,
+            reasons: _,
+            due: _,
+        } = self;
+        items.len()
+            + removed.len() * 4
+            + succeeded.len()
+            + consumed.len()
+            + in_progress.len()
+            + orders.len() * 2
+            + stops.len()
+            + resumes.len()
+            + landings.len()
+            + withdrawn_landings.len()
+            + semaphores.len()
+            + branch_locks.len()
+            + usize::from(health.is_some())
+            + events.len()
+            + forwards.len()
+            + residencies.len() * hosting::RESIDENCY_RECORDS
+            + reports.iter().map(Report::records_count).sum::<usize>()
+            + usize::from(*requests_layout)
     }
 }
 
@@ -445,28 +486,15 @@ impl<'a> Planner<'a> {
 
     /// Returns how many records the plan writes so far, without the head.
     fn records_used(&self) -> usize {
-        let plan = &self.plan;
-        // A stop is one record. Outside dependent pipelines the item's provided artifacts may be
-        // written with it.
-        let of_stop = if is_dependent(&self.snapshot.head) { 1 } else { 2 };
-        self.changed_items.len()
-            + plan.removed.len() * 4
-            + plan.succeeded.len()
-            + plan.consumed.len()
-            + plan.in_progress.len()
-            + plan.orders.len() * 2
-            + plan.stops.len() * of_stop
-            + plan.resumes.len()
-            + plan.landings.len()
-            + plan.withdrawn_landings.len()
-            + plan.reports.iter().map(Report::records_count).sum::<usize>()
-            + plan.events.len()
-            + plan.forwards.len()
-            + self.residency_records()
+        // Outside dependent pipelines the item's provided artifacts may be written with a stop.
+        let provided = if is_dependent(&self.snapshot.head) { 0 } else { self.plan.stops.len() };
+        // What is added to the plan at its end is counted here.
+        self.plan.records()
+            + provided
+            + self.changed_items.len()
             + self.semaphores.len()
             + self.branch_locks.len()
             + self.lock_takeovers()
-            + usize::from(plan.requests_layout)
             + usize::from(self.health.is_some())
     }
 

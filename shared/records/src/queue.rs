@@ -9,7 +9,7 @@ mod inbox_window;
 use crate::codec::{BadRecord, decode, encode, encode_first, with_body};
 use crate::open_work;
 use inbox_window::InboxWindow;
-use sluice_gate::{Head, HeadError, InboxMessage, InboxMessageKind, Item, StoredHead};
+use sluice_gate::{Head, HeadError, InboxMessage, Item, StoredHead};
 use sluice_model::{InboxMessageId, ItemId, QueueKey};
 use sluice_runtime::record::{Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write};
 use sluice_runtime::{PortError, Ports};
@@ -101,15 +101,7 @@ pub fn item_record(
 /// Commands sort before all other messages: only the first of many messages are read, and a halted
 /// queue waits for a command.
 pub fn message_key(queue: &QueueKey, message: &InboxMessage) -> Key {
-    let first = match message.kind {
-        InboxMessageKind::Resume { .. }
-        | InboxMessageKind::Dequeue { .. }
-        | InboxMessageKind::Promote { .. } => "-",
-        InboxMessageKind::Enqueue { .. }
-        | InboxMessageKind::ChangeUpdated { .. }
-        | InboxMessageKind::Superseded { .. }
-        | InboxMessageKind::MoveToHost { .. } => "",
-    };
+    let first = if message.is_command() { "-" } else { "" };
     Key::new(partition(queue), format!("inbox#{first}{:015}-{}", message.at.0, message.id))
 }
 

@@ -403,7 +403,6 @@ pub const CYCLES_ALLOWED: &[(&str, &str)] = &[
     ("functions/intake", "routing and deferral are not separated yet"),
     ("functions/reporter", "landing is not a pure state machine yet"),
     ("shared/config", "jobs and layouts know each other"),
-    ("shared/gate", "the steps of the plan share one planner"),
 ];
 
 /// Returns whether a package's name matches a pattern of these tables.

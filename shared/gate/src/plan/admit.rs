@@ -1,6 +1,6 @@
 //! Consumes the queue's inbox: enqueues changes, and applies updates of changes that are queued.
 
-use super::commands::is_command;
+use super::finish::{DEPENDENCIES_CHANGED, DEQUEUE_RECORDS};
 use super::hosting::Routing;
 use super::landings::MergedRevisions;
 use super::pending_messages::BlockedMessages;
@@ -11,12 +11,6 @@ use crate::report::Occasion;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{InboxMessageId, ItemId, Timestamp};
 use std::collections::BTreeSet;
-
-/// Why a change leaves whose dependencies changed since it was enqueued.
-pub(super) const DEPENDENCIES_CHANGED: &str = "its dependencies changed";
-
-/// Records that dequeueing a change writes, without those of its builds.
-pub(super) const DEQUEUE_RECORDS: usize = 7;
 
 /// The current state of a change, as read from its forge ([`InboxMessageKind::ChangeUpdated`]).
 #[derive(Clone, Copy)]
@@ -41,7 +35,7 @@ impl Planner<'_> {
             return;
         }
         let inbox = &self.snapshot.inbox;
-        let is_other = |at: &usize| !is_command(&inbox[*at]) && !self.is_held_back(&inbox[*at]);
+        let is_other = |at: &usize| !inbox[*at].is_command() && !self.is_held_back(&inbox[*at]);
         let others = sort_by_forge_time(inbox, (0..inbox.len()).filter(is_other).collect());
         let mut blocked = BlockedMessages::default();
         for at in others {
@@ -158,7 +152,7 @@ impl Planner<'_> {
         let consumed: BTreeSet<&InboxMessageId> = self.plan.consumed.iter().collect();
         let left = (0..inbox.len()).filter(|at| !consumed.contains(&inbox[*at].id));
         let (commands, mut others): (Vec<usize>, Vec<usize>) =
-            left.partition(|at| is_command(&inbox[*at]));
+            left.partition(|at| inbox[*at].is_command());
         others.retain(|at| !self.is_held_back(&inbox[*at]));
         let mut blocked = BlockedMessages::default();
         let may_enter = |at: &usize| {

@@ -1,8 +1,7 @@
 //! Dependency cycles (Z6.5). The members of one are enqueued together as a bundle, and are tested
 //! and dequeued together. A cycle that arises among changes which are queued already is dequeued.
 
-use super::admit::DEPENDENCIES_CHANGED;
-use super::finish::Departure;
+use super::finish::{DEPENDENCIES_CHANGED, Departure};
 use super::{Planner, is_dependent};
 use crate::inbox::Candidate;
 use crate::item::{REASON_BYTES_MAX, cut};

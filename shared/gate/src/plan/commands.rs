@@ -1,8 +1,7 @@
 //! Operators' commands to a queue: dequeue a change, promote changes, resume a halted queue.
 
 use super::Planner;
-use super::admit::DEQUEUE_RECORDS;
-use super::finish::Departure;
+use super::finish::{DEQUEUE_RECORDS, Departure};
 use super::landings::MergedRevisions;
 use crate::inbox::{DEQUEUED_BY_OPERATOR, InboxMessage, InboxMessageKind};
 use crate::item::MergeStatus;
@@ -26,7 +25,7 @@ impl Planner<'_> {
     /// the landing that halted the queue.
     pub(super) fn apply_commands(&mut self) {
         let commands: Vec<InboxMessage> =
-            self.snapshot.inbox.iter().filter(|message| is_command(message)).cloned().collect();
+            self.snapshot.inbox.iter().filter(|message| message.is_command()).cloned().collect();
         for message in commands {
             if self.waits_for_landing(&message) {
                 continue;
@@ -56,7 +55,7 @@ impl Planner<'_> {
     /// Returns whether a command is left that waits for no landing, since this plan had no room for
     /// it. The next plan applies it, even if the queue is halted.
     pub(super) fn has_pending_command(&self) -> bool {
-        self.unconsumed().any(|message| is_command(message) && !self.waits_for_landing(message))
+        self.unconsumed().any(|message| message.is_command() && !self.waits_for_landing(message))
     }
 
     /// Resumes a halted queue. What was merged is removed, although its tree differs or its bundle
@@ -309,17 +308,6 @@ impl Planner<'_> {
             }
         })
     }
-}
-
-/// Returns whether a message is an operator's command. A command waits only for a landing of its
-/// own change.
-pub(super) fn is_command(message: &InboxMessage) -> bool {
-    matches!(
-        message.kind,
-        InboxMessageKind::Resume { .. }
-            | InboxMessageKind::Dequeue { .. }
-            | InboxMessageKind::Promote { .. }
-    )
 }
 
 /// Returns whether a landing may have merged its change: it was started, or an earlier push may

@@ -1,7 +1,7 @@
 //! Enqueues a change, or the members of a bundle, as one entry (Z6.5).
 
-use super::admit::{DEPENDENCIES_CHANGED, DEQUEUE_RECORDS};
 use super::bundles::BUNDLE_MAX;
+use super::finish::{DEPENDENCIES_CHANGED, DEQUEUE_RECORDS};
 use super::hosting::RESIDENCY_RECORDS;
 use super::{Planner, RECORDS_MAX, is_dependent, item_id};
 use crate::inbox::{Candidate, InboxMessage};

@@ -3,7 +3,6 @@
 //! Most methods here return whether the order of the queue changed, so that it must be aligned
 //! again.
 
-use super::admit::DEQUEUE_RECORDS;
 use super::{Planner, RemovedItem, is_dependent};
 use crate::item::{Item, JobStatus, MergeStatus, REASON_BYTES_MAX, cut};
 use crate::landing::lands_in;
@@ -12,6 +11,12 @@ use crate::report::Occasion;
 use sluice_model::ItemId;
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
+
+/// Why a change leaves whose dependencies changed since it was enqueued.
+pub(super) const DEPENDENCIES_CHANGED: &str = "its dependencies changed";
+
+/// Records that dequeueing a change writes, without those of its builds.
+pub(super) const DEQUEUE_RECORDS: usize = 7;
 
 /// The report text of a change whose dependency was dequeued without being merged.
 const DEPENDENCY_FAILED: &str = "This change depends on a change that failed to merge.";

@@ -1,9 +1,8 @@
 //! Messages to other queues of the tenant: a change entered a pipeline that supersedes theirs
 //! (G19), or belongs to them since the configuration changed (G18).
 
-use super::admit::DEQUEUE_RECORDS;
 use super::enqueue::ENQUEUE_RECORDS;
-use super::finish::Departure;
+use super::finish::{DEQUEUE_RECORDS, Departure};
 use super::{Planner, RemovedItem, item_id};
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
 use crate::item::{Item, REASON_BYTES_MAX, cut};

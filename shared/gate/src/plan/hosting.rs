@@ -8,6 +8,7 @@
 //! only, even if several queues decide at the same time, and no queue waits for another one's lock.
 //! Messages about a hosted change reach its own queue, which forwards them to the host queue.
 
+use super::finish::DEPENDENCIES_CHANGED;
 use super::{Planner, is_dependent};
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
 use crate::item::Item;
@@ -232,7 +233,7 @@ impl Planner<'_> {
     }
 
     /// Returns whether newer things are known about a queued member than offered, so that the
-    /// bundle is refused ([`Planner::enqueue_bundle`]) and no release is requested.
+    /// bundle is refused ([`Planner::enqueue`]) and no release is requested.
     fn has_newer_facts(&self, candidates: &[Candidate]) -> bool {
         let is_newer = |offered: &Candidate, item: &Item| {
             let known = &item.candidate;
@@ -379,7 +380,7 @@ impl Planner<'_> {
                 return Routing::Consumed;
             }
             let occasion = if is_same { Occasion::Superseded } else { Occasion::Dequeue };
-            if !self.dequeue(&id, super::admit::DEPENDENCIES_CHANGED, occasion) {
+            if !self.dequeue(&id, DEPENDENCIES_CHANGED, occasion) {
                 return Routing::Full;
             }
         }
@@ -473,11 +474,6 @@ impl Planner<'_> {
             }
         }
         true
-    }
-
-    /// Returns how many records the plan writes for residencies.
-    pub(super) fn residency_records(&self) -> usize {
-        RESIDENCY_RECORDS * self.plan.residencies.len()
     }
 
     /// Forwards a message unchanged to another queue.

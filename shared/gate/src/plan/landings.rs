@@ -6,8 +6,7 @@
 //! all leave or are tested again. If it fails after one was merged, the queue is halted, since a
 //! part of a bundle was never tested.
 
-use super::admit::DEQUEUE_RECORDS;
-use super::finish::Departure;
+use super::finish::{DEQUEUE_RECORDS, Departure};
 use super::{Planner, RECORDS_MAX, is_dependent};
 use crate::branch_lock::branch_of;
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};

@@ -2,8 +2,7 @@
 //! stays first in its queue until they are over, and holds up the rest of the queue. Their results
 //! do not change the item's result.
 
-use super::admit::DEQUEUE_RECORDS;
-use super::finish::Departure;
+use super::finish::{DEQUEUE_RECORDS, Departure};
 use super::{Planner, RemovedItem};
 use crate::item::{Item, Job, REASON_BYTES_MAX, Reporting, cut};
 use crate::queue::{Slot, SlotStatus};
