@@ -49,6 +49,7 @@ use crate::provided::ProvidedArtifacts;
 use crate::queue::Head;
 use crate::report::{Report, ReportState};
 use crate::semaphore::{Semaphore, SemaphoreKey, WaitingSince};
+use finish::Progress;
 use observe::DecidedBy;
 use semaphores::WaitingJob;
 use serde::{Deserialize, Serialize};
@@ -400,7 +401,7 @@ pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
     // Each removal may move the entries behind it; there are at most as many rounds as items.
     for _ in 0..=planner.head.slots().count() {
         planner.align();
-        if !planner.finish() {
+        if planner.finish() != Progress::Reordered {
             break;
         }
     }

@@ -594,7 +594,7 @@ impl Watch {
             {
                 return Err(format!("{} is ahead of its dependency {}", slot.change, need.key));
             }
-            let old = before.iter().flat_map(Head::slots).find(|old| old.id == slot.id);
+            let old = before.into_iter().flat_map(Head::slots).find(|old| old.id == slot.id);
             match old {
                 None => {
                     let ahead = head.slots().take(at).map(|slot| slot.change.clone()).collect();

@@ -1,7 +1,7 @@
 //! Dependency cycles (Z6.5). The members of one are enqueued together as a bundle, and are tested
 //! and dequeued together. A cycle that arises among changes which are queued already is dequeued.
 
-use super::finish::{DEPENDENCIES_CHANGED, Departure};
+use super::finish::{DEPENDENCIES_CHANGED, Departure, Progress};
 use super::{Planner, is_dependent};
 use crate::inbox::Candidate;
 use crate::item::{REASON_BYTES_MAX, cut};
@@ -171,9 +171,8 @@ impl Planner<'_> {
             && self.items.get(&slot.id).is_some_and(|item| item.candidate.refused.is_some())
     }
 
-    /// Dequeues the first entry with a marked item. Returns whether the order of the queue
-    /// changed; `None` if no entry is marked.
-    pub(super) fn dequeue_marked(&mut self) -> Option<bool> {
+    /// Dequeues the first entry with a marked item; `None` if no item is marked.
+    pub(super) fn dequeue_marked(&mut self) -> Option<Progress> {
         let slot = self.head.slots().find(|slot| self.is_marked_for_dequeue(slot))?;
         let why = self.items.get(&slot.id)?.candidate.refused.clone()?;
         let position = self.head.position(&slot.id)?;

@@ -1,7 +1,4 @@
 //! Completes entries: orders and follows landings, reports results and removes what is done.
-//!
-//! Most methods here return whether the order of the queue changed, so that it must be aligned
-//! again.
 
 use super::{Planner, RemovedItem, is_dependent};
 use crate::item::{Item, JobStatus, MergeStatus, REASON_BYTES_MAX, cut};
@@ -24,6 +21,17 @@ const DEPENDENCY_FAILED: &str = "This change depends on a change that failed to 
 /// The report text of a change whose bundle failed.
 const BUNDLE_FAILED: &str = "This change is part of a dependency cycle that failed.";
 
+/// The result of completing what can be completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// The order of the queue is unchanged.
+    Settled,
+    /// An entry left or is tested again, so that the queue must be aligned again.
+    Reordered,
+    /// The transaction has no room for it; the next plan does it.
+    Full,
+}
+
 /// How an item leaves its queue.
 pub(super) struct Departure {
     /// Zuul's name of the result ([`RemovedItem::result`]).
@@ -41,35 +49,36 @@ impl Departure {
 }
 
 impl Planner<'_> {
-    /// Completes the first entry that can be completed. Returns whether the order of the queue
-    /// changed, so that it must be aligned again.
-    pub(super) fn finish(&mut self) -> bool {
+    /// Completes the first entry that can be completed.
+    pub(super) fn finish(&mut self) -> Progress {
         if self.head.halted.is_some() {
-            return false;
+            return Progress::Settled;
         }
-        if let Some(has_left) = self.dequeue_marked() {
-            return has_left;
+        if let Some(progress) = self.dequeue_marked() {
+            return progress;
         }
         if let Some(position) = self.holding_position() {
             return self.finish_reporting(position);
         }
         for position in 0..self.head.entries.len() {
             if position > 0 && is_dependent(&self.head) {
-                return self.finish_failed_follower() || self.dequeue_orphans();
+                return match self.finish_failed_follower() {
+                    Progress::Reordered => Progress::Reordered,
+                    Progress::Settled | Progress::Full => self.dequeue_orphans(),
+                };
             }
             if !self.has_room(DEQUEUE_RECORDS + self.enqueue_records()) {
-                return false;
+                return Progress::Full;
             }
-            if self.finish_entry(position) {
-                return true;
+            if self.finish_entry(position) == Progress::Reordered {
+                return Progress::Reordered;
             }
         }
         self.dequeue_orphans()
     }
 
-    /// Completes the entry at `position`, if it can be completed. Returns whether the order of the
-    /// queue changed.
-    fn finish_entry(&mut self, position: usize) -> bool {
+    /// Completes the entry at `position`, if it can be completed.
+    fn finish_entry(&mut self, position: usize) -> Progress {
         let members = &self.head.entries[position].members;
         if members[0].status == SlotStatus::Reporting {
             return self.finish_reporting(position);
@@ -95,7 +104,7 @@ impl Planner<'_> {
         let may_get_other_jobs = self.awaits_configuration();
         if let Some((id, why, configuration)) = untestable {
             if configuration && may_get_other_jobs {
-                return false;
+                return Progress::Settled;
             }
             let (result, occasion) = match configuration {
                 true => ("CONFIG_ERROR", Occasion::ConfigError),
@@ -110,11 +119,11 @@ impl Planner<'_> {
             });
         }
         if !items.iter().all(|item| item.is_some_and(Item::is_complete)) {
-            return false;
+            return Progress::Settled;
         }
         let has_jobs = items.iter().flatten().any(|item| item.reported_jobs().next().is_some());
         if !has_jobs && may_get_other_jobs {
-            return false;
+            return Progress::Settled;
         }
         if !has_jobs {
             return self.dequeue_entry(position, "NO_JOBS", |_| {
@@ -122,20 +131,24 @@ impl Planner<'_> {
             });
         }
         if members.iter().any(|slot| slot.status == SlotStatus::Failing) {
-            let has_left = self.dequeue_entry(position, "FAILURE", |_| match in_bundle {
+            let progress = self.dequeue_entry(position, "FAILURE", |_| match in_bundle {
                 true => Departure::new("FAILURE", &bundle_failed, Occasion::BundleFailed),
                 false => Departure::new("FAILURE", "a job failed", Occasion::Failure),
             });
-            if has_left && in_bundle {
+            if progress == Progress::Reordered && in_bundle {
                 self.count_outcome(Occasion::Failure); // Counted once; the occasion of the members does not count.
             }
-            return has_left;
+            return progress;
         }
         if self.lands() && members.iter().all(|slot| slot.change.key.number().is_some()) {
-            return self.order_landing(position);
+            self.order_landing(position);
+            return Progress::Settled;
         }
-        let records = DEQUEUE_RECORDS * members.len() + self.enqueue_records();
-        self.has_room(records) && self.succeed(position, "every voting job passed")
+        if !self.has_room(DEQUEUE_RECORDS * members.len() + self.enqueue_records()) {
+            return Progress::Full;
+        }
+        self.succeed(position, "every voting job passed");
+        Progress::Reordered
     }
 
     /// Returns whether a successful change is merged in this pipeline.
@@ -155,19 +168,23 @@ impl Planner<'_> {
     /// Dequeues the first entry that depends on a change which left without being merged (D08,
     /// D09). This is derived from the queue itself, so the next plan finds what does not fit into
     /// this one.
-    fn dequeue_orphans(&mut self) -> bool {
+    fn dequeue_orphans(&mut self) -> Progress {
         if !is_dependent(&self.head) {
-            return false;
+            return Progress::Settled;
         }
         let is_orphan = |position: &usize| {
             let mut members = self.head.entries[*position].members.iter();
             members.any(|slot| !slot.status.is_decided() && self.is_orphan(*position, slot))
         };
-        let Some(position) = (0..self.head.entries.len()).find(is_orphan) else { return false };
-        self.stop_entry(position, |_| "a change it depends on failed to merge".to_owned())
-            && self.dequeue_entry(position, "FAILURE", |_| {
-                Departure::new("FAILURE", DEPENDENCY_FAILED, Occasion::DependencyFailed)
-            })
+        let Some(position) = (0..self.head.entries.len()).find(is_orphan) else {
+            return Progress::Settled;
+        };
+        if !self.stop_entry(position, |_| "a change it depends on failed to merge".to_owned()) {
+            return Progress::Full;
+        }
+        self.dequeue_entry(position, "FAILURE", |_| {
+            Departure::new("FAILURE", DEPENDENCY_FAILED, Occasion::DependencyFailed)
+        })
     }
 
     /// Returns whether a dependency of a member of the entry at `position` is neither ahead of it
@@ -195,35 +212,36 @@ impl Planner<'_> {
         // authors get a dequeue report.
         let others_occasion =
             if occasion == Occasion::Superseded { Occasion::Dequeue } else { occasion };
-        self.dequeue_entry(position, "DEQUEUED", |slot| {
+        let progress = self.dequeue_entry(position, "DEQUEUED", |slot| {
             if slot.id == *id {
                 Departure::new("DEQUEUED", why, occasion)
             } else {
                 Departure::new("DEQUEUED", &others_why, others_occasion)
             }
-        })
+        });
+        progress == Progress::Reordered
     }
 
     /// Dequeues the entry at `position` in one plan and stops its builds. It counts once for the
-    /// window, with `result`. Returns false if the transaction has no room for it.
+    /// window, with `result`.
     pub(super) fn dequeue_entry(
         &mut self,
         position: usize,
         result: &str,
         how: impl Fn(&Slot) -> Departure,
-    ) -> bool {
+    ) -> Progress {
         let members = self.head.entries[position].members.len();
         // Reserve room for enqueueing a member again in the same transaction.
         if !self.stop_entry(position, |slot| how(slot).why)
             || !self.has_room(DEQUEUE_RECORDS * members + self.enqueue_records())
         {
-            return false;
+            return Progress::Full;
         }
         if self.head.entries[position].first().status != SlotStatus::Reporting {
             self.resize_window(result);
         }
         self.remove_entry(position, how);
-        true
+        Progress::Reordered
     }
 
     /// Stops all builds of the entry at `position`. Returns false if the transaction was full and

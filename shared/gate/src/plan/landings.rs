@@ -6,7 +6,7 @@
 //! all leave or are tested again. If it fails after one was merged, the queue is halted, since a
 //! part of a bundle was never tested.
 
-use super::finish::{DEQUEUE_RECORDS, Departure};
+use super::finish::{DEQUEUE_RECORDS, Departure, Progress};
 use super::{Planner, RECORDS_MAX, is_dependent};
 use crate::branch_lock::branch_of;
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
@@ -35,15 +35,14 @@ pub(super) enum MergedRevisions {
 
 impl Planner<'_> {
     /// Orders the landing of the entry at `position` and of those that can be merged with it: marks
-    /// all members as landing and orders the landing of the first. Always returns false: the order
-    /// of the queue stays.
-    pub(super) fn order_landing(&mut self, position: usize) -> bool {
+    /// all members as landing and orders the landing of the first.
+    pub(super) fn order_landing(&mut self, position: usize) {
         let members = self.head.entries[position].members.clone();
         let in_bundle = members.len() > 1;
         // The layout that it was tested under may be about to be replaced. Each member may need
         // another branch lock, taken over from another queue.
         if self.awaits_layout() || !self.has_room(2 + 3 * members.len()) {
-            return false;
+            return;
         }
         if let Some(slot) = members.iter().find(|slot| self.is_landing_withheld(slot)) {
             let change = &slot.change;
@@ -56,14 +55,14 @@ impl Planner<'_> {
                 ),
             };
             self.note(&slot.id, why);
-            return false; // The function that consumes the messages reconciles this queue again.
+            return; // The function that consumes the messages reconciles this queue again.
         }
         let is_tested =
             |slot: &Slot| self.items.get(&slot.id).is_some_and(|item| item.merged().is_some());
         if !members.iter().all(is_tested) || !self.acquire_branch_locks(&members) {
-            return false; // The queue that releases a branch lock wakes this one.
+            return; // The queue that releases a branch lock wakes this one.
         }
-        let Some(landing) = self.entry_landing(&members) else { return false };
+        let Some(landing) = self.entry_landing(&members) else { return };
         self.plan.requests_layout |= landing.changes_configuration
             || landing.later_members.iter().any(|other| other.configures);
         let run = self.following_landings(position, &landing);
@@ -96,7 +95,6 @@ impl Planner<'_> {
             );
             self.plan.landings.push(next);
         }
-        false
     }
 
     /// Returns the landing to order for the first member of an entry, which names the others;
@@ -220,7 +218,7 @@ impl Planner<'_> {
     /// Completes an entry that was ordered to land behind another one and was not merged: it is
     /// tested again or leaves, whatever happens ahead. A merged one waits for the entries ahead,
     /// which must be merged too.
-    pub(super) fn finish_failed_follower(&mut self) -> bool {
+    pub(super) fn finish_failed_follower(&mut self) -> Progress {
         let has_failed = |slot: &Slot| match self.landing_of(slot).map(|landing| &landing.state) {
             Some(LandingState::Ended { end, .. }) => end.left_branch_unchanged(),
             _ => false,
@@ -230,20 +228,24 @@ impl Planner<'_> {
             let slot = entry.first();
             slot.status == SlotStatus::Landing && !entry.is_bundle() && has_failed(slot)
         });
-        let Some(position) = position else { return false };
-        self.has_room(DEQUEUE_RECORDS + self.enqueue_records()) && self.follow_landing(position)
+        let Some(position) = position else { return Progress::Settled };
+        if !self.has_room(DEQUEUE_RECORDS + self.enqueue_records()) {
+            return Progress::Full;
+        }
+        self.follow_landing(position)
     }
 
     /// Follows the landings of the entry at `position`: orders the next one when a member is
-    /// merged, and completes the entry when all are. Returns whether the order of the queue
-    /// changed.
-    pub(super) fn follow_landing(&mut self, position: usize) -> bool {
+    /// merged, and completes the entry when all are.
+    pub(super) fn follow_landing(&mut self, position: usize) -> Progress {
         let entry = self.head.entries[position].clone();
         let is_now = |slot: &Slot| slot.status == SlotStatus::Landing;
         if let Some(at) = entry.members.iter().position(is_now) {
             let slot = &entry.members[at];
-            let Some(landing) = self.landing_of(slot).cloned() else { return false };
-            let LandingState::Ended { end, .. } = landing.state.clone() else { return false };
+            let Some(landing) = self.landing_of(slot).cloned() else { return Progress::Settled };
+            let LandingState::Ended { end, .. } = landing.state.clone() else {
+                return Progress::Settled;
+            };
             self.plan.wake_tenant |= landing.changes_configuration;
             match end {
                 LandingEnd::Landed { commit } => {
@@ -255,45 +257,54 @@ impl Planner<'_> {
                     self.head.entries[position].members[at].status = SlotStatus::Landed;
                 }
                 LandingEnd::Mismatch { landed } => {
-                    return self.halt(slot, mismatch_reason(&landing, &landed));
+                    self.halt(slot, mismatch_reason(&landing, &landed));
+                    return Progress::Settled;
                 }
                 LandingEnd::Unproven { why } => {
-                    return self.halt(slot, unverified_reason(&landing, &why));
+                    self.halt(slot, unverified_reason(&landing, &why));
+                    return Progress::Settled;
                 }
-                end if at > 0 => return self.halt_partial_bundle(&entry.members, slot, end),
-                LandingEnd::BaseMoved { tip } => return self.retest(position, &landing, &tip),
+                end if at > 0 => {
+                    self.halt_partial_bundle(&entry.members, slot, end);
+                    return Progress::Settled;
+                }
+                LandingEnd::BaseMoved { tip } => {
+                    self.retest(position, &landing, &tip);
+                    return Progress::Reordered;
+                }
                 LandingEnd::Refused { why } => {
                     let others_why = format!(
                         "{} of its dependency cycle was not merged: {why}",
                         slot.change.key
                     );
-                    let has_left = self.dequeue_entry(position, "MERGE_FAILURE", |other| {
+                    let progress = self.dequeue_entry(position, "MERGE_FAILURE", |other| {
                         let why = if other.id == slot.id { &why } else { &others_why };
                         Departure::new("MERGE_FAILURE", why, Occasion::MergeFailure)
                     });
-                    if has_left {
+                    if progress == Progress::Reordered {
                         self.remember_merged(&entry.changes());
                     }
-                    return has_left;
+                    return progress;
                 }
                 LandingEnd::MergedElsewhere { .. } => {
-                    let has_left = self.dequeue(&slot.id, MERGED_ELSEWHERE, Occasion::Dequeue);
-                    if has_left {
-                        self.remember_landed(&slot.change, MergedRevisions::All);
-                        self.remember_merged(&entry.changes());
+                    if !self.dequeue(&slot.id, MERGED_ELSEWHERE, Occasion::Dequeue) {
+                        return Progress::Full;
                     }
-                    return has_left;
+                    self.remember_landed(&slot.change, MergedRevisions::All);
+                    self.remember_merged(&entry.changes());
+                    return Progress::Reordered;
                 }
             }
         }
         let mut members = self.head.entries[position].members.iter();
         if let Some(at) = members.position(|slot| slot.status == SlotStatus::AwaitingLanding) {
-            return self.order_next_landing(position, at);
+            self.order_next_landing(position, at);
+            return Progress::Settled;
         }
         // The caller has reserved room for a single change.
         let records = DEQUEUE_RECORDS * entry.members.len() + self.enqueue_records();
         if entry.is_bundle() && !self.has_room(records) {
-            return false;
+            return Progress::Full;
         }
         for slot in &entry.members {
             self.record_merged(slot);
@@ -304,12 +315,12 @@ impl Planner<'_> {
                 }
             }
         }
-        self.succeed(position, "merged")
+        self.succeed(position, "merged");
+        Progress::Reordered
     }
 
-    /// Has the entry at `position` tested again, since the branch of its landing has moved. Always
-    /// returns true, since it has to be aligned again.
-    fn retest(&mut self, position: usize, landing: &Landing, tip: &Commit) -> bool {
+    /// Has the entry at `position` tested again, since the branch of its landing has moved.
+    fn retest(&mut self, position: usize, landing: &Landing, tip: &Commit) {
         let entry = self.head.entries[position].clone();
         let slot = entry.first();
         // An entry that is still behind another one was tested on that, which was not merged:
@@ -337,12 +348,11 @@ impl Planner<'_> {
             // alone.
             item.candidate.needs.clear();
         }
-        true
     }
 
     /// Orders the landing of the member at `at`, even while a layout is pending: a bundle that has
-    /// begun must be completed. Always returns false: the order of the queue stays.
-    fn order_next_landing(&mut self, position: usize, at: usize) -> bool {
+    /// begun must be completed.
+    fn order_next_landing(&mut self, position: usize, at: usize) {
         // The queue holds the branch lock since the first landing. If it was lost, acquire it
         // again; the fence keeps the landing from merging on a branch that another queue has used.
         let slot = self.head.entries[position].members[at].clone();
@@ -351,17 +361,16 @@ impl Planner<'_> {
             && (self.fence_of(&branch_of(&slot.change)).is_some()
                 || self.acquire_branch_locks(std::slice::from_ref(&slot)));
         let Some(landing) = self.member_landing(&slot).filter(|_| has_lock) else {
-            return false; // The queue that releases the branch lock wakes this one.
+            return; // The queue that releases the branch lock wakes this one.
         };
         self.head.entries[position].members[at].status = SlotStatus::Landing;
         // The requirements of all members were checked before the first was merged.
         self.plan.landings.push(Landing { requirements: None, ..landing });
-        false
     }
 
     /// Halts the queue after a part of a bundle was merged and the landing of `slot` did not merge
-    /// it. Always returns false: the order of the queue stays.
-    fn halt_partial_bundle(&mut self, members: &[Slot], slot: &Slot, end: LandingEnd) -> bool {
+    /// it.
+    fn halt_partial_bundle(&mut self, members: &[Slot], slot: &Slot, end: LandingEnd) {
         let at = |tip: &Commit| {
             let (branch, tip) = (&slot.change.branch, tip.id.short());
             format!("{branch} is at {tip}, not at the tested commit")
@@ -379,14 +388,13 @@ impl Planner<'_> {
             "{} was merged, but {change} of the same dependency cycle was not merged: {why}; the queue is halted until an operator resumes it",
             landed.join(", ")
         );
-        self.halt(slot, text)
+        self.halt(slot, text);
     }
 
-    /// Halts the queue until an operator resumes it. Returns false: the order of the queue stays.
-    fn halt(&mut self, slot: &Slot, why: String) -> bool {
+    /// Halts the queue until an operator resumes it.
+    fn halt(&mut self, slot: &Slot, why: String) {
         self.note(&slot.id, why.clone());
         self.head.halted = Some(why);
-        false
     }
 
     /// Returns which revisions of an item's change count as merged: only the pushed one if exactly

@@ -2,7 +2,7 @@
 //! stays first in its queue until they are over, and holds up the rest of the queue. Their results
 //! do not change the item's result.
 
-use super::finish::{DEQUEUE_RECORDS, Departure};
+use super::finish::{DEQUEUE_RECORDS, Departure, Progress};
 use super::{Planner, RemovedItem};
 use crate::item::{Item, Job, REASON_BYTES_MAX, Reporting, cut};
 use crate::queue::{Slot, SlotStatus};
@@ -48,15 +48,14 @@ impl Planner<'_> {
     }
 
     /// Reports the success of the entry at `position` and removes it, or keeps it while its
-    /// reporter jobs run. The caller has reserved room for removing it. Always returns true, since
-    /// the order of the queue changed.
-    pub(super) fn succeed(&mut self, position: usize, why: &str) -> bool {
+    /// reporter jobs run. The caller has reserved room for removing it.
+    pub(super) fn succeed(&mut self, position: usize, why: &str) {
         let slots = self.head.entries[position].members.clone();
         self.resize_window("SUCCESS");
         let stays = |slot: &Slot| self.items.get(&slot.id).is_some_and(Item::has_reporters_left);
         if !slots.iter().any(stays) {
             self.remove_entry(position, |_| Departure::new("SUCCESS", why, Occasion::Success));
-            return true;
+            return;
         }
         for Slot { id, change, .. } in &slots {
             let Some(item) = self.items.get(id).cloned() else { continue };
@@ -92,23 +91,25 @@ impl Planner<'_> {
         for slot in &mut entry.members {
             slot.status = SlotStatus::Reporting;
         }
-        true
     }
 
     /// Applies the state of its reports to an entry that succeeded, and removes it once its
-    /// reporter jobs are over. Returns whether the order of the queue changed.
-    pub(super) fn finish_reporting(&mut self, position: usize) -> bool {
+    /// reporter jobs are over.
+    pub(super) fn finish_reporting(&mut self, position: usize) -> Progress {
         let slots = self.head.entries[position].members.clone();
         for slot in &slots {
             if !self.has_room(1) {
-                return false;
+                return Progress::Full;
             }
             self.apply_report_state(&slot.id);
         }
         let is_left =
             slots.iter().any(|slot| self.items.get(&slot.id).is_some_and(Item::has_reporters_left));
-        if is_left || !self.has_room(DEQUEUE_RECORDS * slots.len() + self.enqueue_records()) {
-            return false;
+        if is_left {
+            return Progress::Settled;
+        }
+        if !self.has_room(DEQUEUE_RECORDS * slots.len() + self.enqueue_records()) {
+            return Progress::Full;
         }
         let failed =
             slots.iter().filter_map(|slot| self.items.get(&slot.id)).find_map(reporter_failure);
@@ -118,7 +119,7 @@ impl Planner<'_> {
         if let Some(why) = failed.filter(|_| self.head.manager != Manager::Independent) {
             self.retest_from(position, &why);
         }
-        true
+        Progress::Reordered
     }
 
     /// Lets the reporter jobs of an item run, or skips them, once its report is delivered or
