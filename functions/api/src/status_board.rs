@@ -20,7 +20,7 @@ use sluice_gate::{
 };
 use sluice_model::change::ChangeKey;
 use sluice_model::hold::EventProcessing;
-use sluice_model::{PipelineName, QueueKey, TenantName};
+use sluice_model::{ItemId, PipelineName, QueueKey, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::layout::LiveLayout;
 use sluice_records::pipeline_health;

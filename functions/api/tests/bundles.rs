@@ -10,7 +10,7 @@ use sluice_browser_tests::story::{
 };
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::Predecessor;
-use sluice_gate::{Candidate, Head, Item, JobStatus, MergeStatus, Slot, SlotStatus};
+use sluice_gate::{Candidate, Head, Item, JobStatus, MergeStatus, Slot};
 use sluice_model::QueueKey;
 use sluice_model::job::BuildSharing;
 use sluice_records::codec::{decode, encode_first, with_body};

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use sluice_api::{Api, LIVE_BYTES_MAX, LiveLogSource, LogPiece};
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::Predecessor;
-use sluice_gate::{Head, Slot, SlotStatus};
+use sluice_gate::{Entry, Head, Slot, SlotStatus};
 use sluice_memory::World;
 use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, Timestamp};
@@ -156,16 +156,13 @@ pub async fn write_story() -> Result<TestSystem, PortError> {
 async fn gate(writer: &mut Writer) -> Result<(), PortError> {
     let queue = queue_key(TENANT, "gate", "integrated");
     let mut head = Head::new(queue.clone(), Manager::Dependent, 5, 3);
-    let slot = |of: &StoryChange, generation, ahead: Option<(&StoryChange, u64)>, status| Slot {
-        id: item_id(of),
-        change: change(of),
-        generation,
-        ahead: ahead.map(|(change, generation)| Predecessor { item: item_id(change), generation }),
-        status,
-        joined: false,
-        version: 0,
+    let slot = |of: &StoryChange, generation, ahead: Option<(&StoryChange, u64)>, status| {
+        let slot = Slot { generation, status, ..Slot::new(item_id(of), change(of)) };
+        let ahead =
+            ahead.map(|(change, generation)| Predecessor { item: item_id(change), generation });
+        Entry { ahead, ..slot.into() }
     };
-    head.slots = vec![
+    head.entries = vec![
         slot(&A, 1, None, SlotStatus::Landing),
         slot(&B, 1, Some((&A, 1)), SlotStatus::Testing),
         slot(&C, 1, Some((&B, 1)), SlotStatus::Failing),
@@ -246,8 +243,7 @@ async fn check(writer: &mut Writer) -> Result<(), PortError> {
     let queue = queue_key(TENANT, "check", "github.com/org/app#17");
     let mut head = Head::new(queue.clone(), Manager::Independent, 0, 3);
     let (id, change, status) = (item_id(&G), change(&G), SlotStatus::Testing);
-    head.slots =
-        vec![Slot { id, change, generation: 1, ahead: None, status, joined: false, version: 0 }];
+    head.entries = vec![Slot { status, ..Slot::new(id, change) }.into()];
     writer.head(&head).await?;
     writer
         .item(

@@ -20,18 +20,10 @@ pub(super) const ENQUEUE_RECORDS: usize = 4;
 enum Replaced {
     /// Nothing of it is queued any more.
     Yes,
-    /// The candidate is not enqueued, for this reason.
-    Refused { change: ChangeRef, reason: &'static str },
-    /// The candidate says nothing new.
-    Ignored,
+    /// The candidate is not enqueued.
+    No,
     /// The transaction has no room for it.
     Full,
-}
-
-impl Replaced {
-    fn refused(change: &ChangeRef, reason: &'static str) -> Self {
-        Self::Refused { change: change.clone(), reason }
-    }
 }
 
 impl Planner<'_> {
@@ -93,8 +85,7 @@ impl Planner<'_> {
         };
         match replaced {
             Replaced::Yes => {}
-            Replaced::Refused { change, reason } => return self.log_refusal(&change, reason),
-            Replaced::Ignored => return true,
+            Replaced::No => return true,
             Replaced::Full => return false,
         }
         if !self.has_room(self.records_to_enqueue(members)) {
@@ -117,7 +108,8 @@ impl Planner<'_> {
         let change = &members[0].change;
         if let Some(newer) = self.newer_queued_commit(members[0]).map(ToString::to_string) {
             // A forge may deliver push events in any order.
-            return self.log_refusal(change, &format!("its branch has moved on to {newer}"));
+            self.log_refusal(change, &format!("its branch has moved on to {newer}"));
+            return true;
         }
         if self.head.manager == Manager::Supercedent
             && !(self.dequeue_waiting_of_branch(change) && self.has_room(self.enqueue_records()))
@@ -128,29 +120,29 @@ impl Planner<'_> {
         true
     }
 
-    /// Logs why a change is not enqueued. Always returns true: its message is done.
-    fn log_refusal(&mut self, change: &ChangeRef, reason: &str) -> bool {
+    /// Logs why a change is not enqueued.
+    fn log_refusal(&mut self, change: &ChangeRef, reason: &str) {
         self.plan.reasons.push(format!("{change} is not enqueued in {}: {reason}", self.head.key));
-        true
     }
 
     /// Dequeues what a single change replaces.
     fn replace_queued(&mut self, candidate: &Candidate, needs_more: bool) -> Replaced {
         let change = &candidate.change;
         if !needs_more && self.rejects_outdated(change, candidate.as_of) {
-            return Replaced::Ignored;
+            return Replaced::No;
         }
         while let Some(slot) = self.slot_to_replace(change) {
             let (id, is_same) = (slot.id.clone(), slot.change == *change);
             if slot.status == SlotStatus::Reporting && self.has_landed(&id) {
-                return Replaced::refused(change, "it is already merged");
+                self.log_refusal(change, "it is already merged");
+                return Replaced::No;
             }
             let is_bundle = self.position(&id).is_some_and(|at| self.head.entries[at].is_bundle());
             let is_other_bundle =
                 !is_dependent(&self.head) && is_bundle && !self.has_same_bundle(&id, candidate);
             if is_same && !self.is_marked_for_dequeue(slot) && !needs_more && !is_other_bundle {
                 self.plan.reasons.push(format!("{change} is already in {}", self.head.key));
-                return Replaced::Ignored;
+                return Replaced::No;
             }
             let (why, occasion) = replacement_reason(slot, change);
             if !self.dequeue(&id, why, occasion) {
@@ -164,7 +156,8 @@ impl Planner<'_> {
     fn replace_queued_members(&mut self, members: &[&Candidate], needs_more: bool) -> Replaced {
         if self.is_bundle_queued(members) && !needs_more {
             let last = members[members.len() - 1];
-            return Replaced::refused(&last.change, "its whole bundle is already queued");
+            self.log_refusal(&last.change, "its whole bundle is already queued");
+            return Replaced::No;
         }
         // In a dependent pipeline, a member may be known better than the rest: that must not keep
         // the bundle out.
@@ -172,14 +165,15 @@ impl Planner<'_> {
             && !needs_more
             && members.iter().any(|member| self.rejects_outdated(&member.change, member.as_of))
         {
-            return Replaced::Ignored;
+            return Replaced::No;
         }
         let is_in_branch = |member: &&&Candidate| {
             let mut slots = self.head.slots().filter(|slot| slot.change.key == member.change.key);
             slots.any(|slot| slot.status == SlotStatus::Reporting && self.has_landed(&slot.id))
         };
         if let Some(landed) = members.iter().find(is_in_branch) {
-            return Replaced::refused(&landed.change, "it has landed");
+            self.log_refusal(&landed.change, "it has landed");
+            return Replaced::No;
         }
         for Candidate { change, .. } in members {
             // Pipelines that do not merge may hold several revisions of a member.

@@ -150,15 +150,7 @@ impl Writer {
             ..ChangeFacts::bare(change.clone(), before(400))
         };
         self.commit(vec![change_records::put_facts(&facts)?]).await?;
-        let slot = sluice_gate::Slot {
-            id: item_id(of),
-            change,
-            generation,
-            ahead: None,
-            status: sluice_gate::SlotStatus::Waiting,
-            joined: false,
-            version: 0,
-        };
+        let slot = sluice_gate::Slot { generation, ..sluice_gate::Slot::new(item_id(of), change) };
         let event = digest(&["event", of.title]);
         let admitted_at = before(360 - of.number * 2);
         Ok(Item::admitted(&slot, Candidate { needs, ..candidate(of) }, &event, admitted_at))
@@ -324,16 +316,8 @@ impl Writer {
         let mut head = Head::new(key.clone(), sluice_config::pipeline::Manager::Dependent, 5, 3);
         let status = sluice_gate::SlotStatus::Testing;
         let (id, change) = (item_id(&of), change(&of));
-        let slot = sluice_gate::Slot {
-            id,
-            change,
-            generation: 1,
-            ahead: None,
-            status,
-            joined: false,
-            version: 0,
-        };
-        head.slots = vec![slot];
+        let slot = sluice_gate::Slot { status, ..sluice_gate::Slot::new(id, change) };
+        head.entries = vec![slot.into()];
         self.head(&head).await?;
         self.item(&key, &of, 1, &[("unit", JobState::Running(10))], &["enqueued"]).await?;
         let message = InboxMessage {
