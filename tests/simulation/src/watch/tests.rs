@@ -5,7 +5,7 @@ use crate::shape::Shape;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::{Predecessor, Slot};
 use sluice_gate::{
-    Candidate, Head, Item, Landing, LandingEnd, LandingState, MergeStatus, SlotStatus,
+    Candidate, Entry, Head, Item, Landing, LandingEnd, LandingState, MergeStatus, SlotStatus,
 };
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{Commit, LandingMethod, MergeMode};
@@ -100,28 +100,22 @@ fn a_newer_revision_of_a_need_may_be_behind_only_if_a_push_landed_the_needed_one
 
 /// An entry of a dependent queue: its change, which is also its item's name, its generation, and
 /// the entry and generation that it is tested on.
-fn entry(number: u64, generation: u64, ahead: Option<(u64, u64)>, status: SlotStatus) -> Slot {
+fn entry(number: u64, generation: u64, ahead: Option<(u64, u64)>, status: SlotStatus) -> Entry {
     let id = |number: u64| ItemId(format!("item{number}"));
-    Slot {
-        id: id(number),
-        change: change(number, "head"),
-        generation,
-        ahead: ahead.map(|(item, generation)| Predecessor { item: id(item), generation }),
-        status,
-        joined: false,
-        version: 1,
-    }
+    let slot = Slot::new(id(number), change(number, "head"));
+    let ahead = ahead.map(|(item, generation)| Predecessor { item: id(item), generation });
+    Entry { ahead, members: vec![Slot { generation, status, version: 1, ..slot }] }
 }
 
-fn head(slots: Vec<Slot>) -> Head {
-    Head { slots, ..Head::new(queue("integrated"), Manager::Dependent, 20, 1) }
+fn head(entries: Vec<Entry>) -> Head {
+    Head { entries, ..Head::new(queue("integrated"), Manager::Dependent, 20, 1) }
 }
 
 /// Returns the violated invariant of a queue that had these entries before. The jobs of changes
 /// with an odd number passed so far; those of the others have failed.
-fn wrong_speculation(before: Vec<Slot>, after: Vec<Slot>) -> Option<String> {
+fn wrong_speculation(before: Vec<Entry>, after: Vec<Entry>) -> Option<String> {
     let mut watch = Watch::new(&Shape::draw(1));
-    for slot in before.iter().chain(&after) {
+    for slot in before.iter().chain(&after).flat_map(|entry| &entry.members) {
         let candidate = Candidate::bare(&slot.change);
         let mut item = Item::admitted(slot, candidate, "event", Timestamp(1));
         if slot.change.key.number().is_some_and(|number| number.is_multiple_of(2)) {
