@@ -7,6 +7,7 @@
 //! - [`change_context`] reads what is stored about the change and the tenants, in one call where it
 //!   can.
 //! - [`seen_events`] and [`attributes`] record which events of a change were already processed.
+//!   Such an event starts no pipeline, but queues that hold the change still learn its state.
 //! - [`route`] decides which pipelines of which tenants are concerned and builds the messages.
 //! - [`dependencies`] resolves what a change depends on, [`bundle`] adds the members of its
 //!   dependency cycle, [`split_messages`] splits messages that are too large for a record.
@@ -96,10 +97,12 @@ impl Intake {
         })
     }
 
-    /// Returns the forge of a connection, or the reason why the connection has none, which is
-    /// final.
+    /// Returns the forge of a connection. The inner error says why the connection has none, which
+    /// is final.
     ///
-    /// # Errors `LookError::Again` when the connection is stored but not loaded by this instance
+    /// # Errors
+    ///
+    /// [`ReconcileError::Retry`] when the connection is stored but this instance has not loaded it
     /// yet, and when the stored connections cannot be read.
     async fn find_forge(
         &self,

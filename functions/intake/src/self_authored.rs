@@ -49,7 +49,8 @@ impl Intake {
     }
 
     /// Returns a stored connection with its account, read from the forge where it is not
-    /// configured. The account stays `None` where neither knows it.
+    /// configured. The account stays `None` where neither knows it. `None` if the connection is not
+    /// stored.
     pub(crate) async fn connection_with_account(
         &self,
         name: &ConnectionName,

@@ -44,8 +44,9 @@ const SYNTHESIZED_MAX: usize = 40;
 const ATTEMPTS_MAX: usize = 8;
 
 impl Intake {
-    /// Compares a project's branches and open changes with what is stored, and synthesizes the
-    /// missed events. The inner error is a final error of the forge.
+    /// Compares a project's branches and open changes with what is stored, synthesizes the missed
+    /// events, and has the forge redeliver failed webhooks. The inner error is a final error of the
+    /// forge.
     pub(crate) async fn sweep_project(
         &self,
         event: &ForgeEvent,
@@ -192,7 +193,7 @@ impl Intake {
     /// Stores a synthesized delivery for a missed event, unless one is in progress.
     ///
     /// If an earlier one has ended and the event is still missing, the forge did not show it then,
-    /// so another attempt follows.
+    /// so another attempt follows, at most [`ATTEMPTS_MAX`].
     pub(crate) async fn synthesize(
         &self,
         event: &ForgeEvent,

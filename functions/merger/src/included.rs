@@ -80,8 +80,9 @@ impl Merger {
         Ok(Vec::new())
     }
 
-    /// Finds the repository that contains each file of included jobs. `None` if there are no files
-    /// next to the included ones and no readable config project.
+    /// Finds the source of each file of included jobs and adds the sources that are used to the
+    /// state. `None` if there are no files next to the included ones and no readable config
+    /// project.
     async fn homes(
         &self,
         state: &mut MergedState,

@@ -137,8 +137,8 @@ impl Reporter {
             && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
     }
 
-    /// Executes a landing. May be repeated: once the intent is stored, the forge is read before it
-    /// is asked again.
+    /// Executes a landing, unless it has ended. May be repeated: once the intent is stored, the
+    /// forge is read before it is asked again.
     async fn execute(
         &self,
         item: &ItemId,
@@ -268,7 +268,8 @@ impl Reporter {
             .await
     }
 
-    /// Returns why a change must not be merged, according to the forge's facts; `None` if it may.
+    /// Returns why a change must not be merged, according to the forge's facts; `None` if it may. A
+    /// retry while an earlier merge or push may be in flight and explain the obstacle.
     async fn refusal(
         &self,
         context: &LandingContext<'_>,
@@ -297,7 +298,8 @@ impl Reporter {
     }
 
     /// Returns the result of a landing that cannot start: the branch has moved, or a later bundle
-    /// member could not follow. `None` if it can start.
+    /// member could not follow. `None` if it can start. A retry if the branch moved while a merge
+    /// or push may be in flight.
     async fn end_on(
         &self,
         context: &LandingContext<'_>,
@@ -442,7 +444,8 @@ impl Reporter {
         }
     }
 
-    /// Asks the forge to merge the change and returns the result of the landing.
+    /// Asks the forge to merge the change, checks the merged tree and returns the result of the
+    /// landing. A retry while an earlier request may be in flight.
     async fn merge(
         &self,
         context: &LandingContext<'_>,
@@ -526,8 +529,8 @@ impl Reporter {
         order.requirements.as_ref()?.refusal(&order.queue.pipeline, facts, self.ports.clock.now())
     }
 
-    /// Returns the unmerged dependency because of which a change may not be merged yet (Z6.5);
-    /// `None` if there is none.
+    /// Returns why a change may not be merged yet because of a dependency that is not known to be
+    /// merged (Z6.5); `None` if there is none.
     pub(crate) async fn dependency_refusal(
         &self,
         order: &Landing,
@@ -587,7 +590,8 @@ impl Reporter {
         keys
     }
 
-    /// Returns whether a change is merged, by the first of its possible keys that the forge finds.
+    /// Returns whether a change is merged, by the first of its possible keys that a forge finds;
+    /// false if none is found.
     async fn is_any_merged(&self, keys: &[ChangeKey]) -> Result<bool, ReconcileError> {
         for key in keys {
             match self.forge(&key.connection)?.read_change(key).await {
@@ -713,8 +717,8 @@ impl Reporter {
         }
     }
 
-    /// Stores the progress of a landing together with further writes. `None` if a concurrent writer
-    /// was faster. A repeated attempt keeps the due time of the first.
+    /// Stores a landing together with further writes, due at `due_at` or in a minute; wakes its
+    /// queue if it has ended. `None` if a concurrent writer was faster.
     async fn save(
         &self,
         record: Record,

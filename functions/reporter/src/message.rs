@@ -18,8 +18,9 @@ use sluice_runtime::{CellCommit, CommitOutcome, PortError, cell};
 const KEYS_MAX: usize = 100;
 
 impl Reporter {
-    /// Sends the messages of a report. A failed message does not stop the others, and sent messages
-    /// are removed from the report, so that only a crash repeats them.
+    /// Sends the messages of a report and stores the result. A failed message does not stop the
+    /// others; those without a clear answer stay in the report for the retry that is returned. Sent
+    /// ones are removed, so that only a crash repeats them.
     pub(crate) async fn send_messages(
         &self,
         record: Record,
