@@ -86,7 +86,8 @@ pub struct ResultTracker {
 }
 
 impl ResultTracker {
-    /// Records the end of a pre-run playbook defined at nesting level `level`.
+    /// Records the end of a pre-run playbook defined at nesting level `level`. The phase ends
+    /// unless it passed.
     pub fn record_pre(&mut self, level: u32, path: &str, end: &PlaybookEnd) -> Next {
         self.reached = Some(self.reached.map_or(level, |reached| reached.max(level)));
         if end.succeeded() {
@@ -111,7 +112,8 @@ impl ResultTracker {
         });
     }
 
-    /// Records the end of a main playbook.
+    /// Records the end of a main playbook. The phase ends unless it passed and no failure pattern
+    /// matched.
     pub fn record_run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         match end {
             PlaybookEnd::Finished { code: 0 } if self.output_failed => {

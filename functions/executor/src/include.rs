@@ -137,7 +137,7 @@ impl VarsCheckouts<'_, '_> {
 }
 
 /// Returns the branch that a file is read from: the ref of the build if `use_ref` is set, else the
-/// branch chosen as for other repositories of the job.
+/// branch chosen as for other repositories of the job. `None` if the tested state has none.
 fn branch_of_file<'j>(
     job: &JobAttempt<'j>,
     file: &IncludeVars,

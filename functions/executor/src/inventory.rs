@@ -19,7 +19,7 @@ pub struct InventoryHost<'a> {
     pub node: &'a NodeAccess,
 }
 
-/// Returns the hosts of the build in the nodeset's order.
+/// Returns the hosts of the build in the nodeset's order, without those whose names are unsafe.
 pub fn hosts<'a>(job: &JobAttempt<'a>) -> Vec<InventoryHost<'a>> {
     let named = |node: &'a NodeAccess| {
         node.names

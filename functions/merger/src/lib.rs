@@ -75,7 +75,9 @@ impl Merger {
     }
 
     /// Computes the outcome of merging one item for one generation, stores it once and wakes the
-    /// gate. A repeated call only wakes the gate.
+    /// gate. A repeated call only wakes the gate. A state that still fails after
+    /// [`GIVE_UP_SECONDS`] is stored as a conflict; an unreachable forge is waited for. Does
+    /// nothing if the item no longer requests this generation.
     pub async fn answer(
         &self,
         key: &QueueKey,

@@ -421,8 +421,8 @@ impl Tenants {
             .map_err(|error| PortError::unknown(attempt(), error))?)
     }
 
-    /// Reads and parses the main configuration, and counts its errors. What cannot be parsed is
-    /// left out.
+    /// Reads and parses the main configuration, and counts its errors. A missing one, or one
+    /// without tenants, counts as an error. What cannot be parsed is left out.
     async fn main(&self) -> Result<MainConfigReading, ReconcileError> {
         let connections = connection::load(&self.ports).await?.vocabulary();
         let object = self.ports.objects.get(connection::MAIN).await?;
@@ -466,8 +466,8 @@ impl Tenants {
             .collect())
     }
 
-    /// Parses the sources of a tenant and builds its layout. Also returns how many files were
-    /// parsed.
+    /// Parses the sources of a tenant and builds its layout. Also counts the branches whose files
+    /// were reused or fetched.
     async fn layout(
         &self,
         config: &TenantConfig,

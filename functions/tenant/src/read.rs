@@ -298,9 +298,9 @@ impl Tenants {
         }
     }
 
-    /// Returns the source to store for a project that could not be read. Returns an error that
-    /// waits for the forge instead if it is only unreachable and nothing was read before, the
-    /// tenant waits for the project, or its stored source is lost.
+    /// Returns the source to store for a project that could not be read: `source` with the error
+    /// and the time of the next attempt. Returns a retry instead if its stored source is lost, or
+    /// if its forge is unreachable and the tenant waits for it or has read nothing before.
     fn unreadable(
         &self,
         reading: ProjectReading<'_>,
