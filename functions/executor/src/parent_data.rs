@@ -67,7 +67,8 @@ async fn read_data(ports: &Ports, builds: &[BuildId]) -> Result<Vec<BuildData>, 
     Ok(returned)
 }
 
-/// Returns all data that a job returned: the object's content if the record does not hold all.
+/// Returns all data that a job returned: the object's content if the record does not hold all. A
+/// missing object is an error.
 async fn all_data(
     ports: &Ports,
     data: Map<String, Value>,
