@@ -116,7 +116,8 @@ pub(crate) async fn get(
     Ok(reply::json(&build))
 }
 
-/// Reads one build of a tenant. An error with status 404 if it does not exist there.
+/// Reads one build of a tenant, without `held`, `nodeset` and `provides`. 404 if its order does not
+/// exist there; 503 if its run cannot be read.
 pub(crate) async fn row(
     ports: &Ports,
     tenant: &TenantName,
@@ -263,7 +264,8 @@ fn partition(tenant: &TenantName) -> String {
     format!("builds#{}", escape(tenant.as_str()))
 }
 
-/// Reads the orders of a tenant. Skips expired and unreadable records.
+/// Reads the orders under these keys. Skips expired and unreadable ones, and those of other
+/// tenants.
 async fn orders(
     ports: &Ports,
     tenant: &TenantName,

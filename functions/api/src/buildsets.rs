@@ -140,7 +140,8 @@ pub(crate) async fn get(
     Ok(reply::json(&body))
 }
 
-/// Answers `T/badge` with a picture of the newest matching buildset's result.
+/// Answers `T/badge` with a picture of the newest finished buildset's result that matches; 404 if
+/// there is none.
 pub(crate) async fn badge(
     api: &Api,
     tenant: &TenantName,
@@ -225,7 +226,7 @@ pub(crate) async fn page(
     Ok((found, oldest.filter(|_| keys.len() == step)))
 }
 
-/// Returns the queued items, newest first.
+/// Returns the queued items, newest first, without those that only run their last jobs.
 async fn queued_items(
     ports: &Ports,
     tenant: &TenantName,

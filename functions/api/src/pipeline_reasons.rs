@@ -139,7 +139,8 @@ impl ChangeState {
     }
 }
 
-/// Returns the projects that the request means: the named one, or all of the tenant.
+/// Returns the projects that the request means: the named one, or all of the tenant, at most
+/// [`PROJECTS_MAX`]. 404 if the named one does not exist.
 fn projects(
     live: &LiveLayout,
     named: Option<&str>,
@@ -293,7 +294,8 @@ fn change_json(
     })
 }
 
-/// Returns a message about an unreadable queue of a pipeline that may contain the change.
+/// Returns a message about an unreadable queue of a pipeline that may contain the change; `None` if
+/// there is no such queue.
 fn unreadable_queue_note(
     queues: &load::TenantQueues,
     pipeline: &Pipeline,

@@ -66,7 +66,8 @@ impl Configured {
     }
 
     /// Returns the settings of a provider from the tenant's record that was just read. Reads all
-    /// tenants if that one does not have it or was not read. `None` if no tenant has it.
+    /// tenants if that one does not have it or was not read. `None` if no tenant has it; a retry if
+    /// a tenant that may have it is unreadable.
     pub(crate) async fn find(
         &self,
         ports: &Ports,
