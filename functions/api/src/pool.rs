@@ -92,7 +92,7 @@ pub(crate) async fn requests(
     Ok(reply::json(&Value::Array(list)))
 }
 
-/// Returns the names of a layout's providers across tenants.
+/// Returns the canonical names of a layout's providers, at most [`PROVIDERS_MAX`].
 fn names(layout: &Layout) -> Vec<ProviderName> {
     let providers = layout.providers().iter().take(PROVIDERS_MAX);
     providers.map(|provider| ProviderName(provider.canonical_name.clone())).collect()

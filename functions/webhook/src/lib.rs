@@ -81,7 +81,8 @@ impl WebhookReceiver {
     }
 
     /// Checks a webhook's signature and stores its event as a delivery. Returns the status of a
-    /// success, which includes repeated and ignored events.
+    /// success, which includes repeated, ignored and malformed events; malformed ones are
+    /// quarantined.
     async fn accept(
         &self,
         name: &ConnectionName,
