@@ -1,9 +1,9 @@
 //! Changes that ended or were reopened: recognises the events of that, and finds ends that no
 //! webhook reported.
 //!
-//! A forge lists open changes only. A change that is stored as open ([`OpenChanges`]) and is not listed
-//! was closed or merged, or the listing is stale or too short: only the change itself says which.
-//! Without this check, a queue would test or wait for such a change forever.
+//! A forge lists open changes only. A change that is stored as open ([`OpenChanges`]) and is not
+//! listed was closed or merged, or the listing is stale or too short: only the change itself says
+//! which. Without this check, a queue would test or wait for such a change forever.
 
 use crate::attributes::SweepScope;
 use crate::process_delivery::Effects;

@@ -21,8 +21,8 @@
 //! - [`operator_enqueue`] for changes and refs that an operator enqueues.
 //! - [`zuul_events`] for what happened to a change in another queue.
 //! - [`image_events`] for requests to build, validate or delete images.
-//! - [`sweep`], [`missed_events`] and [`closed_changes`] for events that no webhook reported, found by
-//!   comparing with the forge.
+//! - [`sweep`], [`missed_events`] and [`closed_changes`] for events that no webhook reported, found
+//!   by comparing with the forge.
 //!
 //! [`self_authored`] recognises events that Sluice itself caused. [`trigger_outcomes`] records why
 //! each pipeline did or did not enqueue a change.

@@ -76,7 +76,7 @@ impl Merger {
 
     /// Computes the outcome of merging one item for one generation, stores it once and wakes the
     /// gate. A repeated call only wakes the gate. A state that still fails after
-    /// [`GIVE_UP_SECONDS`] is stored as a conflict; an unreachable forge is waited for. Does
+    /// `GIVE_UP_SECONDS` is stored as a conflict; an unreachable forge is waited for. Does
     /// nothing if the item no longer requests this generation.
     pub async fn answer(
         &self,
@@ -141,7 +141,7 @@ impl Merger {
         self.freeze(key, &mut state, item, live).await
     }
 
-    /// Returns a conflict for a state that could not be computed for [`GIVE_UP_SECONDS`], so that
+    /// Returns a conflict for a state that could not be computed for `GIVE_UP_SECONDS`, so that
     /// its author gets a report and the queue goes on. Before that, returns an error that has the
     /// message delivered again.
     fn given_up(&self, item: &Item, why: String) -> Result<MergeResult, ReconcileError> {

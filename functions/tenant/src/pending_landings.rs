@@ -302,7 +302,8 @@ mod tests {
         }
     }
 
-    /// Returns when it counts as ended, and why it is given up, from the landings before it.
+    /// Returns when the awaited landing counts as ended, and why it is given up, `seconds` after it
+    /// was ordered, with these landings before it.
     fn judged(orders: Vec<Option<Landing>>, seconds: u64) -> (Option<Timestamp>, Option<String>) {
         let (awaited, now) = (awaited(), ORDERED.plus_seconds(seconds));
         let seen = status_by_predecessors(orders);
