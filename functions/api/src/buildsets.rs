@@ -48,7 +48,7 @@ impl From<Buildset> for BuildsetRow {
 }
 
 impl BuildsetRow {
-    /// Returns the row of a queued item. It counts as finished if only its last jobs run.
+    /// Returns the row of a queued item, which counts as finished if only its last jobs run.
     fn open(queue: QueueKey, item: Item) -> Self {
         let reporting = item.reporting.as_ref();
         let end = reporting
@@ -114,7 +114,8 @@ pub(crate) async fn list(
     Ok(reply::json(&Value::Array(rows.iter().map(BuildsetRow::to_json).collect())))
 }
 
-/// Answers `T/buildset/{uuid}` with one buildset and its builds.
+/// Answers `T/buildset/{uuid}` with one buildset and its builds; 404 if it does not exist in the
+/// tenant.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -246,7 +247,7 @@ async fn queued_items(
     Ok(rows)
 }
 
-/// Reads finished buildsets by key. Skips expired and unreadable ones.
+/// Reads finished buildsets by key, without expired and unreadable ones.
 async fn read(
     ports: &Ports,
     tenant: &TenantName,

@@ -238,7 +238,7 @@ pub(crate) async fn job(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Returns a project by short or canonical name. An error with status 404 if there is none.
+/// Returns a project by short or canonical name; an error with status 404 if there is none.
 pub(crate) fn find_project<'l>(
     layout: &'l Layout,
     name: &str,

@@ -112,8 +112,8 @@ pub(crate) async fn pipeline(
     Ok(reply::json(&json!({"parameters": shown.collect::<Vec<_>>()})))
 }
 
-/// Freezes the jobs for the query. 404 for an unknown project or pipeline; the errors of the jobs
-/// if they cannot be frozen.
+/// Freezes the jobs for the query; an error for an unknown project or pipeline, or jobs that cannot
+/// be frozen.
 fn freeze<'l>(
     layout: &'l Layout,
     query: &FreezeQuery<'_>,

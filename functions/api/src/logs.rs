@@ -50,7 +50,7 @@ pub(crate) async fn follow(
     Ok(text(&piece, offset, ends))
 }
 
-/// Returns a piece of the log from the executor. `None` if the build is not running or its executor
+/// Returns a piece of the log from the executor; `None` if the build is not running or its executor
 /// has no address or does not answer.
 async fn running(
     api: &Api,
@@ -241,8 +241,8 @@ fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPar
     }
 }
 
-/// Returns the response with a file or a part of it. An error if the whole file is too large for a
-/// response.
+/// Returns the response with a file, or with a part of it from `first`; an error if the whole file
+/// is too large for a response.
 fn whole_or_part(
     part: &ObjectPart,
     path: &str,

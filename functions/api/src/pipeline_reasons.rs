@@ -139,8 +139,8 @@ impl ChangeState {
     }
 }
 
-/// Returns the projects that the request means: the named one, or all of the tenant, at most
-/// [`PROJECTS_MAX`]. 404 if the named one does not exist.
+/// Returns the projects that the request means: the named one or 404, or all of the tenant, at most
+/// [`PROJECTS_MAX`].
 fn projects(
     live: &LiveLayout,
     named: Option<&str>,
@@ -157,7 +157,7 @@ fn projects(
     Ok(found.map(|project| (project.connection.clone(), project.name.clone())).collect())
 }
 
-/// Reads the landings in progress. Adds unreadable records to `problems`.
+/// Reads the landings in progress by item, and adds unreadable records to `problems`.
 async fn landings(
     api: &Api,
     queues: &load::TenantQueues,

@@ -98,8 +98,8 @@ fn names(layout: &Layout) -> Vec<ProviderName> {
     providers.map(|provider| ProviderName(provider.canonical_name.clone())).collect()
 }
 
-/// Loads providers. Skips a provider with an unreadable record; the board shows it as halted, with
-/// the reason.
+/// Loads providers, and leaves out those with an unreadable record. The board shows them as halted,
+/// with the reason.
 async fn providers(
     ports: &Ports,
     names: Vec<ProviderName>,

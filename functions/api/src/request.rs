@@ -137,7 +137,7 @@ fn clamped(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Decodes a part of a path. `%2F` is kept, because a decoded slash would separate parts.
+/// Decodes a part of a path but keeps `%2F`, because a decoded slash would separate parts.
 fn decode_path_part(text: &str) -> String {
     decode(text, |byte| byte != b'/')
 }
@@ -147,7 +147,7 @@ pub(crate) fn decode_form_text(text: &str) -> String {
     decode(&text.replace('+', " "), |_| true)
 }
 
-/// Decodes percent-encoded bytes for which `is_decoded` is true. Others stay encoded.
+/// Decodes percent-encoded bytes for which `is_decoded` is true; others stay encoded.
 fn decode(text: &str, is_decoded: impl Fn(u8) -> bool) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -185,8 +185,8 @@ impl Claims {
         loaded.read(&self.ports, nodes.into_iter()).await
     }
 
-    /// Collects all inputs of a build and the writes of its claim. Returns `None` if the build
-    /// cannot be claimed; ends its run if this session had claimed it.
+    /// Collects all inputs of a build and the writes of its claim; `None` if it cannot be claimed.
+    /// Then ends its run if this session had claimed it.
     async fn prepare(
         &self,
         id: &BuildId,
@@ -290,7 +290,7 @@ impl Claims {
         Ok(RunToStore { record: build::new_run(&run)?, run, request: claimed, others })
     }
 
-    /// Stores claims, new ones together if possible. Returns the result for each index.
+    /// Stores claims, new ones together if possible, and returns the result for each index.
     async fn store_claims(
         &self,
         ready: Vec<ReadyClaim>,
@@ -332,7 +332,7 @@ impl Claims {
         }
     }
 
-    /// Stores several new claims in one transaction, and updates their records. Stores none if one
+    /// Stores several new claims in one transaction and updates their records; stores none if one
     /// of them conflicts.
     async fn store_claims_together(
         &self,
@@ -359,7 +359,7 @@ impl Claims {
         Ok(saved)
     }
 
-    /// Stores one claim. Returns the message's index and the claim, or an error if another write
+    /// Stores one claim and returns it with the message's index, or an error if another write
     /// conflicted with it.
     async fn store_claim(
         &self,
@@ -532,8 +532,8 @@ pub async fn send_wakeups(
     Ok(cell::send(ports, &wakeups).await?)
 }
 
-/// Stores the end of a build and of its node request. A run that has ended or is another session's
-/// counts as stored; another concurrent write is an error.
+/// Stores the end of a build and of its node request; a run that has ended or is another session's
+/// counts as stored. Another concurrent write is an error.
 async fn write_end(
     ports: &Ports,
     claimed: &mut Claimed,
@@ -585,7 +585,7 @@ async fn commit_end(
     Ok((saved, run))
 }
 
-/// Reloads a run after a lost race. Succeeds if it has ended or belongs to another session; the
+/// Reloads a run after a lost race, and succeeds if it has ended or belongs to another session. The
 /// writer may be this process, if a response was lost.
 async fn reload_run(ports: &Ports, claimed: &mut Claimed) -> Result<(), ReconcileError> {
     let build = &claimed.run.build;

@@ -42,8 +42,8 @@ impl Drop for Gateway {
 
 type Allowed = BTreeSet<(String, u16)>;
 
-/// Accepts connections and forwards each in a task of its own, at most [`CONNECTIONS_MAX`] at a
-/// time. Ends when the socket fails.
+/// Accepts connections until the socket fails, and forwards each in a task of its own, at most
+/// [`CONNECTIONS_MAX`] at a time.
 async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // The set aborts the connections when this task ends.
@@ -60,8 +60,8 @@ async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
     }
 }
 
-/// Connects a client to the node that it names in its greeting, and copies bytes in both
-/// directions. Closes the connection if the address is not that of a node of the build.
+/// Connects a client to the node that it names in its greeting and copies bytes in both directions;
+/// closes the connection if that is no node of the build.
 async fn forward(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<()> {
     let greeting =
         tokio::time::timeout(Duration::from_secs(GREETING_SECONDS), read_greeting(&mut client))

@@ -159,7 +159,7 @@ fn branch_of_file<'j>(
     chosen
 }
 
-/// Parses variables from YAML or JSON. An empty file has no variables.
+/// Parses variables from YAML or JSON; an empty file has none. The error does not quote the file.
 fn variables(text: &str) -> Result<Map<String, Value>, String> {
     let mut yaml: serde_yaml::Value =
         serde_yaml::from_str(text).map_err(|error| error_position(&error))?;

@@ -251,7 +251,7 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Checks that every secret of the job was decrypted. The error names the first one that was
+    /// Checks that every secret of the job was decrypted; the error names the first one that was
     /// not, or that requests an OIDC token.
     fn check_secrets(&self) -> Result<(), StartError> {
         let frozen = self.job.job;
@@ -554,7 +554,7 @@ impl PreparedBuild<'_> {
     }
 
     /// Expands the templates in job variables by a run of Ansible, for playbooks that must not
-    /// expand them. A host for which that fails gets no variables. Without templates Ansible is not
+    /// expand them; a host for which that fails gets no variables. Without templates Ansible is not
     /// run.
     async fn freeze(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (job, jobdir) = (self.attempt.job, self.attempt.jobdir);
@@ -642,7 +642,7 @@ impl PreparedBuild<'_> {
 /// The time limit for expanding variables: fact gathering and one task on all hosts.
 const FREEZE_SECONDS: u64 = 120;
 
-/// Records a stop that was requested between playbooks. Returns whether a stop is requested.
+/// Records a stop that was requested between playbooks, and returns whether a stop is requested.
 fn record_requested_stop(results: &mut ResultTracker, stop: &StopSignal) -> bool {
     if let Some(reason) = stop.reason() {
         results.record_stop(&reason);

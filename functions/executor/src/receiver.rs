@@ -179,8 +179,8 @@ async fn listen(listener: UnixListener, sender: mpsc::Sender<QueuedMessage>, end
     let _ = tokio::time::timeout(LINGER, all_read).await;
 }
 
-/// Reads messages from one connection and queues them; ignores invalid ones. Waits while too many
-/// bytes are queued. Ends at a message that is too long.
+/// Reads messages from one connection and queues them, until it ends or a message is too long;
+/// ignores invalid ones. Waits while too many bytes are queued.
 async fn read(stream: UnixStream, sender: mpsc::Sender<QueuedMessage>, waiting: Arc<Semaphore>) {
     let mut reader = BufReader::new(stream);
     loop {

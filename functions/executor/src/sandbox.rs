@@ -162,7 +162,7 @@ pub fn write_accounts(jobdir: &Jobdir) -> std::io::Result<()> {
     std::fs::write(jobdir.ansible.join("group"), format!("sluice:x:{group}:\n"))
 }
 
-/// Checks that bubblewrap works on this machine. The error says what to do.
+/// Checks that bubblewrap works on this machine by starting a sandbox; the error says what to do.
 pub async fn probe() -> Result<(), SetupError> {
     let mut command = Command::new("bwrap");
     command

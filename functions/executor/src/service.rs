@@ -388,7 +388,7 @@ impl ExecutorService {
         }
     }
 
-    /// Stores a build's end and wakes its queue and provider. Retries until the session ends; a run
+    /// Stores a build's end and wakes its queue and provider; retries until the session ends. A run
     /// of another executor is left alone. A build that the executor stopped itself ends as `Retry`.
     async fn report_end(
         &self,
@@ -449,7 +449,7 @@ impl ExecutorService {
         self.stopped_builds.load(std::sync::atomic::Ordering::Acquire)
     }
 
-    /// Stores the session's first record. An error if a session of this id exists.
+    /// Stores the session's first record; an error if a session of this id exists.
     async fn create_session(&self) -> Result<Record, ReconcileError> {
         let now = self.ports.clock.now();
         let body = self.session_body(now, now);

@@ -134,7 +134,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Reads a bundle member and returns it as a candidate. `None` if it may not enter the
+    /// Reads a bundle member and returns it as a candidate; `None` if it may not enter the
     /// pipeline, or would be refused there.
     async fn bundle_member(
         &self,

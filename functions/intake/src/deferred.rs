@@ -204,7 +204,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns the time to store as the start of a deferral. It is later than that of the
+    /// Returns the time to store as the start of a deferral: now, but later than that of the
     /// predecessor, so that the tenant wakes deferred events in order.
     pub(crate) fn deferral_time(&self, awaited: &PendingConfig) -> Timestamp {
         let now = self.ports.clock.now();
@@ -384,7 +384,7 @@ impl Intake {
         Ok(DeliveryOutcome::Processed(effects))
     }
 
-    /// Reads from the forge the change that an event is about. The inner error is the outcome with
+    /// Reads from the forge the change that an event is about; the inner error is the outcome with
     /// which the delivery ends if that fails for good.
     async fn reread_change(
         &self,

@@ -172,15 +172,15 @@ impl ChangeCache {
         self.is_needed
     }
 
-    /// Returns whether the limit of reads is reached.
+    /// Returns whether the delivery has read as many changes as it may ([`READS_MAX`]).
     pub(crate) fn is_full(&self) -> bool {
         self.changes.len() > READS_MAX
     }
 }
 
 impl Intake {
-    /// Resolves the dependencies of a change within a tenant. Reads forges; a refusal is part of
-    /// the result.
+    /// Resolves the dependencies of a change within a tenant by reading forges; a refusal is part
+    /// of the result.
     pub(crate) async fn dependencies_of(
         &self,
         facts: &ChangeFacts,
@@ -498,7 +498,7 @@ fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
         .filter(|files| files.iter().map(String::len).sum::<usize>() <= FILES_BYTES_MAX)
 }
 
-/// Builds a candidate without dependencies or bundle. Its texts are cut, the message to
+/// Builds a candidate without dependencies or bundle, its texts cut, the message to
 /// `message_chars`.
 fn bare_candidate(facts: &ChangeFacts, message_chars: usize) -> Candidate {
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();

@@ -97,8 +97,7 @@ impl Intake {
         })
     }
 
-    /// Returns the forge of a connection. The inner error says why the connection has none, which
-    /// is final.
+    /// Returns the forge of a connection; the inner error says why it has none, which is final.
     ///
     /// # Errors
     ///

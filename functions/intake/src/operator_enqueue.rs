@@ -257,7 +257,7 @@ fn ref_not_found(project: &ProjectName, moved: &RefMove) -> String {
     )
 }
 
-/// Returns the pipeline that an operator named. The error says that the tenant lacks it, or lacks
+/// Returns the pipeline that an operator named; the error says that the tenant lacks it, or lacks
 /// the project.
 fn find_pipeline<'a>(
     live: Option<&'a LiveLayout>,

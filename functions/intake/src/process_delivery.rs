@@ -166,8 +166,8 @@ impl Effects {
         Ok(id)
     }
 
-    /// Requests that a tenant read a project's configuration again. The tenant wakes the waiting
-    /// delivery afterwards.
+    /// Requests that a tenant read a project's configuration again and wake the waiting delivery
+    /// afterwards.
     pub(crate) fn reread_configuration(
         &mut self,
         tenant: &TenantName,

@@ -61,9 +61,8 @@ pub(crate) struct OfferedRef<'a> {
 }
 
 impl Intake {
-    /// Processes a push for all tenants, or for those after `after`. Each tenant reads its
-    /// configuration again for a pushed branch, except after its own landing that touched no
-    /// configuration.
+    /// Processes a push for all tenants, or for those after `after`: each reads its configuration
+    /// again for a pushed branch, except after its own landing that touched no configuration.
     ///
     /// Returns a reason when the delivery has to be postponed, because the forge may not show the
     /// move yet.
@@ -315,7 +314,7 @@ impl Intake {
         Ok(None)
     }
 
-    /// Compares a ref on the forge with the move that was reported. The move is rejected if its
+    /// Compares a ref on the forge with the move that was reported; the move is rejected if its
     /// connection was removed or the forge's error is final.
     pub(crate) async fn read_ref(
         &self,

@@ -57,7 +57,7 @@ pub(crate) struct Routed {
     pub(crate) is_all: bool,
 }
 
-/// Returns the tenants of a project by name. An unreadable one comes with what the event has to
+/// Returns the tenants of a project by name; an unreadable one comes with what the event has to
 /// wait for.
 pub(crate) fn tenants_by_name<'a>(
     tenants: &'a [ConcernedTenant],
@@ -343,8 +343,8 @@ impl Intake {
         }
     }
 
-    /// Returns the candidates that an event enqueues. In a dependent pipeline these include the
-    /// change's dependencies ahead of it and its dependents behind it (D01, D02).
+    /// Returns the candidates that an event enqueues; in a dependent pipeline also the change's
+    /// dependencies ahead of it and its dependents behind it (D01, D02).
     pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,

@@ -302,8 +302,8 @@ pub(crate) fn state_name(state: ReviewState) -> &'static str {
     }
 }
 
-/// Returns the marks of an event that is processed only once. Returns none for other events, such
-/// as comments, which are new each time.
+/// Returns the marks of an event that is processed only once; none for other events, such as
+/// comments, which are new each time.
 pub(crate) fn marks(event: &ForgeEvent, facts: &ChangeFacts) -> Vec<String> {
     if let EventKind::Gerrit(gerrit) = &event.kind {
         return (gerrit.r#type == "patchset-created")

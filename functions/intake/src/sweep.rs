@@ -118,8 +118,8 @@ impl Intake {
         Ok(Ok(()))
     }
 
-    /// Determines which facts a sweep of the project compares. Statuses are compared only if a live
-    /// pipeline uses any; those that only a pending configuration uses are found by the next sweep.
+    /// Determines which facts a sweep of the project compares; statuses only if a live pipeline
+    /// uses any. Those that only a pending configuration uses are found by the next sweep.
     async fn scope(
         &self,
         event: &ForgeEvent,
@@ -242,7 +242,7 @@ impl Intake {
     }
 }
 
-/// Returns the index of the change at which a sweep begins. It depends on the time, so that every
+/// Returns the index of the change at which a sweep begins; it depends on the time, so that every
 /// change comes first in some sweep.
 pub(crate) fn first_of(count: usize, at: Timestamp) -> usize {
     let name = digest(&["sweep", &at.0.to_string()]);
@@ -261,7 +261,7 @@ struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// Counts one more read and returns whether the limit allows it. A complete change is read only
+    /// Counts one more read and returns whether the limit allows it; a complete change is read only
     /// for its statuses.
     fn may_read(&mut self, is_complete: bool, scope: &SweepScope) -> bool {
         let (count, most) = match is_complete {

@@ -246,8 +246,8 @@ impl Launcher {
         Ok(InitialReads { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 
-    /// Plans from the loaded cell and what was observed. Lists the cloud's machines first where the
-    /// plan needs it. A plan that only checks nodes is carried out here and made again with the
+    /// Plans from the loaded cell, from what was observed and, where needed, from a list of the
+    /// cloud's machines. A plan that only checks nodes is carried out here and made again with the
     /// answers.
     async fn plan(&self, held: &Held, facts: PoolFacts, cloud: Option<&Cloud>) -> PoolPlan {
         let taken_at = self.ports.clock.now();
@@ -454,8 +454,8 @@ fn build_fact(
     }
 }
 
-/// Returns the write of one change. The head's revision guards the records of a cell. A request is
-/// guarded by its own revision, because a claim checks that.
+/// Returns the write of one change; for a request on condition of its own revision, because a claim
+/// checks that. The head's revision guards the records of a cell.
 fn write(
     name: &ProviderName,
     loaded: &LoadedProvider,

@@ -52,8 +52,9 @@ impl Configured {
         self.cached().get(provider).map(|cached| tenant::key(&cached.tenant))
     }
 
-    /// Returns the cached settings of a provider if they are recent. They serve runs that place
-    /// nothing: if ready machines are outdated, the next read releases them.
+    /// Returns the cached settings of a provider; `None` if they are older than [`RECENT_SECONDS`].
+    /// They serve runs that place nothing: if ready machines are outdated, the next read releases
+    /// them.
     pub(crate) fn recent(
         &self,
         provider: &ProviderName,

@@ -157,7 +157,8 @@ impl Merger {
 }
 
 impl IncludedSources {
-    /// Returns the repository and branch from which a file is read.
+    /// Returns the repository and branch from which a file is read; the first source if none has
+    /// it.
     fn of(&self, paths: &[String]) -> &SourceBranch {
         self.by_paths.get(paths).unwrap_or(&self.first)
     }

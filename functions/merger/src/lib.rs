@@ -126,7 +126,7 @@ impl Merger {
         Ok(cell::send(&self.ports, &[Wakeup::Answer { queue: key.clone() }]).await?)
     }
 
-    /// Merges the item and freezes its jobs. A conflict or an invalid configuration is a result,
+    /// Merges the item and freezes its jobs; a conflict or an invalid configuration is a result,
     /// too.
     async fn result(
         &self,

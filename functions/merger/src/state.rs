@@ -221,7 +221,7 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Adds a change that is already merged: its branch is tested as it is. The inner error is a
+    /// Adds a change that is already merged: its branch is tested as it is; the inner error is a
     /// conflict, because the branch is gone.
     async fn put_merged(
         &self,
@@ -247,9 +247,9 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Adds a ref as it was pushed, without merging. A ref that was not pushed, of a timer, is its
-    /// branch's current tip; a deleted one is the project's default branch. The inner error is a
-    /// conflict, because the commit is gone.
+    /// Adds a ref as it was pushed, without merging; the inner error is a conflict, because the
+    /// commit is gone. A ref that was not pushed, of a timer, is its branch's current tip; a
+    /// deleted one is the project's default branch.
     async fn put_ref(
         &self,
         state: &mut MergedState,

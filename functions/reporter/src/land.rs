@@ -137,8 +137,8 @@ impl Reporter {
             && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
     }
 
-    /// Executes a landing, unless it has ended. May be repeated: once the intent is stored, the
-    /// forge is read before it is asked again.
+    /// Checks a landing against the forge and merges its change, unless it has ended. May be
+    /// repeated: once the intent is stored, the forge is read before it is asked again.
     async fn execute(
         &self,
         item: &ItemId,
@@ -680,8 +680,8 @@ impl Reporter {
         Ok(None)
     }
 
-    /// Ends a landing that seems to have failed. Where a push may have moved the branch, the branch
-    /// is checked once more: if it contains the tested commit, the landing ends as merged.
+    /// Ends a landing that seems to have failed, or as merged if a push may have moved the branch
+    /// and it now contains the tested commit.
     async fn end_unless_pushed(
         &self,
         context: &LandingContext<'_>,
@@ -701,7 +701,7 @@ impl Reporter {
         self.end(record, order, end).await
     }
 
-    /// Stores the result of a landing, which wakes the gate. An error if a concurrent run has
+    /// Stores the result of a landing, which wakes the gate; an error if a concurrent run has
     /// changed the landing.
     async fn end(
         &self,

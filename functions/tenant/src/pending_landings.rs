@@ -209,8 +209,8 @@ fn given_up(
     awaited.given_up.clone().or_else(stuck)
 }
 
-/// Returns when a landing ended; `None` while it is in progress. A landing without a record counts
-/// as ended after a while: it expired, or is unreadable.
+/// Returns when a landing ended; `None` while it is in progress, and for a while if it has no
+/// record. Later that counts as ended: it expired, or is unreadable.
 fn ended_at(
     awaited: &PendingConfigLanding,
     seen: &LandingStatus,

@@ -192,8 +192,8 @@ impl Tenants {
         Ok(known)
     }
 
-    /// Returns the write of a project's source. If its branches are too large for a record, stores
-    /// them as an object first.
+    /// Returns the write of a project's source, and first stores its branches as an object if they
+    /// are too large for a record.
     async fn store(
         &self,
         config: &TenantConfig,
@@ -210,7 +210,7 @@ impl Tenants {
         Ok(Write::Put { record, expect: Expect::Anything })
     }
 
-    /// Reads one project; an error does not stop the tenant. Once the budget is spent, the
+    /// Reads one project; an error does not stop the tenant, and once the budget is spent the
     /// remaining branches stay as they were and the project is unfinished.
     async fn read_project(
         &self,

@@ -60,8 +60,9 @@ impl Failures {
 }
 
 impl Timer {
-    /// Sends the wakeups that are due in one shard of the index, and outboxes that were not sent.
-    /// The index only finds candidates: the record, read by key, says whether it is still due.
+    /// Sends the wakeups that are due in one shard of the index, and outboxes that were not sent;
+    /// failures are only counted. The index only finds candidates: the record, read by key, says
+    /// whether it is still due.
     pub(crate) async fn send_due(&self, shard: u32, now: Timestamp, failures: &mut Failures) {
         let keys: Vec<Key> = match self.ports.records.due(shard, now, SWEEP_MAX).await {
             Ok(keys) => keys,
@@ -125,8 +126,8 @@ impl Timer {
         records
     }
 
-    /// Sends wakeups queue by queue, and one by one where a batch fails. Failures are counted; too
-    /// many in a row stop a queue.
+    /// Sends wakeups queue by queue, and one by one where a batch fails; counts failures and leaves
+    /// a queue after too many in a row.
     pub(crate) async fn send_each(
         &self,
         wakeups: impl IntoIterator<Item = Wakeup>,
