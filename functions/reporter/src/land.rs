@@ -137,7 +137,7 @@ impl Reporter {
             && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
     }
 
-    /// Checks a landing against the forge and merges its change, unless it has ended. May be
+    /// Checks a landing that has not ended against the forge and merges its change. May be
     /// repeated: once the intent is stored, the forge is read before it is asked again.
     async fn execute(
         &self,
@@ -268,8 +268,8 @@ impl Reporter {
             .await
     }
 
-    /// Returns why a change must not be merged, according to the forge's facts; `None` if it may. A
-    /// retry while an earlier merge or push may be in flight and explain the obstacle.
+    /// Returns why a change must not be merged, according to the forge; `None` if it may. A retry
+    /// while an earlier merge or push may be in flight and explain the obstacle.
     async fn refusal(
         &self,
         context: &LandingContext<'_>,
@@ -297,9 +297,8 @@ impl Reporter {
         Ok(Some(filter::merge_requirement_message(&why)))
     }
 
-    /// Returns the result of a landing that cannot start: the branch has moved, or a later bundle
-    /// member could not follow. `None` if it can start. A retry if the branch moved while a merge
-    /// or push may be in flight.
+    /// Returns the result of a landing that cannot start, `None` if it can: the branch has moved (a
+    /// retry while a merge may be in flight), or a later bundle member could not follow.
     async fn end_on(
         &self,
         context: &LandingContext<'_>,
@@ -444,8 +443,8 @@ impl Reporter {
         }
     }
 
-    /// Asks the forge to merge the change, checks the merged tree and returns the result of the
-    /// landing. A retry while an earlier request may be in flight.
+    /// Asks the forge to merge the change, checks the merged tree and returns the result. A retry
+    /// while an earlier request may be in flight.
     async fn merge(
         &self,
         context: &LandingContext<'_>,
@@ -717,8 +716,8 @@ impl Reporter {
         }
     }
 
-    /// Stores a landing together with further writes, due at `due_at` or in a minute; wakes its
-    /// queue if it has ended. `None` if a concurrent writer was faster.
+    /// Stores a landing with further writes, due at `due_at` or in a minute; wakes its queue if it
+    /// has ended. `None` if a concurrent writer was faster.
     async fn save(
         &self,
         record: Record,
@@ -759,14 +758,13 @@ pub(crate) fn refused(error: ForgeError) -> Result<LandingEnd, ReconcileError> {
     }
 }
 
-/// Returns the error for a landing that a concurrent run has changed; the message is delivered
-/// again.
+/// Returns the retry for a landing that a concurrent run has changed.
 fn concurrent_landing() -> ReconcileError {
     ReconcileError::Retry("another reporter executes the same landing".to_owned())
 }
 
-/// Returns an error that has the message delivered again soon, while a merge or push of the landing
-/// may be in flight. `why` is the obstacle, which may be newer than the merge.
+/// Returns a retry in a few seconds, while a merge or push of the landing may be in flight. `why`
+/// is the obstacle, which may be newer than the merge.
 pub(crate) fn retry_in_flight(why: String, order: &Landing) -> ReconcileError {
     let what = if order.has_unanswered_push || order.method == LandingMethod::FastForward {
         "a push to the branch"
@@ -781,7 +779,7 @@ fn retry_soon(why: String) -> ReconcileError {
     ReconcileError::RetryAfter { why, seconds: OWN_MERGE_LOOK_SECONDS }
 }
 
-/// Returns the result of a landing whose change no longer targets the branch that it was tested on.
+/// Returns the result of a landing whose change targets another branch than it was tested on.
 fn retargeted(order: &Landing, facts: &ChangeFacts) -> LandingEnd {
     let (now, tested) = (&facts.change.branch, &order.change.branch);
     let why = match facts.status {
