@@ -38,7 +38,7 @@ fn matches_name(project: &ProjectName, name: &str) -> bool {
     before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
-/// Answers with one autohold request.
+/// Answers with one autohold request; 404 if it does not exist.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -63,7 +63,7 @@ pub(crate) async fn held(
     Ok(requests.into_iter().flat_map(|request| request.held).map(|held| held.build).collect())
 }
 
-/// Reads a tenant's requests in creation order. Skips unreadable records.
+/// Reads a tenant's requests in creation order, without unreadable ones.
 async fn read_requests(ports: &Ports, tenant: &TenantName) -> Result<Vec<Autohold>, ErrorResponse> {
     let records = ports.records.query(&Query::prefix(partition(tenant), "", LISTED_MAX)).await?;
     Ok(records.iter().filter_map(readable).collect())

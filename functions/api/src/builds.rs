@@ -99,7 +99,7 @@ pub(crate) async fn times(
     Ok(found.add_search_header(reply::json(&body)))
 }
 
-/// Answers `T/build/{uuid}` with one build.
+/// Answers `T/build/{uuid}` with one build; 404 if it does not exist in the tenant.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -116,7 +116,8 @@ pub(crate) async fn get(
     Ok(reply::json(&build))
 }
 
-/// Reads one build of a tenant. An error with status 404 if it does not exist there.
+/// Reads one build of a tenant, without `held`, `nodeset` and `provides`; 404 if its order does not
+/// exist there, 503 if its run cannot be read.
 pub(crate) async fn row(
     ports: &Ports,
     tenant: &TenantName,
@@ -138,7 +139,7 @@ pub(crate) async fn row(
     })
 }
 
-/// Returns the builds with these ids, in the same order. Expired builds are missing.
+/// Returns the builds with these ids, in the same order, without expired ones.
 pub(crate) async fn rows(
     ports: &Ports,
     tenant: &TenantName,
@@ -151,7 +152,7 @@ pub(crate) async fn rows(
     Ok(rows)
 }
 
-/// Returns the newest builds of a tenant that an executor ended. Searches at most `limit` builds.
+/// Returns the builds that an executor ended among the newest `limit` builds of a tenant.
 pub(crate) async fn newest_ended(
     ports: &Ports,
     tenant: &TenantName,
@@ -263,7 +264,8 @@ fn partition(tenant: &TenantName) -> String {
     format!("builds#{}", escape(tenant.as_str()))
 }
 
-/// Reads the orders of a tenant. Skips expired and unreadable records.
+/// Reads the orders under these keys, without expired and unreadable ones and those of other
+/// tenants.
 async fn orders(
     ports: &Ports,
     tenant: &TenantName,
@@ -274,8 +276,8 @@ async fn orders(
     Ok(orders.filter(|order| order.queue.tenant == *tenant).collect())
 }
 
-/// Reads the other records of builds. Skips a build with an unreadable run: it would look as if no
-/// executor had run it.
+/// Reads the other records of builds, and leaves out a build with an unreadable run. It would look
+/// as if no executor had run it.
 async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, ErrorResponse> {
     let keys = orders.iter().flat_map(|order| [run_key(&order.build), stop_key(&order.build)]);
     let records = load::read_many(ports, &keys.collect::<Vec<_>>()).await?;
@@ -317,7 +319,7 @@ fn with_run(order: Order, pair: &[Option<Record>]) -> Option<BuildRow> {
     Some(row)
 }
 
-/// Reads a build's frozen job for its nodeset and `provides`. Does nothing if the job graph has
+/// Reads a build's frozen job for its nodeset and `provides`; does nothing if the job graph has
 /// expired.
 async fn read_frozen_job(api: &Api, row: &mut BuildRow) -> Result<(), ErrorResponse> {
     let Some(object) = api.ports.objects.get(&row.order.graph).await? else {

@@ -48,7 +48,7 @@ impl From<Buildset> for BuildsetRow {
 }
 
 impl BuildsetRow {
-    /// Returns the row of a queued item. It counts as finished if only its last jobs run.
+    /// Returns the row of a queued item, which counts as finished if only its last jobs run.
     fn open(queue: QueueKey, item: Item) -> Self {
         let reporting = item.reporting.as_ref();
         let end = reporting
@@ -114,7 +114,8 @@ pub(crate) async fn list(
     Ok(reply::json(&Value::Array(rows.iter().map(BuildsetRow::to_json).collect())))
 }
 
-/// Answers `T/buildset/{uuid}` with one buildset and its builds.
+/// Answers `T/buildset/{uuid}` with one buildset and its builds; 404 if it does not exist in the
+/// tenant.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -140,7 +141,8 @@ pub(crate) async fn get(
     Ok(reply::json(&body))
 }
 
-/// Answers `T/badge` with a picture of the newest matching buildset's result.
+/// Answers `T/badge` with a picture of the newest finished buildset's result that matches; 404 if
+/// there is none.
 pub(crate) async fn badge(
     api: &Api,
     tenant: &TenantName,
@@ -225,7 +227,7 @@ pub(crate) async fn page(
     Ok((found, oldest.filter(|_| keys.len() == step)))
 }
 
-/// Returns the queued items, newest first.
+/// Returns the queued items, newest first, without those that only run their last jobs.
 async fn queued_items(
     ports: &Ports,
     tenant: &TenantName,
@@ -245,7 +247,7 @@ async fn queued_items(
     Ok(rows)
 }
 
-/// Reads finished buildsets by key. Skips expired and unreadable ones.
+/// Reads finished buildsets by key, without expired and unreadable ones.
 async fn read(
     ports: &Ports,
     tenant: &TenantName,

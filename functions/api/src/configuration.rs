@@ -35,8 +35,7 @@ pub(crate) async fn pipelines(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Answers `T/tenant-status` with the number of configuration errors and when the layout became
-/// live.
+/// Answers `T/tenant-status` with the number of configuration errors and unreadable projects.
 pub(crate) async fn tenant_status(
     api: &Api,
     tenant: &TenantName,
@@ -132,7 +131,8 @@ pub(crate) async fn projects(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Answers `T/project/{p}` with the configuration of one project.
+/// Answers `T/project/{p}` with the stanzas and templates that configure one project; 404 if there
+/// is no such project.
 pub(crate) async fn project(
     api: &Api,
     tenant: &TenantName,
@@ -220,8 +220,8 @@ pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Byte
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Answers `T/job/{name}` with the variants of a job. The name is decoded once more than other path
-/// parts, with `+` for a space.
+/// Answers `T/job/{name}` with the variants of a job; 404 if there is none. The name is decoded
+/// once more than other path parts, with `+` for a space.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
@@ -238,7 +238,7 @@ pub(crate) async fn job(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Returns a project by short or canonical name. An error with status 404 if there is none.
+/// Returns a project by short or canonical name; an error with status 404 if there is none.
 pub(crate) fn find_project<'l>(
     layout: &'l Layout,
     name: &str,

@@ -19,7 +19,8 @@ use sluice_model::job::JobGraph;
 use sluice_model::{BranchName, ItemId, TenantName};
 use std::collections::BTreeSet;
 
-/// Answers with the reasons for the state of one job of an item, which is queued or has left.
+/// Answers with the definitions that applied to a job of an item, and why each definition applies
+/// now or not; 404 if the item does not exist or the job is not its.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
@@ -111,7 +112,7 @@ struct FrozenJobs {
     graph: Option<JobGraph>,
 }
 
-/// Reads the frozen jobs of an item; `None` if they have expired.
+/// Reads what an item's jobs were frozen with; `None` if they are not frozen yet.
 async fn read_frozen(api: &Api, item: &Item) -> Result<Option<FrozenJobs>, ErrorResponse> {
     let Some(merged) = item.merged() else { return Ok(None) };
     let speculation: Option<Speculation> = read_object(api, &merged.speculation).await?;

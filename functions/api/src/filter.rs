@@ -55,10 +55,7 @@ pub(crate) struct BuildSubject<'a> {
 }
 
 impl<'a> BuildFilter<'a> {
-    /// Reads the filter of a request.
-    ///
-    /// # Errors
-    /// When `idx_min` or `idx_max` is not a number.
+    /// Reads the filter of a request; an error if `idx_min` or `idx_max` is not a number.
     pub(crate) fn read(request: &'a ApiRequest) -> Result<Self, ErrorResponse> {
         Ok(Self {
             request,

@@ -112,7 +112,8 @@ pub(crate) async fn pipeline(
     Ok(reply::json(&json!({"parameters": shown.collect::<Vec<_>>()})))
 }
 
-/// Freezes the jobs for the query. The error names an unknown project, pipeline or branch.
+/// Freezes the jobs for the query; an error for an unknown project or pipeline, or jobs that cannot
+/// be frozen.
 fn freeze<'l>(
     layout: &'l Layout,
     query: &FreezeQuery<'_>,

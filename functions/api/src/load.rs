@@ -63,7 +63,7 @@ pub(crate) async fn tenants(ports: &Ports) -> Result<Vec<TenantName>, ErrorRespo
     Ok(names)
 }
 
-/// Returns an error if the tenant does not exist.
+/// Returns an error with status 404 if the tenant does not exist or was removed.
 pub(crate) async fn require_tenant(ports: &Ports, name: &TenantName) -> Result<(), ErrorResponse> {
     let keys = [tenant::key(name), Key::new(tenant::TENANTS, escape(name.as_str()))];
     let found = ports.records.get(&keys).await?;
@@ -78,8 +78,7 @@ fn missing(name: &TenantName) -> ErrorResponse {
     ErrorResponse::missing(format!("There is no tenant {name}."))
 }
 
-/// Returns a tenant with its live layout. Returns an error if it does not exist or was never
-/// loaded.
+/// Returns a tenant with its live layout; an error if it does not exist or was never loaded.
 pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<LiveLayout, ErrorResponse> {
     if let Some(live) =
         api.layouts.load_live(&api.ports, name).await?.filter(|live| !live.tenant.is_removed)
@@ -90,7 +89,7 @@ pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<LiveLayout, Err
     Err(ErrorResponse::NotLoaded { tenant: name.to_string() })
 }
 
-/// Decodes one of many records. Logs an unreadable record and returns `None`, so that the others
+/// Decodes one of many records; logs an unreadable record and returns `None`, so that the others
 /// can be shown.
 pub(crate) fn readable<T: DeserializeOwned>(record: &Record) -> Option<T> {
     let left_out = |bad: &BadRecord| {
@@ -161,7 +160,7 @@ fn unreadable_listing(key: Option<&QueueKey>, bad: &BadRecord) -> String {
     }
 }
 
-/// Loads all non-empty queues of a tenant. A queue with an unreadable record is left out.
+/// Loads all non-empty queues of a tenant, without those with an unreadable record.
 pub(crate) async fn queues(
     ports: &Ports,
     name: &TenantName,
@@ -169,7 +168,8 @@ pub(crate) async fn queues(
     queues_of(ports, name, None).await
 }
 
-/// Loads the non-empty queues of one pipeline, or of all.
+/// Loads the non-empty queues of one pipeline, or of all, with the latest job states; unreadable
+/// ones are only named.
 pub(crate) async fn queues_of(
     ports: &Ports,
     name: &TenantName,
@@ -326,7 +326,7 @@ pub(crate) async fn items(
     Ok(found)
 }
 
-/// Returns the latest facts of changes from their forges. Unreadable facts are missing.
+/// Returns the latest stored facts of changes, without unreadable ones.
 pub(crate) async fn facts(
     ports: &Ports,
     changes: &BTreeSet<ChangeKey>,
@@ -340,7 +340,7 @@ pub(crate) async fn facts(
     Ok(found)
 }
 
-/// Returns when events were received, by delivery id. Expired deliveries are missing.
+/// Returns when events were received, by delivery id, without expired deliveries.
 pub(crate) async fn received<'e>(
     ports: &Ports,
     events: impl IntoIterator<Item = &'e str>,

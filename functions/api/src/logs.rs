@@ -50,8 +50,8 @@ pub(crate) async fn follow(
     Ok(text(&piece, offset, ends))
 }
 
-/// Returns a piece of the log from the executor. `None` if the build is not running or its executor
-/// does not answer.
+/// Returns a piece of the log from the executor; `None` if the build is not running or its executor
+/// has no address or does not answer.
 async fn running(
     api: &Api,
     row: &BuildRow,
@@ -73,7 +73,8 @@ async fn running(
     }
 }
 
-/// Returns the address of the executor that runs a build; `None` if its session has ended.
+/// Returns the address of the executor that runs a build, from its run or its session; `None` if
+/// neither has one.
 async fn address(api: &Api, run: &Run) -> Result<Option<String>, ErrorResponse> {
     if let Some(log) =
         run.log.as_ref().filter(|log| log.starts_with("http://") || log.starts_with("https://"))
@@ -205,16 +206,16 @@ fn archived() -> http::response::Builder {
         .header(header::ACCEPT_RANGES, "bytes")
 }
 
-/// Returns the first byte and the maximum length of a range request; `None` if the range is
-/// invalid.
+/// Returns the first byte and the maximum length of a range request; `None` if there is no range or
+/// it is invalid.
 fn requested_part(range: Option<(u64, Option<u64>)>) -> Option<(u64, usize)> {
     let (first, last) = range.filter(|(first, last)| last.is_none_or(|last| last >= *first))?;
     let request = last.map_or(u64::MAX, |last| (last - first).saturating_add(1));
     Some((first, usize::try_from(request).unwrap_or(usize::MAX).min(FILE_BYTES_MAX)))
 }
 
-/// Reads an archived file, or the requested part of it, up to the response limit. Also returns the
-/// first byte of a valid range request.
+/// Reads an archived file, or the requested part of it, up to the response limit; `None` if it does
+/// not exist. Also returns the first byte of a valid range request.
 async fn part(
     api: &Api,
     key: &str,
@@ -231,7 +232,8 @@ async fn part(
     Ok(api.ports.objects.get_part(key, 0, FILE_BYTES_MAX).await?.map(|part| (part, None)))
 }
 
-/// Returns the same for a file from a pack that was read as a whole.
+/// Returns a file from a pack, or the requested part of it, up to the response limit. Also returns
+/// the first byte of a valid range request.
 fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPart, Option<u64>) {
     match requested_part(range).filter(|(first, _)| *first < content.len() as u64) {
         Some((first, most)) => (logs::slice_of(content, first, most), Some(first)),
@@ -239,8 +241,8 @@ fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPar
     }
 }
 
-/// Returns the response with a file or a part of it. An error if the whole file is too large for a
-/// response.
+/// Returns the response with a file, or with a part of it from `first`; an error if the whole file
+/// is too large for a response.
 fn whole_or_part(
     part: &ObjectPart,
     path: &str,

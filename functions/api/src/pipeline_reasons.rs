@@ -139,7 +139,8 @@ impl ChangeState {
     }
 }
 
-/// Returns the projects that the request means: the named one, or all of the tenant.
+/// Returns the projects that the request means: the named one or 404, or all of the tenant, at most
+/// [`PROJECTS_MAX`].
 fn projects(
     live: &LiveLayout,
     named: Option<&str>,
@@ -156,7 +157,7 @@ fn projects(
     Ok(found.map(|project| (project.connection.clone(), project.name.clone())).collect())
 }
 
-/// Reads the landings in progress. Adds unreadable records to `problems`.
+/// Reads the landings in progress by item, and adds unreadable records to `problems`.
 async fn landings(
     api: &Api,
     queues: &load::TenantQueues,
@@ -292,7 +293,8 @@ fn change_json(
     })
 }
 
-/// Returns a message about an unreadable queue of a pipeline that may contain the change.
+/// Returns a message about an unreadable queue of a pipeline that may contain the change; `None` if
+/// there is no such queue.
 fn unreadable_queue_note(
     queues: &load::TenantQueues,
     pipeline: &Pipeline,

@@ -92,14 +92,14 @@ pub(crate) async fn requests(
     Ok(reply::json(&Value::Array(list)))
 }
 
-/// Returns the names of a layout's providers across tenants.
+/// Returns the canonical names of a layout's providers, at most [`PROVIDERS_MAX`].
 fn names(layout: &Layout) -> Vec<ProviderName> {
     let providers = layout.providers().iter().take(PROVIDERS_MAX);
     providers.map(|provider| ProviderName(provider.canonical_name.clone())).collect()
 }
 
-/// Loads providers. Skips a provider with an unreadable record; the board shows it as halted, with
-/// the reason.
+/// Loads providers, and leaves out those with an unreadable record. The board shows them as halted,
+/// with the reason.
 async fn providers(
     ports: &Ports,
     names: Vec<ProviderName>,

@@ -92,7 +92,7 @@ impl ApiRequest {
         }
     }
 
-    /// Returns the first value of a parameter.
+    /// Returns the first value of a parameter; `None` if it is not given.
     pub(crate) fn parameter<'a>(&'a self, name: &str) -> Option<&'a str> {
         self.parameters.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
@@ -108,7 +108,8 @@ impl ApiRequest {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Returns a parameter as a whole number; `None` if it is not given.
+    /// Returns a parameter as a whole number; `None` if it is not given, an error with status 400
+    /// if it is none.
     pub(crate) fn number_parameter(&self, name: &str) -> Result<Option<u64>, ErrorResponse> {
         let read = |text: &str| {
             text.parse().map_err(|_| {
@@ -118,7 +119,8 @@ impl ApiRequest {
         self.parameter(name).map(read).transpose()
     }
 
-    /// Returns `limit` (default 50) and `skip`, each within its bounds.
+    /// Returns `limit` (default 50, at most [`PAGE_MAX`]) and `skip`. An error with status 400 if
+    /// `skip` is too large.
     pub(crate) fn page(&self) -> Result<PageRange, ErrorResponse> {
         let limit = self.number_parameter("limit")?.map_or(50, clamped).min(PAGE_MAX);
         let skip = self.number_parameter("skip")?.map_or(0, clamped);
@@ -135,7 +137,7 @@ fn clamped(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Decodes a part of a path. `%2F` is kept, because a decoded slash would separate parts.
+/// Decodes a part of a path but keeps `%2F`, because a decoded slash would separate parts.
 fn decode_path_part(text: &str) -> String {
     decode(text, |byte| byte != b'/')
 }
@@ -145,7 +147,7 @@ pub(crate) fn decode_form_text(text: &str) -> String {
     decode(&text.replace('+', " "), |_| true)
 }
 
-/// Decodes percent-encoded bytes for which `is_decoded` is true. Others stay encoded.
+/// Decodes percent-encoded bytes for which `is_decoded` is true; others stay encoded.
 fn decode(text: &str, is_decoded: impl Fn(u8) -> bool) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -166,7 +168,7 @@ fn decode(text: &str, is_decoded: impl Fn(u8) -> bool) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// Parses `bytes=A-` and `bytes=A-B`. Other forms are ignored, which HTTP allows.
+/// Parses `bytes=A-` and `bytes=A-B`; `None` for other forms, which HTTP allows to ignore.
 fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     let last = if last.is_empty() { None } else { Some(last.parse().ok()?) };

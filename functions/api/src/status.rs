@@ -37,7 +37,8 @@ pub(crate) struct StatusContext<'a> {
     pub(crate) detail: DetailLevel,
 }
 
-/// Answers `T/status` with all pipelines and queues of a tenant.
+/// Answers `T/status` with all pipelines and queues of a tenant, with fewer jobs if the answer
+/// would be too large.
 pub(crate) async fn status(
     api: &Api,
     tenant: &TenantName,
@@ -222,7 +223,8 @@ impl StatusContext<'_> {
         Some(json!({"name": name, "branch": branch, "window": head.window, "heads": heads}))
     }
 
-    /// Returns the change or bundle at a position as one item; `None` if its records are missing.
+    /// Returns the members of an entry as one item; `None` if the records of all its members are
+    /// missing.
     fn item(
         &self,
         key: &QueueKey,
@@ -303,7 +305,8 @@ impl StatusContext<'_> {
         self.durations.get(&(job.summary.name.clone(), project)).copied()
     }
 
-    /// Returns the estimated milliseconds until a running job ends; `None` without an estimate.
+    /// Returns the estimated milliseconds until a job ends: 0 if it has ended, `None` if it does
+    /// not run or has no estimate.
     fn remaining(&self, item: &Item, job: &Job) -> Option<u64> {
         match &job.status {
             JobStatus::Ended { .. } => Some(0),

@@ -166,7 +166,7 @@ fn pipeline(
     })
 }
 
-/// Returns whether a queue is shown. If changes are selected, it must contain one of them.
+/// Returns whether a queue is shown: if changes are selected, it must contain one of them.
 fn is_shown(selection: &StatusSelection<'_>, loaded: &LoadedQueue) -> bool {
     let mut slots = loaded.head.iter().flat_map(Head::slots);
     !selection.selects_changes() || slots.any(|slot| selection.matches(&slot.change))

@@ -94,8 +94,9 @@ pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, ErrorResponse>
     Ok(reply::cacheable_json(&Value::Array(list), 1, api.ports.clock.now()))
 }
 
-/// Answers `/api/components` with the live executors; everything else is functions, which run on
-/// demand. An executor with an unreadable session is shown by its session id.
+/// Answers `/api/components` with the executors, running or stopped lately; everything else is
+/// functions, which run on demand. An executor with an unreadable session is shown by its session
+/// id.
 pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
     let keys = api.ports.records.find(SESSIONS, None, SESSIONS_MAX).await?;
     let now = api.ports.clock.now();

@@ -106,7 +106,7 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
     shown
 }
 
-/// Returns the name of the parent job of a variant.
+/// Returns the name of the parent job of a variant; `None` for a base job.
 pub(crate) fn parent<'a>(layout: &'a Layout, job: &'a JobStanza) -> Option<&'a str> {
     match &job.parent {
         Parent::Named(name) => Some(name),
@@ -146,7 +146,8 @@ pub(crate) fn nodeset(set: &NodeSet) -> Value {
     json!({"name": set.name, "nodes": nodes.collect::<Vec<_>>(), "groups": set.groups, "alternatives": []})
 }
 
-/// Returns the role repositories of a variant, with the implicit one of its project.
+/// Returns the role repositories of a variant, with the implicit one of its project if it has
+/// playbooks.
 fn roles(layout: &Layout, source: &Source, job: &JobStanza) -> Vec<Value> {
     let implicit_role = json!({
         "target_name": source.project.role_name(),
@@ -188,7 +189,8 @@ fn playbook(source: &Source, job: &JobStanza, roles: &[Value], playbook: &Playbo
     })
 }
 
-/// Returns the nodeset or its alternatives with the key under which Zuul shows them.
+/// Returns the nodeset or its alternatives with the key under which Zuul shows them; `None` if the
+/// nodeset is not defined.
 fn nodes(layout: &Layout, found: &NodesetRef) -> Option<(&'static str, Value)> {
     let body = match found {
         NodesetRef::Inline(body) => body,

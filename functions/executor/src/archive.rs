@@ -188,13 +188,13 @@ struct OpenFile {
     bytes: u64,
 }
 
-/// Opens a file to archive and reads it. Returns an error if it exceeds the file limit or `left`.
+/// Opens a file to archive and reads it; an error if it exceeds the file limit or `left`.
 async fn read(root: &Path, path: &Path, left: u64) -> std::io::Result<LoadedFile> {
     open(root, path, left)?.read().await
 }
 
-/// Opens a file to archive. Returns an error if it exceeds the file limit or `left`. Only the
-/// beginning of an oversized job log is archived.
+/// Opens a file to archive; an error if it exceeds the file limit or `left`. Only the beginning of
+/// an oversized job log is archived.
 fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<OpenFile> {
     let below = || confined_files::open_file(&root.join("work/logs"), path);
     let file = match path == Path::new(LOG) {

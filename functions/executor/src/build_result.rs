@@ -86,7 +86,8 @@ pub struct ResultTracker {
 }
 
 impl ResultTracker {
-    /// Records the end of a pre-run playbook defined at nesting level `level`.
+    /// Records the end of a pre-run playbook defined at nesting level `level`, and ends the phase
+    /// unless it passed.
     pub fn record_pre(&mut self, level: u32, path: &str, end: &PlaybookEnd) -> Next {
         self.reached = Some(self.reached.map_or(level, |reached| reached.max(level)));
         if end.succeeded() {
@@ -111,7 +112,8 @@ impl ResultTracker {
         });
     }
 
-    /// Records the end of a main playbook.
+    /// Records the end of a main playbook, and ends the phase unless it passed and no failure
+    /// pattern matched.
     pub fn record_run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         match end {
             PlaybookEnd::Finished { code: 0 } if self.output_failed => {
@@ -137,7 +139,7 @@ impl ResultTracker {
         Next::EndPhase
     }
 
-    /// Records the end of a post-run playbook. The phase continues unless the build was stopped or
+    /// Records the end of a post-run playbook; the phase continues unless the build was stopped or
     /// its disk is full.
     pub fn record_post(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         if end.succeeded() {
@@ -157,8 +159,8 @@ impl ResultTracker {
         if self.aborted || self.disk_full { Next::EndPhase } else { Next::GoOn }
     }
 
-    /// Sets the result `DISK_FULL`. Nothing else runs, and another attempt would fill the disk
-    /// again.
+    /// Sets the final result `DISK_FULL`: nothing else runs, and another attempt would fill the
+    /// disk again.
     fn fill_disk(&mut self) {
         self.disk_full = true;
         self.final_result = true;

@@ -185,8 +185,8 @@ impl Claims {
         loaded.read(&self.ports, nodes.into_iter()).await
     }
 
-    /// Collects all inputs of a build and the writes of its claim. Returns `None` if the build
-    /// cannot be claimed; ends its run if this session had claimed it.
+    /// Collects all inputs of a build and the writes of its claim; `None` if it cannot be claimed.
+    /// Then ends its run if this session had claimed it.
     async fn prepare(
         &self,
         id: &BuildId,
@@ -247,7 +247,8 @@ impl Claims {
         Ok(Some(PreparedClaim { claimed, others }))
     }
 
-    /// Returns the job of an order and the names of the jobs that depend on it.
+    /// Returns the job of an order and the names of the jobs that depend on it. An error that no
+    /// retry repairs if the job graph lacks it.
     async fn job(&self, order: &Order) -> Result<(FrozenJob, Vec<JobName>), ReconcileError> {
         let graph = self.graphs.open(&self.ports, &order.graph).await?;
         let waits = |job: &&FrozenJob| job.dependencies.iter().any(|other| other.name == order.job);
@@ -289,7 +290,7 @@ impl Claims {
         Ok(RunToStore { record: build::new_run(&run)?, run, request: claimed, others })
     }
 
-    /// Stores claims, new ones together if possible. Returns the result for each index.
+    /// Stores claims, new ones together if possible, and returns the result for each index.
     async fn store_claims(
         &self,
         ready: Vec<ReadyClaim>,
@@ -331,7 +332,8 @@ impl Claims {
         }
     }
 
-    /// Stores several new claims in one transaction, and updates their records.
+    /// Stores several new claims in one transaction and updates their records; stores none if one
+    /// of them conflicts.
     async fn store_claims_together(
         &self,
         claims: &mut [ReadyClaim],
@@ -357,8 +359,8 @@ impl Claims {
         Ok(saved)
     }
 
-    /// Stores one claim. Returns the message's index and the claim; `None` if another executor has
-    /// the build.
+    /// Stores one claim and returns it with the message's index, or an error if another write
+    /// conflicted with it.
     async fn store_claim(
         &self,
         ready: ReadyClaim,
@@ -530,7 +532,8 @@ pub async fn send_wakeups(
     Ok(cell::send(ports, &wakeups).await?)
 }
 
-/// Stores the end of a build and of its node request, and retries after a concurrent write.
+/// Stores the end of a build and of its node request; a run that has ended or is another session's
+/// counts as stored. Another concurrent write is an error.
 async fn write_end(
     ports: &Ports,
     claimed: &mut Claimed,
@@ -582,7 +585,7 @@ async fn commit_end(
     Ok((saved, run))
 }
 
-/// Reloads a run after a lost race. Succeeds if it has ended or belongs to another session; the
+/// Reloads a run after a lost race, and succeeds if it has ended or belongs to another session. The
 /// writer may be this process, if a response was lost.
 async fn reload_run(ports: &Ports, claimed: &mut Claimed) -> Result<(), ReconcileError> {
     let build = &claimed.run.build;
@@ -629,7 +632,8 @@ impl LoadedRecords {
         decode(self.found.get(&build::order_key(build))?).ok()
     }
 
-    /// Returns the node request of a build; `None` if its nodes may not be used.
+    /// Returns the node request of a build; `None` if its nodes may not be used: it has to be
+    /// fulfilled, or claimed if this session claimed the build (`is_claimed_here`).
     fn request(
         &self,
         at: &RequestRef,
@@ -645,7 +649,8 @@ impl LoadedRecords {
         Ok(is_usable.then(|| (record.clone(), request)))
     }
 
-    /// Returns the nodes of a request in the request's order.
+    /// Returns the nodes of a request in the request's order; an error if a node's record does not
+    /// exist yet.
     fn nodes(
         &self,
         at: &RequestRef,

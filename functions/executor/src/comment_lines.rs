@@ -89,7 +89,7 @@ async fn compare_and_map(
     tokio::task::spawn_blocking(work).await?
 }
 
-/// Maps the comments of all files in a repository. Also returns log lines about files that were not
+/// Maps the comments of all files in a repository, and returns log lines about files that were not
 /// mapped.
 fn map_all(
     repository: &Repository,
@@ -168,7 +168,7 @@ fn compare_file(
     })
 }
 
-/// Maps the line numbers of one comment. If the change does not contain a line, the message says
+/// Maps the line numbers of one comment; if the change does not contain a line, the message says
 /// so. Without a map it contains none of them.
 fn map_lines(comment: &mut Value, map: Option<&LineMap>) {
     let mut missing = None;

@@ -42,7 +42,8 @@ impl Drop for Gateway {
 
 type Allowed = BTreeSet<(String, u16)>;
 
-/// Accepts connections and forwards each in a thread of its own, until the listener is closed.
+/// Accepts connections until the socket fails, and forwards each in a task of its own, at most
+/// [`CONNECTIONS_MAX`] at a time.
 async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // The set aborts the connections when this task ends.
@@ -59,8 +60,8 @@ async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
     }
 }
 
-/// Connects a client to the node that it names in its greeting, and copies bytes in both
-/// directions. An error if the node is not one of the build's.
+/// Connects a client to the node that it names in its greeting and copies bytes in both directions;
+/// closes the connection if that is no node of the build.
 async fn forward(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<()> {
     let greeting =
         tokio::time::timeout(Duration::from_secs(GREETING_SECONDS), read_greeting(&mut client))
@@ -79,7 +80,7 @@ async fn forward(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<(
     client.shutdown().await
 }
 
-/// Reads the first line of a client, which names the node and port.
+/// Reads the first line of a client, which names the node and port; an error if it is too long.
 async fn read_greeting(client: &mut UnixStream) -> std::io::Result<String> {
     let mut greeting = Vec::new();
     // Reads byte by byte, because the bytes after the line are for the node.

@@ -137,7 +137,7 @@ impl VarsCheckouts<'_, '_> {
 }
 
 /// Returns the branch that a file is read from: the ref of the build if `use_ref` is set, else the
-/// branch chosen as for other repositories of the job.
+/// branch chosen as for other repositories of the job. `None` if the tested state has none.
 fn branch_of_file<'j>(
     job: &JobAttempt<'j>,
     file: &IncludeVars,
@@ -159,7 +159,7 @@ fn branch_of_file<'j>(
     chosen
 }
 
-/// Parses variables from YAML or JSON. An empty file has no variables.
+/// Parses variables from YAML or JSON; an empty file has none. The error does not quote the file.
 fn variables(text: &str) -> Result<Map<String, Value>, String> {
     let mut yaml: serde_yaml::Value =
         serde_yaml::from_str(text).map_err(|error| error_position(&error))?;

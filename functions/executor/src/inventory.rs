@@ -19,7 +19,7 @@ pub struct InventoryHost<'a> {
     pub node: &'a NodeAccess,
 }
 
-/// Returns the hosts of the build in the nodeset's order.
+/// Returns the hosts of the build in the nodeset's order, without those whose names are unsafe.
 pub fn hosts<'a>(job: &JobAttempt<'a>) -> Vec<InventoryHost<'a>> {
     let named = |node: &'a NodeAccess| {
         node.names
@@ -57,8 +57,8 @@ pub enum ReservedName {
     AllNodes,
 }
 
-/// Checks that no node and no group has a reserved name. The configuration refuses these names too;
-/// this check protects the executor.
+/// Checks that no node and no group has a reserved name, and returns the first one as the error.
+/// The configuration refuses these names too; this check protects the executor.
 pub fn check_names(job: &JobAttempt<'_>) -> Result<(), ReservedName> {
     let nodes = job.nodes.iter().flat_map(|node| &node.names).map(|name| ("node", name));
     let groups = || nodeset(job).groups.iter().map(|group| ("group", &group.name));

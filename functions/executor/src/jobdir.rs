@@ -178,8 +178,8 @@ fn create_alive_lock(root: &Path) -> std::io::Result<fs::File> {
     Ok(file)
 }
 
-/// Removes a runtime directory, its lock file last. If this is interrupted, the directory is still
-/// recognised.
+/// Removes a runtime directory, its lock file last, so that it is still recognised if this is
+/// interrupted.
 fn remove_runtime(root: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(root)? {
         let entry = entry?;
@@ -236,7 +236,7 @@ pub fn log_path(root: &Path) -> PathBuf {
     root.join("job-output.txt")
 }
 
-/// Creates a file that only its owner can read. Returns an error if it exists.
+/// Creates a file that only its owner can read; an error if it exists.
 pub fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(content)
 }

@@ -117,7 +117,7 @@ struct LogQuery {
 }
 
 /// Answers a request for a live log: from an offset on, and following the log if the request says
-/// so.
+/// so. 404 if the build does not run here.
 async fn read(
     State(logs): State<LiveLogRegistry>,
     PathParameter(build): PathParameter<String>,
@@ -161,7 +161,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// Returns the next part of the log; `None` at its end. Waits for more while the build runs.
+    /// Returns the next part of the log; `None` at its end. At the end of the log of a running
+    /// build, waits for more if the reader follows.
     async fn next(&mut self) -> std::io::Result<Option<Bytes>> {
         let length = *self.feed.length.borrow_and_update();
         if self.offset >= length {

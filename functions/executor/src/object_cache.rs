@@ -23,7 +23,8 @@ impl<T: DeserializeOwned> ObjectCache<T> {
         Self { capacity, reading: tokio::sync::Mutex::default(), cached: Mutex::default() }
     }
 
-    /// Returns the object stored under `key`, reading and decoding it if it is not cached.
+    /// Returns the object stored under `key`, reading and decoding it if it is not cached. A
+    /// missing or damaged one is an error that has the message delivered again.
     pub(crate) async fn open(&self, ports: &Ports, key: &str) -> Result<Arc<T>, ReconcileError> {
         let _reading = self.reading.lock().await;
         if let Some(object) = self.find(key) {
@@ -46,7 +47,7 @@ impl<T: DeserializeOwned> ObjectCache<T> {
         Ok(opened)
     }
 
-    /// Returns the cached object and marks it as recently used; `None` if it is not cached.
+    /// Returns the cached object; `None` if it is not cached.
     fn find(&self, key: &str) -> Option<Arc<T>> {
         let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         cached.iter().find(|(cached_key, _)| cached_key == key).map(|(_, opened)| opened.clone())

@@ -45,7 +45,8 @@ struct BuildData {
     log_url: Option<String>,
 }
 
-/// Reads the returned data of builds, in the given order. Skips builds that are missing or running.
+/// Reads the returned data of builds, in the given order, without builds that are missing or
+/// running.
 async fn read_data(ports: &Ports, builds: &[BuildId]) -> Result<Vec<BuildData>, ReconcileError> {
     let keys: Vec<Key> =
         builds.iter().flat_map(|build| [build::run_key(build), build::order_key(build)]).collect();
@@ -67,7 +68,8 @@ async fn read_data(ports: &Ports, builds: &[BuildId]) -> Result<Vec<BuildData>, 
     Ok(returned)
 }
 
-/// Returns all data that a job returned: the object's content if the record does not hold all.
+/// Returns all data that a job returned: the object's content if the record does not hold all. A
+/// missing object is an error.
 async fn all_data(
     ports: &Ports,
     data: Map<String, Value>,

@@ -251,7 +251,8 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Checks that every secret of the job was decrypted. The error names those that were not.
+    /// Checks that every secret of the job was decrypted; the error names the first one that was
+    /// not, or that requests an OIDC token.
     fn check_secrets(&self) -> Result<(), StartError> {
         let frozen = self.job.job;
         for playbook in frozen.pre_run.iter().chain(&frozen.run).chain(&frozen.post_run) {
@@ -268,7 +269,9 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Starts the SSH agent and opens a shared connection to each node.
+    /// Writes the SSH configuration, opens the gateway to the nodes, starts the SSH agent and opens
+    /// a shared connection to each node. Unreachable nodes are no error. Without nodes only writes
+    /// the configuration.
     async fn connect(&self) -> Result<ConnectedNodes, StartError> {
         let nodes = self.job.nodes;
         ssh::write_configuration(self.jobdir, self.settings, nodes)?;
@@ -401,7 +404,8 @@ impl PreparedBuild<'_> {
         self.finish(&results, started_at, log).await
     }
 
-    /// Waits until the dependent jobs have ended, if the job returned `pause`. Its nodes are kept.
+    /// Waits until the dependent jobs have ended or a stop is requested, if the job returned
+    /// `pause`. Its nodes are kept.
     async fn pause(&self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (returned, _) = ReturnedData::read(&self.attempt.jobdir.results);
         if !returned.wants_pause() {
@@ -550,7 +554,8 @@ impl PreparedBuild<'_> {
     }
 
     /// Expands the templates in job variables by a run of Ansible, for playbooks that must not
-    /// expand them. A failure leaves the variables out and is logged.
+    /// expand them; a host for which that fails gets no variables. Without templates Ansible is not
+    /// run.
     async fn freeze(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (job, jobdir) = (self.attempt.job, self.attempt.jobdir);
         let hosts: Vec<&str> = inventory::hosts(job).iter().map(|host| host.name).collect();
@@ -597,7 +602,8 @@ impl PreparedBuild<'_> {
         self.frozen = frozen_vars::read(self.attempt.job, &state.facts, &hosts);
     }
 
-    /// Writes the results to the logs and returns the end of the build.
+    /// Passes on returned secrets, maps file comments to the change's own lines, writes
+    /// `job-output.json`, and returns the end of the build.
     async fn finish(
         self,
         results: &ResultTracker,
@@ -636,7 +642,7 @@ impl PreparedBuild<'_> {
 /// The time limit for expanding variables: fact gathering and one task on all hosts.
 const FREEZE_SECONDS: u64 = 120;
 
-/// Records a stop that was requested between playbooks. Returns whether a stop is requested.
+/// Records a stop that was requested between playbooks, and returns whether a stop is requested.
 fn record_requested_stop(results: &mut ResultTracker, stop: &StopSignal) -> bool {
     if let Some(reason) = stop.reason() {
         results.record_stop(&reason);

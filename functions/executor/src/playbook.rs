@@ -394,7 +394,8 @@ impl PlaybookFiles {
         }
     }
 
-    /// Writes inventory, variables, secrets and configuration of one playbook run.
+    /// Writes configuration, inventory and variables of one playbook run, and its secrets if it has
+    /// any.
     fn write(
         &self,
         context: &PlaybookContext<'_>,
@@ -411,7 +412,7 @@ impl PlaybookFiles {
         Ok(())
     }
 
-    /// Removes the files with secrets; a failure is logged.
+    /// Removes the file with the secrets; a failure is ignored.
     fn remove_secrets(&self) {
         // The file may already be removed.
         let _ = std::fs::remove_file(&self.secrets);

@@ -41,7 +41,7 @@ pub fn wrap_plays_in_list(text: &str) -> Option<String> {
     Some(list)
 }
 
-/// Splits a text into YAML documents. Drops directives, end markers and empty documents.
+/// Splits a text into YAML documents without directives, end markers and empty documents.
 fn documents(text: &str) -> Vec<Vec<&str>> {
     let mut documents = vec![Vec::new()];
     for line in text.lines() {
@@ -61,8 +61,8 @@ fn is_content(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#')
 }
 
-/// Returns whether a document is a block mapping. Flow mappings and scalars are not playbooks;
-/// Ansible reports them.
+/// Returns whether a document is a block mapping, and so a single play. Flow mappings and scalars
+/// are not playbooks; Ansible reports them.
 fn is_mapping(document: &[&str]) -> bool {
     let Some(first) = document.iter().find(|line| is_content(line)) else { return false };
     let first = first.trim_start();

@@ -120,7 +120,7 @@ struct PlaybookCheckouts<'a> {
 
 impl PlaybookCheckouts<'_> {
     /// Checks out one playbook with its roles and returns it, with descriptions of its roles for
-    /// the inventory.
+    /// the inventory. An error if its file does not exist.
     async fn prepare(
         &mut self,
         phase: PlaybookPhase,

@@ -1,4 +1,4 @@
-//! Receives messages of a playbook's callback plugin ended a Unix socket, and builds the playbook's
+//! Receives messages of a playbook's callback plugin over a Unix socket, and builds the playbook's
 //! entry in `job-output.json` (Z7.4).
 
 use serde::Deserialize;
@@ -156,7 +156,7 @@ impl Receiver {
 }
 
 /// Accepts connections of the callback plugin and reads their messages, until the playbook has
-/// ended.
+/// ended and the rest is read, or [`LINGER`] has passed.
 async fn listen(listener: UnixListener, sender: mpsc::Sender<QueuedMessage>, ended: Arc<Notify>) {
     let mut readers = JoinSet::new();
     let waiting = Arc::new(Semaphore::new(WAITING_BYTES_MAX));
@@ -179,7 +179,8 @@ async fn listen(listener: UnixListener, sender: mpsc::Sender<QueuedMessage>, end
     let _ = tokio::time::timeout(LINGER, all_read).await;
 }
 
-/// Reads messages from one connection and queues them. Waits while too many bytes are queued.
+/// Reads messages from one connection and queues them, until it ends or a message is too long;
+/// ignores invalid ones. Waits while too many bytes are queued.
 async fn read(stream: UnixStream, sender: mpsc::Sender<QueuedMessage>, waiting: Arc<Semaphore>) {
     let mut reader = BufReader::new(stream);
     loop {

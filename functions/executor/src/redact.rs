@@ -28,7 +28,7 @@ impl Redactor {
         }
     }
 
-    /// Adds a text to mask, unless it is too short to be masked.
+    /// Adds a text to mask, and its long lines, unless it is too short to be masked.
     fn add_text(&mut self, text: &str) {
         let mut found = vec![text.trim()];
         // Keys and certificates are printed line by line. Short lines (`}`, `host: x`) would match

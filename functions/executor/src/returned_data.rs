@@ -152,7 +152,7 @@ pub async fn open_secrets(
     serde_json::from_slice(&text).map_err(broken)
 }
 
-/// Returns the prefix of the objects with a build's returned data.
+/// Returns the prefix of the objects with the secret data that a build returned.
 fn object_prefix(build: &BuildId) -> String {
     format!("returned/{build}/secret-")
 }
@@ -245,7 +245,7 @@ impl ReturnedData {
     }
 }
 
-/// Reads a file as text. Returns an error if it is too large.
+/// Reads a file as text; empty if it does not exist. Returns an error if it is too large.
 fn read_bounded(path: &Path) -> std::io::Result<String> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(String::new());

@@ -162,7 +162,7 @@ pub fn write_accounts(jobdir: &Jobdir) -> std::io::Result<()> {
     std::fs::write(jobdir.ansible.join("group"), format!("sluice:x:{group}:\n"))
 }
 
-/// Checks that bubblewrap works on this machine. The error says what to do.
+/// Checks that bubblewrap works on this machine by starting a sandbox; the error says what to do.
 pub async fn probe() -> Result<(), SetupError> {
     let mut command = Command::new("bwrap");
     command
@@ -218,8 +218,8 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Returns the root of the Python installation that the environment uses, if it is outside of
-/// `/usr`.
+/// Returns the root of the Python installation that the environment `prefix` uses; `None` if it is
+/// below `/usr` or `prefix`, or cannot be found.
 fn foreign_python(prefix: &Path) -> Option<PathBuf> {
     let real = std::fs::canonicalize(prefix.join("bin/python")).ok()?;
     if real.starts_with("/usr") || real.starts_with(prefix) {

@@ -82,14 +82,15 @@ impl ProjectKeys {
         Ok(Some(key))
     }
 
-    /// Returns a cached key pair by its object's name.
+    /// Returns a cached key pair by its object's name; `None` if it is not cached.
     fn find_cached(&self, name: &str) -> Option<Arc<ProjectKey>> {
         let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         cached.iter().find(|(cached_name, _)| cached_name == name).map(|(_, key)| key.clone())
     }
 }
 
-/// Returns a value with each ciphertext decrypted; `None` if one cannot be decrypted.
+/// Returns a value with each ciphertext decrypted; `None` if one cannot be decrypted, or the value
+/// is nested too deeply.
 fn plaintext(value: &Value, key: &ProjectKey, depth: usize) -> Option<Value> {
     if depth > DEPTH_MAX {
         return None;

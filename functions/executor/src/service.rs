@@ -51,7 +51,7 @@ const PAUSED_MAX: usize = 64;
 /// The longest wait between two attempts to store an end.
 const END_WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// AnsibleSettings of one executor process.
+/// Settings of one executor process.
 #[derive(Debug, Clone)]
 pub struct ExecutorSettings {
     /// The machine's name, shown on pages and in the API.
@@ -325,7 +325,8 @@ impl ExecutorService {
         reported
     }
 
-    /// Records a state change of a running build (failing, paused) and wakes its queue.
+    /// Records that a running build will fail or is paused, and wakes its queue. A paused build
+    /// gives up its slot, and its record is retried until it is stored.
     async fn record_update(
         &self,
         claimed: &mut Claimed,
@@ -387,8 +388,8 @@ impl ExecutorService {
         }
     }
 
-    /// Stores a build's end and wakes its queue. Retries until the session ends; a run of another
-    /// executor is left alone.
+    /// Stores a build's end and wakes its queue and provider; retries until the session ends. A run
+    /// of another executor is left alone. A build that the executor stopped itself ends as `Retry`.
     async fn report_end(
         &self,
         claimed: &mut Claimed,
@@ -421,8 +422,9 @@ impl ExecutorService {
         }
     }
 
-    /// Stores a build's end and wakes its provider, and its queue unless another build of the item
-    /// will.
+    /// Stores a build's end and then wakes its provider. Wakes its queue too, unless the build
+    /// passed, nothing waits for it alone, and another build of its item runs here. A run that has
+    /// ended or is another session's counts as stored.
     async fn store_end(
         &self,
         claimed: &mut Claimed,
@@ -447,7 +449,7 @@ impl ExecutorService {
         self.stopped_builds.load(std::sync::atomic::Ordering::Acquire)
     }
 
-    /// Stores the session's first record. An error if a session of this id exists.
+    /// Stores the session's first record; an error if a session of this id exists.
     async fn create_session(&self) -> Result<Record, ReconcileError> {
         let now = self.ports.clock.now();
         let body = self.session_body(now, now);
@@ -549,7 +551,7 @@ impl ExecutorService {
         Ok(true)
     }
 
-    /// Requests that all running builds stop, for the same reason.
+    /// Requests that all running builds stop, for the same reason; they end as `Retry`.
     fn stop_all(&self, why: &str) {
         self.stopped_builds.store(true, std::sync::atomic::Ordering::Release);
         for stopper in self.running().values() {

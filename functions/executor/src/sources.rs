@@ -72,7 +72,7 @@ impl ObjectSources {
         Ok(Packs { directory, names })
     }
 
-    /// Downloads a stored pack. An error if it does not exist.
+    /// Downloads a stored pack; an error if it does not exist.
     async fn object(&self, key: &str) -> Result<Bytes, Cause> {
         let found = self.ports.objects.get(key).await?;
         Ok(found.ok_or_else(|| format!("the pack {key} is not in object storage"))?.bytes)

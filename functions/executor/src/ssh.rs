@@ -100,6 +100,8 @@ impl Agent {
 }
 
 /// Writes the known hosts and the client configuration that every ssh of the build uses.
+/// Connections go through the executor's gateway and trust only the recorded host keys; user and
+/// key come from Ansible and the agent.
 pub fn write_configuration(
     jobdir: &Jobdir,
     settings: &AnsibleSettings,
@@ -236,7 +238,7 @@ async fn open(
     }
 }
 
-/// Returns a command with an empty environment, which hides the executor's credentials.
+/// Returns a command with an environment of only `PATH`, which hides the executor's credentials.
 fn plain(program: &str) -> Command {
     let mut command = Command::new(program);
     command

@@ -176,7 +176,8 @@ pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
 }
 
 /// Returns the branch or tag of `project` to check out, and the reason: the first that exists of
-/// the overrides, the change's own branch and the project's default branch.
+/// the overrides, the change's own branch and the project's default branch, at last any. `None` if
+/// the tested state has no branch of it.
 pub fn choose_branch<'a>(
     job: &JobAttempt<'a>,
     project: &ProjectName,
@@ -188,8 +189,8 @@ pub fn choose_branch<'a>(
 }
 
 /// Returns the first existing ref of the project override, the job override and the change's own
-/// branch, with the reason. An override is a branch or, if there is none of that name, a tag.
-/// `why_own` is the reason for the change's own branch.
+/// branch, at last any of the project, with the reason. An override is a branch or, if there is
+/// none of that name, a tag. `why_own` is the reason for the change's own branch.
 fn choose_ref<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -236,7 +237,8 @@ pub fn choose_roles<'a>(
 }
 
 /// Returns the branch that roles are taken from and the reason: the first existing one of
-/// `candidates`, without tags.
+/// `candidates` and the default branches, without tags. Otherwise any branch for untrusted
+/// playbooks, `None` for trusted ones.
 fn choose_roles_branch<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -392,7 +394,7 @@ async fn checkout(
     })
 }
 
-/// Links or copies packs with their indexes from one directory to another.
+/// Copies packs with their indexes from one directory to another, which is created.
 fn copy_packs(from: &Path, names: &[PackName], to: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(to)?;
     for name in names {

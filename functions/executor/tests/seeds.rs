@@ -37,7 +37,8 @@ fn playbooks(folder: &Path) -> Vec<(String, String)> {
     playbooks
 }
 
-/// Whether a line begins with a key as plays have them, as no sentence does.
+/// Returns whether a line begins with a lowercase word and a colon, as keys of plays do and
+/// sentences do not.
 fn is_key(line: &str) -> bool {
     line.split_once(':')
         .is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))

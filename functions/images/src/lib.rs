@@ -30,10 +30,12 @@ impl Images {
         Self { ports }
     }
 
-    /// Reconciles one image. Safe to run twice: a request that was consumed is gone.
+    /// Reconciles one image: stores its build request in the head and when it is due. Safe to run
+    /// twice: a request that was consumed is gone.
     ///
-    /// # Errors When the store does not answer, a record cannot be read, or a concurrent writer was
-    /// faster.
+    /// # Errors
+    ///
+    /// When the store does not answer, a record cannot be read, or a concurrent writer was faster.
     pub async fn reconcile_image(
         &self,
         tenant: &TenantName,

@@ -103,9 +103,9 @@ impl Attributes {
         }
     }
 
-    /// Returns the attributes to store after the first event of a change. If that event is a new
-    /// revision, its votes and statuses are left out: they have events of their own, which may be
-    /// missed.
+    /// Returns the attributes to store after the first event of a change. If that event opens it or
+    /// is a new revision, votes and statuses are left out: they have events of their own, which may
+    /// be missed.
     pub(crate) fn first(event: &ForgeEvent, facts: &ChangeFacts) -> Self {
         let mut first = Self::of(facts);
         if is_new_revision(event) || is_opened(event) {
@@ -119,8 +119,9 @@ impl Attributes {
         self.synthesized_at.clear();
     }
 
-    /// Applies an event to the stored attributes and returns how new it is. The flag says whether
-    /// any attribute changed.
+    /// Applies an event to the stored attributes and returns how new it is, and whether any
+    /// attribute changed. `is_synthesized` marks an event by a sweep: its updates are remembered,
+    /// so that the same update in a later webhook is not new.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
@@ -160,7 +161,7 @@ impl Attributes {
             }
             differs |= is_other;
         }
-        let words = event_keys(event);
+        let words = update_keys(event);
         if words.is_empty() {
             return (Novelty::New, differs);
         }
@@ -199,8 +200,9 @@ impl Attributes {
             .all(|name| is_same(name, self.values.get(name), now.get(name)) || !self.has_room(name))
     }
 
-    /// Returns the updates that the forge shows and no event reported. Added labels are left out;
-    /// they have marks in [`SeenEvents`](crate::seen_events::SeenEvents).
+    /// Returns the updates that the forge shows and no event reported. Left out are added labels,
+    /// which have marks in [`SeenEvents`](crate::seen_events::SeenEvents), votes that the
+    /// connection's own account removed, and statuses that no pipeline uses.
     pub(crate) fn missed_updates(
         &self,
         facts: &ChangeFacts,
@@ -365,7 +367,8 @@ const BY: &str = " by ";
 /// set again is another report.
 const AT: &str = " at ";
 
-/// Returns the attributes that the forge shows of a change, by name.
+/// Returns the attributes that the forge shows of a change, by name. Title and description are
+/// digests.
 fn shown(facts: &ChangeFacts) -> BTreeMap<String, String> {
     let mut shown = BTreeMap::from([
         (TITLE.to_owned(), short(&[&facts.title])),
@@ -451,9 +454,9 @@ fn is_named(gerrit: &GerritEvent, vote: &CastVote, name: &str) -> bool {
     named.is_some_and(|(label, by)| label == vote.label && is_by(by))
 }
 
-/// Returns the keys by which a repeated event is recognised, or none where it is always new. Each
-/// vote has a key of its own, because a sweep synthesizes one event for each.
-fn event_keys(event: &ForgeEvent) -> Vec<String> {
+/// Returns the keys by which a repeated update is recognised; empty for an event that is always
+/// new. Each vote has a key of its own, because a sweep synthesizes one event for each.
+fn update_keys(event: &ForgeEvent) -> Vec<String> {
     match &event.kind {
         EventKind::Gerrit(gerrit) => match gerrit.r#type.as_str() {
             "comment-added" => {
@@ -513,8 +516,8 @@ fn split_value(stored: &str) -> (&str, Option<u64>) {
     stored.split_once(AT).map_or((stored, None), |(value, at)| (value, at.parse().ok()))
 }
 
-/// Returns whether the current value of an attribute equals the stored one. A stored value without
-/// time or number equals any with the same value.
+/// Returns whether the current value of an attribute equals the stored one, or is a status older
+/// than it. A stored value without time or number equals any with the same value.
 fn is_same(name: &str, stored: Option<&String>, now: Option<&String>) -> bool {
     let has_suffix = name.starts_with(VOTE) || name.starts_with(STATUS);
     let is_old = |stored: &String| has_suffix && !stored.contains(AT);

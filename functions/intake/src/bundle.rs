@@ -28,7 +28,8 @@ pub(crate) struct SentOffer<'a> {
 
 impl Intake {
     /// Returns the members of a change's bundle as candidates in merge order, if the pipeline tests
-    /// them as one (Z6.5). `None` if the change is in no bundle, or a member may not enter.
+    /// them as one (Z6.5). `None` if the change is in no bundle, the bundle is too large, or a
+    /// member may not enter.
     pub(crate) async fn bundle_candidates(
         &self,
         own: &Candidate,
@@ -133,8 +134,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Reads a bundle member from the forge and returns it as a candidate. `None` if it may not
-    /// enter the pipeline.
+    /// Reads a bundle member and returns it as a candidate; `None` if it may not enter the
+    /// pipeline, or would be refused there.
     async fn bundle_member(
         &self,
         key: &ChangeKey,

@@ -263,7 +263,7 @@ impl Intake {
         Ok(self.read_project_tenants(project, order, more, &queues).await?.0)
     }
 
-    /// Reads the tenants that have a project once. The flag is true if a push mark disappeared
+    /// Reads the tenants that have a project once; the flag is true if a push mark disappeared
     /// meanwhile, so that a tenant's head may have been read too early.
     async fn read_project_tenants(
         &self,

@@ -1,9 +1,9 @@
 //! Changes that ended or were reopened: recognises the events of that, and finds ends that no
 //! webhook reported.
 //!
-//! A forge lists open changes only. A change that is stored as open ([`Open`]) and is not listed
-//! was closed or merged, or the listing is stale or too short: only the change itself says which.
-//! Without this check, a queue would test or wait for such a change forever.
+//! A forge lists open changes only. A change that is stored as open ([`OpenChanges`]) and is not
+//! listed was closed or merged, or the listing is stale or too short: only the change itself says
+//! which. Without this check, a queue would test or wait for such a change forever.
 
 use crate::attributes::SweepScope;
 use crate::process_delivery::Effects;
@@ -39,9 +39,9 @@ pub(crate) enum LifecycleEvent {
 }
 
 impl Intake {
-    /// Synthesizes an event for each change that is stored as open, has ended, and got no event
-    /// about it. `listed` are the project's open changes with their seen events; `stored` are those
-    /// stored as open.
+    /// Synthesizes the missed end of changes that are stored as open, no longer listed, and ended
+    /// at the forge; reads at most [`READS_MAX`] of them. Adds listed changes to those stored as
+    /// open. `listed` are the project's open changes with their seen events.
     pub(crate) async fn find_closed_changes(
         &self,
         event: &ForgeEvent,

@@ -124,8 +124,8 @@ impl Intake {
     }
 }
 
-/// Returns whether a tenant may use a status or check run. A tenant that is reading its
-/// configuration, or cannot be read, may do so.
+/// Returns whether a tenant may use a status or check run; true also for a tenant that is reading
+/// its configuration or cannot be read.
 fn may_use_status(project_tenants: &ProjectTenants, event: &ForgeEvent) -> bool {
     let is_awaited = project_tenants.tenants.iter().any(|concerned| concerned.awaited.is_some());
     !project_tenants.unreadable.is_empty() || is_awaited || uses_status(project_tenants, event)

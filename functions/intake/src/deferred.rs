@@ -92,7 +92,7 @@ pub(crate) struct RemainingRouting<'a> {
 
 impl Intake {
     /// Returns whether an event that was deferred at `since` may be processed for the tenant now,
-    /// has to wait, or is to be dropped.
+    /// has to wait, or is to be dropped. An event that waited too long may be processed.
     pub(crate) async fn deferred_readiness(
         &self,
         project: &ProjectName,
@@ -204,7 +204,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns the time to store as the start of a deferral. It is later than that of the
+    /// Returns the time to store as the start of a deferral: now, but later than that of the
     /// predecessor, so that the tenant wakes deferred events in order.
     pub(crate) fn deferral_time(&self, awaited: &PendingConfig) -> Timestamp {
         let now = self.ports.clock.now();
@@ -278,7 +278,9 @@ impl Intake {
         Ok(())
     }
 
-    /// Processes a deferred event about a change for its tenant, or postpones it again.
+    /// Processes a deferred event about a change for its tenant and wakes the project's next
+    /// deferred one. Postpones it again if it has to wait; fails if the tenant no longer has the
+    /// project.
     pub(crate) async fn resume_deferred(
         &self,
         id: &DeliveryId,
@@ -382,7 +384,7 @@ impl Intake {
         Ok(DeliveryOutcome::Processed(effects))
     }
 
-    /// Reads from the forge the change that an event is about. The inner error is the outcome with
+    /// Reads from the forge the change that an event is about; the inner error is the outcome with
     /// which the delivery ends if that fails for good.
     async fn reread_change(
         &self,
@@ -404,8 +406,9 @@ impl Intake {
         }
     }
 
-    /// Routes an event to the tenants in `before` after other tenants got it. `is_somewhere` is
-    /// true when one of those other tenants has a pipeline for the change.
+    /// Routes an event to the tenants in `before` after other tenants got it, and stores the
+    /// change's facts, its dependencies and the trigger outcomes. `is_somewhere` is true when one
+    /// of the other tenants has a pipeline for the change.
     async fn route_remaining(
         &self,
         routed_event: RoutedEvent<'_>,

@@ -114,8 +114,8 @@ impl Dependencies {
     }
 }
 
-/// Returns the changes that are reached from a change by following `way` over the named
-/// dependencies, one step or more.
+/// Returns the changes that are reached from a change in one step or more. `way` returns the start
+/// and the end of each edge.
 fn reachable<'a>(
     from: &ChangeKey,
     named: &'a [(ChangeKey, ChangeKey)],
@@ -172,15 +172,15 @@ impl ChangeCache {
         self.is_needed
     }
 
-    /// Returns whether the limit of reads is reached.
+    /// Returns whether the delivery has read as many changes as it may ([`READS_MAX`]).
     pub(crate) fn is_full(&self) -> bool {
         self.changes.len() > READS_MAX
     }
 }
 
 impl Intake {
-    /// Resolves the dependencies of a change within a tenant. Reads forges; a refusal is part of
-    /// the result.
+    /// Resolves the dependencies of a change within a tenant by reading forges; a refusal is part
+    /// of the result.
     pub(crate) async fn dependencies_of(
         &self,
         facts: &ChangeFacts,
@@ -193,8 +193,8 @@ impl Intake {
         Ok(needs)
     }
 
-    /// Returns the permission of the event's sender in the repository; none for an event without a
-    /// sender. The forge is asked once, then the cache.
+    /// Returns the permission of the event's sender in the repository; none without a sender, or if
+    /// the forge or its connection does not exist for it. The forge is asked once, then the cache.
     pub(crate) async fn sender_permission(
         &self,
         event: &ForgeEvent,
@@ -219,8 +219,8 @@ impl Intake {
         Ok(*cache.sender_permission.insert(may))
     }
 
-    /// Reads a change from the cache or its forge; `None` if the forge does not know it. Stores it
-    /// in the cache.
+    /// Reads a change from the cache or its forge, and caches it; `None` if the forge does not have
+    /// it or the connection was removed.
     pub(crate) async fn read(
         &self,
         key: &ChangeKey,
@@ -317,7 +317,8 @@ impl Intake {
     }
 
     /// Adds the dependencies of a change to `needs`, and theirs in turn, depth first. `path` holds
-    /// the changes between the event's own and this one. A refusal is stored in `needs`.
+    /// the changes that led here, from the event's own. A refusal is stored in `needs` and ends the
+    /// search.
     async fn follow_dependencies(
         &self,
         facts: &ChangeFacts,
@@ -427,8 +428,9 @@ fn cut_address(url: &str) -> String {
     url.chars().take(URL_CHARS_MAX).collect()
 }
 
-/// Returns why a tenant accepts no change or ref of this connection; `None` if it does. It has the
-/// project by another connection to the same host, so its requirements would not apply.
+/// Returns the reason if a tenant has a project by another connection to the same host than this
+/// one; it then accepts no change or ref, as its requirements would not apply. Otherwise `None`,
+/// also if it does not have the project.
 pub(crate) fn other_connection_reason(
     live: &LiveLayout,
     connection: &ConnectionName,
@@ -488,7 +490,7 @@ pub(crate) fn candidate(
     }
 }
 
-/// Returns the paths that a change touches, or `None` if they are too many to store.
+/// Returns the paths that a change touches; `None` if they are unknown or too many to store.
 fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
     facts
         .files
@@ -496,7 +498,7 @@ fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
         .filter(|files| files.iter().map(String::len).sum::<usize>() <= FILES_BYTES_MAX)
 }
 
-/// Builds a candidate without dependencies or bundle. Its texts are cut, the message to
+/// Builds a candidate without dependencies or bundle, its texts cut, the message to
 /// `message_chars`.
 fn bare_candidate(facts: &ChangeFacts, message_chars: usize) -> Candidate {
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();

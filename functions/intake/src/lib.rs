@@ -7,6 +7,7 @@
 //! - [`change_context`] reads what is stored about the change and the tenants, in one call where it
 //!   can.
 //! - [`seen_events`] and [`attributes`] record which events of a change were already processed.
+//!   Such an event starts no pipeline, but queues that hold the change still learn its state.
 //! - [`route`] decides which pipelines of which tenants are concerned and builds the messages.
 //! - [`dependencies`] resolves what a change depends on, [`bundle`] adds the members of its
 //!   dependency cycle, [`split_messages`] splits messages that are too large for a record.
@@ -20,8 +21,8 @@
 //! - [`operator_enqueue`] for changes and refs that an operator enqueues.
 //! - [`zuul_events`] for what happened to a change in another queue.
 //! - [`image_events`] for requests to build, validate or delete images.
-//! - [`sweep`], [`missed_events`] and [`closed_changes`] for events that no webhook reported, found by
-//!   comparing with the forge.
+//! - [`sweep`], [`missed_events`] and [`closed_changes`] for events that no webhook reported, found
+//!   by comparing with the forge.
 //!
 //! [`self_authored`] recognises events that Sluice itself caused. [`trigger_outcomes`] records why
 //! each pipeline did or did not enqueue a change.
@@ -96,10 +97,11 @@ impl Intake {
         })
     }
 
-    /// Returns the forge of a connection, or the reason why the connection has none, which is
-    /// final.
+    /// Returns the forge of a connection; the inner error says why it has none, which is final.
     ///
-    /// # Errors `LookError::Again` when the connection is stored but not loaded by this instance
+    /// # Errors
+    ///
+    /// [`ReconcileError::Retry`] when the connection is stored but this instance has not loaded it
     /// yet, and when the stored connections cannot be read.
     async fn find_forge(
         &self,

@@ -61,9 +61,9 @@ pub(crate) struct PushContext<'a> {
 }
 
 impl Intake {
-    /// Compares a project's branches with the stored ones and synthesizes a push for each that
-    /// moved. There is one for each connection by which tenants have the project, because triggers
-    /// match their own connection only.
+    /// Compares a project's branches with the stored ones, stores the new tips, and synthesizes a
+    /// push for each that moved. There is one for each connection by which tenants have the
+    /// project, because triggers match their own connection only.
     pub(crate) async fn find_missed_pushes(
         &self,
         event: &ForgeEvent,
@@ -164,7 +164,8 @@ impl Intake {
         Ok(by)
     }
 
-    /// Asks the forge to redeliver the webhooks that got no answer or a server error.
+    /// Asks the forge to redeliver webhooks that it could not deliver (no answer, or a server
+    /// error) and that are not stored; at most [`REDELIVERIES_MAX`].
     pub(crate) async fn redeliver_webhooks(
         &self,
         event: &ForgeEvent,
@@ -217,7 +218,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Stores that a push was processed and returns for which tenants it is new.
+    /// Stores that a branch was pushed and returns for which tenants the push is new. A tag's push
+    /// is always new and is not stored.
     ///
     /// A push that a sweep synthesized is not new when its webhook arrives later. A push by a
     /// connection that no tenant has the project by is not stored: it triggers nothing, so it is

@@ -116,8 +116,9 @@ impl Intake {
         }
     }
 
-    /// Sends a change to a pipeline's queue without asking its triggers. Returns the reason if the
-    /// pipeline does not accept the change, otherwise `None`.
+    /// Sends a change to a pipeline's queue, and the members of its bundle to theirs, without
+    /// asking triggers. Returns the reason if the pipeline does not accept the change, otherwise
+    /// `None`.
     pub(crate) async fn offer(
         &self,
         offer: Offer<'_>,
@@ -168,7 +169,8 @@ impl Intake {
         Ok(None)
     }
 
-    /// Enqueues a ref in the pipeline that an operator named, without asking its triggers.
+    /// Enqueues a ref in the pipeline that an operator named, without asking its triggers. The
+    /// outcome is a failure if the forge does not show the ref or the pipeline does not accept it.
     pub(crate) async fn enqueue_ref(
         &self,
         id: &DeliveryId,
@@ -255,7 +257,7 @@ fn ref_not_found(project: &ProjectName, moved: &RefMove) -> String {
     )
 }
 
-/// Returns the pipeline that an operator named. The error says that the tenant lacks it, or lacks
+/// Returns the pipeline that an operator named; the error says that the tenant lacks it, or lacks
 /// the project.
 fn find_pipeline<'a>(
     live: Option<&'a LiveLayout>,

@@ -112,7 +112,7 @@ impl RemainingTenants {
 }
 
 impl Effects {
-    /// Adds a line for the delivery's log, up to [`EFFECTS_MAX`] lines.
+    /// Adds a line for the delivery's log; lines after the first [`EFFECTS_MAX`] are dropped.
     pub(crate) fn log(&mut self, effect: String) {
         if self.log.len() < EFFECTS_MAX {
             self.log.push(effect);
@@ -166,8 +166,8 @@ impl Effects {
         Ok(id)
     }
 
-    /// Requests that a tenant read a project's configuration again. The tenant wakes the waiting
-    /// delivery afterwards.
+    /// Requests that a tenant read a project's configuration again and wake the waiting delivery
+    /// afterwards.
     pub(crate) fn reread_configuration(
         &mut self,
         tenant: &TenantName,
@@ -601,7 +601,7 @@ fn update_open_changes(
     Ok(())
 }
 
-/// Returns whether a record is a delivery.
+/// Returns whether a key is that of a delivery.
 fn is_delivery(key: &Key) -> bool {
     key.partition.starts_with("delivery#")
 }

@@ -61,12 +61,11 @@ pub(crate) struct OfferedRef<'a> {
 }
 
 impl Intake {
-    /// Processes a push for all tenants, or for those after `after`. Tenants that read
-    /// configuration from the branch read it again. They do not for a landing of theirs that was
-    /// recorded to touch no configuration, if it led from that commit to that tree.
+    /// Processes a push for all tenants, or for those after `after`: each reads its configuration
+    /// again for a pushed branch, except after its own landing that touched no configuration.
     ///
-    /// Returns a reason when the delivery has to be postponed: it was received at `came_at`, and
-    /// the forge may not show the move yet.
+    /// Returns a reason when the delivery has to be postponed, because the forge may not show the
+    /// move yet.
     pub(crate) async fn process_push(
         &self,
         id: &DeliveryId,
@@ -221,7 +220,8 @@ impl Intake {
         }
     }
 
-    /// Continues a push once the tenant has read it and the events before it are processed.
+    /// Continues a push for a tenant that has read its configuration again, and wakes the project's
+    /// next deferred event. Postpones it while the tenant or an earlier event is not ready.
     pub(crate) async fn resume_push(
         &self,
         id: &DeliveryId,
@@ -314,7 +314,8 @@ impl Intake {
         Ok(None)
     }
 
-    /// Reads from the forge where a ref is that a webhook reported to have moved.
+    /// Compares a ref on the forge with the move that was reported; the move is rejected if its
+    /// connection was removed or the forge's error is final.
     pub(crate) async fn read_ref(
         &self,
         event: &ForgeEvent,

@@ -57,7 +57,7 @@ pub(crate) struct Routed {
     pub(crate) is_all: bool,
 }
 
-/// Returns the tenants of a project by name. An unreadable one comes with what the event has to
+/// Returns the tenants of a project by name; an unreadable one comes with what the event has to
 /// wait for.
 pub(crate) fn tenants_by_name<'a>(
     tenants: &'a [ConcernedTenant],
@@ -343,8 +343,8 @@ impl Intake {
         }
     }
 
-    /// Returns the candidates that an event enqueues. In a dependent pipeline these include the
-    /// change's dependencies ahead of it and its dependents behind it (D01, D02).
+    /// Returns the candidates that an event enqueues; in a dependent pipeline also the change's
+    /// dependencies ahead of it and its dependents behind it (D01, D02).
     pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,
@@ -435,8 +435,8 @@ impl Intake {
         Ok(candidates)
     }
 
-    /// Returns a candidate for another change than the event's; `None` if the pipeline ignores that
-    /// change without a report.
+    /// Returns a candidate for another change than the event's; `None` if that change has more
+    /// dependencies than the tenant allows, which is not reported.
     pub(crate) async fn offered_candidate(
         &self,
         facts: &ChangeFacts,
@@ -502,8 +502,9 @@ pub(crate) fn ignores_dependencies(pipeline: &Pipeline) -> bool {
     pipeline.ignore_dependencies && pipeline.manager == Manager::Independent
 }
 
-/// Returns whether a change may edit its project's configuration. It may bring its project into a
-/// pipeline then (C14); its own frozen jobs decide whether it does.
+/// Returns whether a change edits its project's configuration, or may do so because its files are
+/// unknown. It may bring its project into a pipeline then (C14); its own frozen jobs decide whether
+/// it does.
 pub(crate) fn may_configure(live: &LiveLayout, facts: &ChangeFacts) -> bool {
     let project = live.layout.project(facts.change.key.project.as_str());
     let extra = project.map(|project| project.extra_config_paths.clone()).unwrap_or_default();

@@ -45,8 +45,8 @@ pub(crate) struct BranchesToTest<'a> {
 }
 
 impl Intake {
-    /// Fires a tenant's due timers. Safe to run twice: the deliveries are stored once, then the
-    /// schedule advances.
+    /// Stores the deliveries of a tenant's due timers, then advances its schedule. Safe to run
+    /// twice: the deliveries are stored once.
     pub(crate) async fn fire_due_timers(&self, tenant: &TenantName) -> Result<(), ReconcileError> {
         let record = get(&self.ports, &schedule::key(tenant)).await?;
         let before: Schedule = match &record {

@@ -219,7 +219,8 @@ impl SeenEvents {
         })
     }
 
-    /// Stores the time up to which all updates were processed, or `None` if an update is missing.
+    /// Stores the time up to which all updates were processed; `None` if an update is missing, or
+    /// is so recent that another may have the same time.
     pub(crate) fn update_complete_at(&mut self, facts: &ChangeFacts) {
         let is_settled =
             facts.updated_at.0 > 0 && facts.seen_at.since(facts.updated_at) > SAME_MOVE_MILLIS;
@@ -231,7 +232,8 @@ impl SeenEvents {
     }
 }
 
-/// Returns the marks of all reviews, labels and revisions that the forge shows of a change.
+/// Returns the marks of the revision, the reviews, the labels and the end that the forge shows of a
+/// change.
 fn shown(facts: &ChangeFacts) -> BTreeSet<String> {
     let labels = facts.labels.iter().map(|name| label(name));
     let end = end_mark(facts).map(str::to_owned);
@@ -300,8 +302,8 @@ pub(crate) fn state_name(state: ReviewState) -> &'static str {
     }
 }
 
-/// Returns the marks of an event that is processed only once. Returns none for other events, such
-/// as comments, which are new each time.
+/// Returns the marks of an event that is processed only once; none for other events, such as
+/// comments, which are new each time.
 pub(crate) fn marks(event: &ForgeEvent, facts: &ChangeFacts) -> Vec<String> {
     if let EventKind::Gerrit(gerrit) = &event.kind {
         return (gerrit.r#type == "patchset-created")

@@ -17,7 +17,7 @@ use sluice_runtime::batch::ReconcileError;
 /// The suffix of application accounts.
 const APPLICATION: &str = "[bot]";
 
-/// Returns whether an account may be the connection's own. If its own account is unknown, every
+/// Returns whether an account may be the connection's own; if its own account is unknown, every
 /// application may be.
 pub(crate) fn may_be_self(connection: &StoredConnection, by: &str) -> bool {
     match connection.login {
@@ -27,7 +27,7 @@ pub(crate) fn may_be_self(connection: &StoredConnection, by: &str) -> bool {
 }
 
 impl Intake {
-    /// Returns whether Sluice or another account caused an event. Only statuses, check runs and
+    /// Returns whether Sluice or another account caused an event; only statuses, check runs and
     /// votes can be Sluice's.
     pub(crate) async fn event_speaker(
         &self,
@@ -49,7 +49,8 @@ impl Intake {
     }
 
     /// Returns a stored connection with its account, read from the forge where it is not
-    /// configured. The account stays `None` where neither knows it.
+    /// configured. The account stays `None` where neither knows it. `None` if the connection is not
+    /// stored.
     pub(crate) async fn connection_with_account(
         &self,
         name: &ConnectionName,

@@ -113,7 +113,7 @@ mod tests {
         ChangeRef { key, branch: "main".into(), head: head.into(), patchset: head.to_owned() }
     }
 
-    /// A candidate with long texts, dependencies and bundle members.
+    /// Returns a candidate with long texts, these dependencies and these bundle members.
     fn candidate(number: u64, needs: Range<u64>, cycle: Range<u64>) -> Candidate {
         let said = |number: u64, message: usize| Candidate {
             url: format!("https://forge.test/org/a-project/pull/{number}"),

@@ -44,8 +44,9 @@ const SYNTHESIZED_MAX: usize = 40;
 const ATTEMPTS_MAX: usize = 8;
 
 impl Intake {
-    /// Compares a project's branches and open changes with what is stored, and synthesizes the
-    /// missed events. The inner error is a final error of the forge.
+    /// Compares a project's branches and open changes with what is stored, synthesizes the missed
+    /// events, and has the forge redeliver failed webhooks. The inner error is a final error of the
+    /// forge.
     pub(crate) async fn sweep_project(
         &self,
         event: &ForgeEvent,
@@ -117,8 +118,8 @@ impl Intake {
         Ok(Ok(()))
     }
 
-    /// Determines which facts a sweep of the project compares. Statuses are compared only if a live
-    /// pipeline uses any; those that only a pending configuration uses are found by the next sweep.
+    /// Determines which facts a sweep of the project compares; statuses only if a live pipeline
+    /// uses any. Those that only a pending configuration uses are found by the next sweep.
     async fn scope(
         &self,
         event: &ForgeEvent,
@@ -192,7 +193,7 @@ impl Intake {
     /// Stores a synthesized delivery for a missed event, unless one is in progress.
     ///
     /// If an earlier one has ended and the event is still missing, the forge did not show it then,
-    /// so another attempt follows.
+    /// so another attempt follows, at most [`ATTEMPTS_MAX`].
     pub(crate) async fn synthesize(
         &self,
         event: &ForgeEvent,
@@ -241,7 +242,7 @@ impl Intake {
     }
 }
 
-/// Returns the index of the change at which a sweep begins. It depends on the time, so that every
+/// Returns the index of the change at which a sweep begins; it depends on the time, so that every
 /// change comes first in some sweep.
 pub(crate) fn first_of(count: usize, at: Timestamp) -> usize {
     let name = digest(&["sweep", &at.0.to_string()]);
@@ -260,7 +261,7 @@ struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// Counts one more read and returns whether the limit allows it. A complete change is read only
+    /// Counts one more read and returns whether the limit allows it; a complete change is read only
     /// for its statuses.
     fn may_read(&mut self, is_complete: bool, scope: &SweepScope) -> bool {
         let (count, most) = match is_complete {

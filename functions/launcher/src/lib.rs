@@ -148,8 +148,8 @@ impl Launcher {
         Ok(cell::send(&self.ports, &[Wakeup::Pool { provider: name.clone() }]).await?)
     }
 
-    /// Reads a provider, its limits, and the builds that its plan needs; `None` if there is nothing
-    /// to plan.
+    /// Reads a provider, its limits, and the builds that its plan needs. Sends its outbox again for
+    /// a redelivered message. `None` if it is halted, or unused and in no layout.
     async fn load(
         &self,
         name: &ProviderName,
@@ -246,7 +246,9 @@ impl Launcher {
         Ok(InitialReads { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 
-    /// Plans from the loaded cell and what was observed at clouds and nodes.
+    /// Plans from the loaded cell, from what was observed and, where needed, from a list of the
+    /// cloud's machines. A plan that only checks nodes is carried out here and made again with the
+    /// answers.
     async fn plan(&self, held: &Held, facts: PoolFacts, cloud: Option<&Cloud>) -> PoolPlan {
         let taken_at = self.ports.clock.now();
         let mut snapshot = snapshot_of(held, with_initial_facts(held, facts));
@@ -269,7 +271,7 @@ impl Launcher {
         if decided.actions.is_empty() || !decided.actions.iter().all(is_check) {
             return decided;
         }
-        // Listing machines changes nothing outside, so the answers go into the same commit.
+        // A check changes nothing outside, so the answers go into the same commit.
         let answers = outside::act(decided.actions, cloud, &*self.checks).await;
         snapshot.facts.checks.extend(answers.checks);
         plan(&snapshot, now)
@@ -359,8 +361,8 @@ impl Launcher {
         }
     }
 
-    /// Returns the delayed wakeup for a due time before the next sweep; `None` if the sweep is
-    /// early enough.
+    /// Returns the delayed wakeup for a due time before the next sweep; `None` if there is none or
+    /// the sweep is early enough.
     fn wake(&self, name: &ProviderName, due: Option<Timestamp>) -> Option<Wakeup> {
         let seconds = due?.since(self.ports.clock.now()).div_ceil(1_000);
         let then = Box::new(Wakeup::Pool { provider: name.clone() });
@@ -452,8 +454,8 @@ fn build_fact(
     }
 }
 
-/// Returns the write of one change. The head's revision guards the records of a cell. A request is
-/// guarded by its own revision, because a claim checks that.
+/// Returns the write of one change; for a request on condition of its own revision, because a claim
+/// checks that. The head's revision guards the records of a cell.
 fn write(
     name: &ProviderName,
     loaded: &LoadedProvider,

@@ -52,8 +52,9 @@ impl Configured {
         self.cached().get(provider).map(|cached| tenant::key(&cached.tenant))
     }
 
-    /// Returns the cached settings of a provider if they are recent. They serve runs that place
-    /// nothing: if ready machines are outdated, the next read releases them.
+    /// Returns the cached settings of a provider; `None` if they are older than [`RECENT_SECONDS`].
+    /// They serve runs that place nothing: if ready machines are outdated, the next read releases
+    /// them.
     pub(crate) fn recent(
         &self,
         provider: &ProviderName,
@@ -66,7 +67,8 @@ impl Configured {
     }
 
     /// Returns the settings of a provider from the tenant's record that was just read. Reads all
-    /// tenants if that one does not have it or was not read. `None` if no tenant has it.
+    /// tenants if that one does not have it or was not read. `None` if no tenant has it; a retry if
+    /// a tenant that may have it is unreadable.
     pub(crate) async fn find(
         &self,
         ports: &Ports,

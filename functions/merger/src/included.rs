@@ -80,8 +80,9 @@ impl Merger {
         Ok(Vec::new())
     }
 
-    /// Finds the repository that contains each file of included jobs. `None` if there are no files
-    /// next to the included ones and no readable config project.
+    /// Finds the source of each file of included jobs and adds the sources that are used to the
+    /// state. `None` if there are no files next to the included ones and no readable config
+    /// project.
     async fn homes(
         &self,
         state: &mut MergedState,
@@ -156,7 +157,8 @@ impl Merger {
 }
 
 impl IncludedSources {
-    /// Returns the repository and branch from which a file is read.
+    /// Returns the repository and branch from which a file is read; the first source if none has
+    /// it.
     fn of(&self, paths: &[String]) -> &SourceBranch {
         self.by_paths.get(paths).unwrap_or(&self.first)
     }

@@ -75,7 +75,9 @@ impl Merger {
     }
 
     /// Computes the outcome of merging one item for one generation, stores it once and wakes the
-    /// gate. A repeated call only wakes the gate.
+    /// gate. A repeated call only wakes the gate. A state that still fails after
+    /// `GIVE_UP_SECONDS` is stored as a conflict; an unreachable forge is waited for. Does
+    /// nothing if the item no longer requests this generation.
     pub async fn answer(
         &self,
         key: &QueueKey,
@@ -124,7 +126,7 @@ impl Merger {
         Ok(cell::send(&self.ports, &[Wakeup::Answer { queue: key.clone() }]).await?)
     }
 
-    /// Merges the item and freezes its jobs. A conflict or an invalid configuration is a result,
+    /// Merges the item and freezes its jobs; a conflict or an invalid configuration is a result,
     /// too.
     async fn result(
         &self,
@@ -139,7 +141,7 @@ impl Merger {
         self.freeze(key, &mut state, item, live).await
     }
 
-    /// Returns a conflict for a state that could not be computed for [`GIVE_UP_SECONDS`], so that
+    /// Returns a conflict for a state that could not be computed for `GIVE_UP_SECONDS`, so that
     /// its author gets a report and the queue goes on. Before that, returns an error that has the
     /// message delivered again.
     fn given_up(&self, item: &Item, why: String) -> Result<MergeResult, ReconcileError> {

@@ -59,6 +59,7 @@ impl MergedState {
 
 impl Merger {
     /// Reads the merged state of the item ahead, or starts an empty one if there is no item ahead.
+    /// Fails if that state is missing or damaged.
     pub(crate) async fn start(&self, item: &Item) -> Result<MergedState, MergeFailure> {
         let onto = match &item.merge_status {
             MergeStatus::Requested { onto, .. } => onto.as_ref(),
@@ -220,7 +221,8 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Adds a change that is already merged: its branch is tested as it is.
+    /// Adds a change that is already merged: its branch is tested as it is; the inner error is a
+    /// conflict, because the branch is gone.
     async fn put_merged(
         &self,
         state: &mut MergedState,
@@ -245,8 +247,9 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Adds a ref as it was pushed, without merging. A ref that was not pushed, of a timer, is its
-    /// branch's current tip. For a deleted ref, the jobs get the project's default branch.
+    /// Adds a ref as it was pushed, without merging; the inner error is a conflict, because the
+    /// commit is gone. A ref that was not pushed, of a timer, is its branch's current tip; a
+    /// deleted one is the project's default branch.
     async fn put_ref(
         &self,
         state: &mut MergedState,

@@ -150,9 +150,10 @@ fn after(record: Record, revision: u64) -> Write {
 }
 
 impl Reporter {
-    /// Prepares the push that fast-forwards a branch from `tip` to the tested commit. `None` if the
-    /// forge has to merge: the landing was ordered so, the change was tested on another commit than
-    /// `tip`, or the tested commit is not stored.
+    /// Prepares the push that fast-forwards a branch from `tip` to the tested commit, and further
+    /// to landings behind it that may be merged now. `None` if the forge has to merge: the landing
+    /// was ordered so, the change was tested on another commit than `tip`, or the commits are not
+    /// stored.
     pub(crate) async fn prepare_push(
         &self,
         order: &Landing,
@@ -234,7 +235,7 @@ impl Reporter {
     }
 
     /// Asks the forge whether the branch contains the tested commit, which means that a push was
-    /// made.
+    /// made. False for a change without content, and if the forge's error is final.
     pub(crate) async fn contains_tested(
         &self,
         forge: &dyn Forge,

@@ -137,8 +137,8 @@ impl Reporter {
             && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
     }
 
-    /// Executes a landing. May be repeated: once the intent is stored, the forge is read before it
-    /// is asked again.
+    /// Checks a landing that has not ended against the forge and merges its change. May be
+    /// repeated: once the intent is stored, the forge is read before it is asked again.
     async fn execute(
         &self,
         item: &ItemId,
@@ -256,7 +256,8 @@ impl Reporter {
             .await
     }
 
-    /// Returns why a change must not be merged, according to the forge's facts; `None` if it may.
+    /// Returns why a change must not be merged, according to the forge; `None` if it may. A retry
+    /// while an earlier merge or push may be in flight and explain the obstacle.
     async fn refusal(
         &self,
         context: &LandingContext<'_>,
@@ -284,8 +285,8 @@ impl Reporter {
         Ok(Some(filter::merge_requirement_message(&why)))
     }
 
-    /// Returns the result of a landing that cannot start: the branch has moved, or a later bundle
-    /// member could not follow. `None` if it can start.
+    /// Returns the result of a landing that cannot start, `None` if it can: the branch has moved (a
+    /// retry while a merge may be in flight), or a later bundle member could not follow.
     async fn end_on(
         &self,
         context: &LandingContext<'_>,
@@ -430,7 +431,8 @@ impl Reporter {
         }
     }
 
-    /// Asks the forge to merge the change and returns the result of the landing.
+    /// Asks the forge to merge the change, checks the merged tree and returns the result. A retry
+    /// while an earlier request may be in flight.
     async fn merge(
         &self,
         context: &LandingContext<'_>,
@@ -514,8 +516,8 @@ impl Reporter {
         order.requirements.as_ref()?.refusal(&order.queue.pipeline, facts, self.ports.clock.now())
     }
 
-    /// Returns the unmerged dependency because of which a change may not be merged yet (Z6.5);
-    /// `None` if there is none.
+    /// Returns why a change may not be merged yet because of a dependency that is not known to be
+    /// merged (Z6.5); `None` if there is none.
     pub(crate) async fn dependency_refusal(
         &self,
         order: &Landing,
@@ -575,7 +577,8 @@ impl Reporter {
         keys
     }
 
-    /// Returns whether a change is merged, by the first of its possible keys that the forge finds.
+    /// Returns whether a change is merged, by the first of its possible keys that a forge finds;
+    /// false if none is found.
     async fn is_any_merged(&self, keys: &[ChangeKey]) -> Result<bool, ReconcileError> {
         for key in keys {
             match self.forge(&key.connection)?.read_change(key).await {
@@ -664,8 +667,8 @@ impl Reporter {
         Ok(None)
     }
 
-    /// Ends a landing that seems to have failed. Where a push may have moved the branch, the branch
-    /// is checked once more: if it contains the tested commit, the landing ends as merged.
+    /// Ends a landing that seems to have failed, or as merged if a push may have moved the branch
+    /// and it now contains the tested commit.
     async fn end_unless_pushed(
         &self,
         context: &LandingContext<'_>,
@@ -685,7 +688,7 @@ impl Reporter {
         self.end(record, order, end).await
     }
 
-    /// Stores the result of a landing, which wakes the gate. An error if a concurrent run has
+    /// Stores the result of a landing, which wakes the gate; an error if a concurrent run has
     /// changed the landing.
     async fn end(
         &self,
@@ -701,8 +704,8 @@ impl Reporter {
         }
     }
 
-    /// Stores the progress of a landing together with further writes. `None` if a concurrent writer
-    /// was faster. A repeated attempt keeps the due time of the first.
+    /// Stores a landing with further writes, due at `due_at` or in a minute; wakes its queue if it
+    /// has ended. `None` if a concurrent writer was faster.
     async fn save(
         &self,
         record: Record,
@@ -743,14 +746,13 @@ pub(crate) fn refused(error: ForgeError) -> Result<LandingEnd, ReconcileError> {
     }
 }
 
-/// Returns the error for a landing that a concurrent run has changed; the message is delivered
-/// again.
+/// Returns the retry for a landing that a concurrent run has changed.
 fn concurrent_landing() -> ReconcileError {
     ReconcileError::Retry("another reporter executes the same landing".to_owned())
 }
 
-/// Returns an error that has the message delivered again soon, while a merge or push of the landing
-/// may be in flight. `why` is the obstacle, which may be newer than the merge.
+/// Returns a retry in a few seconds, while a merge or push of the landing may be in flight. `why`
+/// is the obstacle, which may be newer than the merge.
 pub(crate) fn retry_in_flight(why: String, order: &Landing) -> ReconcileError {
     let what = if order.has_unanswered_push || order.method == LandingMethod::FastForward {
         "a push to the branch"
@@ -765,7 +767,7 @@ fn retry_soon(why: String) -> ReconcileError {
     ReconcileError::RetryAfter { why, seconds: OWN_MERGE_LOOK_SECONDS }
 }
 
-/// Returns the result of a landing whose change no longer targets the branch that it was tested on.
+/// Returns the result of a landing whose change targets another branch than it was tested on.
 fn retargeted(order: &Landing, facts: &ChangeFacts) -> LandingEnd {
     let (now, tested) = (&facts.change.branch, &order.change.branch);
     let why = match facts.status {

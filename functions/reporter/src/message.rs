@@ -18,8 +18,9 @@ use sluice_runtime::{CellCommit, CommitOutcome, PortError, cell};
 const KEYS_MAX: usize = 100;
 
 impl Reporter {
-    /// Sends the messages of a report. A failed message does not stop the others, and sent messages
-    /// are removed from the report, so that only a crash repeats them.
+    /// Sends the messages of a report and stores the result; those without a clear answer stay in
+    /// the report for the retry that is returned. A failed message does not stop the others. Sent
+    /// ones are removed, so that only a crash repeats them.
     pub(crate) async fn send_messages(
         &self,
         record: Record,
@@ -64,7 +65,7 @@ impl Reporter {
         Err(ReconcileError::Retry(unknown.join("; ")))
     }
 
-    /// Sends one message of a report by mail or MQTT.
+    /// Sends one message of a report by mail or MQTT; does nothing for actions at a forge.
     async fn pass_on(
         &self,
         report: &Report,

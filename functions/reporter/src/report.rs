@@ -38,8 +38,9 @@ const ENDED: [&str; 8] = [
 ];
 
 impl Reporter {
-    /// Sends one report to the forge, by mail or by MQTT. Safe to repeat: statuses and check runs
-    /// are set, comments are found by their marker.
+    /// Sends one report to the forge, by mail or by MQTT, and stores the result. Safe to repeat:
+    /// statuses and check runs are set, comments are found by their marker. The start report of an
+    /// item that has ended is dropped.
     pub(crate) async fn report(
         &self,
         named: &str,
@@ -112,7 +113,8 @@ impl Reporter {
         self.write(record, report, begun.as_ref(), due).await
     }
 
-    /// Marks a report as sent, or as refused with these errors.
+    /// Stores a report as sent, or as refused with these errors, and wakes its queue if that waits
+    /// for it.
     pub(crate) async fn finish_report(
         &self,
         record: Record,
@@ -123,7 +125,8 @@ impl Reporter {
         self.write(record, report, None, None).await
     }
 
-    /// Returns the final state of a report: sent, or refused with the errors that are given.
+    /// Returns the final state of a report: sent, or refused with these errors, which are also
+    /// logged.
     fn state(&self, report: &Report, refused: &[String]) -> ReportState {
         let at = self.ports.clock.now();
         if refused.is_empty() {
@@ -133,8 +136,9 @@ impl Reporter {
         ReportState::Refused { why: refused.join("; "), at }
     }
 
-    /// Stores the result of a report, for a start report on condition that the item has not ended.
-    /// Where it has, repeats the end report and returns a retry.
+    /// Stores the result of a report, for a start report (`begun`) on condition that the item has
+    /// not ended. Where it has, repeats the end report and returns a retry. Wakes the queue if it
+    /// waits for the report.
     async fn write(
         &self,
         record: Record,

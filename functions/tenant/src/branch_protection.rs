@@ -36,8 +36,8 @@ struct BranchProtection {
 }
 
 impl BranchProtections {
-    /// Returns what the layout has to know about a branch: its name, whether it is protected, and
-    /// whether it is the default one.
+    /// Returns what the layout has to know about a branch: its name, whether it is the default one,
+    /// and whether it is protected or locked as far as that was read.
     pub(crate) fn facts<'b>(&self, branch: &'b BranchName, all: &Branches) -> BranchFacts<'b> {
         let BranchProtection { is_protected, is_locked } =
             self.by_branch.get(branch).copied().unwrap_or_default();
@@ -53,7 +53,8 @@ impl BranchProtections {
 }
 
 impl Tenants {
-    /// Reads the branch protections that the tenant excludes branches by.
+    /// Reads from the forge the branch protections and locks that the tenant excludes branches by;
+    /// empty if it excludes none by them, or the connection is a plain git server.
     pub(crate) async fn branch_protections(
         &self,
         config: &TenantConfig,

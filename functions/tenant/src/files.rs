@@ -52,8 +52,8 @@ impl FileCache {
         seen.iter().find(|(known, _)| known == asked).map(|(_, files)| files.clone())
     }
 
-    /// Caches the files of a request, unless they are too large. Drops the oldest ones if there are
-    /// too many.
+    /// Caches the files of a request, unless they are too large, and drops the oldest ones if there
+    /// are too many.
     fn keep(&self, asked: String, files: &[(String, String)]) {
         if files.iter().map(|(path, text)| path.len() + text.len()).sum::<usize>() > SEEN_BYTES_MAX
         {
@@ -84,8 +84,8 @@ pub(crate) struct FragmentStats {
 }
 
 impl Tenants {
-    /// Returns the live layout to take unchanged files from. `None` if another version of Sluice
-    /// parsed it or it cannot be read; then everything is parsed again.
+    /// Returns the live layout to take unchanged files from; `None` if another version of Sluice
+    /// parsed it or it cannot be read. Then everything is parsed again.
     pub(crate) async fn reusable_layout(&self, head: &Tenant) -> Option<Arc<Layout>> {
         let object = head.layout_object.as_ref().filter(|_| !head.is_removed)?;
         match self.layouts.open(&self.ports, object).await {
@@ -194,8 +194,8 @@ impl Tenants {
             .collect())
     }
 
-    /// Reads and decodes a stored object. A missing one is an error that has the message delivered
-    /// again.
+    /// Reads and decodes a stored object; a missing or damaged one is an error that has the message
+    /// delivered again.
     async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, ReconcileError> {
         let again = |why: String| ReconcileError::Retry(format!("could not read {key}: {why}"));
         let object = self

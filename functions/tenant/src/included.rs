@@ -53,7 +53,8 @@ impl TenantIncludes {
         Self::AsLive(layout.fragments().iter().filter(is_included).cloned().collect())
     }
 
-    /// Parses the included files in the tenant's order. Adds a diagnostic for each missing file.
+    /// Parses the included files in the tenant's order, and adds a diagnostic for each missing
+    /// file.
     pub(crate) fn fragments(
         &self,
         config: &TenantConfig,

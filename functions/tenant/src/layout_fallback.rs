@@ -17,8 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const ONLY_IN_LAYOUT: &str = "layouts/files/only-in-the-live-layout";
 
 impl Tenants {
-    /// Adds what the live layout has of `damaged` projects to `known`. Returns the damaged projects
-    /// that it cannot replace.
+    /// Adds what the live layout has of `damaged` projects to `known`, and returns all of them as
+    /// lost if that layout cannot be read, otherwise none. Does nothing for a tenant that was never
+    /// live or was removed.
     pub(crate) async fn fall_back_to_layout(
         &self,
         config: &TenantConfig,

@@ -367,9 +367,8 @@ impl Tenants {
         }
     }
 
-    /// Reads what the main configuration says about a tenant. A main configuration with errors
-    /// changes no tenant that has a live layout; otherwise an error in one place would remove the
-    /// projects of others.
+    /// Reads what the main configuration says about a tenant; one with errors changes no tenant
+    /// that has a live layout. Otherwise an error in one place would remove the projects of others.
     async fn tenant_spec(
         &self,
         name: &TenantName,
@@ -411,7 +410,7 @@ impl Tenants {
         Ok(TenantSpec::Named(Box::new(NamedTenant { config, connections, included_files })))
     }
 
-    /// Reads a stored layout.
+    /// Reads the layout stored as `object`; an error if it is missing or damaged.
     async fn live(&self, object: &str) -> Result<Layout, ReconcileError> {
         let attempt = || format!("open the layout {object}");
         let stored = self.ports.objects.get(object).await?;
@@ -421,8 +420,8 @@ impl Tenants {
             .map_err(|error| PortError::unknown(attempt(), error))?)
     }
 
-    /// Reads and parses the main configuration, and counts its errors. What cannot be parsed is
-    /// left out.
+    /// Reads and parses the main configuration, and counts its errors. A missing one, or one
+    /// without tenants, counts as an error. What cannot be parsed is left out.
     async fn main(&self) -> Result<MainConfigReading, ReconcileError> {
         let connections = connection::load(&self.ports).await?.vocabulary();
         let object = self.ports.objects.get(connection::MAIN).await?;
@@ -466,8 +465,8 @@ impl Tenants {
             .collect())
     }
 
-    /// Parses the sources of a tenant and builds its layout. Also returns how many files were
-    /// parsed.
+    /// Builds a tenant's layout from its parsed sources, and counts the branches whose files were
+    /// reused or fetched.
     async fn layout(
         &self,
         config: &TenantConfig,

@@ -209,8 +209,8 @@ fn given_up(
     awaited.given_up.clone().or_else(stuck)
 }
 
-/// Returns when a landing ended; `None` while it is in progress. A landing without a record counts
-/// as ended after a while: it expired, or is unreadable.
+/// Returns when a landing ended; `None` while it is in progress, and for a while if it has no
+/// record. Later that counts as ended: it expired, or is unreadable.
 fn ended_at(
     awaited: &PendingConfigLanding,
     seen: &LandingStatus,
@@ -302,7 +302,8 @@ mod tests {
         }
     }
 
-    /// Returns when it counts as ended, and why it is given up, from the landings before it.
+    /// Returns when the awaited landing counts as ended, and why it is given up, `seconds` after it
+    /// was ordered, with these landings before it.
     fn judged(orders: Vec<Option<Landing>>, seconds: u64) -> (Option<Timestamp>, Option<String>) {
         let (awaited, now) = (awaited(), ORDERED.plus_seconds(seconds));
         let seen = status_by_predecessors(orders);

@@ -192,8 +192,8 @@ impl Tenants {
         Ok(known)
     }
 
-    /// Returns the write of a project's source. If its branches are too large for a record, stores
-    /// them as an object first.
+    /// Returns the write of a project's source, and first stores its branches as an object if they
+    /// are too large for a record.
     async fn store(
         &self,
         config: &TenantConfig,
@@ -210,7 +210,7 @@ impl Tenants {
         Ok(Write::Put { record, expect: Expect::Anything })
     }
 
-    /// Reads one project; an error does not stop the tenant. Once the budget is spent, the
+    /// Reads one project; an error does not stop the tenant, and once the budget is spent the
     /// remaining branches stay as they were and the project is unfinished.
     async fn read_project(
         &self,
@@ -298,9 +298,9 @@ impl Tenants {
         }
     }
 
-    /// Returns the source to store for a project that could not be read. Returns an error that
-    /// waits for the forge instead if it is only unreachable and nothing was read before, the
-    /// tenant waits for the project, or its stored source is lost.
+    /// Returns the source to store for a project that could not be read: `source` with the error
+    /// and the time of the next attempt. Returns a retry instead if its stored source is lost, or
+    /// if its forge is unreachable and the tenant waits for it or has read nothing before.
     fn unreadable(
         &self,
         reading: ProjectReading<'_>,

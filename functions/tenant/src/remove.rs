@@ -149,7 +149,7 @@ impl Tenants {
         Ok(())
     }
 
-    /// Deletes a tenant's records of one kind. Returns whether none is left.
+    /// Deletes a tenant's records of one kind, and returns whether none is left.
     async fn forget(&self, name: &TenantName, kind: &str) -> Result<bool, ReconcileError> {
         for _ in 0..WRITES_MAX {
             let query = Query::prefix(tenant::partition(name), kind, FORGOTTEN_AT_ONCE);

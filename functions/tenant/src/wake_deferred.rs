@@ -17,8 +17,8 @@ const AT_ONCE: usize = 50;
 const STEPS_MAX: usize = 20;
 
 impl Tenants {
-    /// Wakes the deferred deliveries of a tenant, the oldest first. One that still has to wait is
-    /// deferred again by intake.
+    /// Wakes the deferred deliveries of a tenant, the oldest first, and deletes their records. One
+    /// that still has to wait is deferred again by intake.
     pub(crate) async fn wake_deferred(&self, name: &TenantName) -> Result<(), ReconcileError> {
         let mut after = None;
         for _ in 0..STEPS_MAX {

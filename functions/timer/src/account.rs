@@ -16,7 +16,8 @@ const HALTED: &str = "HaltedCells";
 const LOGGED_MAX: usize = 20;
 
 impl Timer {
-    /// Counts overdue work and wakes the cells that are responsible: a wakeup may have been lost.
+    /// Counts and logs overdue work and halted cells, and wakes the cells of the overdue work: a
+    /// wakeup may have been lost. On Lambda it also prints the metrics.
     pub(crate) async fn account(
         &self,
         now: Timestamp,

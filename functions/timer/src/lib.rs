@@ -44,9 +44,12 @@ impl Timer {
         Self { ports, ask_minutes: ask_minutes.max(1) }
     }
 
-    /// Runs each minute: wakes what is due, and starts the sweeps of projects that are due.
+    /// Runs each minute: wakes what is due, counts overdue work, and starts the sweeps of projects
+    /// that are due.
     ///
-    /// # Errors The first failure, after everything else was done; the next minute continues.
+    /// # Errors
+    ///
+    /// The first failure, after everything else was done; the next minute continues.
     pub async fn tick(&self) -> Result<(), ReconcileError> {
         let now = self.ports.clock.now();
         // Each part continues past the failures of others: one bad record must not stop all
@@ -70,8 +73,9 @@ impl Timer {
         failures.end()
     }
 
-    /// Stores a sweep for every project of every tenant. The delivery's id holds the time slot, so
-    /// that two timers store one. With `Repeat` it first reads which are stored.
+    /// Stores a sweep for every project of every tenant and wakes intake. The delivery's id holds
+    /// the time slot, so that two timers store one. With `once_more` only those that are missing
+    /// are stored. Stops after too many failures in a row.
     async fn ask_forges(
         &self,
         now: Timestamp,
@@ -123,7 +127,8 @@ impl Timer {
         Ok(())
     }
 
-    /// Stores the delivery that sweeps a project by one connection, and wakes intake for it.
+    /// Stores the delivery that sweeps a project by one connection, unless it is stored, and wakes
+    /// intake for it. A failure is counted.
     async fn ask(
         &self,
         project: &ProjectName,

@@ -60,8 +60,9 @@ impl Failures {
 }
 
 impl Timer {
-    /// Sends the wakeups that are due in one shard of the index. The index only finds candidates:
-    /// the record, read by key, says whether it is still due.
+    /// Sends the wakeups that are due in one shard of the index, and outboxes that were not sent;
+    /// failures are only counted. The index only finds candidates: the record, read by key, says
+    /// whether it is still due.
     pub(crate) async fn send_due(&self, shard: u32, now: Timestamp, failures: &mut Failures) {
         let keys: Vec<Key> = match self.ports.records.due(shard, now, SWEEP_MAX).await {
             Ok(keys) => keys,
@@ -92,8 +93,8 @@ impl Timer {
         self.send_each(wakeups.into_iter().map(|(wakeup, _)| wakeup), failures).await;
     }
 
-    /// Reads a page of records at once; if that fails, reads them one by one and leaves out the
-    /// unreadable ones.
+    /// Reads a page of records at once; if that fails, one by one without the unreadable ones.
+    /// Returns none if the service does not answer.
     async fn read(&self, page: &[Key], failures: &mut Failures) -> Vec<Record> {
         let found = match self.ports.records.get(page).await {
             Ok(found) => return found.into_iter().flatten().collect(),
@@ -125,7 +126,8 @@ impl Timer {
         records
     }
 
-    /// Sends wakeups queue by queue, and one by one where a batch fails.
+    /// Sends wakeups queue by queue, and one by one where a batch fails; counts failures and leaves
+    /// a queue after too many in a row.
     pub(crate) async fn send_each(
         &self,
         wakeups: impl IntoIterator<Item = Wakeup>,

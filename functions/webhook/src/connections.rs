@@ -117,7 +117,7 @@ impl ConnectionCache {
     }
 }
 
-/// Decrypts the webhook secrets of a connection.
+/// Decrypts the webhook secrets of a connection, at most two.
 async fn open(
     ports: &Ports,
     name: &ConnectionName,

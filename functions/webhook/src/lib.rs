@@ -81,7 +81,8 @@ impl WebhookReceiver {
     }
 
     /// Checks a webhook's signature and stores its event as a delivery. Returns the status of a
-    /// success, which includes repeated and ignored events.
+    /// success, which includes repeated, ignored and malformed events; malformed ones are
+    /// quarantined.
     async fn accept(
         &self,
         name: &ConnectionName,
@@ -167,8 +168,8 @@ impl WebhookReceiver {
         })
     }
 
-    /// Stores a delivery and wakes intake for it. A delivery that is stored already is left as it
-    /// is, and intake is woken again.
+    /// Stores a delivery and wakes intake for it; one that is stored already is left as it is, and
+    /// intake is woken again.
     async fn store(&self, delivery: &DeliveryRecord) -> Result<(), PortError> {
         let id = delivery::id(&delivery.connection, &delivery.forge_id);
         let wakeup = delivery_wakeup(&id, delivery);
@@ -225,7 +226,8 @@ enum Echo {
     SelfAuthored,
 }
 
-/// Returns the delivery's event and first state. Irrelevant events, and echoes, end here.
+/// Returns the delivery's event and first state; irrelevant and malformed events, and echoes, end
+/// here without an event.
 fn classify(parsed: Parsed, echo: Echo) -> (Option<ForgeEvent>, DeliveryState) {
     match (parsed, echo) {
         (Parsed::Event { .. } | Parsed::OnCommit { .. }, Echo::SelfAuthored) => {

@@ -50,7 +50,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 impl Mqtt {
     /// Creates a channel to a broker. Connects for each message.
     ///
-    /// # Errors When TLS cannot be set up, or the password would be sent without encryption.
+    /// # Errors
+    ///
+    /// When TLS cannot be set up, or the password would be sent without encryption.
     pub fn new(address: Address, login: Option<(String, Secret)>) -> Result<Self, NotifyError> {
         let refused = |why: String| NotifyError::Refused {
             attempted: format!("prepare for {}", address.host),

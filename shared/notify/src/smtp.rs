@@ -25,7 +25,9 @@ pub struct Smtp {
 impl Smtp {
     /// Creates a channel to a mail server. It connects for each mail, because mails are rare.
     ///
-    /// # Errors When TLS cannot be set up, or a user is given without a password.
+    /// # Errors
+    ///
+    /// When TLS cannot be set up, or a user is given without a password.
     pub fn new(
         address: Address,
         user: Option<&str>,

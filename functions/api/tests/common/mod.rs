@@ -7,7 +7,7 @@ use serde_json::Value;
 use sluice_api::Api;
 use sluice_browser_tests::story::{self, TestSystem};
 
-/// Returns a new fixture.
+/// Writes the records of the story into a new system and returns it.
 pub async fn story() -> TestSystem {
     story::write_story().await.unwrap()
 }

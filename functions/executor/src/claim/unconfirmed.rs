@@ -68,7 +68,8 @@ impl Claims {
         if failed.is_empty() { Ok(()) } else { Err(ReconcileError::Retry(failed.join("; "))) }
     }
 
-    /// Determines whether a claim without a known outcome was stored, from the build's records.
+    /// Ends the run of an unconfirmed claim if it was stored and a stop is requested. Returns
+    /// whether the claim is done, or the build may still run here.
     async fn resolve_unconfirmed(
         &self,
         id: &BuildId,

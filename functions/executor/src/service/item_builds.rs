@@ -46,8 +46,8 @@ pub(super) struct ItemBuildGuard {
 }
 
 impl ItemBuildGuard {
-    /// Stops counting the build; later calls do not count twice. Returns whether other builds of
-    /// the item still run here.
+    /// Stops counting the build, at most once, and returns whether other builds of the item still
+    /// run here.
     pub(super) fn leave(&mut self) -> bool {
         let mut counts = self.item_builds.lock();
         if !self.has_left {

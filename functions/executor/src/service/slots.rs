@@ -52,12 +52,14 @@ impl ExecutorService {
         }
     }
 
-    /// Returns how many builds can be started now.
+    /// Returns how many builds to receive: the number of free slots, but at least 1 and at most
+    /// [`RECEIVE_MAX`].
     fn free_slots(&self) -> u32 {
         u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
     }
 
-    /// Starts received builds while slots are free, and returns the others to their queue.
+    /// Claims and runs received builds in the background while slots are free, and returns the
+    /// others to their queue.
     async fn start(self: Arc<Self>, queue: MessageQueue, messages: Vec<Incoming>) {
         let (mut slots, mut accepted_messages) = (Vec::new(), Vec::new());
         for message in messages {

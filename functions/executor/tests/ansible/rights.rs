@@ -6,7 +6,7 @@ use serde_json::json;
 use sluice_model::build::BuildResult::*;
 use std::path::PathBuf;
 
-/// Where a test's own code would leave a trace, and the path of it inside of the build.
+/// Returns the path at which a test's own code would leave a trace in the build.
 fn trace(story: &Story) -> PathBuf {
     story.directory.path().join("job/work/stolen")
 }

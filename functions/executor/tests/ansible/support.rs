@@ -28,7 +28,8 @@ pub const PROJECT: &str = "forge.test/org/project";
 /// The config project, whose playbooks are trusted.
 pub const CONFIG: &str = "forge.test/org/config";
 
-/// Installs what is missing, by the script that everybody uses, and returns Ansible ready to run.
+/// Runs the install script, changes the default settings by `change`, and returns Ansible ready to
+/// run.
 pub async fn ansible(state: &Path, change: impl FnOnce(&mut AnsibleSettings)) -> Ansible {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
@@ -487,7 +488,7 @@ pub struct Meanwhile {
     pub build: BuildId,
 }
 
-/// A playbook of the project under test.
+/// Returns a playbook of the project under test.
 pub fn untrusted(path: &str) -> Playbook {
     serde_json::from_value(json!({
         "connection": "forge", "project": PROJECT, "branch": "main", "commit": null, "path": path, "trusted": false
@@ -496,7 +497,7 @@ pub fn untrusted(path: &str) -> Playbook {
 }
 
 impl Story {
-    /// A playbook of the config project.
+    /// Returns a playbook of the config project, pinned to its commit.
     pub fn trusted(&self, path: &str) -> Playbook {
         let mut playbook = untrusted(path);
         playbook.project = CONFIG.into();
@@ -506,7 +507,7 @@ impl Story {
     }
 }
 
-/// Variables out of a JSON object.
+/// Returns the entries of a JSON object as variables.
 pub fn vars(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }

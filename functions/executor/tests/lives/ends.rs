@@ -79,7 +79,7 @@ struct Here {
 }
 
 impl Here {
-    /// Begins those of the jobs that are to run, of a graph with all of them.
+    /// Starts an executor and sends it the builds of the jobs in `run`, of a graph with all `jobs`.
     async fn begin(jobs: &[Value], run: &[&str]) -> Self {
         let world = World::new(1, 0, Timestamp(1_800_000_000_000));
         let ports = world.ports();
@@ -159,7 +159,7 @@ impl Here {
     }
 }
 
-/// Stores jobs as they are said, and the tested state.
+/// Stores a graph of these jobs, and the tested state.
 async fn store(ports: &Ports, jobs: &[Value]) {
     let frozen = |job: &Value| -> FrozenJob { serde_json::from_value(job.clone()).unwrap() };
     let graph = JobGraph { jobs: jobs.iter().map(frozen).collect() };
@@ -183,7 +183,7 @@ fn id(job: &str) -> BuildId {
     BuildId::derive(&[job])
 }
 
-/// Returns a job, with what is said of it besides.
+/// Returns a job with a name and the further attributes in `said`.
 fn job(name: &str, said: Value) -> Value {
     let mut job =
         json!({"name": name, "voting": true, "attempts": 1, "nodesets": [], "dependencies": []});

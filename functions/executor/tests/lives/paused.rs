@@ -60,7 +60,7 @@ struct Life {
 }
 
 impl Life {
-    /// An executor with one slot, and these builds sent to it.
+    /// Starts an executor with one slot and sends it these builds.
     async fn begin(jobs: &[&str]) -> Self {
         let world = ObservedWorld::new();
         let ports = world.ports();
@@ -93,7 +93,7 @@ impl Life {
         cell::send(&self.world.ports(), &[wakeup]).await.unwrap();
     }
 
-    /// Waits until the run of a job is as it is wanted.
+    /// Waits until the phase of a job's run satisfies `is_wanted` and returns it.
     async fn until(&self, job: &str, is_wanted: impl Fn(&Phase) -> bool) -> Phase {
         let phase = |record: &Record| decode::<Run>(record).unwrap().phase;
         phase(

@@ -47,12 +47,12 @@ impl ObservedWorld {
         self.written.send_modify(|count| *count += 1);
     }
 
-    /// Returns a record as it is stored.
+    /// Returns a record as it is stored; `None` if it does not exist.
     pub async fn stored(&self, key: &Key) -> Option<Record> {
         self.world.ports().records.get(std::slice::from_ref(key)).await.unwrap().remove(0)
     }
 
-    /// Waits until a record is there that is as it is wanted.
+    /// Waits until a record exists that satisfies `is_wanted` and returns it. Panics after a while.
     pub async fn until(&self, key: &Key, is_wanted: impl Fn(&Record) -> bool) -> Record {
         // Listening begins before looking, so that no write is missed in between.
         let mut written = self.written.subscribe();
