@@ -109,7 +109,7 @@ impl Layouts {
     }
 
     /// Returns a tenant with its live layout, or why the layout is unusable, for a caller that goes
-    /// on with other tenants.
+    /// on with other tenants. Caches the result for [`Self::last_read`].
     ///
     /// # Errors
     /// When the store does not answer.
