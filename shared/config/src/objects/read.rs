@@ -155,7 +155,8 @@ impl<'n> Fields<'n> {
         node
     }
 
-    /// Takes an attribute that has several names. Only one of them may be present.
+    /// Takes an attribute that has several names, with the name it has here; `None` if none is
+    /// present. Several names are an error, and the first in `names` counts.
     pub(crate) fn one_of(
         &mut self,
         names: &[&'static str],
@@ -203,13 +204,13 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a text.
+    /// Takes a text; `None` if it is absent, or, with an error, not a text.
     pub(crate) fn text(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         text(node, &self.path(name), p)
     }
 
-    /// Takes a required text.
+    /// Takes a required text; `None`, with an error, if it is absent or not a text.
     pub(crate) fn required_text(
         &mut self,
         name: &'static str,
@@ -219,7 +220,7 @@ impl<'n> Fields<'n> {
         text(node, &self.path(name), p)
     }
 
-    /// Takes a required name, which must not be empty.
+    /// Takes a required name; `None`, with an error, if it is absent, empty or not a text.
     pub(crate) fn required_name(
         &mut self,
         name: &'static str,
@@ -234,7 +235,7 @@ impl<'n> Fields<'n> {
         None
     }
 
-    /// Takes a boolean.
+    /// Takes a boolean; `None` if it is absent, or, with an error, another value.
     pub(crate) fn flag(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<bool> {
         let node = self.take(name)?;
         match node.value {
@@ -246,7 +247,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes an integer of at least `least`.
+    /// Takes an integer of at least `least`; `None` if it is absent, or, with an error, another
+    /// value.
     pub(crate) fn count(
         &mut self,
         name: &'static str,
@@ -257,13 +259,14 @@ impl<'n> Fields<'n> {
         count(node, &self.path(name), (least, u32::MAX), p)
     }
 
-    /// Takes a port number.
+    /// Takes a port number; `None` if it is absent, or, with an error, another value.
     pub(crate) fn port(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u32> {
         let node = self.take(name)?;
         count(node, &self.path(name), (1, u16::MAX.into()), p)
     }
 
-    /// Takes a duration: a number of seconds, or a text such as `30m`.
+    /// Takes a duration, a number of seconds or a text such as `30m`, in seconds; `None` if it is
+    /// absent, or, with an error, another value.
     pub(crate) fn seconds(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u64> {
         let node = self.take(name)?;
         match seconds(node) {
@@ -284,7 +287,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a list of texts. A single text is a list of one.
+    /// Takes a list of texts; `None` if it is absent. A single text is a list of one.
     pub(crate) fn texts(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<Vec<String>> {
         let node = self.take(name)?;
         Some(texts(node, &self.path(name), p))

@@ -297,7 +297,8 @@ impl<'o> Resolver<'o> {
         })
     }
 
-    /// Returns the section of a provider and its ancestors, the nearest first.
+    /// Returns the section of a provider and its ancestors, the nearest first; `None` if one is
+    /// undefined, they form a cycle, or they are too many.
     fn sections(&mut self, at: Found<'o>) -> Option<Vec<Found<'o>>> {
         let mut chain: Vec<Found<'o>> = Vec::new();
         let mut section_name = at.1.attributes.get("section")?.as_str()?.to_owned();
@@ -325,7 +326,9 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Returns the labels of a provider, each with every layer of attributes applied.
+    /// Returns the labels of a provider, each with every layer of attributes applied. Reports
+    /// undefined labels of static nodes, too many labels, and an exceeded budget; drops these
+    /// labels.
     fn labels(&mut self, at: Found<'o>, of_section: &Map<String, Json>) -> Vec<LabelConfig> {
         let provider = &at.1.attributes;
         // Lists are concatenated (L3.2): providers have all entries of their section.
