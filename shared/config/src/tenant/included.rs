@@ -54,7 +54,8 @@ impl TenantConfig {
         })
     }
 
-    /// Returns the files that the tenant includes, in order, parsed by `parse`.
+    /// Returns the files that the tenant includes, in order, parsed by `parse`, and if files are
+    /// missing one more fragment that holds only their errors.
     ///
     /// `stored` are the files next to the main configuration by name. A missing file is an error at
     /// the place in the main configuration that includes it.

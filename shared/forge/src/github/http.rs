@@ -369,7 +369,7 @@ fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str
     }
 }
 
-/// Returns the seconds to wait when the answer is a rate limit.
+/// Returns the seconds to wait, from 1 to 3,600, when the answer is a rate limit; else `None`.
 fn rate_limit(
     status: StatusCode,
     headers: &HeaderMap,
@@ -410,7 +410,8 @@ fn message(body: &[u8]) -> String {
     message.chars().take(MESSAGE_MAX_CHARACTERS).collect()
 }
 
-/// Follows redirects of renamed repositories, but never sends the token to another host.
+/// Returns the policy that follows redirects of renamed repositories, but never sends the token to
+/// another host.
 fn redirect_policy(base: Url) -> redirect::Policy {
     redirect::Policy::custom(move |attempt| {
         if attempt.previous().len() > REDIRECTS_MAX {
