@@ -338,7 +338,8 @@ impl World {
         }
     }
 
-    /// Runs `work` on the state as one step called `name`.
+    /// Runs `work` on the state as one step called `name`, and counts the call for the caller. The
+    /// error is that of `work` or of the step's fate.
     pub(crate) async fn with<T>(
         &self,
         name: &'static str,
@@ -355,7 +356,8 @@ impl World {
         .await
     }
 
-    /// Returns the fate of the next step and counts the step.
+    /// Returns the fate of the next step, which works unless a fate was set or decided. Counts the
+    /// step, and records it as the last one and as the caller's death if it dies.
     fn next_fate(&self, name: &'static str) -> Fate {
         let mut state = self.lock();
         let step = state.steps;
@@ -378,7 +380,7 @@ impl World {
     }
 }
 
-/// Returns an empty queue with Sluice's settings.
+/// Returns an empty queue with Sluice's settings and a queue for dead letters.
 fn new_queue(queue: MessageQueue) -> Option<sqs::Queue> {
     let (name, settings) = if queue.is_fifo() {
         (format!("{queue:?}.fifo"), sqs::SqsQueueSettings::fifo())

@@ -28,8 +28,8 @@ pub(crate) struct Edits {
 }
 
 impl Engine {
-    /// Opens a pull request and sends its events. An error if the branches do not exist or have no
-    /// difference.
+    /// Opens a pull request and records its event. An error if a branch does not exist, they have
+    /// no difference, or one is open for them already.
     pub async fn open_pull(
         &self,
         full_name: &str,

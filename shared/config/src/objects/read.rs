@@ -293,7 +293,8 @@ impl<'n> Fields<'n> {
         Some(texts(node, &self.path(name), p))
     }
 
-    /// Takes a list of texts. A single text is an error.
+    /// Takes a list of texts; `None` if it is absent, or, with an error, another value. A single
+    /// text is an error.
     pub(crate) fn text_list(
         &mut self,
         name: &'static str,
@@ -309,7 +310,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a version: a text or a number.
+    /// Takes a version, a text or a number, as text; `None` if it is absent, or, with an error,
+    /// another value.
     pub(crate) fn version(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         match node.value {
@@ -321,7 +323,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes an age in seconds: a number with an optional unit `s m h d w`.
+    /// Takes an age in seconds: a text with a number and an optional unit `s m h d w`. `None` if it
+    /// is absent, or, with an error, another value.
     pub(crate) fn age(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u64> {
         let node = self.take(name)?;
         let found = node.as_text().and_then(|text| text.parse().ok().or_else(|| seconds(node)));
@@ -345,7 +348,8 @@ impl<'n> Fields<'n> {
         Some(found.collect())
     }
 
-    /// Takes a regular expression, written as a text.
+    /// Takes a regular expression, written as a text; `None` if it is absent, or, with an error,
+    /// invalid.
     pub(crate) fn expression(
         &mut self,
         name: &'static str,
@@ -366,7 +370,8 @@ impl<'n> Fields<'n> {
         Some(patterns(node, &self.path(name), p))
     }
 
-    /// Takes one of several keywords.
+    /// Takes one of several keywords and returns its value in `words`; `None` if it is absent, or,
+    /// with an error, another word.
     pub(crate) fn word<T: Copy>(
         &mut self,
         name: &'static str,
@@ -392,7 +397,8 @@ impl<'n> Fields<'n> {
         found.map(|(_, value)| *value)
     }
 
-    /// Takes variables: a mapping with names that Ansible accepts.
+    /// Takes variables, as [`variables`] reads them; `None` if they are absent, or, with an error,
+    /// not a mapping.
     pub(crate) fn variables(
         &mut self,
         name: &'static str,
@@ -402,7 +408,8 @@ impl<'n> Fields<'n> {
         variables(node, &self.path(name), p)
     }
 
-    /// Takes a value that may have a control tag for combining it with inherited values.
+    /// Takes a value that may have a control tag for combining it with inherited values; `None` if
+    /// it is absent or `read` returns none.
     pub(crate) fn combined<T>(
         &mut self,
         name: &'static str,
@@ -414,7 +421,7 @@ impl<'n> Fields<'n> {
         read(inner, &self.path(name), p).map(|value| Combined { value, combine })
     }
 
-    /// Takes a mapping as JSON.
+    /// Takes a mapping as JSON; `None` if it is absent, or, with an error, not a mapping.
     pub(crate) fn mapping(
         &mut self,
         name: &'static str,
@@ -425,7 +432,8 @@ impl<'n> Fields<'n> {
     }
 }
 
-/// Removes the tag `!override` or `!inherit`.
+/// Returns a value without its tag `!override` or `!inherit`, and what the tag says; `None` without
+/// such a tag.
 pub(crate) fn untag(node: &Node) -> (&Node, Option<Combine>) {
     match &node.value {
         Value::Tagged(tag, inner) if tag == "!override" => (inner, Some(Combine::Override)),
@@ -494,7 +502,7 @@ fn pattern(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<Pattern>
     }
 }
 
-/// Reads an integer from `least` to `most`.
+/// Reads an integer from `least` to `most`; `None`, with an error, for any other value.
 pub(crate) fn count(
     node: &Node,
     attribute: &str,
@@ -559,7 +567,8 @@ const LOGIN: [&str; 5] = [
     "ansible_user",
 ];
 
-/// Reads variables, and reports names that Ansible does not accept or the executor sets itself.
+/// Reads variables; `None`, with an error, if they are not a mapping. Reports names that Ansible
+/// does not accept or the executor sets itself, and control tags within the values.
 pub(crate) fn variables(
     node: &Node,
     attribute: &str,
@@ -606,7 +615,7 @@ pub(crate) fn variables(
     Some(map)
 }
 
-/// Returns the first control tag within a value, where it has no meaning.
+/// Returns the first control tag within a value, where it has no meaning; `None` if there is none.
 fn control_within(node: &Node) -> Option<&Node> {
     match &node.value {
         Value::Tagged(..) if untag(node).1.is_some() => Some(node),
@@ -617,7 +626,7 @@ fn control_within(node: &Node) -> Option<&Node> {
     }
 }
 
-/// Reads the name of a variable.
+/// Reads the name of a variable; `None`, with an error, if Ansible does not accept it.
 pub(crate) fn variable_name(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let name = text(node, attribute, p)?;
     if is_variable_name(&name) {
@@ -639,7 +648,8 @@ pub(crate) fn is_variable_name(text: &str) -> bool {
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Returns a duration in seconds: an integer, or a number with one of the units `s m h d w`.
+/// Returns a duration in seconds: an integer, or a number with one of the units `s m h d w`. `None`
+/// for any other value; reports nothing.
 pub(crate) fn seconds(node: &Node) -> Option<u64> {
     match &node.value {
         Value::Int(number) => u64::try_from(*number).ok(),
