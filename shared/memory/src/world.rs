@@ -166,7 +166,7 @@ impl World {
         self.lock().journal.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Returns one record.
+    /// Returns one record; `None` if there is none under `key`.
     pub fn record(&self, key: &Key) -> Option<Record> {
         self.lock().records.get(key).cloned()
     }
@@ -241,7 +241,8 @@ impl World {
             .collect()
     }
 
-    /// Returns group and time of the oldest message of a queue, including those in flight.
+    /// Returns group and time of the oldest message of a queue, including those in flight; `None`
+    /// if it is empty.
     pub fn oldest_message(&self, queue: MessageQueue) -> Option<(Option<String>, Timestamp)> {
         let state = self.lock();
         let oldest = state.queues.get(&queue)?.messages().min_by_key(|message| message.sent_ms)?;

@@ -107,8 +107,8 @@ impl Engine {
         })
     }
 
-    /// Stores a review of a pull request and records an event. An error if authors approve or
-    /// refuse their own.
+    /// Stores a review of a pull request and records an event. The pull request's author may only
+    /// comment on it.
     pub fn review(&self, full_name: &str, new: NewReview, by: &str) -> Result<Review, ApiError> {
         let NewReview { number, event, body, commit, lines } = new;
         let state = match event.as_str() {

@@ -354,7 +354,7 @@ struct Resolver<'l> {
 }
 
 impl<'l> Resolver<'l> {
-    /// Returns the file of a stanza.
+    /// Returns the file of a stanza; `None` if its index is unknown.
     fn file(&self, stanza_id: StanzaId) -> Option<&'l File> {
         self.files.get(stanza_id.file)
     }

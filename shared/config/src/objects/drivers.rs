@@ -215,7 +215,8 @@ fn either(
     f.patterns(name, p).or(older).unwrap_or_default()
 }
 
-/// Adds the approvals of the older form to a Gerrit filter.
+/// Adds the approvals of the older form to a Gerrit filter, or to a new one if there is no filter.
+/// Any other filter stays as it is.
 fn with_approvals(filter: Option<FilterKind>, more: Option<Vec<Approval>>) -> Option<FilterKind> {
     match (filter, more) {
         (Some(FilterKind::Gerrit(mut filter)), Some(more)) => {

@@ -127,7 +127,8 @@ pub(super) fn combined<T>(node: &Node, read: impl FnOnce(&Node) -> T) -> Combine
     Combined { value: read(inner), combine }
 }
 
-/// Takes `override-checkout` or the older `override-branch`.
+/// Takes `override-checkout` or the older `override-branch`; `None` if both are absent, or, with an
+/// error, no text.
 pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let (name, node) = f.one_of(&["override-checkout", "override-branch"], p)?;
     text(node, &f.path(name), p)

@@ -81,8 +81,8 @@ pub(super) fn provider(
     of_many(fields, OF_A_PROVIDER, span, p)
 }
 
-/// Reads a section or provider. Its defaults for images, flavors and labels apply to all of them
-/// (L3.2).
+/// Reads a section or provider; `None` if it has no name. Its defaults for images, flavors and
+/// labels apply to all of them (L3.2).
 fn of_many(
     fields: &mut Fields<'_>,
     own_words: &[Word],

@@ -334,7 +334,8 @@ impl<'n> Fields<'n> {
         found
     }
 
-    /// Takes regular expressions, each written as a text.
+    /// Takes regular expressions, each written as a text; `None` if the attribute is absent.
+    /// Invalid ones are left out, with an error.
     pub(crate) fn expressions(
         &mut self,
         name: &'static str,
@@ -360,7 +361,8 @@ impl<'n> Fields<'n> {
         text(node, &path, p).and_then(|_| pattern(node, &path, p))
     }
 
-    /// Takes a list of patterns. A single pattern is a list of one.
+    /// Takes a list of patterns; `None` if the attribute is absent. A single pattern is a list of
+    /// one.
     pub(crate) fn patterns(
         &mut self,
         name: &'static str,

@@ -145,7 +145,8 @@ pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
     found
 }
 
-/// Returns the stanza of a tenant. Its attributes may also be next to the bare keyword.
+/// Returns the stanza of a tenant; `None` if there is none. Its attributes may also be next to the
+/// bare keyword.
 fn stanza_of<'n>(root: &'n Node, name: &str) -> Option<&'n Node> {
     root.as_list()?.iter().find(|member| {
         let body = member.get("tenant");

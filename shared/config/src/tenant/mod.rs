@@ -218,13 +218,13 @@ impl TenantConfig {
         }
     }
 
-    /// Returns a project by its canonical name.
+    /// Returns a project by its canonical name; `None` if the tenant does not list it.
     pub fn project(&self, name: &ProjectName) -> Option<&TenantProject> {
         self.projects.iter().find(|project| project.name == *name)
     }
 
     /// Returns a project that configuration can come from: a listed project, or the project of
-    /// included files.
+    /// included files. `None` for any other.
     pub fn source_project(&self, name: &ProjectName) -> Option<&TenantProject> {
         self.project(name).or(self.included.as_ref().filter(|included| included.name == *name))
     }
@@ -422,7 +422,7 @@ fn resolve_root_names(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
 /// Returns the span of a text in an attribute of a stanza, or of the whole stanza if it is not
 /// found.
 fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
-    /// Returns the first value within `node` that is this text.
+    /// Returns the first key or value within `node` that is this text; `None` if there is none.
     fn find<'n>(node: &'n Node, text: &str) -> Option<&'n Node> {
         match &node.value {
             Value::Text(found) => (found == text).then_some(node),

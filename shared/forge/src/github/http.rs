@@ -327,7 +327,8 @@ fn ahead(headers: &HeaderMap, now: Timestamp) -> Ahead {
     Ahead(date(headers).map_or(0, |date| i128::from(date.0) - i128::from(now.0)))
 }
 
-/// Returns the time of an answer on its sender's clock, in whole seconds.
+/// Returns the time of an answer on its sender's clock, in whole seconds; `None` without a valid
+/// `Date` header.
 fn date(headers: &HeaderMap) -> Option<Timestamp> {
     let text = headers.get(DATE)?.to_str().ok()?;
     let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;

@@ -172,8 +172,8 @@ impl<'o> Resolver<'o> {
         self.errors.push(defined.source().error(diagnostic));
     }
 
-    /// Checks that a provider and its sections have the same connection. Otherwise the author of a
-    /// provider could use any connection of the system.
+    /// Returns whether a provider and its sections have the same connection, and reports a provider
+    /// that has another. Otherwise its author could use any connection of the system.
     fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
         let mut connections =
             chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
@@ -594,8 +594,8 @@ impl<'a> PartOfLabel<'a> {
         }
     }
 
-    /// Returns the defaults of a section or provider for it. Defaults do not apply to final
-    /// objects.
+    /// Returns the defaults of a section or provider for it; `None` without them, or for a final
+    /// object, to which they do not apply.
     fn defaults_in<'j>(&self, layer: &'j Map<String, Json>) -> Option<&'j Map<String, Json>> {
         layer.get(self.defaults).and_then(Json::as_object).filter(|_| self.is_final == Final::No)
     }
