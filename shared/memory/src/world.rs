@@ -249,14 +249,15 @@ impl World {
         Some((oldest.group.clone(), Timestamp(oldest.sent_ms)))
     }
 
-    /// Returns the earliest time at which a message becomes visible.
+    /// Returns the earliest time at which a message becomes visible; `None` if there is none.
     pub fn next_message_at(&self) -> Option<Timestamp> {
         let state = self.lock();
         let now = state.now.0;
         state.queues.values().filter_map(|queue| queue.next_wake_ms(now)).min().map(Timestamp)
     }
 
-    /// Returns the earliest time at which a record is due in the index `due`.
+    /// Returns the earliest time at which a record is due in the index `due`; `None` if there is
+    /// none.
     pub fn next_due_at(&self) -> Option<Timestamp> {
         self.lock().indexes.next_due_at()
     }
@@ -381,7 +382,8 @@ impl World {
     }
 }
 
-/// Returns an empty queue with Sluice's settings and a queue for dead letters.
+/// Returns an empty queue with the default settings and a queue for dead letters; `None` if the
+/// settings are invalid.
 fn new_queue(queue: MessageQueue) -> Option<sqs::Queue> {
     let (name, settings) = if queue.is_fifo() {
         (format!("{queue:?}.fifo"), sqs::SqsQueueSettings::fifo())
