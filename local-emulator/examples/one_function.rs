@@ -19,7 +19,7 @@ async fn main() -> Result<(), Error> {
     lambda_runtime::run(service_fn(answer)).await
 }
 
-/// Says at an address which process this is, and waits until it is let go on there.
+/// Sends the id of this process to an address, and waits until that connection is closed.
 fn wait_at(gate: &str) -> std::io::Result<()> {
     let mut gate = TcpStream::connect(gate)?;
     writeln!(gate, "{}", std::process::id())?;

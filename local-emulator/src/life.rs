@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 pub struct Life(OwnedFd);
 
 impl Life {
-    /// Returns the identity of a child that was not waited for yet; `None` if it has ended.
+    /// Returns a handle for the child process with this id, which was not waited for yet.
     ///
     /// # Errors
     /// When it is gone, or the system cannot name processes this way (Linux before 5.3).

@@ -98,7 +98,7 @@ impl Faults {
     }
 
     /// Returns the faults that apply to this request and that `wanted` accepts, and counts them as
-    /// having happened.
+    /// having happened; empty if there are none.
     pub fn take(
         &self,
         repository: &str,

@@ -482,7 +482,7 @@ impl Drop for LocalForge {
 }
 
 /// Completes a request even if the client has disconnected, so that a merge is never left half
-/// done.
+/// done. A request that panics is answered with 500.
 async fn to_its_end(request: Request, next: Next) -> Response {
     match tokio::spawn(next.run(request)).await {
         Ok(response) => response,

@@ -156,7 +156,8 @@ impl Git {
         Ok(())
     }
 
-    /// Returns all refs with their commits.
+    /// Returns the object id of each branch and tag, by full ref name; an annotated tag's is not a
+    /// commit.
     pub async fn refs(&self) -> Result<BTreeMap<String, String>, GitError> {
         let format = "--format=%(objectname) %(refname)";
         let text = self.run(&["for-each-ref", format, "refs/heads", "refs/tags"]).await?;
@@ -182,7 +183,8 @@ impl Git {
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
-    /// Moves a ref from `old` to `new`; all zeros mean that the ref does not exist.
+    /// Moves a ref to `new`, whatever it was without `old`; an error if it is not at `old`. All
+    /// zeros in `old` mean that the ref must not exist.
     pub async fn update_ref(
         &self,
         name: &str,
@@ -247,13 +249,14 @@ impl Git {
         }
     }
 
-    /// Returns a commit by its id; `None` if there is none.
+    /// Returns the commit that a revision names; `None` if there is none.
     pub async fn commit(&self, sha: &str) -> Result<Option<Commit>, GitError> {
         let Some(sha) = self.resolve(sha).await? else { return Ok(None) };
         Ok(self.log(&["--no-walk", &sha]).await?.into_iter().next())
     }
 
-    /// Returns the commits of `head` that `base` lacks, the oldest first.
+    /// Returns the commits of `head` that `base` lacks, the oldest first; of too many, the newest
+    /// [`COMMITS_MAX`].
     pub async fn commits_between(&self, base: &str, head: &str) -> Result<Vec<Commit>, GitError> {
         let limit = format!("--max-count={COMMITS_MAX}");
         self.log(&["--reverse", "--topo-order", &limit, &format!("{base}..{head}")]).await
@@ -290,7 +293,7 @@ impl Git {
         Ok(files)
     }
 
-    /// Returns a file's bytes at a revision.
+    /// Returns a file's bytes at a revision; `None` if there is no such file.
     pub async fn file(&self, revision: &str, path: &str) -> Result<Option<Vec<u8>>, GitError> {
         if revision.starts_with('-') {
             return Ok(None);
@@ -300,7 +303,8 @@ impl Git {
         Ok(output.status.success().then_some(output.stdout))
     }
 
-    /// Returns the id of a file's content at a revision.
+    /// Returns the object id of the file or directory at a path in a revision; `None` if there is
+    /// none.
     pub async fn blob(&self, revision: &str, path: &str) -> Result<Option<String>, GitError> {
         if revision.starts_with('-') {
             return Ok(None);
@@ -311,7 +315,8 @@ impl Git {
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
-    /// Returns the type, id and name of each entry of a directory at a revision.
+    /// Returns the type, id and name of each entry of a directory at a revision; empty if there is
+    /// no such directory.
     pub async fn folder(
         &self,
         revision: &str,
@@ -434,7 +439,8 @@ impl Git {
         self.output_to(Stdio::piped(), arguments, extra, input).await
     }
 
-    /// Runs git with environment variables and input, and redirects its output to `stdout`.
+    /// Runs git with environment variables and input, and redirects its output to `stdout`. An
+    /// error if it does not start or takes too long, but not if it fails.
     async fn output_to(
         &self,
         stdout: Stdio,
@@ -520,14 +526,14 @@ fn commit_of(record: &str) -> Option<Commit> {
     Some(Commit { sha, tree, parents, author, committer, message: next()?.trim_end().to_owned() })
 }
 
-/// Returns the error for a git command that failed.
+/// Returns the error for a git command that failed, with the end of what it printed as an error.
 fn failed(command: &str, output: &Output) -> GitError {
     let printed = text(&output.stderr);
     let start = printed.char_indices().rev().nth(500).map_or(0, |(at, _)| at);
     GitError::Failed { command: command.to_owned(), message: printed[start..].to_owned() }
 }
 
-/// Decodes bytes as text, with a replacement for invalid ones.
+/// Decodes bytes as text, with a replacement for invalid ones and without line feeds at the end.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned()
 }

@@ -23,7 +23,8 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 type Here = Path<(String, String)>;
 
-/// Answers a git client with the refs of a repository.
+/// Answers a git client with the refs of a repository. A client that wants to push is refused here
+/// without valid credentials.
 pub(crate) async fn advertise(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Here,

@@ -56,7 +56,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Records a delivery of `event` for one hook.
+    /// Records a delivery of `event` for one hook, to be sent later, and deletes the oldest
+    /// deliveries of the repository beyond [`KEPT_MAX`].
     pub(crate) fn record(
         &self,
         access: &Access,
@@ -142,7 +143,8 @@ pub(crate) async fn deliver(engine: Arc<Engine>) {
     }
 }
 
-/// Returns the deliveries that wait to be sent, and marks them as being sent.
+/// Returns the deliveries that wait to be sent, and marks them as being sent. An error of the store
+/// is logged and gives none.
 fn take_due(engine: &Engine) -> Vec<Delivery> {
     let taken = engine.store.within(|access| {
         let mut taken = Vec::new();
@@ -182,7 +184,7 @@ fn give_up_interrupted(engine: &Engine) {
     }
 }
 
-/// Sends one delivery and records the response.
+/// Sends one delivery and records the response. Does nothing if its hook was deleted.
 async fn send(engine: &Engine, client: &reqwest::Client, mut delivery: Delivery) {
     let hook =
         engine.store.within(|access| access.get::<Hook>(&delivery.repository, delivery.hook));

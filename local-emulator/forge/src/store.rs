@@ -110,7 +110,7 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// Deletes a document.
+    /// Deletes a document; no error if there is none.
     pub fn remove<D: Document>(&self, repository: &str, id: u64) -> Result<(), ForgeStoreError> {
         self.transaction
             .prepare_cached(

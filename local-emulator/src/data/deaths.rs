@@ -242,7 +242,8 @@ impl Deaths {
             || principal.as_str() == crate::template::ExecutorPlan::PRINCIPAL
     }
 
-    /// Removes and returns the armed kill if it is planned for this call; otherwise `None`.
+    /// Counts this call if it fits the first armed kill, and removes and returns that kill once its
+    /// count is reached; otherwise `None`.
     fn due(
         &self,
         moment: Moment,

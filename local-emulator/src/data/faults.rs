@@ -161,7 +161,8 @@ impl CallFaults {
         self.with(|state| state.index_lag)
     }
 
-    /// Decides at random which faults apply to one call.
+    /// Decides by the rules and at random which faults and what delay apply to one call, and counts
+    /// the call for each rule that fits.
     pub fn strike(&self, principal: &Principal, service: &Service, operation: &str) -> Struck {
         self.with(|state| {
             let mut struck =
@@ -210,7 +211,8 @@ impl Rule {
 }
 
 impl State {
-    /// Decides whether a rule strikes now, and counts the call.
+    /// Decides whether a rule strikes now: always, by lot, or while it has strikes left, of which
+    /// it uses up one.
     fn is_due(&mut self, when: &mut When) -> bool {
         match when {
             When::Always => true,

@@ -220,7 +220,8 @@ impl Front {
         }
     }
 
-    /// Returns the operation that a request calls; `None` for an added service.
+    /// Returns the operation that a request calls, empty if it names none; `None` for an unknown
+    /// service.
     fn operation(&self, service: &Service, request: &Request<Bytes>) -> Option<String> {
         let target = |prefix: &str| {
             let target = request

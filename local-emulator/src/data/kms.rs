@@ -114,7 +114,7 @@ impl Kms {
         }
     }
 
-    /// Encrypts data with a key and an encryption context.
+    /// Encrypts data with a key and an encryption context, if the caller's policy allows it.
     fn encrypt(&self, request: EncryptRequest, caller: &Caller) -> Result<String, Problem> {
         check_algorithm(request.encryption_algorithm.as_deref())?;
         let id = key_id(&request.key_id);
@@ -138,7 +138,8 @@ impl Kms {
         Ok(answer.to_string())
     }
 
-    /// Decrypts data. An error if the encryption context differs.
+    /// Decrypts data. An error if the encryption context differs or the caller's policy does not
+    /// allow it.
     fn decrypt(&self, request: DecryptRequest, caller: &Caller) -> Result<String, Problem> {
         check_algorithm(request.encryption_algorithm.as_deref())?;
         let blob = BASE64

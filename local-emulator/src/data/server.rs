@@ -59,7 +59,8 @@ async fn connection(front: Arc<Front>, stream: TcpStream) {
         .await;
 }
 
-/// Answers one request.
+/// Answers one request; 413 for a body that is too large or breaks off. An error, for an injected
+/// fault, ends the connection without a response.
 async fn answer(
     front: Arc<Front>,
     request: Request<Incoming>,

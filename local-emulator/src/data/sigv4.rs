@@ -113,7 +113,8 @@ pub fn verify(
     Ok(principal)
 }
 
-/// Returns the canonical form of a request, over which the signature is computed.
+/// Returns the canonical form of a request, over which the signature is computed. An error if a
+/// signed header is missing or the body has another hash.
 fn canonical_request(
     request: &Request<Bytes>,
     signed_headers: &str,
@@ -135,7 +136,7 @@ fn canonical_request(
 }
 
 /// Returns a header's value as it is signed: trimmed, runs of spaces reduced to one, several values
-/// joined by a comma.
+/// joined by a comma. `None` if it is missing.
 fn header_value(request: &Request<Bytes>, name: &str) -> Option<String> {
     let headers: &HeaderMap = request.headers();
     let values: Vec<String> = headers
@@ -185,7 +186,7 @@ pub(super) fn encode(text: &str) -> String {
     encoded
 }
 
-/// Returns a part of the `Authorization` header by its name.
+/// Returns a part of the `Authorization` header by its name; `None` if it is missing.
 fn part<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let from = header.find(&format!("{name}="))? + name.len() + 1;
     header[from..].split(',').next().map(str::trim)

@@ -100,8 +100,8 @@ impl Host {
         Err(why)
     }
 
-    /// Starts a machine unless it runs already, or `wanted` returns false when it is this machine's
-    /// turn.
+    /// Starts a machine, and creates its files first if they are missing. Does nothing if it runs
+    /// already, `wanted` returns false under the machine's lock, or [`Host::end_all`] was called.
     pub(super) fn start(&self, record: &Record, wanted: impl Fn() -> bool) -> io::Result<()> {
         let machine = self.machine(&record.id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +133,7 @@ impl Host {
     }
 
     /// Ends the processes of all machines, including those that an earlier emulator started here.
-    /// Files stay.
+    /// Files stay, and no machine starts any more.
     pub(super) fn end_all(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
@@ -155,13 +155,15 @@ impl Host {
         end_processes(&self.directory.join(id), child.take())
     }
 
-    /// Returns the entry of a machine, which is locked while it starts or ends.
+    /// Returns the entry of a machine, which is locked while it starts or ends; creates a missing
+    /// one.
     fn machine(&self, id: &str) -> Arc<Mutex<Option<Child>>> {
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(machines.entry(id.to_owned()).or_default())
     }
 
-    /// Starts the SSH server of a machine.
+    /// Starts the SSH server of a machine and waits until it listens, at most [`BOOT_LIMIT`]. An
+    /// error if it ends at once.
     fn sshd(&self, directory: &Path, record: &Record) -> io::Result<Child> {
         let log =
             fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
@@ -241,8 +243,8 @@ impl Host {
     }
 }
 
-/// Creates the machine's files: host keys, logins and configuration. The last file marks them as
-/// complete.
+/// Creates the machine's files (host keys, logins, configuration) in place of earlier ones, and
+/// runs the user data's script. The last file marks them as complete.
 fn install(directory: &Path, record: &Record) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -270,8 +272,8 @@ fn install(directory: &Path, record: &Record) -> io::Result<()> {
     write_whole(&directory.join("ready"), "")
 }
 
-/// Runs the user data's script as root of the machine. As with cloud-init, a failing script does
-/// not prevent the boot.
+/// Runs the user data's script as root of the machine, at most 300 seconds. As with cloud-init, a
+/// failing script is only logged and does not prevent the boot.
 fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
     let parent = directory.parent().unwrap_or(directory);
     let mut command = Host::new(parent.to_owned()).view(directory, &record.id);
@@ -385,8 +387,8 @@ fn sshd_config(record: &Record) -> String {
     )
 }
 
-/// Ends the machine's processes: `started`, or those that the process file names. The process file
-/// stays until they are gone.
+/// Kills the machine's processes: `started`, or those that the process file names. The process file
+/// stays until they are gone. An error if one is still there after [`END_LIMIT`].
 fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     // A child keeps its process id until it is waited for, even if its note is gone.
     let leader = started.as_ref().map(Child::id).or_else(|| living(directory));

@@ -170,7 +170,7 @@ impl Ec2 {
         self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Runs the action of a request.
+    /// Runs the action of a request and returns its XML response; an error for an unknown action.
     fn answer(&self, caller: &Caller, request: &Request<Bytes>) -> Result<String, Refusal> {
         let parameters = Parameters::read(request)?;
         match parameters.action() {

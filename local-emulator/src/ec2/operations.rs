@@ -37,7 +37,8 @@ fn check_with_tags(
     Ok(caller.check_with(action, arn, &values)?)
 }
 
-/// Launches machines, or returns those that the same token launched.
+/// Records machines and starts them in the background, or returns those that the same token
+/// launched. An error if fewer than the minimum are free, or a fault refuses the launch.
 pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
     let wish = Wish::read(ec2, parameters)?;
     check_with_tags(caller, "ec2:RunInstances", &arn(ec2, "*"), "aws:RequestTag", &wish.tags)?;
@@ -174,7 +175,7 @@ impl Wish {
         })
     }
 
-    /// Creates the record of a machine to launch.
+    /// Returns the record of a machine to launch, with an address outside `taken`; stores nothing.
     fn record(
         &self,
         ec2: &Ec2,
@@ -219,7 +220,8 @@ impl Wish {
     }
 }
 
-/// Returns the requested zone or the default one. An error for an unknown zone.
+/// Returns the zone of the requested subnet, the requested zone or the default one. An error for an
+/// unknown subnet or zone.
 fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
     let options = &ec2.inner.options;
     let first = options.zones.first().cloned().unwrap_or_default();
@@ -244,7 +246,7 @@ fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
     }
 }
 
-/// Lists machines, a page at a time in the order of launches.
+/// Lists machines, a page at a time in the order of launches. An error for an unknown id or filter.
 pub(super) fn describe(
     ec2: &Ec2,
     caller: &Caller,
@@ -299,7 +301,8 @@ pub(super) fn describe(
     Ok(answer::response("DescribeInstances", &answer::instances(&records, next.as_deref())))
 }
 
-/// Returns whether a machine matches a filter.
+/// Returns whether a machine matches a filter: whether one of the patterns in `values` fits the
+/// property `name`.
 fn matches(record: &Record, name: &str, values: &[&str]) -> bool {
     let any = |text: &str| values.iter().any(|pattern| glob(pattern, text));
     match name.strip_prefix("tag:") {
@@ -352,7 +355,8 @@ fn missing(id: &str) -> Refusal {
     )
 }
 
-/// Starts to terminate machines. One unknown machine refuses the whole call.
+/// Records that machines shut down and ends them in the background. One unknown machine, or one the
+/// caller may not end, refuses the whole call.
 pub(super) fn terminate(
     ec2: &Ec2,
     caller: &Caller,
@@ -426,7 +430,8 @@ pub(super) fn images(
     Ok(answer::response("DescribeImages", &answer::images(&images, &options.account.id)))
 }
 
-/// Adds tags to machines.
+/// Adds tags to machines one after another. An error for an unknown machine or more than 50 tags
+/// leaves the tags of those before.
 pub(super) fn create_tags(
     ec2: &Ec2,
     caller: &Caller,

@@ -33,7 +33,7 @@ impl Refusal {
 }
 
 impl Parameters {
-    /// Reads the form in the body, or the query of a GET request.
+    /// Reads the form in the body, or the query of a GET request. An error for another API version.
     pub(super) fn read(request: &Request<Bytes>) -> Result<Self, Refusal> {
         let text = match *request.method() {
             Method::GET => request.uri().query().unwrap_or_default().as_bytes(),
@@ -56,12 +56,12 @@ impl Parameters {
         self.get("Action").unwrap_or_default()
     }
 
-    /// Returns a parameter; `None` if it is missing.
+    /// Returns a parameter; `None` if it is missing or empty.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns a required parameter.
+    /// Returns a required parameter; an error if it is missing or empty.
     pub(super) fn need(&self, name: &str) -> Result<&str, Refusal> {
         self.get(name).ok_or_else(|| {
             Refusal::new(
@@ -72,7 +72,7 @@ impl Parameters {
         })
     }
 
-    /// Returns a parameter as a number; `None` if it is missing.
+    /// Returns a parameter as a number; `None` if it is missing, an error if it is no number.
     pub(super) fn number(&self, name: &str) -> Result<Option<u32>, Refusal> {
         let parse = |text: &str| {
             let wrong = || {
@@ -106,7 +106,8 @@ impl Parameters {
         (1..).map_while(pair).collect()
     }
 
-    /// Returns the parameters that must be equal in two calls with the same client token.
+    /// Returns a digest of all parameters, which must be equal in two calls with the same client
+    /// token.
     pub(super) fn fingerprint(&self) -> String {
         let text: Vec<String> =
             self.0.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect();

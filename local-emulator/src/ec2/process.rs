@@ -51,7 +51,7 @@ fn held_back(
     command.stdin(Stdio::piped()).stdout(output).stderr(complaints).process_group(0).spawn()
 }
 
-/// Stores which process the machine is.
+/// Writes the id and start time of the machine's process to a file in its directory.
 fn note(child: &Child, directory: &Path) -> io::Result<()> {
     let pid = child.id();
     let time = start_time(pid)
@@ -67,7 +67,8 @@ fn let_go(child: &mut Child) -> io::Result<()> {
     stdin.write_all(b"noted\n")
 }
 
-/// Returns the id of the machine's process in this directory; `None` if that process has ended.
+/// Returns the id of the machine's process in this directory; `None` if none is noted or it has
+/// ended.
 pub(super) fn living(directory: &Path) -> Option<u32> {
     let text = fs::read_to_string(directory.join(NOTE)).ok()?;
     let (pid, started) = text.split_once(' ')?;

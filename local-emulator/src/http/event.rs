@@ -91,8 +91,8 @@ pub(super) fn of_request(
     Bytes::from(event.to_string())
 }
 
-/// Returns the body as text if its content type is one that API Gateway treats as text; otherwise
-/// `None`, and it is sent as base64.
+/// Returns the body as text if its content type is one that API Gateway treats as text; otherwise,
+/// or if it is not UTF-8, `None`, and it is sent as base64.
 fn plain_text<'b>(headers: &HeaderMap, body: &'b Bytes) -> Option<&'b str> {
     let kind = text(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

@@ -43,8 +43,8 @@ impl HostNames {
         self.functions.contains(function)
     }
 
-    /// Returns the host name of a request if it does not mean this machine. A request without a
-    /// name does not come from a browser.
+    /// Returns the first host name of a request that does not mean this machine; `None` if all do.
+    /// A request without a name does not come from a browser.
     pub(crate) fn stranger(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
         let said = headers
             .get_all(HOST)

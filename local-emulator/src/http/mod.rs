@@ -108,8 +108,9 @@ impl HttpFront {
     }
 }
 
-/// Reads a body of at most [`BODY_BYTES_MAX`]. A larger body is read and dropped, up to
-/// [`DRAINED_BYTES_MAX`], because a client that is still sending may not read the error response.
+/// Reads a body of at most [`BODY_BYTES_MAX`]; `None` if it is larger or breaks off. A larger one
+/// is read up to [`DRAINED_BYTES_MAX`], because a client that is still sending may not read the
+/// error response.
 async fn read(mut body: Body) -> Option<Bytes> {
     let (mut kept, mut bytes) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {
@@ -125,7 +126,8 @@ async fn read(mut body: Body) -> Option<Bytes> {
     (bytes <= BODY_BYTES_MAX).then(|| kept.freeze())
 }
 
-/// Calls the function of the matching route and returns its response.
+/// Calls the function of the matching route and returns its response, or an error response: 404
+/// without a route, 421 for a foreign host name, 413, 431, 500 or 503.
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     if header_bytes(&parts.headers) + parts.uri.to_string().len() > HEADER_BYTES_MAX {

@@ -86,7 +86,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a process of a function.
+    /// Starts a process of a function with a Runtime API of its own; `print` gets its output. Does
+    /// not wait until it requests work.
     pub(super) async fn start(
         settings: &ProcessSettings,
         print: &Print,
@@ -233,7 +234,8 @@ impl Worker {
         InvokeError::Died { function: self.function.clone(), how: how.to_owned() }
     }
 
-    /// Returns the error for a process that did not start.
+    /// Returns the error for a process that did not start, with the failure it reported itself or
+    /// else `how`.
     fn not_started(&self, how: &str) -> InvokeError {
         let why = lock(&self.api.start_failure).take().unwrap_or_else(|| how.to_owned());
         InvokeError::NotStarted { function: self.function.clone(), why }

@@ -145,7 +145,8 @@ impl Invoke for Processes {
 }
 
 impl Pool {
-    /// Runs one call in an idle or new process.
+    /// Runs one call in an idle or new process; waits for room if too many run. Keeps the process
+    /// for later calls if it is still usable, and kills it otherwise.
     async fn run(&self, request_id: String, payload: Bytes) -> Result<Bytes, InvokeError> {
         let stops = || InvokeError::NotStarted {
             function: self.settings.id.clone(),
@@ -184,7 +185,7 @@ impl Pool {
         None
     }
 
-    /// Starts a process.
+    /// Starts a process and remembers it for [`Processes::kill`].
     async fn start(&self) -> Result<Worker, InvokeError> {
         let worker = Worker::start(&self.settings, &self.print, self.patience).await?;
         let mut lives = lock(&self.lives);
@@ -195,7 +196,7 @@ impl Pool {
     }
 
     /// Takes a live idle process: the most recently used one or, if none has started, the one that
-    /// has been starting longest.
+    /// has been starting longest. `None` if there is none.
     fn idle_worker(&self) -> Option<Worker> {
         let mut idle = lock(&self.idle);
         while !idle.is_empty() {

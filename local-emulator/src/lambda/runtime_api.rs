@@ -101,7 +101,8 @@ impl RuntimeApi {
     }
 }
 
-/// Answers a process with the next call, and waits for one as long as necessary.
+/// Answers a process with the next call, and waits for one as long as necessary; 410 when the
+/// machine stops.
 async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
     shared.asks.send_replace(true);
     let Some(call) = shared.waiting.lock().await.recv().await else {
@@ -123,7 +124,7 @@ async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
         })
 }
 
-/// Accepts the response to a call.
+/// Accepts the response to a call and passes it to the caller. A response over 6 MB fails the call.
 async fn response(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
@@ -143,7 +144,7 @@ async fn response(
     }
 }
 
-/// Accepts the error of a call.
+/// Accepts the error of a call and passes it to the caller.
 async fn error(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
@@ -154,7 +155,7 @@ async fn error(
     settle(&shared, &id, Answer::Failed { kind, message })
 }
 
-/// Accepts the error of a process that could not start.
+/// Accepts and keeps the error of a process that could not start.
 async fn init_error(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,

@@ -315,8 +315,8 @@ fn check_sources(plan: &TemplatePlan, policies: &Policies) -> Result<(), Machine
     Ok(())
 }
 
-/// Returns the environment variables of a principal: its keys, the endpoint and the region; `None`
-/// if it is unknown.
+/// Returns what a principal needs to run: its environment, keys, region, endpoint and a client.
+/// `None` if it or its key is unknown.
 fn equipment(
     plan: &TemplatePlan,
     keys: &Keys,
@@ -342,7 +342,7 @@ fn equipment(
     })
 }
 
-/// Creates the functions that run in this process.
+/// Creates the functions that run in this process; an error if one has no keys or `make` fails.
 async fn in_process(
     plan: &TemplatePlan,
     make: &Make,
@@ -358,7 +358,8 @@ async fn in_process(
     Ok(Arc::new(functions))
 }
 
-/// Returns how to start the processes of each function.
+/// Returns how to start the processes of each function, without functions that `equip` does not
+/// know.
 fn settings(
     plan: &TemplatePlan,
     program: &FindProgram,
@@ -384,7 +385,8 @@ fn settings(
     plan.functions.iter().map(of).collect()
 }
 
-/// Deletes expired items periodically, until the data services are dropped.
+/// Deletes expired items periodically and logs failures. Never returns; the machine aborts it when
+/// it stops.
 async fn sweep_ttl(data: Arc<Data>) {
     let mut ticks = tokio::time::interval(TTL_SWEEP_PERIOD);
     loop {

@@ -8,8 +8,9 @@ use sluice_memory::sqs::SqsQueueSettings;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// Creates the tables, buckets, keys and queues of the template. Dead letter queues come first,
-/// because a queue must not refer to a missing one.
+/// Creates those tables, buckets, keys and queues of the template that are missing; existing queues
+/// get its settings, and an existing table with other keys is an error. Dead letter queues come
+/// first, because a queue must not refer to a missing one.
 pub(super) fn provide(data: &Front, plan: &TemplatePlan) -> Result<(), MachineError> {
     for table in &plan.tables {
         let described = data

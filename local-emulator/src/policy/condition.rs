@@ -62,7 +62,8 @@ impl Condition {
         Ok(Self { key: key.to_lowercase(), operator, values })
     }
 
-    /// Returns whether the condition is true in a context.
+    /// Returns whether the condition is true in a context. Without a value for its key only a
+    /// `ForAllValues` condition is true.
     pub(super) fn holds(&self, context: &Context) -> bool {
         let Some(value) = context.values.get(&self.key) else {
             return matches!(self.operator, Operator::EachStringLike);

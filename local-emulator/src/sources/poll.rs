@@ -76,8 +76,9 @@ impl Poller {
         let _ = slots.acquire_many(self.concurrency).await;
     }
 
-    /// Calls the function with a batch, then deletes the messages that succeeded and releases the
-    /// others.
+    /// Calls the function with a batch, then deletes the messages that succeeded. Failed ones come
+    /// again after their timeout, those behind them, or all after a failed call, as
+    /// [`Poller::come_again`] says.
     async fn handle(&self, batch: Vec<Delivered>) {
         let SourcePlan { function, queue_arn, response_format, .. } = &self.source;
         let all: Vec<String> = batch.iter().map(|message| message.receipt.clone()).collect();
@@ -124,7 +125,8 @@ impl Poller {
         }
     }
 
-    /// Extends the short visibility timeout of a batch while its call runs.
+    /// Extends the short visibility timeout of a batch until it is dropped; never returns. Does
+    /// nothing if messages are hidden for the queue's own timeout.
     async fn keep_hidden(&self, receipts: &[String]) {
         if self.hidden_for().is_none() {
             return std::future::pending().await;

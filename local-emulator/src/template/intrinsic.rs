@@ -135,7 +135,8 @@ impl<'a> Scope<'a> {
         Ok(Json::String(value))
     }
 
-    /// Returns the result of `!Ref` of a resource.
+    /// Returns the result of `!Ref` of a resource: a queue's URL, a policy's or topic's ARN,
+    /// otherwise the name.
     fn physical_id(&self, at: &str, logical: &str, depth: usize) -> Result<String, TemplateError> {
         let (kind, name) = self.named(at, logical, depth)?;
         Ok(match kind {
@@ -296,7 +297,7 @@ pub(super) fn long_form(map: &Mapping) -> Option<(&str, &Yaml)> {
     }
 }
 
-/// Returns a value as text; any other value is an error.
+/// Returns the text of a value; a value that is no text is an error.
 fn text<'v>(at: &str, value: &'v Yaml) -> Result<&'v str, TemplateError> {
     value
         .as_str()

@@ -260,12 +260,13 @@ fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Ya
     ways.into_iter().for_each(|answer| answers.take(logical, kind, answer));
 }
 
-/// Returns the keys of a mapping.
+/// Returns the text keys of a mapping; nothing without one.
 fn keys(map: Option<&Mapping>) -> impl Iterator<Item = &str> {
     map.into_iter().flat_map(Mapping::keys).filter_map(Yaml::as_str)
 }
 
-/// Collects the paths of all scalars in `value`; items of a list have their list's path.
+/// Collects in `into` the paths of all scalars in `value`; items of a list have their list's path.
+/// An intrinsic function, an empty list or an empty mapping counts as a scalar.
 fn leaves(value: &Yaml, path: &mut Vec<String>, into: &mut BTreeSet<Vec<String>>) {
     match value {
         Yaml::Mapping(map) if long_form(map).is_none() && !map.is_empty() => {
@@ -284,7 +285,7 @@ fn leaves(value: &Yaml, path: &mut Vec<String>, into: &mut BTreeSet<Vec<String>>
     }
 }
 
-/// Returns whether a pattern of property names matches a path.
+/// Returns whether a pattern of property names matches a path or the start of it; `*` is any name.
 fn covers(pattern: &str, path: &[String]) -> bool {
     let mut parts = path.iter();
     pattern

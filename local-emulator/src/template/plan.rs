@@ -65,7 +65,7 @@ impl TemplatePlan {
         self.queues.iter().find(|queue| queue.arn == arn)
     }
 
-    /// Returns the names of principals with policies: every function's id, and `executor`.
+    /// Returns each principal, that is every function's id and `executor`, with its policy.
     pub fn principals(&self) -> impl Iterator<Item = (&str, &Policy)> {
         let functions =
             self.functions.iter().map(|function| (function.id.as_str(), &function.policy));

@@ -179,7 +179,8 @@ fn statements(logical: &str, documents: Vec<Document>) -> Result<Policy, Templat
     Policy::new(documents).map_err(|problem| TemplateError::shape(logical, problem.to_string()))
 }
 
-/// Adds a function with its sources, schedules and routes to the plan.
+/// Adds a function with its sources, schedules and routes to the plan. An error if its role is not
+/// in the template or a schedule is no `rate(…)`.
 fn function(
     plan: &mut TemplatePlan,
     scope: &Scope<'_>,
@@ -236,7 +237,7 @@ fn function(
     Ok(())
 }
 
-/// Parses a schedule of the form `rate(5 minutes)`.
+/// Parses a schedule of the form `rate(5 minutes)`; any other form is an error.
 fn period(logical: &str, schedule: &str) -> Result<Duration, TemplateError> {
     let inside = schedule.strip_prefix("rate(").and_then(|rest| rest.strip_suffix(')'));
     let (number, unit) = inside.and_then(|inside| inside.split_once(' ')).unwrap_or_default();
@@ -256,7 +257,8 @@ fn period(logical: &str, schedule: &str) -> Result<Duration, TemplateError> {
     })
 }
 
-/// Returns the plan of the executor from its task definition.
+/// Returns the plan of the executor from its task definition; an error if its role is not in the
+/// template.
 fn executor(
     logical: &str,
     policies: &BTreeMap<String, Policy>,

@@ -9,7 +9,7 @@ use super::{
 const VISIBILITY_TIMEOUT_SECONDS: u32 = 30;
 const RETENTION_SECONDS: u32 = 345_600;
 
-/// Returns the plan of a table from its properties.
+/// Returns the plan of a table from its properties; an error for a key that is not defined.
 pub(super) fn table(
     logical: &str,
     name: String,
@@ -54,7 +54,8 @@ pub(super) fn table(
     })
 }
 
-/// Returns the plan of a queue from its properties.
+/// Returns the plan of a queue from its properties. An error if only its name or only its type is
+/// FIFO, or a FIFO queue does not deduplicate per message group.
 pub(super) fn queue(
     logical: &str,
     url: String,

@@ -49,7 +49,7 @@ impl S3Objects {
         }
     }
 
-    /// Lists one page of keys. Also returns whether there are more.
+    /// Lists one page of keys after `after`, at most `limit`. Also returns whether there are more.
     async fn page(
         &self,
         prefix: &str,
@@ -225,7 +225,7 @@ impl Objects for S3Objects {
     }
 }
 
-/// Returns the service's error code.
+/// Returns the service's error code; `None` if the service did not answer with one.
 fn code<E, R>(error: &aws_sdk_s3::error::SdkError<E, R>) -> Option<&str>
 where
     E: aws_sdk_s3::error::ProvideErrorMetadata,

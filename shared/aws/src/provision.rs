@@ -124,7 +124,8 @@ fn text_of(error: &(dyn Error + 'static)) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Creates the table with its indexes unless it exists.
+/// Creates the table with its indexes unless it exists, and waits until it is active. Then turns on
+/// expiry if wanted; a refusal of that is only logged.
 async fn table(sdk_config: &SdkConfig, wanted: &TableSpec) -> Result<(), ProvisionError> {
     let failed = failed(format!("the table {}", wanted.name));
     let client = aws_sdk_dynamodb::Client::new(sdk_config);
@@ -214,7 +215,7 @@ async fn bucket(sdk_config: &SdkConfig, name: &str) -> Result<(), ProvisionError
     made.map(drop).map_err(|error| failed(format!("the bucket {name}"))(&error))
 }
 
-/// Creates a key with an alias unless it exists, and returns its ARN.
+/// Creates a key with an alias unless it exists, and returns the key's id.
 async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionError> {
     let failed = failed(format!("the key {alias}"));
     let client = aws_sdk_kms::Client::new(sdk_config);
@@ -246,7 +247,8 @@ async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionErr
     Ok(id)
 }
 
-/// Creates a queue unless it exists, and returns its URL.
+/// Creates a queue unless it exists, and returns its URL. `known` has the URLs of the queues for
+/// dead letters.
 async fn queue(
     sdk_config: &SdkConfig,
     wanted: &QueueSpec,

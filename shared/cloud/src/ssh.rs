@@ -80,8 +80,8 @@ pub enum SshCheckError {
     },
 }
 
-/// Checks a booted node: reads its host keys and logs in. Configured host keys must match; if none
-/// are configured, the shown ones are accepted.
+/// Checks a booted node: reads its host keys and logs in. Fails only if a configured host key does
+/// not match; any other failure is "not yet". If none are configured, the shown ones are accepted.
 pub async fn check(
     target: &SshEndpoint,
     user: &str,
@@ -203,7 +203,8 @@ enum LoginOutcome {
     Refused,
 }
 
-/// Opens a connection and logs in with the key.
+/// Opens a connection, logs in with the key and runs `true`. Another exit status counts as a
+/// refused login.
 async fn login(
     target: &SshEndpoint,
     user: &str,
@@ -228,7 +229,7 @@ async fn login(
     Ok(if status == Some(0) { LoginOutcome::Done } else { LoginOutcome::Refused })
 }
 
-/// Runs `true` and returns its exit status.
+/// Runs `true` and returns its exit status; `None` if the server sends none.
 async fn run_true(session: &Handle<HostKeyRecorder>) -> Result<Option<u32>, russh::Error> {
     let mut channel = session.channel_open_session().await?;
     channel.exec(true, "true").await?;
@@ -240,7 +241,8 @@ async fn run_true(session: &Handle<HostKeyRecorder>) -> Result<Option<u32>, russ
     Ok(None)
 }
 
-/// Returns the server's host key for one of these algorithms; `None` if it has none.
+/// Returns the server's host key for one of these algorithms; `None` if it has none. The error says
+/// why it could not be read in time.
 async fn scan_one(
     target: &SshEndpoint,
     algorithms: Vec<Algorithm>,

@@ -106,7 +106,7 @@ impl Diagnostic {
         self
     }
 
-    /// Sets the line where the stanza starts.
+    /// Sets the line where the stanza starts; none if the diagnostic is on that line itself.
     #[must_use]
     pub fn from_stanza_at(mut self, start: Mark) -> Self {
         self.stanza_line =

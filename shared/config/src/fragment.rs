@@ -190,7 +190,8 @@ impl Fragment {
         number < self.sound
     }
 
-    /// Returns a stanza by its index. Those with errors have the highest indexes.
+    /// Returns a stanza by its index; `None` if there is none. Those with errors have the highest
+    /// indexes.
     pub fn stanza(&self, number: usize) -> Option<&Stanza> {
         match &self.stanzas {
             Stanzas::Parsed(list) => list.get(number),

@@ -41,7 +41,8 @@ impl Marker {
         text.strip_prefix(EXTERNAL).filter(|key| !key.is_empty()).map(Self::new)
     }
 
-    /// Returns the marker in the last line of `body`. One further up, or quoted, is a copy.
+    /// Returns the marker in the last line of `body`; `None` if there is none. One further up, or
+    /// quoted, is a copy.
     pub fn find(body: &str) -> Option<Self> {
         let key =
             body.trim_end().lines().next_back()?.trim().strip_prefix(OPEN)?.strip_suffix(CLOSE)?;

@@ -44,7 +44,8 @@ pub enum CommandError {
     },
 }
 
-/// Runs `git` in `dir` with `input` on its standard input, until `deadline`.
+/// Runs `git` in `dir` with `input` on its standard input, and kills it at `deadline`. An error
+/// unless it succeeds in time.
 ///
 /// Git reads no configuration of the system or the user, runs no hooks, never prompts, and has no
 /// transports.

@@ -141,7 +141,8 @@ impl Repository {
         Ok(Some(delta))
     }
 
-    /// Adds the objects of a tree that are not at the same path in one of the `base_trees`.
+    /// Adds the objects of a tree, and the tree, that are not in the same directory of one of the
+    /// trees `known`. An error if the delta becomes too large or the directories nest too deep.
     fn add_tree(
         &self,
         at: &Oid,

@@ -87,8 +87,8 @@ fn agent() -> gix::protocol::command::Feature {
 }
 
 impl Connection<'_> {
-    /// Lists the wanted refs. A forge can only filter by prefix, so the answer may contain more;
-    /// unwanted refs do not count towards the limit.
+    /// Lists the wanted refs, sorted; an error if they exceed the limit. A forge can only filter by
+    /// prefix, so the answer may contain more; unwanted refs do not count towards the limit.
     pub(crate) fn refs(
         &mut self,
         prefixes: &[&str],
@@ -127,7 +127,8 @@ impl Connection<'_> {
         Ok(refs)
     }
 
-    /// Requests a pack with everything reachable from `wants` and not from `haves`.
+    /// Requests a pack with everything reachable from `wants` and not from `haves`, and stores it
+    /// in the pack directory of `repository`. `None` if it has no objects.
     pub(crate) fn pack(
         &mut self,
         repository: &Repository,

@@ -177,7 +177,8 @@ impl Repository {
         Ok(Fetched { refs, packs: made.into_iter().collect() })
     }
 
-    /// Resolves requests to refs and the objects behind them.
+    /// Resolves requests to refs and the objects behind them. An error if a ref requested by its
+    /// name does not exist.
     fn resolve(
         &self,
         connection: &mut Connection<'_>,

@@ -59,7 +59,8 @@ impl Budget {
         Some(self.refused.load(Ordering::Relaxed)).filter(|status| *status != 0)
     }
 
-    /// Returns a successful answer; turns another status into an error.
+    /// Returns a successful answer; stores another status for [`Self::refused`] and returns an
+    /// error.
     fn accepted(&self, response: Response) -> io::Result<Response> {
         let status = response.status().as_u16();
         if response.status().is_success() {
@@ -319,7 +320,8 @@ enum Exchange {
 }
 
 impl Exchange {
-    /// Sends the request if that was not done.
+    /// Returns the answer, and sends the request first if that was not done. An error if the budget
+    /// is used up or the status is not a success.
     fn answer(&mut self, budget: &Budget) -> io::Result<&Response> {
         *self = match std::mem::replace(self, Self::Over) {
             Self::Pending(request, body) => {

@@ -76,7 +76,7 @@ fn append_trailer(out: &mut Vec<u8>, pack_bytes: usize) {
     out.extend_from_slice(&(pack_bytes as u64).to_be_bytes());
 }
 
-/// Splits an object into pack and index.
+/// Splits an object into pack and index; the error says what is damaged.
 fn split(object: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
     const CUT: &str = "it has no trailer of a pack with its index";
     let (rest, length) = object.split_last_chunk::<8>().ok_or(CUT)?;

@@ -94,7 +94,7 @@ pub(crate) fn verify(pack: &[u8], index: &[u8]) -> Result<PackName, &'static str
     Ok(PackName::of(&ObjectId::from_bytes_or_panic(stated)))
 }
 
-/// Computes the SHA-1 of bytes.
+/// Computes the SHA-1 of bytes; `None` if they show a known attack on SHA-1.
 fn sha1(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut hasher = gix::hash::hasher(gix::hash::Kind::Sha1);
     hasher.update(bytes);
@@ -126,7 +126,7 @@ pub(crate) fn encode(objects: &BTreeMap<ObjectId, (Kind, Vec<u8>)>) -> std::io::
     Ok(Encoded { name: PackName::of(&ObjectId::from_bytes_or_panic(&sum)), pack: out, index })
 }
 
-/// Writes an object as a whole pack entry.
+/// Appends an object to `out` as a whole pack entry. An error if `data` does not match the id.
 pub(crate) fn write_entry(
     id: ObjectId,
     kind: Kind,
@@ -206,7 +206,8 @@ fn index_of(entries: &[(ObjectId, u64, u32)], pack_sum: &[u8]) -> std::io::Resul
     Ok(out)
 }
 
-/// Computes the checksum that ends a pack or index.
+/// Computes the checksum that ends a pack or index. An error if the bytes show a known attack on
+/// SHA-1.
 fn checksum(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     sha1(bytes)
         .ok_or_else(|| std::io::Error::other("the pack collides with a known attack on SHA-1"))

@@ -120,9 +120,6 @@ impl Repository {
     /// Returns the tips that are `commit` or descend from it.
     ///
     /// Commits dated more than 30 days before it are not followed, so that the cost depends on what
-    /// was committed since; clocks may be wrong by that much.
-    ///
-    /// Commits dated more than 30 days before it are not followed, so that the cost depends on what
     /// was committed since; clocks may be wrong by that much. Fails with [`GitReadError::TooLarge`]
     /// after `commits_max` commits.
     pub fn containing(
@@ -176,7 +173,7 @@ impl Repository {
     }
 
     /// Reads a file at a commit or tree; `None` when there is no regular file. Links are not
-    /// followed.
+    /// followed. Of `limits` only `file_bytes_max` applies; a larger file is an error.
     pub fn read_file(
         &self,
         at: &Oid,
@@ -454,7 +451,8 @@ pub(crate) fn oid(id: &gix::oid) -> Oid {
     Oid(id.to_hex().to_string())
 }
 
-/// Returns whether a tree entry is a file, a link, a directory or a submodule.
+/// Returns whether a tree entry is an executable, a link, a submodule or a plain file. The caller
+/// handles directories, which would count as files.
 fn kind_of(mode: EntryMode) -> FileKind {
     match mode.kind() {
         EntryKind::BlobExecutable => FileKind::Executable,

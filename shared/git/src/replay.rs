@@ -15,8 +15,9 @@ use std::collections::HashSet;
 const COMMITS_MAX: usize = 1000;
 
 impl Repository {
-    /// Replays each commit that `ours` lacks, oldest first. The histories are related, and `ours`
-    /// does not contain `theirs`.
+    /// Replays each commit that `ours` lacks on top of it, oldest first, and stops at the first
+    /// conflict. Leaves out merge commits, unless only first parents are followed, and commits that
+    /// become empty. The histories are related, and `ours` does not contain `theirs`.
     pub(crate) fn replay(
         &self,
         merge: Merge<'_>,
@@ -66,7 +67,8 @@ impl Repository {
         }))
     }
 
-    /// Lists the commits that `ours` lacks, parents before children.
+    /// Lists the commits that `ours` lacks, parents before children; only first parents in that
+    /// mode. An error if there are too many.
     fn lacking(&self, merge: &Merge<'_>) -> Result<Vec<ObjectId>, MergeError> {
         let failed = |source: gix::Error| self.merge_failed(merge, source);
         let (ours, theirs) = (self.find_commit(merge.ours)?.id, self.find_commit(merge.theirs)?.id);

@@ -118,7 +118,8 @@ fn is_whole_ref(name: &BranchName) -> bool {
     name.as_str().starts_with("refs/")
 }
 
-/// Writes the transaction that creates all refs, after checking each name and id.
+/// Returns the input of `git update-ref` that creates all refs. An error if a name or id is
+/// invalid.
 fn refs(checkout: &Checkout<'_>) -> Result<String, CheckoutError> {
     let bad = |name: &str, what| CheckoutError::BadName {
         dest: checkout.dest.to_owned(),

@@ -117,7 +117,8 @@ fn openssh_private(
     outer
 }
 
-/// Returns the public key line of an unencrypted Ed25519 key in OpenSSH's format.
+/// Returns the public key line of an unencrypted Ed25519 key in OpenSSH's format; `None` for other
+/// bytes.
 fn read_public(bytes: &[u8]) -> Option<String> {
     let mut rest = bytes.strip_prefix(b"openssh-key-v1\0")?;
     let unencrypted = [b"none".as_slice(), b"none", b""];

@@ -102,7 +102,7 @@ impl Indexes {
     }
 
     /// Returns the earliest time at which a record is due, including changes that are not visible
-    /// yet.
+    /// yet; `None` if no record is ever due.
     pub(crate) fn next_due_at(&self) -> Option<Timestamp> {
         let coming =
             self.coming.iter().filter_map(|(shown_at, moved)| Some((*shown_at).max(moved.new.0?)));

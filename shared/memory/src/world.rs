@@ -166,7 +166,7 @@ impl World {
         self.lock().journal.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Returns one record.
+    /// Returns one record; `None` if there is none under `key`.
     pub fn record(&self, key: &Key) -> Option<Record> {
         self.lock().records.get(key).cloned()
     }
@@ -241,21 +241,23 @@ impl World {
             .collect()
     }
 
-    /// Returns group and time of the oldest message of a queue, including those in flight.
+    /// Returns group and time of the oldest message of a queue, including those in flight; `None`
+    /// if it is empty.
     pub fn oldest_message(&self, queue: MessageQueue) -> Option<(Option<String>, Timestamp)> {
         let state = self.lock();
         let oldest = state.queues.get(&queue)?.messages().min_by_key(|message| message.sent_ms)?;
         Some((oldest.group.clone(), Timestamp(oldest.sent_ms)))
     }
 
-    /// Returns the earliest time at which a message becomes visible.
+    /// Returns the earliest time at which a message becomes visible; `None` if there is none.
     pub fn next_message_at(&self) -> Option<Timestamp> {
         let state = self.lock();
         let now = state.now.0;
         state.queues.values().filter_map(|queue| queue.next_wake_ms(now)).min().map(Timestamp)
     }
 
-    /// Returns the earliest time at which a record is due in the index `due`.
+    /// Returns the earliest time at which a record is due in the index `due`; `None` if there is
+    /// none.
     pub fn next_due_at(&self) -> Option<Timestamp> {
         self.lock().indexes.next_due_at()
     }
@@ -338,7 +340,8 @@ impl World {
         }
     }
 
-    /// Runs `work` on the state as one step called `name`.
+    /// Runs `work` on the state as one step called `name`, and counts the call for the caller. The
+    /// error is that of `work` or of the step's fate.
     pub(crate) async fn with<T>(
         &self,
         name: &'static str,
@@ -355,7 +358,8 @@ impl World {
         .await
     }
 
-    /// Returns the fate of the next step and counts the step.
+    /// Returns the fate of the next step, which works unless a fate was set or decided. Counts the
+    /// step, and records it as the last one and as the caller's death if it dies.
     fn next_fate(&self, name: &'static str) -> Fate {
         let mut state = self.lock();
         let step = state.steps;
@@ -378,7 +382,8 @@ impl World {
     }
 }
 
-/// Returns an empty queue with Sluice's settings.
+/// Returns an empty queue with the default settings and a queue for dead letters; `None` if the
+/// settings are invalid.
 fn new_queue(queue: MessageQueue) -> Option<sqs::Queue> {
     let (name, settings) = if queue.is_fifo() {
         (format!("{queue:?}.fifo"), sqs::SqsQueueSettings::fifo())

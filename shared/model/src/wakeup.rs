@@ -230,7 +230,8 @@ impl Wakeup {
         Some(if is_valid { group } else { digest(&["group", &group]) })
     }
 
-    /// Returns the name of the cell or group of cells that is reconciled.
+    /// Returns the name of the cell or group of cells that is reconciled; `None` for merges and
+    /// wakes, whose order does not matter.
     fn cell(&self) -> Option<String> {
         match self {
             Self::Delivery { project, .. } => Some(project.to_string()),

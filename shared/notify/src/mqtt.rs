@@ -198,7 +198,7 @@ impl Talk {
         Ok(self.wire.shutdown().await?)
     }
 
-    /// Waits for the next packet of the broker.
+    /// Waits for the next packet of the broker. An error if it is invalid or the connection closes.
     async fn answer(&mut self) -> Result<Packet, Failure> {
         loop {
             match Packet::read(&mut self.read, ANSWER_BYTES_MAX) {
@@ -222,8 +222,8 @@ fn unexpected(packet: &Packet) -> Failure {
     Failure::Later(format!("the broker answers with {packet:?}"))
 }
 
-/// Returns a new client id: a broker closes the earlier connection of the same id. MQTT 3.1.1
-/// guarantees 23 letters and digits.
+/// Returns the client id for a publication, made of its id: a broker closes an earlier connection
+/// with the same client id. MQTT 3.1.1 guarantees 23 letters and digits.
 fn client_id(id: &str) -> String {
     let letters: String = id.chars().filter(char::is_ascii_alphanumeric).take(17).collect();
     format!("sluice{letters}")

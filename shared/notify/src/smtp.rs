@@ -66,7 +66,8 @@ impl Smtp {
         Ok(Self { transport: builder.build(), address })
     }
 
-    /// Builds the mail with its headers. An error for an invalid address.
+    /// Builds the mail with its headers; the connection's sender and recipient count where the mail
+    /// has none. An error for a missing or invalid address.
     fn letter(&self, mail: &Mail) -> Result<Letter, String> {
         let from = mail.from.as_ref().or(self.address.from.as_ref());
         let from =

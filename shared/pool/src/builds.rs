@@ -35,8 +35,9 @@ pub(crate) fn apply_builds(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Returns the state of a request's build. The request itself is authoritative once its executor
-/// has written it; otherwise the observed fact counts.
+/// Returns the state of a request's build; `None` if neither request nor fact shows one. The
+/// request itself is authoritative once its executor has written it; otherwise the observed fact
+/// counts.
 fn observed_build(request: &NodeRequest, fact: Option<&BuildFact>) -> Option<BuildFact> {
     match (&request.state, fact) {
         (RequestState::Ended(_), Some(held @ BuildFact::EndedHeld { .. })) => Some(held.clone()),

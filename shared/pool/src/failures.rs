@@ -15,7 +15,7 @@ pub(crate) enum PlacementLoss {
 }
 
 /// Deletes a machine that did not become ready, and replaces it or gives up its request's placement
-/// (Z1.6).
+/// (Z1.6). Does nothing if the plan has no room for that.
 pub(crate) fn machine_failed(ledger: &mut Ledger<'_>, id: &NodeId, why: &str) {
     let Some(node) = ledger.nodes.get(id).cloned() else {
         return;

@@ -198,7 +198,8 @@ impl<'a> Ledger<'a> {
         self.nodes.values().fold(Resources::default(), |sum, node| sum.plus(node.reserved()))
     }
 
-    /// Terminates leaked machines: those with Sluice's tag but without a node record (Z1.9).
+    /// Adds actions that terminate leaked machines: those with Sluice's tag but without a node
+    /// record (Z1.9). Counts them as used, and notes in the head when it searched.
     pub(crate) fn terminate_leaked(&mut self) {
         let Some(listing) = &self.facts.listing else {
             return;
@@ -226,7 +227,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Terminates a machine that has no node record.
+    /// Adds the action that terminates a machine without a node record, and looks again soon.
     pub(crate) fn terminate_stray(&mut self, instance: &InstanceId, why: &str) {
         self.explain(format!("machine {instance} is terminated: {why}"));
         self.actions.push(PoolAction::Terminate {

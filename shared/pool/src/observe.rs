@@ -298,12 +298,12 @@ fn has_address(machine: &Machine) -> bool {
     machine.private_ipv4.is_some() || machine.public_ipv4.is_some() || machine.public_ipv6.is_some()
 }
 
-/// Returns the listed machine whose tag names the node.
+/// Returns the listed machine whose tag names the node; `None` if there is none or no listing.
 fn tagged<'a>(ledger: &Ledger<'a>, id: &NodeId) -> Option<&'a InstanceFact> {
     ledger.facts.listing.as_ref()?.instances.iter().find(|fact| fact.node.as_ref() == Some(id))
 }
 
-/// Returns the listed machine with this id.
+/// Returns the listed machine with this id; `None` if there is none or no listing.
 fn listed<'a>(ledger: &Ledger<'a>, instance: &InstanceId) -> Option<&'a InstanceFact> {
     ledger.facts.listing.as_ref()?.instances.iter().find(|fact| fact.machine.instance == *instance)
 }

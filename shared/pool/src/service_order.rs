@@ -13,8 +13,8 @@ use crate::request::{NodeRequest, RequestRow};
 use sluice_model::{QueueKey, Timestamp};
 use std::collections::BTreeMap;
 
-/// Returns the requests in the order in which they are served. `current_places` holds current positions in
-/// shared queues, where known.
+/// Returns the requests in the order in which they are served. `current_places` holds current
+/// positions in shared queues, where known.
 pub(crate) fn in_service_order(
     requests: &BTreeMap<RequestRow, NodeRequest>,
     current_places: &BTreeMap<RequestRow, usize>,

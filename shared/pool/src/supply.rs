@@ -15,7 +15,7 @@ use sluice_model::{LabelName, NodeId};
 const TERMINATE_RETRY_SECONDS: u64 = 30;
 
 /// Launches reserved nodes in service order as far as the quota allows, and repeats unanswered
-/// launch calls.
+/// launch calls. Fails a request that exceeds the whole quota. Does nothing while paused.
 pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
     if ledger.head.paused != Paused::No {
         return;
@@ -153,12 +153,12 @@ fn surplus_reason(ledger: &Ledger<'_>, node: &PoolNode, backlog: Backlog) -> Opt
     // If a request waits, placement has already deleted what that request cannot use.
     let idle = backlog == Backlog::Empty
         && now > node.updated_at.plus_seconds(ledger.limits.pace.idle_seconds);
-    (idle && ready_count(ledger, &node.label) > label.min_ready as usize)
+    (idle && free_count(ledger, &node.label) > label.min_ready as usize)
         .then_some("it is idle and no request needs it")
 }
 
-/// Returns the number of free nodes of a label.
-fn ready_count(ledger: &Ledger<'_>, label: &LabelName) -> usize {
+/// Returns the number of free nodes of a label, including those that are not ready yet.
+fn free_count(ledger: &Ledger<'_>, label: &LabelName) -> usize {
     ledger.nodes.values().filter(|node| node.label == *label && node.is_free()).count()
 }
 

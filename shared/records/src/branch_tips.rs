@@ -195,7 +195,7 @@ impl BranchTips {
     }
 
     /// Compares the tips with those that the forge lists, and returns at most `most` missed pushes.
-    /// The first call only records the tips and returns none.
+    /// The first call records listed branches without a known tip, which are then not missed.
     pub fn find_missed_pushes(
         &mut self,
         listed: &BTreeMap<String, Oid>,
@@ -228,8 +228,8 @@ impl BranchTips {
         missed
     }
 
-    /// Stores the tip of a branch. Drops its details, or the tip itself, if there is no room for
-    /// them.
+    /// Stores the tip of a branch. Without room, drops its details, and the tip itself if the
+    /// branch is new.
     fn put(&mut self, git_ref: &str, mut tip: BranchTip) {
         if !self.has_room(git_ref, &tip) {
             (tip.missing_from, tip.missing_since) = (BTreeSet::new(), None);

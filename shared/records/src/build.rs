@@ -110,7 +110,7 @@ pub fn new_run(run: &Run) -> Result<Record, PortError> {
     Ok(record)
 }
 
-/// Returns the next version of the record of a run.
+/// Returns the next version of the record of a run. The caller sets its revision.
 ///
 /// # Errors
 /// When the record is too large.

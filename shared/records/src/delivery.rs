@@ -121,7 +121,8 @@ pub fn set_list(record: &mut Record, id: &DeliveryId, delivery: &DeliveryRecord)
     record.find = Some((list.to_owned(), format!("{:015}#{id}", delivery.received_at.0)));
 }
 
-/// Returns the project whose events are processed in order with this one.
+/// Returns the project whose events are processed in order with this one; a project named after the
+/// connection if the delivery has no event.
 pub fn ordering_project(delivery: &DeliveryRecord) -> ProjectName {
     delivery
         .event

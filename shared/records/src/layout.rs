@@ -109,7 +109,7 @@ impl Layouts {
     }
 
     /// Returns a tenant with its live layout, or why the layout is unusable, for a caller that goes
-    /// on with other tenants.
+    /// on with other tenants. Caches the result for [`Self::last_read`].
     ///
     /// # Errors
     /// When the store does not answer.
@@ -142,8 +142,8 @@ impl Layouts {
         self.last_read.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Returns a cached layout and moves it to the end of the eviction order. Looks in the cached
-    /// tenants too, which hold more layouts than the cache itself.
+    /// Returns a cached layout and moves it to the end of the eviction order; `None` if it is not
+    /// cached. Looks in the cached tenants too, which hold more layouts than the cache itself.
     fn cached(&self, key: &str) -> Option<Arc<Layout>> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = cache.iter().position(|(cached_key, _)| cached_key == key) {

@@ -24,8 +24,8 @@ pub struct OpenChanges {
 }
 
 impl OpenChanges {
-    /// Adds an open change. Drops the lowest number of the largest connection when there is no
-    /// room.
+    /// Adds an open change; does nothing for one without a number. Drops the lowest number of the
+    /// largest connection when there is no room.
     pub fn add(&mut self, change: &ChangeKey) {
         let Some(number) = change.number() else { return };
         self.by.entry(change.connection.clone()).or_default().insert(number);

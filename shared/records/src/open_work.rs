@@ -184,8 +184,8 @@ fn open_delivery(record: &Record, now: Timestamp) -> Option<OpenEntry> {
     })
 }
 
-/// Adds inbox messages and items. The head of a queue names its items, so that only the records of
-/// unnamed ones are read.
+/// Adds inbox messages, items and unclaimed builds, and the partitions of halted queues. The head
+/// of a queue names its items, so that only the records of unnamed ones are read.
 async fn add_queue_work(
     ports: &Ports,
     cells: Cells,
@@ -265,7 +265,7 @@ async fn add_unclaimed_builds(
     Ok(())
 }
 
-/// Parses the time of an inbox message from its key.
+/// Parses the time of an inbox message from its key; `None` if it has none.
 fn message_time(id: &str) -> Option<Timestamp> {
     let time = id.trim_start_matches('-').split('-').next()?;
     time.parse().ok().map(Timestamp)
@@ -276,7 +276,8 @@ fn is_young(since: Timestamp, now: Timestamp) -> bool {
     since > past_bound(now)
 }
 
-/// Parses a queue's key from its partition, for a queue without a readable head.
+/// Parses a queue's key from its partition, for a queue without a readable head; `None` for another
+/// partition.
 fn queue_of(partition: &str) -> Option<QueueKey> {
     let mut parts = partition.strip_prefix("queue#")?.split('/').map(sluice_model::name::unescape);
     let (tenant, pipeline, queue) = (parts.next()?, parts.next()?, parts.next()?);
@@ -287,7 +288,8 @@ fn queue_of(partition: &str) -> Option<QueueKey> {
     })
 }
 
-/// Adds node requests, with the reason if their provider is halted or nothing attends to them.
+/// Adds node requests, with the reason if their provider is halted or nothing attends to them, and
+/// the partitions of halted providers.
 async fn add_provider_work(
     ports: &Ports,
     cells: Cells,
@@ -326,7 +328,8 @@ async fn add_provider_work(
     Ok(())
 }
 
-/// Adds runs, which are accounted for while the session of their executor is renewed.
+/// Adds runs, which are accounted for while the session of their executor is renewed. Skips those
+/// that have ended or count as given up.
 async fn add_runs(
     ports: &Ports,
     keys: Vec<Key>,
@@ -373,8 +376,8 @@ async fn heads(ports: &Ports, cells: &Cells) -> Result<BTreeMap<Key, Record>, Po
     Ok(by_key(read_each(ports, keys.collect()).await?))
 }
 
-/// Reads records by key. When a whole page cannot be read, reads its keys one by one and skips
-/// those that fail.
+/// Reads records by key. When a whole page cannot be read, reads its keys one by one, and logs and
+/// skips those that fail. An error only if the store throttles.
 async fn read_each(ports: &Ports, keys: Vec<Key>) -> Result<Vec<Record>, PortError> {
     let mut records = Vec::new();
     for page in keys.chunks(KEYS_MAX) {

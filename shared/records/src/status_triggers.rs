@@ -24,7 +24,8 @@ impl StatusTriggers {
         self.0.values().flatten().any(|trigger| trigger.is_for(event))
     }
 
-    /// Replaces the triggers of a tenant, and returns whether that changed anything.
+    /// Replaces the triggers of a tenant by the first `TRIGGERS_MAX` of these, and returns whether
+    /// that changed anything.
     fn set(&mut self, tenant: &TenantName, triggers: &[StatusTrigger]) -> bool {
         let stored: Vec<StatusTrigger> = triggers.iter().take(TRIGGERS_MAX).cloned().collect();
         let before = match stored.is_empty() {

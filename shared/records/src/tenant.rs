@@ -133,7 +133,8 @@ impl Tenant {
 /// The most bytes of project names that a tenant's head holds.
 const PROJECTS_BYTES_MAX: usize = 16 * 1024;
 
-/// Stores the projects of a tenant in its head, or in an object when they are many.
+/// Sets the projects in a tenant's head, or stores them in an object that the head names when they
+/// are many. The caller writes the head.
 ///
 /// # Errors
 /// When the object cannot be stored.
@@ -207,7 +208,8 @@ pub fn queue_key(queue: &QueueKey) -> Key {
     )
 }
 
-/// Parses the queue from the key of such a record, for a record with a damaged body.
+/// Parses the queue from the key of a record that lists it, for a damaged body; `None` for the key
+/// of another record.
 pub fn queue_of_list_key(tenant: &TenantName, listed: &Key) -> Option<QueueKey> {
     let (pipeline, queue) = listed.sort.strip_prefix(QUEUES)?.split_once('/')?;
     let (pipeline, queue) = (unescape(pipeline), unescape(queue));
@@ -310,7 +312,7 @@ pub fn put_push_reread(
     )
 }
 
-/// Returns the write of a request to read a project again.
+/// Returns the unconditional write of a request to read a project again.
 fn put_mark(key: Key, mark: &RereadRequest) -> Result<Write, PortError> {
     Ok(Write::Put { record: encode_first(key, mark)?, expect: Expect::Anything })
 }

@@ -34,7 +34,7 @@ pub(crate) async fn upload(
     Ok(key)
 }
 
-/// Downloads a pack in its stored form, with its index.
+/// Downloads a pack in its stored form, with its index. An error if it does not exist.
 pub(crate) async fn download(ports: &Ports, key: &str) -> Result<Bytes, ReposError> {
     let found = ports.objects.get(key).await?;
     found.map(|object| object.bytes).ok_or_else(|| {
@@ -42,7 +42,7 @@ pub(crate) async fn download(ports: &Ports, key: &str) -> Result<Bytes, ReposErr
     })
 }
 
-/// Reads the list of packs and the fetched tips of a repository.
+/// Reads the list of packs and the fetched tips of a repository; empty if none are stored.
 pub(crate) async fn load_list(
     ports: &Ports,
     project: &ProjectName,
@@ -54,7 +54,8 @@ pub(crate) async fn load_list(
     )
 }
 
-/// Appends packs and tips to the list, also when other functions append at the same time.
+/// Appends packs and tips to the stored list, also when other functions append at the same time,
+/// and returns the list. The oldest tips beyond `TIPS_MAX` are dropped.
 pub(crate) async fn append(
     ports: &Ports,
     project: &ProjectName,

@@ -83,7 +83,8 @@ impl GitRepos {
         Ok(FetchSource { url, credential: remote.credential.clone() })
     }
 
-    /// Returns the cached repository of a project.
+    /// Returns the cache of a project's repository, a new one if there is none. Drops another
+    /// project's when there are too many.
     fn cache(&self, project: &ProjectName) -> Arc<ProjectCache> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         if caches.len() >= CACHES_MAX && !caches.contains_key(project) {
@@ -100,7 +101,8 @@ impl GitRepos {
         landing == Some(LandingMethod::FastForward) && ask.mode.keeps_head()
     }
 
-    /// Fetches a branch tip, and `more` in the same request.
+    /// Fetches a branch tip, and `more` in the same request, and returns the tip.
+    /// [`ReposError::Gone`] if the forge has no such branch.
     async fn fetch_tip(
         &self,
         cache: &ProjectCache,
@@ -459,7 +461,8 @@ fn changed_paths(
     Ok(Some(all.into_iter().collect()))
 }
 
-/// Converts a fetch error: the repository or commit is gone, or the outcome is unknown.
+/// Converts a fetch error: the repository or commit is gone, it can never be read, the forge is
+/// unreachable, or the outcome is unknown.
 pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
     match &error {
         FetchError::Gone { .. } | FetchError::NoRepository { .. } => {

@@ -229,7 +229,7 @@ impl ProjectCache {
         Ok(self.list(ports).await?.packs)
     }
 
-    /// Returns the list of packs as last read or written.
+    /// Returns the list of packs as last read or written; reads it again when that is too long ago.
     pub(crate) async fn list(&self, ports: &Ports) -> Result<List, ReposError> {
         let now = ports.clock.now();
         let cached = self.lock().list.clone().filter(|(at, _)| now.since(*at) < LIST_MILLIS);
@@ -243,7 +243,8 @@ impl ProjectCache {
         }
     }
 
-    /// Packs the objects that tips reach and no listed pack contains, and lists the pack.
+    /// Packs the objects that tips reach and no listed pack contains, and uploads and lists the
+    /// pack. Does nothing if there are none.
     async fn list_tips(&self, ports: &Ports, tips: Vec<Oid>) -> Result<(), ReposError> {
         let list = self.list(ports).await?;
         self.ensure_packs(ports, &list.packs).await?;
@@ -259,7 +260,8 @@ impl ProjectCache {
         self.list_packs(ports, &[key], &tips).await
     }
 
-    /// Adds packs and tips to the list that all functions read.
+    /// Adds packs and tips to the stored list that all functions read. No fetched tip then counts
+    /// as unlisted.
     async fn list_packs(
         &self,
         ports: &Ports,

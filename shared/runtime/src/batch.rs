@@ -128,8 +128,9 @@ async fn handle_group(
     failed
 }
 
-/// Processes one message. The error is the number of seconds after which it must be delivered
-/// again.
+/// Processes one message; an unreadable one is moved to quarantine. The error is the number of
+/// seconds after which it must be delivered again. A wakeup in or covered by `reconciled` is
+/// skipped.
 async fn handle_one(
     function: &dyn Reconciler,
     queue: MessageQueue,
@@ -201,8 +202,9 @@ fn is_due_by_itself(wakeup: &Wakeup) -> bool {
     matches!(wakeup, Wakeup::Delivery { .. } | Wakeup::Report { .. })
 }
 
-/// Halts an undecidable cell whose message was received often enough. The error is as in
-/// [`handle_one`]. Succeeds for a cell that is halted already: an operator has to resume it.
+/// Halts an undecidable cell whose message was received often enough; before, fails with the
+/// seconds until the next delivery. Succeeds for a cell that is halted already: an operator has to
+/// resume it.
 async fn halt_or_retry(
     ports: &Ports,
     message: &Incoming,

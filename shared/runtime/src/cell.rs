@@ -167,7 +167,7 @@ pub async fn deliver(ports: &Ports, head: &mut Record) -> Result<(), PortError> 
     clear_outbox(ports, head).await
 }
 
-/// Removes a sent outbox from its head.
+/// Removes a sent outbox from its head. Changes nothing when the stored head has another revision.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -200,7 +200,7 @@ pub async fn commit_and_deliver(
     }
 }
 
-/// Returns whether the stored head is the one that this commit wrote.
+/// Reads the stored head and returns whether this commit wrote it, by the write id.
 async fn is_own_write(ports: &Ports, head: &Record) -> Result<bool, PortError> {
     let stored = ports.records.get(std::slice::from_ref(&head.key)).await?;
     Ok(stored.into_iter().flatten().any(|record| record.write_id == head.write_id))

@@ -87,7 +87,7 @@ pub async fn halt_cell(ports: &Ports, partition: &str, reason: &str) -> Result<(
     Ok(())
 }
 
-/// Stores a quarantine entry with its reason.
+/// Stores a quarantine entry with its reason, in place of one under the same key.
 async fn put(ports: &Ports, key: Key, reason: &str, body: &str) -> Result<(), PortError> {
     let entry =
         QuarantineEntry { at: ports.clock.now(), reason: reason.to_owned(), body: body.to_owned() };

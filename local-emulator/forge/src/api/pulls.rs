@@ -149,7 +149,7 @@ pub(super) struct Changes {
     state: Option<String>,
 }
 
-/// Changes title, description, base branch, draft mark or state of a pull request.
+/// Changes title, description, base branch or state of a pull request.
 pub(super) async fn edit(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,

@@ -76,7 +76,8 @@ impl Engine {
         Ok(commit)
     }
 
-    /// Applies the faults that are switched on for merges.
+    /// Applies the faults that are switched on for merges: an error if the merge is to be refused,
+    /// or an untested commit on the base branch before it.
     async fn misbehave(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
         let wanted = |fault: &ForgeFault| {
             matches!(
@@ -123,7 +124,8 @@ impl Engine {
         self.observe(held, "stowaway").await
     }
 
-    /// Moves or creates a ref. Without `force` a branch only moves forward.
+    /// Creates a ref or moves it, as `how` says, and records the events that follow. An error if it
+    /// exists or not against `how`, or the move is not a fast-forward and not forced.
     pub async fn set_ref(
         &self,
         full_name: &str,

@@ -268,7 +268,7 @@ impl Engine {
         Ok(tip)
     }
 
-    /// Guards a branch or not: only its flag; the rules of protection are not played.
+    /// Marks a branch as protected. Only the mark exists: the rules of protection are not enforced.
     pub fn protect(&self, full_name: &str, branch: &str) -> Result<(), ApiError> {
         self.store.within(|access| {
             let mut repository = find_repository(access, full_name)?;

@@ -122,7 +122,8 @@ struct Move {
 }
 
 impl Move {
-    /// Reads the changed refs, with a single command if that is enough.
+    /// Reads the new commits of a moved ref, and whether the move was forced. A created ref has
+    /// only its tip, a deleted one none.
     async fn read(git: &Git, name: &str, before: &str, after: &str) -> Result<Self, ApiError> {
         let commits = match (before, after) {
             (_, ZEROS) => Vec::new(),
@@ -161,7 +162,7 @@ impl Move {
     }
 }
 
-/// Returns (name, before, after) of the refs that differ.
+/// Returns (name, before, after) of the refs that differ; all zeros where a ref does not exist.
 fn differences<'a>(
     before: &'a BTreeMap<String, String>,
     after: &'a BTreeMap<String, String>,
@@ -174,8 +175,8 @@ fn differences<'a>(
     both.filter(|(_, before, after)| before != after).collect()
 }
 
-/// Moves the refs of open pull requests to their heads. Returns the pull requests whose base now
-/// contains their head, by a push or a fast-forward, which is a merge too.
+/// Moves the refs of open pull requests to their heads. Returns the numbers of those whose moved
+/// base now contains their head, by a push or a fast-forward, which is a merge too.
 async fn landed(
     git: &Git,
     open: &[Pull],

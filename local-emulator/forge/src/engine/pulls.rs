@@ -28,8 +28,8 @@ pub(crate) struct Edits {
 }
 
 impl Engine {
-    /// Opens a pull request and sends its events. An error if the branches do not exist or have no
-    /// difference.
+    /// Opens a pull request and records its event. An error if a branch does not exist, they have
+    /// no difference, or one is open for them already.
     pub async fn open_pull(
         &self,
         full_name: &str,
@@ -86,7 +86,8 @@ impl Engine {
         Ok(pull)
     }
 
-    /// Changes a pull request and sends an event for each change.
+    /// Changes a pull request and records an event for each change. An error if the new base is no
+    /// branch, or a merged one is to be reopened.
     pub async fn edit_pull(
         &self,
         full_name: &str,
@@ -136,7 +137,7 @@ impl Engine {
         Ok(pull)
     }
 
-    /// Adds labels to a pull request and removes others. Sends an event for each real change.
+    /// Adds labels to a pull request and removes others. Records an event for each real change.
     pub async fn label(
         &self,
         full_name: &str,
@@ -174,7 +175,8 @@ impl Engine {
         Ok(labels)
     }
 
-    /// Tries the merge of an open pull request and stores the result for these two commits.
+    /// Tries the merge of an open pull request, stores the result for these two commits and returns
+    /// the pull request. A closed one, or one whose base is missing, stays as it is.
     pub async fn try_merge(&self, full_name: &str, number: u64) -> Result<Pull, ApiError> {
         let pull = self.pull(full_name, number)?;
         let git = self.git(full_name);

@@ -50,7 +50,7 @@ pub(crate) fn statuses_of(full_name: &str, sha: &str) -> String {
 }
 
 impl Engine {
-    /// Comments on a pull request and sends an event.
+    /// Stores a comment on a pull request and records an event.
     pub fn comment(
         &self,
         full_name: &str,
@@ -79,7 +79,7 @@ impl Engine {
         })
     }
 
-    /// Changes a comment and sends an event. An error if it belongs to another account.
+    /// Changes a comment and records an event. An error if it belongs to another account.
     pub fn edit_comment(
         &self,
         full_name: &str,
@@ -107,7 +107,8 @@ impl Engine {
         })
     }
 
-    /// Stores a review of a pull request and sends an event.
+    /// Stores a review of a pull request and records an event. The pull request's author may only
+    /// comment on it.
     pub fn review(&self, full_name: &str, new: NewReview, by: &str) -> Result<Review, ApiError> {
         let NewReview { number, event, body, commit, lines } = new;
         let state = match event.as_str() {
@@ -145,7 +146,8 @@ impl Engine {
         })
     }
 
-    /// Dismisses a review and sends an event.
+    /// Dismisses a review and records an event. An error for one that neither approves nor requests
+    /// changes.
     pub fn dismiss_review(
         &self,
         full_name: &str,
@@ -186,7 +188,7 @@ impl Engine {
         Ok(self.emit(access, repository, by, Event::new("pull_request_review", action, payload))?)
     }
 
-    /// Sets a status on a commit and sends an event.
+    /// Stores a status of a commit and records an event. An error for an unknown commit or state.
     pub async fn set_status(
         &self,
         full_name: &str,
@@ -235,7 +237,7 @@ impl Engine {
         })
     }
 
-    /// Creates a check run and sends events.
+    /// Stores a new check run and records events. An error for an unknown commit or without a name.
     pub async fn create_check_run(
         &self,
         full_name: &str,
@@ -269,7 +271,7 @@ impl Engine {
         })
     }
 
-    /// Changes a check run and sends events.
+    /// Changes a check run and records events. An error if it belongs to another app.
     pub fn update_check_run(
         &self,
         full_name: &str,

@@ -61,7 +61,8 @@ impl Lagging {
         }
     }
 
-    /// Runs a write and, while a lag is set, queues it for the copy.
+    /// Runs a write and, while a lag is set, queues it for the copy. Without a lag it drops the
+    /// copy if the write touches items.
     pub fn write<T>(
         &self,
         database: &Database,
@@ -105,8 +106,8 @@ fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut
 }
 
 impl Copy {
-    /// Creates a table in the copy that was created after the copy. It is empty, because its writes
-    /// follow later.
+    /// Creates a table in the copy that was created after the copy; does nothing if it is there
+    /// already. It is empty, because its writes follow later.
     fn know(&mut self, database: &Database, table: &str) -> Result<(), Problem> {
         if describe(&self.tables, table).is_ok() {
             return Ok(());
@@ -156,7 +157,7 @@ fn read_item(
     Ok(answer.get("Item").and_then(Value::as_object).cloned())
 }
 
-/// Returns the description of a table.
+/// Returns the description of a table; an error if it does not exist.
 fn describe(database: &Database, table: &str) -> Result<Value, Problem> {
     let answer = super::run(&json!({"TableName": table}), |r| database.describe_table(r))?;
     Ok(answer.get("Table").cloned().unwrap_or_default())

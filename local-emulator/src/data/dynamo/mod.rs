@@ -118,7 +118,8 @@ impl Dynamo {
         (answer, usage)
     }
 
-    /// Checks the caller's permissions and runs one operation. Adds what it consumed to `usage`.
+    /// Checks the caller's permissions and runs one operation; queries of an index see the copy
+    /// that lags. Adds what it consumed to `usage`.
     fn answer(
         &self,
         operation: &str,
@@ -172,7 +173,7 @@ impl Dynamo {
         }
     }
 
-    /// Runs one operation with its consumed capacity counted.
+    /// Runs one operation on `database` and adds its consumed capacity to `usage`.
     fn run(
         &self,
         database: &Database,
@@ -185,7 +186,7 @@ impl Dynamo {
         settle(result, asked, usage, operation, &members)
     }
 
-    /// Passes an operation to the database engine.
+    /// Passes an operation to the database engine; an error for one that it does not have.
     fn dispatch(
         &self,
         database: &Database,
@@ -314,8 +315,9 @@ fn serialization() -> Problem {
     )
 }
 
-/// Counts the consumed capacity that the engine reports, and removes it from the response unless
-/// the caller requested it.
+/// Adds the consumed capacity that the engine reports to `usage`, and removes it from the response
+/// unless the caller requested it (`asked`). For a write whose condition failed it adds an
+/// estimate.
 fn settle(
     result: Result<Value, Problem>,
     asked: Option<Value>,

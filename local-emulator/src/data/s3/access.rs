@@ -37,7 +37,8 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Returns the caller whose signature was verified.
+    /// Returns the caller whose signature was verified; an error without credentials or for an
+    /// unknown key.
     pub fn caller(&self, credentials: Option<&Credentials>) -> S3Result<Caller> {
         let credentials =
             credentials.ok_or_else(|| s3_error!(AccessDenied, "Signature is required"))?;

@@ -40,7 +40,8 @@ impl Buckets {
             .map_err(|error| s3_error!(error, InternalError))
     }
 
-    /// Returns the error for a missing object: 404 only for a caller that may list the bucket.
+    /// Returns the error for a missing object: 404 for a caller that may list the bucket, otherwise
+    /// a denial.
     fn no_such_key(
         &self,
         credentials: Option<&s3s::auth::Credentials>,

@@ -53,7 +53,7 @@ impl ReadConditions {
     }
 }
 
-/// Converts the headers of a conditional write.
+/// Converts the headers of a conditional write; an error for a combination that is not provided.
 pub(super) fn condition(
     if_match: Option<ETagCondition>,
     if_none_match: Option<ETagCondition>,

@@ -123,7 +123,7 @@ impl Store {
         Ok(made == 1)
     }
 
-    /// Deletes an empty bucket; returns false if it has objects.
+    /// Deletes an empty bucket; returns false if it has objects or does not exist.
     pub fn delete_bucket(&self, name: &str) -> Result<bool, StoreError> {
         let connection = self.lock();
         let deleted = connection
@@ -243,7 +243,7 @@ impl Store {
         })
     }
 
-    /// Returns an object without its body.
+    /// Returns an object without its body; `None` if it does not exist.
     pub fn head(&self, bucket: &str, key: &str) -> Result<Option<Object>, StoreError> {
         let connection = self.lock();
         find(&connection, bucket, key)
@@ -310,7 +310,7 @@ impl Store {
         }))
     }
 
-    /// Deletes a blob's file.
+    /// Deletes a blob's file and ignores a failure: the next start sweeps what stays.
     pub fn forget_blob(&self, id: &str) {
         // One that stays is swept at the next start.
         let _ = std::fs::remove_file(self.blobs.join(id));

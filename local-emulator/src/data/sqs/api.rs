@@ -85,7 +85,7 @@ impl Sqs {
         }
     }
 
-    /// Runs an operation on an existing queue.
+    /// Runs an operation on an existing queue; an error for an unknown operation.
     fn on_queue(&self, operation: &str, request: &Request, name: &str) -> Result<Value, Problem> {
         match operation {
             "GetQueueAttributes" => self.attributes(request, name),
@@ -230,7 +230,8 @@ impl Sqs {
         Ok(Map::new())
     }
 
-    /// Runs each entry of a batch on its own; a failed entry does not stop the others.
+    /// Runs each entry of a batch on its own; a failed entry does not stop the others. A missing
+    /// queue fails the whole batch.
     fn batch(
         &self,
         request: &Request,

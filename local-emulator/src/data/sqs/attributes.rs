@@ -30,7 +30,8 @@ impl From<Refusal> for Mistake {
     }
 }
 
-/// Returns `settings` with the attributes of a request applied, whose values are texts.
+/// Returns `settings` with the attributes of a request applied, whose values are texts. An error
+/// for an unknown name or an invalid value.
 pub(super) fn apply(
     mut settings: SqsQueueSettings,
     attributes: &BTreeMap<String, String>,
@@ -120,7 +121,7 @@ fn fifo(kind: SqsQueueKind) -> SqsQueueKind {
     }
 }
 
-/// Applies the attributes that only FIFO queues have.
+/// Applies the attributes that only FIFO queues have; an error on a standard queue.
 fn apply_fifo(
     settings: &mut SqsQueueSettings,
     attributes: &BTreeMap<String, String>,
@@ -148,7 +149,7 @@ fn apply_fifo(
     Ok(())
 }
 
-/// Parses a redrive policy; an empty text removes it.
+/// Parses a redrive policy; an empty text removes it, an invalid one is an error.
 fn redrive(policy: &str) -> Result<Option<Redrive>, Refusal> {
     if policy.is_empty() {
         return Ok(None);
@@ -169,7 +170,7 @@ fn redrive(policy: &str) -> Result<Option<Redrive>, Refusal> {
     Ok(Some(Redrive { dead_letter_arn, receives_max: u32::try_from(count).map_err(|_| wrong())? }))
 }
 
-/// Parses a number of an attribute.
+/// Parses a number of an attribute; any other text is an error.
 fn number<T: std::str::FromStr>(name: &'static str, value: &str) -> Result<T, Refusal> {
     value.parse().map_err(|_| invalid(name, value, "Must be an integer."))
 }

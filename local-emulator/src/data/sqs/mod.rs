@@ -170,10 +170,12 @@ impl Sqs {
         }
     }
 
-    /// Changes the attributes of a queue.
+    /// Replaces the attributes of a queue and wakes receivers that wait.
     ///
     /// # Errors
-    /// [`SqsError::Refused`] for attributes outside AWS's limits.
+    /// [`SqsError::Refused`] for attributes outside AWS's limits or a dead letter queue that does
+    /// not exist, [`SqsError::NoQueue`] without the queue, [`SqsError::Exists`] if its type would
+    /// change.
     pub fn set_settings(&self, name: &str, settings: SqsQueueSettings) -> Result<(), SqsError> {
         let state = &mut *self.lock();
         state.check_dead_letter_queue(&settings)?;
@@ -312,7 +314,8 @@ impl Sqs {
         }
     }
 
-    /// Changes a queue, stores the change and wakes receivers that wait.
+    /// Changes a queue, stores the change and wakes receivers that wait. If `act` returns an error,
+    /// nothing is stored.
     fn change<T>(
         &self,
         name: &str,
@@ -338,7 +341,7 @@ impl State {
         self.queues.get_mut(name).ok_or_else(|| SqsError::NoQueue { name: name.to_owned() })
     }
 
-    /// Returns an error if the dead letter queue does not exist or has another type.
+    /// Returns an error if the settings name a dead letter queue that does not exist.
     fn check_dead_letter_queue(&self, settings: &SqsQueueSettings) -> Result<(), SqsError> {
         let Some(redrive) = &settings.redrive else {
             return Ok(());
@@ -354,7 +357,7 @@ impl State {
     }
 
     /// Moves dead letters to their queue and stores both queues in one commit. Returns the messages
-    /// that were received.
+    /// that were received. Dead letters without an existing queue are deleted.
     fn settle(
         &mut self,
         name: &str,

@@ -33,18 +33,18 @@ impl Request {
         needed(&self.members, member)
     }
 
-    /// Returns a number in the request; `None` if it is missing.
+    /// Returns a number in the request; `None` if it is missing, an error if it is no `u32`.
     pub fn number(&self, member: &'static str) -> Result<Option<u32>, Problem> {
         number(&self.members, member)
     }
 
-    /// Returns a list of texts; empty if it is missing.
+    /// Returns a list of texts, without values of other types; empty if it is missing.
     pub fn list(&self, member: &str) -> Vec<String> {
         let values = self.members.get(member).and_then(Value::as_array);
         values.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// Returns a map of texts; empty if it is missing.
+    /// Returns a map of texts, without values of other types; empty if it is missing.
     pub fn texts(&self, member: &str) -> BTreeMap<String, String> {
         let values = self.members.get(member).and_then(Value::as_object);
         values
@@ -173,7 +173,7 @@ pub(super) fn message(entry: &Map<String, Value>) -> Result<NewMessage, Problem>
     })
 }
 
-/// Reads a message attribute.
+/// Reads a message attribute; its value is empty if it has none. An error for invalid base64.
 fn attribute(value: &Value) -> Result<Attribute, Problem> {
     let data_type = value.get("DataType").and_then(Value::as_str).unwrap_or_default().to_owned();
     let text =
@@ -193,7 +193,7 @@ pub(super) fn attribute_json(attribute: &Attribute) -> Value {
     }
 }
 
-/// Returns a required text of an entry.
+/// Returns a required text of an entry; an error if it is missing or empty.
 pub(super) fn needed<'a>(
     members: &'a Map<String, Value>,
     member: &'static str,
@@ -205,7 +205,7 @@ pub(super) fn needed<'a>(
         .ok_or_else(|| missing(member))
 }
 
-/// Returns a number of an entry; `None` if it is missing.
+/// Returns a number of an entry; `None` if it is missing, an error if it is no `u32`.
 pub(super) fn number(
     members: &Map<String, Value>,
     member: &'static str,

@@ -72,7 +72,7 @@ impl Rows {
         Ok(Some(queue))
     }
 
-    /// Stores the settings of a queue.
+    /// Stores the settings of a queue, and of a new one also the time it was created.
     pub fn write_queue(
         &self,
         name: &str,

@@ -68,7 +68,8 @@ impl DynamoRecords {
         }
     }
 
-    /// Stores one record on a condition.
+    /// Stores one record on a condition. If the condition fails because an earlier attempt of this
+    /// write succeeded, as the write id shows, the record counts as written.
     async fn put(
         &self,
         record: Record,
@@ -244,7 +245,8 @@ impl Condition {
     }
 }
 
-/// Returns the outcome of a cancelled transaction. Its reasons are in the order of the writes.
+/// Returns the outcome of a failed transaction: the records whose conditions failed, or else an
+/// error, throttled if a retry may succeed. The reasons are in the order of the writes.
 fn cancelled<R: std::fmt::Debug>(
     attempt: String,
     keys: Vec<Key>,
@@ -283,7 +285,7 @@ fn cancelled<R: std::fmt::Debug>(
 }
 
 /// Returns the token under which DynamoDB knows a repeat: the write id, or a digest where that is
-/// too long for one.
+/// too long for one; `None` for an empty id.
 fn token(write_id: &str) -> Option<String> {
     match write_id.len() {
         0 => None,

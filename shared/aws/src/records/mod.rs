@@ -113,7 +113,8 @@ impl DynamoRecords {
         Ok((records, unread.map(|left| left.keys).unwrap_or_default()))
     }
 
-    /// Requests pages until there are `limit` items or no further page.
+    /// Requests pages until there are `limit` items or no further page, and returns the items. An
+    /// error if too many successive pages are empty.
     async fn pages(
         &self,
         attempt: &str,

@@ -35,7 +35,7 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Returns the machines of all reservations.
+    /// Returns the machines of the reservation.
     pub(super) fn instances(self) -> impl Iterator<Item = Instance> {
         self.instances.items.into_iter().map(InstanceItem::into_instance)
     }
@@ -51,7 +51,7 @@ pub(super) struct InstancesAnswer {
 }
 
 impl InstancesAnswer {
-    /// Returns the machines of the reservation.
+    /// Returns the machines of all reservations.
     pub(super) fn into_instances(self) -> impl Iterator<Item = Instance> {
         self.reservations.items.into_iter().flat_map(Reservation::instances)
     }

@@ -219,8 +219,9 @@ impl<'l> JobBuilder<'l> {
         Some(format!("{job} is a protected job of a different project, {project}"))
     }
 
-    /// Applies a definition or entry as a whole, or nothing of it. Returns every reason why it
-    /// cannot be applied.
+    /// Applies a definition or entry, and returns every reason why it is wrong. Applies nothing if
+    /// it sets a forbidden attribute or the budget is spent; after a wrong nodeset or playbook, the
+    /// rest stays applied.
     fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Rejection> {
         let mut rejections = self.forbidden_attributes(from, origin);
         if !rejections.is_empty() {
@@ -292,7 +293,8 @@ impl<'l> JobBuilder<'l> {
         rejections
     }
 
-    /// Returns the nodesets in order of preference.
+    /// Returns the nodesets in order of preference; empty if the named one is not defined. An error
+    /// if it is invalid, contains itself, or exceeds the budget.
     fn nodesets(&self, nodeset: &NodesetRef) -> Result<Vec<NodeSet>, String> {
         let named = |name: &str| self.layout.nodeset(name).map(|nodeset| &nodeset.object.body);
         let (name, body) = match nodeset {
@@ -344,7 +346,8 @@ impl<'l> JobBuilder<'l> {
             from.match_on_config_updates.unwrap_or(self.match_on_config_updates);
     }
 
-    /// Applies the attributes with a single value; a definition replaces the value before.
+    /// Applies the attributes with a single value. A set value replaces the one before, except that
+    /// `post-review` can only be added.
     fn scalars(&mut self, from: &JobStanza) {
         let job = &mut self.job;
         job.voting = from.voting.unwrap_or(job.voting);
@@ -362,7 +365,8 @@ impl<'l> JobBuilder<'l> {
         job.post_review |= from.post_review == Some(true);
     }
 
-    /// Applies the attributes that are lists; each adds to the value before or replaces it.
+    /// Applies the attributes that are lists, with the roles. Each adds to the value before or
+    /// replaces it; `allowed-projects` narrows it.
     fn lists(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         union(&mut self.job.tags, &from.tags);
         union(&mut self.job.provides, &from.provides);

@@ -85,7 +85,8 @@ impl Layout {
     }
 }
 
-/// Returns the diagnostics of one attempt.
+/// Returns the diagnostics of one attempt to freeze. If only a repository is covered, errors that
+/// need names from elsewhere are omitted or become warnings.
 fn reported(frozen: &Frozen, coverage: Coverage) -> Vec<ConfigError> {
     let rejections = frozen.rejections.iter().filter(|job_error| !job_error.is_reported_elsewhere);
     let rejections = rejections.filter_map(|job_error| match (coverage, job_error.attribute) {

@@ -175,7 +175,8 @@ enum Outcome {
 }
 
 impl<'l> Freezer<'l, '_> {
-    /// Freezes each job in the item's job lists and returns those that run.
+    /// Freezes each job in the item's job lists and returns those that run. Stores the errors in
+    /// `self.found`; returns no job if there are too many entries or the budget is spent.
     fn jobs(&mut self) -> Vec<FrozenJob> {
         let found = entries(self.layout, self.input);
         // Only the trace needs them.
@@ -320,7 +321,8 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Resolves the dependencies of jobs, and reports those on jobs that do not run.
+    /// Removes soft dependencies on jobs that do not run, adds those on initializers, and reports
+    /// hard ones on jobs that do not run, and cycles.
     fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
         let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
         let is_reporter = |job: &&FrozenJob| job.run_time.kind == JobKind::Reporter;
@@ -427,7 +429,8 @@ struct Built {
     forbidden: Vec<JobError>,
 }
 
-/// Merges every definition of a job.
+/// Builds a job from the definitions and job list entries that match the item; the error is why it
+/// does not run. Adds the examined ones to `steps`, if given.
 fn build<'l>(
     context: BuildContext<'l>,
     name: &str,

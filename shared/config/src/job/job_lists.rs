@@ -162,7 +162,7 @@ impl<'l> Listed<'l> {
         }
     }
 
-    /// Adds a stanza or template that does not apply.
+    /// Adds a stanza or template that does not apply, if it has a job list for the pipeline.
     fn leave_out(&mut self, left_out: LeftOut<'l>, pipeline: &str) {
         if left_out.stanza.pipelines.contains_key(pipeline) {
             self.left_out.push(left_out);
@@ -213,7 +213,8 @@ impl<'l> Entries<'l> {
     }
 }
 
-/// Collects the job lists of a project in a pipeline.
+/// Collects the entries of a project's job lists in a pipeline, at most `ENTRIES_MAX`; `over` is
+/// the first one beyond that.
 pub(super) fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entries<'l> {
     let mut order: Vec<&str> = Vec::new();
     let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();

@@ -66,7 +66,8 @@ pub(crate) fn pre_timeout_error(
     })
 }
 
-/// Returns whether a definition or entry sets one of the attributes that are checked here.
+/// Returns whether a definition or entry sets one of the attributes that are checked here; `false`
+/// for any other attribute.
 pub(super) fn sets(job: &JobStanza, attribute: &str) -> bool {
     match attribute {
         "nodeset" => job.nodeset.is_some(),

@@ -23,6 +23,8 @@ fn weight_of_secrets(secrets: &Secrets) -> usize {
 
 impl JobBuilder<'_> {
     /// Adds the playbooks of a definition, with the roles, secrets and semaphores they may use.
+    /// Secrets of an untrusted project require review and restrict the job to that project. An
+    /// error if a secret is missing or not allowed, or the budget is spent.
     pub(super) fn playbooks(
         &mut self,
         from: &JobStanza,

@@ -58,7 +58,8 @@ impl JobBuilder<'_> {
         }
     }
 
-    /// Returns the projects that selectors name or match, added to those selected before.
+    /// Returns the projects that selectors name, added to those selected before or in their place.
+    /// Selectors without a name and unknown projects add none.
     fn selected(
         &self,
         mut before: Vec<ProjectName>,

@@ -146,7 +146,7 @@ fn resolve_all_names(
     (symbols, resolution, faulty)
 }
 
-/// Moves the diagnostics of a resolution to `problems` and returns the symbol.
+/// Moves the diagnostics of a resolution to `diagnostics` and returns the symbol.
 pub(super) fn take(resolution: Resolution, diagnostics: &mut SiteDiagnostics) -> Symbol {
     for (stanza_id, diagnostic) in resolution.diagnostics {
         diagnostics.entry(DiagnosticSite::of(stanza_id)).or_default().push(diagnostic);
@@ -154,8 +154,8 @@ pub(super) fn take(resolution: Resolution, diagnostics: &mut SiteDiagnostics) ->
     resolution.entry
 }
 
-/// Reports the names that a file's stanzas define to `claim`, and the errors of the file to
-/// `problems`.
+/// Calls `claim` with each name that a file's stanzas define, and adds the file's errors to
+/// `diagnostics`.
 ///
 /// Returns the stanzas with errors. They define nothing, but their references are checked.
 pub(super) fn claims_of<'f>(

@@ -137,7 +137,7 @@ impl Spans<'_> {
         self.spans.of(name).unwrap_or(self.whole)
     }
 
-    /// Returns the span of a member of an attribute's list.
+    /// Returns the span of a member of an attribute's list, or that of the stanza if it has none.
     fn member_span(self, attribute: &str, number: usize) -> Span {
         self.spans.of_member(attribute, &number.to_string()).unwrap_or(self.whole)
     }
@@ -271,7 +271,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the references of a job definition or entry.
+    /// Checks the references of a job definition or entry, and its timeouts against the tenant's
+    /// limits.
     fn job(&mut self, job: &JobStanza) {
         let at = Spans { spans: &job.spans, whole: job.span };
         self.parent(job, at);
@@ -533,7 +534,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the number of nodes and their labels against the tenant's limits.
+    /// Checks that the labels are defined, and the number of nodes and their labels against the
+    /// tenant's limits. `first` is as in [`Self::check_labels`].
     fn nodes(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         self.check_labels(set, first, at);
         let tenant = self.names.layout.tenant();

@@ -47,8 +47,8 @@ impl fmt::Display for TooLarge {
     }
 }
 
-/// Flattens the alternatives of a nodeset. `own_name` is its name; names that `find` does not know yield
-/// nothing.
+/// Flattens the alternatives of a nodeset; an error if they are too many or nest too deep.
+/// `own_name` is its name; names that `find` does not know yield nothing.
 pub(crate) fn flatten<'l>(
     own_name: Option<&str>,
     body: &'l NodesetBody,

@@ -380,7 +380,8 @@ fn unsupported_trigger(kind: &TriggerKind) -> Option<&'static str> {
     }
 }
 
-/// Returns a warning for a trigger event that is never sent, or not in all cases.
+/// Returns a warning for a trigger event that is never sent, or not in all cases; `None` for other
+/// events.
 fn unsent_event(event: &str, pipeline: &Pipeline) -> Option<String> {
     let name = &pipeline.name;
     match event {

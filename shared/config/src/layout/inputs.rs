@@ -131,13 +131,13 @@ impl LayoutInputs {
         }
     }
 
-    /// Returns a project by its canonical name, with its rank.
+    /// Returns a project by its canonical name, with its rank; `None` if the tenant lacks it.
     pub(super) fn project(&self, name: &ProjectName) -> Option<(usize, &TenantProject)> {
         let rank = *self.by_name.get(name)?;
         Some((rank, self.ranked(rank)?))
     }
 
-    /// Returns the project that contains a file.
+    /// Returns the project that contains a file; `None` if the tenant lacks it.
     pub(super) fn project_of(&self, file: &File) -> Option<&TenantProject> {
         self.ranked(file.sort_key.project)
     }
@@ -157,7 +157,7 @@ impl LayoutInputs {
     }
 
     /// Returns the project of a rank: rank 0 is the project of included files, the others follow
-    /// the tenant's list.
+    /// the tenant's list. `None` if there is none.
     fn ranked(&self, rank: usize) -> Option<&TenantProject> {
         match rank.checked_sub(1) {
             None => self.tenant.included.as_ref(),

@@ -46,7 +46,7 @@ pub(super) fn explain_missing(errors: &mut [ConfigError], all: &[ConfigError]) {
 }
 
 /// Returns the stanza that would define the name that an error reports as undefined (`nodeset
-/// large`).
+/// large`); `None` for other errors.
 fn missing(error: &ConfigError) -> Option<String> {
     let diagnostic = &error.diagnostic;
     if diagnostic.kind != DiagnosticKind::UnknownName {

@@ -474,7 +474,7 @@ impl Layout {
         overlay.map_or(&self.base.provider_errors, |(_, errors)| errors)
     }
 
-    /// Returns all files with their numbers.
+    /// Returns all files by number, also those that the overlay removes.
     fn numbered(&self) -> Files<'_> {
         Files {
             base: &self.base.files,
@@ -504,7 +504,8 @@ impl Layout {
         all.into_iter()
     }
 
-    /// Returns the symbol of a name.
+    /// Returns the symbol of a name, the overlay's before the base layout's; `None` if no stanza
+    /// claims the name.
     fn entry(&self, kind: ObjectKind, name: &str) -> Option<&Symbol> {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.symbols.get(kind, name));
         overlay.or_else(|| self.base.symbols.get(kind, name))
@@ -544,7 +545,7 @@ impl Layout {
         stanza_ids.iter().filter_map(|stanza_id| self.defined(*stanza_id))
     }
 
-    /// Returns the definition of a name that can have only one.
+    /// Returns the definition of a name that can have only one; `None` if it is undefined.
     fn one<T: Object>(&self, kind: ObjectKind, name: &str) -> Option<Definition<'_, T>> {
         self.under(kind, name).next()
     }

@@ -97,7 +97,8 @@ fn has_faulty_objects(base: &BaseLayout, overlay: &Overlay) -> bool {
     stanzas.any(|stanza| stanza.kind().is_some_and(ObjectKind::is_provider_config))
 }
 
-/// Replaces the files that a proposal changes. Unchanged files stay.
+/// Adds to `overlay` the files that proposals add or change, and the numbers of the base files that
+/// they remove or replace. Unchanged files stay.
 fn replace_files(
     base: &BaseLayout,
     all: &BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)>,

@@ -102,7 +102,8 @@ fn stanza(kind: ObjectKind, name: &str) -> Option<Json> {
     }
 }
 
-/// Parses placeholder stanzas as a file of a project, on the branch of one of its own files.
+/// Parses placeholder stanzas as a file of a project, on the branch of `own_file`, or `master`
+/// without one.
 fn fragment(
     project: &TenantProject,
     own_file: Option<&Arc<Fragment>>,

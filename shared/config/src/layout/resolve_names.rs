@@ -179,7 +179,8 @@ fn entry_errors(
     entries.flat_map(|job| request_errors(file, project, job, stanza, list.span)).collect()
 }
 
-/// Returns the projects that a project stanza applies to.
+/// Returns the projects that a project stanza applies to. An error if the named project is unknown,
+/// the pattern is invalid, or the stanza may not configure all of them.
 fn targets<'g>(
     inputs: &'g LayoutInputs,
     file: &File,
@@ -315,8 +316,8 @@ pub(super) fn resolve(
     resolution
 }
 
-/// Returns a project's stanzas in the order in which they apply. `units` are in configuration
-/// order.
+/// Returns a project's stanzas in the order in which they apply, as [`in_order_of_effect`].
+/// `stanza_ids` are in configuration order.
 fn project_stanzas_in_order(files: Files<'_>, stanza_ids: &[StanzaId]) -> Vec<StanzaId> {
     in_order_of_effect(stanza_ids, |stanza_id| {
         files.object::<ProjectStanza>(stanza_id).and_then(ProjectStanza::expression)
@@ -353,7 +354,7 @@ struct Resolver<'l> {
 }
 
 impl<'l> Resolver<'l> {
-    /// Returns the file of a stanza.
+    /// Returns the file of a stanza; `None` if its index is unknown.
     fn file(&self, stanza_id: StanzaId) -> Option<&'l File> {
         self.files.get(stanza_id.file)
     }
@@ -577,7 +578,8 @@ const REPORTER_ATTRIBUTES: [&str; 10] = [
     "disabled",
 ];
 
-/// Returns the first of these attributes in which a pipeline names a connection, and its span.
+/// Returns the first of these attributes in which a pipeline names a connection, and its span;
+/// `None` if none does.
 fn find_connection(
     stanza: &PipelineStanza,
     words: &[&'static str],

@@ -76,7 +76,7 @@ struct FileHead {
     faulty: Vec<u32>,
 }
 
-/// Encodes a layout, with its overlay applied.
+/// Encodes a layout, with its overlay applied. Empty, which cannot be decoded, if encoding fails.
 pub(super) fn to_bytes(layout: &Layout) -> Vec<u8> {
     let whole = match &layout.overlay {
         None => Arc::clone(&layout.base),
@@ -149,7 +149,8 @@ fn pack(base: &BaseLayout) -> Result<Vec<u8>, LayoutDecodeError> {
     Ok(out)
 }
 
-/// Decodes a layout.
+/// Decodes a layout; an error if the bytes are damaged, or another version stored stanzas that
+/// cannot be read.
 pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
     let cut = || LayoutDecodeError("it is truncated".to_owned());
     let packed = bytes

@@ -200,7 +200,8 @@ fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritTrigger {
     }
 }
 
-/// Takes an attribute by its name, or by its older name, which takes only text.
+/// Takes an attribute by its name, or by its older name, which takes only text. Empty if neither is
+/// present, or, with an error, if both are.
 fn either(
     f: &mut Fields<'_>,
     [name, older]: [&'static str; 2],
@@ -214,7 +215,8 @@ fn either(
     f.patterns(name, p).or(older).unwrap_or_default()
 }
 
-/// Adds the approvals of the older form to a Gerrit filter.
+/// Adds the approvals of the older form to a Gerrit filter, or to a new one if there is no filter.
+/// Any other filter stays as it is.
 fn with_approvals(filter: Option<FilterKind>, more: Option<Vec<Approval>>) -> Option<FilterKind> {
     match (filter, more) {
         (Some(FilterKind::Gerrit(mut filter)), Some(more)) => {
@@ -383,7 +385,8 @@ pub(super) fn reporter(
     Some(kind)
 }
 
-/// Reads a timer: five cron fields, optionally followed by seconds and a jitter.
+/// Reads a timer: five cron fields, optionally followed by seconds and a jitter. `None`, with an
+/// error, if it is not valid.
 fn time(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
     match Cron::parse(&text) {
@@ -408,7 +411,8 @@ const TOPIC_FIELDS: [&str; 9] = [
     "connection",
 ];
 
-/// Reads an MQTT topic with fields in braces.
+/// Reads an MQTT topic with fields in braces; `None`, with an error, if a field is unknown or a
+/// brace is not closed.
 fn topic(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
     let (mut rest, mut is_right) = (text.as_str(), true);
@@ -434,7 +438,7 @@ fn topic(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     is_right.then_some(text)
 }
 
-/// Takes a quality of service: 0, 1 or 2.
+/// Takes a quality of service: 0, 1 or 2. `None` if it is absent, or, with an error, another value.
 fn qos(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<u8> {
     let node = f.take("qos")?;
     match node.value {

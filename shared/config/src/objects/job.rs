@@ -383,7 +383,7 @@ pub(crate) fn read(
     job
 }
 
-/// Reads the name of a nodeset, or inline nodes.
+/// Reads the name of a nodeset, or inline nodes; `None`, with an error, for another value.
 fn nodeset_ref(attribute: &str, node: &Node, p: &mut Diagnostics) -> Option<NodesetRef> {
     match &node.value {
         Value::Text(name) => Some(NodesetRef::Named(name.clone())),

@@ -8,7 +8,8 @@ use serde_json::{Map, Value as Json};
 use sluice_model::job::{JobDependency, SemaphoreUse};
 use std::collections::BTreeMap;
 
-/// Reads a list whose members are a name or a mapping.
+/// Reads a list whose members are a name (read by `bare`) or a mapping (by `full`). Other members
+/// are errors and left out.
 pub(super) fn named<T>(
     node: &Node,
     attribute: &str,
@@ -126,7 +127,8 @@ pub(super) fn combined<T>(node: &Node, read: impl FnOnce(&Node) -> T) -> Combine
     Combined { value: read(inner), combine }
 }
 
-/// Takes `override-checkout` or the older `override-branch`.
+/// Takes `override-checkout` or the older `override-branch`; `None` if both are absent, or, with an
+/// error, no text.
 pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let (name, node) = f.one_of(&["override-checkout", "override-branch"], p)?;
     text(node, &f.path(name), p)
@@ -164,7 +166,7 @@ pub(super) fn dependencies(node: &Node, p: &mut Diagnostics) -> Vec<JobDependenc
     )
 }
 
-/// Reads variables by host or group.
+/// Reads variables by host or group; `None`, with an error, if they are not a mapping.
 pub(super) fn variables_by_name(
     node: &Node,
     attribute: &str,
@@ -207,7 +209,7 @@ const CONTROLLED: [&str; 19] = [
     "post-run",
 ];
 
-/// Reads which attributes are final.
+/// Returns the names of the attributes that `attribute-control` makes final.
 pub(super) fn attribute_control(node: &Node, p: &mut Diagnostics) -> Vec<String> {
     let mut names = Vec::new();
     let Some(mut fields) = Fields::of(node, "attribute-control", p) else {
@@ -231,7 +233,8 @@ pub(super) fn attribute_control(node: &Node, p: &mut Diagnostics) -> Vec<String>
     names
 }
 
-/// Reads the older `auth`: secrets, whether children inherit them, and storage (Z4.4, Z4.8).
+/// Reads the older `auth` into `job`: secrets, whether children inherit them, and storage (Z4.4,
+/// Z4.8).
 pub(super) fn auth(node: &Node, job: &mut JobStanza, p: &mut Diagnostics) {
     let Some(mut fields) = Fields::of(node, "auth", p) else {
         return;

@@ -219,8 +219,8 @@ fn without_members(mut stanza: Stanza, diagnostics: &[Diagnostic]) -> Stanza {
     stanza
 }
 
-/// Splits a stanza into its keyword, its body and its span. The name and attributes may also be
-/// next to a bare keyword.
+/// Splits a stanza into its keyword, its body and its span; `None`, with an error, if it has no
+/// single keyword. The name and attributes may also be next to a bare keyword.
 pub(crate) fn split<'n>(member: &'n Node, p: &mut Diagnostics) -> Option<(&'n str, Node, Span)> {
     let map = member.as_map().unwrap_or_default();
     let span = Span::of(member);
@@ -265,7 +265,8 @@ pub(crate) fn split<'n>(member: &'n Node, p: &mut Diagnostics) -> Option<(&'n st
     None
 }
 
-/// Parses one stanza.
+/// Parses one stanza; `None`, with an error, if its kind is unknown or it lacks what its kind
+/// requires. A stanza with other errors is returned as far as it could be read.
 fn stanza(member: &Node, p: &mut Diagnostics) -> Option<Stanza> {
     let (word, body, span) = split(member, p)?;
     let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);

@@ -44,7 +44,8 @@ pub enum Alternative {
     Inline(NodeSet),
 }
 
-/// Reads a `nodeset` stanza; `None` if it has no name.
+/// Reads a `nodeset` stanza; `None`, with an error, if it has no name, or no valid nodes or
+/// alternatives.
 pub(super) fn stanza(
     fields: &mut Fields<'_>,
     span: Span,
@@ -56,7 +57,7 @@ pub(super) fn stanza(
     Some(NodesetStanza { name: name?, span, spans, body: body? })
 }
 
-/// Reads the inline nodes of a job.
+/// Reads the inline nodes of a job; `None`, with an error, if they are not a nodeset.
 pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
     let mut fields = Fields::of(node, "nodeset", p)?;
     let body = body_of(&mut fields, "", p);
@@ -64,7 +65,8 @@ pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
     body
 }
 
-/// Takes the nodes and groups, or the alternatives, of a nodeset.
+/// Takes the nodes and groups, or the alternatives, of a nodeset; `None`, with an error, if it has
+/// neither, or too many alternatives.
 fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodesetBody> {
     if fields.has("nodes") || !fields.has("alternatives") {
         if let Some(node) = fields.take("alternatives") {
@@ -97,7 +99,8 @@ fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<N
     ))
 }
 
-/// Reads an alternative: the name of a nodeset, or inline nodes.
+/// Reads an alternative: the name of a nodeset, or inline nodes. `None`, with an error, for another
+/// value.
 fn alternative(node: &Node, p: &mut Diagnostics) -> Option<Alternative> {
     if let Value::Text(name) = &node.value {
         return Some(Alternative::Named(name.clone()));
@@ -108,7 +111,7 @@ fn alternative(node: &Node, p: &mut Diagnostics) -> Option<Alternative> {
     set.map(Alternative::Inline)
 }
 
-/// Takes the nodes and groups of a nodeset.
+/// Takes the nodes and groups of a nodeset; `None`, with an error, if it has no `nodes`.
 fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodeSet> {
     let Some(list) = fields.take("nodes") else {
         p.syntax(
@@ -181,7 +184,8 @@ fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<Str
     (set, seen)
 }
 
-/// Reads a group of nodes. `names` are all node names, for finding undefined ones.
+/// Reads a group of nodes; `None`, with an error, if it has no name or no nodes. `names` are all
+/// node names, for finding undefined ones.
 fn group(node: &Node, names: &BTreeSet<String>, p: &mut Diagnostics) -> Option<NodeGroup> {
     let mut fields = Fields::of(node, "groups", p)?;
     let name_node = fields.peek("name").unwrap_or(node);
@@ -210,8 +214,9 @@ fn group(node: &Node, names: &BTreeSet<String>, p: &mut Diagnostics) -> Option<N
     Some(NodeGroup { name: name?, nodes: nodes? })
 }
 
-/// Reports a host or group name with a template. Ansible expands these names when a playbook prints
-/// them, so a trusted playbook could run code on the executor (Z7.5).
+/// Reports a host or group name that is empty, names the executor, or has special characters.
+/// Ansible expands templates in names when a playbook prints them, so a trusted playbook could run
+/// code on the executor (Z7.5).
 fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Diagnostics) {
     let plain = |c: char| c.is_alphanumeric() || "-_.:@+/ ".contains(c);
     if name.is_empty() || !name.chars().all(plain) {

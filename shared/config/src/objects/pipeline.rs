@@ -118,7 +118,8 @@ const OF_WINDOW: [&str; 7] = [
     "window-decrease-factor",
 ];
 
-/// Takes the attributes of the window. Defaults depend on the manager.
+/// Takes the attributes of the window. Only a dependent pipeline uses them; in others they are
+/// warnings, and the window is the manager's own.
 fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> WindowSettings {
     let fixed = WindowSettings::of(manager);
     let without_effect = match manager {
@@ -185,8 +186,8 @@ fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Diagnostics) {
     messages.footer = f.text("footer-message", p);
 }
 
-/// Returns the entries of a mapping of connections, each with its driver, and reports unknown
-/// connections.
+/// Takes a mapping of connections and returns its entries, each with its driver, and the errors for
+/// unknown connections, which the caller reports.
 fn by_connection<'n>(
     f: &mut Fields<'n>,
     name: &'static str,
@@ -246,7 +247,8 @@ fn filters(
         .collect()
 }
 
-/// Takes the reporters of every occasion.
+/// Takes the reporters of every occasion, errors to `spared` for unknown connections. Without
+/// reporters of their own, merge conflicts and configuration errors use those for failure.
 fn reporters(
     f: &mut Fields<'_>,
     connections: &Connections,

@@ -204,7 +204,7 @@ fn common(
     }
 }
 
-/// Reads what a project does in one pipeline.
+/// Reads what a project does in one pipeline; `None`, with an error, if it is not a mapping.
 fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Diagnostics) -> Option<PipelineJobs> {
     let mut fields = Fields::of(node, pipeline, p)?;
     let mut found = PipelineJobs {
@@ -278,6 +278,7 @@ fn job_list(
 }
 
 /// Reads an entry of a job list: the job's attributes, and the nested list that depends on it.
+/// `None`, with an error, if the name is not text or the attributes are not a mapping.
 fn entry<'n>(
     key: &Node,
     attributes: &'n Node,
@@ -300,7 +301,7 @@ fn entry<'n>(
     Some((job, tree))
 }
 
-/// Reads a parameter of a manual enqueue; `None` if it has no name.
+/// Reads a parameter of a manual enqueue; `None`, with an error, if it has no valid name or type.
 fn parameter(node: &Node, p: &mut Diagnostics) -> Option<Parameter> {
     let mut fields = Fields::of(node, "parameters", p)?;
     let name = fields
@@ -356,7 +357,7 @@ fn parameter(node: &Node, p: &mut Diagnostics) -> Option<Parameter> {
     Some(parameter)
 }
 
-/// Reads a parameter's value.
+/// Reads a parameter's value; `None`, with an error, if it is not a string, number or boolean.
 fn value(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<Json> {
     match node.value {
         Value::Text(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Bool(_) => {

@@ -81,8 +81,8 @@ pub(super) fn provider(
     of_many(fields, OF_A_PROVIDER, span, p)
 }
 
-/// Reads a section or provider. Its defaults for images, flavors and labels apply to all of them
-/// (L3.2).
+/// Reads a section or provider; `None` if it has no name. Its defaults for images, flavors and
+/// labels apply to all of them (L3.2).
 fn of_many(
     fields: &mut Fields<'_>,
     own_words: &[Word],
@@ -191,7 +191,8 @@ fn value(node: &Node, word: &Word, p: &mut Diagnostics) -> Option<Json> {
     None
 }
 
-/// Reads the defaults of a section or provider for its images, flavors or labels.
+/// Reads the defaults of a section or provider for its images, flavors or labels; `None`, with an
+/// error, if they are not a mapping.
 fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -> Option<Json> {
     let mut fields = Fields::of(node, attribute, p)?;
     let is_of_one = |word: &&Word| NOT_BY_DEFAULT.contains(&word.name);
@@ -212,7 +213,7 @@ fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -
     Some(Json::Object(map))
 }
 
-/// Reads a mapping with known keys.
+/// Reads a mapping with known keys; empty, with an error, if it is not a mapping.
 fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Diagnostics) -> Json {
     let mut found = Map::new();
     let Some(mut fields) = Fields::of(node, attribute, p) else {
@@ -252,7 +253,8 @@ fn limits(node: &Node, attribute: &str, p: &mut Diagnostics) -> Json {
     Json::Object(found)
 }
 
-/// Reads a list of names or of mappings with a name.
+/// Reads a list of names or of mappings with a name. Members without a name are errors and left
+/// out.
 fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Diagnostics) -> Json {
     let mut list = Vec::new();
     for member in members(node) {

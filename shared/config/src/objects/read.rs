@@ -155,7 +155,8 @@ impl<'n> Fields<'n> {
         node
     }
 
-    /// Takes an attribute that has several names. Only one of them may be present.
+    /// Takes an attribute that has several names, with the name it has here; `None` if none is
+    /// present. Several names are an error, and the first in `names` counts.
     pub(crate) fn one_of(
         &mut self,
         names: &[&'static str],
@@ -203,13 +204,13 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a text.
+    /// Takes a text; `None` if it is absent, or, with an error, not a text.
     pub(crate) fn text(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         text(node, &self.path(name), p)
     }
 
-    /// Takes a required text.
+    /// Takes a required text; `None`, with an error, if it is absent or not a text.
     pub(crate) fn required_text(
         &mut self,
         name: &'static str,
@@ -219,7 +220,7 @@ impl<'n> Fields<'n> {
         text(node, &self.path(name), p)
     }
 
-    /// Takes a required name, which must not be empty.
+    /// Takes a required name; `None`, with an error, if it is absent, empty or not a text.
     pub(crate) fn required_name(
         &mut self,
         name: &'static str,
@@ -234,7 +235,7 @@ impl<'n> Fields<'n> {
         None
     }
 
-    /// Takes a boolean.
+    /// Takes a boolean; `None` if it is absent, or, with an error, another value.
     pub(crate) fn flag(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<bool> {
         let node = self.take(name)?;
         match node.value {
@@ -246,7 +247,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes an integer of at least `least`.
+    /// Takes an integer of at least `least`; `None` if it is absent, or, with an error, another
+    /// value.
     pub(crate) fn count(
         &mut self,
         name: &'static str,
@@ -257,13 +259,14 @@ impl<'n> Fields<'n> {
         count(node, &self.path(name), (least, u32::MAX), p)
     }
 
-    /// Takes a port number.
+    /// Takes a port number; `None` if it is absent, or, with an error, another value.
     pub(crate) fn port(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u32> {
         let node = self.take(name)?;
         count(node, &self.path(name), (1, u16::MAX.into()), p)
     }
 
-    /// Takes a duration: a number of seconds, or a text such as `30m`.
+    /// Takes a duration, a number of seconds or a text such as `30m`, in seconds; `None` if it is
+    /// absent, or, with an error, another value.
     pub(crate) fn seconds(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u64> {
         let node = self.take(name)?;
         match seconds(node) {
@@ -284,13 +287,14 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a list of texts. A single text is a list of one.
+    /// Takes a list of texts; `None` if it is absent. A single text is a list of one.
     pub(crate) fn texts(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<Vec<String>> {
         let node = self.take(name)?;
         Some(texts(node, &self.path(name), p))
     }
 
-    /// Takes a list of texts. A single text is an error.
+    /// Takes a list of texts; `None` if it is absent, or, with an error, another value. A single
+    /// text is an error.
     pub(crate) fn text_list(
         &mut self,
         name: &'static str,
@@ -306,7 +310,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a version: a text or a number.
+    /// Takes a version, a text or a number, as text; `None` if it is absent, or, with an error,
+    /// another value.
     pub(crate) fn version(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         match node.value {
@@ -318,7 +323,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes an age in seconds: a number with an optional unit `s m h d w`.
+    /// Takes an age in seconds: a text with a number and an optional unit `s m h d w`. `None` if it
+    /// is absent, or, with an error, another value.
     pub(crate) fn age(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u64> {
         let node = self.take(name)?;
         let found = node.as_text().and_then(|text| text.parse().ok().or_else(|| seconds(node)));
@@ -328,7 +334,8 @@ impl<'n> Fields<'n> {
         found
     }
 
-    /// Takes regular expressions, each written as a text.
+    /// Takes regular expressions, each written as a text; `None` if the attribute is absent.
+    /// Invalid ones are left out, with an error.
     pub(crate) fn expressions(
         &mut self,
         name: &'static str,
@@ -342,7 +349,8 @@ impl<'n> Fields<'n> {
         Some(found.collect())
     }
 
-    /// Takes a regular expression, written as a text.
+    /// Takes a regular expression, written as a text; `None` if it is absent, or, with an error,
+    /// invalid.
     pub(crate) fn expression(
         &mut self,
         name: &'static str,
@@ -353,7 +361,8 @@ impl<'n> Fields<'n> {
         text(node, &path, p).and_then(|_| pattern(node, &path, p))
     }
 
-    /// Takes a list of patterns. A single pattern is a list of one.
+    /// Takes a list of patterns; `None` if the attribute is absent. A single pattern is a list of
+    /// one.
     pub(crate) fn patterns(
         &mut self,
         name: &'static str,
@@ -363,7 +372,8 @@ impl<'n> Fields<'n> {
         Some(patterns(node, &self.path(name), p))
     }
 
-    /// Takes one of several keywords.
+    /// Takes one of several keywords and returns its value in `words`; `None` if it is absent, or,
+    /// with an error, another word.
     pub(crate) fn word<T: Copy>(
         &mut self,
         name: &'static str,
@@ -389,7 +399,8 @@ impl<'n> Fields<'n> {
         found.map(|(_, value)| *value)
     }
 
-    /// Takes variables: a mapping with names that Ansible accepts.
+    /// Takes variables, as [`variables`] reads them; `None` if they are absent, or, with an error,
+    /// not a mapping.
     pub(crate) fn variables(
         &mut self,
         name: &'static str,
@@ -399,7 +410,8 @@ impl<'n> Fields<'n> {
         variables(node, &self.path(name), p)
     }
 
-    /// Takes a value that may have a control tag for combining it with inherited values.
+    /// Takes a value that may have a control tag for combining it with inherited values; `None` if
+    /// it is absent or `read` returns none.
     pub(crate) fn combined<T>(
         &mut self,
         name: &'static str,
@@ -411,7 +423,7 @@ impl<'n> Fields<'n> {
         read(inner, &self.path(name), p).map(|value| Combined { value, combine })
     }
 
-    /// Takes a mapping as JSON.
+    /// Takes a mapping as JSON; `None` if it is absent, or, with an error, not a mapping.
     pub(crate) fn mapping(
         &mut self,
         name: &'static str,
@@ -422,7 +434,8 @@ impl<'n> Fields<'n> {
     }
 }
 
-/// Removes the tag `!override` or `!inherit`.
+/// Returns a value without its tag `!override` or `!inherit`, and what the tag says; `None` without
+/// such a tag.
 pub(crate) fn untag(node: &Node) -> (&Node, Option<Combine>) {
     match &node.value {
         Value::Tagged(tag, inner) if tag == "!override" => (inner, Some(Combine::Override)),
@@ -491,7 +504,7 @@ fn pattern(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<Pattern>
     }
 }
 
-/// Reads an integer from `least` to `most`.
+/// Reads an integer from `least` to `most`; `None`, with an error, for any other value.
 pub(crate) fn count(
     node: &Node,
     attribute: &str,
@@ -556,7 +569,8 @@ const LOGIN: [&str; 5] = [
     "ansible_user",
 ];
 
-/// Reads variables, and reports names that Ansible does not accept or the executor sets itself.
+/// Reads variables; `None`, with an error, if they are not a mapping. Reports names that Ansible
+/// does not accept or the executor sets itself, and control tags within the values.
 pub(crate) fn variables(
     node: &Node,
     attribute: &str,
@@ -603,7 +617,7 @@ pub(crate) fn variables(
     Some(map)
 }
 
-/// Returns the first control tag within a value, where it has no meaning.
+/// Returns the first control tag within a value, where it has no meaning; `None` if there is none.
 fn control_within(node: &Node) -> Option<&Node> {
     match &node.value {
         Value::Tagged(..) if untag(node).1.is_some() => Some(node),
@@ -614,7 +628,7 @@ fn control_within(node: &Node) -> Option<&Node> {
     }
 }
 
-/// Reads the name of a variable.
+/// Reads the name of a variable; `None`, with an error, if Ansible does not accept it.
 pub(crate) fn variable_name(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let name = text(node, attribute, p)?;
     if is_variable_name(&name) {
@@ -636,7 +650,8 @@ pub(crate) fn is_variable_name(text: &str) -> bool {
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Returns a duration in seconds: an integer, or a number with one of the units `s m h d w`.
+/// Returns a duration in seconds: an integer, or a number with one of the units `s m h d w`. `None`
+/// for any other value; reports nothing.
 pub(crate) fn seconds(node: &Node) -> Option<u64> {
     match &node.value {
         Value::Int(number) => u64::try_from(*number).ok(),

@@ -125,7 +125,7 @@ pub(super) fn read(f: &mut Fields<'_>, p: &mut Diagnostics) -> RunTimeStanza {
     }
 }
 
-/// Takes a boolean or `auto`.
+/// Takes a boolean or `auto`; `None` if it is absent, or, with an error, another value.
 fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Diagnostics) -> Option<Tristate> {
     let node = f.take(name)?;
     match &node.value {
@@ -139,7 +139,7 @@ fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Diagnostics) -> Option
     }
 }
 
-/// Reads regular expressions as text.
+/// Reads regular expressions as text. Invalid ones are reported and returned all the same.
 fn expressions(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String> {
     for one in members(node) {
         if let Some(wrong) = one.as_text().and_then(|text| Pattern::new(text).err()) {
@@ -149,7 +149,8 @@ fn expressions(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String>
     texts(node, attribute, p)
 }
 
-/// Reads a list of projects, each a name or a pattern.
+/// Reads a list of projects, each a name or a mapping with a name. A mapping without one selects no
+/// project and is a warning.
 fn selectors(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Selector> {
     named(
         node,
@@ -200,7 +201,8 @@ fn include_vars(node: &Node, p: &mut Diagnostics) -> Vec<IncludeVarsRef> {
     })
 }
 
-/// Takes the older `host` with its `fingerprint` (Z8.1).
+/// Takes the older `host` with its `fingerprint` (Z8.1); `None` if both are absent, or, with an
+/// error, if one is missing or invalid.
 fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
     let (name, fingerprint) = (f.take("host"), f.take("fingerprint"));
     let (name, fingerprint) = match (name, fingerprint) {

@@ -23,7 +23,8 @@ impl AttributeSpans {
         self.0.iter().find(|(name, _)| name == attribute).map(|(_, span)| *span)
     }
 
-    /// Returns the span of a member of an attribute's list, or else that of the attribute.
+    /// Returns the span of a member of an attribute's list, or else that of the attribute; `None`
+    /// if neither is known.
     pub fn of_member(&self, attribute: &str, member: &str) -> Option<Span> {
         let is_it = |name: &str| {
             name.strip_prefix(attribute).and_then(|rest| rest.strip_prefix('.')) == Some(member)

@@ -136,7 +136,8 @@ impl Cron {
             && self.weekdays.has(weekday)
     }
 
-    /// Returns the first second of a day, not before `from`, at which it fires.
+    /// Returns the first second of a day, not before `from`, at which it fires; `None` if it does
+    /// not. Does not check whether it fires on that day.
     fn within_day(&self, from: u64) -> Option<u64> {
         let minutes = (0..24).filter(|hour| self.hours.has(*hour)).flat_map(|hour| {
             (0..60)

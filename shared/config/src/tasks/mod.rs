@@ -167,7 +167,8 @@ pub fn parse(text: &str) -> (Vec<DeploymentTask>, Vec<Diagnostic>) {
     (tasks, diagnostics)
 }
 
-/// Reads one task; `None` if it has errors.
+/// Reads one task; `None`, with an error, if it is not a mapping or has no id or no known type.
+/// Other errors are only reported; the caller drops the task.
 fn task(node: &Node, p: &mut Diagnostics) -> Option<DeploymentTask> {
     let name = node.get("id").and_then(Node::as_text).unwrap_or_default();
     p.stanza = format!("task {name}").trim_end().to_owned();
@@ -253,7 +254,7 @@ fn names(word: &str, node: &Node, p: &mut Diagnostics) -> Vec<Name> {
     members(node).iter().filter_map(name).collect()
 }
 
-/// Reads how a task proceeds over several nodes.
+/// Reads how a task proceeds over several nodes; `None`, with an error, if it has no valid type.
 fn strategy(node: &Node, p: &mut Diagnostics) -> Option<Strategy> {
     let mut f = Fields::of(node, "strategy", p)?;
     let kind = f.word("type", &[("parallel", true), ("one_by_one", false)], p);

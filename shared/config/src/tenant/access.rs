@@ -159,7 +159,7 @@ fn role_mappings(node: &Node, p: &mut Diagnostics) -> BTreeMap<String, Vec<Strin
     found
 }
 
-/// Reads an authorization rule; `None` if it has no name.
+/// Reads an authorization rule; `None`, with an error, if it has no name or no conditions.
 pub(super) fn rule(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRule> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
@@ -174,7 +174,8 @@ pub(super) fn rule(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRule
     Some(AuthorizationRule { name: name?, conditions: conditions? })
 }
 
-/// Reads an authorization role; `None` if it has no name.
+/// Reads an authorization role; `None`, with an error, if it has no name, the name of a built-in
+/// role, or no permissions.
 pub(super) fn role(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRole> {
     let mut f = Fields::of(body, "", p)?;
     let name_node = f.peek("name");
@@ -217,7 +218,8 @@ fn permissions(node: &Node, p: &mut Diagnostics) -> Option<BTreeMap<Permission, 
     Some(found)
 }
 
-/// Reads the conditions that limit a permission to projects and refs.
+/// Reads the conditions that limit a permission to projects and refs. Without `conditions` the
+/// permission always applies; `None`, with an error, if they are empty or not a mapping.
 fn conditions(node: &Node, path: &str, p: &mut Diagnostics) -> Option<Grant> {
     let mut f = Fields::of(node, path, p)?;
     let inner_path = f.path("conditions");

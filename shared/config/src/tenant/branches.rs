@@ -62,7 +62,8 @@ impl TenantConfig {
         project.exclude_locked_branches.unwrap_or(self.exclude_locked_branches)
     }
 
-    /// Returns whether the include and exclude lists of the tenant and project allow a branch.
+    /// Returns whether the include and exclude lists of the project, and the forge's protection and
+    /// locks, allow a branch.
     fn is_included(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         // `include-branches` decides by itself: `exclude-branches` is ignored then.
         let is_named = match (&project.include_branches, &project.exclude_branches) {

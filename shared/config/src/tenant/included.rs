@@ -54,7 +54,8 @@ impl TenantConfig {
         })
     }
 
-    /// Returns the files that the tenant includes, in order, parsed by `parse`.
+    /// Returns the files that the tenant includes, in order, parsed by `parse`, and if files are
+    /// missing one more fragment that holds only their errors.
     ///
     /// `stored` are the files next to the main configuration by name. A missing file is an error at
     /// the place in the main configuration that includes it.
@@ -144,7 +145,8 @@ pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
     found
 }
 
-/// Returns the stanza of a tenant. Its attributes may also be next to the bare keyword.
+/// Returns the stanza of a tenant; `None` if there is none. Its attributes may also be next to the
+/// bare keyword.
 fn stanza_of<'n>(root: &'n Node, name: &str) -> Option<&'n Node> {
     root.as_list()?.iter().find(|member| {
         let body = member.get("tenant");

@@ -218,13 +218,13 @@ impl TenantConfig {
         }
     }
 
-    /// Returns a project by its canonical name.
+    /// Returns a project by its canonical name; `None` if the tenant does not list it.
     pub fn project(&self, name: &ProjectName) -> Option<&TenantProject> {
         self.projects.iter().find(|project| project.name == *name)
     }
 
     /// Returns a project that configuration can come from: a listed project, or the project of
-    /// included files.
+    /// included files. `None` for any other.
     pub fn source_project(&self, name: &ProjectName) -> Option<&TenantProject> {
         self.project(name).or(self.included.as_ref().filter(|included| included.name == *name))
     }
@@ -344,7 +344,8 @@ pub fn parse_main(
     (config, diagnostics.into_iter().map(locate).collect())
 }
 
-/// Resolves the names that tenants use from the rest of the file.
+/// Stores in each tenant the limits of the global semaphores that it uses. Returns an error for
+/// each undefined semaphore, authorization rule and role.
 fn resolve_tenant_names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     let MainConfig { tenants, authorization_rules, authorization_roles, global_semaphores, .. } =
@@ -395,7 +396,7 @@ fn role_names(defined: &BTreeMap<String, AuthorizationRole>) -> Vec<&str> {
     defined.keys().map(String::as_str).chain(access::BUILT_IN_ROLES).collect()
 }
 
-/// Resolves the names that `api-root` uses from the rest of the file.
+/// Returns an error for each undefined authorization rule and role that `api-root` uses.
 fn resolve_root_names(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
     let (rules, roles) = (&config.authorization_rules, role_names(&config.authorization_roles));
     let diagnostic = |attribute: &str, what: &str, name: &str, defined: Vec<&str>| {
@@ -421,7 +422,7 @@ fn resolve_root_names(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
 /// Returns the span of a text in an attribute of a stanza, or of the whole stanza if it is not
 /// found.
 fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
-    /// Returns the first value within `node` that is this text.
+    /// Returns the first key or value within `node` that is this text; `None` if there is none.
     fn find<'n>(node: &'n Node, text: &str) -> Option<&'n Node> {
         match &node.value {
             Value::Text(found) => (found == text).then_some(node),
@@ -442,7 +443,8 @@ fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
     Span::of(value.unwrap_or(stanza))
 }
 
-/// Reads one stanza of the main configuration into `config`. `None` if it has no valid form.
+/// Reads one stanza of the main configuration into `config`. `None`, with an error, if it has no
+/// valid form or repeats a tenant, and is left out.
 fn stanza(
     member: &Node,
     connections: &Connections,
@@ -546,7 +548,8 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Diagnostics) -> Option
     name.map(|_| tenant)
 }
 
-/// Takes the default Ansible version, and reports an unsupported one.
+/// Takes the default Ansible version; `None` if it is absent. An unsupported one is reported and
+/// returned all the same.
 fn default_ansible_version(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let attribute = "default-ansible-version";
     let node = f.peek(attribute);
@@ -564,7 +567,8 @@ fn default_ansible_version(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<St
     Some(version)
 }
 
-/// Takes a list of connections. Warns about unknown ones, but keeps the others.
+/// Takes a list of connections; `None` if it is absent. Warns about unknown ones, which stay in the
+/// list without effect.
 fn allowed_connections(
     f: &mut Fields<'_>,
     attribute: &'static str,
@@ -586,7 +590,7 @@ fn allowed_connections(
     f.texts(attribute, p)
 }
 
-/// Adds a named object that may only be defined once.
+/// Adds a named object that may only be defined once. A second one is reported and left out.
 fn add_unique<T>(
     into: &mut BTreeMap<String, T>,
     name: String,
@@ -606,7 +610,8 @@ fn add_unique<T>(
     }
 }
 
-/// Takes a limit of a tenant whose default is `usual`; -1 means no limit, as in Zuul.
+/// Takes a limit of a tenant whose default is `usual`; `None` for -1, which means no limit, as in
+/// Zuul.
 fn limit(f: &mut Fields<'_>, name: &'static str, usual: u32, p: &mut Diagnostics) -> Option<u32> {
     if f.peek(name).is_some_and(|node| node.value == Value::Int(-1)) {
         f.take(name);

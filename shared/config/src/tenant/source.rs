@@ -180,8 +180,8 @@ impl ListReader<'_> {
         }
     }
 
-    /// Reads one member of a list of projects: a name, a project with attributes, or a group with
-    /// common attributes.
+    /// Reads one member of a list of projects, a name or a project with attributes, and adds it to
+    /// `found`. `group` has the attributes of the group around it.
     fn member<'n>(
         &self,
         list: &str,

@@ -516,7 +516,7 @@ fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
     }
 }
 
-/// Removes duplicate keys: the first position and the last value stay.
+/// Removes duplicate keys: the last value takes the first one's place in the order.
 fn unique(pairs: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     let mut places: HashMap<String, usize> = HashMap::with_capacity(pairs.len());
     let mut unique: Vec<(Node, Node)> = Vec::with_capacity(pairs.len());
@@ -580,7 +580,7 @@ fn scalar_node(
             }
             // A control tag describes how to combine the value; the value is read as if it had no
             // tag.
-            let inner = if is_control_tag(&tag) && plain_text(text) {
+            let inner = if is_control_tag(&tag) && is_empty_text(text) {
                 scalar::value(text, scalar::kind(text))
             } else {
                 Ok(value)
@@ -594,7 +594,7 @@ fn scalar_node(
 
 /// Returns whether a text is empty, so that a control tag before it stands for an empty list or
 /// mapping.
-fn plain_text(text: &str) -> bool {
+fn is_empty_text(text: &str) -> bool {
     text.is_empty()
 }
 

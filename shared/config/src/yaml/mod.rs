@@ -151,10 +151,6 @@ impl Node {
     /// Keys become texts. A tagged value becomes a mapping with the tag as its only key. A number
     /// that is not finite becomes a text, as does an integer that JSON does not hold: check
     /// [`Node::first_unheld`] before.
-    ///
-    /// Keys become texts; a tagged value becomes a mapping with the tag as its only key; what is no
-    /// finite number becomes a text, and so does a whole number that JSON does not hold:
-    /// Check [`Node::first_unheld`] before.
     pub fn to_json(&self) -> Json {
         match &self.value {
             Value::Null => Json::Null,

@@ -327,7 +327,8 @@ fn ahead(headers: &HeaderMap, now: Timestamp) -> Ahead {
     Ahead(date(headers).map_or(0, |date| i128::from(date.0) - i128::from(now.0)))
 }
 
-/// Returns the time of an answer on its sender's clock, in whole seconds.
+/// Returns the time of an answer on its sender's clock, in whole seconds; `None` without a valid
+/// `Date` header.
 fn date(headers: &HeaderMap) -> Option<Timestamp> {
     let text = headers.get(DATE)?.to_str().ok()?;
     let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
@@ -369,7 +370,7 @@ fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str
     }
 }
 
-/// Returns the seconds to wait when the answer is a rate limit.
+/// Returns the seconds to wait, from 1 to 3,600, when the answer is a rate limit; else `None`.
 fn rate_limit(
     status: StatusCode,
     headers: &HeaderMap,
@@ -410,7 +411,8 @@ fn message(body: &[u8]) -> String {
     message.chars().take(MESSAGE_MAX_CHARACTERS).collect()
 }
 
-/// Follows redirects of renamed repositories, but never sends the token to another host.
+/// Returns the policy that follows redirects of renamed repositories, but never sends the token to
+/// another host.
 fn redirect_policy(base: Url) -> redirect::Policy {
     redirect::Policy::custom(move |attempt| {
         if attempt.previous().len() > REDIRECTS_MAX {

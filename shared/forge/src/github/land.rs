@@ -49,7 +49,8 @@ pub(super) async fn merge(
 }
 
 /// Reads the change once to determine whether a refused or unanswered merge happened. Returns the
-/// merge commit, or the error that the refusal means.
+/// merge commit; `HeadMoved` if the head is another, even if merged; the given error if the change
+/// cannot be read; else what the refusal means.
 async fn after_refusal(
     github: &GitHub,
     change: &ChangeRef,

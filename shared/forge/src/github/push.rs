@@ -14,7 +14,8 @@ const REASON_MAX_CHARACTERS: usize = 500;
 /// The number of digits of the length that begins each line of git's protocol.
 const LENGTH_DIGITS: usize = 4;
 
-/// Pushes a pack to a branch, on condition that the branch is at `from`.
+/// Pushes a pack to a branch, on condition that the branch is at `from`. After a refusal, reads the
+/// branch: at `to` is a success, another tip is [`ForgeError::HeadMoved`].
 pub(super) async fn fast_forward(
     github: &GitHub,
     branch: &BranchKey,

@@ -221,7 +221,7 @@ fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest>
     latest
 }
 
-/// Reads the permission of an account in a repository.
+/// Reads the permission of an account in a repository; none for an account that does not exist.
 pub(super) async fn permission(
     api: &Api,
     project: &ProjectName,
@@ -337,7 +337,8 @@ fn newest_per_context(
     newest.into_values().collect()
 }
 
-/// Reads all open pull requests of a repository, by number.
+/// Reads the open pull requests of a repository, by number. Beyond the most pages, logs a warning
+/// and leaves out the newest.
 pub(super) async fn open_changes(
     github: &GitHub,
     project: &ProjectName,
@@ -390,7 +391,7 @@ pub(super) async fn changes_with_head(
     Ok(by_number.into_values().collect())
 }
 
-/// Reads the branches of a repository, by name.
+/// Reads the branches of a repository, by name. An error if there are more than are read.
 pub(super) async fn branches(
     github: &GitHub,
     project: &ProjectName,
@@ -443,7 +444,8 @@ pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Co
     Ok(commit(github, &branch.project, &Oid(tip.object.sha)).await?.commit)
 }
 
-/// Reads the commit of a ref, also of an annotated tag; `None` if the ref does not exist.
+/// Reads the commit of a ref, also of an annotated tag; `None` if the ref does not exist. A tag of
+/// something else is [`ForgeError::NotFound`].
 pub(super) async fn ref_tip(
     github: &GitHub,
     project: &ProjectName,
@@ -479,7 +481,7 @@ pub(super) async fn ref_tip(
     Err(ForgeError::NotFound { attempted })
 }
 
-/// Reads whether a branch contains a commit.
+/// Reads whether a branch contains a commit; `false` also if either does not exist.
 pub(super) async fn contains(
     github: &GitHub,
     branch: &BranchKey,

@@ -41,7 +41,8 @@ pub(super) struct InboxWindow {
 }
 
 impl InboxWindow {
-    /// Adds the next message in key order, if it belongs to the window.
+    /// Adds the next message in key order, if it belongs to the window; otherwise marks the window
+    /// as cut.
     pub(super) fn add(&mut self, record: Record) -> Result<(), BadRecord> {
         let message: InboxMessage = decode(&record)?;
         let is_excluded = |key: &ChangeKey| self.excluded.contains(key);
@@ -79,7 +80,8 @@ impl InboxWindow {
     }
 }
 
-/// Reads the messages after a sort key, or all of them, into `window`.
+/// Reads the messages after a sort key, or all of them, into `window`. Beyond the most pages, logs
+/// an error and marks the window as cut.
 pub(super) async fn after(
     ports: &Ports,
     queue: &QueueKey,

@@ -12,7 +12,8 @@ use crate::objects::{JobStanza, ObjectKind};
 use std::collections::BTreeSet;
 
 impl Check<'_> {
-    /// Runs these checks. Jobs in `listed` are reported where they are listed, not here.
+    /// Checks a job's dependencies, Ansible version, image, pre-timeout and semaphores. Undefined
+    /// dependencies in `listed` are reported where they are listed, not here.
     pub(super) fn details(&mut self, job: &JobStanza, listed: &BTreeSet<&str>) {
         let at = Spans { spans: &job.spans, whole: job.span };
         for (number, dependency) in job.dependencies.iter().flat_map(|list| &list.value).enumerate()

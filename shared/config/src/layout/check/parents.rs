@@ -25,7 +25,8 @@ pub(super) struct Ancestor {
 
 impl Check<'_> {
     /// Returns the shortest inheritance cycle from a job through its parent back to the job,
-    /// following parents that apply on every branch. Such a job can run nowhere.
+    /// following parents that apply on every branch; `None` if there is none. Such a job can run
+    /// nowhere.
     pub(super) fn cycle_through(&mut self, job: &str, parent: &str) -> Option<Vec<String>> {
         let all = self.names.ancestors(parent);
         let closes_cycle = |one: &Ancestor| {

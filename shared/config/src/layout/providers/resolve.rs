@@ -172,8 +172,8 @@ impl<'o> Resolver<'o> {
         self.errors.push(defined.source().error(diagnostic));
     }
 
-    /// Checks that a provider and its sections have the same connection. Otherwise the author of a
-    /// provider could use any connection of the system.
+    /// Returns whether a provider and its sections have the same connection, and reports a provider
+    /// that has another. Otherwise its author could use any connection of the system.
     fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
         let mut connections =
             chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
@@ -297,7 +297,8 @@ impl<'o> Resolver<'o> {
         })
     }
 
-    /// Returns the section of a provider and its ancestors, the nearest first.
+    /// Returns the section of a provider and its ancestors, the nearest first; `None` if one is
+    /// undefined, they form a cycle, or they are too many.
     fn sections(&mut self, at: Found<'o>) -> Option<Vec<Found<'o>>> {
         let mut chain: Vec<Found<'o>> = Vec::new();
         let mut section_name = at.1.attributes.get("section")?.as_str()?.to_owned();
@@ -325,7 +326,9 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Returns the labels of a provider, each with every layer of attributes applied.
+    /// Returns the labels of a provider, each with every layer of attributes applied. Reports
+    /// undefined labels of static nodes, too many labels, and an exceeded budget; drops these
+    /// labels.
     fn labels(&mut self, at: Found<'o>, of_section: &Map<String, Json>) -> Vec<LabelConfig> {
         let provider = &at.1.attributes;
         // Lists are concatenated (L3.2): providers have all entries of their section.
@@ -591,8 +594,8 @@ impl<'a> PartOfLabel<'a> {
         }
     }
 
-    /// Returns the defaults of a section or provider for it. Defaults do not apply to final
-    /// objects.
+    /// Returns the defaults of a section or provider for it; `None` without them, or for a final
+    /// object, to which they do not apply.
     fn defaults_in<'j>(&self, layer: &'j Map<String, Json>) -> Option<&'j Map<String, Json>> {
         layer.get(self.defaults).and_then(Json::as_object).filter(|_| self.is_final == Final::No)
     }

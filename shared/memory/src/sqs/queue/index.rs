@@ -24,7 +24,8 @@ impl Queue {
         }
     }
 
-    /// Returns the sort key of a message: when it is visible, then its sequence number.
+    /// Returns the sort key of a message within its group: when it is visible, then its sequence
+    /// number; in a FIFO queue only the latter counts.
     fn rank(&self, message: &Message) -> (u64, u64) {
         (if self.settings.is_fifo() { 0 } else { message.visible_at_ms }, message.sequence)
     }
@@ -39,7 +40,7 @@ impl Queue {
         self.messages.insert(message.sequence, message);
     }
 
-    /// Removes a message from the queue and its indexes.
+    /// Removes a message from the queue and its indexes, and returns it; `None` if there is none.
     pub(super) fn remove(&mut self, sequence: u64) -> Option<Message> {
         let message = self.messages.remove(&sequence)?;
         self.by_time.remove(&(message.visible_at_ms, sequence));
@@ -55,7 +56,8 @@ impl Queue {
         Some(message)
     }
 
-    /// Changes a message and keeps the indexes up to date.
+    /// Changes a message and keeps the indexes up to date. Does nothing if there is no such
+    /// message.
     pub(super) fn alter(&mut self, sequence: u64, change: impl FnOnce(&mut Message)) {
         if let Some(mut message) = self.remove(sequence) {
             change(&mut message);

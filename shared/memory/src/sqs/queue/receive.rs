@@ -11,7 +11,8 @@ use super::{Queue, Received};
 const CHOICE_MAX: usize = 16;
 
 impl Queue {
-    /// Receives messages of a standard queue in a random order.
+    /// Receives messages of a standard queue in the order that `chooser` picks, and adds them to
+    /// `received`. `chooser` may also leave one visible, to be delivered again.
     pub(super) fn receive_standard(
         &mut self,
         max: usize,
@@ -66,7 +67,8 @@ impl Queue {
         candidates
     }
 
-    /// Receives messages of a FIFO queue in the order of their groups.
+    /// Receives messages of a FIFO queue, in order within each group, and adds them to `received`.
+    /// `chooser` picks the next group.
     pub(super) fn receive_fifo(
         &mut self,
         max: usize,
