@@ -114,9 +114,9 @@ mod tests {
         let order = |build: &str, item: &str| {
             record(build::order_key(&build.into()), json!({ "item": item }))
         };
-        let head = |slots: &[&str]| {
+        let head = |entries: &[&str]| {
             let body = json!({
-                "key": &requests[0].queue, "manager": "dependent", "window": 20, "layout": 1, "slots": slots,
+                "key": &requests[0].queue, "manager": "dependent", "window": 20, "layout": 1, "entries": entries,
             });
             record(queue::head_key(&requests[0].queue), body)
         };

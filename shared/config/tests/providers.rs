@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use serde_json::json;
-use sluice_config::layout::{ImageConfig, ImageNode};
+use sluice_config::layout::ImageNode;
 use sluice_config::{Driver, Layout, Severity};
 
 /// The eight layers of L3.2 in order, each with the stanza or entry that sets a value there.
@@ -291,14 +291,6 @@ fn node_attributes_of_an_image_are_typed_on_the_image() {
         with(", username: a", ", image-defaults: {username: b}", "").username.as_deref(),
         Some("b")
     );
-    // Stored records may lack these attributes.
-    let old = json!({
-        "name": "built", "canonical_name": "github.com/org/config/built", "is_built": true, "format": "raw",
-        "import_method": null, "import_timeout_seconds": null, "upload_methods": [], "retain_count": null,
-        "max_retain_count": null,
-    });
-    let old: ImageConfig = serde_json::from_value(old).unwrap();
-    assert_eq!(old.node, ImageNode::default());
 }
 
 /// L3.7, L3.10: all attributes of static nodes are preserved.

@@ -446,20 +446,20 @@ impl Mutation {
                             if Cell::Queue.is_head(&record.key)
                                 && record.revision.is_multiple_of(NOW_AND_THEN) =>
                         {
-                            record.body = with_field(&record.body, &["slots"], |slots| {
-                                with_second(slots, next_generation)
+                            record.body = with_field(&record.body, &["entries"], |entries| {
+                                with_second(entries, next_generation)
                             });
                         }
                         Self::LostSpeculation if Cell::Queue.is_head(&record.key) => {
-                            record.body = with_field(&record.body, &["slots"], |slots| {
-                                with_second(slots, onto_branch)
+                            record.body = with_field(&record.body, &["entries"], |entries| {
+                                with_second(entries, onto_branch)
                             });
                         }
                         Self::ForgottenFailures if Cell::Queue.is_head(&record.key) => {
-                            record.body = with_field(&record.body, &["slots"], without_failures);
+                            record.body = with_field(&record.body, &["entries"], without_failures);
                         }
                         Self::SwappedEntries if Cell::Queue.is_head(&record.key) => {
-                            record.body = with_field(&record.body, &["slots"], with_last_before);
+                            record.body = with_field(&record.body, &["entries"], with_last_before);
                         }
                         Self::StretchedWindows if Cell::Queue.is_head(&record.key) => {
                             record.body = with_field(&record.body, &["window"], |_| 47.into());

@@ -187,7 +187,7 @@ fn an_image_request_without_effect_returns_the_reason() {
                 project: ProjectName::new("forge.test", "org/none"),
                 ..build_request("debian")
             },
-            "does not have the project org/none",
+            "does not have the project forge.test/org/none",
         ),
     ] {
         let refused = ask_as(&mut site, event).unwrap_err();

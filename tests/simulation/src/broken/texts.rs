@@ -25,20 +25,22 @@ pub(super) fn with_field(text: &str, path: &[&str], to: impl FnOnce(Value) -> Va
     value.to_string()
 }
 
-/// Replaces the text of the second slot of a head.
-pub(super) fn with_second(slots: Value, to: impl FnOnce(&str) -> String) -> Value {
-    match slots {
-        Value::Array(mut slots) => {
-            if let Some(text) = slots.get(1).and_then(Value::as_str).map(to) {
-                slots[1] = text.into();
+/// Replaces the text of the second entry of a head (see `sluice_gate::queue::stored` for the
+/// format), unless it is a bundle.
+pub(super) fn with_second(entries: Value, to: impl FnOnce(&str) -> String) -> Value {
+    match entries {
+        Value::Array(mut entries) => {
+            let second = entries.get(1).and_then(Value::as_str);
+            if let Some(text) = second.filter(|text| !text.contains(',')).map(to) {
+                entries[1] = text.into();
             }
-            Value::Array(slots)
+            Value::Array(entries)
         }
         other => other,
     }
 }
 
-/// Returns a tested slot in its next generation (see `sluice_gate::queue::stored` for the format).
+/// Returns a tested entry of one change in its next generation.
 pub(super) fn next_generation(text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     if !words.iter().any(|word| word == "t") {
@@ -54,7 +56,8 @@ pub(super) fn next_generation(text: &str) -> String {
     words.join(" ")
 }
 
-/// Returns a slot that waits for a retest as tested on its branch, instead of on the slot ahead.
+/// Returns an entry of one change that waits for a retest as tested on its branch, instead of on
+/// the entry ahead.
 pub(super) fn onto_branch(text: &str) -> String {
     let mut words = text.split(' ').skip(1);
     let is_retested =
@@ -62,36 +65,40 @@ pub(super) fn onto_branch(text: &str) -> String {
     if is_retested { format!("{text} -") } else { text.to_owned() }
 }
 
-/// Returns the slots of a head with failing ones as tested ones.
-pub(super) fn without_failures(slots: Value) -> Value {
-    match slots {
-        Value::Array(slots) => slots
+/// Returns the entries of a head with failing slots as tested ones.
+pub(super) fn without_failures(entries: Value) -> Value {
+    let passing = |slot: &str| {
+        slot.split(' ')
+            .map(|word| if word == "f" { "t" } else { word })
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let of_entry = |text: &str| text.split(',').map(passing).collect::<Vec<String>>().join(",");
+    match entries {
+        Value::Array(entries) => entries
             .iter()
             .filter_map(Value::as_str)
-            .map(|text| {
-                let as_tested = |word| if word == "f" { "t" } else { word };
-                Value::String(text.split(' ').map(as_tested).collect::<Vec<&str>>().join(" "))
-            })
+            .map(|text| Value::String(of_entry(text)))
             .collect(),
         other => other,
     }
 }
 
-/// Swaps the last two slots of a head if the last one is new and alone.
-pub(super) fn with_last_before(slots: Value) -> Value {
-    match slots {
-        Value::Array(mut slots) => {
-            let has_come = |slot: &Value| slot.as_str().is_some_and(|text| !text.contains(' '));
-            let may_wait = |slot: &Value| {
-                slot.as_str().is_some_and(|text| text.ends_with(" t") || text.contains(" t "))
+/// Swaps the last two entries of a head if each is one change and the last one is new.
+pub(super) fn with_last_before(entries: Value) -> Value {
+    match entries {
+        Value::Array(mut entries) => {
+            let has_come = |entry: &str| !entry.contains([' ', ',']);
+            let may_wait = |entry: &str| {
+                !entry.contains(',') && (entry.ends_with(" t") || entry.contains(" t "))
             };
-            if let [.., before, last] = slots.as_mut_slice()
-                && has_come(last)
-                && may_wait(before)
+            if let [.., before, last] = entries.as_mut_slice()
+                && last.as_str().is_some_and(has_come)
+                && before.as_str().is_some_and(may_wait)
             {
                 std::mem::swap(before, last);
             }
-            Value::Array(slots)
+            Value::Array(entries)
         }
         other => other,
     }
