@@ -1,4 +1,5 @@
-//! The locks of the branches that a queue's next landings need, and the state of their holders.
+//! Reads the locks of the branches that a queue's next landings need, and whether their holders are
+//! gone. `sluice_gate::plan` decides who holds them.
 
 use crate::unreadable_records::unreadable_cell;
 use sluice_gate::branch_lock::{HolderItem, branch_of};

@@ -3,12 +3,12 @@
 //!
 //! The steps, in order:
 //!
-//! 1. Record the results of merger, executors and landings ([`observe`]).
+//! 1. Record the results of merger and executors ([`observe`]).
 //! 2. Apply operators' commands ([`commands`]) and consume the other inbox messages ([`admit`],
 //!    [`enqueue`]).
 //! 3. Put every entry behind the nearest predecessor that may still pass ([`align`]).
-//! 4. Merge, report and remove entries that are complete ([`finish`], [`landings`],
-//!    [`reporter_jobs`]).
+//! 4. Order and follow landings, and report and remove entries that are complete ([`finish`],
+//!    [`landings`], [`reporter_jobs`]).
 //! 5. Request what is missing: tested states, builds, nodes ([`advance`]).
 
 mod admit;

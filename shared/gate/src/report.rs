@@ -254,8 +254,9 @@ pub enum ReportAction {
 }
 
 impl Planner<'_> {
-    /// Returns the report on an item, or `None` where the pipeline has no reporter for the
-    /// occasion.
+    /// Returns the report on an item; `None` where no reporter of the pipeline has an action for the
+    /// occasion that is possible on the change. A disabled pipeline reports only results, with its
+    /// `disabled` reporters.
     pub(crate) fn report_item(&self, item: &Item, occasion: Occasion, why: &str) -> Option<Report> {
         let pipeline = self.snapshot.pipeline?;
         let page = self.page(item.id.as_str());

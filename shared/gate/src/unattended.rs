@@ -32,8 +32,8 @@ pub struct OpenRun {
     pub stopped_at: Option<Timestamp>,
 }
 
-/// Returns why the contents of a cell are unattended; `None` where the cell is reconciled or
-/// halted.
+/// Returns why a cell is unattended: it has no head, no due time, or is overdue by more than
+/// [`BOUND_SECONDS`]. `None` where it is reconciled in time or halted.
 pub fn unattended_cell_reason(cell: Option<CellSchedule>, now: Timestamp) -> Option<String> {
     match cell {
         None => Some("its cell has no head record".to_owned()),

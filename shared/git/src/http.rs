@@ -197,8 +197,8 @@ impl Bounded {
             let Some(base) = base else {
                 let host = to.host_str().unwrap_or_default();
                 let words = format!(
-                    "the forge redirects to {}://{host}{}, which is not followed: it is another \
-                     service, or not safe",
+                    "the forge redirects to {}://{host}{}, which is not followed because it is \
+                     another service or not encrypted",
                     to.scheme(),
                     to.path()
                 );

@@ -178,7 +178,7 @@ async fn handle_one(
                 cell = partition,
                 reason,
                 ?wakeup,
-                "it cannot be decided on, and is reconciled at again by the sweep"
+                "it cannot be decided on, and is reconciled again by the sweep"
             );
             Ok(())
         }

@@ -30,7 +30,7 @@ pub enum CheckFormat {
 /// The outcome of a check.
 #[derive(Debug)]
 pub struct CheckResult {
-    /// The diagnostics, in configuration order.
+    /// The diagnostics.
     pub diagnostics: Vec<ConfigError>,
     /// How many names could not be checked, because other repositories define them.
     pub unknown: usize,
@@ -71,8 +71,9 @@ pub fn run(options: &LocalConfigOptions, format: CheckFormat) -> anyhow::Result<
     Ok(if has_errors { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Returns the diagnostics of a directory: errors in its files, unsupported attributes, errors when
-/// its jobs are frozen, and errors it causes elsewhere in the tenant.
+/// Returns the diagnostics of a directory: errors in its files, unsupported attributes, missing
+/// playbooks, errors when its jobs are frozen, and, with a snapshot of the tenant, errors it causes
+/// elsewhere. Without one, an unknown name is a warning if a similar name exists, else only counted.
 pub fn check(config: &LocalConfig) -> CheckResult {
     let is_own = |error: &ConfigError| {
         (&error.project, &error.branch) == (&config.project, &config.branch)

@@ -78,7 +78,7 @@ async fn records_come_in_the_order_they_were_asked_for(target: Arc<TestPorts>) -
     let found: Vec<_> = found.into_iter().map(|found| found.map(|found| found.key)).collect();
     let expected: Vec<_> =
         keys.into_iter().map(|key| Some(key).filter(|key| key.sort != "missing")).collect();
-    holds("each key's record stands in its place", found == expected)?;
+    holds("records are returned in the order of their keys", found == expected)?;
     let none = target.ports.records.get(&[]).await?;
     equal("no keys", &none, &vec![])
 }
