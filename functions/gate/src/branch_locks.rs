@@ -24,18 +24,19 @@ pub(crate) struct LoadedLock {
     pub(crate) record: Record,
     /// The lock and whether it may be taken over.
     pub(crate) seen: BranchLockView,
-    /// The key and revision of an abandoned holder's landing that has not ended. It must not have
-    /// started by the time of the takeover.
+    /// The key and revision of the landing of another queue that holds the lock, unless it has
+    /// ended. It must not have changed by the time of a takeover. `None` where there is none.
     pub(crate) unstarted_landing: Option<(Key, u64)>,
 }
 
 impl LoadedLock {
+    /// Creates a loaded lock that may not be taken over.
     pub(crate) fn new(record: Record, lock: BranchLock) -> Self {
         Self { record, seen: BranchLockView { lock, is_abandoned: false }, unstarted_landing: None }
     }
 
-    /// Returns the check that the previous holder's landing has not changed; `None` where `wanted`
-    /// keeps the holder or there is no such landing.
+    /// Returns the check that the previous holder's landing has not changed since it was read;
+    /// `None` where `wanted` keeps the holder or there is no such landing.
     pub(crate) fn takeover_condition(&self, wanted: &BranchLock) -> Option<Write> {
         let (key, revision) =
             self.unstarted_landing.clone().filter(|_| wanted.holder != self.seen.lock.holder)?;
@@ -47,7 +48,8 @@ impl LoadedLock {
 /// seldom longer.
 const BRANCHES_MAX: usize = 50;
 
-/// Returns the branches of the changes in the window of a queue that merges. Their locks are read
+/// Returns the branches of the changes in the window of a queue, at most [`BRANCHES_MAX`]; empty
+/// for a queue without a head. The caller asks only for a queue that merges. The locks are read
 /// together with the other answers, so that a landing needs no extra read.
 pub(crate) fn needed(queue: &queue::LoadedQueue) -> BTreeSet<BranchKey> {
     let mut needed = BTreeSet::new();
@@ -62,7 +64,8 @@ pub(crate) fn needed(queue: &queue::LoadedQueue) -> BTreeSet<BranchKey> {
     needed
 }
 
-/// Decodes a branch's record and inserts its lock.
+/// Decodes a branch's record and inserts its lock, as not to be taken over. An unreadable record is
+/// an error, since the holder must not be guessed.
 pub(crate) fn insert(
     locks: &mut BranchLocks,
     queue: &QueueKey,
@@ -74,8 +77,9 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Determines which locks held by other queues are abandoned. The landings are read after the
-/// locks, so a missing landing has ended.
+/// Determines which locks held by other queues are abandoned, and notes their landings that have
+/// not ended. The landings are read after the locks, so a missing landing has ended. A lock whose
+/// landing cannot be read is not abandoned.
 pub(crate) async fn find_abandoned(
     ports: &Ports,
     queue: &QueueKey,
@@ -118,6 +122,7 @@ pub(crate) async fn find_abandoned(
     Ok(())
 }
 
+/// Returns the key of the holder's landing.
 fn landing_key(holder: &BranchLockHolder) -> Key {
     landing::key(&holder.item, holder.generation)
 }

@@ -22,7 +22,7 @@ pub(crate) type OwnQueues = BTreeMap<ChangeKey, OwnQueue>;
 
 /// A change's own queue as another queue reads it.
 pub(crate) struct OwnQueue {
-    /// The head's record, whose revision guards the write; `None` for a queue that was never used.
+    /// The head's record, whose revision guards the write; `None` where there is none.
     record: Option<Record>,
     /// The decoded head; `None` where there is none or it cannot be read.
     head: Option<StoredHead>,
@@ -31,7 +31,8 @@ pub(crate) struct OwnQueue {
 }
 
 /// Reads the own queues of the changes that a queue hosts and of the changes in its inbox, other
-/// than its own change. Reads nothing where there are none.
+/// than its own change. Reads nothing where there are none, where the queue itself is hosted
+/// elsewhere, and where it neither is independent nor may host changes.
 pub(crate) async fn load(
     ports: &Ports,
     key: &QueueKey,
@@ -109,8 +110,8 @@ fn may_host(key: &QueueKey, loaded: &queue::LoadedQueue) -> bool {
     is_own_queue_name(&key.queue) && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
 }
 
-/// Returns the writes of the own queues whose host queue changes, with their entries in the
-/// tenant's list of queues.
+/// Returns the writes of the own queues whose host queue changes. A queue that gets a host is added
+/// to the tenant's list of queues; one that loses it is removed from there.
 pub(crate) fn writes(
     key: &QueueKey,
     own_queues: &OwnQueues,
@@ -146,7 +147,8 @@ pub(crate) fn writes(
     Ok(writes)
 }
 
-/// Returns the write of another queue's head. Its outbox and due time are unchanged.
+/// Returns the write of another queue's head, on condition that it has not changed. Its outbox and
+/// due time are unchanged. A head without a host queue expires.
 fn put_head(
     own: &QueueKey,
     known: Option<&Record>,
@@ -184,8 +186,8 @@ fn move_requests<'a>(
     others.map(request).collect()
 }
 
-/// Returns the facts of a change that another queue than its own hosts. Empty where that queue
-/// cannot be read: the change cannot enter a third queue anyway.
+/// Returns the facts of a change in another queue than its own that hosts it. Empty where that
+/// queue cannot be read: the change cannot enter a third queue anyway.
 async fn hosted_elsewhere(
     ports: &Ports,
     queue: &QueueKey,
@@ -201,8 +203,8 @@ async fn hosted_elsewhere(
     Ok(slots)
 }
 
-/// Returns the changes in a queue, or the reason why they cannot be read. A concurrent write is
-/// detected at the commit, which checks the head's revision.
+/// Returns the changes in a queue; the inner error is the reason why they cannot be read. A
+/// concurrent write is detected at the commit, which checks the head's revision.
 async fn items(
     ports: &Ports,
     queue: &QueueKey,
@@ -221,6 +223,7 @@ async fn items(
     Ok(read.map(seen).map_err(|bad| bad.to_string()))
 }
 
+/// Returns the key of a change's own queue, in the pipeline of `key`.
 fn own_key(key: &QueueKey, change: &ChangeKey) -> QueueKey {
     QueueKey { queue: own_queue(change), ..key.clone() }
 }

@@ -40,8 +40,10 @@ use std::sync::{Mutex, PoisonError};
 /// The most plans that one reconcile executes; the next one continues.
 const MOVES_MAX: u32 = 40;
 
-/// The most cached cells, and the most items of all but the newest of them.
+/// The most cached cells.
 const CACHED_CELLS_MAX: usize = 64;
+/// The most items of all cached cells together. The newest cell is cached even if it alone has
+/// more.
 const CACHED_ITEMS_MAX: usize = 4_000;
 
 /// The part of a queue that a reconcile reads.
@@ -49,7 +51,8 @@ const CACHED_ITEMS_MAX: usize = 4_000;
 pub enum DrainScope {
     /// The whole queue.
     Whole,
-    /// Only the answers that it waits for: merge outcomes, runs, landings.
+    /// Only the answers that it waits for: merge outcomes, runs, node requests, landings, reports
+    /// and branch locks. Without a current cached cell, the whole queue is read.
     Answers,
 }
 
@@ -58,8 +61,11 @@ pub const PROGRESS_TARGET: &str = "sluice::news";
 
 /// Reconciles queues.
 pub struct Gate {
+    /// The store, clock and other ports.
     ports: Ports,
+    /// The layouts that were read.
     layouts: Layouts,
+    /// The address of the pages that reports link to, with a final `/`.
     web_root: String,
     /// The name of this instance in measurements by its own clock.
     name: String,
@@ -81,8 +87,9 @@ impl Gate {
         }
     }
 
-    /// Plans and commits for one queue until nothing is left to do. May be repeated: a second run
-    /// plans from the first one's result.
+    /// Plans and commits for one queue until nothing is left to do. Stops where the queue is
+    /// halted. After a bounded number of plans, sends a wakeup that continues. May be repeated: a
+    /// second run plans from the first one's result.
     pub async fn drain(
         &self,
         queue: &QueueKey,
@@ -165,8 +172,8 @@ impl Gate {
         Ok(cell::send(&self.ports, &[Wakeup::Queue { queue: queue.clone() }]).await?)
     }
 
-    /// Caches a queue without further plans, and wakes it where more messages arrived than were
-    /// read.
+    /// Caches a queue without further plans. Wakes it where messages were consumed and its inbox
+    /// has more than were read.
     async fn finish(
         &self,
         queue: &QueueKey,
@@ -181,8 +188,8 @@ impl Gate {
         }
     }
 
-    /// Returns the limit on the pipeline's changes, with the number in its other queues where a
-    /// change is about to enter. `None` without a limit.
+    /// Returns the limit on the pipeline's changes; `None` without a limit. The number in its other
+    /// queues is counted only where the inbox has an enqueue request, and is 0 otherwise.
     async fn changes(
         &self,
         queue: &QueueKey,
@@ -200,9 +207,10 @@ impl Gate {
         Ok(Some(ChangesLimit { max, in_other_queues: elsewhere }))
     }
 
-    /// Reads the failure count of a pipeline with `disable-after-consecutive-failures`; `None` for
-    /// others. Other queues change it, so it is read before each plan. An unreadable count is
-    /// replaced and never stops a queue.
+    /// Reads the failure count of a pipeline with `disable-after-consecutive-failures`, as it
+    /// applies under the live layout, with its record, if any; `None` for other pipelines. Other
+    /// queues change it, so it is read before each plan. An unreadable count is replaced and never
+    /// stops a queue.
     async fn failures(
         &self,
         queue: &QueueKey,
@@ -224,6 +232,8 @@ impl Gate {
         Ok(Some((record, health.for_layout(live.number()))))
     }
 
+    /// Decides about a queue by everything that was read. Returns `None` where it has neither a
+    /// head nor a message.
     fn plan(
         &self,
         queue: &QueueKey,
@@ -282,8 +292,8 @@ impl Gate {
         Some(plan)
     }
 
-    /// Sends the wakeups that an earlier run may have failed to send, for a redelivery, and removes
-    /// them from the head.
+    /// For a redelivery, sends the wakeups that an earlier run may have failed to send. In any case
+    /// removes them from the loaded head, so that the next commit drops them.
     async fn resend_wakeups(
         &self,
         loaded: &mut QueueContext,
@@ -297,7 +307,10 @@ impl Gate {
         Ok(())
     }
 
-    /// Handles an empty plan: sends reminders and updates the head's due time.
+    /// Handles an empty plan: sends reminders of landings, and moves the head's due time. The head
+    /// is written where its due time has passed, becomes earlier, appears or disappears, or where
+    /// messages wait in the inbox. A new queue gets a head if it has a due time. A concurrent write
+    /// is left as it is.
     async fn finish_empty_plan(
         &self,
         loaded: &mut QueueContext,
@@ -337,13 +350,15 @@ impl Gate {
         Ok(())
     }
 
+    /// Removes a queue's cell from the cache and returns it; `None` where it is not cached.
     fn take_cached(&self, queue: &QueueKey) -> Option<CachedCell> {
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let at = cached.iter().position(|(key, _)| key == queue)?;
         cached.remove(at).map(|(_, cell)| cell)
     }
 
-    /// Caches a cell for the next reconcile, unless it is empty.
+    /// Caches a cell for the next reconcile, unless it has no items. Removes the oldest cells
+    /// beyond the limits.
     fn cache(&self, queue: &QueueKey, loaded: QueueContext) {
         if loaded.queue.items.is_empty() {
             return;
@@ -359,11 +374,12 @@ impl Gate {
     }
 }
 
+/// Returns the number of items in all cached cells.
 fn items_of(cached: &VecDeque<(QueueKey, CachedCell)>) -> usize {
     cached.iter().map(|(_, cell)| cell.queue.items.len()).sum()
 }
 
-/// Returns the reason where this plan halted the queue; `None` otherwise.
+/// Returns why the queue is halted, where it was not halted before; `None` otherwise.
 fn halt_reason<'a>(before: &queue::LoadedQueue, after: &'a queue::LoadedQueue) -> Option<&'a str> {
     let was_halted = before.head.as_ref().is_some_and(|head| head.halted.is_some());
     let why = after.head.as_ref()?.halted.as_deref();

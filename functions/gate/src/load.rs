@@ -43,16 +43,19 @@ const TENANT_MILLIS: u64 = 10_000;
 
 /// Reads the records of one queue.
 pub(crate) struct Reader<'a> {
+    /// The store, clock and other ports.
     pub(crate) ports: &'a Ports,
+    /// The layouts that were read.
     pub(crate) layouts: &'a Layouts,
+    /// The queue that is read.
     pub(crate) key: &'a QueueKey,
     /// The name of the gate instance whose clock is used.
     pub(crate) name: &'a str,
 }
 
 impl Reader<'_> {
-    /// Reads the whole cell, or only what is new where a long one is cached. The state of executors
-    /// may come from the cache.
+    /// Reads the whole cell, or only what is new where a long one is cached, with the answers. The
+    /// state of executors may come from the cache.
     pub(crate) async fn whole(
         &self,
         cached: Option<CachedCell>,
@@ -66,6 +69,8 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads the whole cell by a query, and the answers. For an idle queue, a recently read layout
+    /// is used and no answers are read.
     async fn all_records(&self, watch: ExecutorWatch) -> Result<QueueContext, ReconcileError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.recent_layout(&queue) {
@@ -79,7 +84,8 @@ impl Reader<'_> {
         self.complete(queue, watch, found).await
     }
 
-    /// Reads the answers, the inbox and the items written since the cell was cached.
+    /// Reads the answers, the inbox and the items written since the cell was cached. Reads the
+    /// whole cell where it is halted, has no head or cannot be refreshed.
     async fn changed_records(&self, cached: CachedCell) -> Result<QueueContext, ReconcileError> {
         let CachedCell { queue, layout, watch } = cached;
         let (head, frozen) = (queue::head_key(self.key), halt_key(&queue::partition(self.key)));
@@ -98,8 +104,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the answers alone, by keys, where the cached cell is still current. New inbox messages
-    /// come with wakeups of their own.
+    /// Reads the answers alone, by keys, where the cached cell is still current; otherwise as
+    /// [`Self::whole`]. New inbox messages come with wakeups of their own.
     pub(crate) async fn answers(&self, cached: CachedCell) -> Result<QueueContext, ReconcileError> {
         let (head, frozen) = (queue::head_key(self.key), halt_key(&queue::partition(self.key)));
         let found = self
@@ -137,11 +143,14 @@ impl Reader<'_> {
         (is_fresh && queue.inbox.iter().all(|message| knows(message.layout))).then_some(live)
     }
 
+    /// Reads the own queues of changes that this queue hosts or may host.
     async fn load_own_queues(&self, loaded: &QueueContext) -> Result<OwnQueues, ReconcileError> {
         let pipeline = loaded.live.layout.pipeline(self.key.pipeline.as_str());
         host_queues::load(self.ports, self.key, &loaded.queue, pipeline).await
     }
 
+    /// Reads, by keys, the tenant's head, the answers that a queue waits for under this layout, the
+    /// sessions that are due, and `more`.
     async fn read_answers(
         &self,
         queue: &queue::LoadedQueue,
@@ -161,7 +170,9 @@ impl Reader<'_> {
     }
 
     /// Combines the records that were read into a context. Reads further records where the layout
-    /// or the head differs from the expected one, or where sessions are missing.
+    /// or the head differs from the expected one, where sessions are missing, and those that the
+    /// answers lead to. Lists unreadable records in the quarantine and stores new suspicions about
+    /// executors.
     async fn complete(
         &self,
         queue: queue::LoadedQueue,
@@ -277,8 +288,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns a conflict as the outcome of an item whose own outcome cannot be read: it is written
-/// once and never again.
+/// Returns a conflict, with the reason `detail`, as the outcome of an item whose own outcome cannot
+/// be read: that is written once and never again.
 fn unmergeable(
     queue: &queue::LoadedQueue,
     item: &ItemId,
@@ -292,7 +303,9 @@ fn unmergeable(
     Ok(MergeOutcome { item: item.clone(), generation: of.generation, layout, result })
 }
 
+/// The records that were read for a queue, and what they were read for.
 struct ReadAnswers {
+    /// The records that were found.
     records: BTreeMap<Key, Record>,
     /// The keys that were read, with or without a record.
     asked: Vec<Key>,
@@ -303,12 +316,19 @@ struct ReadAnswers {
     wanted: Option<((u64, bool), BTreeMap<Key, Answer>)>,
 }
 
+/// A record that a queue waits for, by what it is about.
 enum Answer {
+    /// The merger's outcome for this item.
     Outcome(ItemId),
+    /// The landing of this item.
     Landing(ItemId),
+    /// The report that this item's last jobs wait for.
     Report(ItemId),
+    /// The lock of this branch.
     BranchLock(BranchKey),
+    /// The run of this build.
     Run(BuildId),
+    /// The node request of this build.
     Request(BuildId),
 }
 
@@ -322,6 +342,8 @@ fn lands(queue: &queue::LoadedQueue, live: Option<(&Layout, &QueueKey)>) -> bool
         || pipeline.is_some_and(lands_in)
 }
 
+/// Returns the keys of the answers that a queue waits for under this layout. The branch locks are
+/// among them only where it `lands`, that is, may merge changes.
 fn awaited_answers(queue: &queue::LoadedQueue, layout: u64, lands: bool) -> BTreeMap<Key, Answer> {
     let mut wanted = BTreeMap::new();
     if lands {
@@ -353,6 +375,7 @@ fn awaited_answers(queue: &queue::LoadedQueue, layout: u64, lands: bool) -> BTre
     wanted
 }
 
+/// Adds the runs and node requests of an item's builds that are under way.
 fn add_answers_of_jobs(item: &Item, wanted: &mut BTreeMap<Key, Answer>) {
     for job in item.jobs.iter().filter(|job| job.is_under_way()) {
         let Some(build) = &job.build else { continue };

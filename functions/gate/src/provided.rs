@@ -16,8 +16,9 @@ use sluice_runtime::record::{Key, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads the artifacts of the changes that a queue's items need, where a job requires any. Empty in
-/// other than independent pipelines.
+/// Reads the artifacts that the needs of a queue's items provide, for the items with an open or
+/// just frozen job that requires any. Empty in other than independent pipelines. A change without a
+/// record is left out.
 pub(crate) async fn load(
     ports: &Ports,
     key: &QueueKey,
@@ -52,7 +53,8 @@ pub(crate) async fn load(
     Ok(found)
 }
 
-/// Returns the writes that update the artifacts of a plan's changed and removed items.
+/// Returns the writes that update the artifacts of a plan's changed and removed items, where they
+/// differ from before. Empty in other than independent pipelines.
 pub(crate) fn writes(
     key: &QueueKey,
     loaded: &QueueContext,
@@ -76,10 +78,12 @@ pub(crate) fn writes(
     changed.map(|provided| provided_artifacts::put(key, &provided, now)).collect()
 }
 
+/// Returns the record that an item provides nothing.
 fn nothing(item: &Item) -> ProvidedArtifacts {
     ProvidedArtifacts::nothing(item.candidate.change.clone())
 }
 
+/// Returns whether a queue's pipeline is independent; `false` without a head.
 fn is_independent(queue: &queue::LoadedQueue) -> bool {
     queue.head.as_ref().is_some_and(|head| head.manager == Manager::Independent)
 }

@@ -23,7 +23,8 @@ pub(crate) struct QueueContext {
     pub(crate) queue: queue::LoadedQueue,
     /// The merger's outcomes that items wait for, by item.
     pub(crate) outcomes: BTreeMap<ItemId, MergeOutcome>,
-    /// The observed state of builds that have not ended.
+    /// The observed state of the builds that the queue waits for. A build that has ended is among
+    /// them until a plan applies its end. A build of which nothing is known yet is not.
     pub(crate) runs: BTreeMap<BuildId, ObservedBuild>,
     /// The landings of items that are being merged.
     pub(crate) landings: BTreeMap<ItemId, Landing>,
@@ -35,18 +36,19 @@ pub(crate) struct QueueContext {
     pub(crate) provided: BTreeMap<ChangeRef, ProvidedArtifacts>,
     /// The semaphores that its builds hold or its jobs may take.
     pub(crate) semaphores: Semaphores,
-    /// Waiting queues that cannot take a semaphore now: they are empty or halted.
+    /// Waiting queues that cannot take a semaphore now: they have no head, are empty or are halted.
     pub(crate) blocked_queues: BTreeSet<QueueKey>,
     /// Builds that hold a semaphore while they are not working, where a build of this queue waits
-    /// for it with its nodes; with the time since when.
+    /// for it with its nodes; with the time from which they count as idle, which may be in the
+    /// future.
     pub(crate) idle_holders: BTreeMap<BuildId, Timestamp>,
     /// The locks of the branches that its next landings need.
     pub(crate) branch_locks: BranchLocks,
     /// The own queues of changes that this queue hosts or may host.
     pub(crate) own_queues: OwnQueues,
-    /// The state of the executors' sessions.
+    /// When executors were last known to be alive.
     pub(crate) watch: ExecutorWatch,
-    /// When a doubt about an executor has to be checked again.
+    /// When a suspicion about an executor has to be checked again; `None` without one.
     pub(crate) recheck_at: Option<Timestamp>,
 }
 
@@ -87,6 +89,6 @@ pub(crate) struct CachedCell {
     pub(crate) queue: queue::LoadedQueue,
     /// The number of the layout of the last decision; the next one may use another.
     pub(crate) layout: u64,
-    /// The state of the executors' sessions.
+    /// When executors were last known to be alive.
     pub(crate) watch: ExecutorWatch,
 }

@@ -30,7 +30,7 @@ pub(crate) fn named(layout: &Layout, tenant: &TenantName, name: &str) -> (Semaph
 }
 
 /// Reads the semaphores that the queue's builds hold and those that its jobs name, including just
-/// frozen jobs.
+/// frozen jobs. A semaphore without a record is left out.
 pub(crate) async fn load(
     ports: &Ports,
     queue: &QueueKey,
@@ -56,8 +56,8 @@ pub(crate) async fn load(
     Ok(semaphores)
 }
 
-/// Returns the first waiting queues that cannot take a semaphore now, because they are empty or
-/// halted. No unit is reserved for these.
+/// Returns which of the first waiting queues of each semaphore, other than this queue, cannot take
+/// it now, because they have no head, are empty or are halted. No unit is reserved for these.
 pub(crate) async fn blocked_waiters(
     ports: &Ports,
     queue: &QueueKey,
@@ -88,8 +88,9 @@ pub(crate) async fn blocked_waiters(
 const CLAIM_SECONDS: u64 = 600;
 
 /// Returns the idle builds that hold a semaphore for which a build of this queue waits with its
-/// nodes, and since when they are idle: unclaimed or paused. Reads nothing where no build waits
-/// like this.
+/// nodes, and from when they count as idle: [`CLAIM_SECONDS`] after an unclaimed build took it,
+/// which may be in the future, or since a build is paused. Reads nothing where no build waits like
+/// this.
 pub(crate) async fn idle_holders(
     ports: &Ports,
     loaded: &QueueContext,
@@ -129,7 +130,7 @@ pub(crate) async fn idle_holders(
 
 /// Reads the runs of this queue's cancelled builds that still hold a semaphore and appends them to
 /// `running`. Returns the builds that were cancelled before an executor claimed them; no executor
-/// can claim them later.
+/// can claim them later. A build whose run cannot be read is returned, too.
 pub(crate) async fn cancelled_holders(
     ports: &Ports,
     queue: &QueueKey,

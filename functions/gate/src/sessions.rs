@@ -33,7 +33,7 @@ pub(crate) struct RunAssessment {
     /// New suspicions that sessions have expired. They are stored, since another process may do the
     /// next reconcile.
     pub(crate) doubts: BTreeMap<SessionId, SuspectedExpiry>,
-    /// When a suspicion has to be checked again.
+    /// When a suspicion has to be checked again; `None` without one.
     pub(crate) look_at: Option<Timestamp>,
     /// Session records that cannot be read.
     pub(crate) unreadable: Vec<BadRecord>,
@@ -47,7 +47,8 @@ const SKEW_SECONDS: u64 = 1_200;
 const LISTED_SECONDS: u64 = 60;
 
 impl ExecutorWatch {
-    /// Returns the keys of the session records that are due to be read.
+    /// Returns the keys of the session records, and of the suspicions about them, that are due to
+    /// be read.
     pub(crate) fn keys_due(&self, now: Timestamp) -> BTreeSet<Key> {
         self.due(now).iter().flat_map(keys).collect()
     }
@@ -65,8 +66,10 @@ impl ExecutorWatch {
         self.due(now)
     }
 
-    /// Returns the state of each run. A build is lost once its executor has not renewed its
-    /// session, whatever its run says (Z7.3).
+    /// Returns the state of each run. A run that has not ended is lost once its executor has not
+    /// renewed its session or the session is gone (Z7.3), and where the living executor does not
+    /// list the build at two successive reconciles. `asked` names the sessions that were read;
+    /// others count as valid.
     ///
     /// The executor writes the expiry by its own clock. Where it has passed by the gate's clock,
     /// the session counts as expired only if it was not renewed for its whole life by the gate's
@@ -138,6 +141,8 @@ impl ExecutorWatch {
         judged
     }
 
+    /// Returns the sessions whose executors were last known to be alive at least a session's life
+    /// ago.
     fn due(&self, now: Timestamp) -> BTreeSet<SessionId> {
         let is_due = |at: Timestamp| now.since(at) >= LIFE_SECONDS * 1_000;
         self.alive_at
@@ -160,6 +165,7 @@ struct Read {
 }
 
 impl Read {
+    /// Decodes the records of a session. Those that cannot be read are added to `unreadable`.
     fn of(id: &SessionId, found: &BTreeMap<Key, Record>, unreadable: &mut Vec<BadRecord>) -> Self {
         let record = found.get(&session::key(id));
         Self {
@@ -172,6 +178,7 @@ impl Read {
     }
 }
 
+/// Decodes a record. Returns `None` and adds it to `unreadable` where it cannot be read.
 fn read<T: DeserializeOwned>(record: &Record, unreadable: &mut Vec<BadRecord>) -> Option<T> {
     decode(record).map_err(|bad| unreadable.push(bad)).ok()
 }
@@ -185,11 +192,12 @@ fn knows(session: &Session, run: &Run) -> bool {
     session.builds.contains(&run.build) || renewed_at <= run.claimed_at.plus_seconds(LISTED_SECONDS)
 }
 
-/// Returns the keys of the records of a session.
+/// Returns the keys of a session's record and of the suspicion that it has expired.
 pub(crate) fn keys(id: &SessionId) -> [Key; 2] {
     [session::key(id), session::suspected_expiry_key(id)]
 }
 
+/// Whether an executor's session is valid.
 enum Liveness {
     /// The session is valid.
     Lives,
@@ -231,7 +239,7 @@ fn liveness(
 }
 
 /// Returns the state of a build. `session` is `None` where it was not read and `Some(None)` where
-/// there is none.
+/// there is none. `is_over` says whether the session has expired.
 fn seen(run: &Run, session: Option<Option<&Session>>, is_over: bool) -> ObservedBuild {
     if let Phase::Ended(end) = &run.phase {
         return ObservedBuild::Ended(end.clone());

@@ -13,9 +13,9 @@ use sluice_runtime::{PortError, Ports, quarantine};
 /// The quarantine's category for records; other entries are messages, named by their queue.
 const RECORD: &str = "record";
 
-/// Decodes a record of another function. Where it is invalid, adds it to the quarantine and returns
-/// the reason in the inner error. Its body stays in place, since it may be data that a job
-/// returned.
+/// Decodes a record of another function. Where it is invalid, adds a note of it to the quarantine
+/// and returns the reason in the inner error. The record stays in place. The note does not contain
+/// its body, since that may be data that a job returned.
 pub(crate) async fn decode_or_quarantine<T: DeserializeOwned>(
     ports: &Ports,
     record: &Record,
@@ -26,7 +26,8 @@ pub(crate) async fn decode_or_quarantine<T: DeserializeOwned>(
     }
 }
 
-/// Adds a record that cannot be read to the quarantine. Returns the reason for people.
+/// Adds a note of a record that cannot be read to the quarantine, without its body. Returns the
+/// reason for people.
 pub(crate) async fn quarantine_record(ports: &Ports, bad: &BadRecord) -> Result<String, PortError> {
     quarantine::quarantine_message(ports, RECORD, &bad.key.to_string(), "", &bad.why).await?;
     Ok(format!("{bad}; see `sluice quarantine`"))

@@ -26,16 +26,17 @@ pub struct Autohold {
     pub project: ProjectName,
     /// The job.
     pub job: JobName,
-    /// A regular expression that the change's ref has to match as a whole.
+    /// A regular expression that the change's ref has to match as a whole. An invalid one matches
+    /// only the identical ref.
     pub ref_filter: String,
     /// The operator's reason.
     pub reason: String,
     /// The operator who made the request.
     pub by: String,
-    /// The number of builds whose nodes are kept.
+    /// The number of builds whose nodes are to be kept; further ones are not.
     pub max_count: u32,
-    /// Seconds for which the nodes of a build are kept; `None` until an operator deletes the
-    /// request.
+    /// Seconds for which the nodes of a build are kept. With `None` or 0 they are kept until an
+    /// operator deletes the request, at most ten years.
     pub node_expiration_seconds: Option<u64>,
     /// When the request was made.
     pub created_at: Timestamp,
@@ -74,15 +75,15 @@ impl Autohold {
         }
     }
 
-    /// Returns when the request expired: its count is reached and the hold of all its nodes has
-    /// ended. `None` where it has not.
+    /// Returns when the request expired: its count was reached and the hold of all its nodes has
+    /// ended. `None` while it has not expired.
     pub fn expired_at(&self, now: Timestamp) -> Option<Timestamp> {
         let last = self.held.iter().map(|held| held.until).max()?;
         (self.current_count() >= self.max_count && last <= now).then_some(last)
     }
 }
 
-/// Returns whether an autohold applies to a build with this result: it failed by itself and is not
+/// Returns whether autoholds apply to a build with this result: it failed by itself and is not
 /// retried.
 pub fn is_held_for(result: BuildResult) -> bool {
     matches!(

@@ -52,8 +52,8 @@ pub struct BranchLock {
     /// When the lock was last released.
     #[serde(default)]
     pub free_since: Timestamp,
-    /// The item that the branch is reserved for because others moved the branch too often. No other
-    /// item is merged here before it or before the reservation expires.
+    /// The item that the branch is reserved for because others moved the branch too often; `None`
+    /// without one. No other item is merged here before it or before the reservation expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<BranchReservation>,
 }
@@ -127,7 +127,7 @@ impl BranchLock {
         self.reserved_for.as_ref().filter(|reservation| now < reservation.until)
     }
 
-    /// Returns whether the lock is free and no queue waits for it.
+    /// Returns whether the lock is free and no queue waits for it. A reservation does not count.
     pub fn is_unused(&self) -> bool {
         self.holder.is_none() && self.waiting.is_empty()
     }
@@ -141,7 +141,8 @@ impl BranchLockHolder {
     /// A lock is not taken over while the forge may be merging. A landing that has not started
     /// finds a changed fence when it writes its intent. Of a bundle, that covers all of its
     /// branches. The queue that takes over must check that the landing has not started since. A
-    /// bundle that is partly merged keeps its branches until all members are merged.
+    /// bundle that is partly merged keeps its branches until all members are merged or its items
+    /// have left their queue.
     pub fn is_abandoned(
         &self,
         landing: Option<&Landing>,

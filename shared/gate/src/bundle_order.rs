@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 /// not depend on which member is processed. `parents` lists pairs of a change and the change that
 /// it is based on; it may name other changes, too.
 ///
-/// The two facts may have been read at different times and show each of two changes as based on the
-/// other. Such changes are ordered by key.
+/// The facts of two changes may have been read at different times and show each of them as based on
+/// the other. Where every change that is left is based on another one of them, the one with the
+/// lowest key is next.
 pub fn bundle_landing_order(
     members: BTreeSet<ChangeKey>,
     parents: &[(ChangeKey, ChangeKey)],

@@ -25,7 +25,8 @@ const WHY_BYTES_MAX: usize = 400;
 pub struct RoutingRecord {
     /// The latest results of each pipeline, at most [`PIPELINES_MAX`].
     pub pipelines: Vec<PipelineRouting>,
-    /// Why the event was not routed to any pipeline; `None` where it was routed.
+    /// Why the latest event was not routed to any pipeline; `None` where it was routed to one, and
+    /// while that is not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unrouted: Option<String>,
 }
@@ -37,10 +38,11 @@ pub struct PipelineRouting {
     pub tenant: TenantName,
     /// The pipeline.
     pub pipeline: PipelineName,
-    /// The latest event that matched no trigger, with the reason.
+    /// The latest event that did not start the pipeline ([`RoutingOutcome::Ignored`]), with the
+    /// reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignored: Option<RoutingEntry>,
-    /// The latest event that matched a trigger, with the result.
+    /// The latest event that matched a trigger and was sent or refused, with the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub triggered: Option<RoutingEntry>,
 }
@@ -57,8 +59,9 @@ pub struct RoutingEntry {
 }
 
 impl RoutingRecord {
-    /// Stores the result of routing an event to a pipeline. Does nothing for a further pipeline
-    /// once [`PIPELINES_MAX`] pipelines are stored.
+    /// Stores the result of routing an event to a pipeline in place of the latest one of its kind.
+    /// Cuts a long reason. Does nothing for a further pipeline once [`PIPELINES_MAX`] pipelines are
+    /// stored.
     pub fn record(
         &mut self,
         tenant: &TenantName,
@@ -103,9 +106,11 @@ impl RoutingRecord {
 /// The result of routing one event to one pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RoutingOutcome {
-    /// No trigger matched the event, for this reason.
+    /// No trigger matched the event, or the event may not start the pipeline by its origin or its
+    /// sender's permission, for this reason.
     Ignored(String),
-    /// A trigger matched, but the pipeline does not accept the change, for this reason.
+    /// A trigger matched, but the pipeline or the tenant does not accept the change, for this
+    /// reason.
     Refused(String),
     /// An enqueue request was sent to the change's queue. The reasons of the queue's items say what
     /// followed.
@@ -113,7 +118,8 @@ pub enum RoutingOutcome {
 }
 
 /// Returns the result of routing an event about a change to a pipeline. `request` says whether an
-/// enqueue request was sent to the queue.
+/// enqueue request was sent to the queue. Where a matching event's change does not meet a
+/// requirement by its facts, the result is a refusal even if a request was sent.
 pub fn routing_outcome(
     pipeline: &Pipeline,
     event: &ForgeEvent,
@@ -150,9 +156,8 @@ pub fn routing_outcome(
     }
 }
 
-/// Returns why a pipeline does not accept an open change in its current state, or `None` where it
-/// accepts it. The reason is a requirement of the pipeline or, where the pipeline merges, of the
-/// forge.
+/// Returns why a pipeline does not accept a change in its current state, or `None` where it accepts
+/// it. The reason is a requirement of the pipeline or, in a dependent pipeline, of the forge.
 pub fn eligibility_refusal(
     pipeline: &Pipeline,
     facts: &ChangeFacts,
@@ -167,7 +172,8 @@ pub fn eligibility_refusal(
 pub enum EnqueueRequest<'a> {
     /// The request was sent to the queue.
     Sent,
-    /// No request was sent, for a reason that the triggers and requirements show.
+    /// No request was sent, for a reason that [`routing_outcome`] finds: a trigger, a requirement,
+    /// the sender's permission or the limit on dependencies.
     NotSent,
     /// No request was sent because the event never starts this pipeline, for this reason
     /// ([`filter::start_denial`]).
@@ -178,7 +184,8 @@ pub enum EnqueueRequest<'a> {
 }
 
 /// Returns the reasons why a change is not in a pipeline, one per line: the results of its latest
-/// events, and the requirement that the change did not meet when it was last read.
+/// events, and the requirement that the change did not meet when it was last read. Never empty:
+/// without events, a line says so.
 pub fn absence_reasons(
     pipeline: &Pipeline,
     routing: Option<&PipelineRouting>,
@@ -214,7 +221,8 @@ pub fn absence_reasons(
     lines
 }
 
-/// Describes an event with the names that triggers use in the configuration.
+/// Describes an event with the names that triggers use in the configuration. Long texts are cut. An
+/// event that is not about a change or commit is shown in its internal form.
 pub fn describe_event(event: &ForgeEvent) -> String {
     match &event.kind {
         EventKind::Change { event: name, action, label, state, status, comment, .. } => {
@@ -251,7 +259,8 @@ pub fn describe_event(event: &ForgeEvent) -> String {
     }
 }
 
-/// Describes, for each trigger of a pipeline, the first condition that an event does not meet.
+/// Describes, for each trigger of the pipeline for the event's connection, the first condition that
+/// the event does not meet. Where there is no such trigger, says so.
 fn trigger_mismatches(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let own: Vec<&Trigger> =
         pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).collect();
@@ -283,7 +292,8 @@ fn trigger_mismatches(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFac
 }
 
 /// Describes the first condition of a GitHub trigger that an event does not meet, in the order of
-/// the configuration's documentation.
+/// the configuration's documentation. Where it meets all of these, names the trigger's `require`
+/// and `reject`.
 fn trigger_mismatch(trigger: &GitHubTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let EventKind::Change { event: name, action, comment, label, state, status, .. } = &event.kind
     else {

@@ -20,8 +20,9 @@ use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
 use sluice_model::{ConnectionName, PipelineName, TenantName, Timestamp};
 
 /// Returns whether a trigger of the pipeline matches the event. `facts` are those of the event's
-/// change; an event about a ref has none. `may` is the sender's permission in the repository, where
-/// it was read ([`depends_on_sender`]).
+/// change; an event about a ref has none. `may` is the sender's permission in the repository,
+/// `None` where it was not read ([`depends_on_sender`]). A trigger that requires a permission does
+/// not match then.
 pub fn is_triggered(
     pipeline: &Pipeline,
     event: &ForgeEvent,
@@ -66,6 +67,8 @@ pub fn report_detail(
     }))
 }
 
+/// Returns whether a trigger of Gerrit or plain git matches an event; `false` for triggers of other
+/// kinds.
 fn other_trigger_matches(
     trigger: &TriggerKind,
     event: &ForgeEvent,
@@ -170,8 +173,9 @@ fn is_own_report(tenant: &TenantName, pipeline: &PipelineName, event: &ForgeEven
 }
 
 /// Returns whether a trigger of the pipeline names a self-authored status, check run or vote. For
-/// GitHub, the trigger's requirements on the change are ignored. Callers without pipelines use
-/// [`status_triggers`], which gives the same answer.
+/// GitHub, the trigger's requirements on the change are ignored, and callers without pipelines use
+/// [`status_triggers`], which gives the same answer. A Gerrit trigger with such requirements does
+/// not count.
 fn names_self_authored(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     triggers_of(pipeline, event).any(|trigger| match &trigger.kind {
         TriggerKind::GitHub(github) => names_statuses(github) && fits(github, event, None),
@@ -195,6 +199,7 @@ pub fn uses_any_status(pipeline: &Pipeline, connection: &ConnectionName) -> bool
         || triggers.any(|trigger| matches!(&trigger.kind, TriggerKind::GitHub(github) if is_for_statuses(github)))
 }
 
+/// Returns whether a trigger's event and action admit commit statuses or check runs.
 fn is_for_statuses(github: &GitHubTrigger) -> bool {
     let is_status =
         github.action.is_empty() || github.action.iter().any(|action| action == "status");
@@ -219,8 +224,9 @@ impl StatusTrigger {
 }
 
 /// Returns the triggers of a pipeline that name statuses or check runs, such as the report of
-/// another pipeline. A trigger without an action matches statuses of third parties only: two such
-/// pipelines would start each other forever.
+/// another pipeline. A trigger for pull requests with neither an action nor a status is not among
+/// them, so it matches statuses of third parties only: two such pipelines would start each other
+/// forever.
 pub fn status_triggers(pipeline: &Pipeline) -> Vec<StatusTrigger> {
     let of = |trigger: &Trigger| match &trigger.kind {
         TriggerKind::GitHub(github) if names_statuses(github) => {
@@ -277,6 +283,7 @@ pub fn detail_by_images(pipeline: &Pipeline, what: ImageEvent) -> Option<ReportD
     ReportDetail::of_all(pipeline.triggers.iter().filter(|trigger| takes(&trigger.kind)))
 }
 
+/// Returns the pipeline's triggers for the event's connection.
 fn triggers_of<'a>(
     pipeline: &'a Pipeline,
     event: &'a ForgeEvent,
@@ -290,6 +297,7 @@ fn is_permitted(trigger: &GitHubTrigger, may: Option<RepositoryPermission>) -> b
     trigger.permission.is_none_or(|needed| may.and_then(as_needed) >= Some(needed))
 }
 
+/// Returns a permission in the form that the configuration uses; `None` for no permission.
 fn as_needed(permission: RepositoryPermission) -> Option<Needed> {
     match permission {
         RepositoryPermission::None => None,
@@ -299,12 +307,14 @@ fn as_needed(permission: RepositoryPermission) -> Option<Needed> {
     }
 }
 
+/// Returns whether a GitHub trigger matches an event, apart from the sender's permission.
 fn takes(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
     fits(trigger, event, facts) && meets_trigger_filters(trigger, facts)
 }
 
-/// Returns whether an event meets a trigger's conditions on the event. `require` and `reject` of
-/// the trigger are ignored.
+/// Returns whether an event meets a trigger's conditions on the event. The trigger's `require`,
+/// `reject` and `permission` are ignored, and its `branch` where the facts of the change are
+/// unknown.
 fn fits(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
     match &event.kind {
         // As in Zuul, only triggers of Gerrit and plain git can match deletions (`ignore-deletes`).
@@ -356,8 +366,8 @@ pub(crate) fn is_action(wanted: &str, action: &str) -> bool {
     newest(wanted) == newest(action)
 }
 
-/// Returns whether the change meets the trigger's own `require` and `reject`. A ref can meet no
-/// requirement.
+/// Returns whether the change meets the trigger's own `require` and does not meet its `reject`.
+/// Without facts, as for a ref, only a trigger that has neither is met.
 fn meets_trigger_filters(trigger: &GitHubTrigger, facts: Option<&ChangeFacts>) -> bool {
     let asks = |filter: &Option<FilterKind>| match filter {
         Some(FilterKind::GitHub(github)) => Some(github.clone()),
@@ -381,8 +391,8 @@ pub fn connection_refusal(pipeline: &Pipeline, connection: &ConnectionName) -> O
 }
 
 /// Returns why the pipeline accepts no refs of a connection; `None` where it does. It accepts none
-/// where it accepts nothing of the connection, or where it has requirements that only a change can
-/// meet.
+/// where it accepts nothing of the connection, or where its `require` or `reject` names attributes
+/// that only a change has.
 pub fn refs_refusal(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
     if let Some(why) = connection_refusal(pipeline, connection) {
         return Some(why);
@@ -403,19 +413,24 @@ pub fn refs_refusal(pipeline: &Pipeline, connection: &ConnectionName) -> Option<
     Some(format!("pipeline {} {word} attributes that only a change has, not a ref", pipeline.name))
 }
 
+/// Returns whether a list contains a name.
 fn listed(names: &[String], name: &str) -> bool {
     names.iter().any(|listed| listed == name)
 }
 
+/// Returns whether a pattern matches the text, or there are no patterns.
 fn matches_any(patterns: &[Pattern], text: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(text))
 }
 
+/// Returns whether a pattern fits the text in the sense of `fits`, or there are no patterns. A
+/// missing text fits no pattern.
 fn text_fits(patterns: &[Pattern], text: Option<&str>, fits: fn(&Pattern, &str) -> bool) -> bool {
     patterns.is_empty()
         || text.is_some_and(|text| patterns.iter().any(|pattern| fits(pattern, text)))
 }
 
+/// Returns whether a list contains a name or is empty. A missing name is in no other list.
 fn named(names: &[String], name: Option<&str>) -> bool {
     // GitHub's API takes `request_changes` and returns `changes_requested`.
     names.is_empty()
@@ -430,7 +445,7 @@ fn named(names: &[String], name: Option<&str>) -> bool {
 pub const NOT_SUBMITTABLE: &str = "the forge's own merge requirements are not met";
 
 /// Returns why the pipeline does not accept the change in its current state, or `None` where it
-/// does.
+/// does: the connection, `require` or `reject`. The forge's own requirements are not checked.
 pub fn refusal(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     connection_refusal(pipeline, &facts.change.key.connection)
         .or_else(|| refusal_by(&pipeline.name, &pipeline.require, &pipeline.reject, facts, now))
@@ -449,7 +464,9 @@ pub(crate) fn is_unable_to_merge(why: &str) -> bool {
     why.starts_with(UNABLE)
 }
 
-/// Does the same as [`refusal`] for a pipeline of which only `require` and `reject` are known.
+/// Returns the first `require` or `reject` filter of the change's connection that excludes the
+/// change, or `None`. In contrast to [`refusal`], whether the pipeline accepts the connection is
+/// not checked.
 pub(crate) fn refusal_by(
     pipeline: &PipelineName,
     require: &[Filter],
@@ -533,7 +550,8 @@ const ADDRESS_HIDDEN: &str = " (the forge hides the email address of some review
 const CHECK_RUNS_HIDDEN: &str =
     " (the connection's token may not read check runs, so a check run of that name cannot match)";
 
-/// Returns the first condition of a reject filter that the change meets, or `None`.
+/// Returns the first condition of a reject filter that the change meets, or `None`. Where a
+/// rejected review or status may be among those that were not read, returns this as a reason.
 fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if filter.open.is_some_and(|open| open == (facts.status == ChangeStatus::Open)) {
         return Some("this open state".to_owned());
@@ -572,6 +590,7 @@ fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<Str
     })
 }
 
+/// Returns whether a review meets all conditions of a requirement. A dismissed review meets none.
 fn review_fits(requirement: &ReviewRequirement, review: &ChangeReview, now: Timestamp) -> bool {
     let age_seconds = now.since(review.submitted_at) / 1_000;
     let kind = match review.state {
@@ -596,6 +615,7 @@ fn review_fits(requirement: &ReviewRequirement, review: &ChangeReview, now: Time
         && requirement.permission.is_none_or(|needed| as_needed(review.permission) >= Some(needed))
 }
 
+/// Describes a required review by its type, user, address and permission.
 fn described(requirement: &ReviewRequirement) -> String {
     let mut words = vec![requirement.r#type.clone().unwrap_or_else(|| "any".to_owned())];
     if let Some(pattern) = &requirement.username {
@@ -613,6 +633,8 @@ fn described(requirement: &ReviewRequirement) -> String {
     words.join(" ")
 }
 
+/// Returns whether a pattern matches one of the change's statuses, in the form
+/// `user:context:state`.
 fn status_fits(pattern: &Pattern, facts: &ChangeFacts) -> bool {
     facts.statuses.iter().any(|status| {
         pattern.matches_whole(&format!("{}:{}:{}", status.by, status.context, status.state))

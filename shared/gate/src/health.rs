@@ -1,5 +1,5 @@
-//! Counts consecutive failures of a pipeline. Above the configured limit, results go only to the
-//! `disabled` reporters.
+//! Counts consecutive failures of a pipeline. Once they reach the configured limit, further results
+//! go only to the `disabled` reporters.
 //!
 //! The count spans all queues of a pipeline, so it is a record of its own. It is written in the
 //! transaction that removes the item. Only pipelines with `disable-after-consecutive-failures` have
@@ -37,8 +37,10 @@ impl Health {
         if self.layout >= layout { self } else { Self::new(self.tenant, self.pipeline, layout) }
     }
 
-    /// Counts the result of a removed item: a success resets the count, a failure beyond `most`
-    /// disables the pipeline. The failure that reaches the limit is still reported as usual.
+    /// Counts the result of a removed item. A success resets the count. A failure increments it and
+    /// disables the pipeline once the count reaches `most`; a success does not enable it again.
+    /// Other occasions change nothing. The failure that reaches the limit is still reported as
+    /// usual.
     pub(crate) fn count(&mut self, occasion: Occasion, most: u32) {
         match occasion {
             Occasion::Success => self.failures = 0,

@@ -37,8 +37,9 @@ pub struct InboxMessage {
 }
 
 impl InboxMessage {
-    /// Returns whether it is an operator's command. A command waits only for a landing of its own
-    /// change.
+    /// Returns whether it is an operator's command on the queue or its changes: resume, dequeue or
+    /// promote. Such a command waits only for a landing of its own change. An enqueue request of an
+    /// operator ([`Self::by_operator`]) is not one.
     pub fn is_command(&self) -> bool {
         matches!(
             self.kind,
@@ -150,7 +151,7 @@ impl Candidate {
         }
     }
 
-    /// Returns whether another change is in the same bundle.
+    /// Returns whether `key` is another change of the same bundle.
     pub(crate) fn is_bundle_member(&self, key: &ChangeKey) -> bool {
         self.bundle.contains(key) && *key != self.change.key
     }
@@ -161,7 +162,8 @@ impl Candidate {
         self.bundle.iter().min()
     }
 
-    /// Returns the changes that it needs, without the members of its bundle.
+    /// Returns the changes that it needs, without the members of its bundle, in the order of
+    /// [`Self::needs`].
     pub fn needs_outside_bundle(&self) -> impl Iterator<Item = &Candidate> {
         self.needs.iter().filter(move |need| !self.is_bundle_member(&need.change.key))
     }
@@ -172,8 +174,8 @@ impl Candidate {
         self.needs.iter().filter(move |need| !self.is_in_cycle_with(&need.change.key))
     }
 
-    /// Returns the number of changes that it counts as against `max-changes-per-pipeline`: itself
-    /// and the changes that are only tested below it.
+    /// Returns the number of changes that it counts as against `max-changes-per-pipeline`: one in a
+    /// dependent pipeline; in others, itself and the changes that it needs outside of its bundle.
     pub fn change_count_in(&self, manager: Manager) -> u64 {
         // In a dependent pipeline, its needs are items of their own, as are bundle members
         // elsewhere.

@@ -48,8 +48,8 @@ pub struct Item {
     /// The number of the layout that its tested state was requested and its jobs were frozen under;
     /// 0 before.
     pub layout: u64,
-    /// The tree of its branch that its builds test. When the item is frozen again, its builds are
-    /// kept only while this stays the same.
+    /// The tree of its branch that its builds test; `None` before its jobs are frozen. When the
+    /// item is frozen again, its builds are kept only while this stays the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested_tree: Option<Oid>,
     /// The change with its title, author and needs.
@@ -62,7 +62,8 @@ pub struct Item {
     pub merge_status: MergeStatus,
     /// Its jobs in the order of the configuration.
     pub jobs: Vec<Job>,
-    /// Whether the start report was sent: it is once the jobs are known, if there are any.
+    /// Whether its start was reported, or needed no report because no reporter is configured for
+    /// it. It is set once the jobs are known, if there are any.
     pub start_reported: bool,
     /// When its first job was ordered; `None` before.
     pub first_job_at: Option<Timestamp>,
@@ -147,11 +148,14 @@ pub struct Onto {
 pub struct Job {
     /// The part of the frozen job that the gate needs.
     pub summary: JobSummary,
-    /// The number of attempts that were ordered.
+    /// The number of the latest attempt; 0 before the first. An attempt that was withdrawn does not
+    /// count.
     pub attempt: u32,
-    /// The build of the latest attempt; `None` before the first.
+    /// The build of the latest attempt; `None` before the first, after an attempt was withdrawn,
+    /// and for a job that ended without a build.
     pub build: Option<BuildId>,
-    /// The build's node request, while it may still be cancelled.
+    /// The node request of the latest build, also once that runs or has ended. `None` for a build
+    /// without nodes, and where the request was withdrawn or the job is to be retried.
     pub request: Option<sluice_model::build::RequestRef>,
     /// The status of the job.
     pub status: JobStatus,
@@ -159,13 +163,14 @@ pub struct Job {
     /// without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<WaitsFor>,
-    /// When it first asked for the semaphores that it waits for. This is its position in the
-    /// waiting list. A job that takes its semaphores after its nodes asked when it requested the
-    /// nodes.
+    /// When it first asked for the semaphores that it waits for; `None` while it waits for none.
+    /// This is its position in the waiting list. A job that takes its semaphores after its nodes
+    /// asked when it requested the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub semaphores_requested_at: Option<Timestamp>,
-    /// When the queue sent its build to the executors, for a job that takes its semaphores after
-    /// its nodes.
+    /// When the queue last sent its build to the executors. A job that takes its semaphores after
+    /// its nodes is sent when it has both; a build without nodes is recorded here only when it is
+    /// sent again. `None` before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
     /// The number of times the queue sent its build to the executors again because none had claimed
@@ -187,12 +192,13 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_shared_build: bool,
     /// The child jobs that its build selected (`zuul.child_jobs`), where other changes that share
-    /// the build may have other jobs. `None` where the build selected none or the record had no
+    /// the build may have other jobs. `None` where the build made no selection or the record had no
     /// space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_jobs: Option<Vec<JobName>>,
 }
 
+/// Returns whether a count is zero, so that it is not stored.
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
@@ -301,9 +307,10 @@ impl Job {
         )
     }
 
-    /// Returns whether it takes its semaphores after its nodes. If one semaphore has
-    /// `resources-first`, all are taken then, so that it never holds one semaphore while it waits
-    /// for another. A job that had to release its nodes takes semaphores first.
+    /// Returns whether it takes its semaphores after its nodes: it needs nodes, and one of its
+    /// semaphores has `resources-first`. Then all its semaphores are taken late, so that it never
+    /// holds one semaphore while it waits for another. A job that had to release its nodes takes
+    /// semaphores first.
     pub fn takes_nodes_first(&self) -> bool {
         let needs_nodes = self
             .summary
@@ -315,8 +322,8 @@ impl Job {
             && self.summary.semaphores.iter().any(|used| used.resources_first)
     }
 
-    /// Cancels the attempt that was ordered and not started, and makes the job wait for its
-    /// semaphores before it requests nodes.
+    /// Resets the job to before its ordered attempt, which is no longer counted, and makes it wait
+    /// for its semaphores before it requests nodes. Stopping the build is left to the caller.
     pub fn restart_with_semaphores_first(&mut self) {
         (self.build, self.request, self.waits_for) = (None, None, None);
         self.attempt = self.attempt.saturating_sub(1);
@@ -329,13 +336,13 @@ impl Job {
         matches!(self.status, JobStatus::Paused { .. })
     }
 
-    /// Returns whether jobs that depend on its success may run.
+    /// Returns whether jobs that depend on its success may run: it succeeded or is paused.
     pub fn satisfies_dependents(&self) -> bool {
         self.is_paused() || self.result().is_some_and(BuildResult::passed)
     }
 
-    /// Returns whether it makes the item fail: it has failed or is certain to. Jobs that run after
-    /// the reports never do.
+    /// Returns whether it makes the item fail: it has failed or is certain to. Non-voting jobs and
+    /// jobs that run after the reports never do.
     pub fn fails_item(&self) -> bool {
         let fails = match &self.status {
             JobStatus::Ended { .. } => self.has_failed(),
@@ -345,7 +352,8 @@ impl Job {
         self.summary.voting && !self.summary.reporter && fails
     }
 
-    /// Returns whether it ran and did not succeed.
+    /// Returns whether it ended without success and was not skipped. It need not have run, as after
+    /// a node failure.
     pub fn has_failed(&self) -> bool {
         self.result().is_some_and(|result| !result.passed() && result != BuildResult::Skipped)
     }
@@ -389,12 +397,13 @@ impl Item {
         }
     }
 
-    /// Returns whether anything was requested or ordered in the present speculative state.
+    /// Returns whether anything was requested or ordered in the speculative state that the record
+    /// describes.
     pub fn has_started(&self) -> bool {
         self.merge_status != MergeStatus::NotRequested || self.layout != 0 || !self.jobs.is_empty()
     }
 
-    /// Returns its tested state, or `None` before it is known.
+    /// Returns its tested state, or `None` before it is known and where it cannot be tested.
     pub fn merged(&self) -> Option<&TestedState> {
         match &self.merge_status {
             MergeStatus::Merged(merged) => Some(merged),
@@ -402,13 +411,15 @@ impl Item {
         }
     }
 
-    /// Returns whether it is certain to fail in its present speculative state.
+    /// Returns whether it is certain to fail in its present speculative state: it cannot be tested,
+    /// or a job makes it fail.
     pub fn is_failing(&self) -> bool {
         matches!(self.merge_status, MergeStatus::Unmergeable { .. })
             || self.jobs.iter().any(Job::fails_item)
     }
 
-    /// Returns the job that keeps the jobs of changes behind this one from starting, or `None`.
+    /// Returns the first job that keeps the jobs of changes behind this one from starting: it has
+    /// `hold-following-changes` and has not succeeded. `None` without one.
     pub fn holds_following(&self) -> Option<&Job> {
         let holds = |job: &&Job| {
             job.summary.hold_following_changes && !job.result().is_some_and(BuildResult::passed)
@@ -416,7 +427,8 @@ impl Item {
         self.jobs.iter().find(holds)
     }
 
-    /// Returns whether all jobs that decide its result have ended, or it cannot be tested.
+    /// Returns whether it cannot be tested, or has a tested state and all its jobs have ended,
+    /// apart from those that run after its reports.
     pub fn is_complete(&self) -> bool {
         match &self.merge_status {
             MergeStatus::Unmergeable { .. } => true,
@@ -425,7 +437,7 @@ impl Item {
         }
     }
 
-    /// Returns the jobs whose results are reported.
+    /// Returns the jobs whose results are reported: all except those that run after the reports.
     pub fn reported_jobs(&self) -> impl Iterator<Item = &Job> {
         self.jobs.iter().filter(|job| !job.summary.reporter)
     }

@@ -11,17 +11,19 @@ use std::sync::Arc;
 pub struct Items(BTreeMap<ItemId, Arc<Item>>);
 
 impl Items {
-    /// Returns the item with this id.
+    /// Returns the item with this id, or `None` where there is none.
     pub fn get(&self, id: &ItemId) -> Option<&Item> {
         self.0.get(id).map(|item| &**item)
     }
 
-    /// Returns a shared reference to an item that stays valid while others are changed.
+    /// Returns a shared reference to an item, or `None` where there is none. The reference stays
+    /// valid and keeps its state while the map is changed.
     pub(crate) fn shared(&self, id: &ItemId) -> Option<Arc<Item>> {
         self.0.get(id).cloned()
     }
 
-    /// Returns an item for modification. Clones of the map keep the old state.
+    /// Returns an item for modification, or `None` where there is none. Clones of the map keep the
+    /// old state.
     pub fn get_mut(&mut self, id: &ItemId) -> Option<&mut Item> {
         self.0.get_mut(id).map(Arc::make_mut)
     }
@@ -36,7 +38,7 @@ impl Items {
         self.0.insert(id, Arc::new(item));
     }
 
-    /// Removes and returns an item.
+    /// Removes and returns an item; `None` where there is none.
     pub fn remove(&mut self, id: &ItemId) -> Option<Item> {
         self.0.remove(id).map(Arc::unwrap_or_clone)
     }

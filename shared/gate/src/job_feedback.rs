@@ -29,13 +29,15 @@ pub struct JobFeedback {
     pub left_out: u32,
 }
 
+/// Returns whether a count is zero, so that it is not stored.
 fn is_none(count: &u32) -> bool {
     *count == 0
 }
 
 impl JobFeedback {
     /// Parses what a build returned, up to `room_bytes`. Entries that are not in Zuul's format are
-    /// ignored, since they must not change the job's result.
+    /// ignored, since they must not change the job's result. Entries that do not fit are counted in
+    /// `left_out`; later ones that fit are kept.
     pub fn of(data: &Map<String, Value>, room_bytes: usize) -> Self {
         let (mut feedback, mut room) = (Self::default(), room_bytes);
         let Some(zuul) = data.get("zuul") else { return feedback };
@@ -72,7 +74,8 @@ impl JobFeedback {
         feedback
     }
 
-    /// Returns as much of it as fits into `room_bytes`. Dropped entries are counted in `left_out`.
+    /// Returns the entries that fit into `room_bytes`, in order. Dropped ones are added to
+    /// `left_out`; a smaller entry behind one of them may still fit.
     pub(crate) fn truncated_to(self, room_bytes: usize) -> Self {
         let (mut feedback, mut room) =
             (Self { left_out: self.left_out, ..Self::default() }, room_bytes);
@@ -96,6 +99,8 @@ impl JobFeedback {
         *self == Self::default()
     }
 
+    /// Subtracts the space of an entry from `room` and returns `true`. Where `room` does not
+    /// suffice, leaves it unchanged and returns `false`.
     fn reserve_bytes(&self, room: &mut usize, bytes: usize) -> bool {
         let left = room.checked_sub(bytes + ENTRY_BYTES);
         if let Some(left) = left {
@@ -104,6 +109,7 @@ impl JobFeedback {
         left.is_some()
     }
 
+    /// Returns the bytes that the entries take in a record.
     fn bytes(&self) -> usize {
         let notes = self.notes.iter().map(|note| note.path.len() + note.text.len() + ENTRY_BYTES);
         notes.chain(self.warnings.iter().map(|warning| warning.len() + ENTRY_BYTES)).sum()
@@ -127,7 +133,7 @@ fn is_path(path: &str) -> bool {
 
 /// Parses one file comment. The line is `line` or the last line of its `range`. The text is
 /// `message`, prefixed with `level` for a warning or an error. Returns `None` where either is
-/// missing.
+/// missing or invalid.
 fn parse_comment(path: &str, comment: &Value) -> Option<LineNote> {
     let number = |value: &Value| {
         value.as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0)

@@ -12,7 +12,8 @@ use sluice_model::{ItemId, PipelineName, QueueKey, Timestamp};
 /// The most bytes of a pipeline's requirements in a landing; a record holds 64 KB.
 pub const REQUIREMENTS_BYTES_MAX: usize = 16 << 10;
 
-/// The order to merge one item into its branch. The gate writes it once; the reporter executes it.
+/// The order to merge one item into its branch. The gate writes it and may withdraw it; the
+/// reporter executes it and records its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Landing {
     /// The item to merge.
@@ -65,10 +66,11 @@ pub struct Landing {
     /// where the forge does not send its time; then the record's due time applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight_until: Option<Timestamp>,
-    /// The problem that has prevented it for a while; `None` without one.
+    /// The problem that has prevented it for a while; `None` without one so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<LandingTrouble>,
-    /// Since when the forge shows the change as merged but refuses to show the merged commit.
+    /// Since when the forge shows the change as merged but refuses to show the merged commit;
+    /// `None` where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unverifiable_since: Option<Timestamp>,
     /// When it was ordered.
@@ -89,8 +91,8 @@ pub struct FollowingLanding {
 /// The most landings that are ordered together for one branch.
 pub const LANDING_RUN_MAX: usize = 10;
 
-/// A problem that prevents a landing. The reporter writes it once, and it stays until the landing
-/// ends.
+/// A problem that prevents a landing. The reporter writes it once the landing has failed for a
+/// while, and it stays until the landing ends. Only the removal of the connection is updated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandingTrouble {
     /// When the problem began.
@@ -141,7 +143,7 @@ impl Landing {
             && self.tested.id == next.base.id
     }
 
-    /// Returns whether a fast-forward push was started, which may take effect late.
+    /// Returns whether a fast-forward push was started and has not ended; it may take effect late.
     pub fn is_moving(&self) -> bool {
         self.method == LandingMethod::FastForward
             && matches!(self.state, LandingState::Attempting { .. })
@@ -165,7 +167,7 @@ pub struct MergeRequirements {
 
 impl MergeRequirements {
     /// Returns a pipeline's requirements on changes that entered at `entered_at`, up to
-    /// [`REQUIREMENTS_BYTES_MAX`]. Filters beyond the limit were checked at entry and are checked
+    /// [`REQUIREMENTS_BYTES_MAX`]. Filters that do not fit were checked at entry and are checked
     /// with each update of the change, but not before the merge.
     pub fn of(pipeline: &Pipeline, entered_at: Timestamp) -> Self {
         let mut left = REQUIREMENTS_BYTES_MAX;
@@ -180,8 +182,9 @@ impl MergeRequirements {
         Self { require, reject, entered_at }
     }
 
-    /// Returns why a change may no longer be merged, by its current facts, or `None`. A requirement
-    /// that fails only because time has passed since the change entered (`newer-than`) is ignored.
+    /// Returns why a change may no longer be merged, by its current facts, or `None` where it may.
+    /// A requirement that fails only because time has passed since the change entered
+    /// (`newer-than`) is ignored.
     pub fn refusal(
         &self,
         pipeline: &PipelineName,
@@ -234,7 +237,8 @@ pub enum LandingEnd {
         /// The merged commit.
         commit: Commit,
     },
-    /// Not merged: the branch is not the commit that was tested on.
+    /// Not merged: the branch does not have the tree that was tested on, or another queue acquired
+    /// the branch lock first. Of a bundle, it may be the branch of a later member.
     BaseMoved {
         /// The tip of the branch.
         tip: Commit,
@@ -264,14 +268,14 @@ pub enum LandingEnd {
 }
 
 impl LandingEnd {
-    /// Returns whether the landing merged nothing and needs no operator: the change is tested again
-    /// or leaves.
+    /// Returns whether Sluice merged nothing and no operator is needed: the change is tested again
+    /// or leaves. A third party may have moved the branch.
     pub fn left_branch_unchanged(&self) -> bool {
         matches!(self, Self::BaseMoved { .. } | Self::MergedElsewhere { .. } | Self::Refused { .. })
     }
 }
 
-/// The reason for a change that is already merged, but not by this queue.
+/// The reason of an item that leaves because its change is already merged, but not by this queue.
 pub const MERGED_ELSEWHERE: &str = "the change was merged outside this queue";
 
 #[cfg(test)]

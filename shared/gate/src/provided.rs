@@ -34,9 +34,10 @@ pub struct ProvidingJob {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProvidingJobState {
-    /// The job has not ended.
+    /// The job has neither ended nor paused.
     Pending,
-    /// The artifacts of this build are available; `None` where the job needed no build.
+    /// The job succeeded or is paused, and the artifacts of this build are available; `None` where
+    /// the job needed no build.
     Available(Option<BuildId>),
     /// The job ended with this result and provides nothing.
     Failed(BuildResult),

@@ -32,8 +32,8 @@ pub struct Head {
     pub halted: Option<String>,
     /// The entries in order; the first is merged next.
     pub entries: Vec<Entry>,
-    /// Changes that were merged here recently, newest last. A change that needs one of them is not
-    /// refused because of older facts.
+    /// Changes that were recently merged by this queue, or by others while they were queued here,
+    /// newest last. A change that needs one of them is not refused because of older facts.
     pub landed: Vec<ChangeKey>,
     /// For each change of [`Self::landed`] that a push merged: the first digits of its head. Only
     /// this revision counts as merged. Empty where the forge merged the change: then every revision
@@ -57,7 +57,7 @@ pub const UNCLAIMED_MAX: usize = 5;
 /// always fit. Each item counts as [`stored::SLOT_BYTES_MAX`].
 pub const HEAD_BYTES_MAX: usize = 63 << 10;
 
-/// The most merged changes that a head lists.
+/// The most merged changes that a head lists; more only while queued items need all of them.
 pub const LANDED_MAX: usize = 32;
 
 /// The number of digits that distinguish revisions of one change.
@@ -91,7 +91,7 @@ impl Head {
         self.entries.iter_mut().flat_map(|entry| &mut entry.members)
     }
 
-    /// Returns where each item is: the position of its entry, and its index in the entry.
+    /// Returns where each item is, in order: the position of its entry, and its index in the entry.
     pub(crate) fn slot_positions(&self) -> Vec<(usize, usize)> {
         let members = |position: usize| 0..self.entries[position].members.len();
         (0..self.entries.len()).flat_map(|at| members(at).map(move |member| (at, member))).collect()
@@ -107,7 +107,7 @@ impl Head {
         self.slots().find(|slot| slot.change.key == *key)
     }
 
-    /// Returns whether a revision of a change was merged here recently. Where a push merged it,
+    /// Returns whether a revision of a change is listed as merged. Where a push merged the change,
     /// only that revision counts; where the forge merged it, any does.
     pub fn has_landed(&self, change: &ChangeRef) -> bool {
         let heads = self.landed_heads.iter().map(String::as_str).chain(std::iter::repeat(""));
@@ -115,7 +115,8 @@ impl Head {
         landed.any(|(key, head)| *key == change.key && change.head.as_str().starts_with(head))
     }
 
-    /// Records that a change was merged. `pushed` is its head where a push merged it.
+    /// Appends a merged change to [`Self::landed`]. `pushed` is its head where a push merged it,
+    /// and `None` where every revision counts as merged. Removes no older one.
     pub(crate) fn record_landed(&mut self, key: &ChangeKey, pushed: Option<&Oid>) {
         if let Some(head) = pushed {
             self.landed_heads.resize(self.landed.len(), String::new());
@@ -161,7 +162,7 @@ pub fn is_own_queue_name(queue: &QueueName) -> bool {
 }
 
 /// Returns the queue that a change belongs to: its own in an independent pipeline, its branch's in
-/// a supercedent one, a shared one in others.
+/// a supercedent one, a shared one in others, which may be split by branch.
 pub fn queue_of(
     layout: &Layout,
     tenant: &TenantName,
@@ -218,7 +219,7 @@ impl Entry {
         self.members.iter().any(|slot| slot.id == *id)
     }
 
-    /// Returns the changes of its members.
+    /// Returns the changes of its members, in order.
     pub(crate) fn changes(&self) -> Vec<ChangeRef> {
         self.members.iter().map(|slot| slot.change.clone()).collect()
     }
@@ -270,13 +271,14 @@ pub struct Predecessor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlotStatus {
-    /// It has no tested state or no frozen jobs yet, or it is outside the window.
+    /// It has no tested state or no frozen jobs yet, for example because it is outside the window.
     Waiting,
-    /// Its jobs are running.
+    /// Its jobs are known and have not all ended.
     Testing,
-    /// It is certain to fail in its current speculative state.
+    /// It or a member of its bundle is certain to fail in its current speculative state, or cannot
+    /// stay, for example because a change that it needs fails or left.
     Failing,
-    /// All voting jobs passed.
+    /// All jobs that decide its result have ended, and none makes it fail.
     Passed,
     /// It is being merged into its branch.
     Landing,

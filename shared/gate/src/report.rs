@@ -28,7 +28,8 @@ use sluice_model::id::digest;
 use sluice_model::{ConnectionName, ItemId, QueueKey, Timestamp};
 use std::collections::BTreeMap;
 
-/// The most characters of a comment. A longer one is cut with a note (GitHub's limit is 65,536).
+/// The most characters of a comment. A longer one is cut and gets a further line that says so
+/// (GitHub's limit is 65,536).
 pub const COMMENT_CHARS_MAX: usize = 30_000;
 
 /// A report to send. The gate writes it once; the reporter sends it and records the result.
@@ -75,7 +76,8 @@ impl Report {
         id_of(item, Occasion::Enqueue)
     }
 
-    /// Returns the ids that reports on an item's end may have. Usually only one of them exists.
+    /// Returns the ids that reports on an item's end may have. Usually only one of them exists. The
+    /// report on a refused change is not among them.
     pub fn end_ids(item: &ItemId) -> Vec<String> {
         Occasion::ENDS.into_iter().map(|end| id_of(item, end)).collect()
     }
@@ -86,6 +88,7 @@ impl Report {
     }
 }
 
+/// Returns the id of the report on an item for an occasion.
 fn id_of(item: &ItemId, occasion: Occasion) -> String {
     digest(&[item.as_str(), occasion.name()])
 }
@@ -108,7 +111,7 @@ pub enum ReportState {
         /// When.
         at: Timestamp,
     },
-    /// Refused by the forge permanently.
+    /// Refused permanently by the forge or another receiver.
     Refused {
         /// The forge's error.
         why: String,
@@ -254,9 +257,9 @@ pub enum ReportAction {
 }
 
 impl Planner<'_> {
-    /// Returns the report on an item; `None` where no reporter of the pipeline has an action for the
-    /// occasion that is possible on the change. A disabled pipeline reports only results, with its
-    /// `disabled` reporters.
+    /// Returns the report on an item; `None` where the pipeline is unknown, and where none of its
+    /// reporters has an action for the occasion that is possible on the change. A disabled pipeline
+    /// reports only results, with its `disabled` reporters.
     pub(crate) fn report_item(&self, item: &Item, occasion: Occasion, why: &str) -> Option<Report> {
         let pipeline = self.snapshot.pipeline?;
         let page = self.page(item.id.as_str());
@@ -292,8 +295,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the report on a change that was refused at entry, or `None` where the pipeline has
-    /// no reporter for it.
+    /// Returns the report on a change that was refused at entry, or `None` where the pipeline is
+    /// unknown or has no action for it that is possible on the change.
     pub(crate) fn report_refusal(
         &self,
         candidate: &Candidate,
@@ -309,10 +312,13 @@ impl Planner<'_> {
         self.report(&words, Occasion::Refused, &id, &text)
     }
 
+    /// Returns the address of an item's page.
     fn page(&self, item: &str) -> String {
         format!("{}t/{}/buildset/{item}", self.snapshot.item_url_prefix, self.head.key.tenant)
     }
 
+    /// Makes a report of a text: adds the pipeline's footer and the actions of the reporters for
+    /// the occasion. Returns `None` where no action is possible on the change.
     fn report(
         &self,
         words: &MessageContext<'_>,
@@ -382,7 +388,8 @@ impl Planner<'_> {
     }
 }
 
-/// Returns whether an action is possible. For a ref, only a status on its commit and messages are.
+/// Returns whether an action is possible on a change. For a ref, only mails and MQTT messages are
+/// and, unless the ref was deleted, a status on its commit.
 fn is_possible(action: &ReportAction, change: &ChangeRef) -> bool {
     match change.key.ref_move() {
         None => true,
@@ -396,12 +403,14 @@ fn is_possible(action: &ReportAction, change: &ChangeRef) -> bool {
 /// Whether line comments are posted as a plain comment where the forge refuses the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OrComment {
+    /// They are posted as a plain comment then.
     Yes,
+    /// They are left out then, since the report has the same text.
     No,
 }
 
-/// Adds line comments to a report that has a comment, check run or message on a change. Without
-/// notes it changes nothing.
+/// Adds line comments to a report that has a comment, check run or Gerrit message on a change.
+/// Returns the report unchanged where it has none of these, and without notes.
 fn with_notes(
     mut report: Report,
     body: &str,
@@ -433,6 +442,7 @@ fn with_notes(
     report
 }
 
+/// Returns a text cut to [`COMMENT_CHARS_MAX`] characters, with a note behind it where it was cut.
 fn cut(text: &str) -> String {
     if text.chars().count() <= COMMENT_CHARS_MAX {
         return text.to_owned();

@@ -59,7 +59,9 @@ impl Schedule {
     }
 
     /// Returns the schedule after `now` and the ticks that were due. A new timer, or one with a
-    /// changed time, starts at `now`. Of several missed ticks only the first is returned.
+    /// changed time, starts at `now` and is not due. Of several missed ticks of a timer only the
+    /// first is returned. Timers with equal times in a pipeline count as one. Timers beyond
+    /// [`TIMERS_MAX`], and those that never fire again, are dropped.
     pub fn advance(&self, pipelines: &[Pipeline], now: Timestamp) -> (Self, Vec<TimerTick>) {
         let (mut timers, mut fired) = (Vec::new(), Vec::new());
         let triggers = pipelines
@@ -95,8 +97,8 @@ impl Schedule {
 }
 
 impl TimerTick {
-    /// Returns the seconds by which a branch is delayed. They are derived from a hash of the tick
-    /// and the branch, so that a retry computes the same.
+    /// Returns the seconds by which a branch is delayed, at most [`Self::jitter_seconds`]. They are
+    /// derived from a hash of the tick and the branch, so that a retry computes the same.
     pub fn delay_seconds(&self, project: &ProjectName, branch: &BranchName) -> u64 {
         let parts = [
             self.pipeline.as_str(),

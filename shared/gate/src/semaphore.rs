@@ -21,7 +21,8 @@ pub struct SemaphoreKey {
 }
 
 impl fmt::Display for SemaphoreKey {
-    /// Writes `<tenant>/<name>` with `/` escaped in both. A global semaphore has an empty tenant.
+    /// Writes `<tenant>/<name>` with `%`, `/` and `#` escaped in both. A global semaphore has an
+    /// empty tenant.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenant = self.tenant.as_ref().map_or("", TenantName::as_str);
         write!(f, "{}/{}", escape(tenant), escape(&self.name))
@@ -56,7 +57,7 @@ pub struct SemaphoreWaiter {
     pub priority: u32,
     /// When the longest-waiting job of the queue first asked.
     pub since: Timestamp,
-    /// The same, separately for jobs with and without nodes.
+    /// The same time as `since`, separately for jobs with and without nodes.
     pub waiting_since: WaitingSince,
 }
 
@@ -86,7 +87,7 @@ impl WaitingSince {
         self.without_nodes.into_iter().chain(self.with_nodes).min()
     }
 
-    /// Records that a job asked at `at`, where that is earlier than the recorded time.
+    /// Records that a job asked at `at`. Does nothing where a job of the same kind asked earlier.
     pub fn add(&mut self, nodes: NodesHeld, at: Timestamp) {
         let longest = match nodes {
             NodesHeld::Without => &mut self.without_nodes,
@@ -97,14 +98,16 @@ impl WaitingSince {
 }
 
 impl SemaphoreWaiter {
-    /// Creates the waiting-list entry of a queue.
+    /// Creates the waiting-list entry of a queue whose longest-waiting job has no nodes and asked
+    /// at `since`.
     pub fn new(queue: &QueueKey, priority: u32, since: Timestamp) -> Self {
         let QueueKey { tenant, pipeline, queue } = queue.clone();
         let waiting_since = WaitingSince { without_nodes: Some(since), with_nodes: None };
         Self { tenant, pipeline, queue, priority, since, waiting_since }
     }
 
-    /// Creates the waiting-list entry of a queue from the times at which its jobs asked.
+    /// Creates the waiting-list entry of a queue from the times at which its jobs asked; at least
+    /// one has to be given.
     pub fn with_jobs(queue: &QueueKey, priority: u32, asked: WaitingSince) -> Self {
         Self {
             waiting_since: asked,
@@ -127,7 +130,7 @@ impl SemaphoreWaiter {
         QueueKey { tenant, pipeline, queue }
     }
 
-    /// Returns the sort key of the waiting list.
+    /// Returns the sort key of the waiting list: the priority, then the time, then the queue.
     pub fn service_order(&self) -> (u32, Timestamp, QueueKey) {
         (self.priority, self.since, self.key())
     }

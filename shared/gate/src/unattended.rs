@@ -7,8 +7,8 @@ use sluice_model::Timestamp;
 /// Seconds after which overdue work counts as unattended: ten sweeps.
 pub const BOUND_SECONDS: u64 = 600;
 
-/// How often a build is sent to the executors again, at intervals of 15 minutes, before it counts
-/// as unclaimed. Each time is a new message, so the age of the message does not show this.
+/// How many times a build is sent to the executors again, at intervals of 15 minutes, until it
+/// counts as unclaimed. Each time is a new message, so the age of the message does not show this.
 const SENT_AGAIN_MAX: u32 = 3;
 
 /// The reason shown for a build that no executor claims.
@@ -46,12 +46,15 @@ pub fn unattended_cell_reason(cell: Option<CellSchedule>, now: Timestamp) -> Opt
     }
 }
 
-/// Returns whether the gate has given up a run whose executor is gone.
+/// Returns whether the gate has given up a run whose executor is gone: the gate asked for its end,
+/// and no session of its executor is valid.
 pub fn is_given_up(run: OpenRun, now: Timestamp) -> bool {
     run.stopped_at.is_some() && run.alive_until.is_none_or(|until| until < now)
 }
 
-/// Returns why a run will never end; `None` while it may.
+/// Returns why a run without a result is unattended: its executor is gone and the gate has not
+/// given it up, or its executor still runs it although it was cancelled [`BOUND_SECONDS`] ago.
+/// `None` while it may end and once it is given up.
 pub fn unattended_run_reason(run: OpenRun, now: Timestamp) -> Option<String> {
     if is_given_up(run, now) {
         return None;
@@ -71,7 +74,7 @@ pub fn unattended_run_reason(run: OpenRun, now: Timestamp) -> Option<String> {
     }
 }
 
-/// Returns whether an unclaimed build was sent again too often.
+/// Returns whether a build that was sent again this many times counts as unclaimed.
 pub fn is_unclaimed(sent_again: u32) -> bool {
     sent_again >= SENT_AGAIN_MAX
 }

@@ -28,10 +28,12 @@ pub struct WaitContext<'a> {
 }
 
 impl WaitContext<'_> {
+    /// Returns whether a newer layout than the live one is requested.
     fn is_layout_pending(&self) -> bool {
         self.layout.wanted > self.layout.live
     }
 
+    /// Describes the wait for the pending layout.
     fn layout_wait(&self) -> String {
         let LayoutNumbers { wanted, live } = self.layout;
         format!(
@@ -40,7 +42,8 @@ impl WaitContext<'_> {
     }
 }
 
-/// Returns what a queued item waits for, one reason per line. Empty where it is not queued.
+/// Returns what a queued item waits for, one reason per line; empty where it is not queued. `item`
+/// returns an item's record, or `None` where it cannot be read.
 pub fn wait_reasons<'i>(
     head: &Head,
     id: &ItemId,
@@ -139,14 +142,15 @@ fn together(head: &Head, entry: &Entry, slot: &Slot) -> Option<String> {
     })
 }
 
-/// Names the unfinished jobs that run after the item's reports.
+/// Names the unfinished jobs that run after the item's reports, at most [`JOBS_MAX`]; empty without
+/// any, and where the item cannot be read.
 fn last_jobs(item: Option<&Item>) -> String {
     let jobs = item.map(|item| item.jobs.as_slice()).unwrap_or_default();
     let open = jobs.iter().filter(|job| job.summary.reporter && job.result().is_none());
     open.map(|job| job.summary.name.as_str()).take(JOBS_MAX).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns whether the item failed because its configuration is invalid.
+/// Returns whether the item cannot be tested because its configuration is invalid.
 fn is_misconfigured(item: &Item) -> bool {
     matches!(item.merge_status, MergeStatus::Unmergeable { configuration: true, .. })
 }
@@ -227,6 +231,8 @@ pub fn admission_wait_reason(
     })
 }
 
+/// Returns a change's candidate in an enqueue request; `None` where the message is another one or
+/// does not contain the change.
 fn offered<'a>(message: &'a InboxMessage, change: &ChangeKey) -> Option<&'a Candidate> {
     match &message.kind {
         InboxMessageKind::Enqueue { candidates } => {
@@ -236,10 +242,12 @@ fn offered<'a>(message: &'a InboxMessage, change: &ChangeKey) -> Option<&'a Cand
     }
 }
 
+/// Returns the name of a slot's change.
 fn name(slot: &Slot) -> String {
     slot.change.key.to_string()
 }
 
+/// Describes the status of an item ahead, as the end of a sentence about it.
 fn state_of(slot: &Slot) -> &'static str {
     match slot.status {
         SlotStatus::Waiting => "is not being tested yet",

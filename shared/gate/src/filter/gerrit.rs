@@ -11,7 +11,8 @@ use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
 /// The event name of Gerrit and git triggers for a moved ref.
 const REF_UPDATED: &str = "ref-updated";
 
-/// Returns whether a trigger matches an event. `facts` are those of the event's change.
+/// Returns whether a trigger matches an event. `facts` are those of the event's change; without
+/// them, its branch is not checked, and a trigger with `require` or `reject` does not match.
 pub(super) fn takes(
     trigger: &GerritTrigger,
     event: &ForgeEvent,
@@ -39,7 +40,8 @@ pub(super) fn takes(
         && meets_trigger_filters(trigger, facts)
 }
 
-/// Returns an event about a change as a Gerrit event; `None` for other events.
+/// Returns an event about a change as a Gerrit event; `None` for other events and for synthesized
+/// ones that report no new revision.
 fn gerrit_event(event: &ForgeEvent) -> Option<GerritEvent> {
     match &event.kind {
         EventKind::Gerrit(gerrit) => Some(gerrit.clone()),
@@ -61,7 +63,8 @@ fn gerrit_event(event: &ForgeEvent) -> Option<GerritEvent> {
 }
 
 /// Describes the first condition of a Gerrit trigger that an event does not meet, in the order of
-/// the configuration's documentation.
+/// the configuration's documentation. Where it meets all of these, names `require`, `reject` and
+/// the checker.
 pub(crate) fn misfit(trigger: &GerritTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let Some(event) = gerrit_event(event) else { return "it matches other events".to_owned() };
     let texts = |patterns: &[Pattern]| {
@@ -117,6 +120,8 @@ pub(super) fn takes_ref(trigger: &GitTrigger, event: &ForgeEvent) -> bool {
     ref_fits(&trigger.event, &trigger.r#ref, trigger.ignore_deletes, &event.kind)
 }
 
+/// Returns whether a push meets a Gerrit trigger's conditions on the ref and its branch; `false`
+/// for other events.
 fn takes_push(trigger: &GerritTrigger, kind: &EventKind) -> bool {
     let branch = kind.pushed_branch();
     let branch_fits = trigger.branch.is_empty()
@@ -124,8 +129,8 @@ fn takes_push(trigger: &GerritTrigger, kind: &EventKind) -> bool {
     branch_fits && ref_fits(&trigger.event, &trigger.r#ref, trigger.ignore_deletes, kind)
 }
 
-/// Returns whether a push meets a trigger's conditions. The deletion of a ref matches only with
-/// `ignore-deletes: false`.
+/// Returns whether a push meets a trigger's conditions; `false` for other events. The deletion of a
+/// ref matches only with `ignore-deletes: false`.
 fn ref_fits(
     events: &[String],
     refs: &[Pattern],
@@ -151,7 +156,8 @@ fn fits_no_change(trigger: &GerritTrigger) -> bool {
         && meets_trigger_filters(trigger, None)
 }
 
-/// Returns whether the event has every vote that a trigger names and that `counts` accepts.
+/// Returns whether the event has, for every label that a trigger names, a vote with one of the
+/// named values that `counts` accepts.
 fn cast(wanted: &[Approval], votes: &[CastVote], counts: impl Fn(&CastVote) -> bool) -> bool {
     let mut labels = wanted.iter().flat_map(|approval| &approval.labels);
     labels.all(|(label, values)| {
@@ -161,6 +167,7 @@ fn cast(wanted: &[Approval], votes: &[CastVote], counts: impl Fn(&CastVote) -> b
     })
 }
 
+/// Returns whether a pattern finds one of the tags, or there are no patterns.
 fn any_fits(patterns: &[Pattern], tags: &[String]) -> bool {
     patterns.is_empty() || tags.iter().any(|tag| patterns.iter().any(|pattern| pattern.finds(tag)))
 }
@@ -176,6 +183,8 @@ fn checker_fits(trigger: &GerritTrigger, event: &GerritEvent) -> bool {
         && trigger.scheme.as_deref().is_none_or(|wanted| scheme == Some(wanted))
 }
 
+/// Returns whether the change meets the trigger's own `require` and does not meet its `reject`.
+/// Without facts, only a trigger that has neither is met.
 fn meets_trigger_filters(trigger: &GerritTrigger, facts: Option<&ChangeFacts>) -> bool {
     let asks = |filter: &Option<FilterKind>| match filter {
         Some(FilterKind::Gerrit(gerrit)) => Some(gerrit.clone()),
@@ -237,6 +246,7 @@ pub(super) fn met(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) ->
     filter.approval.iter().find(|approval| is_given(approval, facts, now)).map(described)
 }
 
+/// Returns whether the change has a hashtag that the pattern finds.
 fn has_hashtag(pattern: &Pattern, facts: &ChangeFacts) -> bool {
     facts.labels.iter().any(|tag| pattern.finds(tag))
 }
@@ -281,6 +291,7 @@ fn is_status(word: &str, status: ChangeStatus) -> bool {
     word.eq_ignore_ascii_case(own)
 }
 
+/// Describes a required or rejected vote by its labels, user and age.
 fn described(approval: &Approval) -> String {
     let votes = approval.labels.iter().map(|(label, values)| {
         let values: Vec<String> = values.iter().map(|value| format!("{value:+}")).collect();

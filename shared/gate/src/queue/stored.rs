@@ -28,13 +28,13 @@ use std::collections::BTreeMap;
 /// six digits.
 pub const SLOT_BYTES_MAX: usize = 56;
 
-/// The expected bytes of one merged change.
+/// The expected bytes of the key of one merged change.
 const LANDED_BYTES: usize = 100;
 
-/// The bytes of the first digits of its head with their quotes.
+/// The expected bytes of the first digits of a merged change's head, with their quotes.
 const LANDED_HEAD_BYTES: usize = LANDED_HEAD_DIGITS + 4;
 
-/// The digits of the base-64 form of an item's id.
+/// The letters of an item's id in its short form; the index of each is its value.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+_";
 
 /// The body of a head's record.
@@ -73,7 +73,8 @@ pub struct StoredHead {
 /// Why a head's record and its items' records cannot be combined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
-    /// A concurrent commit changed the item between the two reads. Both have to be read again.
+    /// The item's record is missing or has another version, since a concurrent commit changed the
+    /// item between the two reads. Both have to be read again.
     #[error(
         "the head expects version {version} of {item}, and the item's record has another version"
     )]
@@ -109,7 +110,8 @@ impl Head {
         StoredHead { entries, ..self.stored_frame() }
     }
 
-    /// Returns the most bytes that the record may grow to with `more` further items.
+    /// Returns the most bytes that the record may grow to with `more` further items. Space for
+    /// [`LANDED_MAX`] merged changes is included.
     pub(crate) fn bytes_with(&self, more: usize) -> usize {
         let bytes =
             |text: serde_json::Result<String>| text.map_or(usize::MAX / 4, |text| text.len());
@@ -125,6 +127,7 @@ impl Head {
             + SLOT_BYTES_MAX * (self.slots().count() + more)
     }
 
+    /// Returns the body of the head's record without entries.
     fn stored_frame(&self) -> StoredHead {
         StoredHead {
             key: self.key.clone(),
@@ -141,9 +144,9 @@ impl Head {
         }
     }
 
-    /// Returns the words for the state that the entry at `position` is tested on; `start` is the
-    /// index of its first slot. Fills `places` with the slot of each item and its index when it
-    /// first needs one.
+    /// Returns the words for the state that the entry at `position` is tested on, with a leading
+    /// space; empty for the default. `start` is the index of its first slot. Fills `places` with
+    /// the slot of each item and its index when it first needs one.
     fn base_text<'h>(
         &'h self,
         position: usize,
@@ -289,32 +292,46 @@ impl StoredHead {
 }
 
 /// Returns the slots of an entry's text.
+///
+/// # Errors [`HeadError::InvalidEntry`] where one of them is invalid.
 fn read_entry(text: &str) -> Result<Vec<SlotText>, HeadError> {
     let slots: Option<Vec<SlotText>> = text.split(',').map(SlotText::read).collect();
     slots.ok_or_else(|| invalid(text))
 }
 
+/// Returns the error for the invalid text of an entry.
 fn invalid(text: &str) -> HeadError {
     HeadError::InvalidEntry { entry: text.to_owned() }
 }
 
 /// The parsed text of a slot.
 struct SlotText {
+    /// The item.
     id: ItemId,
+    /// The item's status.
     status: SlotStatus,
+    /// The number of the item's speculative state.
     generation: u64,
+    /// The version of the item's record.
     version: u64,
+    /// The state that the entry is tested on; [`BaseText::Usual`] for all but the first slot.
     on: BaseText,
 }
 
+/// The state that an entry is tested on, as its text names it.
 enum BaseText {
+    /// The default of the queue's manager.
     Usual,
+    /// The branch itself.
     Branch,
+    /// The slot this many slots ahead of the entry, in this generation; `None` for its current one.
     Ahead(usize, Option<u64>),
+    /// An item that is no longer ahead in the queue, in this generation.
     Removed(ItemId, u64),
 }
 
 impl SlotText {
+    /// Parses the text of a slot; `None` where it is invalid.
     fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let id = long(words.next()?)?;
@@ -352,6 +369,7 @@ impl SlotText {
     }
 }
 
+/// Returns the letter of a status; `None` for waiting, which is omitted.
 fn letter(status: SlotStatus) -> Option<char> {
     match status {
         SlotStatus::Waiting => None,
@@ -365,6 +383,7 @@ fn letter(status: SlotStatus) -> Option<char> {
     }
 }
 
+/// Returns the status of a letter, or `None` for an unknown one.
 fn status_of_letter(letter: char) -> Option<SlotStatus> {
     use SlotStatus::{AwaitingLanding, Failing, Landed, Landing, Passed, Reporting, Testing};
     let known = [Testing, Failing, Passed, Landing, AwaitingLanding, Landed, Reporting];

@@ -4,7 +4,8 @@ use super::{Occasion, ReportAction, cut};
 use sluice_config::pipeline::{CheckConclusion, CommitStatusState, GitHubReporter, ReviewVerdict};
 use sluice_model::ConnectionName;
 
-/// Appends the actions of a GitHub reporter to `actions`.
+/// Appends the actions of a GitHub reporter to `actions`. Without a `comment` setting, a report on
+/// an entry or a start makes a comment only if it makes no status, check run or review.
 #[expect(
     clippy::too_many_arguments,
     reason = "there is one caller, and each argument is a part of the report"

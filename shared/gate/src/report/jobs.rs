@@ -5,7 +5,8 @@ use crate::item::{Job, JobStatus};
 use crate::merge::LineNote;
 use sluice_model::Timestamp;
 
-/// Returns a job's line: its name, result and duration.
+/// Returns a job's line: its name with a link, its result or own message, duration, and the
+/// explanation of a failure. A job that has not ended is shown as in progress.
 pub(super) fn job_line(job: &Job, now: Timestamp) -> String {
     let JobStatus::Ended { result, detail, started_at, ended_at, log_url } = &job.status else {
         return format!("- {} : in progress\n", job.summary.name);
@@ -65,7 +66,7 @@ pub(super) fn warnings(jobs: &[Job]) -> String {
 }
 
 /// Returns the address that a job's line links to: the job's own address, within its logs where
-/// that is relative, otherwise its logs.
+/// that is relative, otherwise its logs. `None` where neither is known.
 fn link(own: Option<&str>, log_url: Option<&str>) -> Option<String> {
     match (own, log_url) {
         (Some(own), _) if own.contains("://") => Some(own.to_owned()),
@@ -76,6 +77,7 @@ fn link(own: Option<&str>, log_url: Option<&str>) -> Option<String> {
     }
 }
 
+/// Formats a duration in hours, minutes and seconds, without leading zero units.
 fn duration(seconds: u64) -> String {
     match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
         (0, 0, s) => format!("{s}s"),

@@ -22,7 +22,7 @@ pub(crate) struct MessageContext<'a> {
 impl MessageContext<'_> {
     /// Returns a message with its names replaced: `{pipeline.name}`, `{change.number}`,
     /// `{status_url}` … An unknown name and any other text in braces stay as they are, so that a
-    /// message never prevents a report. `{{` is a brace.
+    /// message never prevents a report. `{{` and `}}` are single braces.
     pub(crate) fn fill(&self, message: &str) -> String {
         let (mut filled, mut rest) = (String::with_capacity(message.len()), message);
         while let Some(at) = rest.find(['{', '}']) {

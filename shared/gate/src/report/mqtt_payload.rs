@@ -62,6 +62,7 @@ pub fn payload(report: &Report, message: PublishedMessage<'_>, facts: &Published
     payload
 }
 
+/// Returns the fields of a change; those that it does not have are null.
 fn change(change: &ChangeRef, url: Option<&str>) -> Value {
     let key = &change.key;
     let (oldrev, newrev) = match &key.id {
@@ -81,6 +82,7 @@ fn change(change: &ChangeRef, url: Option<&str>) -> Value {
     })
 }
 
+/// Returns the fields of an item's buildset, with a build for each job.
 fn buildset(
     report: &Report,
     item: &Item,
@@ -94,6 +96,7 @@ fn buildset(
     })
 }
 
+/// Returns the fields of a job's build. A job without a build has only those of the job.
 fn build(
     report: &Report,
     item: &Item,
@@ -153,6 +156,7 @@ fn returned(run: &Run) -> Option<&Map<String, Value>> {
     }
 }
 
+/// Formats a time as seconds with three decimals.
 fn seconds(at: Timestamp) -> String {
     format!("{}.{:03}", at.0 / 1_000, at.0 % 1_000)
 }

@@ -65,8 +65,9 @@ impl ReportMessage<'_> {
         }
     }
 
-    /// Returns a topic with its names replaced. A value may contain slashes, as a project's name
-    /// does. Characters that a subscription would read as wildcards are replaced by `_`.
+    /// Returns a topic with its names replaced; an unknown name is removed. A value may contain
+    /// slashes, as a project's name does. Characters that a subscription would read as wildcards,
+    /// and control characters, are replaced by `_`. A long topic is cut.
     fn topic(&self, topic: &str) -> String {
         let (mut filled, mut rest) = (String::new(), topic);
         while let Some((before, after)) = rest.split_once('{') {
@@ -95,7 +96,8 @@ impl ReportAction {
 
 impl Report {
     /// Splits a report into its records: one for the forges, one for mail and MQTT. Empty ones are
-    /// left out.
+    /// left out. Only the one for the forges is awaited; where both exist, the other one has an id
+    /// of its own.
     pub fn records(&self) -> Vec<Self> {
         let (messages, acts): (Vec<ReportAction>, Vec<ReportAction>) =
             self.actions.iter().cloned().partition(ReportAction::is_message);
@@ -117,7 +119,8 @@ impl Report {
     }
 }
 
-/// Cuts the texts of a report's actions so that all of them fit into one record.
+/// Cuts long texts of a report's actions so that all of them fit into one record; line comments,
+/// descriptions and labels stay.
 pub(super) fn fit(actions: &mut [ReportAction]) {
     let mut texts: Vec<&mut String> = actions.iter_mut().filter_map(text).collect();
     let each = (COMMENT_CHARS_MAX * 3 / 2) / texts.len().max(1);
@@ -137,6 +140,7 @@ pub(super) fn fit(actions: &mut [ReportAction]) {
     }
 }
 
+/// Returns the long text of an action, to change it; `None` where it has none.
 fn text(action: &mut ReportAction) -> Option<&mut String> {
     match action {
         ReportAction::Check { summary: text, .. }
@@ -152,6 +156,7 @@ fn text(action: &mut ReportAction) -> Option<&mut String> {
     }
 }
 
+/// Returns the bytes that a text takes in a record's JSON.
 fn stored_bytes(text: &str) -> usize {
     text.chars().map(stored_char).sum()
 }

@@ -9,7 +9,7 @@ use sluice_config::pipeline::{Messages, Pipeline, PipelineReporter};
 pub(crate) enum Occasion {
     /// The item entered its queue.
     Enqueue,
-    /// The item's jobs start.
+    /// The item's jobs are known, though the first may still have to wait.
     Start,
     /// All voting jobs succeeded.
     Success,
@@ -38,7 +38,7 @@ pub(crate) enum Occasion {
 }
 
 impl Occasion {
-    /// The occasions of an item's end.
+    /// The occasions of an item's end that have reports. A refused change never became an item.
     pub(super) const ENDS: [Self; 10] = [
         Self::Success,
         Self::Failure,
@@ -52,7 +52,7 @@ impl Occasion {
         Self::Unmergeable,
     ];
 
-    /// Returns the name of the occasion, which is part of the report's id.
+    /// Returns the name of the occasion, from which the report's id is derived.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Enqueue => "enqueue",
@@ -72,7 +72,9 @@ impl Occasion {
         }
     }
 
-    /// Returns the name of the reporters in the configuration that are used.
+    /// Returns the configuration's name for the occasion, which MQTT messages show as their action.
+    /// A merge conflict or configuration error has its own name even where the `failure` reporters
+    /// are used for it.
     pub(super) fn reporter_name(self) -> &'static str {
         match self {
             Self::MergeFailure
@@ -90,12 +92,14 @@ impl Occasion {
         matches!(self, Self::Enqueue | Self::Start)
     }
 
-    /// Returns whether the item ended with a result, rather than by a dequeue.
+    /// Returns whether the item ended with a result, rather than by a dequeue. A refused change has
+    /// a result, too.
     pub(super) fn is_result(self) -> bool {
         !self.is_beginning() && !matches!(self, Self::Dequeue | Self::Superseded)
     }
 
-    /// Returns the pipeline's reporters for the occasion.
+    /// Returns the pipeline's reporters for the occasion. Without reporters for merge conflicts or
+    /// configuration errors, those for failures are returned; for a superseded item, none.
     pub(super) fn reporters(self, pipeline: &Pipeline) -> &[PipelineReporter] {
         let reporters = &pipeline.reporters;
         let or_failure = |own: &'_ [PipelineReporter]| own.is_empty();
@@ -121,7 +125,8 @@ impl Occasion {
         }
     }
 
-    /// Returns the first lines of the report.
+    /// Returns the first lines of the report: the pipeline's message for the occasion, and `why`
+    /// where the message does not explain it.
     pub(super) fn headline(
         self,
         messages: &Messages,
@@ -148,7 +153,8 @@ impl Occasion {
         }
     }
 
-    /// Returns the occasion for an item that is removed for this reason.
+    /// Returns the occasion for an item that is dequeued for this reason: [`Self::Unmergeable`]
+    /// where the reason was made by [`filter::merge_requirement_message`].
     pub(crate) fn for_dequeue_reason(why: &str) -> Self {
         if filter::is_unable_to_merge(why) { Self::Unmergeable } else { Self::Dequeue }
     }
