@@ -2,11 +2,11 @@
 //! bundle. They are read before a decision and written with it where it changes the host queue.
 
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_gate::plan::{QueuePlan, Residency, mentioned_changes, release_request};
+use sluice_gate::plan::{Residency, mentioned_changes, release_request};
 use sluice_gate::queue::{is_own_queue_name, own_queue};
 use sluice_gate::{Head, InboxMessageKind, Item, StoredHead};
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::{InboxMessageId, QueueKey, Timestamp};
+use sluice_model::{InboxMessageId, QueueKey, QueueName, Timestamp};
 use sluice_records::codec::{BadRecord, decode, decode_or_log, expiry, get_all, with_body};
 use sluice_records::{queue, tenant};
 use sluice_runtime::batch::ReconcileError;
@@ -110,41 +110,39 @@ fn may_host(key: &QueueKey, loaded: &queue::LoadedQueue) -> bool {
     is_own_queue_name(&key.queue) && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
 }
 
-/// Returns the writes of the own queues whose host queue changes. A queue that gets a host is added
-/// to the tenant's list of queues; one that loses it is removed from there.
+/// Returns the writes that record a new host queue in the head of a change's own queue, and that
+/// add the own queue to the tenant's list of queues. Without `host` they release the change and
+/// remove the own queue from the list. Fails if the own queue was not read or cannot be read.
 pub(crate) fn writes(
     key: &QueueKey,
     own_queues: &OwnQueues,
-    plan: &QueuePlan,
+    change: &ChangeKey,
+    host: Option<QueueName>,
     layout: u64,
     now: Timestamp,
-) -> Result<Vec<Write>, ReconcileError> {
-    let mut writes = Vec::new();
-    for (change, to) in &plan.residencies {
-        let Some(known) = own_queues.get(change) else {
-            return Err(ReconcileError::Retry(format!(
-                "the plan for {key} changes the host queue of {change}, whose own queue was not read"
-            )));
-        };
-        let own = own_key(key, change);
-        if let Some(why) = &known.residency.read_error {
-            return Err(ReconcileError::Retry(format!(
-                "the plan for {key} writes {own}, which cannot be read: {why}"
-            )));
-        }
-        let head = known
-            .head
-            .clone()
-            .unwrap_or_else(|| Head::new(own.clone(), Manager::Independent, 0, layout).stored());
-        let head = StoredHead { hosted_in: to.clone(), ..head };
-        writes.push(put_head(&own, known.record.as_ref(), &head, now)?);
-        writes.push(match to {
-            // So that it gets updates of its change and new layouts.
-            Some(_) => tenant::put_queue(&own, 0)?,
-            None => Write::Delete { key: tenant::queue_key(&own), expect: Expect::Anything },
-        });
+) -> Result<[Write; 2], ReconcileError> {
+    let Some(known) = own_queues.get(change) else {
+        return Err(ReconcileError::Retry(format!(
+            "the plan for {key} changes the host queue of {change}, whose own queue was not read"
+        )));
+    };
+    let own = own_key(key, change);
+    if let Some(why) = &known.residency.read_error {
+        return Err(ReconcileError::Retry(format!(
+            "the plan for {key} writes {own}, which cannot be read: {why}"
+        )));
     }
-    Ok(writes)
+    let list = match &host {
+        // So that it gets updates of its change and new layouts.
+        Some(_) => tenant::put_queue(&own, 0)?,
+        None => Write::Delete { key: tenant::queue_key(&own), expect: Expect::Anything },
+    };
+    let head = known
+        .head
+        .clone()
+        .unwrap_or_else(|| Head::new(own.clone(), Manager::Independent, 0, layout).stored());
+    let head = StoredHead { hosted_in: host, ..head };
+    Ok([put_head(&own, known.record.as_ref(), &head, now)?, list])
 }
 
 /// Returns the write of another queue's head, on condition that it has not changed. Its outbox and

@@ -20,7 +20,7 @@ use crate::queue_context::{CachedCell, QueueContext};
 use async_trait::async_trait;
 use sluice_config::layout::{Layout, ProviderConfig};
 use sluice_config::pipeline::Manager;
-use sluice_gate::plan::{QueuePlan, QueueSnapshot, TenantHold, plan};
+use sluice_gate::plan::{QueueAction, QueuePlan, QueueSnapshot, TenantHold, plan};
 use sluice_gate::{ChangesLimit, Head, Health, InboxMessage, InboxMessageKind, Item, filter};
 use sluice_model::change::ChangeRef;
 use sluice_model::event::ZuulEvent;
@@ -112,7 +112,7 @@ impl Gate {
             let changes = self.changes(queue, &loaded).await?;
             let failures = self.failures(queue, &loaded.live).await?;
             let health = failures.as_ref().map(|(_, health)| health.clone());
-            let Some(mut plan) = self.plan(queue, &loaded, changes, health) else { return Ok(()) };
+            let Some(plan) = self.plan(queue, &loaded, changes, health) else { return Ok(()) };
             for reason in &plan.reasons {
                 tracing::info!(%queue, "{reason}");
             }
@@ -120,23 +120,12 @@ impl Gate {
                 self.finish_empty_plan(&mut loaded, plan, queue).await?;
                 return self.finish(queue, loaded, has_consumed).await;
             }
-            has_consumed |= !plan.consumed.is_empty();
-            // The queue that is asked to release a change may have done so by the next plan.
-            let asks = plan
-                .forwards
-                .iter()
-                .any(|(_, asked)| matches!(asked.kind, InboxMessageKind::MoveToHost { .. }));
-            let moves_others = plan.requests_layout
-                || plan.wake_tenant
-                || !plan.semaphores.is_empty()
-                || !plan.residencies.is_empty()
-                || asks;
+            has_consumed |= plan.actions.iter().any(consumes_message);
+            let moves_others = plan.actions.iter().any(moves_others);
             let progress = progress_lines(queue, &loaded, &plan);
-            let (counted, now) = (plan.health.take(), self.ports.clock.now());
-            let mut carried = prepare_commit::prepare_commit(queue, &loaded, plan, now)?;
-            if let (Some(counted), Some((seen, _))) = (counted, &failures) {
-                carried.commit.others.push(pipeline_health::put(seen.as_ref(), &counted, now)?);
-            }
+            let counted = failures.as_ref().and_then(|(record, _)| record.as_ref());
+            let now = self.ports.clock.now();
+            let carried = prepare_commit::prepare_commit(queue, &loaded, plan, counted, now)?;
             match cell::commit_and_send(&self.ports, carried.commit).await? {
                 CommitOutcome::Stale => {
                     // A concurrent writer committed, and may have failed to send its wakeups.
@@ -317,7 +306,11 @@ impl Gate {
         plan: QueuePlan,
         queue: &QueueKey,
     ) -> Result<(), ReconcileError> {
-        let landings = plan.landing_reminders.iter().filter_map(|item| loaded.landings.get(item));
+        let overdue = plan.actions.iter().filter_map(|action| match action {
+            QueueAction::RemindLanding(item) => Some(item),
+            _ => None,
+        });
+        let landings = overdue.filter_map(|item| loaded.landings.get(item));
         let reminders: Vec<Wakeup> = landings.map(sluice_records::landing::wakeup).collect();
         cell::send(&self.ports, &reminders).await?;
         let due = prepare_commit::due(queue, plan.due);
@@ -389,24 +382,45 @@ fn halt_reason<'a>(before: &queue::LoadedQueue, after: &'a queue::LoadedQueue) -
 /// Returns the log lines about changes that a plan enters, merges or removes.
 fn progress_lines(queue: &QueueKey, loaded: &QueueContext, plan: &QueuePlan) -> Vec<String> {
     let name = |change: &ChangeRef| change.key.to_string();
-    let is_new = |item: &&Item| !loaded.queue.items.contains_key(&item.id);
-    let entered = plan.items.values().filter(is_new);
-    let entered =
-        entered.map(|item| format!("{} entered {}", name(&item.candidate.change), queue.pipeline));
-    let landing = plan
-        .landings
-        .iter()
-        .map(|landing| format!("{} passed and is about to be merged", name(&landing.change)));
-    let left = plan.removed.iter().map(|removed| {
-        let change = name(&removed.item.candidate.change);
-        format!(
-            "{change} left {}: {}: {}",
+    let is_new = |item: &Item| !loaded.queue.items.contains_key(&item.id);
+    let line = |action: &QueueAction| match action {
+        QueueAction::PutItem(item) if is_new(item) => {
+            Some(format!("{} entered {}", name(&item.candidate.change), queue.pipeline))
+        }
+        QueueAction::OrderLanding(landing) => {
+            Some(format!("{} passed and is about to be merged", name(&landing.change)))
+        }
+        QueueAction::RemoveItem(removed) => Some(format!(
+            "{} left {}: {}: {}",
+            name(&removed.item.candidate.change),
             queue.pipeline,
             removed.result,
             removed.why.lines().next().unwrap_or_default()
-        )
-    });
-    entered.chain(landing).chain(left).collect()
+        )),
+        _ => None,
+    };
+    plan.actions.iter().filter_map(line).collect()
+}
+
+/// Returns whether an action deletes an inbox message, which makes room for messages that were not
+/// read.
+fn consumes_message(action: &QueueAction) -> bool {
+    matches!(action, QueueAction::DeleteMessage(_))
+}
+
+/// Returns whether an action concerns records of other cells that the next plan reads: the tenant's
+/// layout, a semaphore, a change's own queue, or a queue that may release a change by then.
+fn moves_others(action: &QueueAction) -> bool {
+    match action {
+        QueueAction::RequestLayout
+        | QueueAction::WakeTenant
+        | QueueAction::PutSemaphore(_)
+        | QueueAction::SetHostQueue { .. } => true,
+        QueueAction::SendMessage { message, .. } => {
+            matches!(message.kind, InboxMessageKind::MoveToHost { .. })
+        }
+        _ => false,
+    }
 }
 
 /// Returns the Zuul events of a pipeline that start other pipelines of the tenant.

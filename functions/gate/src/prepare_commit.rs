@@ -5,13 +5,13 @@ use crate::host_queues;
 use crate::provided;
 use crate::queue_context::QueueContext;
 use sluice_config::pipeline::Manager;
-use sluice_gate::plan::{BuildStop, OrderDraft, QueuePlan, RemovedItem};
-use sluice_gate::{InboxMessage, InboxMessageKind, Landing, Report};
-use sluice_model::build::Order;
+use sluice_gate::plan::{BuildStop, OrderDraft, QueueAction, QueuePlan, RemovedItem};
+use sluice_gate::{BranchLock, Head, InboxMessage, InboxMessageKind, Item, Landing};
+use sluice_model::build::{Order, RequestRef};
 use sluice_model::change::ChangeRef;
 use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
 use sluice_model::wakeup::{Precedence, Wakeup};
-use sluice_model::{BranchName, ItemId, QueueKey, Timestamp};
+use sluice_model::{BranchName, BuildId, InboxMessageId, ItemId, QueueKey, Timestamp};
 use sluice_pool::{NodeRequest, ReadyRecipient, RequestRow};
 use sluice_records::build::{ResumeRequest, put_order, put_resume, put_stop};
 use sluice_records::codec::{expiry, with_body};
@@ -19,7 +19,7 @@ use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::layout::LiveLayout;
 use sluice_records::report::Buildset;
 use sluice_records::tenant::{FirstLanding, PendingConfigLanding};
-use sluice_records::{branch_lock, landing, provider, queue, report, tenant};
+use sluice_records::{branch_lock, landing, pipeline_health, provider, queue, report, tenant};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_runtime::{CellCommit, PortError};
@@ -37,153 +37,319 @@ pub struct PreparedCommit {
     pub more: bool,
 }
 
-/// Returns the commit that executes a plan.
+/// Returns the commit that executes a plan. `failures` is the record of the pipeline's failure
+/// count as it was read; `None` if there is none. Fails if the plan writes a record that was not
+/// read, so that the queue is read and planned again.
 pub(crate) fn prepare_commit(
     key: &QueueKey,
     loaded: &QueueContext,
-    mut plan: QueuePlan,
+    plan: QueuePlan,
+    failures: Option<&Record>,
     now: Timestamp,
 ) -> Result<PreparedCommit, ReconcileError> {
-    let (live, before) = (&loaded.live, &loaded.queue);
-    let head = plan.head.take().or_else(|| before.head.clone());
-    let Some(head) = head.or_else(|| super::head(key, live, before)) else {
+    let before = &loaded.queue;
+    let head = plan.head.or_else(|| before.head.clone());
+    let Some(head) = head.or_else(|| super::head(key, &loaded.live, before)) else {
         return Err(ReconcileError::Retry(format!("the plan for {key} has no head")));
     };
-    let was_listed = before.head.as_ref().is_some_and(|head| !head.entries.is_empty());
-    // The old head is not copied: for a long queue that would cost more than the decision.
-    let mut after = queue::LoadedQueue {
-        head_record: None,
-        head: None,
-        items: before.items.clone(),
-        inbox: before.inbox.clone(),
-        inbox_keys: before.inbox_keys.clone(),
-        is_cut: before.is_cut,
-        is_halted: before.is_halted,
-    };
-    let mut writes = Vec::new();
-    let mut wakeups = Vec::new();
-    for item in plan.items.values() {
-        let record =
-            queue::item_record(key, before.items.get(&item.id).map(|(record, _)| &**record), item)?;
-        after.items.insert(item.id.clone(), (Arc::new(record.clone()), Arc::new(item.clone())));
-        // The head's revision guards the whole cell, so items need no condition.
-        writes.push(Write::Put { record, expect: Expect::Anything });
+    let mut prepared = Preparation::new(key, loaded, failures, now);
+    prepared.landings = ordered_landings(&plan.actions).cloned().collect();
+    prepared.writes.extend(provided::writes(key, loaded, &plan.actions, now)?);
+    for action in plan.actions {
+        prepared.carry_out(action)?;
     }
-    for reported in &plan.succeeded {
-        writes.push(buildset(key, reported, now)?);
-    }
-    for removed in &plan.removed {
-        after.items.remove(&removed.item.id);
-        remove(key, before, removed, now, &mut writes)?;
-    }
-    writes.extend(provided::writes(key, loaded, &plan, now)?);
-    for id in &plan.consumed {
-        if let Some(message) = after.inbox_keys.remove(id) {
-            writes.push(Write::Delete { key: message, expect: Expect::Anything });
+    prepared.finish(head, plan.due)
+}
+
+/// Returns the landings that a plan orders.
+pub(crate) fn ordered_landings(actions: &[QueueAction]) -> impl Iterator<Item = &Landing> {
+    actions.iter().filter_map(|action| match action {
+        QueueAction::OrderLanding(landing) => Some(&**landing),
+        _ => None,
+    })
+}
+
+/// A commit in preparation.
+struct Preparation<'a> {
+    key: &'a QueueKey,
+    loaded: &'a QueueContext,
+    /// The record of the pipeline's failure count as it was read, if there is one.
+    failures: Option<&'a Record>,
+    now: Timestamp,
+    precedence: Precedence,
+    /// Whether the pipeline is `post-review`.
+    post_review: bool,
+    /// The landings that the plan orders.
+    landings: Vec<Landing>,
+    /// The cell after the actions so far.
+    after: queue::LoadedQueue,
+    /// The branch locks written so far, in their new state.
+    turns: BranchLocks,
+    writes: Vec<Write>,
+    wakeups: Vec<Wakeup>,
+}
+
+impl<'a> Preparation<'a> {
+    /// Returns a commit without writes.
+    fn new(
+        key: &'a QueueKey,
+        loaded: &'a QueueContext,
+        failures: Option<&'a Record>,
+        now: Timestamp,
+    ) -> Self {
+        let pipeline = loaded.live.layout.pipeline(key.pipeline.as_str());
+        let before = &loaded.queue;
+        // The old head is not copied: for a long queue that would cost more than the decision.
+        let after = queue::LoadedQueue {
+            head_record: None,
+            head: None,
+            items: before.items.clone(),
+            inbox: before.inbox.clone(),
+            inbox_keys: before.inbox_keys.clone(),
+            is_cut: before.is_cut,
+            is_halted: before.is_halted,
+        };
+        Self {
+            key,
+            loaded,
+            failures,
+            now,
+            precedence: pipeline.map_or(Precedence::Normal, |pipeline| pipeline.precedence),
+            post_review: pipeline.is_some_and(|pipeline| pipeline.post_review),
+            landings: Vec::new(),
+            after,
+            turns: BranchLocks::new(),
+            writes: Vec::new(),
+            wakeups: Vec::new(),
         }
     }
-    after.inbox.retain(|message| !plan.consumed.contains(&message.id));
-    for request in after.inbox.iter_mut().filter(|message| plan.in_progress.contains(&message.id)) {
-        request.in_progress = true;
-        writes.push(unconditional(queue::put_message(key, request)?));
+
+    /// Adds the writes and wakeups of one action.
+    fn carry_out(&mut self, action: QueueAction) -> Result<(), ReconcileError> {
+        let (key, now) = (self.key, self.now);
+        match action {
+            QueueAction::PutItem(item) => self.put_item(*item)?,
+            QueueAction::StoreBuildset(ended) => self.writes.push(buildset(key, &ended, now)?),
+            QueueAction::RemoveItem(removed) => self.remove_item(&removed)?,
+            QueueAction::DeleteMessage(id) => self.delete_message(&id),
+            QueueAction::MarkInProgress(id) => self.mark_in_progress(&id)?,
+            QueueAction::OrderBuild(draft) => self.order_build(&draft)?,
+            QueueAction::StopBuild(stop) => self.stop_build(&stop)?,
+            QueueAction::SendBuild { build, request } => self.send_build(build, request),
+            QueueAction::ResumeBuild(build) => {
+                self.writes.push(put_resume(&build, &ResumeRequest { at: now })?);
+            }
+            QueueAction::OrderLanding(landing) => {
+                self.writes.push(landing::put(&landing)?);
+                self.wakeups.push(landing::wakeup(&landing));
+            }
+            QueueAction::WithdrawLanding(landing) => self.withdraw_landing(&landing)?,
+            // A plan that writes nothing sends reminders; a later one repeats them.
+            QueueAction::RemindLanding(_) => {}
+            QueueAction::MakeReport(made) => {
+                for part in made.records() {
+                    self.writes.push(report::put(&part)?);
+                    self.wakeups.push(report::wakeup(&part));
+                }
+            }
+            QueueAction::EmitEvent { event, item, change } => {
+                let (write, wakeup) = event_delivery(key, event, &item, &change, now)?;
+                self.writes.push(write);
+                self.wakeups.push(wakeup);
+            }
+            QueueAction::SendMessage { queue, message } => {
+                self.writes.push(forward(&queue, &message)?);
+                self.wakeups.push(Wakeup::Queue { queue });
+            }
+            QueueAction::SetHostQueue { change, host } => {
+                let own_queues = &self.loaded.own_queues;
+                let layout = self.loaded.live.number();
+                self.writes
+                    .extend(host_queues::writes(key, own_queues, &change, host, layout, now)?);
+            }
+            QueueAction::PutSemaphore(semaphore) => {
+                let seen = self.loaded.semaphores.get(&semaphore.key).map(|(record, _)| record);
+                self.writes.push(sluice_records::semaphore::put(seen, &semaphore)?);
+            }
+            QueueAction::PutBranchLock(lock) => self.put_branch_lock(lock)?,
+            QueueAction::PutHealth(health) => {
+                self.writes.push(pipeline_health::put(self.failures, &health, now)?);
+            }
+            QueueAction::WakeQueue(queue) => self.wakeups.push(Wakeup::Queue { queue }),
+            QueueAction::RequestMerge { item, generation } => {
+                self.wakeups.push(Wakeup::Merge { queue: key.clone(), item, generation });
+            }
+            QueueAction::RequestLayout => {
+                self.writes.push(want_layout(&self.loaded.live, &self.landings, now)?);
+            }
+            QueueAction::WakeTenant => {
+                self.wakeups.push(Wakeup::Tenant { tenant: key.tenant.clone() });
+            }
+        }
+        Ok(())
     }
-    let precedence = live
-        .layout
-        .pipeline(key.pipeline.as_str())
-        .map_or(Precedence::Normal, |pipeline| pipeline.precedence);
-    let post_review =
-        live.layout.pipeline(key.pipeline.as_str()).is_some_and(|pipeline| pipeline.post_review);
-    for draft in &plan.orders {
-        let of_pipeline =
-            OfPipeline { precedence, post_review, group: group(live, key, &draft.change) };
-        order(key, draft, of_pipeline, now, &mut writes, &mut wakeups)?;
+
+    fn put_item(&mut self, item: Item) -> Result<(), PortError> {
+        let before = self.loaded.queue.items.get(&item.id).map(|(record, _)| &**record);
+        let record = queue::item_record(self.key, before, &item)?;
+        // The head's revision guards the whole cell, so items need no condition.
+        self.writes.push(Write::Put { record: record.clone(), expect: Expect::Anything });
+        self.after.items.insert(item.id.clone(), (Arc::new(record), Arc::new(item)));
+        Ok(())
     }
-    for stop in &plan.stops {
-        stop_build(stop, now, &mut writes, &mut wakeups)?;
+
+    /// Deletes an item that is stored, and stores its buildset.
+    fn remove_item(&mut self, removed: &RemovedItem) -> Result<(), PortError> {
+        let id = &removed.item.id;
+        self.after.items.remove(id);
+        if self.loaded.queue.items.contains_key(id) {
+            let key = queue::item_key(self.key, id);
+            self.writes.push(Write::Delete { key, expect: Expect::Anything });
+        }
+        self.writes.push(buildset(self.key, removed, self.now)?);
+        Ok(())
     }
-    for (build, request) in &plan.sends {
-        let (build, request, nodes) = (build.clone(), Some(request.clone()), Vec::new());
-        wakeups.push(Wakeup::Build {
+
+    fn delete_message(&mut self, id: &InboxMessageId) {
+        if let Some(key) = self.after.inbox_keys.remove(id) {
+            self.writes.push(Write::Delete { key, expect: Expect::Anything });
+        }
+        self.after.inbox.retain(|message| message.id != *id);
+    }
+
+    fn mark_in_progress(&mut self, id: &InboxMessageId) -> Result<(), PortError> {
+        for message in self.after.inbox.iter_mut().filter(|message| message.id == *id) {
+            message.in_progress = true;
+            self.writes.push(unconditional(queue::put_message(self.key, message)?));
+        }
+        Ok(())
+    }
+
+    /// Sends a build to the executors. `request` holds its nodes; `None` if it needs none.
+    fn send_build(&mut self, build: BuildId, request: Option<RequestRef>) {
+        self.wakeups.push(Wakeup::Build {
             build,
-            precedence,
-            tenant: key.tenant.clone(),
+            precedence: self.precedence,
+            tenant: self.key.tenant.clone(),
             request,
-            nodes,
+            nodes: Vec::new(),
         });
     }
-    for build in &plan.resends {
-        let (build, tenant) = (build.clone(), key.tenant.clone());
-        wakeups.push(Wakeup::Build { build, precedence, tenant, request: None, nodes: Vec::new() });
+
+    /// Stores the order of a build. Creates its node request and wakes the provider, or sends a
+    /// build without nodes to the executors.
+    fn order_build(&mut self, draft: &OrderDraft) -> Result<(), PortError> {
+        let (key, now) = (self.key, self.now);
+        self.writes.push(put_order(&Order {
+            build: draft.build.clone(),
+            queue: key.clone(),
+            item: draft.item.clone(),
+            generation: draft.generation,
+            job: draft.job.clone(),
+            attempt: draft.attempt,
+            max_attempts: draft.max_attempts,
+            voting: draft.voting,
+            graph: draft.graph.clone(),
+            speculation: draft.speculation.clone(),
+            change: draft.change.clone(),
+            event_id: draft.event_id.clone(),
+            merge_commit: draft.merge_commit.clone(),
+            post_review: self.post_review,
+            parents: draft.parents.clone(),
+            providers: draft.artifact_builds.clone(),
+            nodeset: draft.nodeset,
+            request: draft.request.clone(),
+            ordered_at: now,
+        })?);
+        let Some(at) = &draft.request else {
+            self.send_build(draft.build.clone(), None);
+            return Ok(());
+        };
+        let request = NodeRequest::new(
+            RequestRow(at.row.clone()),
+            draft.build.clone(),
+            key.clone(),
+            format!("{} {} of {}", key.pipeline, draft.job, draft.change),
+            self.precedence,
+            draft.labels.clone(),
+            now,
+        );
+        let ready_recipient =
+            if draft.nodes_first { ReadyRecipient::Queue } else { ReadyRecipient::Executors };
+        let group = fairness_group(&self.loaded.live, key, &draft.change);
+        self.writes.push(provider::create_request(
+            &at.provider,
+            &NodeRequest { ready_recipient, group, ..request },
+        )?);
+        self.wakeups.push(Wakeup::Pool { provider: at.provider.clone() });
+        Ok(())
     }
-    for build in &plan.resumes {
-        writes.push(put_resume(build, &ResumeRequest { at: now })?);
+
+    /// Stores the request to stop a build, and wakes the provider that has its node request.
+    fn stop_build(&mut self, stop: &BuildStop) -> Result<(), PortError> {
+        let wish = sluice_records::build::StopRequest {
+            why: stop.why.clone(),
+            at: self.now,
+            executor_is_dead: stop.executor_lost,
+        };
+        self.writes.push(put_stop(&stop.build, &wish)?);
+        if let Some(request) = &stop.request {
+            self.wakeups.push(Wakeup::Pool { provider: request.provider.clone() });
+        }
+        Ok(())
     }
-    for wanted in &plan.landings {
-        writes.push(landing::put(wanted)?);
-        wakeups.push(landing::wakeup(wanted));
-    }
-    for ended in &plan.withdrawn_landings {
-        let Some(seen) = loaded.landing_records.get(&ended.item) else {
+
+    /// Stores the end of a landing on condition that its record is unchanged since it was read.
+    fn withdraw_landing(&mut self, ended: &Landing) -> Result<(), ReconcileError> {
+        let Some(seen) = self.loaded.landing_records.get(&ended.item) else {
             return Err(ReconcileError::Retry(format!(
-                "the plan for {key} withdraws a landing that was not read"
+                "the plan for {} withdraws a landing that was not read",
+                self.key
             )));
         };
-        writes.push(landing::put_ended(seen, ended)?);
+        self.writes.push(landing::put_ended(seen, ended)?);
+        Ok(())
     }
-    for wanted in plan.reports.iter().flat_map(Report::records) {
-        writes.push(report::put(&wanted)?);
-        wakeups.push(report::wakeup(&wanted));
-    }
-    for (zuul_event, item, change) in &plan.events {
-        let (write, wakeup) = event_delivery(key, *zuul_event, item, change, now)?;
-        writes.push(write);
-        wakeups.push(wakeup);
-    }
-    for (queue, message) in &plan.forwards {
-        writes.push(forward(queue, message)?);
-        wakeups.push(Wakeup::Queue { queue: queue.clone() });
-    }
-    writes.extend(host_queues::writes(key, &loaded.own_queues, &plan, live.number(), now)?);
-    for semaphore in &plan.semaphores {
-        let seen = loaded.semaphores.get(&semaphore.key).map(|(record, _)| record);
-        writes.push(sluice_records::semaphore::put(seen, semaphore)?);
-    }
-    let mut turns = BranchLocks::new();
-    for wanted in plan.branch_locks {
-        let known = loaded.branch_locks.get(&wanted.branch);
-        writes.extend(known.and_then(|known| known.takeover_condition(&wanted)));
-        let write = branch_lock::put(known.map(|known| &known.record), &wanted, now)?;
+
+    /// Writes a branch lock. A takeover also requires that the landing of its holder is unchanged.
+    fn put_branch_lock(&mut self, lock: BranchLock) -> Result<(), PortError> {
+        let known = self.loaded.branch_locks.get(&lock.branch);
+        self.writes.extend(known.and_then(|known| known.takeover_condition(&lock)));
+        let write = branch_lock::put(known.map(|known| &known.record), &lock, self.now)?;
         if let Write::Put { record, .. } = &write {
-            turns.insert(wanted.branch.clone(), LoadedLock::new(record.clone(), wanted));
+            self.turns.insert(lock.branch.clone(), LoadedLock::new(record.clone(), lock));
         }
-        writes.push(write);
+        self.writes.push(write);
+        Ok(())
     }
-    wakeups.extend(plan.wake.iter().map(|queue| Wakeup::Queue { queue: queue.clone() }));
-    for (item, generation) in &plan.merge_requests {
-        wakeups.push(Wakeup::Merge {
-            queue: key.clone(),
-            item: item.clone(),
-            generation: *generation,
-        });
+
+    /// Returns the commit with this head, and with the queue's entry in the tenant's list if that
+    /// changes.
+    fn finish(
+        mut self,
+        head: Head,
+        due_at: Option<Timestamp>,
+    ) -> Result<PreparedCommit, ReconcileError> {
+        let (key, before) = (self.key, &self.loaded.queue);
+        let was_listed = before.head.as_ref().is_some_and(|head| !head.entries.is_empty());
+        let is_listed = !head.entries.is_empty();
+        let record = head_record(before, &head, self.now)?;
+        self.after.head = Some(head);
+        let is_limited = self.loaded.live.layout.tenant().max_changes_per_pipeline.is_some();
+        let count = |queue: &queue::LoadedQueue| if is_limited { changes(queue) } else { 0 };
+        let is_count_new = count(before) != count(&self.after);
+        if is_listed != was_listed || is_count_new || (before.head.is_none() && is_listed) {
+            self.writes.push(list(key, is_listed, count(&self.after))?);
+        }
+        let commit = CellCommit {
+            head: record,
+            others: deduplicated(self.writes),
+            wakeups: self.wakeups,
+            due: due(key, due_at),
+        };
+        let more = due_at.is_some_and(|due| due <= self.now);
+        Ok(PreparedCommit { commit, after: self.after, turns: self.turns, more })
     }
-    if plan.requests_layout {
-        writes.push(want_layout(live, &plan.landings, now)?);
-    }
-    if plan.wake_tenant {
-        wakeups.push(Wakeup::Tenant { tenant: key.tenant.clone() });
-    }
-    let (record, is_listed) = (head_record(before, &head, now)?, !head.entries.is_empty());
-    after.head = Some(head);
-    let is_limited = live.layout.tenant().max_changes_per_pipeline.is_some();
-    let changes = |queue: &queue::LoadedQueue| if is_limited { changes(queue) } else { 0 };
-    let counts_else = changes(before) != changes(&after);
-    if is_listed != was_listed || counts_else || (before.head.is_none() && is_listed) {
-        writes.push(list(key, is_listed, changes(&after))?);
-    }
-    let more = plan.due.is_some_and(|due| due <= now);
-    let commit =
-        CellCommit { head: record, others: deduplicated(writes), wakeups, due: due(key, plan.due) };
-    Ok(PreparedCommit { commit, after, turns, more })
 }
 
 /// Returns the write of a message to another queue's inbox. A repeated move request has the same id
@@ -208,7 +374,7 @@ fn unconditional(write: Write) -> Write {
 /// Returns the next version of a head's record.
 pub fn head_record(
     before: &queue::LoadedQueue,
-    head: &sluice_gate::Head,
+    head: &Head,
     now: Timestamp,
 ) -> Result<Record, PortError> {
     let mut record = match &before.head_record {
@@ -226,23 +392,6 @@ pub fn due(key: &QueueKey, at: Option<Timestamp>) -> Option<Due> {
     at.map(|at| Due { at, wakeup: Wakeup::Queue { queue: key.clone() } })
 }
 
-fn remove(
-    key: &QueueKey,
-    before: &queue::LoadedQueue,
-    removed: &RemovedItem,
-    now: Timestamp,
-    writes: &mut Vec<Write>,
-) -> Result<(), PortError> {
-    if before.items.contains_key(&removed.item.id) {
-        writes.push(Write::Delete {
-            key: queue::item_key(key, &removed.item.id),
-            expect: Expect::Anything,
-        });
-    }
-    writes.push(buildset(key, removed, now)?);
-    Ok(())
-}
-
 /// Returns the write of the buildset of an ended item. An item that stayed for jobs after its
 /// reports ended when it succeeded.
 fn buildset(key: &QueueKey, ended: &RemovedItem, now: Timestamp) -> Result<Write, PortError> {
@@ -256,85 +405,14 @@ fn buildset(key: &QueueKey, ended: &RemovedItem, now: Timestamp) -> Result<Write
     })
 }
 
-/// The settings of a build's pipeline.
-struct OfPipeline {
-    /// The pipeline's precedence.
-    precedence: Precedence,
-    /// Whether the pipeline is `post-review`.
-    post_review: bool,
-    /// The fairness group of the node request ([`group`]).
-    group: Option<String>,
-}
-
 /// Returns the group of changes among which nodes are shared fairly, in an independent pipeline:
 /// those of one project or shared queue. `None` in other pipelines, where the queue is the group.
-fn group(live: &LiveLayout, key: &QueueKey, change: &ChangeRef) -> Option<String> {
+fn fairness_group(live: &LiveLayout, key: &QueueKey, change: &ChangeRef) -> Option<String> {
     let pipeline = live.layout.pipeline(key.pipeline.as_str())?;
     let branch = change.on_branch().map(BranchName::as_str);
     let queue = || live.layout.queue_on(&change.key.project, key.pipeline.as_str(), branch).name;
     (pipeline.manager == Manager::Independent)
         .then(|| format!("{}/{}/{}", key.tenant, key.pipeline, queue()))
-}
-
-fn order(
-    key: &QueueKey,
-    draft: &OrderDraft,
-    OfPipeline { precedence, post_review, group }: OfPipeline,
-    now: Timestamp,
-    writes: &mut Vec<Write>,
-    wakeups: &mut Vec<Wakeup>,
-) -> Result<(), PortError> {
-    writes.push(put_order(&Order {
-        build: draft.build.clone(),
-        queue: key.clone(),
-        item: draft.item.clone(),
-        generation: draft.generation,
-        job: draft.job.clone(),
-        attempt: draft.attempt,
-        max_attempts: draft.max_attempts,
-        voting: draft.voting,
-        graph: draft.graph.clone(),
-        speculation: draft.speculation.clone(),
-        change: draft.change.clone(),
-        event_id: draft.event_id.clone(),
-        merge_commit: draft.merge_commit.clone(),
-        post_review,
-        parents: draft.parents.clone(),
-        providers: draft.artifact_builds.clone(),
-        nodeset: draft.nodeset,
-        request: draft.request.clone(),
-        ordered_at: now,
-    })?);
-    match &draft.request {
-        Some(at) => {
-            let requestor = format!("{} {} of {}", key.pipeline, draft.job, draft.change);
-            let row = RequestRow(at.row.clone());
-            let request = NodeRequest::new(
-                row,
-                draft.build.clone(),
-                key.clone(),
-                requestor,
-                precedence,
-                draft.labels.clone(),
-                now,
-            );
-            let ready_recipient =
-                if draft.nodes_first { ReadyRecipient::Queue } else { ReadyRecipient::Executors };
-            writes.push(provider::create_request(
-                &at.provider,
-                &NodeRequest { ready_recipient, group, ..request },
-            )?);
-            wakeups.push(Wakeup::Pool { provider: at.provider.clone() });
-        }
-        None => wakeups.push(Wakeup::Build {
-            build: draft.build.clone(),
-            precedence,
-            tenant: key.tenant.clone(),
-            request: None,
-            nodes: Vec::new(),
-        }),
-    }
-    Ok(())
 }
 
 /// Returns the delivery of an event about a change of this queue that may start other pipelines,
@@ -366,24 +444,6 @@ fn event_delivery(
     let (_, record, wakeup) = delivery::pending(&event, now.plus_seconds(60))?;
     // An item enters and is merged once, in one transaction each.
     Ok((Write::Put { record, expect: Expect::Absent }, wakeup))
-}
-
-fn stop_build(
-    stop: &BuildStop,
-    now: Timestamp,
-    writes: &mut Vec<Write>,
-    wakeups: &mut Vec<Wakeup>,
-) -> Result<(), PortError> {
-    let wish = sluice_records::build::StopRequest {
-        why: stop.why.clone(),
-        at: now,
-        executor_is_dead: stop.executor_lost,
-    };
-    writes.push(put_stop(&stop.build, &wish)?);
-    if let Some(request) = &stop.request {
-        wakeups.push(Wakeup::Pool { provider: request.provider.clone() });
-    }
-    Ok(())
 }
 
 /// Requests a new layout of the tenant in the transaction that orders the landings, and lists these

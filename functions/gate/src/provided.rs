@@ -4,7 +4,7 @@
 use crate::queue_context::QueueContext;
 use crate::unreadable_records::unreadable_cell;
 use sluice_config::pipeline::Manager;
-use sluice_gate::plan::QueuePlan;
+use sluice_gate::plan::QueueAction;
 use sluice_gate::{Item, MergeResult, ProvidedArtifacts};
 use sluice_model::change::ChangeRef;
 use sluice_model::job::JobSummary;
@@ -58,14 +58,18 @@ pub(crate) async fn load(
 pub(crate) fn writes(
     key: &QueueKey,
     loaded: &QueueContext,
-    plan: &QueuePlan,
+    actions: &[QueueAction],
     now: Timestamp,
 ) -> Result<Vec<Write>, PortError> {
     if !is_independent(&loaded.queue) {
         return Ok(Vec::new());
     }
-    let removed = plan.removed.iter().map(|removed| &removed.item);
-    let changed = plan.items.values().chain(removed).filter_map(|item| {
+    let items = actions.iter().filter_map(|action| match action {
+        QueueAction::PutItem(item) => Some(&**item),
+        QueueAction::RemoveItem(removed) => Some(&removed.item),
+        _ => None,
+    });
+    let changed = items.filter_map(|item| {
         let before = loaded
             .queue
             .items

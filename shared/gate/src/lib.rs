@@ -37,7 +37,7 @@ pub use landing::{
     MergeRequirements,
 };
 pub use merge::{MergeOutcome, MergeResult};
-pub use plan::{ChangesLimit, ObservedBuild, QueuePlan, QueueSnapshot, plan};
+pub use plan::{ChangesLimit, ObservedBuild, QueueAction, QueuePlan, QueueSnapshot, plan};
 pub use provided::{ProvidedArtifacts, ProvidingJob, ProvidingJobState};
 pub use queue::{Entry, Head, HeadError, Slot, SlotStatus, StoredHead};
 pub use report::{Report, ReportAction, ReportState};

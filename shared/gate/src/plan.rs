@@ -18,12 +18,14 @@ mod artifacts;
 mod branch_locks;
 mod bundles;
 mod commands;
+mod decisions;
 mod enqueue;
 mod finish;
 mod forward;
 mod hosting;
 mod job_graph;
 mod landings;
+mod ledger;
 mod limits;
 mod observe;
 mod pending_messages;
@@ -34,6 +36,7 @@ mod shared_builds;
 mod tests;
 
 pub use bundles::BUNDLE_MAX;
+pub use decisions::{BuildStop, OrderDraft, QueueAction, QueuePlan, RECORDS_MAX, RemovedItem};
 pub use hosting::{Residency, mentioned_changes, release_request};
 pub use limits::ChangesLimit;
 pub use shared_builds::may_share_build;
@@ -47,26 +50,21 @@ use crate::landing::Landing;
 use crate::merge::MergeOutcome;
 use crate::provided::ProvidedArtifacts;
 use crate::queue::Head;
-use crate::report::{Report, ReportState};
+use crate::report::ReportState;
 use crate::semaphore::{Semaphore, SemaphoreKey, WaitingSince};
 use finish::Progress;
+use ledger::{Full, Ledger};
 use observe::DecidedBy;
 use semaphores::WaitingJob;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_model::build::{BuildResult, RequestRef, RunEnd};
+use sluice_model::build::{BuildResult, RunEnd};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
-use sluice_model::git::{BranchKey, MergeMode, Oid};
-use sluice_model::{
-    BuildId, InboxMessageId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey,
-    QueueName, Timestamp,
-};
+use sluice_model::git::{BranchKey, MergeMode};
+use sluice_model::{BuildId, ItemId, LabelName, PipelineName, ProviderName, QueueKey, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Records that one plan may write besides the head. A DynamoDB transaction holds 100.
-pub const RECORDS_MAX: usize = 90;
 
 /// Seconds after which a queue with pending work is reconciled even without a wakeup.
 pub const RECONCILE_SECONDS: u64 = 30;
@@ -179,204 +177,10 @@ pub enum ObservedBuild {
     },
 }
 
-/// The decisions about one queue: what to write, which messages to send, whom to wake. Carrying it
-/// out involves no further decision.
-#[derive(Debug, Default)]
-pub struct QueuePlan {
-    /// The decisions and their reasons, for the log.
-    pub reasons: Vec<String>,
-    /// The new head; `None` if it does not change.
-    pub head: Option<Head>,
-    /// Items to write.
-    pub items: BTreeMap<ItemId, Item>,
-    /// Items that leave the queue.
-    pub removed: Vec<RemovedItem>,
-    /// Items that succeeded and stay for their reporter jobs. Their results are already final.
-    pub succeeded: Vec<RemovedItem>,
-    /// Inbox messages to delete.
-    pub consumed: Vec<InboxMessageId>,
-    /// Enqueue messages that stay in the inbox and are marked as in progress
-    /// ([`InboxMessage::in_progress`]).
-    pub in_progress: BTreeSet<InboxMessageId>,
-    /// Builds to order.
-    pub orders: Vec<OrderDraft>,
-    /// Builds to stop.
-    pub stops: Vec<BuildStop>,
-    /// Builds to send to the executors: their nodes are ready, and they hold their semaphores.
-    pub sends: Vec<(BuildId, RequestRef)>,
-    /// Builds without nodes to send to the executors again, since none has claimed them for long.
-    pub resends: Vec<BuildId>,
-    /// Paused builds to resume: the dependent jobs are over.
-    pub resumes: Vec<BuildId>,
-    /// Landings to order.
-    pub landings: Vec<Landing>,
-    /// Landings to end before they were started. Each is written only if its record is unchanged.
-    pub withdrawn_landings: Vec<Landing>,
-    /// Semaphores to write. Each is written only if its record is unchanged.
-    pub semaphores: Vec<Semaphore>,
-    /// Branch locks to write: acquired, released, or waited for. Each is written only if its record
-    /// is unchanged.
-    pub branch_locks: Vec<BranchLock>,
-    /// The pipeline's failure count to write, only if its record is unchanged; `None` if it does
-    /// not change.
-    pub health: Option<Health>,
-    /// Events that may trigger pipelines, each with the item and the change that it is about.
-    pub events: Vec<(ZuulEvent, ItemId, ChangeRef)>,
-    /// Inbox messages to write to other queues of the tenant.
-    pub forwards: Vec<(QueueKey, InboxMessage)>,
-    /// For each hosted change: the host queue to record in the head of its own queue, `None` once
-    /// it is released. Each is written only if that head is unchanged.
-    pub residencies: BTreeMap<ChangeKey, Option<QueueName>>,
-    /// Queues to wake: a semaphore or a branch lock that they wait for is free.
-    pub wake: Vec<QueueKey>,
-    /// Reports to make.
-    pub reports: Vec<Report>,
-    /// Merges to request of the merger: item and generation.
-    pub merge_requests: Vec<(ItemId, u64)>,
-    /// Items whose landing is overdue: the reporter is woken again.
-    pub landing_reminders: Vec<ItemId>,
-    /// Whether to request a new layout.
-    pub requests_layout: bool,
-    /// Whether to wake the tenant.
-    pub wake_tenant: bool,
-    /// When to reconcile again without a wakeup; `None` for never.
-    pub due: Option<Timestamp>,
-}
-
-impl QueuePlan {
-    /// Returns whether the plan writes nothing.
-    pub fn is_empty(&self) -> bool {
-        self.head.is_none() && self.records() == 0
-    }
-
-    /// Returns how many records the plan writes besides the head, at most. Names every field, so
-    /// that none is forgotten.
-    fn records(&self) -> usize {
-        let Self {
-            items,
-            removed,
-            succeeded,
-            consumed,
-            in_progress,
-            orders,
-            stops,
-            resumes,
-            landings,
-            withdrawn_landings,
-            semaphores,
-            branch_locks,
-            health,
-            events,
-            forwards,
-            residencies,
-            reports,
-            requests_layout,
-            // The head is written in any case.
-            head: _,
-            // Wakeups, which go to the head's outbox. What they announce is written by the fields
-            // above; a reminder needs no record.
-            sends: _,
-            resends: _,
-            wake: _,
-            merge_requests: _,
-            landing_reminders: _,
-            wake_tenant: _,
-            reasons: _,
-            due: _,
-        } = self;
-        items.len()
-            + removed.len() * 4
-            + succeeded.len()
-            + consumed.len()
-            + in_progress.len()
-            + orders.len() * 2
-            + stops.len()
-            + resumes.len()
-            + landings.len()
-            + withdrawn_landings.len()
-            + semaphores.len()
-            + branch_locks.len()
-            + usize::from(health.is_some())
-            + events.len()
-            + forwards.len()
-            + residencies.len() * hosting::RESIDENCY_RECORDS
-            + reports.iter().map(Report::records_count).sum::<usize>()
-            + usize::from(*requests_layout)
-    }
-}
-
-/// An item that leaves its queue, or has succeeded and stays for its reporter jobs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RemovedItem {
-    /// The final state of the item.
-    pub item: Item,
-    /// Zuul's name of the buildset's result: `SUCCESS`, `FAILURE`, `MERGE_CONFLICT`,
-    /// `MERGE_FAILURE`, `CONFIG_ERROR`, `NO_JOBS`, `DEQUEUED`.
-    pub result: &'static str,
-    /// The reason that users see.
-    pub why: String,
-}
-
-/// The content of a build to order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OrderDraft {
-    /// The build's id.
-    pub build: BuildId,
-    /// The item that it tests.
-    pub item: ItemId,
-    /// The generation of the item's speculative state.
-    pub generation: u64,
-    /// The job's name.
-    pub job: JobName,
-    /// The number of this attempt, from 1.
-    pub attempt: u32,
-    /// How many attempts the job has.
-    pub max_attempts: u32,
-    /// Whether its result counts.
-    pub voting: bool,
-    /// The name of the object that holds the job graph.
-    pub graph: String,
-    /// The name of the object that holds the tested state.
-    pub speculation: String,
-    /// The tested change.
-    pub change: ChangeRef,
-    /// The id of the event that enqueued the item.
-    pub event_id: String,
-    /// The commit that merged the change; `None` if it is not merged.
-    pub merge_commit: Option<Oid>,
-    /// Builds whose returned data it receives. A later one overrides an earlier one.
-    pub parents: Vec<BuildId>,
-    /// Builds of changes ahead whose artifacts it receives, the nearest change first.
-    pub artifact_builds: Vec<BuildId>,
-    /// Index of the requested nodeset among the job's nodesets, from 0.
-    pub nodeset: u32,
-    /// Labels of the requested nodes.
-    pub labels: Vec<LabelName>,
-    /// Whether the queue sends the build once it has nodes and semaphores; otherwise the provider
-    /// sends it.
-    pub nodes_first: bool,
-    /// The node request; `None` if the job needs no nodes.
-    pub request: Option<RequestRef>,
-}
-
-/// A build to stop.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BuildStop {
-    /// The build's id.
-    pub build: BuildId,
-    /// The node request to withdraw, if there is one.
-    pub request: Option<RequestRef>,
-    /// The reason that users see.
-    pub why: String,
-    /// Whether its executor is gone: the build needs no stop message, and its nodes are free at
-    /// once.
-    pub executor_lost: bool,
-}
-
 /// Decides what happens next in one queue. Reads only the snapshot and has no side effects.
 pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
     let mut planner = Planner::new(snapshot, now);
-    if !planner.follow_live_layout() {
+    if planner.follow_live_layout() == Err(Full) {
         return planner.into_plan();
     }
     if let Some(to) = planner.head.hosted_in.clone() {
@@ -386,7 +190,7 @@ pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
         return planner.into_plan();
     }
     planner.refreeze_outdated_items();
-    if !planner.apply_resets(DecidedBy::EarlierPlan) {
+    if planner.apply_resets(DecidedBy::EarlierPlan) == Err(Full) {
         // Resets that an earlier plan decided fill the transaction. The rest is decided after they
         // are written. This applies to a halted queue too: the command that resumes it may have to
         // wait for them.
@@ -395,17 +199,23 @@ pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
     if !planner.snapshot.hold.pause_results {
         planner.apply_results();
     }
-    planner.apply_commands();
+    if planner.apply_commands() == Err(Full) {
+        planner.is_incomplete = true; // The next plan applies the rest.
+    }
     planner.consume_inbox();
-    planner.dequeue_if_pipeline_removed();
+    if planner.dequeue_if_pipeline_removed() == Err(Full) {
+        planner.is_incomplete = true; // The next plan dequeues the rest.
+    }
     // Each removal may move the entries behind it; there are at most as many rounds as items.
     for _ in 0..=planner.head.slots().count() {
         planner.align();
-        if planner.finish() != Progress::Reordered {
+        if planner.finish() != Ok(Progress::Reordered) {
             break;
         }
     }
-    planner.apply_resets(DecidedBy::ThisPlan);
+    if planner.apply_resets(DecidedBy::ThisPlan) == Err(Full) {
+        planner.is_incomplete = true; // The next plan resets the rest.
+    }
     planner.advance();
     planner.list_unclaimed();
     planner.update_semaphores();
@@ -436,7 +246,7 @@ pub(crate) struct Planner<'a> {
     /// is not written for its reason alone.
     retest_reasons: BTreeMap<ItemId, String>,
     /// The decisions so far.
-    plan: QueuePlan,
+    ledger: Ledger,
     /// Whether more can be decided at once, as when the transaction was full: the queue is
     /// reconciled again without delay.
     is_incomplete: bool,
@@ -462,12 +272,12 @@ impl<'a> Planner<'a> {
             head: snapshot.head.clone(),
             cursor: 0,
             health: snapshot.health.clone(),
+            ledger: Ledger::new(snapshot.head.manager),
             snapshot,
             now,
             items,
             changed_items: BTreeSet::new(),
             retest_reasons: BTreeMap::new(),
-            plan: QueuePlan::default(),
             is_incomplete: false,
             semaphores: BTreeMap::new(),
             semaphore_waits: BTreeMap::new(),
@@ -485,13 +295,16 @@ impl<'a> Planner<'a> {
         fits
     }
 
+    /// Fails if `records` more records do not fit into the transaction. Then the queue is reconciled
+    /// again at once.
+    fn require_room(&mut self, records: usize) -> Result<(), Full> {
+        if self.has_room(records) { Ok(()) } else { Err(Full) }
+    }
+
     /// Returns how many records the plan writes so far, without the head.
     fn records_used(&self) -> usize {
-        // Outside dependent pipelines the item's provided artifacts may be written with a stop.
-        let provided = if is_dependent(&self.snapshot.head) { 0 } else { self.plan.stops.len() };
         // What is added to the plan at its end is counted here.
-        self.plan.records()
-            + provided
+        self.ledger.records()
             + self.changed_items.len()
             + self.semaphores.len()
             + self.branch_locks.len()
@@ -524,13 +337,14 @@ impl<'a> Planner<'a> {
                 self.changed_items.insert(id.clone());
             }
         }
-        self.plan.reasons.push(reason);
+        self.ledger.explain(reason);
     }
 
     /// Records an event about a change, if some pipeline triggers on it.
     fn emit_event(&mut self, event: ZuulEvent, id: &ItemId, change: &ChangeRef) {
         if self.snapshot.triggering_events.contains(&event) && change.key.number().is_some() {
-            self.plan.events.push((event, id.clone(), change.clone()));
+            let (item, change) = (id.clone(), change.clone());
+            self.ledger.push(QueueAction::EmitEvent { event, item, change });
         }
     }
 
@@ -539,32 +353,30 @@ impl<'a> Planner<'a> {
         self.snapshot.layout.wanted > self.snapshot.layout.live
     }
 
-    /// Stops all builds of an item. Returns false if the transaction was full and some are left for
-    /// the next plan.
-    fn stop_builds(&mut self, id: &ItemId, why: &str) -> bool {
+    /// Stops all builds of an item. Where not all fit into the transaction, the next plan stops the
+    /// rest.
+    fn stop_builds(&mut self, id: &ItemId, why: &str) -> Result<(), Full> {
         let jobs = self.items.get(id).map_or(0, |item| item.jobs.len());
         for at in 0..jobs {
             if !self.items.get(id).is_some_and(|item| item.jobs[at].is_under_way()) {
                 continue;
             }
-            if !self.has_room(3) {
-                return false;
-            }
+            self.require_room(3)?;
             let Some(job) = self.items.get_mut(id).and_then(|item| item.jobs.get_mut(at)) else {
                 continue;
             };
             if let Some(build) = job.build.clone() {
-                self.plan.stops.push(BuildStop {
+                self.ledger.push(QueueAction::StopBuild(BuildStop {
                     build,
                     request: job.request.take(),
                     why: why.to_owned(),
                     executor_lost: false,
-                });
+                }));
             }
             job.status = job_graph::ended(BuildResult::Aborted, Some(why.to_owned()), self.now);
             self.changed_items.insert(id.clone());
         }
-        true
+        Ok(())
     }
 
     /// Returns whether an item was frozen under the layout that the queue uses.
@@ -572,18 +384,17 @@ impl<'a> Planner<'a> {
         item.layout == self.head.layout
     }
 
-    /// Moves the queue to the live layout. Returns false while changes that belong to other queues
-    /// under that layout are not forwarded yet.
-    fn follow_live_layout(&mut self) -> bool {
+    /// Moves the queue to the live layout, after the changes that belong to other queues under that
+    /// layout. Where not all of them fit into the transaction, the queue keeps its layout.
+    fn follow_live_layout(&mut self) -> Result<(), Full> {
         if self.awaits_layout() || self.head.layout == self.snapshot.layout.live {
-            return true;
+            return Ok(());
         }
         if self.head.halted.is_some() && self.has_changes_to_move() {
-            return true; // Nothing moves until an operator resumes the queue; then it follows.
+            return Ok(()); // Nothing moves until an operator resumes the queue; then it follows.
         }
-        if !self.move_to_other_queues() || !self.dequeue_unsupported_bundles() {
-            return false;
-        }
+        self.move_to_other_queues()?;
+        self.dequeue_unsupported_bundles()?;
         self.head.layout = self.snapshot.layout.live;
         if let Some(pipeline) = self.snapshot.pipeline {
             self.head.manager = pipeline.manager;
@@ -593,7 +404,7 @@ impl<'a> Planner<'a> {
                 self.head.window = pipeline.window.initial;
             }
         }
-        true
+        Ok(())
     }
 
     /// Freezes the jobs of items of an older layout again. Builds whose job and tested tree are
@@ -618,43 +429,59 @@ impl<'a> Planner<'a> {
     }
 
     /// Completes the plan: keeps only records that changed, and sets when to reconcile next.
-    fn into_plan(self) -> QueuePlan {
-        let mut plan = self.plan;
-        let (mut items, mut head) = (self.items, self.head);
-        for id in self.changed_items {
-            if let Some(mut item) = items.remove(&id) {
-                item.version += 1;
-                plan.items.insert(id, item);
-            }
-        }
-        for slot in head.slots_mut().filter(|_| !plan.items.is_empty()) {
-            if let Some(item) = plan.items.get(&slot.id) {
-                slot.version = item.version;
-            }
-        }
-        let read = &self.snapshot.semaphores;
-        plan.semaphores = (self.semaphores.into_values())
-            .filter(|semaphore| {
-                read.get(&semaphore.key)
-                    .map_or(!semaphore.is_unused(), |before| before != semaphore)
-            })
-            .collect();
-        let before =
-            |lock: &BranchLock| self.snapshot.branch_locks.get(&lock.branch).map(|seen| &seen.lock);
-        plan.branch_locks = (self.branch_locks.into_values())
-            .filter(|lock| before(lock).map_or(!lock.is_unused(), |before| before != lock))
-            .collect();
+    fn into_plan(mut self) -> QueuePlan {
+        self.put_changed_items();
+        let (semaphores, locks) = (self.changed_semaphores(), self.changed_branch_locks());
+        self.ledger.extend(semaphores.into_iter().map(QueueAction::PutSemaphore));
+        self.ledger.extend(locks.into_iter().map(QueueAction::PutBranchLock));
+        let health = self.health.filter(|health| self.snapshot.health.as_ref() != Some(health));
+        self.ledger.extend(health.map(QueueAction::PutHealth));
         let recorded = &self.snapshot.residencies;
-        plan.residencies.retain(|key, host| {
-            recorded.get(key).is_none_or(|residency| residency.hosted_in != *host)
+        let (actions, reasons) = self.ledger.into_actions(|change, host| {
+            recorded.get(change).is_none_or(|residency| residency.hosted_in != *host)
         });
-        plan.health = self.health.filter(|health| self.snapshot.health.as_ref() != Some(health));
-        let is_idle = head.entries.is_empty() && head.semaphores.is_empty();
+        let is_idle = self.head.entries.is_empty() && self.head.semaphores.is_empty();
         let waits = !is_idle || !self.snapshot.inbox.is_empty();
         let seconds = if self.is_incomplete { 0 } else { RECONCILE_SECONDS };
-        plan.due = (waits && head.halted.is_none()).then(|| self.now.plus_seconds(seconds));
-        plan.head = (head != self.snapshot.head).then_some(head);
-        plan
+        let due = (waits && self.head.halted.is_none()).then(|| self.now.plus_seconds(seconds));
+        let head = (self.head != self.snapshot.head).then_some(self.head);
+        QueuePlan { head, actions, reasons, due }
+    }
+
+    /// Adds the changed items that are still queued to the plan, each with its next version, which
+    /// the head records too.
+    fn put_changed_items(&mut self) {
+        let mut versions = BTreeMap::new();
+        for id in std::mem::take(&mut self.changed_items) {
+            let Some(mut item) = self.items.remove(&id) else { continue };
+            item.version += 1;
+            versions.insert(id, item.version);
+            self.ledger.push(QueueAction::PutItem(Box::new(item)));
+        }
+        for slot in self.head.slots_mut().filter(|_| !versions.is_empty()) {
+            if let Some(version) = versions.get(&slot.id) {
+                slot.version = *version;
+            }
+        }
+    }
+
+    /// Returns the semaphores whose records change.
+    fn changed_semaphores(&mut self) -> Vec<Semaphore> {
+        let read = &self.snapshot.semaphores;
+        let has_changed = |semaphore: &Semaphore| {
+            read.get(&semaphore.key).map_or(!semaphore.is_unused(), |before| before != semaphore)
+        };
+        std::mem::take(&mut self.semaphores).into_values().filter(has_changed).collect()
+    }
+
+    /// Returns the branch locks whose records change.
+    fn changed_branch_locks(&mut self) -> Vec<BranchLock> {
+        let read = &self.snapshot.branch_locks;
+        let has_changed = |lock: &BranchLock| {
+            let before = read.get(&lock.branch).map(|seen| &seen.lock);
+            before.map_or(!lock.is_unused(), |before| before != lock)
+        };
+        std::mem::take(&mut self.branch_locks).into_values().filter(has_changed).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::finish::{DEPENDENCIES_CHANGED, DEQUEUE_RECORDS};
 use super::hosting::Routing;
 use super::landings::MergedRevisions;
+use super::ledger::Full;
 use super::pending_messages::BlockedMessages;
 use super::{Planner, is_dependent};
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
@@ -54,8 +55,8 @@ impl Planner<'_> {
                     "{} not enqueued: trigger events of this tenant are being discarded",
                     changes.join(", ")
                 );
-                self.plan.reasons.push(why);
-                self.plan.consumed.push(message.id.clone());
+                self.ledger.explain(why);
+                self.ledger.consume(&message.id);
                 continue;
             }
             let must_wait = blocked.blocks(message);
@@ -64,10 +65,10 @@ impl Planner<'_> {
                 let update = Some(message).filter(|message| {
                     must_wait && matches!(message.kind, InboxMessageKind::ChangeUpdated { .. })
                 });
-                if update.cloned().is_some_and(|update| !self.dequeue_early(&update)) {
-                    return;
+                match update.cloned().map(|update| self.dequeue_early(&update)) {
+                    Some(Err(Full)) => return,
+                    Some(Ok(())) | None => continue,
                 }
-                continue;
             }
             // Clone only messages that are processed now.
             let message = message.clone();
@@ -78,33 +79,27 @@ impl Planner<'_> {
             if !self.has_room(records_needed(&message)) {
                 return;
             }
-            let is_done = match &message.kind {
-                // Commands were applied first ([`Planner::apply_commands`]).
-                InboxMessageKind::Dequeue { .. }
-                | InboxMessageKind::Promote { .. }
-                | InboxMessageKind::Resume { .. } => continue,
-                _ => match self.route(&message) {
-                    Routing::Consumed => {
-                        self.plan.consumed.push(message.id);
-                        continue;
-                    }
-                    Routing::Full => false,
-                    Routing::Here => self.consume(&message),
-                },
-            };
-            if !is_done {
-                // The transaction is full. The next plan sees what is done of this message, and
-                // does the rest.
+            if self.route_or_apply(&message) == Err(Full) {
+                // The next plan sees what is done of this message, and does the rest.
                 self.mark_in_progress(&message);
                 return;
             }
-            self.plan.consumed.push(message.id);
+            self.ledger.consume(&message.id);
         }
     }
 
-    /// Applies one inbox message that is for this queue; commands are applied elsewhere. Returns
-    /// false if the transaction has no room for all of it.
-    fn consume(&mut self, message: &InboxMessage) -> bool {
+    /// Applies one inbox message other than a command if it is for this queue, and forwards it
+    /// otherwise.
+    fn route_or_apply(&mut self, message: &InboxMessage) -> Result<(), Full> {
+        match self.route(message)? {
+            Routing::Consumed => Ok(()),
+            Routing::Here => self.apply(message),
+        }
+    }
+
+    /// Applies one inbox message that is for this queue. Does nothing for commands, which are
+    /// applied by [`Planner::apply_commands`].
+    fn apply(&mut self, message: &InboxMessage) -> Result<(), Full> {
         match &message.kind {
             // The router has already forwarded candidates of other change queues.
             InboxMessageKind::Enqueue { candidates } if self.is_change_queue() => {
@@ -114,28 +109,23 @@ impl Planner<'_> {
                 self.enqueue_or_forward(message, candidates)
             }
             InboxMessageKind::Superseded { change, by, more } => {
-                (self.forward_if_moved(message, change) || self.dequeue_superseded(change, by))
-                    && self.pass_supersession_on(message, change, by, more)
+                if !self.forward_if_moved(message, change) {
+                    self.dequeue_superseded(change, by)?;
+                }
+                self.pass_supersession_on(message, change, by, more)
             }
-            InboxMessageKind::ChangeUpdated { change, gone, merged, needs, as_of } => {
-                self.forward_if_moved(message, change)
-                    || self.rejects_outdated(change, *as_of)
-                    || self.apply_update(
-                        message,
-                        ChangeUpdate {
-                            change,
-                            gone: gone.as_deref(),
-                            merged: *merged,
-                            needs: needs.as_deref(),
-                        },
-                    )
+            InboxMessageKind::ChangeUpdated { change, .. } => {
+                if self.forward_if_moved(message, change) {
+                    return Ok(());
+                }
+                self.apply_update(message)
             }
             InboxMessageKind::MoveToHost { change, as_of, to } => {
                 self.release_to(change, *as_of, to)
             }
             InboxMessageKind::Dequeue { .. }
             | InboxMessageKind::Promote { .. }
-            | InboxMessageKind::Resume { .. } => true,
+            | InboxMessageKind::Resume { .. } => Ok(()),
         }
     }
 
@@ -149,8 +139,7 @@ impl Planner<'_> {
     /// that it waited for has ended.
     pub(super) fn can_consume_more(&self) -> bool {
         let inbox = &self.snapshot.inbox;
-        let consumed: BTreeSet<&InboxMessageId> = self.plan.consumed.iter().collect();
-        let left = (0..inbox.len()).filter(|at| !consumed.contains(&inbox[*at].id));
+        let left = (0..inbox.len()).filter(|at| !self.ledger.is_consumed(&inbox[*at].id));
         let (commands, mut others): (Vec<usize>, Vec<usize>) =
             left.partition(|at| inbox[*at].is_command());
         others.retain(|at| !self.is_held_back(&inbox[*at]));
@@ -172,7 +161,7 @@ impl Planner<'_> {
 
     /// Returns the inbox messages that this plan has not consumed so far.
     pub(super) fn unconsumed(&self) -> impl Iterator<Item = &InboxMessage> {
-        self.snapshot.inbox.iter().filter(|message| !self.plan.consumed.contains(&message.id))
+        self.snapshot.inbox.iter().filter(|message| !self.ledger.is_consumed(&message.id))
     }
 
     /// Returns whether the head's record has room for the changes that a message enqueues. Changes
@@ -190,27 +179,16 @@ impl Planner<'_> {
     /// Dequeues a change because of an update that cannot be consumed yet: it waits behind another
     /// message about the same change. The message stays in the inbox and is applied again after
     /// that one, which may enqueue the change again. Without this, two messages could wait for each
-    /// other: one for room, the other for its order. Returns false if the transaction has no room
-    /// for it.
-    fn dequeue_early(&mut self, message: &InboxMessage) -> bool {
-        let InboxMessageKind::ChangeUpdated { change, gone, merged, needs, as_of } = &message.kind
-        else {
-            return true;
-        };
+    /// other: one for room, the other for its order. Does nothing for other messages, and if the
+    /// update dequeues nothing.
+    fn dequeue_early(&mut self, message: &InboxMessage) -> Result<(), Full> {
         let is_dequeued =
             self.head.slots().any(|slot| !slot.status.is_decided() && self.dequeues(message, slot));
-        !is_dequeued
-            || (self.has_room(records_needed(message))
-                && (self.rejects_outdated(change, *as_of)
-                    || self.apply_update(
-                        message,
-                        ChangeUpdate {
-                            change,
-                            gone: gone.as_deref(),
-                            merged: *merged,
-                            needs: needs.as_deref(),
-                        },
-                    )))
+        if !is_dequeued {
+            return Ok(());
+        }
+        self.require_room(records_needed(message))?;
+        self.apply_update(message)
     }
 
     /// Returns the items of a change. There are several if older revisions stay queued.
@@ -234,7 +212,7 @@ impl Planner<'_> {
                 "update of {change} ignored: it is from {}, and a newer one is known",
                 as_of.to_iso()
             );
-            self.plan.reasons.push(reason);
+            self.ledger.explain(reason);
             return true;
         }
         for id in &ids {
@@ -245,32 +223,45 @@ impl Planner<'_> {
         false
     }
 
-    /// Applies an update of a change to all its queued revisions. Returns false if the transaction
-    /// has no room for all of it.
-    fn apply_update(&mut self, message: &InboxMessage, update: ChangeUpdate<'_>) -> bool {
+    /// Applies an update of a change to all its queued revisions. Does nothing for other messages,
+    /// and for an update that is older than what is known.
+    fn apply_update(&mut self, message: &InboxMessage) -> Result<(), Full> {
+        let InboxMessageKind::ChangeUpdated { change, gone, merged, needs, as_of } = &message.kind
+        else {
+            return Ok(());
+        };
+        if self.rejects_outdated(change, *as_of) {
+            return Ok(());
+        }
+        let update = ChangeUpdate {
+            change,
+            gone: gone.as_deref(),
+            merged: *merged,
+            needs: needs.as_deref(),
+        };
         // Closing a change closes all of its revisions.
-        let revisions = self.items_of(&update.change.key);
-        revisions.iter().all(|id| self.apply_update_to(id, message, update))
+        let revisions = self.items_of(&change.key);
+        revisions.iter().try_for_each(|id| self.apply_update_to(id, message, update))
     }
 
     /// Applies an update of a change to one item: dequeues it if it was closed, replaced or
-    /// retargeted, or follows its new dependencies. Returns false if the transaction has no room
-    /// for it.
+    /// retargeted, or follows its new dependencies. Does nothing if the item is not queued, or if
+    /// its landing or its result already decides about it.
     fn apply_update_to(
         &mut self,
         id: &ItemId,
         message: &InboxMessage,
         update: ChangeUpdate<'_>,
-    ) -> bool {
+    ) -> Result<(), Full> {
         let ChangeUpdate { change, gone, merged, needs } = update;
         let Some(slot) = self.head.slots().find(|slot| slot.id == *id) else {
-            return true;
+            return Ok(());
         };
         // The result of a change that succeeded is final. If it was not merged, another revision or
         // branch ends its reporter jobs.
         let is_same = slot.change.branch == change.branch && slot.change.head == change.head;
         if slot.status == SlotStatus::Reporting && (is_same || self.has_landed(&slot.id)) {
-            return true;
+            return Ok(());
         }
         match gone {
             // It was tested on another branch than the one it is to be merged into now.
@@ -282,14 +273,12 @@ impl Planner<'_> {
             Some(why) if merged && !slot.status.is_landing() => {
                 let entry = self.head.entries.iter().find(|entry| entry.contains(id));
                 let together = entry.map(Entry::changes).unwrap_or_default();
-                if !self.dequeue(id, why, Occasion::Dequeue) {
-                    return false;
-                }
+                self.dequeue(id, why, Occasion::Dequeue)?;
                 if !self.head.has_landed(change) {
                     self.remember_landed(change, MergedRevisions::All);
                 }
                 self.remember_merged(&together);
-                true
+                Ok(())
             }
             _ if slot.change.head != change.head && self.dequeues_old_revisions() => {
                 self.dequeue(id, "a new revision was uploaded", Occasion::Dequeue)
@@ -297,16 +286,16 @@ impl Planner<'_> {
             // A change that this queue is merging is closed too; the outcome of its landing
             // decides.
             Some(why) if !slot.status.is_landing() => {
-                self.mark_new_cycle_members(change, needs.unwrap_or_default(), why)
-                    && self.dequeue(id, why, Occasion::for_dequeue_reason(why))
+                self.mark_new_cycle_members(change, needs.unwrap_or_default(), why)?;
+                self.dequeue(id, why, Occasion::for_dequeue_reason(why))
             }
             None if !slot.status.is_landing() => match needs {
                 Some(needs) if is_dependent(&self.head) => {
                     self.follow_dependencies(message, change, needs)
                 }
-                _ => true,
+                _ => Ok(()),
             },
-            _ => true,
+            _ => Ok(()),
         }
     }
 
@@ -317,13 +306,13 @@ impl Planner<'_> {
         message: &InboxMessage,
         change: &ChangeRef,
         needs: &[ChangeRef],
-    ) -> bool {
+    ) -> Result<(), Full> {
         let Some(id) = self.head.slots().find(|slot| slot.change == *change).map(|slot| &slot.id)
         else {
-            return true;
+            return Ok(());
         };
         let (Some(position), Some(item)) = (self.head.position(id), self.items.get(id)) else {
-            return true;
+            return Ok(());
         };
         let candidate = item.candidate.clone();
         let is_open = |change: &&ChangeRef| !self.head.has_landed(change);
@@ -345,7 +334,7 @@ impl Planner<'_> {
             ahead.clone().any(|slot| slot.change.key == *key && !slot.status.is_decided())
         };
         if now.is_subset(&before) && before.difference(&now).all(|key| !is_ahead(key)) {
-            return true;
+            return Ok(());
         }
         let others = self.new_cycle_members(&change.key, needs);
         if !others.is_empty() {
@@ -376,17 +365,17 @@ impl Planner<'_> {
         let leaving: Vec<ItemId> = members.map(|slot| slot.id.clone()).collect();
         // No record of it would be left after dequeueing. So it must be enqueued again in the same
         // plan, or is gone.
-        leaving.iter().all(|id| self.stop_builds(id, DEPENDENCIES_CHANGED))
-            && self.has_room(DEQUEUE_RECORDS * (leaving.len() + 1) + self.enqueue_records())
-            && self.dequeue_change(&change.key, DEPENDENCIES_CHANGED, Occasion::Dequeue)
-            && self.enqueue(message, &[&again])
+        leaving.iter().try_for_each(|id| self.stop_builds(id, DEPENDENCIES_CHANGED))?;
+        self.require_room(DEQUEUE_RECORDS * (leaving.len() + 1) + self.enqueue_records())?;
+        self.dequeue_change(&change.key, DEPENDENCIES_CHANGED, Occasion::Dequeue)?;
+        self.enqueue(message, &[&again])
     }
 
     /// Dequeues all changes if the live layout has no such pipeline. Landings that are under way
     /// are completed (R03).
-    pub(super) fn dequeue_if_pipeline_removed(&mut self) {
+    pub(super) fn dequeue_if_pipeline_removed(&mut self) -> Result<(), Full> {
         if self.snapshot.pipeline.is_some() || self.awaits_layout() {
-            return;
+            return Ok(());
         }
         let keys: Vec<ChangeKey> = (self.head.slots())
             .filter(|slot| !slot.status.is_landing())
@@ -394,22 +383,21 @@ impl Planner<'_> {
             .collect();
         for key in keys {
             let why = "the tenant's configuration no longer has this pipeline";
-            if !self.has_room(DEQUEUE_RECORDS) || !self.dequeue_change(&key, why, Occasion::Dequeue)
-            {
-                return; // The next plan dequeues the rest.
-            }
+            self.require_room(DEQUEUE_RECORDS)?;
+            self.dequeue_change(&key, why, Occasion::Dequeue)?;
         }
+        Ok(())
     }
 
-    /// Dequeues a change and stops its builds. Returns false if it is still queued, since not all
-    /// builds could be stopped yet.
+    /// Dequeues the first queued revision of a change with its entry, and stops the builds. Does
+    /// nothing if none is queued.
     pub(super) fn dequeue_change(
         &mut self,
         key: &ChangeKey,
         why: &str,
         occasion: Occasion,
-    ) -> bool {
-        let Some(slot) = self.head.slot_of_change(key) else { return true };
+    ) -> Result<(), Full> {
+        let Some(slot) = self.head.slot_of_change(key) else { return Ok(()) };
         let id = slot.id.clone();
         self.dequeue(&id, why, occasion)
     }

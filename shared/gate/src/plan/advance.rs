@@ -6,7 +6,7 @@ use super::job_graph::{ended, is_unblocked, is_unreachable, parent_builds, skip_
 use super::reporter_jobs::is_in_phase;
 use super::semaphores::Permit;
 use super::shared_builds::Sharing;
-use super::{ObservedBuild, OrderDraft, Planner, RECONCILE_SECONDS};
+use super::{ObservedBuild, OrderDraft, Planner, QueueAction, RECONCILE_SECONDS};
 use crate::item::{Item, Job, JobStatus, MergeStatus, Onto, WaitsFor};
 use crate::queue::{Slot, SlotStatus, UNCLAIMED_MAX};
 use crate::report::Occasion;
@@ -118,7 +118,7 @@ impl Planner<'_> {
                 && self.now.since(landing.ordered_at) >= RECONCILE_SECONDS * 1_000
         });
         if late {
-            self.remind_landing(id);
+            self.ledger.push(QueueAction::RemindLanding(id.clone()));
             if let Some(trouble) = landing.and_then(|landing| landing.trouble) {
                 let since = trouble.since.to_iso();
                 self.note(id, format!("it cannot be merged since {since}: {}", trouble.why));
@@ -180,7 +180,7 @@ impl Planner<'_> {
             item.layout = layout;
             item.merge_status = MergeStatus::Requested { at: now, since, onto, landed };
         }
-        self.plan.merge_requests.push((id, generation));
+        self.ledger.push(QueueAction::RequestMerge { item: id, generation });
     }
 
     /// Orders or sends the jobs of an item that may start. `held_by` names the job ahead that holds
@@ -239,9 +239,8 @@ impl Planner<'_> {
         if changed || begins {
             if begins {
                 item.start_reported = true;
-                if let Some(report) = self.report_item(&item, Occasion::Start, "") {
-                    self.plan.reports.push(report);
-                }
+                let report = self.report_item(&item, Occasion::Start, "");
+                self.ledger.report(report);
             }
             if item.jobs.iter().any(|job| job.attempt > 0) {
                 item.first_job_at.get_or_insert(self.now);
@@ -368,10 +367,12 @@ impl Planner<'_> {
         });
         item.jobs[at].request = request.clone();
         item.jobs[at].status = JobStatus::Ordered { at: self.now };
-        self.plan
-            .reasons
-            .push(format!("{}: {} ordered as build {build}", item.candidate.change, summary.name));
-        self.plan.orders.push(OrderDraft {
+        self.ledger.explain(format!(
+            "{}: {} ordered as build {build}",
+            item.candidate.change, summary.name
+        ));
+        let parents = parent_builds(item, &item.jobs[at]);
+        self.ledger.push(QueueAction::OrderBuild(Box::new(OrderDraft {
             build,
             item: item.id.clone(),
             generation: item.generation,
@@ -384,13 +385,13 @@ impl Planner<'_> {
             change: item.candidate.change.clone(),
             event_id: item.event_id.clone(),
             merge_commit: item.landed.clone(),
-            parents: parent_builds(item, &item.jobs[at]),
+            parents,
             artifact_builds: providers,
             nodeset: alternative,
             nodes_first,
             labels,
             request,
-        });
+        })));
         true
     }
 }
@@ -401,7 +402,8 @@ impl Planner<'_> {
     fn send_build(&mut self, item: &mut Item, at: usize) -> bool {
         let job = &item.jobs[at];
         if self.is_message_lost(job) {
-            self.plan.resends.extend(job.build.clone());
+            let build = job.build.clone();
+            self.ledger.extend(build.map(|build| QueueAction::SendBuild { build, request: None }));
             item.jobs[at].sent_at = Some(self.now);
             item.jobs[at].resend_count += 1;
             return true;
@@ -435,7 +437,7 @@ impl Planner<'_> {
         let was_sent = item.jobs[at].sent_at.is_some();
         item.jobs[at].resend_count += u32::from(was_sent);
         item.jobs[at].sent_at = Some(self.now);
-        self.plan.sends.push((build, request));
+        self.ledger.push(QueueAction::SendBuild { build, request: Some(request) });
         true
     }
 }

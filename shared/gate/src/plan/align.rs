@@ -84,7 +84,7 @@ impl Planner<'_> {
             let is_started = |item: &Item| item.generation == slot.generation && item.has_started();
             if self.items.get(&slot.id).is_some_and(is_started) {
                 slot.generation += 1;
-                self.plan.reasons.push(why.clone());
+                self.ledger.explain(why.clone());
                 // Written with the reset, so that a move of many entries does not write all of
                 // them twice.
                 self.retest_reasons.insert(slot.id.clone(), why.clone());

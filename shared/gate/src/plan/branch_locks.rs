@@ -5,7 +5,7 @@
 //! condition that it is unchanged since it was read. A bundle acquires all its locks or none, so
 //! that two bundles never wait for each other.
 
-use super::Planner;
+use super::{Planner, QueueAction};
 use crate::branch_lock::{
     BASE_MOVED_MAX, BranchLock, BranchLockHolder, BranchReservation, COURTESY_SECONDS,
     RESERVATION_SECONDS, WAITING_MAX, branch_of,
@@ -213,9 +213,8 @@ impl Planner<'_> {
             if lock.holder.is_none() && has_lost_one {
                 // Only the first: a queue that leaves the line wakes the next, and a queue that
                 // does not come is skipped.
-                self.plan
-                    .wake
-                    .extend(lock.waiting.iter().find(|queue| **queue != this_queue).cloned());
+                let next = lock.waiting.iter().find(|queue| **queue != this_queue).cloned();
+                self.ledger.extend(next.map(QueueAction::WakeQueue));
             }
             self.branch_locks.insert(branch, lock);
         }

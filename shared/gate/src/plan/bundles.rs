@@ -2,6 +2,7 @@
 //! and dequeued together. A cycle that arises among changes which are queued already is dequeued.
 
 use super::finish::{DEPENDENCIES_CHANGED, Departure, Progress};
+use super::ledger::Full;
 use super::{Planner, is_dependent};
 use crate::inbox::Candidate;
 use crate::item::{REASON_BYTES_MAX, cut};
@@ -24,9 +25,12 @@ const NAMED_MAX: usize = 5;
 
 impl Planner<'_> {
     /// Applies the new dependencies of one member to its whole bundle: members share their outside
-    /// dependencies. Moves the bundle behind them, or dequeues it if one is not queued. Returns
-    /// false if the transaction has no room for it.
-    pub(super) fn update_bundle_dependencies(&mut self, position: usize, one: &Candidate) -> bool {
+    /// dependencies. Moves the bundle behind them, or dequeues it if one is not queued.
+    pub(super) fn update_bundle_dependencies(
+        &mut self,
+        position: usize,
+        one: &Candidate,
+    ) -> Result<(), Full> {
         let members = self.head.entries[position].members.clone();
         let own = Candidate { needs: Vec::new(), bundle: Vec::new(), ..one.clone() };
         let mut place = position;
@@ -46,9 +50,7 @@ impl Planner<'_> {
             };
             place = place.max(at);
         }
-        if !self.has_room(members.len()) {
-            return false;
-        }
+        self.require_room(members.len())?;
         for Slot { id, change: ChangeRef { key, .. }, .. } in &members {
             let all = one.needs.iter().chain([&own]);
             let needs = all.filter(|need| need.change.key != *key).cloned().collect();
@@ -61,7 +63,7 @@ impl Planner<'_> {
             let moved = self.head.entries.remove(position);
             self.head.entries.push(moved);
         }
-        true
+        Ok(())
     }
 }
 
@@ -108,9 +110,13 @@ impl Planner<'_> {
         in_turn.into_iter().map(|at| slots[at].id.clone()).filter(|id| !is_own(id)).collect()
     }
 
-    /// Marks the bundle at `position` and `others`, which form a dependency cycle with it, for
-    /// dequeueing. Returns false if the transaction has no room for it.
-    pub(super) fn mark_new_cycle(&mut self, position: usize, others: Vec<ItemId>) -> bool {
+    /// Marks the entry at `position` and `others`, which form a dependency cycle with it, for
+    /// dequeueing.
+    pub(super) fn mark_new_cycle(
+        &mut self,
+        position: usize,
+        others: Vec<ItemId>,
+    ) -> Result<(), Full> {
         let own = self.head.entries[position].members.iter().map(|slot| slot.id.clone());
         let all: Vec<ItemId> = own.chain(others).collect();
         let named = self
@@ -127,13 +133,13 @@ impl Planner<'_> {
     }
 
     /// Marks the items that form a dependency cycle with a change for dequeueing, since that change
-    /// leaves for the reason `why`. Returns false if the transaction has no room for it.
+    /// leaves for the reason `why`. Marks nothing outside dependent pipelines.
     pub(super) fn mark_new_cycle_members(
         &mut self,
         change: &ChangeRef,
         needs: &[ChangeRef],
         why: &str,
-    ) -> bool {
+    ) -> Result<(), Full> {
         // In other pipelines no entry is behind its dependencies.
         let others = if is_dependent(&self.head) {
             self.new_cycle_members(&change.key, needs)
@@ -149,19 +155,17 @@ impl Planner<'_> {
         )
     }
 
-    /// Stores in each item that it is to be dequeued, and why. One plan may have no room to dequeue
-    /// all, and once the first has left the cycle can no longer be seen.
-    fn mark_for_dequeue(&mut self, ids: &[ItemId], why: &str) -> bool {
+    /// Stores in each item, but at most [`MARKED_MAX`], that it is to be dequeued, and why. One plan
+    /// may have no room to dequeue all, and once the first has left the cycle can no longer be seen.
+    fn mark_for_dequeue(&mut self, ids: &[ItemId], why: &str) -> Result<(), Full> {
         let ids = &ids[..ids.len().min(MARKED_MAX)];
-        if !self.has_room(ids.len()) {
-            return false;
-        }
+        self.require_room(ids.len())?;
         for id in ids {
             if let Some(item) = self.item_mut(id) {
                 item.candidate.refused = Some(cut(why, REASON_BYTES_MAX));
             }
         }
-        true
+        Ok(())
     }
 
     /// Returns whether an entry is marked for dequeueing because of a new dependency cycle.
@@ -171,13 +175,19 @@ impl Planner<'_> {
             && self.items.get(&slot.id).is_some_and(|item| item.candidate.refused.is_some())
     }
 
-    /// Dequeues the first entry with a marked item; `None` if no item is marked.
-    pub(super) fn dequeue_marked(&mut self) -> Option<Progress> {
+    /// Dequeues the first entry with a marked item, if there is one.
+    pub(super) fn dequeue_marked(&mut self) -> Result<Progress, Full> {
+        let Some((position, why)) = self.first_marked() else { return Ok(Progress::Settled) };
+        self.dequeue_entry(position, "DEQUEUED", |_| {
+            Departure::new("DEQUEUED", &why, Occasion::Dequeue)
+        })
+    }
+
+    /// Returns the position of the first entry with an item that is marked for dequeueing, and why
+    /// it is marked; `None` if no item is marked.
+    fn first_marked(&self) -> Option<(usize, String)> {
         let slot = self.head.slots().find(|slot| self.is_marked_for_dequeue(slot))?;
         let why = self.items.get(&slot.id)?.candidate.refused.clone()?;
-        let position = self.head.position(&slot.id)?;
-        Some(self.dequeue_entry(position, "DEQUEUED", |_| {
-            Departure::new("DEQUEUED", &why, Occasion::Dequeue)
-        }))
+        Some((self.head.position(&slot.id)?, why))
     }
 }

@@ -1,8 +1,10 @@
 //! Operators' commands to a queue: dequeue a change, promote changes, resume a halted queue.
 
-use super::Planner;
 use super::finish::{DEQUEUE_RECORDS, Departure};
+use super::hosting::Routing;
 use super::landings::MergedRevisions;
+use super::ledger::Full;
+use super::{Planner, QueueAction};
 use crate::inbox::{DEQUEUED_BY_OPERATOR, InboxMessage, InboxMessageKind};
 use crate::item::MergeStatus;
 use crate::landing::{Landing, LandingEnd, LandingState};
@@ -22,33 +24,41 @@ const UNNAMED_OPERATOR: &str = "an operator";
 
 impl Planner<'_> {
     /// Applies operators' commands before all other messages: those may wait for a layout, or for
-    /// the landing that halted the queue.
-    pub(super) fn apply_commands(&mut self) {
+    /// the landing that halted the queue. Commands that wait for a landing stay in the inbox.
+    pub(super) fn apply_commands(&mut self) -> Result<(), Full> {
         let commands: Vec<InboxMessage> =
             self.snapshot.inbox.iter().filter(|message| message.is_command()).cloned().collect();
         for message in commands {
             if self.waits_for_landing(&message) {
                 continue;
             }
-            if !self.has_room(COMMAND_RECORDS) {
-                return;
-            }
-            let is_done = match &message.kind {
-                InboxMessageKind::Dequeue { .. } if self.forward_command(&message) => true,
-                InboxMessageKind::Resume { by, reason } => self.resume(operator_name(by), reason),
-                InboxMessageKind::Dequeue { key, head, by, reason } => {
+            self.require_room(COMMAND_RECORDS)?;
+            // The next plan sees what is done of a command that does not fit.
+            self.apply_command(&message)?;
+            self.ledger.consume(&message.id);
+        }
+        Ok(())
+    }
+
+    /// Applies one operator's command. Dequeueing a change that is not queued here is forwarded to
+    /// the change's own queue. Does nothing for other messages.
+    fn apply_command(&mut self, message: &InboxMessage) -> Result<(), Full> {
+        match &message.kind {
+            InboxMessageKind::Resume { by, reason } => self.resume(operator_name(by), reason),
+            InboxMessageKind::Dequeue { key, head, by, reason } => match self.route(message)? {
+                Routing::Consumed => Ok(()),
+                Routing::Here => {
                     self.dequeue_by_operator(key, head.as_ref(), operator_name(by), reason)
                 }
-                InboxMessageKind::Promote { keys, by } => self.promote(keys, operator_name(by)),
-                InboxMessageKind::Enqueue { .. }
-                | InboxMessageKind::ChangeUpdated { .. }
-                | InboxMessageKind::Superseded { .. }
-                | InboxMessageKind::MoveToHost { .. } => false,
-            };
-            if !is_done {
-                return; // The transaction is full; the next plan sees what is done of it.
+            },
+            InboxMessageKind::Promote { keys, by } => {
+                self.promote(keys, operator_name(by));
+                Ok(())
             }
-            self.plan.consumed.push(message.id);
+            InboxMessageKind::Enqueue { .. }
+            | InboxMessageKind::ChangeUpdated { .. }
+            | InboxMessageKind::Superseded { .. }
+            | InboxMessageKind::MoveToHost { .. } => Ok(()),
         }
     }
 
@@ -60,25 +70,21 @@ impl Planner<'_> {
 
     /// Resumes a halted queue. What was merged is removed, although its tree differs or its bundle
     /// is incomplete; changes that depend on it may stay. The rest of such a bundle is removed
-    /// unmerged. Entries behind are tested again. Returns false if the transaction has no room for
-    /// it.
-    fn resume(&mut self, by: &str, reason: &str) -> bool {
+    /// unmerged. Entries behind are tested again. Only logs the command if the queue is not halted.
+    fn resume(&mut self, by: &str, reason: &str) -> Result<(), Full> {
         let Some(why) = self.head.halted.clone() else {
-            self.plan
-                .reasons
-                .push(format!("{} is not halted; {by} resumed it: {reason}", self.head.key));
-            return true;
+            self.ledger
+                .explain(format!("{} is not halted; {by} resumed it: {reason}", self.head.key));
+            return Ok(());
         };
         let halted_at = self.halting_landing();
         let records = halted_at.as_ref().map_or(1, |(position, _)| {
             DEQUEUE_RECORDS * self.head.entries[*position].members.len()
         });
-        if !self.has_room(records) {
-            return false;
-        }
+        self.require_room(records)?;
         self.head.halted = None;
-        self.plan.reasons.push(format!("{by} resumed {}: {reason}", self.head.key));
-        let Some((position, end)) = halted_at else { return true };
+        self.ledger.explain(format!("{by} resumed {}: {reason}", self.head.key));
+        let Some((position, end)) = halted_at else { return Ok(()) };
         let has_landed = matches!(end, LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. });
         let why_unmerged = format!("{why}. An operator resumed the queue: {reason}");
         for slot in self.head.entries[position].members.clone() {
@@ -99,7 +105,7 @@ impl Planner<'_> {
             SlotStatus::Landed => Departure::new("SUCCESS", "merged", Occasion::Success),
             _ => Departure::new("MERGE_FAILURE", &why_unmerged, Occasion::MergeFailure),
         });
-        true
+        Ok(())
     }
 
     /// Remembers that a change was merged, and records the event for pipelines that trigger on it.
@@ -109,16 +115,17 @@ impl Planner<'_> {
         self.emit_event(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
     }
 
-    /// Dequeues a change on behalf of an operator (R06), unless another revision has replaced it.
-    /// The item's reasons name the operator; the forge sees only the reason given. Returns false if
-    /// some builds could not be stopped yet.
+    /// Dequeues a change on behalf of an operator (R06), with all its revisions or only the one
+    /// whose commit starts with `head`. Withdraws a landing that cannot be carried out. The item's
+    /// reasons name the operator; the forge sees only the reason given. Only logs the command if
+    /// nothing of the change is queued.
     fn dequeue_by_operator(
         &mut self,
         key: &ChangeKey,
         head: Option<&Oid>,
         by: &str,
         reason: &str,
-    ) -> bool {
+    ) -> Result<(), Full> {
         let is_meant = |change: &sluice_model::change::ChangeRef| {
             change.key == *key
                 && head.is_none_or(|head| change.head.as_str().starts_with(head.as_str()))
@@ -126,15 +133,15 @@ impl Planner<'_> {
         let meant = self.head.slots().filter(|slot| is_meant(&slot.change));
         let meant: Vec<ItemId> = meant.map(|slot| slot.id.clone()).collect();
         if meant.is_empty() {
-            self.plan.reasons.push(format!(
+            self.ledger.explain(format!(
                 "{by} dequeued {key} from {}, but it is not queued there",
                 self.head.key
             ));
         }
         let colon = if reason.is_empty() { "" } else { ": " };
         // There may be several revisions of the change.
-        meant.iter().all(|id| {
-            let Some(position) = self.head.position(id) else { return true };
+        meant.iter().try_for_each(|id| {
+            let Some(position) = self.head.position(id) else { return Ok(()) };
             self.note(id, format!("{by} dequeued it{colon}{reason}"));
             let mut why = format!("{DEQUEUED_BY_OPERATOR}{colon}{reason}");
             let entry = &self.head.entries[position];
@@ -149,14 +156,27 @@ impl Planner<'_> {
                     "; it is unknown whether it was merged: the connection {connection} was removed during the merge"
                 ));
             }
-            let has_left = self.dequeue(id, &why, Occasion::Dequeue);
-            if let Some(landing) = cancelled.filter(|_| has_left) {
-                self.plan.wake_tenant |= landing.changes_configuration || landing.later_members.iter().any(|other| other.configures);
-                let end = if is_unknown { LandingEnd::Unproven { why } } else { LandingEnd::Refused { why } };
-                self.plan.withdrawn_landings.push(Landing { state: LandingState::Ended { end, at: self.now }, ..landing });
+            self.dequeue(id, &why, Occasion::Dequeue)?;
+            if let Some(landing) = cancelled {
+                self.ledger.wake_tenant_if(
+                    landing.changes_configuration
+                        || landing.later_members.iter().any(|other| other.configures),
+                );
+                let end = if is_unknown {
+                    LandingEnd::Unproven { why }
+                } else {
+                    LandingEnd::Refused { why }
+                };
+                self.withdraw(landing, end);
             }
-            has_left
+            Ok(())
         })
+    }
+
+    /// Ends a landing without carrying it out.
+    fn withdraw(&mut self, landing: Landing, end: LandingEnd) {
+        let state = LandingState::Ended { end, at: self.now };
+        self.ledger.push(QueueAction::WithdrawLanding(Box::new(Landing { state, ..landing })));
     }
 
     /// Returns the landing of an entry, if an operator may cancel it: it could not be carried out
@@ -188,13 +208,15 @@ impl Planner<'_> {
     }
 
     /// Ends a partly merged bundle. Merged members are reported as merged; the one whose landing
-    /// was interrupted may be merged; the rest was never started. Returns false if the transaction
-    /// has no room for it.
-    fn end_partial_bundle(&mut self, position: usize, landing: Landing, why: &str) -> bool {
+    /// was interrupted may be merged; the rest was never started.
+    fn end_partial_bundle(
+        &mut self,
+        position: usize,
+        landing: Landing,
+        why: &str,
+    ) -> Result<(), Full> {
         let slots = self.head.entries[position].members.clone();
-        if !self.has_room(DEQUEUE_RECORDS * slots.len() + 1) {
-            return false;
-        }
+        self.require_room(DEQUEUE_RECORDS * slots.len() + 1)?;
         let landed = slots.iter().filter(|slot| slot.status == SlotStatus::Landed);
         let landed: Vec<String> = landed.map(|slot| slot.change.to_string()).collect();
         let partly_why = format!(
@@ -216,22 +238,20 @@ impl Planner<'_> {
             }
             _ => Departure::new("DEQUEUED", &partly_why, Occasion::Dequeue),
         });
-        self.plan.wake_tenant = true;
+        self.ledger.wake_tenant_if(true);
         let end = if is_unknown {
             LandingEnd::Unproven { why: unknown_why }
         } else {
             LandingEnd::Refused { why: partly_why }
         };
-        self.plan
-            .withdrawn_landings
-            .push(Landing { state: LandingState::Ended { end, at: self.now }, ..landing });
-        true
+        self.withdraw(landing, end);
+        Ok(())
     }
 
     /// Moves changes to the front, after their dependencies. The order of the others stays. Changes
-    /// that are being merged keep their place, and in serial queues everything that has started.
-    /// Always returns true.
-    fn promote(&mut self, keys: &[ChangeKey], by: &str) -> bool {
+    /// that are being merged keep their place, and in serial queues everything that has started. A
+    /// change that is not queued is only logged.
+    fn promote(&mut self, keys: &[ChangeKey], by: &str) {
         let is_first = |slot: &Slot| match self.head.manager {
             // A requested merge counts as started: its result would let the item start at any
             // position.
@@ -255,7 +275,7 @@ impl Planner<'_> {
             (0..entries.len()).filter(|at| entries[*at].members.iter().any(is_first)).collect();
         for key in keys {
             let Some(slot) = self.head.slot_of_change(key) else {
-                self.plan.reasons.push(format!(
+                self.ledger.explain(format!(
                     "{by} promoted {key} in {}, but it is not queued there",
                     self.head.key
                 ));
@@ -293,8 +313,7 @@ impl Planner<'_> {
         for id in moved {
             self.note(&id, format!("{by} moved it to the front"));
         }
-        self.plan.reasons.push(format!("{by} promoted changes of {}", self.head.key));
-        true
+        self.ledger.explain(format!("{by} promoted changes of {}", self.head.key));
     }
 
     /// Returns the position of the entry whose landing halted the queue, and the end of the landing

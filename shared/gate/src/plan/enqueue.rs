@@ -3,6 +3,7 @@
 use super::bundles::BUNDLE_MAX;
 use super::finish::{DEPENDENCIES_CHANGED, DEQUEUE_RECORDS};
 use super::hosting::RESIDENCY_RECORDS;
+use super::ledger::Full;
 use super::{Planner, RECORDS_MAX, is_dependent, item_id};
 use crate::inbox::{Candidate, InboxMessage};
 use crate::item::Item;
@@ -16,21 +17,24 @@ use sluice_model::event::ZuulEvent;
 /// Records that enqueueing a change writes: its item, its enqueue report, and its events.
 pub(super) const ENQUEUE_RECORDS: usize = 4;
 
-/// The result of dequeueing what a candidate replaces.
-enum Replaced {
-    /// Nothing of it is queued any more.
-    Yes,
-    /// The candidate is not enqueued.
-    No,
-    /// The transaction has no room for it.
-    Full,
+/// Whether a candidate may enter once what it replaces is dequeued.
+enum Replacement {
+    /// Nothing that it replaces is queued any more.
+    Done,
+    /// The candidate is not enqueued; the reason is in the log.
+    Rejected,
 }
 
 impl Planner<'_> {
-    /// Enqueues candidates in order, and the members of a bundle together. Returns false if there
-    /// was no room to dequeue what they replace.
-    pub(super) fn enqueue_all(&mut self, message: &InboxMessage, candidates: &[Candidate]) -> bool {
-        candidates.iter().enumerate().all(|(at, candidate)| {
+    /// Enqueues candidates in order, and the members of a bundle together. Those that may not enter
+    /// are only logged or reported. Where not all fit into the transaction, the next plan enqueues
+    /// the rest.
+    pub(super) fn enqueue_all(
+        &mut self,
+        message: &InboxMessage,
+        candidates: &[Candidate],
+    ) -> Result<(), Full> {
+        candidates.iter().enumerate().try_for_each(|(at, candidate)| {
             let is_one = is_dependent(&self.head) || self.head.manager == Manager::Independent;
             if !is_one || candidate.bundle.is_empty() || candidate.refused.is_some() {
                 return self.enqueue(message, &[candidate]);
@@ -39,11 +43,11 @@ impl Planner<'_> {
                 .iter()
                 .any(|behind| candidate.bundle.contains(&behind.change.key))
             {
-                return true; // Enqueue it with the last member: the other dependencies of the bundle come before that one.
+                return Ok(()); // Enqueue it with the last member: the other dependencies of the bundle come before that one.
             }
             match self.offered_members(message, candidate, candidates) {
                 Some(members) => self.enqueue(message, &members),
-                None => true,
+                None => Ok(()),
             }
         })
     }
@@ -74,90 +78,100 @@ impl Planner<'_> {
         None
     }
 
-    /// Enqueues a change, or the members of a bundle, as one entry, unless one of them is refused.
-    /// Returns false if there was no room to dequeue what they replace.
-    pub(super) fn enqueue(&mut self, message: &InboxMessage, members: &[&Candidate]) -> bool {
+    /// Enqueues a change, or the members of a bundle, as one entry, and dequeues what they replace.
+    /// If one of them may not enter, none does, and the reason is logged or reported.
+    pub(super) fn enqueue(
+        &mut self,
+        message: &InboxMessage,
+        members: &[&Candidate],
+    ) -> Result<(), Full> {
         // New dependencies count even if nothing newer is known of the changes themselves.
         let needs_more = members.iter().any(|member| self.adds_dependencies(member));
-        let replaced = match members {
-            [candidate] => self.replace_queued(candidate, needs_more),
-            _ => self.replace_queued_members(members, needs_more),
+        let replacement = match members {
+            [candidate] => self.replace_queued(candidate, needs_more)?,
+            _ => self.replace_queued_members(members, needs_more)?,
         };
-        match replaced {
-            Replaced::Yes => {}
-            Replaced::No => return true,
-            Replaced::Full => return false,
+        match replacement {
+            Replacement::Done => {}
+            Replacement::Rejected => return Ok(()),
         }
-        if !self.has_room(self.records_to_enqueue(members)) {
-            return false;
-        }
+        self.require_room(self.records_to_enqueue(members))?;
         for member in members {
             let Some(reason) = self.refusal_reason(member) else { continue };
             self.log_refusal(&member.change, &reason);
             self.report_refused_moves(message, members, &reason);
-            if member.refused.is_some()
-                && let Some(report) = self.report_refusal(member, message, &reason)
-            {
-                self.plan.reports.push(report);
+            if member.refused.is_some() {
+                let report = self.report_refusal(member, message, &reason);
+                self.ledger.report(report);
             }
-            return true;
+            return Ok(());
         }
         if let Some(reason) = self.over_limit(members) {
-            return self.report_full(message, members, &reason);
+            self.report_over_limit(message, members, &reason);
+            return Ok(());
         }
         let change = &members[0].change;
         if let Some(newer) = self.newer_queued_commit(members[0]).map(ToString::to_string) {
             // A forge may deliver push events in any order.
             self.log_refusal(change, &format!("its branch has moved on to {newer}"));
-            return true;
+            return Ok(());
         }
-        if self.head.manager == Manager::Supercedent
-            && !(self.dequeue_waiting_of_branch(change) && self.has_room(self.enqueue_records()))
-        {
-            return false;
+        if self.head.manager == Manager::Supercedent {
+            self.dequeue_waiting_of_branch(change)?;
+            self.require_room(self.enqueue_records())?;
         }
         self.append(message, members);
-        true
+        Ok(())
     }
 
     /// Logs why a change is not enqueued.
     fn log_refusal(&mut self, change: &ChangeRef, reason: &str) {
-        self.plan.reasons.push(format!("{change} is not enqueued in {}: {reason}", self.head.key));
+        self.ledger.explain(format!("{change} is not enqueued in {}: {reason}", self.head.key));
     }
 
-    /// Dequeues what a single change replaces.
-    fn replace_queued(&mut self, candidate: &Candidate, needs_more: bool) -> Replaced {
+    /// Dequeues what a single change replaces: other revisions, and the same one if it has other
+    /// dependencies now. Rejects a change that is outdated, already queued or merged. `needs_more`
+    /// says that it depends on changes which it did not depend on before.
+    fn replace_queued(
+        &mut self,
+        candidate: &Candidate,
+        needs_more: bool,
+    ) -> Result<Replacement, Full> {
         let change = &candidate.change;
         if !needs_more && self.rejects_outdated(change, candidate.as_of) {
-            return Replaced::No;
+            return Ok(Replacement::Rejected);
         }
         while let Some(slot) = self.slot_to_replace(change) {
             let (id, is_same) = (slot.id.clone(), slot.change == *change);
             if slot.status == SlotStatus::Reporting && self.has_landed(&id) {
                 self.log_refusal(change, "it is already merged");
-                return Replaced::No;
+                return Ok(Replacement::Rejected);
             }
             let is_bundle = self.position(&id).is_some_and(|at| self.head.entries[at].is_bundle());
             let is_other_bundle =
                 !is_dependent(&self.head) && is_bundle && !self.has_same_bundle(&id, candidate);
             if is_same && !self.is_marked_for_dequeue(slot) && !needs_more && !is_other_bundle {
-                self.plan.reasons.push(format!("{change} is already in {}", self.head.key));
-                return Replaced::No;
+                self.ledger.explain(format!("{change} is already in {}", self.head.key));
+                return Ok(Replacement::Rejected);
             }
             let (why, occasion) = replacement_reason(slot, change);
-            if !self.dequeue(&id, why, occasion) {
-                return Replaced::Full;
-            }
+            self.dequeue(&id, why, occasion)?;
         }
-        Replaced::Yes
+        Ok(Replacement::Done)
     }
 
-    /// Dequeues what the members of a bundle replace, unless exactly they are queued already.
-    fn replace_queued_members(&mut self, members: &[&Candidate], needs_more: bool) -> Replaced {
+    /// Dequeues what the members of a bundle replace. Rejects a bundle that is already queued as it
+    /// is, has an outdated member, or has a member that was merged. `needs_more` says that one
+    /// depends on changes which it did not depend on before.
+    fn replace_queued_members(
+        &mut self,
+        members: &[&Candidate],
+        needs_more: bool,
+    ) -> Result<Replacement, Full> {
         if self.is_bundle_queued(members) && !needs_more {
             let last = members[members.len() - 1];
             self.log_refusal(&last.change, "its whole bundle is already queued");
-            return Replaced::No;
+            return Ok(Replacement::Rejected);
         }
         // In a dependent pipeline, a member may be known better than the rest: that must not keep
         // the bundle out.
@@ -165,7 +179,7 @@ impl Planner<'_> {
             && !needs_more
             && members.iter().any(|member| self.rejects_outdated(&member.change, member.as_of))
         {
-            return Replaced::No;
+            return Ok(Replacement::Rejected);
         }
         let is_in_branch = |member: &&&Candidate| {
             let mut slots = self.head.slots().filter(|slot| slot.change.key == member.change.key);
@@ -173,18 +187,16 @@ impl Planner<'_> {
         };
         if let Some(landed) = members.iter().find(is_in_branch) {
             self.log_refusal(&landed.change, "it has landed");
-            return Replaced::No;
+            return Ok(Replacement::Rejected);
         }
         for Candidate { change, .. } in members {
             // Pipelines that do not merge may hold several revisions of a member.
             while let Some(slot) = self.head.slot_of_change(&change.key) {
                 let (why, occasion) = replacement_reason(slot, change);
-                if !self.dequeue(&slot.id.clone(), why, occasion) {
-                    return Replaced::Full;
-                }
+                self.dequeue(&slot.id.clone(), why, occasion)?;
             }
         }
-        Replaced::Yes
+        Ok(Replacement::Done)
     }
 
     /// Returns whether a new patch set dequeues the older revision (`dequeue-on-new-patchset`).
@@ -273,8 +285,9 @@ impl Planner<'_> {
                     "it depends on {address}, which no connection serves: this dependency is ignored"
                 ));
             }
-            self.plan.reasons.push(format!("{change} is enqueued in {}", self.head.key));
-            self.plan.reports.extend(self.report_item(&item, Occasion::Enqueue, ""));
+            self.ledger.explain(format!("{change} is enqueued in {}", self.head.key));
+            let report = self.report_item(&item, Occasion::Enqueue, "");
+            self.ledger.report(report);
             self.emit_event(ZuulEvent::ParentChangeEnqueued, &slot.id, change);
             self.send_supersessions(&slot.id, change, candidate.bundle.len(), &message.event_id);
             self.changed_items.insert(slot.id.clone());
@@ -329,8 +342,8 @@ impl Planner<'_> {
     }
 
     /// Dequeues the waiting entry of a branch, since a newer commit of the branch is being
-    /// enqueued. Returns false if there was no room for that.
-    fn dequeue_waiting_of_branch(&mut self, change: &ChangeRef) -> bool {
+    /// enqueued. Does nothing if none waits; the first entry of the queue does not count.
+    fn dequeue_waiting_of_branch(&mut self, change: &ChangeRef) -> Result<(), Full> {
         // Image builds supersede only builds of the same images.
         let is_older = |slot: &&Slot| {
             let key = &slot.change.key;
@@ -340,7 +353,7 @@ impl Planner<'_> {
         };
         let waiting = self.head.slots().skip(1).find(is_older);
         let Some(key) = waiting.map(|slot| slot.change.key.clone()) else {
-            return true;
+            return Ok(());
         };
         let why = "a newer commit of its branch replaces it";
         self.dequeue_change(&key, why, Occasion::Dequeue)

@@ -1,6 +1,7 @@
 //! Completes entries: orders and follows landings, reports results and removes what is done.
 
-use super::{Planner, RemovedItem, is_dependent};
+use super::ledger::Full;
+use super::{Planner, QueueAction, RemovedItem, is_dependent};
 use crate::item::{Item, JobStatus, MergeStatus, REASON_BYTES_MAX, cut};
 use crate::landing::lands_in;
 use crate::queue::{Slot, SlotStatus};
@@ -28,8 +29,6 @@ pub(super) enum Progress {
     Settled,
     /// An entry left or is tested again, so that the queue must be aligned again.
     Reordered,
-    /// The transaction has no room for it; the next plan does it.
-    Full,
 }
 
 /// How an item leaves its queue.
@@ -49,13 +48,14 @@ impl Departure {
 }
 
 impl Planner<'_> {
-    /// Completes the first entry that can be completed.
-    pub(super) fn finish(&mut self) -> Progress {
+    /// Completes the first entry that can be completed: orders or follows its landing, reports it,
+    /// or dequeues it. Does nothing in a halted queue.
+    pub(super) fn finish(&mut self) -> Result<Progress, Full> {
         if self.head.halted.is_some() {
-            return Progress::Settled;
+            return Ok(Progress::Settled);
         }
-        if let Some(progress) = self.dequeue_marked() {
-            return progress;
+        if self.dequeue_marked()? == Progress::Reordered {
+            return Ok(Progress::Reordered);
         }
         if let Some(position) = self.holding_position() {
             return self.finish_reporting(position);
@@ -63,22 +63,21 @@ impl Planner<'_> {
         for position in 0..self.head.entries.len() {
             if position > 0 && is_dependent(&self.head) {
                 return match self.finish_failed_follower() {
-                    Progress::Reordered => Progress::Reordered,
-                    Progress::Settled | Progress::Full => self.dequeue_orphans(),
+                    Ok(Progress::Reordered) => Ok(Progress::Reordered),
+                    Ok(Progress::Settled) | Err(Full) => self.dequeue_orphans(),
                 };
             }
-            if !self.has_room(DEQUEUE_RECORDS + self.enqueue_records()) {
-                return Progress::Full;
-            }
-            if self.finish_entry(position) == Progress::Reordered {
-                return Progress::Reordered;
+            self.require_room(DEQUEUE_RECORDS + self.enqueue_records())?;
+            // An entry that does not fit waits for the next plan; others may be smaller.
+            if self.finish_entry(position) == Ok(Progress::Reordered) {
+                return Ok(Progress::Reordered);
             }
         }
         self.dequeue_orphans()
     }
 
     /// Completes the entry at `position`, if it can be completed.
-    fn finish_entry(&mut self, position: usize) -> Progress {
+    fn finish_entry(&mut self, position: usize) -> Result<Progress, Full> {
         let members = &self.head.entries[position].members;
         if members[0].status == SlotStatus::Reporting {
             return self.finish_reporting(position);
@@ -104,7 +103,7 @@ impl Planner<'_> {
         let may_get_other_jobs = self.awaits_configuration();
         if let Some((id, why, configuration)) = untestable {
             if configuration && may_get_other_jobs {
-                return Progress::Settled;
+                return Ok(Progress::Settled);
             }
             let (result, occasion) = match configuration {
                 true => ("CONFIG_ERROR", Occasion::ConfigError),
@@ -119,11 +118,11 @@ impl Planner<'_> {
             });
         }
         if !items.iter().all(|item| item.is_some_and(Item::is_complete)) {
-            return Progress::Settled;
+            return Ok(Progress::Settled);
         }
         let has_jobs = items.iter().flatten().any(|item| item.reported_jobs().next().is_some());
         if !has_jobs && may_get_other_jobs {
-            return Progress::Settled;
+            return Ok(Progress::Settled);
         }
         if !has_jobs {
             return self.dequeue_entry(position, "NO_JOBS", |_| {
@@ -134,21 +133,20 @@ impl Planner<'_> {
             let progress = self.dequeue_entry(position, "FAILURE", |_| match in_bundle {
                 true => Departure::new("FAILURE", &bundle_failed, Occasion::BundleFailed),
                 false => Departure::new("FAILURE", "a job failed", Occasion::Failure),
-            });
-            if progress == Progress::Reordered && in_bundle {
+            })?;
+            if in_bundle {
                 self.count_outcome(Occasion::Failure); // Counted once; the occasion of the members does not count.
             }
-            return progress;
+            return Ok(progress);
         }
         if self.lands() && members.iter().all(|slot| slot.change.key.number().is_some()) {
             self.order_landing(position);
-            return Progress::Settled;
+            return Ok(Progress::Settled);
         }
-        if !self.has_room(DEQUEUE_RECORDS * members.len() + self.enqueue_records()) {
-            return Progress::Full;
-        }
+        let records = DEQUEUE_RECORDS * members.len() + self.enqueue_records();
+        self.require_room(records)?;
         self.succeed(position, "every voting job passed");
-        Progress::Reordered
+        Ok(Progress::Reordered)
     }
 
     /// Returns whether a successful change is merged in this pipeline.
@@ -168,20 +166,18 @@ impl Planner<'_> {
     /// Dequeues the first entry that depends on a change which left without being merged (D08,
     /// D09). This is derived from the queue itself, so the next plan finds what does not fit into
     /// this one.
-    fn dequeue_orphans(&mut self) -> Progress {
+    fn dequeue_orphans(&mut self) -> Result<Progress, Full> {
         if !is_dependent(&self.head) {
-            return Progress::Settled;
+            return Ok(Progress::Settled);
         }
         let is_orphan = |position: &usize| {
             let mut members = self.head.entries[*position].members.iter();
             members.any(|slot| !slot.status.is_decided() && self.is_orphan(*position, slot))
         };
         let Some(position) = (0..self.head.entries.len()).find(is_orphan) else {
-            return Progress::Settled;
+            return Ok(Progress::Settled);
         };
-        if !self.stop_entry(position, |_| "a change it depends on failed to merge".to_owned()) {
-            return Progress::Full;
-        }
+        self.stop_entry(position, |_| "a change it depends on failed to merge".to_owned())?;
         self.dequeue_entry(position, "FAILURE", |_| {
             Departure::new("FAILURE", DEPENDENCY_FAILED, Occasion::DependencyFailed)
         })
@@ -201,54 +197,57 @@ impl Planner<'_> {
         })
     }
 
-    /// Dequeues an item with its entry and stops the builds. Returns false if it is still queued,
-    /// since the transaction has no room for it.
-    pub(super) fn dequeue(&mut self, id: &ItemId, why: &str, occasion: Occasion) -> bool {
-        let Some(position) = self.position(id) else { return true };
+    /// Dequeues an item with its entry and stops the builds. Does nothing if it is not queued.
+    /// Where it does not fit into the transaction, it stays queued.
+    pub(super) fn dequeue(
+        &mut self,
+        id: &ItemId,
+        why: &str,
+        occasion: Occasion,
+    ) -> Result<(), Full> {
+        let Some(position) = self.position(id) else { return Ok(()) };
         let change = self.head.entries[position].members.iter().find(|slot| slot.id == *id);
-        let Some(key) = change.map(|slot| slot.change.key.clone()) else { return true };
+        let Some(key) = change.map(|slot| slot.change.key.clone()) else { return Ok(()) };
         let others_why = format!("{key} of its dependency cycle left: {why}");
         // The other members are enqueued again together with the one that was replaced. Their
         // authors get a dequeue report.
         let others_occasion =
             if occasion == Occasion::Superseded { Occasion::Dequeue } else { occasion };
-        let progress = self.dequeue_entry(position, "DEQUEUED", |slot| {
+        self.dequeue_entry(position, "DEQUEUED", |slot| {
             if slot.id == *id {
                 Departure::new("DEQUEUED", why, occasion)
             } else {
                 Departure::new("DEQUEUED", &others_why, others_occasion)
             }
-        });
-        progress == Progress::Reordered
+        })?;
+        Ok(())
     }
 
-    /// Dequeues the entry at `position` in one plan and stops its builds. It counts once for the
-    /// window, with `result`.
+    /// Dequeues the entry at `position` in one plan and stops its builds. Counts it once for the
+    /// window, with `result`. Returns [`Progress::Reordered`]. Where it does not fit into the
+    /// transaction, the entry stays, but some of its builds may be stopped.
     pub(super) fn dequeue_entry(
         &mut self,
         position: usize,
         result: &str,
         how: impl Fn(&Slot) -> Departure,
-    ) -> Progress {
+    ) -> Result<Progress, Full> {
         let members = self.head.entries[position].members.len();
+        self.stop_entry(position, |slot| how(slot).why)?;
         // Reserve room for enqueueing a member again in the same transaction.
-        if !self.stop_entry(position, |slot| how(slot).why)
-            || !self.has_room(DEQUEUE_RECORDS * members + self.enqueue_records())
-        {
-            return Progress::Full;
-        }
+        self.require_room(DEQUEUE_RECORDS * members + self.enqueue_records())?;
         if self.head.entries[position].first().status != SlotStatus::Reporting {
             self.resize_window(result);
         }
         self.remove_entry(position, how);
-        Progress::Reordered
+        Ok(Progress::Reordered)
     }
 
-    /// Stops all builds of the entry at `position`. Returns false if the transaction was full and
-    /// some are left for the next plan.
-    fn stop_entry(&mut self, position: usize, why: impl Fn(&Slot) -> String) -> bool {
+    /// Stops all builds of the entry at `position`. Where not all fit into the transaction, the
+    /// next plan stops the rest.
+    fn stop_entry(&mut self, position: usize, why: impl Fn(&Slot) -> String) -> Result<(), Full> {
         let members = self.head.entries[position].members.clone();
-        members.iter().all(|slot| self.stop_builds(&slot.id, &why(slot)))
+        members.iter().try_for_each(|slot| self.stop_builds(&slot.id, &why(slot)))
     }
 
     /// Removes the entry at `position` and reports the results of its members. The caller has
@@ -276,18 +275,16 @@ impl Planner<'_> {
         }
         self.skip_unstarted_jobs(&mut item);
         item.add_reason(format!("left {}: {result}: {why}", self.head.key.pipeline));
-        self.plan
-            .reasons
-            .push(format!("{} leaves {}: {result}: {why}", slot.change, self.head.key));
+        self.ledger.explain(format!("{} leaves {}: {result}: {why}", slot.change, self.head.key));
         // Like Zuul, sends no dequeue report if no start report was sent.
         let is_silent = has_succeeded || (occasion == Occasion::Dequeue && !item.start_reported);
-        if let Some(report) = self.report_item(&item, occasion, &why).filter(|_| !is_silent) {
-            self.plan.reports.push(report);
-        }
+        let report = self.report_item(&item, occasion, &why).filter(|_| !is_silent);
+        self.ledger.report(report);
         if !has_succeeded {
             self.count_outcome(occasion);
         }
-        self.plan.removed.push(RemovedItem { item, result, why: cut(&why, REASON_BYTES_MAX) });
+        let removed = RemovedItem { item, result, why: cut(&why, REASON_BYTES_MAX) };
+        self.ledger.push(QueueAction::RemoveItem(Box::new(removed)));
     }
 
     /// Counts an item's result for the pipeline's consecutive failures.

@@ -3,7 +3,8 @@
 
 use super::enqueue::ENQUEUE_RECORDS;
 use super::finish::{DEQUEUE_RECORDS, Departure};
-use super::{Planner, RemovedItem, item_id};
+use super::ledger::Full;
+use super::{Planner, QueueAction, RemovedItem, item_id};
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
 use crate::item::{Item, REASON_BYTES_MAX, cut};
 use crate::queue::{Slot, SlotStatus};
@@ -62,27 +63,28 @@ impl Planner<'_> {
         );
     }
 
-    /// Notifies the next superseded pipelines of a list that an earlier one has begun. Returns
-    /// false if the transaction has no room for it.
+    /// Notifies the next superseded pipelines of a list that an earlier one has begun. Does nothing
+    /// if `more` is empty.
     pub(super) fn pass_supersession_on(
         &mut self,
         message: &InboxMessage,
         change: &ChangeRef,
         by: &PipelineName,
         more: &[PipelineName],
-    ) -> bool {
-        let has_room = more.is_empty() || self.has_room(SUPERSESSIONS_AT_ONCE);
-        if has_room {
-            self.forward_supersession(
-                more,
-                SUPERSESSIONS_AT_ONCE,
-                change,
-                by,
-                message.id.as_str(),
-                &message.event_id,
-            );
+    ) -> Result<(), Full> {
+        if more.is_empty() {
+            return Ok(());
         }
-        has_room
+        self.require_room(SUPERSESSIONS_AT_ONCE)?;
+        self.forward_supersession(
+            more,
+            SUPERSESSIONS_AT_ONCE,
+            change,
+            by,
+            message.id.as_str(),
+            &message.event_id,
+        );
+        Ok(())
     }
 
     /// Notifies at most `at_once` pipelines that a change entered a pipeline which supersedes them.
@@ -116,23 +118,26 @@ impl Planner<'_> {
         }
     }
 
-    /// Dequeues a change that entered a pipeline which supersedes this one, unless it is being
-    /// merged. Returns false if the transaction has no room for it.
-    pub(super) fn dequeue_superseded(&mut self, change: &ChangeRef, by: &PipelineName) -> bool {
+    /// Dequeues a change that entered the pipeline `by`, which supersedes this one. Does nothing if
+    /// that revision is not queued, or is being merged.
+    pub(super) fn dequeue_superseded(
+        &mut self,
+        change: &ChangeRef,
+        by: &PipelineName,
+    ) -> Result<(), Full> {
         let is_it = |slot: &&Slot| slot.change == *change && !slot.status.is_decided();
         let here = self.head.slots().find(is_it).map(|slot| slot.id.clone());
         let why = format!("it entered the pipeline {by}, which supersedes this one");
-        here.is_none_or(|id| self.dequeue(&id, &why, Occasion::Dequeue))
+        here.map_or(Ok(()), |id| self.dequeue(&id, &why, Occasion::Dequeue))
     }
 
     /// Enqueues candidates here, or forwards them to the queue that they belong to by the live
-    /// layout. A bundle whose members belong to several queues is not enqueued at all. Returns
-    /// false if the transaction has no room for all of it.
+    /// layout. A bundle whose members belong to several queues is not enqueued at all.
     pub(super) fn enqueue_or_forward(
         &mut self,
         message: &InboxMessage,
         candidates: &[Candidate],
-    ) -> bool {
+    ) -> Result<(), Full> {
         let queues: Vec<Option<QueueKey>> =
             candidates.iter().map(|offered| self.live_queue_of(&offered.change)).collect();
         if queues.iter().all(Option::is_none) {
@@ -145,9 +150,8 @@ impl Planner<'_> {
         let others: BTreeSet<&QueueKey> = queues.iter().flatten().collect();
         // The next plan sees which candidates are enqueued here. The others are forwarded in the
         // plan that consumes the message.
-        if !self.enqueue_all(message, &of(&None)) || !self.has_room(others.len()) {
-            return false;
-        }
+        self.enqueue_all(message, &of(&None))?;
+        self.require_room(others.len())?;
         let in_bundle = self.forms_bundles();
         for queue in others {
             let theirs = of(&Some(queue.clone())).into_iter();
@@ -156,7 +160,7 @@ impl Planner<'_> {
                 .collect();
             self.forward_part(message, queue.clone(), InboxMessageKind::Enqueue { candidates });
         }
-        true
+        Ok(())
     }
 
     /// Forwards a message about a change that is not here to the queue it belongs to by the live
@@ -180,20 +184,20 @@ impl Planner<'_> {
 
     /// Forwards a message, or a part of it, to another queue.
     fn forward_part(&mut self, message: &InboxMessage, queue: QueueKey, kind: InboxMessageKind) {
-        self.plan.reasons.push(format!(
+        self.ledger.explain(format!(
             "message forwarded from {} to {queue}: its change belongs there now",
             self.head.key
         ));
         let id = InboxMessageId::derive(&[message.id.as_str(), &queue.to_string()]);
         // After the changes that moved there, and after the messages forwarded before.
-        let left = self.snapshot.inbox.len() - self.plan.consumed.len();
+        let left = self.snapshot.inbox.len() - self.ledger.consumed_count();
         let at = self
             .now
             .plus_millis((QUEUE_ORDER_MILLIS + QUEUE_ORDER_MILLIS.saturating_sub(left)) as u64);
         // The author of the message stays the same.
         let sent =
             InboxMessage { id, at, layout: self.snapshot.layout.live, kind, ..message.clone() };
-        self.plan.forwards.push((queue, sent));
+        self.send(queue, sent);
     }
 
     /// Returns whether changes are queued here that belong to other queues by the live layout.
@@ -222,10 +226,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Moves changes to the queues that they belong to by the live layout. Members of a bundle move
-    /// together if the pipeline still forms bundles. Returns false if the transaction was full and
-    /// some are left.
-    pub(super) fn move_to_other_queues(&mut self) -> bool {
+    /// Moves changes to the queues that they belong to by the live layout: dequeues them here and
+    /// sends them there. Members of a bundle move together if the pipeline still forms bundles.
+    pub(super) fn move_to_other_queues(&mut self) -> Result<(), Full> {
         let in_bundle = self.forms_bundles();
         let mut position = 0;
         while position < self.head.entries.len() {
@@ -237,10 +240,8 @@ impl Planner<'_> {
             let slots = slots.clone();
             let why =
                 format!("the configuration changed: it belongs to the queue {} now", queue.queue);
-            let is_stopped = slots.iter().all(|slot| self.stop_builds(&slot.id, &why));
-            if !is_stopped || !self.has_room((DEQUEUE_RECORDS + 1) * slots.len()) {
-                return false;
-            }
+            slots.iter().try_for_each(|slot| self.stop_builds(&slot.id, &why))?;
+            self.require_room((DEQUEUE_RECORDS + 1) * slots.len())?;
             let known: Vec<Item> =
                 slots.iter().filter_map(|slot| self.items.get(&slot.id)).cloned().collect();
             // They are enqueued there as new items, with their own reports.
@@ -275,7 +276,7 @@ impl Planner<'_> {
                 );
             }
         }
-        true
+        Ok(())
     }
 
     /// Returns whether the live pipeline forms bundles in a shared queue.
@@ -332,12 +333,11 @@ impl Planner<'_> {
             let mut item =
                 Item::admitted(&slot, (*candidate).clone(), &message.event_id, message.at);
             item.add_reason(format!("left {}: DEQUEUED: {why}", queue.pipeline));
-            self.plan.reports.extend(self.report_item(&item, Occasion::Dequeue, &why));
-            self.plan.removed.push(RemovedItem {
-                item,
-                result: "DEQUEUED",
-                why: cut(&why, REASON_BYTES_MAX),
-            });
+            let report = self.report_item(&item, Occasion::Dequeue, &why);
+            self.ledger.report(report);
+            let why = cut(&why, REASON_BYTES_MAX);
+            let refused = RemovedItem { item, result: "DEQUEUED", why };
+            self.ledger.push(QueueAction::RemoveItem(Box::new(refused)));
         }
     }
 
@@ -371,10 +371,7 @@ impl Planner<'_> {
         let at = self.now.plus_millis(after as u64);
         let layout = self.snapshot.layout.live;
         let (event_id, by_operator, in_progress) = (event_id.to_owned(), false, false);
-        self.plan.forwards.push((
-            queue,
-            InboxMessage { id, at, event_id, layout, by_operator, in_progress, kind },
-        ));
+        self.send(queue, InboxMessage { id, at, event_id, layout, by_operator, in_progress, kind });
     }
 }
 

@@ -9,7 +9,8 @@
 //! Messages about a hosted change reach its own queue, which forwards them to the host queue.
 
 use super::finish::DEPENDENCIES_CHANGED;
-use super::{Planner, is_dependent};
+use super::ledger::Full;
+use super::{Planner, QueueAction, is_dependent};
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
 use crate::item::Item;
 use crate::landing::lands_in;
@@ -128,8 +129,6 @@ pub(super) enum Routing {
     Here,
     /// It was forwarded or dropped, and is to be consumed.
     Consumed,
-    /// The transaction has no room for what must be dequeued first.
-    Full,
 }
 
 impl Planner<'_> {
@@ -141,7 +140,7 @@ impl Planner<'_> {
                 return;
             }
             self.forward_message(&message, &to);
-            self.plan.consumed.push(message.id);
+            self.ledger.consume(&message.id);
         }
     }
 
@@ -159,7 +158,7 @@ impl Planner<'_> {
             elsewhere.iter().find_map(|one| Some((&one.change, unreadable(one)?)))
         {
             // No member leaves its own queue until it is known that all can be enqueued.
-            self.plan.reasons.push(format!(
+            self.ledger.explain(format!(
                 "{} waits: the own queue of {change} cannot be read: {why}",
                 self.head.key
             ));
@@ -174,11 +173,11 @@ impl Planner<'_> {
                 .get(key)
                 .is_none_or(|residency| residency.release_requests.contains(&request.id));
             if let Some(queue) = self.own_queue(key).filter(|_| !is_requested && self.has_room(2)) {
-                self.plan.reasons.push(format!(
+                self.ledger.explain(format!(
                     "{} moves to {}: {JOINS_BUNDLE}",
                     candidate.change, self.head.key
                 ));
-                self.plan.forwards.push((queue, request));
+                self.send(queue, request);
                 self.mark_in_progress(message);
             }
         }
@@ -192,7 +191,7 @@ impl Planner<'_> {
             && !message.by_operator
             && !message.in_progress
         {
-            self.plan.in_progress.insert(message.id.clone());
+            self.ledger.mark_in_progress(&message.id);
         }
     }
 
@@ -279,9 +278,9 @@ impl Planner<'_> {
     /// Decides whether this queue handles a message. A message about a change of another queue is
     /// forwarded there, unless the change is queued here. A candidate that moves to another queue
     /// is dequeued here first.
-    pub(super) fn route(&mut self, message: &InboxMessage) -> Routing {
+    pub(super) fn route(&mut self, message: &InboxMessage) -> Result<Routing, Full> {
         if !self.is_change_queue() {
-            return Routing::Here;
+            return Ok(Routing::Here);
         }
         let target = match &message.kind {
             InboxMessageKind::Enqueue { candidates } => {
@@ -290,55 +289,53 @@ impl Planner<'_> {
                         "outdated message dropped in {}: a newer revision is known",
                         self.head.key
                     );
-                    self.plan.reasons.push(reason);
-                    return Routing::Consumed;
+                    self.ledger.explain(reason);
+                    return Ok(Routing::Consumed);
                 }
                 self.host_queue_of(candidates)
             }
             _ => mentioned_changes(message).first().and_then(|key| self.own_queue(key)),
         };
-        if let Some(split) = self.split_offered_bundle(message) {
-            return split;
+        if let Routing::Consumed = self.split_offered_bundle(message)? {
+            return Ok(Routing::Consumed);
         }
         let Some(target) = target.filter(|target| *target != self.head.key) else {
-            return Routing::Here;
+            return Ok(Routing::Here);
         };
         let entries_before = self.head.entries.len();
         match &message.kind {
             InboxMessageKind::Enqueue { candidates } => {
                 for candidate in candidates {
-                    match self.release_for_host(candidate) {
-                        Routing::Here => {}
-                        routing => return routing,
+                    if let Routing::Consumed = self.release_for_host(candidate)? {
+                        return Ok(Routing::Consumed);
                     }
                 }
             }
             _ => {
                 let is_queued_here = |key: &ChangeKey| self.head.slot_of_change(key).is_some();
                 if mentioned_changes(message).into_iter().any(is_queued_here) {
-                    return Routing::Here;
+                    return Ok(Routing::Here);
                 }
             }
         }
-        if !self.has_room(FORWARD_RECORDS) {
-            return Routing::Full;
-        }
+        self.require_room(FORWARD_RECORDS)?;
         // Its change was dequeued here, so the message must not be dropped on the way.
         let in_progress = message.in_progress || self.head.entries.len() < entries_before;
         self.forward_message(&InboxMessage { in_progress, ..message.clone() }, &target);
-        Routing::Consumed
+        Ok(Routing::Consumed)
     }
 
     /// Sends the members of a bundle to their own queues if the pipeline merges changes separately:
-    /// an older layout had formed the bundle. `None` if there is nothing to split.
-    fn split_offered_bundle(&mut self, message: &InboxMessage) -> Option<Routing> {
-        let InboxMessageKind::Enqueue { candidates } = &message.kind else { return None };
+    /// an older layout had formed the bundle. Otherwise does nothing and returns
+    /// [`Routing::Here`].
+    fn split_offered_bundle(&mut self, message: &InboxMessage) -> Result<Routing, Full> {
+        let InboxMessageKind::Enqueue { candidates } = &message.kind else {
+            return Ok(Routing::Here);
+        };
         if !self.is_hosted_bundle(candidates) || !self.merges_individually() {
-            return None;
+            return Ok(Routing::Here);
         }
-        if !self.has_room(candidates.len()) {
-            return Some(Routing::Full);
-        }
+        self.require_room(candidates.len())?;
         for candidate in candidates {
             let key = &candidate.change.key;
             let Some(own) = self.own_queue(key) else { continue };
@@ -347,9 +344,9 @@ impl Planner<'_> {
             let alone = Candidate { bundle: Vec::new(), cycle_needs, ..candidate.clone() };
             let id = InboxMessageId::derive(&[message.id.as_str(), &own.to_string(), "alone"]);
             let kind = InboxMessageKind::Enqueue { candidates: vec![alone] };
-            self.plan.forwards.push((own, InboxMessage { id, kind, ..message.clone() }));
+            self.send(own, InboxMessage { id, kind, ..message.clone() });
         }
-        Some(Routing::Consumed)
+        Ok(Routing::Consumed)
     }
 
     /// Returns whether the live pipeline is independent and merges: it forms no bundles.
@@ -359,32 +356,24 @@ impl Planner<'_> {
         self.snapshot.pipeline.is_some_and(is_each_alone)
     }
 
-    /// Forwards an operator's command to the own queue of its change, if the change is not queued
-    /// here. Returns whether it was forwarded.
-    pub(super) fn forward_command(&mut self, command: &InboxMessage) -> bool {
-        matches!(self.route(command), Routing::Consumed)
-    }
-
-    /// Dequeues the change of a candidate that belongs to another queue, unless the same or a newer
-    /// revision is queued here.
-    fn release_for_host(&mut self, candidate: &Candidate) -> Routing {
+    /// Dequeues the change of a candidate that belongs to another queue. Returns
+    /// [`Routing::Consumed`], and dequeues nothing, if the same or a newer revision is queued here.
+    fn release_for_host(&mut self, candidate: &Candidate) -> Result<Routing, Full> {
         let change = &candidate.change;
         while let Some(slot) = self.head.slot_of_change(&change.key) {
             let (id, is_same) = (slot.id.clone(), slot.change == *change);
             let needs_more = self.adds_dependencies(candidate);
             if is_same && !needs_more && self.has_same_bundle(&id, candidate) {
-                self.plan.reasons.push(format!("{change} is already in {}", self.head.key));
-                return Routing::Consumed;
+                self.ledger.explain(format!("{change} is already in {}", self.head.key));
+                return Ok(Routing::Consumed);
             }
             if !needs_more && self.rejects_outdated(change, candidate.as_of) {
-                return Routing::Consumed;
+                return Ok(Routing::Consumed);
             }
             let occasion = if is_same { Occasion::Superseded } else { Occasion::Dequeue };
-            if !self.dequeue(&id, DEPENDENCIES_CHANGED, occasion) {
-                return Routing::Full;
-            }
+            self.dequeue(&id, DEPENDENCIES_CHANGED, occasion)?;
         }
-        Routing::Here
+        Ok(Routing::Here)
     }
 
     /// Returns whether an item is in the same bundle or dependency cycle as the candidate.
@@ -398,56 +387,54 @@ impl Planner<'_> {
     }
 
     /// Releases a change to its host queue `to`: dequeues it unless a newer revision is queued, and
-    /// wakes the host queue. Returns false if the transaction has no room for it.
+    /// wakes the host queue. Does nothing if this is the host queue.
     pub(super) fn release_to(
         &mut self,
         change: &ChangeRef,
         as_of: Timestamp,
         to: &QueueName,
-    ) -> bool {
+    ) -> Result<(), Full> {
         if *to == self.head.key.queue {
             // This queue was not a host queue when the request was made, and the change has come
             // here since: it is in the right place.
-            self.plan.reasons.push(format!(
+            self.ledger.explain(format!(
                 "{change} is not moved: it is already in its host queue {}",
                 self.head.key
             ));
-            return true;
+            return Ok(());
         }
         while let Some(slot) = self.head.slot_of_change(&change.key) {
             let known = self.items.get(&slot.id).map_or(as_of, |item| item.candidate.as_of);
             if is_newer(&slot.change, known, change, as_of) {
                 let reason =
                     format!("{change} is not moved: a newer revision is in {}", self.head.key);
-                self.plan.reasons.push(reason);
+                self.ledger.explain(reason);
                 break;
             }
             let occasion =
                 if slot.change == *change { Occasion::Superseded } else { Occasion::Dequeue };
-            if !self.dequeue(&slot.id.clone(), JOINS_BUNDLE, occasion) {
-                return false;
-            }
+            self.dequeue(&slot.id.clone(), JOINS_BUNDLE, occasion)?;
         }
-        self.plan.wake.push(QueueKey { queue: to.clone(), ..self.head.key.clone() });
-        true
+        self.ledger.wake(QueueKey { queue: to.clone(), ..self.head.key.clone() });
+        Ok(())
     }
 
     /// Records in the own queues of hosted members that this queue hosts them.
     pub(super) fn record_residencies(&mut self, members: &[ChangeKey]) {
         let hosted = members.iter().filter(|key| self.snapshot.residencies.contains_key(*key));
         for key in hosted {
-            self.plan.residencies.insert(key.clone(), Some(self.head.key.queue.clone()));
+            self.ledger.set_host_queue(key, Some(self.head.key.queue.clone()));
         }
     }
 
     /// Removes the record in a hosted change's own queue that this queue hosts it.
     pub(super) fn end_residency(&mut self, key: &ChangeKey) {
         if self.is_recorded_here(key) {
-            self.plan.residencies.insert(key.clone(), None);
+            self.ledger.set_host_queue(key, None);
         } else {
             // A residency recorded by this same plan is dropped, and one of another queue is not
             // ours to remove.
-            self.plan.residencies.remove(key);
+            self.ledger.keep_host_queue(key);
         }
     }
 
@@ -458,22 +445,19 @@ impl Planner<'_> {
         self.snapshot.residencies.get(key).is_some_and(names_this_queue)
     }
 
-    /// Dequeues bundles if the live pipeline merges changes separately. Returns false if the
-    /// transaction was full and some are left.
-    pub(super) fn dequeue_unsupported_bundles(&mut self) -> bool {
+    /// Dequeues all bundles if the live pipeline is independent and merges changes separately.
+    pub(super) fn dequeue_unsupported_bundles(&mut self) -> Result<(), Full> {
         if is_dependent(&self.head) || !self.merges_individually() {
-            return true;
+            return Ok(());
         }
         let second = |planner: &Self| {
             let mut bundles = planner.head.entries.iter().filter(|entry| entry.is_bundle());
             bundles.next().map(|entry| entry.members[1].id.clone())
         };
         while let Some(id) = second(self) {
-            if !self.dequeue(&id, BUNDLES_UNSUPPORTED, Occasion::Dequeue) {
-                return false;
-            }
+            self.dequeue(&id, BUNDLES_UNSUPPORTED, Occasion::Dequeue)?;
         }
-        true
+        Ok(())
     }
 
     /// Forwards a message unchanged to another queue.
@@ -488,9 +472,14 @@ impl Planner<'_> {
         for key in stale {
             self.end_residency(&key);
         }
-        self.plan.reasons.push(format!("message forwarded from {} to {to}", self.head.key));
+        self.ledger.explain(format!("message forwarded from {} to {to}", self.head.key));
         let id = InboxMessageId::derive(&[message.id.as_str(), &to.to_string()]);
-        self.plan.forwards.push((to.clone(), InboxMessage { id, ..message.clone() }));
+        self.send(to.clone(), InboxMessage { id, ..message.clone() });
+    }
+
+    /// Writes a message to the inbox of another queue. The caller has made sure that it fits.
+    pub(super) fn send(&mut self, queue: QueueKey, message: InboxMessage) {
+        self.ledger.push(QueueAction::SendMessage { queue, message: Box::new(message) });
     }
 
     /// Returns whether the own queue of a change names this queue as host, but the change is not

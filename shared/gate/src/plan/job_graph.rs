@@ -1,7 +1,8 @@
 //! The job graph of one item: which jobs may start, which never run, and how the end of a job
 //! affects its dependents.
 
-use super::{BuildStop, Planner};
+use super::ledger::Full;
+use super::{BuildStop, Planner, QueueAction};
 use crate::item::{Item, Job, JobStatus};
 use crate::job_feedback::JobFeedback;
 use serde_json::{Map, Value};
@@ -242,7 +243,7 @@ impl Planner<'_> {
                 let JobStatus::Paused { resumed, .. } = &mut job.status else { continue };
                 *resumed = true;
                 let (build, name) = (job.build.clone(), job.summary.name.clone());
-                self.plan.resumes.extend(build);
+                self.ledger.extend(build.map(QueueAction::ResumeBuild));
                 self.note(&id, format!("{name}: resumed, since its dependent jobs are over"));
             }
         }
@@ -275,7 +276,7 @@ impl Planner<'_> {
             return;
         }
         let why = "another job of the change failed (fail-fast)";
-        if !self.has_room(1) || !self.stop_builds(id, why) {
+        if !self.has_room(1) || self.stop_builds(id, why) == Err(Full) {
             return;
         }
         let now = self.now;

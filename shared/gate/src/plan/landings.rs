@@ -7,7 +7,8 @@
 //! part of a bundle was never tested.
 
 use super::finish::{DEQUEUE_RECORDS, Departure, Progress};
-use super::{Planner, RECORDS_MAX, is_dependent};
+use super::ledger::Full;
+use super::{Planner, QueueAction, RECORDS_MAX, is_dependent};
 use crate::branch_lock::branch_of;
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
 use crate::item::{Item, cut};
@@ -63,14 +64,16 @@ impl Planner<'_> {
             return; // The queue that releases a branch lock wakes this one.
         }
         let Some(landing) = self.entry_landing(&members) else { return };
-        self.plan.requests_layout |= landing.changes_configuration
-            || landing.later_members.iter().any(|other| other.configures);
+        self.ledger.request_layout_if(
+            landing.changes_configuration
+                || landing.later_members.iter().any(|other| other.configures),
+        );
         let run = self.following_landings(position, &landing);
         let behind = run
             .iter()
             .map(|next| FollowingLanding { item: next.item.clone(), generation: next.generation })
             .collect();
-        self.plan.landings.push(Landing { followers: behind, ..landing });
+        self.order(Landing { followers: behind, ..landing });
         for (at, Slot { id, change, .. }) in members.iter().enumerate() {
             self.head.entries[position].members[at].status =
                 if at == 0 { SlotStatus::Landing } else { SlotStatus::AwaitingLanding };
@@ -93,8 +96,13 @@ impl Planner<'_> {
                     next.change, members[0].change
                 ),
             );
-            self.plan.landings.push(next);
+            self.order(next);
         }
+    }
+
+    /// Orders a landing. The caller has made sure that it fits.
+    fn order(&mut self, landing: Landing) {
+        self.ledger.push(QueueAction::OrderLanding(Box::new(landing)));
     }
 
     /// Returns the landing to order for the first member of an entry, which names the others;
@@ -218,7 +226,7 @@ impl Planner<'_> {
     /// Completes an entry that was ordered to land behind another one and was not merged: it is
     /// tested again or leaves, whatever happens ahead. A merged one waits for the entries ahead,
     /// which must be merged too.
-    pub(super) fn finish_failed_follower(&mut self) -> Progress {
+    pub(super) fn finish_failed_follower(&mut self) -> Result<Progress, Full> {
         let has_failed = |slot: &Slot| match self.landing_of(slot).map(|landing| &landing.state) {
             Some(LandingState::Ended { end, .. }) => end.left_branch_unchanged(),
             _ => false,
@@ -228,25 +236,28 @@ impl Planner<'_> {
             let slot = entry.first();
             slot.status == SlotStatus::Landing && !entry.is_bundle() && has_failed(slot)
         });
-        let Some(position) = position else { return Progress::Settled };
-        if !self.has_room(DEQUEUE_RECORDS + self.enqueue_records()) {
-            return Progress::Full;
-        }
+        let Some(position) = position else { return Ok(Progress::Settled) };
+        self.require_room(DEQUEUE_RECORDS + self.enqueue_records())?;
         self.follow_landing(position)
     }
 
-    /// Follows the landings of the entry at `position`: orders the next one when a member is
-    /// merged, and completes the entry when all are.
-    pub(super) fn follow_landing(&mut self, position: usize) -> Progress {
+    /// Follows the landings of the entry at `position`. A merged member: orders the next member's
+    /// landing, or completes the entry after the last. A merge of something that was not tested, an
+    /// unproven merge, or a failure after a member was merged halts the queue. Otherwise a moved
+    /// branch has the entry tested again, and a refusal or a merge by others dequeues it. The
+    /// caller has reserved room for one change.
+    pub(super) fn follow_landing(&mut self, position: usize) -> Result<Progress, Full> {
         let entry = self.head.entries[position].clone();
         let is_now = |slot: &Slot| slot.status == SlotStatus::Landing;
         if let Some(at) = entry.members.iter().position(is_now) {
             let slot = &entry.members[at];
-            let Some(landing) = self.landing_of(slot).cloned() else { return Progress::Settled };
-            let LandingState::Ended { end, .. } = landing.state.clone() else {
-                return Progress::Settled;
+            let Some(landing) = self.landing_of(slot).cloned() else {
+                return Ok(Progress::Settled);
             };
-            self.plan.wake_tenant |= landing.changes_configuration;
+            let LandingState::Ended { end, .. } = landing.state.clone() else {
+                return Ok(Progress::Settled);
+            };
+            self.ledger.wake_tenant_if(landing.changes_configuration);
             match end {
                 LandingEnd::Landed { commit } => {
                     if let Some(item) = self.item_mut(&slot.id) {
@@ -258,19 +269,19 @@ impl Planner<'_> {
                 }
                 LandingEnd::Mismatch { landed } => {
                     self.halt(slot, mismatch_reason(&landing, &landed));
-                    return Progress::Settled;
+                    return Ok(Progress::Settled);
                 }
                 LandingEnd::Unproven { why } => {
                     self.halt(slot, unverified_reason(&landing, &why));
-                    return Progress::Settled;
+                    return Ok(Progress::Settled);
                 }
                 end if at > 0 => {
                     self.halt_partial_bundle(&entry.members, slot, end);
-                    return Progress::Settled;
+                    return Ok(Progress::Settled);
                 }
                 LandingEnd::BaseMoved { tip } => {
                     self.retest(position, &landing, &tip);
-                    return Progress::Reordered;
+                    return Ok(Progress::Reordered);
                 }
                 LandingEnd::Refused { why } => {
                     let others_why = format!(
@@ -280,31 +291,27 @@ impl Planner<'_> {
                     let progress = self.dequeue_entry(position, "MERGE_FAILURE", |other| {
                         let why = if other.id == slot.id { &why } else { &others_why };
                         Departure::new("MERGE_FAILURE", why, Occasion::MergeFailure)
-                    });
-                    if progress == Progress::Reordered {
-                        self.remember_merged(&entry.changes());
-                    }
-                    return progress;
+                    })?;
+                    self.remember_merged(&entry.changes());
+                    return Ok(progress);
                 }
                 LandingEnd::MergedElsewhere { .. } => {
-                    if !self.dequeue(&slot.id, MERGED_ELSEWHERE, Occasion::Dequeue) {
-                        return Progress::Full;
-                    }
+                    self.dequeue(&slot.id, MERGED_ELSEWHERE, Occasion::Dequeue)?;
                     self.remember_landed(&slot.change, MergedRevisions::All);
                     self.remember_merged(&entry.changes());
-                    return Progress::Reordered;
+                    return Ok(Progress::Reordered);
                 }
             }
         }
         let mut members = self.head.entries[position].members.iter();
         if let Some(at) = members.position(|slot| slot.status == SlotStatus::AwaitingLanding) {
             self.order_next_landing(position, at);
-            return Progress::Settled;
+            return Ok(Progress::Settled);
         }
         // The caller has reserved room for a single change.
         let records = DEQUEUE_RECORDS * entry.members.len() + self.enqueue_records();
-        if entry.is_bundle() && !self.has_room(records) {
-            return Progress::Full;
+        if entry.is_bundle() {
+            self.require_room(records)?;
         }
         for slot in &entry.members {
             self.record_merged(slot);
@@ -316,7 +323,7 @@ impl Planner<'_> {
             }
         }
         self.succeed(position, "merged");
-        Progress::Reordered
+        Ok(Progress::Reordered)
     }
 
     /// Has the entry at `position` tested again, since the branch of its landing has moved.
@@ -365,7 +372,7 @@ impl Planner<'_> {
         };
         self.head.entries[position].members[at].status = SlotStatus::Landing;
         // The requirements of all members were checked before the first was merged.
-        self.plan.landings.push(Landing { requirements: None, ..landing });
+        self.order(Landing { requirements: None, ..landing });
     }
 
     /// Halts the queue after a part of a bundle was merged and the landing of `slot` did not merge
@@ -443,11 +450,6 @@ impl Planner<'_> {
                 self.remember_landed(change, MergedRevisions::All);
             }
         }
-    }
-
-    /// Wakes the reporter again for the landing of an item.
-    pub(super) fn remind_landing(&mut self, id: &ItemId) {
-        self.plan.landing_reminders.push(id.clone());
     }
 }
 

@@ -39,22 +39,22 @@ impl Planner<'_> {
         self.items.values().map(|item| item.candidate.change_count_in(self.head.manager)).sum()
     }
 
-    /// Reports that the pipeline is full. Always returns true: the message is done.
-    pub(super) fn report_full(
+    /// Logs and reports that candidates would exceed the pipeline's limit. `reason` is the text of
+    /// [`Self::over_limit`]. Candidates that the configuration moved here get a dequeue report.
+    pub(super) fn report_over_limit(
         &mut self,
         message: &InboxMessage,
         candidates: &[&Candidate],
         reason: &str,
-    ) -> bool {
+    ) {
         for candidate in candidates {
-            self.plan.reasons.push(format!(
+            self.ledger.explain(format!(
                 "{} is not enqueued in {}: {reason}",
                 candidate.change, self.head.key
             ));
             let report = self.report_refusal(candidate, message, reason);
-            self.plan.reports.extend(report.filter(|_| candidate.moved_from.is_none()));
+            self.ledger.report(report.filter(|_| candidate.moved_from.is_none()));
         }
         self.report_refused_moves(message, candidates, reason);
-        true
     }
 }

@@ -2,7 +2,8 @@
 //! contains.
 
 use super::job_graph::{choose_children, ended, restart_dependents};
-use super::{BuildStop, ObservedBuild, Planner, RECORDS_MAX};
+use super::ledger::Full;
+use super::{BuildStop, ObservedBuild, Planner, QueueAction, RECORDS_MAX};
 use crate::item::{Item, Job, JobStatus, MergeStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
 use crate::job_feedback::{self, JobFeedback};
 use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, TestedState};
@@ -24,8 +25,8 @@ pub(super) enum DecidedBy {
 
 impl Planner<'_> {
     /// Resets items whose slot has a newer generation: stops their builds and clears their tested
-    /// state. Returns false if the transaction was full and some are left for the next plan.
-    pub(super) fn apply_resets(&mut self, decided: DecidedBy) -> bool {
+    /// state. Where not all fit into the transaction, the next plan resets the rest.
+    pub(super) fn apply_resets(&mut self, decided: DecidedBy) -> Result<(), Full> {
         let is_outdated = |id: &ItemId, generation: u64| {
             self.items.get(id).is_some_and(|item| item.generation < generation)
         };
@@ -42,9 +43,8 @@ impl Planner<'_> {
                 .get(&id)
                 .map_or(0, |item| item.jobs.iter().filter(|job| job.is_under_way()).count());
             let records = if builds == 0 { 1 } else { (2 + 2 * builds).min(RECORDS_MAX / 2) };
-            if !self.has_room(records) || !self.stop_builds(&id, "its tested state changed") {
-                return false;
-            }
+            self.require_room(records)?;
+            self.stop_builds(&id, "its tested state changed")?;
             // The reason for a reset decided by an earlier plan follows from the item's position.
             let why = self.retest_reasons.remove(&id).or_else(|| {
                 (decided == DecidedBy::EarlierPlan).then(|| self.retest_reason(position))
@@ -60,7 +60,7 @@ impl Planner<'_> {
                 item.jobs.clear();
             }
         }
-        true
+        Ok(())
     }
 
     /// Applies merge outcomes and build results to the items that they are about.
@@ -185,19 +185,19 @@ impl Planner<'_> {
         item.add_reason(note.clone());
         let stops: Vec<BuildStop> =
             stops.into_iter().filter(|stop| !self.is_used_elsewhere(id, &stop.build)).collect();
-        self.plan.stops.extend(stops);
+        self.ledger.extend(stops.into_iter().map(QueueAction::StopBuild));
         for job in gone.into_iter().filter(Job::is_under_way) {
             if let Some(build) = job.build.filter(|build| !self.is_used_elsewhere(id, build)) {
                 let why = "the configuration of its job changed".to_owned();
-                self.plan.stops.push(BuildStop {
+                self.ledger.push(QueueAction::StopBuild(BuildStop {
                     build,
                     request: job.request,
                     why,
                     executor_lost: false,
-                });
+                }));
             }
         }
-        self.plan.reasons.push(format!("{id} {note} at {}", now.to_iso()));
+        self.ledger.explain(format!("{id} {note} at {}", now.to_iso()));
         self.set_status(id, SlotStatus::Testing);
     }
 
@@ -210,7 +210,7 @@ impl Planner<'_> {
         notes: Vec<LineNote>,
     ) {
         let why = cut(&why, WHY_BYTES_MAX);
-        if !self.stop_builds(id, "it cannot be tested") {
+        if self.stop_builds(id, "it cannot be tested") == Err(Full) {
             return; // The outcome is still there for the next plan.
         }
         let layout = self.head.layout;
@@ -234,6 +234,7 @@ impl Planner<'_> {
             return; // Most builds have not changed; avoid a copy of each item.
         };
         let mut changed = false;
+        let mut stops = Vec::new();
         for at in 0..item.jobs.len() {
             let Some(build) = item.jobs[at].build.clone().filter(|_| item.jobs[at].is_under_way())
             else {
@@ -243,10 +244,11 @@ impl Planner<'_> {
             if let ObservedBuild::Lost { why } = seen {
                 // No executor will report its end, so its nodes must be freed here.
                 let (request, why) = (item.jobs[at].request.clone(), why.clone());
-                self.plan.stops.push(BuildStop { build, request, why, executor_lost: true });
+                stops.push(BuildStop { build, request, why, executor_lost: true });
             }
-            changed |= apply_observed_build(&mut item, at, seen, self.now, &mut self.plan.stops);
+            changed |= apply_observed_build(&mut item, at, seen, self.now, &mut stops);
         }
+        self.ledger.extend(stops.into_iter().map(QueueAction::StopBuild));
         if changed {
             self.changed_items.insert(id.clone());
             self.items.insert(id.clone(), item);

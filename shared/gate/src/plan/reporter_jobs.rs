@@ -3,7 +3,8 @@
 //! do not change the item's result.
 
 use super::finish::{DEQUEUE_RECORDS, Departure, Progress};
-use super::{Planner, RemovedItem};
+use super::ledger::Full;
+use super::{Planner, QueueAction, RemovedItem};
 use crate::item::{Item, Job, REASON_BYTES_MAX, Reporting, cut};
 use crate::queue::{Slot, SlotStatus};
 use crate::report::{Occasion, Report, ReportAction, ReportState};
@@ -65,13 +66,13 @@ impl Planner<'_> {
                 |report: &&Report| !report.actions.iter().all(ReportAction::is_message);
             let awaits = report.as_ref().filter(is_for_forge).map(|report| report.id.clone());
             let awaited = awaits.is_some();
-            self.plan.reports.extend(report.map(|report| Report { awaited, ..report }));
+            self.ledger.report(report.map(|report| Report { awaited, ..report }));
             let since = self.now;
             if let Some(item) = self.item_mut(id) {
                 item.reporting = Some(Reporting { since, awaits });
             }
             self.note(id, format!("it succeeded: {why}; its reporter jobs follow"));
-            self.plan.reasons.push(format!(
+            self.ledger.explain(format!(
                 "{change} succeeded in {}, and stays for its reporter jobs",
                 self.head.key
             ));
@@ -79,11 +80,9 @@ impl Planner<'_> {
             if let Some(item) = self.items.get(id).cloned() {
                 // Its buildset shows the reported result at once. The results of its reporter jobs
                 // are added when it leaves.
-                self.plan.succeeded.push(RemovedItem {
-                    item,
-                    result: "SUCCESS",
-                    why: cut(why, REASON_BYTES_MAX),
-                });
+                let why = cut(why, REASON_BYTES_MAX);
+                let succeeded = RemovedItem { item, result: "SUCCESS", why };
+                self.ledger.push(QueueAction::StoreBuildset(Box::new(succeeded)));
             }
         }
         let entry = &mut self.head.entries[position];
@@ -95,22 +94,18 @@ impl Planner<'_> {
 
     /// Applies the state of its reports to an entry that succeeded, and removes it once its
     /// reporter jobs are over.
-    pub(super) fn finish_reporting(&mut self, position: usize) -> Progress {
+    pub(super) fn finish_reporting(&mut self, position: usize) -> Result<Progress, Full> {
         let slots = self.head.entries[position].members.clone();
         for slot in &slots {
-            if !self.has_room(1) {
-                return Progress::Full;
-            }
+            self.require_room(1)?;
             self.apply_report_state(&slot.id);
         }
         let is_left =
             slots.iter().any(|slot| self.items.get(&slot.id).is_some_and(Item::has_reporters_left));
         if is_left {
-            return Progress::Settled;
+            return Ok(Progress::Settled);
         }
-        if !self.has_room(DEQUEUE_RECORDS * slots.len() + self.enqueue_records()) {
-            return Progress::Full;
-        }
+        self.require_room(DEQUEUE_RECORDS * slots.len() + self.enqueue_records())?;
         let failed =
             slots.iter().filter_map(|slot| self.items.get(&slot.id)).find_map(reporter_failure);
         self.remove_entry(position, |_| {
@@ -119,7 +114,7 @@ impl Planner<'_> {
         if let Some(why) = failed.filter(|_| self.head.manager != Manager::Independent) {
             self.retest_from(position, &why);
         }
-        Progress::Reordered
+        Ok(Progress::Reordered)
     }
 
     /// Lets the reporter jobs of an item run, or skips them, once its report is delivered or

@@ -19,7 +19,7 @@
 //! never end, so the job releases its nodes. From then on it acquires semaphores before nodes, and
 //! keeps its place in line.
 
-use super::{BuildStop, ObservedBuild, Planner};
+use super::{BuildStop, ObservedBuild, Planner, QueueAction};
 use crate::item::{Item, Job};
 use crate::semaphore::{
     NodesHeld, Semaphore, SemaphoreHolder, SemaphoreKey, SemaphoreWaiter, WAITING_MAX, WaitingSince,
@@ -96,11 +96,12 @@ impl Planner<'_> {
             key.name
         );
         let (build, request) = (build.clone(), job.request.take());
-        self.plan.stops.push(BuildStop { build, request, why: why.clone(), executor_lost: false });
+        let stop = BuildStop { build, request, why: why.clone(), executor_lost: false };
+        self.ledger.push(QueueAction::StopBuild(stop));
         job.restart_with_semaphores_first();
         let reason = format!("{}: {why}", job.summary.name);
         item.add_reason(reason.clone());
-        self.plan.reasons.push(format!("{}: {reason}", item.candidate.change));
+        self.ledger.explain(format!("{}: {reason}", item.candidate.change));
         true
     }
 
@@ -264,7 +265,8 @@ impl Planner<'_> {
                     .map(SemaphoreWaiter::key)
                     .filter(|other| *other != queue);
                 let gone = &self.snapshot.absent_queues;
-                self.plan.wake.extend(others.filter(|other| !gone.contains(other)).take(places));
+                let next = others.filter(|other| !gone.contains(other)).take(places);
+                self.ledger.extend(next.map(QueueAction::WakeQueue));
             }
             let waits = waits.is_some();
             if waits || semaphore.holders.iter().any(|holder| holder.queue == queue) {

@@ -11,8 +11,8 @@ use crate::item::{Item, MergeStatus};
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::merge::{LineNote, MergeOutcome, MergeResult, TestedState};
 use crate::plan::{
-    ChangesLimit, LayoutNumbers, ObservedBuild, OrderDraft, QueuePlan, QueueSnapshot, Residency,
-    TenantHold, plan,
+    ChangesLimit, LayoutNumbers, ObservedBuild, OrderDraft, QueueAction, QueuePlan, QueueSnapshot,
+    Residency, TenantHold, plan,
 };
 use crate::provided::ProvidedArtifacts;
 use crate::queue::Head;
@@ -406,107 +406,141 @@ impl Bench {
 
     fn carry_out(&mut self, plan: QueuePlan) -> Vec<String> {
         let mut decisions = Vec::new();
-        let of_stop = if self.head.manager == Manager::Dependent { 1 } else { 2 };
-        let records = plan.items.len()
-            + 4 * plan.removed.len()
-            + plan.succeeded.len()
-            + plan.consumed.len()
-            + plan.in_progress.len()
-            + 2 * plan.orders.len()
-            + of_stop * plan.stops.len()
-            + plan.resumes.len()
-            + plan.landings.len()
-            + plan.withdrawn_landings.len()
-            + plan.reports.len()
-            + plan.events.len()
-            + plan.forwards.len()
-            + plan.semaphores.len()
-            + 2 * plan.residencies.len()
-            + plan.branch_locks.len()
-            + self.lock_takeovers(&plan)
-            + usize::from(plan.requests_layout);
-        self.most_records = self.most_records.max(records);
-        // A stop is one write, and so are an item that leaves, its buildset and its artifacts. The
-        // head and the list of open queues are two more.
-        let writes = records - plan.removed.len() - (of_stop - 1) * plan.stops.len() + 2;
-        assert!(writes <= 100, "{writes} writes in one plan");
-        for (what, item, _) in &plan.events {
-            let title = plan.removed.iter().find(|removed| removed.item.id == *item);
-            let title = title
-                .map_or_else(|| "?".to_owned(), |removed| removed.item.candidate.title.clone());
-            self.emitted_events.push(format!("{title} {}", what.as_str()));
-        }
         if !plan.is_empty() {
             decisions.push(String::new());
         }
-        for stop in &plan.stops {
-            // No executor has claimed it, unless the test says so.
-            self.runs.entry(stop.build.clone()).or_insert(ObservedBuild::NeverClaimed);
-            decisions.push(format!("stop {}", self.named(&stop.build)));
-        }
-        for (build, _) in &plan.sends {
-            decisions.push(format!("send {}", self.named(build)));
-        }
-        for build in &plan.resends {
-            decisions.push(format!("send {} again", self.named(build)));
-        }
-        for build in &plan.resumes {
-            decisions.push(format!("resume {}", self.named(build)));
-        }
-        for reported in &plan.succeeded {
-            decisions.push(format!("{} stays: {}", reported.item.candidate.title, reported.result));
-        }
-        for removed in &plan.removed {
-            let name = &removed.item.candidate.title;
-            decisions.push(format!("{name} leaves: {}", removed.result));
-            self.left.push(format!("{name} {}", removed.result));
-            let bytes = serde_json::to_string(&removed.item).unwrap().len() + removed.why.len();
-            self.removed_bytes_max = self.removed_bytes_max.max(bytes);
-            self.removed_reasons.extend(removed.item.reasons.iter().cloned());
-            self.items.remove(&removed.item.id);
-        }
-        self.items.extend(plan.items);
+        self.count_records(&plan.actions);
+        self.note_events(&plan.actions);
         if let Some(head) = plan.head {
             self.head = head;
         }
-        self.inbox.retain(|message| !plan.consumed.contains(&message.id));
-        self.mark_in_progress(&plan.in_progress);
-        for landing in plan.withdrawn_landings {
-            self.landings.insert(landing.item.clone(), landing);
-        }
-        for landing in plan.landings {
-            decisions.push(format!(
-                "land {} as {}",
-                self.item_name(&landing.item),
-                landing.tested.tree
-            ));
-            self.landings.insert(landing.item.clone(), landing);
-        }
-        for order in plan.orders {
-            self.orders.push(order.clone());
-            let tree =
-                self.items[&order.item].merged().map(|merged| merged.tested.tree.clone()).unwrap();
-            decisions.push(format!("run {} on {tree}", self.named(&order.build)));
-        }
-        if plan.requests_layout {
-            self.layout.wanted += 1;
-            decisions.push("want a layout".to_owned());
-        }
-        self.reports.extend(plan.reports);
-        self.forwards.extend(plan.forwards);
-        self.woken.extend(plan.wake);
-        self.apply_residencies(plan.residencies);
-        for turn in plan.branch_locks {
-            self.branch_locks
-                .insert(turn.branch.clone(), BranchLockView { lock: turn, is_abandoned: false });
-        }
-        for semaphore in plan.semaphores {
-            let holders = semaphore.holders.iter().filter(|holder| holder.queue == self.head.key);
-            let holders: Vec<String> = holders.map(|holder| self.named(&holder.build)).collect();
-            decisions.push(format!("{} held by [{}]", semaphore.key.name, holders.join(", ")));
-            self.semaphores.insert(semaphore.key.clone(), semaphore);
+        let mut actions = plan.actions;
+        actions.sort_by_key(rank);
+        for action in actions {
+            decisions.extend(self.carry_out_action(action));
         }
         decisions
+    }
+
+    /// Counts the records of a plan, independently of [`QueueAction::records`].
+    fn count_records(&mut self, actions: &[QueueAction]) {
+        let of_stop = if self.head.manager == Manager::Dependent { 1 } else { 2 };
+        let count = |action: &QueueAction| match action {
+            QueueAction::RemoveItem(_) => 4,
+            QueueAction::OrderBuild(_) | QueueAction::SetHostQueue { .. } => 2,
+            QueueAction::StopBuild(_) => of_stop,
+            QueueAction::SendBuild { .. }
+            | QueueAction::RemindLanding(_)
+            | QueueAction::WakeQueue(_)
+            | QueueAction::RequestMerge { .. }
+            | QueueAction::PutHealth(_)
+            | QueueAction::WakeTenant => 0,
+            _ => 1,
+        };
+        let records = actions.iter().map(count).sum::<usize>() + self.lock_takeovers(actions);
+        self.most_records = self.most_records.max(records);
+        // A stop is one write, and so are an item that leaves, its buildset and its artifacts. The
+        // head and the list of open queues are two more.
+        let spare = |action: &QueueAction| match action {
+            QueueAction::RemoveItem(_) => 1,
+            QueueAction::StopBuild(_) => of_stop - 1,
+            _ => 0,
+        };
+        let writes = records + 2 - actions.iter().map(spare).sum::<usize>();
+        assert!(writes <= 100, "{writes} writes in one plan");
+    }
+
+    /// Notes the events that a plan emits, with the titles of the changes that it removes.
+    fn note_events(&mut self, actions: &[QueueAction]) {
+        let title = |id: &ItemId| {
+            let mut titles = actions.iter().filter_map(|action| match action {
+                QueueAction::RemoveItem(removed) if removed.item.id == *id => {
+                    Some(removed.item.candidate.title.clone())
+                }
+                _ => None,
+            });
+            titles.next().unwrap_or_else(|| "?".to_owned())
+        };
+        for action in actions {
+            if let QueueAction::EmitEvent { event, item, .. } = action {
+                self.emitted_events.push(format!("{} {}", title(item), event.as_str()));
+            }
+        }
+    }
+
+    /// Carries out one action and returns its line in the list of decisions, if it has one.
+    fn carry_out_action(&mut self, action: QueueAction) -> Option<String> {
+        match action {
+            QueueAction::StopBuild(stop) => {
+                // No executor has claimed it, unless the test says so.
+                self.runs.entry(stop.build.clone()).or_insert(ObservedBuild::NeverClaimed);
+                return Some(format!("stop {}", self.named(&stop.build)));
+            }
+            QueueAction::SendBuild { build, request } => {
+                let again = if request.is_none() { " again" } else { "" };
+                return Some(format!("send {}{again}", self.named(&build)));
+            }
+            QueueAction::ResumeBuild(build) => {
+                return Some(format!("resume {}", self.named(&build)));
+            }
+            QueueAction::StoreBuildset(ended) => {
+                return Some(format!("{} stays: {}", ended.item.candidate.title, ended.result));
+            }
+            QueueAction::RemoveItem(removed) => {
+                let name = &removed.item.candidate.title;
+                self.left.push(format!("{name} {}", removed.result));
+                let bytes = serde_json::to_string(&removed.item).unwrap().len() + removed.why.len();
+                self.removed_bytes_max = self.removed_bytes_max.max(bytes);
+                self.removed_reasons.extend(removed.item.reasons.iter().cloned());
+                self.items.remove(&removed.item.id);
+                return Some(format!("{name} leaves: {}", removed.result));
+            }
+            QueueAction::PutItem(item) => drop(self.items.insert(item.id.clone(), *item)),
+            QueueAction::DeleteMessage(id) => self.inbox.retain(|message| message.id != id),
+            QueueAction::MarkInProgress(id) => self.mark_in_progress(&id),
+            QueueAction::WithdrawLanding(landing) => {
+                self.landings.insert(landing.item.clone(), *landing);
+            }
+            QueueAction::OrderLanding(landing) => {
+                let name = self.item_name(&landing.item);
+                let line = format!("land {name} as {}", landing.tested.tree);
+                self.landings.insert(landing.item.clone(), *landing);
+                return Some(line);
+            }
+            QueueAction::OrderBuild(order) => {
+                self.orders.push((*order).clone());
+                let merged = self.items[&order.item].merged();
+                let tree = merged.map(|merged| merged.tested.tree.clone()).unwrap();
+                return Some(format!("run {} on {tree}", self.named(&order.build)));
+            }
+            QueueAction::RequestLayout => {
+                self.layout.wanted += 1;
+                return Some("want a layout".to_owned());
+            }
+            QueueAction::MakeReport(report) => self.reports.push(*report),
+            QueueAction::SendMessage { queue, message } => self.forwards.push((queue, *message)),
+            QueueAction::WakeQueue(queue) => self.woken.push(queue),
+            QueueAction::SetHostQueue { change, host } => self.set_host_queue(&change, host),
+            QueueAction::PutBranchLock(lock) => {
+                let branch = lock.branch.clone();
+                self.branch_locks.insert(branch, BranchLockView { lock, is_abandoned: false });
+            }
+            QueueAction::PutSemaphore(semaphore) => {
+                let holders =
+                    semaphore.holders.iter().filter(|holder| holder.queue == self.head.key);
+                let holders: Vec<String> =
+                    holders.map(|holder| self.named(&holder.build)).collect();
+                let line = format!("{} held by [{}]", semaphore.key.name, holders.join(", "));
+                self.semaphores.insert(semaphore.key.clone(), semaphore);
+                return Some(line);
+            }
+            QueueAction::EmitEvent { .. }
+            | QueueAction::PutHealth(_)
+            | QueueAction::RemindLanding(_)
+            | QueueAction::RequestMerge { .. }
+            | QueueAction::WakeTenant => {}
+        }
+        None
     }
 
     fn item_name(&self, id: &ItemId) -> String {
@@ -690,5 +724,24 @@ impl Bench {
                 self.end(change, &job, BuildResult::Success);
             }
         }
+    }
+}
+
+/// Returns where an action comes in the list of decisions that tests compare: what ends first, then
+/// items, then what begins.
+fn rank(action: &QueueAction) -> usize {
+    match action {
+        QueueAction::StopBuild(_) => 0,
+        QueueAction::SendBuild { request: Some(_), .. } => 1,
+        QueueAction::SendBuild { request: None, .. } => 2,
+        QueueAction::ResumeBuild(_) => 3,
+        QueueAction::StoreBuildset(_) => 4,
+        QueueAction::RemoveItem(_) => 5,
+        QueueAction::PutItem(_) => 6,
+        QueueAction::OrderLanding(_) => 8,
+        QueueAction::OrderBuild(_) => 9,
+        QueueAction::RequestLayout => 10,
+        QueueAction::PutSemaphore(_) => 11,
+        _ => 7,
     }
 }

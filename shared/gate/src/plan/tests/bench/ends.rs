@@ -6,36 +6,39 @@ use crate::branch_lock::BranchLock;
 impl Bench {
     /// Returns how many branch locks a plan takes over from other queues. Each adds the condition
     /// that the holder's landing is unchanged.
-    pub(super) fn lock_takeovers(&self, plan: &QueuePlan) -> usize {
-        let is_taken = |turn: &&BranchLock| {
+    pub(super) fn lock_takeovers(&self, actions: &[QueueAction]) -> usize {
+        let is_taken = |lock: &&BranchLock| {
             let before =
-                self.branch_locks.get(&turn.branch).and_then(|seen| seen.lock.holder.as_ref());
+                self.branch_locks.get(&lock.branch).and_then(|seen| seen.lock.holder.as_ref());
             before.is_some_and(|holder| {
-                holder.queue != self.head.key && turn.holder.as_ref() != Some(holder)
+                holder.queue != self.head.key && lock.holder.as_ref() != Some(holder)
             })
         };
-        plan.branch_locks.iter().filter(is_taken).count()
+        let locks = actions.iter().filter_map(|action| match action {
+            QueueAction::PutBranchLock(lock) => Some(lock),
+            _ => None,
+        });
+        locks.filter(is_taken).count()
     }
 
-    /// Writes host queues to the heads of hosted changes' own queues.
-    pub(super) fn apply_residencies(
+    /// Writes a host queue to the head of a hosted change's own queue.
+    pub(super) fn set_host_queue(
         &mut self,
-        hosts: BTreeMap<ChangeKey, Option<sluice_model::QueueName>>,
+        change: &ChangeKey,
+        host: Option<sluice_model::QueueName>,
     ) {
-        for (change, host) in hosts {
-            let residency = self.residencies.get_mut(&change).expect("what is written was read");
-            assert!(
-                residency.revisions.is_empty() || host.is_none(),
-                "{change} is queued in its own queue"
-            );
-            residency.hosted_in = host;
-        }
+        let residency = self.residencies.get_mut(change).expect("what is written was read");
+        assert!(
+            residency.revisions.is_empty() || host.is_none(),
+            "{change} is queued in its own queue"
+        );
+        residency.hosted_in = host;
     }
 
-    /// Marks enqueue messages as in progress.
-    pub(super) fn mark_in_progress(&mut self, offers: &BTreeSet<InboxMessageId>) {
-        for offer in self.inbox.iter_mut().filter(|message| offers.contains(&message.id)) {
-            offer.in_progress = true;
+    /// Marks an enqueue message as in progress.
+    pub(super) fn mark_in_progress(&mut self, id: &InboxMessageId) {
+        for message in self.inbox.iter_mut().filter(|message| message.id == *id) {
+            message.in_progress = true;
         }
     }
 
