@@ -401,8 +401,8 @@ pub fn job_state(job: &Value) -> &str {
     }
 }
 
-/// Returns why a job failed, or `waiting for …` with what it waits for. `None` for SUCCESS, and if
-/// the API gives no reason.
+/// Returns why a job failed, or the text `waiting for` with what it waits for. `None` for SUCCESS,
+/// and if the API gives no reason.
 pub fn job_detail(job: &Value) -> Option<String> {
     match job["result"].as_str() {
         Some("SUCCESS") => None,
