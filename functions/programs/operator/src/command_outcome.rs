@@ -7,9 +7,10 @@ use sluice_model::{QueueKey, TenantName};
 use sluice_records::operator_command::{self, OperatorCommand, PipelineContents, UnreadableRecord};
 use sluice_runtime::Ports;
 
-/// Returns the entries of a pipeline's non-empty queues in order, and the records that cannot be
-/// read. Skips the queues that these hide, and prints which and why to standard error. A pipeline
-/// that does not exist has no queues, which is no error.
+/// Returns the entries of a pipeline's non-empty queues in order, at most 2,000 queues, and the
+/// records that cannot be read. Leaves out queues whose entries cannot be read. Prints each
+/// unreadable record, with its queue, to standard error. A pipeline that does not exist has no
+/// queues, which is no error.
 pub(super) async fn read_queues(
     ports: &Ports,
     tenant: &TenantName,

@@ -28,8 +28,8 @@ use std::process::ExitCode;
 const WHO_MAX: usize = 64;
 
 /// Resumes a halted queue, wakes it, and prints why it was halted. A queue with unreadable records
-/// counts as halted. The reason and the user are recorded only if a wrong merge halted it, not for
-/// unreadable records: then only the halt mark is deleted, and the queue halts again if nothing was
+/// counts as halted. The reason and the user are recorded only if a merge halted the queue. For
+/// unreadable records only the halt mark is deleted, and the queue halts again if nothing was
 /// repaired.
 ///
 /// # Errors

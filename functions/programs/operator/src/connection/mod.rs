@@ -443,8 +443,8 @@ fn secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     Ok(Some(text.to_owned()))
 }
 
-/// Reads the stored connections, with the tag to pass to [`write`]. Without a stored object,
-/// returns no connections and no tag.
+/// Reads the stored connections, with the tag that `write` needs to notice another writer. Without
+/// a stored object, returns no connections and no tag.
 async fn read(ports: &Ports) -> anyhow::Result<(ConnectionsFile, Option<String>)> {
     match ports.objects.get(connection::OBJECT).await? {
         Some(object) => Ok((
