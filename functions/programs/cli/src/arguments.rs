@@ -255,6 +255,7 @@ pub(crate) struct UpArguments {
 #[derive(Clone)]
 pub(crate) struct KillArgument(pub(crate) Vec<DeliberateKill>);
 
+/// Parses the value of `--kill`: deliberate kills, separated by `;`. For clap.
 fn parse_deaths(text: &str) -> Result<KillArgument, DeathError> {
     sluice_local::read_deaths(text).map(KillArgument)
 }
@@ -509,6 +510,7 @@ pub(crate) enum ImageCommand {
     Build(image::BuildArguments),
 }
 
+/// Returns where functions run, for the option `--processes`.
 pub(crate) fn functions(processes: bool) -> Functions {
     if processes { Functions::Processes } else { Functions::InProcess }
 }

@@ -14,6 +14,9 @@ use sluice_operator::{autohold, check, connection, enqueue, events, explain, fre
 use sluice_operator::{local_config, provider, quarantine, queue, secret, show, tenant};
 use std::process::ExitCode;
 
+/// Runs the command of the command line and returns its exit status. An error is printed to
+/// standard error, with exit status 1. So is output that could not be written, even if the command
+/// succeeded; a closed pipe is no failure.
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Cli::parse().command).await {
@@ -31,6 +34,8 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Runs a command, which prints its output itself, and returns the exit status. Most errors are
+/// returned; an error of `check` and `freeze` is printed here, with exit status 2.
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Up(arguments) => up::run(arguments.into()).await?,
@@ -163,7 +168,8 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints why a check could not run, and returns exit status 2.
+/// Prints to standard error why a check could not run, and returns exit status 2, which is not that
+/// of a check that found errors.
 fn print_check_failure(error: anyhow::Error) -> ExitCode {
     eprintln!("sluice: {error:#}");
     ExitCode::from(2)

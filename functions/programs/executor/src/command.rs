@@ -34,7 +34,10 @@ pub struct ExecutorArguments {
     pub with_parent: bool,
 }
 
-/// Runs an executor until it gets a signal to stop.
+/// Runs an executor until SIGINT or SIGTERM, or with `with_parent` until standard input closes,
+/// then stops it. Its running builds are then retried elsewhere. Sets up logging to standard
+/// output. Returns an error if the executor ends by itself, because its session was lost; the
+/// service manager has to start it again.
 ///
 /// # Errors
 /// When the environment, Ansible or the pool's key is missing, or the process runs as root and that
@@ -70,8 +73,8 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a receiver that completes when standard input closes. The thread that reads it may block
-/// for ever, so it is never joined.
+/// Returns a receiver that completes when standard input closes or cannot be read. Discards what is
+/// read from it. The thread that reads it may block for ever, so it is never joined.
 fn parent_ended() -> tokio::sync::oneshot::Receiver<()> {
     let (ended, end) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
@@ -83,7 +86,8 @@ fn parent_ended() -> tokio::sync::oneshot::Receiver<()> {
     end
 }
 
-/// Returns a future that completes on Ctrl-C or SIGTERM.
+/// Installs handlers for SIGINT (Ctrl-C) and SIGTERM, and returns a future that completes when one
+/// of them comes. From then on these signals no longer end the process by themselves.
 ///
 /// # Errors
 /// When signal handlers cannot be installed.

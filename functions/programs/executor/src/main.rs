@@ -12,6 +12,7 @@ struct Cli {
     executor: ExecutorArguments,
 }
 
+/// Runs an executor until it is stopped. An error is printed to standard error, with exit status 1.
 #[tokio::main]
 async fn main() -> ExitCode {
     match sluice_executor_program::run(Cli::parse().executor).await {

@@ -16,8 +16,9 @@ const INSTANCE: &str = "http://169.254.169.254";
 /// The timeout of one metadata request: off AWS there is no answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the address at which others reach a socket. `None` if it listens on every address and no
-/// metadata are available.
+/// Returns the address at which other machines reach a socket, with its port. This is `bound`
+/// itself, unless it is the unspecified address: then it is the IPv4 address in the metadata of the
+/// ECS task or the EC2 instance. `None`, with a warning in the log, if there are no metadata.
 pub async fn reachable(bound: SocketAddr) -> Option<SocketAddr> {
     let task = std::env::var(TASK_VARIABLE).ok();
     let instance = std::env::var(INSTANCE_VARIABLE).unwrap_or_else(|_| INSTANCE.to_owned());
@@ -28,6 +29,9 @@ pub async fn reachable(bound: SocketAddr) -> Option<SocketAddr> {
     found
 }
 
+/// Does the same as [`reachable`] without the warning. `task` is the address of the ECS task's
+/// metadata; if it is given, the `instance` metadata at EC2 are not asked. Failed requests are
+/// logged and give `None`.
 async fn find(bound: SocketAddr, task: Option<&str>, instance: &str) -> Option<SocketAddr> {
     if !bound.ip().is_unspecified() {
         return Some(bound);
@@ -60,6 +64,8 @@ struct TaskNetwork {
     addresses: Vec<String>,
 }
 
+/// Returns the first IPv4 address in the metadata of an ECS task. `None` if they contain none; an
+/// error if they cannot be read.
 async fn task_address(
     client: &reqwest::Client,
     url: &str,
@@ -69,6 +75,9 @@ async fn task_address(
     Ok(addresses.find_map(|address| address.parse().ok()))
 }
 
+/// Returns the private IPv4 address in the metadata of an EC2 instance (IMDSv2). `url` is the
+/// address of the metadata service. `None` if the answer is no address; an error if it cannot be
+/// read.
 async fn instance_address(
     client: &reqwest::Client,
     url: &str,

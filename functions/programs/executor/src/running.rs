@@ -41,7 +41,10 @@ pub struct RunningExecutor {
 }
 
 impl RunningExecutor {
-    /// Starts an executor.
+    /// Starts an executor in tasks of this process and returns once it listens for live logs.
+    /// Creates the state directory, writes the pool's private key into it, and deletes the key
+    /// files of dead processes there. An error after the return is only logged: see
+    /// [`Self::has_ended`].
     ///
     /// # Errors
     /// When Ansible or its sandbox is missing, or there is no pool key.
@@ -90,24 +93,28 @@ impl RunningExecutor {
         Ok(Self { stop, task, logs, key, address })
     }
 
-    /// Returns the address that serves live logs.
+    /// Returns the local address that serves live logs, with the port that was chosen if 0 was
+    /// given. It may be the unspecified address.
     pub fn logs_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits until the executor has ended by itself because its session was lost.
+    /// Waits until the executor has ended by itself, because its session could not be created or
+    /// was lost. Notices it within a second.
     pub async fn ended(&self) {
         while !self.has_ended() {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         }
     }
 
-    /// Returns whether the executor has ended by itself.
+    /// Returns whether the executor has ended by itself. It is not started again; the caller still
+    /// has to call [`Self::stop`].
     pub fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Stops the executor. Its running builds are ended and retried elsewhere.
+    /// Stops the executor and waits for it. Its running builds are ended and retried elsewhere.
+    /// Then stops serving live logs, and deletes the key from the state directory.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.task.await {
@@ -123,8 +130,9 @@ impl RunningExecutor {
 /// The prefix of key file names, followed by the process id.
 const KEY_FILE: &str = "node-key-";
 
-/// Returns the path of this process's key file, and deletes files of dead processes. Two executors
-/// may share a directory for a moment without deleting each other's key.
+/// Returns the path of this process's key file, which it does not create, and deletes the key files
+/// of dead processes. Two executors may share a directory for a moment without deleting each
+/// other's key.
 fn key_file(state: &Path) -> std::io::Result<PathBuf> {
     for entry in std::fs::read_dir(state)?.flatten() {
         let name = entry.file_name();
@@ -136,7 +144,7 @@ fn key_file(state: &Path) -> std::io::Result<PathBuf> {
     Ok(state.join(format!("{KEY_FILE}{}", std::process::id())))
 }
 
-/// Writes the key so that only its owner can ever read it, even if an old file exists.
+/// Writes the key to a file that only its owner can ever read. Deletes an existing file first.
 fn write_key(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

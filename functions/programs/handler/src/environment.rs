@@ -64,7 +64,9 @@ pub enum EnvironmentError {
 }
 
 impl FunctionEnvironment {
-    /// Reads the environment of this process, as on AWS.
+    /// Reads the environment of this process, as on AWS, with the usual sources of region and
+    /// credentials of the SDK. `cache` is a directory for caches, which is not created here.
+    /// Nothing is called to check the settings.
     ///
     /// # Errors
     /// [`EnvironmentError`] names the missing or invalid variable.
@@ -76,7 +78,8 @@ impl FunctionEnvironment {
         environment.with_variables(|name| std::env::var(name).ok())
     }
 
-    /// Reads an environment from variables, with a given SDK configuration.
+    /// Reads an environment from `variables` instead of those of the process, with a given SDK
+    /// configuration and endpoint. `cache` is as in [`Self::from_environment`].
     ///
     /// # Errors
     /// [`EnvironmentError`] names the missing or invalid variable.
@@ -91,6 +94,9 @@ impl FunctionEnvironment {
         environment.with_variables(|name| variables.get(name).cloned())
     }
 
+    /// Builds an environment from settings, without the web root and poll interval, which
+    /// [`Self::with_variables`] sets. `endpoint` replaces that of Amazon for EC2. Without a region
+    /// in the SDK configuration, the region is `us-east-1`.
     async fn with(
         sdk_config: &SdkConfig,
         settings: AwsSettings,
@@ -113,7 +119,10 @@ impl FunctionEnvironment {
         })
     }
 
-    /// Sets the values that are read only from environment variables.
+    /// Sets the address of the pages and the poll interval from `SLUICE_WEB` and
+    /// `SLUICE_ASK_MINUTES`. `variable` returns the value of a variable; an empty one counts as
+    /// unset, and its setting is `None`. An error for a poll interval that is no number from 1 to
+    /// 60.
     fn with_variables(
         mut self,
         variable: impl Fn(&str) -> Option<String>,

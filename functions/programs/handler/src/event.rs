@@ -85,8 +85,8 @@ struct RequestLine {
 }
 
 impl InvocationEvent {
-    /// Parses a payload: a batch has `Records`, a request has a `requestContext`; else it must be a
-    /// schedule's tick.
+    /// Parses the payload of an invocation. One with `Records` is a batch of messages, one with a
+    /// `requestContext` an HTTP request, and one with the `detail-type` `Scheduled Event` a tick.
     ///
     /// # Errors
     /// [`EventError`] when the payload is none of these.
@@ -106,6 +106,8 @@ impl InvocationEvent {
     }
 }
 
+/// Returns the messages of a batch, in their order. All are taken to be of the queue of the first.
+/// A message without a readable receive count counts as received once. An error for an empty batch.
 fn messages(records: Vec<SqsRecord>) -> Result<InvocationEvent, EventError> {
     let source = records
         .first()
@@ -126,6 +128,9 @@ fn messages(records: Vec<SqsRecord>) -> Result<InvocationEvent, EventError> {
     Ok(InvocationEvent::Messages { queue, messages: records.into_iter().map(incoming).collect() })
 }
 
+/// Returns the HTTP request in an event of the HTTP API, with its body decoded, and the host name
+/// that the client used. Headers that are not valid HTTP are dropped. An error for an invalid body,
+/// path or method.
 fn request(event: HttpRequestPayload) -> Result<InvocationEvent, EventError> {
     let failed = |what: &str| EventError(format!("its {what} is invalid"));
     let body = event.body.unwrap_or_default();
@@ -158,14 +163,15 @@ fn request(event: HttpRequestPayload) -> Result<InvocationEvent, EventError> {
     Ok(InvocationEvent::Request { request, host: event.request_context.domain_name })
 }
 
-/// Returns the response to a batch: the ids of the messages to redeliver.
+/// Returns the JSON response to a batch: the ids of the messages that SQS has to deliver again. It
+/// deletes all others; an empty list means that all were handled.
 pub fn failed_messages(ids: &[String]) -> Vec<u8> {
     let failures: Vec<Value> = ids.iter().map(|id| json!({"itemIdentifier": id})).collect();
     json!({"batchItemFailures": failures}).to_string().into_bytes()
 }
 
-/// Returns the response to a request. A response over Lambda's limit, which would be lost, is
-/// replaced by an error that says what to do.
+/// Returns the JSON response to a request. One of more than 6 MiB, which Lambda would drop, is
+/// replaced by a response with status 413 that says how to ask for less, and logged.
 pub fn response(response: &Response<Bytes>) -> Vec<u8> {
     let answer = encoded(response);
     if answer.len() <= ANSWER_BYTES_MAX {
@@ -186,7 +192,8 @@ pub fn response(response: &Response<Bytes>) -> Vec<u8> {
     encoded(&refused)
 }
 
-/// Encodes a response for the HTTP front. Valid UTF-8 is sent as text, everything else as base64.
+/// Encodes a response as JSON for the HTTP front. The body is text if it is UTF-8 and has no
+/// content encoding, else base64. Several values of a header are joined with commas.
 fn encoded(response: &Response<Bytes>) -> Vec<u8> {
     let mut headers = Map::new();
     for name in response.headers().keys() {

@@ -33,12 +33,13 @@ pub struct InvocationError {
 }
 
 impl InvocationError {
-    /// Returns the error of a function that is not set up correctly.
+    /// Returns the error of a function that is not set up correctly. Its kind is `Setup`.
     pub fn setup(message: impl Into<String>) -> Self {
         Self { kind: "Setup", message: message.into() }
     }
 
-    /// Returns the error of a program that is to run a function of another program.
+    /// Returns the error of a program that is to run a function of another program. It names the
+    /// program that has the function.
     pub fn in_another_program(name: FunctionName) -> Self {
         let (name, program) = (name.as_str(), name.program().as_str());
         Self::setup(format!(
@@ -46,6 +47,8 @@ impl InvocationError {
         ))
     }
 
+    /// Returns the error for a text in `SLUICE_FUNCTION` that names no function. It lists the
+    /// functions of each program.
     pub(crate) fn unknown_function(text: &str) -> Self {
         let names = |program: LambdaProgram| {
             let all = FunctionName::ALL.into_iter();
@@ -59,7 +62,8 @@ impl InvocationError {
         ))
     }
 
-    /// Returns the error of an event that the function does not have in the template.
+    /// Returns the error of an event that the function does not have in the template. `event` is a
+    /// plural noun for the text, such as `messages`.
     pub fn unhandled(event: &str) -> Self {
         Self::setup(format!(
             "this function does not handle {event}; see its events in the template"
@@ -89,8 +93,9 @@ impl From<ReconcileError> for InvocationError {
 /// template.
 #[async_trait]
 pub trait Function: Send + Sync {
-    /// Builds what handles the function's messages. `generation` differs for each set of
-    /// connections.
+    /// Builds what handles the function's messages. `connections` are the stored ones if the
+    /// function uses connections, else empty. `generation` grows with each new set of connections.
+    /// By default, an error: the function has no messages.
     async fn reconciler(
         &self,
         _connections: &ConnectionsFile,
@@ -99,7 +104,8 @@ pub trait Function: Send + Sync {
         Err(InvocationError::unhandled("messages"))
     }
 
-    /// Answers an HTTP request. `host` is the host name that the client used.
+    /// Answers an HTTP request. `host` is the host name that the client used. By default, an error:
+    /// the function has no requests.
     async fn respond(
         &self,
         _request: Request<Bytes>,
@@ -108,7 +114,7 @@ pub trait Function: Send + Sync {
         Err(InvocationError::unhandled("requests"))
     }
 
-    /// Handles a tick of the schedule.
+    /// Handles a tick of the schedule. By default, an error: the function has no schedule.
     async fn tick(&self) -> Result<(), InvocationError> {
         Err(InvocationError::unhandled("a schedule"))
     }
@@ -132,7 +138,8 @@ struct ReconcilerCache {
 }
 
 impl FunctionHandler {
-    /// Creates a handler. Calls nothing before the first event.
+    /// Creates the handler that invokes `function` for events. Reads and calls nothing before the
+    /// first event.
     pub fn new(
         name: FunctionName,
         environment: &FunctionEnvironment,
@@ -147,7 +154,8 @@ impl FunctionHandler {
         }
     }
 
-    /// Handles one event and returns the response.
+    /// Handles one event of Lambda and returns the response in JSON: for messages, the ids of those
+    /// to deliver again; for a request, the HTTP response; for a tick, `null`.
     ///
     /// # Errors
     /// [`InvocationError`] when the event is not for this function, or nothing could be done: then
@@ -162,6 +170,9 @@ impl FunctionHandler {
         }
     }
 
+    /// Reconciles a batch of messages and returns the response: the ids of those to deliver again.
+    /// `queue` is the name of the queue, or of its dead letter queue. An error, so that all
+    /// messages come again, if the queue is unknown or the reconciler cannot be built.
     async fn look_at(
         &self,
         queue: &str,
@@ -173,8 +184,9 @@ impl FunctionHandler {
         Ok(event::failed_messages(&failed))
     }
 
-    /// Returns the queue with a name. The name of a dead letter queue gives the queue it belongs
-    /// to.
+    /// Returns the queue with this name, which is the last part of its URL. The name of a dead
+    /// letter queue, which ends in `-dead` or `-dead.fifo`, gives the queue that it belongs to. An
+    /// error if the stack has no such queue.
     fn queue(&self, name: &str) -> Result<MessageQueue, InvocationError> {
         let main_name = match name.strip_suffix("-dead.fifo") {
             Some(start) => format!("{start}.fifo"),
@@ -187,8 +199,10 @@ impl FunctionHandler {
             .ok_or_else(|| InvocationError::setup(format!("the queue {name} is not in this stack")))
     }
 
-    /// Returns the cached reconciler, and builds a new one when the stored connections have
-    /// changed.
+    /// Returns the reconciler for the stored connections. Keeps it for a minute, then reads the
+    /// connections again and builds a new one only if they have changed. A function that uses no
+    /// connections builds one, with no connections, and keeps it. Concurrent callers wait for each
+    /// other.
     async fn look(&self) -> Result<Arc<dyn Reconciler>, InvocationError> {
         let mut cache = self.cache.lock().await;
         let needs = self.name.uses_connections();

@@ -9,8 +9,9 @@ use tracing_subscriber::EnvFilter;
 
 pub use lambda_runtime::Error;
 
-/// Answers Lambda's invocations with the selected function, which `build` returns, until Lambda
-/// ends the process.
+/// Answers Lambda's invocations with the function that `SLUICE_FUNCTION` names, until Lambda ends
+/// the process. `build` returns that function's handler and is called once. Sets up logging in
+/// JSON, and a cache directory for this process.
 ///
 /// # Errors
 /// When the settings are incomplete, or this program does not have the function.
@@ -32,6 +33,8 @@ pub async fn serve(
     lambda_runtime::run(service_fn(answer)).await
 }
 
+/// Answers one invocation and returns the response. A failure is logged and returned, so that
+/// Lambda reports it and the event may come again.
 async fn invoke(function: &FunctionHandler, payload: &Value) -> Result<Box<RawValue>, Error> {
     let bytes = function.answer(payload.to_string().as_bytes()).await.map_err(
         |failure: InvocationError| {
@@ -42,7 +45,8 @@ async fn invoke(function: &FunctionHandler, payload: &Value) -> Result<Box<RawVa
     Ok(RawValue::from_string(String::from_utf8(bytes)?)?)
 }
 
-/// Creates this process's cache directory, and deletes those of dead processes.
+/// Creates the cache directory of this process, below that for temporary files, and returns it.
+/// Deletes those of dead processes; failures of that are only logged.
 fn own_cache() -> std::io::Result<PathBuf> {
     let root = std::env::temp_dir().join("sluice-functions");
     std::fs::create_dir_all(&root)?;

@@ -51,7 +51,7 @@ impl FunctionName {
         ("timer", Self::Timer),
     ];
 
-    /// Returns the name as in `SLUICE_FUNCTION`.
+    /// Returns the name as in `SLUICE_FUNCTION`, such as `intake`.
     pub fn as_str(self) -> &'static str {
         Self::ALL
             .into_iter()
@@ -59,7 +59,8 @@ impl FunctionName {
             .map_or("function", |(as_str, _)| as_str)
     }
 
-    /// Returns the program that has the function.
+    /// Returns the program on Lambda that has the function: that for clouds for the launcher, the
+    /// other one for all others.
     pub fn program(self) -> LambdaProgram {
         match self {
             Self::Launcher => LambdaProgram::CloudFunctions,
@@ -75,7 +76,8 @@ impl FunctionName {
         }
     }
 
-    /// Returns whether the function's reconciler is built from the stored connections.
+    /// Returns whether the function's reconciler is built from the stored connections. True for
+    /// intake, reporter, merger, tenant and launcher.
     pub(crate) fn uses_connections(self) -> bool {
         matches!(self, Self::Intake | Self::Reporter | Self::Merger | Self::Tenant | Self::Launcher)
     }
@@ -90,7 +92,7 @@ impl LambdaProgram {
         }
     }
 
-    /// Returns the function that `SLUICE_FUNCTION` names, if this program has it.
+    /// Returns the function that `name`, the value of `SLUICE_FUNCTION`, names.
     ///
     /// # Errors
     /// For a function of another program, and for a name that no function has.

@@ -15,7 +15,8 @@ use sluice_runtime::batch::Reconciler;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns the handler of a function.
+/// Returns the handler of the launcher. Calls nothing yet: connections and the key of the node pool
+/// are read when the first message comes.
 ///
 /// # Errors
 /// When another program has the function.
@@ -35,6 +36,8 @@ struct LauncherFunction(FunctionEnvironment);
 
 #[async_trait]
 impl Function for LauncherFunction {
+    /// Builds the launcher with a client for each AWS connection. Reads and decrypts the SSH key of
+    /// the node pool. An error if there is no such key, or it cannot be used.
     async fn reconciler(
         &self,
         connections: &ConnectionsFile,
@@ -51,7 +54,9 @@ impl Function for LauncherFunction {
     }
 }
 
-/// Returns a client for each AWS connection, whose machines accept the pool's key.
+/// Returns a client for each AWS connection, by name. Machines that it launches accept the public
+/// key `key`. Leaves out, with an error in the log, connections whose address is no URL or for
+/// which no client can be built. No cloud is called.
 fn clouds(
     environment: &FunctionEnvironment,
     connections: &ConnectionsFile,

@@ -14,7 +14,9 @@ use sluice_runtime::PortError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns a client for each connection to a forge. Logs and skips connections without a token.
+/// Returns a client for each connection to GitHub, by name; other drivers have none. Leaves out,
+/// with an error in the log, connections without a token and those for which no client can be
+/// built. No forge is called.
 ///
 /// # Errors
 /// When a token cannot be decrypted: the caller tries again later.
@@ -49,7 +51,9 @@ pub(crate) async fn forges(
     Ok(forges)
 }
 
-/// Returns a client for each mail server and MQTT broker.
+/// Returns a client for each connection to a mail server or MQTT broker, by name. Leaves out, with
+/// an error in the log, those for which no client can be built, for instance without a valid
+/// address. No server is called.
 ///
 /// # Errors
 /// When a password cannot be decrypted: the caller tries again later.
@@ -73,6 +77,9 @@ pub(crate) async fn notifiers(
     Ok(notifiers)
 }
 
+/// Returns a client for a mail server or MQTT broker; the scheme of the stored address decides
+/// which. Without a password or login, it connects to a broker without both. The error says why no
+/// client can be built.
 fn build_notifier(
     connection: &StoredConnection,
     password: Option<sluice_keys::Secret>,
@@ -90,7 +97,8 @@ fn build_notifier(
     Ok(Arc::new(made))
 }
 
-/// Returns the git address, credential and merge method of each connection with repositories.
+/// Returns the git address, credential and merge method of each GitHub or plain git connection, by
+/// name. A connection without a token has no credential, as for public repositories.
 ///
 /// # Errors
 /// When a token cannot be decrypted: the caller tries again later.
@@ -109,6 +117,7 @@ pub(crate) async fn remotes(
     Ok(remotes)
 }
 
+/// Decrypts a connection's token or password. `None` if it has none.
 async fn decrypted_token(
     place: &FunctionEnvironment,
     name: &ConnectionName,

@@ -26,6 +26,8 @@ impl WebhookFunction {
 
 #[async_trait]
 impl Function for WebhookFunction {
+    /// Passes a webhook to the receiver and returns its answer. Answers 404 for any path but
+    /// `/api/connection/NAME/payload`; whether the connection exists is for the receiver to say.
     async fn respond(
         &self,
         request: Request<Bytes>,
@@ -57,6 +59,9 @@ impl ApiFunction {
         }
     }
 
+    /// Returns the API, which the first request builds. Without a configured address of the pages,
+    /// their address is `https://` and the host of that first request. If the address is on this
+    /// machine, browsers may use the API only from its own pages.
     async fn api(&self, host: &str) -> Result<&Api, InvocationError> {
         let build = || async {
             // Without a configured address, the host of the first request is used.
@@ -80,13 +85,15 @@ impl Function for ApiFunction {
     }
 }
 
-/// Returns the connection in a webhook path: `/api/connection/{connection}/payload`.
+/// Returns the connection that a webhook path names: `/api/connection/{connection}/payload`. `None`
+/// for any other path. Whether the connection exists is not checked.
 fn connection_of(path: &str) -> Option<ConnectionName> {
     let name = path.strip_prefix("/api/connection/")?.strip_suffix("/payload")?;
     (!name.is_empty() && !name.contains('/')).then(|| ConnectionName::from(name))
 }
 
-/// Returns whether an address of the pages is reachable from this machine only.
+/// Returns whether the host of an address is a loopback address or `localhost`, so that only this
+/// machine reaches it. False for a text that is not a URL.
 fn is_loopback(web_root: &str) -> bool {
     let Ok(root) = Url::parse(web_root) else { return false };
     match root.host() {
@@ -97,6 +104,7 @@ fn is_loopback(web_root: &str) -> bool {
     }
 }
 
+/// Returns an empty response with status 404.
 fn not_found() -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::NOT_FOUND;

@@ -21,7 +21,8 @@ use sluice_tenant::Tenants;
 use sluice_timer::{ASK_MINUTES, Timer};
 use std::sync::Arc;
 
-/// Returns the handler of a function.
+/// Returns the handler of any function but the launcher. Calls nothing yet: connections are read
+/// when the first message comes.
 ///
 /// # Errors
 /// When another program has the function.
@@ -50,6 +51,8 @@ pub fn handler(
 struct TimerFunction(FunctionEnvironment);
 
 impl TimerFunction {
+    /// Returns the timer, with the configured minutes between two polls of a forge or the default
+    /// ones.
     fn timer(&self) -> Timer {
         Timer::new(self.0.ports.clone(), self.0.ask_minutes.unwrap_or(ASK_MINUTES))
     }
@@ -57,6 +60,7 @@ impl TimerFunction {
 
 #[async_trait]
 impl Function for TimerFunction {
+    /// Returns a timer for messages. It uses no connections, so it ignores both inputs.
     async fn reconciler(
         &self,
         _: &ConnectionsFile,
@@ -78,6 +82,9 @@ struct QueueFunction {
 
 #[async_trait]
 impl Function for QueueFunction {
+    /// Builds the function's reconciler with clients for the given connections. `generation` names
+    /// the cache directory of git repositories, for functions that use them. An error if a token
+    /// cannot be decrypted, or for a function without a queue.
     async fn reconciler(
         &self,
         connections: &ConnectionsFile,
@@ -112,7 +119,9 @@ impl Function for QueueFunction {
 }
 
 impl QueueFunction {
-    /// Each set of connections has its own cache directory, because two must not share one.
+    /// Returns access to the git repositories of the connections. Each set of connections
+    /// (`generation`) has its own cache directory, because two must not share one. Fetches nothing
+    /// yet.
     async fn repos(
         &self,
         connections: &ConnectionsFile,

@@ -24,7 +24,8 @@ pub struct SentWebhook {
     pub guid: String,
 }
 
-/// Returns the finished buildsets of every pipeline.
+/// Returns the finished buildsets of the demo's tenant in every pipeline, newest first, at most
+/// 100. The newest may be missing, because an index lists them.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.
@@ -35,7 +36,8 @@ pub async fn buildsets(ports: &Ports) -> anyhow::Result<Vec<Buildset>> {
     Ok(records.iter().flatten().map(decode).collect::<Result<_, _>>()?)
 }
 
-/// Returns the buildsets that the gate merged, in merge order.
+/// Returns the buildsets of the pipeline `gate` with the result SUCCESS, whose changes are merged,
+/// in the order in which they ended.
 pub fn landed(sets: &[Buildset]) -> Vec<&Buildset> {
     let mut landed: Vec<&Buildset> = sets
         .iter()
@@ -45,7 +47,8 @@ pub fn landed(sets: &[Buildset]) -> Vec<&Buildset> {
     landed
 }
 
-/// Returns the webhooks that are not stored or not handled, one line each.
+/// Returns a line for each webhook in `sent` that is not stored, or stored and not handled yet.
+/// Empty if all are handled. Deliveries of the local forge only; looks once, without waiting.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.
@@ -63,7 +66,8 @@ pub async fn unaccounted(ports: &Ports, sent: &[SentWebhook]) -> anyhow::Result<
     Ok(open)
 }
 
-/// Returns the deliveries that are not handled, one line each, from any source.
+/// Returns a line for each delivery from any source that is stored and not handled yet, newest
+/// first. Only the newest 100 that are listed as open are read. Looks once, without waiting.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.
@@ -80,8 +84,9 @@ pub async fn open_deliveries(ports: &Ports) -> anyhow::Result<Vec<String>> {
     Ok(open)
 }
 
-/// Returns the inbox messages, items, builds and node requests that have started but not ended, one
-/// line each.
+/// Returns a line for each inbox message, item, build and node request that has started but not
+/// ended, with whether it is in progress or unaccounted for. Leaves out deliveries. Looks once,
+/// without waiting.
 ///
 /// # Errors
 /// When the store does not answer.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 /// The name of the file in the data directory.
 pub const CALLS_FILE: &str = "calls.json";
 
-/// Writes the report and returns its path. Concurrent readers see either the complete old or the
-/// complete new report.
+/// Writes the report as `calls.json` to a data directory, replacing an old one, and returns its
+/// path. Concurrent readers see either the complete old or the complete new report.
 ///
 /// # Errors
 /// When the file cannot be written; an old report is kept.

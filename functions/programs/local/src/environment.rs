@@ -10,7 +10,9 @@ use sluice_handler::environment::EnvironmentError;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Returns the environment of a caller inside this process.
+/// Returns the environment of a function, the executor or the operator inside this process, with
+/// its own credentials and variables. Its calls go to the emulator without a socket. `cache` is its
+/// cache directory, which is not created.
 ///
 /// # Errors
 /// [`EnvironmentError`] names the missing or invalid variable of the template.
@@ -27,8 +29,8 @@ pub(crate) async fn in_process(
     .await
 }
 
-/// Returns the SDK configuration of a caller inside this process. Its calls go to the emulator
-/// without a socket.
+/// Returns the SDK configuration of a caller inside this process, with its own credentials. Its
+/// calls go to the emulator without a socket. Missing keys are empty.
 fn sdk_config(equipment: &Equipment) -> SdkConfig {
     let keys: BTreeMap<_, _> = equipment.credentials.environment().into_iter().collect();
     let key = |name: &str| keys.get(name).cloned().unwrap_or_default();

@@ -32,6 +32,10 @@ pub(super) enum LocalExecutor {
 }
 
 impl LocalExecutor {
+    /// Starts the executor, in this process or as a process of its own that is restarted when it
+    /// dies. Its files are in `executor` of the data directory; the log of a process is
+    /// `executor.log` there. For a process, also registers how fault injection kills it. An error
+    /// if the process or the executor cannot be started the first time.
     pub(super) async fn start(
         options: &LocalOptions,
         services: &Services,
@@ -67,6 +71,8 @@ impl LocalExecutor {
         ))
     }
 
+    /// Returns the address of live logs; `None` for a process of its own, whose address is not
+    /// known here.
     pub(super) fn logs_address(&self) -> Option<SocketAddr> {
         match self {
             Self::InProcess(running) => Some(running.logs_address()),
@@ -74,6 +80,8 @@ impl LocalExecutor {
         }
     }
 
+    /// Stops the executor and waits for it. A process that has not stopped after 15 seconds is
+    /// killed.
     pub(super) async fn stop(self) {
         match self {
             Self::InProcess(running) => running.stop().await,
@@ -93,7 +101,10 @@ struct ExecutorCommand {
 }
 
 impl ExecutorCommand {
-    /// Starts the container image's program with only the executor's own credentials.
+    /// Starts the container image's program with only the executor's own credentials and variables,
+    /// `PATH`, `HOME` and `SLUICE_ANSIBLE_PREFIX`. Returns the process and a handle to kill it. It
+    /// stops when the returned process is dropped or this process dies. Its output is appended to
+    /// the log file.
     fn child(&self) -> anyhow::Result<(ChildProcess, Life)> {
         let mut command = Command::new(&self.program);
         command.arg("--state").arg(&self.state).args(["--slots", &self.slots.to_string()]);
@@ -137,6 +148,8 @@ pub(super) struct ExecutorProcess {
 }
 
 impl ExecutorProcess {
+    /// Starts the process, and a task that restarts it when it dies. An error if the first start
+    /// fails; later failures are logged and retried.
     fn start(start: ExecutorCommand) -> anyhow::Result<Self> {
         let (child, life) = start.child()?;
         let life = Arc::new(Mutex::new(life));
@@ -145,12 +158,15 @@ impl ExecutorProcess {
         Ok(Self { stop, watcher, life })
     }
 
-    /// Returns a function that kills the current process.
+    /// Returns a function that kills the process that runs when it is called, with SIGKILL. The
+    /// process is then restarted.
     fn kill(&self) -> sluice_emulator::data::Kill {
         let life = self.life.clone();
         Arc::new(move |_| life.lock().unwrap_or_else(PoisonError::into_inner).end())
     }
 
+    /// Stops the process with SIGTERM, kills it after 15 seconds, and waits for its end. It is not
+    /// restarted.
     async fn stop(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.watcher.await {
@@ -159,7 +175,10 @@ impl ExecutorProcess {
     }
 }
 
-/// Restarts the executor whenever it dies, until the stop signal.
+/// Restarts the executor whenever it dies, until the stop signal; then ends the process and
+/// returns. `child` is the running process; `life` is replaced by the handle of each new one. Waits
+/// 100 ms before a restart, and twice as long each time, at most 10 s, while the process dies
+/// within 30 s.
 async fn restart_on_exit(
     start: ExecutorCommand,
     mut child: ChildProcess,
@@ -204,12 +223,13 @@ async fn restart_on_exit(
     }
 }
 
-/// Waits until the executor is to stop, or until the sender is dropped.
+/// Waits until `stopped` is true, or until its sender is dropped.
 async fn stop_signal(stopped: &mut watch::Receiver<bool>) {
     drop(stopped.wait_for(|stop| *stop).await);
 }
 
-/// Sends SIGTERM to the process, and kills it if it does not stop in time.
+/// Sends SIGTERM to the process and waits for its end. Kills it after 15 seconds. Failures are only
+/// logged.
 async fn terminate(mut child: Child) {
     if let Some(pid) = child.id() {
         // A way to send a signal without unsafe code. The child is not reaped yet, so its id is

@@ -46,7 +46,10 @@ pub(super) struct ExternalServices {
 }
 
 impl ExternalServices {
-    /// Creates what is missing at the endpoint, and starts everything else.
+    /// Creates the missing table, bucket, key and queues at the endpoint, and starts on this
+    /// machine the EC2 emulator, all functions in this process, and the HTTP front. Existing
+    /// resources are not changed. Credentials come from the environment; fault injection and
+    /// latency are not supported.
     pub(super) async fn start(
         endpoint: &Endpoint,
         settings: MachineSettings<'_>,
@@ -118,21 +121,23 @@ impl ExternalServices {
         Ok(Self { plan, endpoint: endpoint.to_owned(), sdk_config, sources, http, nodes })
     }
 
+    /// Returns the plan of the template, with the URLs and the key of the endpoint.
     pub(super) fn plan(&self) -> &TemplatePlan {
         &self.plan
     }
 
-    /// Returns the address of the EC2 emulator.
+    /// Returns the address of the EC2 emulator on this machine.
     pub(super) fn nodes_url(&self) -> String {
         format!("http://{}", self.nodes.0)
     }
 
+    /// Returns the address of the data services, as it was given.
     pub(super) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
     /// Returns the environment of the executor or the operator, which have the same credentials
-    /// here.
+    /// here. `cache` is its cache directory.
     pub(super) async fn environment_for(
         &self,
         cache: PathBuf,
@@ -146,11 +151,14 @@ impl ExternalServices {
         .await?)
     }
 
-    /// Returns the environment variables of the executor, without credentials.
+    /// Returns the environment variables of the executor, without credentials. An error if the
+    /// template has no executor.
     pub(super) fn environment(&self) -> anyhow::Result<&BTreeMap<String, String>> {
         Ok(&self.plan.executor.as_ref().context("the template has no executor")?.environment)
     }
 
+    /// Stops the HTTP front, the event sources and the EC2 emulator, in this order. The resources
+    /// at the endpoint stay.
     pub(super) async fn stop(self) {
         self.http.stop().await;
         self.sources.stop().await;
@@ -158,7 +166,10 @@ impl ExternalServices {
     }
 }
 
-/// Returns the resources that the endpoint must have.
+/// Returns the resources that the endpoint must have: table, bucket, key and queues, dead letter
+/// queues first. Without a key if `SLUICE_KEY` names an existing one. `stack` is the alias of the
+/// key. An error if the template has more or less than one table and one bucket, or a key of the
+/// table without a range attribute.
 fn required_resources(plan: &TemplatePlan, stack: &str) -> anyhow::Result<ResourceSpec> {
     let ([table], [bucket]) = (plan.tables.as_slice(), plan.buckets.as_slice()) else {
         bail!(
@@ -192,6 +203,8 @@ fn required_resources(plan: &TemplatePlan, stack: &str) -> anyhow::Result<Resour
     })
 }
 
+/// Returns the settings of a queue, with the name of its dead letter queue and after how many
+/// receipts messages go there, if it has one.
 fn wanted_queue(queue: &template::MessageQueuePlan) -> QueueSpec {
     QueueSpec {
         name: queue.name.clone(),
@@ -204,7 +217,9 @@ fn wanted_queue(queue: &template::MessageQueuePlan) -> QueueSpec {
     }
 }
 
-/// Sets the endpoint's own queue URLs and key id in every function's environment.
+/// Replaces the planned queue URLs by the endpoint's own in the environment of every function and
+/// of the executor. Also sets `SLUICE_KEY` where the template has it, if a key id is given. `urls`
+/// has the URLs by queue name; a queue that is missing there keeps its planned URL.
 fn set_queue_urls(plan: &mut TemplatePlan, urls: &BTreeMap<String, String>, key_id: Option<&str>) {
     let renamed: BTreeMap<String, String> = plan
         .queues
@@ -241,6 +256,9 @@ enum QueueRole {
 }
 
 impl PortQueues {
+    /// Returns the queues of the endpoint that functions use, each with its dead letter queue.
+    /// `urls` has the URLs by queue name; queues that are missing there are left out. `plan` must
+    /// already have the endpoint's URLs.
     async fn new(
         sdk_config: &SdkConfig,
         plan: &TemplatePlan,
@@ -276,6 +294,9 @@ impl PortQueues {
         })
     }
 
+    /// Returns how to reach the queue with an ARN: the port, the queue to name there, and the
+    /// visibility timeout in seconds. For a dead letter queue, these are another port and the queue
+    /// that it belongs to. An error with `action` as its verb if the queue is unknown.
     fn find(
         &self,
         action: &'static str,
@@ -295,10 +316,13 @@ impl PortQueues {
     }
 }
 
+/// Returns the last part of an ARN; a text without `:` unchanged.
 fn queue_name(arn: &str) -> &str {
     arn.rsplit(':').next().unwrap_or(arn)
 }
 
+/// Returns a function that turns the error of a port into the error of a queue, with the given
+/// action and ARN.
 fn failed(action: &'static str, arn: &str) -> impl Fn(PortError) -> QueueError {
     let queue_arn = arn.to_owned();
     move |error| QueueError { action, queue_arn: queue_arn.clone(), why: error.to_string() }
@@ -306,6 +330,9 @@ fn failed(action: &'static str, arn: &str) -> impl Fn(PortError) -> QueueError {
 
 #[async_trait]
 impl QueuePort for PortQueues {
+    /// Receives at most `max` messages, and at most 10, waiting up to 2 seconds for the first. The
+    /// port does not return all their attributes: times are the present one, and sequence,
+    /// attributes and deduplication id are empty.
     async fn receive(
         &self,
         arn: &str,
@@ -336,6 +363,7 @@ impl QueuePort for PortQueues {
         Ok(received.map_err(failed("receive messages", arn))?.into_iter().map(delivered).collect())
     }
 
+    /// Deletes messages one by one, and ends at the first error: the rest is then not deleted.
     async fn delete(&self, arn: &str, receipts: &[String]) -> Result<(), QueueError> {
         let (port, queue, _) = self.find("delete messages", arn)?;
         for receipt in receipts {
@@ -344,6 +372,8 @@ impl QueuePort for PortQueues {
         Ok(())
     }
 
+    /// Makes messages visible again one by one, after `after` rounded up to seconds. Ends at the
+    /// first error.
     async fn release(
         &self,
         arn: &str,
@@ -359,13 +389,14 @@ impl QueuePort for PortQueues {
         Ok(())
     }
 
-    /// The poll itself has waited; this only yields to other tasks.
+    /// Waits at most 20 ms to yield to other tasks. The poll itself has waited for messages.
     async fn wait(&self, _: &str, at_most: Duration) {
         tokio::time::sleep(Duration::from_millis(20).min(at_most)).await;
     }
 }
 
-/// Rounds up to whole seconds, so that nothing is visible too early.
+/// Rounds up to whole seconds, so that nothing is visible too early. A time too long for the type
+/// becomes the longest one.
 fn whole_seconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
 }

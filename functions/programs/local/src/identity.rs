@@ -18,7 +18,8 @@ pub const REVIEWER: &str = "grace";
 /// The file with the users' tokens for git (`credential.helper store --file=…`).
 pub const CREDENTIALS_FILE: &str = "git-credentials";
 
-/// Returns the file with a user's request headers for the forge's API (`curl -H @FILE`).
+/// Returns the path of the file with a user's request headers for the forge's API (`curl -H
+/// @FILE`). Only [`Identity::write_user_files`] creates it.
 pub fn header_file(data: &Path, login: &str) -> PathBuf {
     data.join(format!("{login}.header"))
 }
@@ -36,8 +37,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the identity from a data directory, creating it if there is none. Stores the forge's
-    /// port.
+    /// Reads the identity from `forge.json` in a data directory, creating it with random secrets if
+    /// there is none. Stores `port`, the forge's, in it if it has changed. Only its owner may read
+    /// the file.
     ///
     /// # Errors
     /// When the file cannot be read or written.
@@ -73,8 +75,9 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Writes the files that git and curl need to act as the users, so that no token is on a
-    /// command line.
+    /// Writes the files that git and curl need to act as the two users, so that no token is on a
+    /// command line. They are replaced, and only their owner may read them. They contain the port
+    /// of the forge.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -92,7 +95,8 @@ impl Identity {
         Ok(())
     }
 
-    /// Returns the forge's accounts.
+    /// Returns the forge's accounts: that of the system, the owner and the reviewer, in this order,
+    /// all with write permission.
     pub fn accounts(&self) -> Vec<ForgeAccount> {
         let account =
             |login: &str, token: &str| ForgeAccount::new(login, token, AccountPermission::Write);

@@ -120,7 +120,10 @@ pub struct Local {
 }
 
 impl Local {
-    /// Starts everything and returns when it answers.
+    /// Starts everything and returns when it answers. Creates the data directory, closes it to
+    /// other users, and locks it until the system is dropped. Stores the access file for commands,
+    /// and what is missing of the connections, sample repositories and main configuration. Starting
+    /// on the same directory again resumes.
     ///
     /// # Errors
     /// When something cannot be started; everything else is stopped again.
@@ -158,7 +161,8 @@ impl Local {
         }
     }
 
-    /// Returns the cost meter; `None` with another endpoint.
+    /// Returns the cost meter, which counts the calls to the data services. `None` with another
+    /// endpoint.
     pub fn meter(&self) -> Option<&Meter> {
         match &self.services {
             Services::Machine(machine) => Some(machine.data().meter()),
@@ -166,23 +170,26 @@ impl Local {
         }
     }
 
-    /// Returns the parts of the template that this machine ignores.
+    /// Returns the properties of the template that this machine ignores, one line each. Empty for
+    /// the built-in template.
     pub fn ignored(&self) -> Vec<String> {
         self.services.plan().ignored()
     }
 
-    /// Returns the parts of the template that this machine provides differently, one line each.
+    /// Returns the parts of the template that this machine provides differently, one line each with
+    /// how.
     pub fn elsewhere(&self) -> &[String] {
         self.services.plan().elsewhere()
     }
 
-    /// Returns the short names of what the template has and one machine cannot provide.
+    /// Returns the short names of what the template has and one machine cannot provide, each once
+    /// and sorted.
     pub fn absent(&self) -> impl Iterator<Item = &str> {
         self.services.plan().absent().keys().map(String::as_str)
     }
 
-    /// Returns a text about the differences to AWS, by part of the template: provided differently,
-    /// or not available.
+    /// Returns a text for people about the differences to AWS, by part of the template: what is
+    /// provided differently, and what is not available.
     pub fn differences(&self) -> String {
         let absent = self.services.plan().absent().iter();
         let absent = absent
@@ -196,7 +203,7 @@ impl Local {
         )
     }
 
-    /// Returns the address of the data services.
+    /// Returns the address of the data services: those of this machine, or the other endpoint.
     pub fn endpoint(&self) -> String {
         self.services.endpoint()
     }
@@ -231,7 +238,9 @@ impl Local {
         self.executor.logs_address()
     }
 
-    /// Stops everything. Each part is stopped before those that it needs.
+    /// Stops everything: executor, forge, functions and data services, then nodes. Running builds
+    /// are retried after the next start. The forge is not stopped while a caller holds a copy of
+    /// [`Self::forge`], and gets 3 seconds otherwise.
     pub async fn stop(self) {
         self.executor.stop().await;
         if let Some(forge) = self.forge.and_then(Arc::into_inner) {
@@ -252,7 +261,9 @@ struct Components {
 }
 
 impl Components {
-    /// Starts everything except the nodes.
+    /// Starts data services, functions, forge and executor, writes the access file, and stores what
+    /// is missing of the initial configuration. `ec2` must be open. `pages` is the local address of
+    /// the pages, the address in webhooks. An error leaves the nodes running.
     async fn start(
         options: &LocalOptions,
         ports: &LocalPorts,
@@ -283,7 +294,8 @@ impl Components {
     }
 }
 
-/// Refuses faults to inject that are impossible with the other options.
+/// Returns an error if faults are to be injected that are impossible with the other options: any
+/// with another endpoint, and those that kill functions or the executor without separate processes.
 fn check_fault_options(options: &LocalOptions) -> anyhow::Result<()> {
     if options.deaths.is_empty() {
         return Ok(());
@@ -302,7 +314,8 @@ fn check_fault_options(options: &LocalOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Locks a data directory, so that only one system at a time uses it.
+/// Locks a data directory, so that only one system at a time uses it, until the returned file is
+/// dropped. Does not wait: an error if another process holds the lock. The directory must exist.
 pub(crate) fn lock(data: &Path) -> anyhow::Result<File> {
     let path = data.join("lock");
     let file = File::options()
@@ -327,8 +340,9 @@ struct LocalPorts {
 }
 
 impl LocalPorts {
-    /// Returns the ports from `first` on, if they are free. Called before they are written to any
-    /// file.
+    /// Returns three consecutive ports from `first` on, if they are free on 127.0.0.1; the one for
+    /// the forge is checked only with a forge. They are not reserved. An error for port 0, and if
+    /// there are not two ports after the first. Called before they are written to any file.
     fn free(first: u16, with_forge: bool) -> anyhow::Result<Self> {
         if first == 0 {
             bail!(
@@ -368,6 +382,9 @@ struct MachineSettings<'a> {
 }
 
 impl<'a> MachineSettings<'a> {
+    /// Returns the settings. Without a template in the options, writes the built-in one to
+    /// `template.yaml` in the data directory. `web_root` is the public address of the pages. A tick
+    /// of 0 seconds becomes one second.
     fn new(
         options: &LocalOptions,
         ports: &LocalPorts,
@@ -409,8 +426,8 @@ impl<'a> MachineSettings<'a> {
     }
 }
 
-/// Returns the host names at which the pages and the API answer. Webhooks are accepted for any host
-/// name, because they are signed.
+/// Returns the host names at which the pages and the API answer: those of this machine, and that of
+/// the public address. Webhooks are accepted for any host name, because they are signed.
 fn host_names(web_root: &str) -> HostNames {
     let host_names = HostNames::default().with_function(FunctionName::Webhook.as_str());
     let root = url::Url::parse(web_root).ok();
@@ -420,6 +437,9 @@ fn host_names(web_root: &str) -> HostNames {
     }
 }
 
+/// Starts the emulator's machine: data services, functions and the HTTP front. Functions run in
+/// this process or in processes of their own, as the options say. Also sets the latency and the
+/// faults to inject.
 async fn start_machine(
     options: &LocalOptions,
     settings: MachineSettings<'_>,
@@ -449,7 +469,8 @@ async fn start_machine(
     Ok(machine)
 }
 
-/// Returns the constructor of functions inside this process, each with its own credentials.
+/// Returns the constructor of functions inside this process, each with its own credentials and its
+/// own directory below `cache`. It fails for a function that is not one of Sluice.
 fn function_factory(cache: PathBuf) -> Make {
     Arc::new(move |equipment: Equipment| {
         let cache = cache.join(&equipment.id);
@@ -464,8 +485,8 @@ fn function_factory(cache: PathBuf) -> Make {
     })
 }
 
-/// Returns a function as a handler for the machine, from the library of its program on AWS. Its log
-/// lines have its name.
+/// Returns a function as a handler for the machine, from the library of its program on AWS. Log
+/// lines of its calls have its name. Calls nothing before the first event.
 fn handler(
     name: FunctionName,
     environment: FunctionEnvironment,
@@ -488,14 +509,16 @@ fn handler(
     }))
 }
 
-/// Returns the path of the program that has a function, or why there is none.
+/// Returns the path of the program that has a function, in this program's directory. The error says
+/// that there is no such function, or that the program is not built.
 fn function_program(function: &str) -> Result<PathBuf, String> {
     let name: FunctionName =
         function.parse().map_err(|failure: InvocationError| failure.to_string())?;
     sibling_program(name.program().as_str()).map_err(|error| format!("{error:#}"))
 }
 
-/// Returns the path of another program in this program's directory.
+/// Returns the path of another program in this program's directory. An error, which says how to
+/// build it, if it is not there.
 fn sibling_program(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("could not find the path of this program")?;
     let path = own.with_file_name(name);
@@ -505,11 +528,15 @@ fn sibling_program(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the printer of function processes' lines: they go to our own log.
+/// Returns the printer of function processes' output: each line goes to our own log at level info,
+/// with the name of the function.
 fn line_printer() -> Print {
     Arc::new(|function, line| tracing::info!(function, "{line}"))
 }
 
+/// Starts the local forge and writes the users' files for git and curl. New repositories get a
+/// webhook to the address of the pages, `web_root`. If that address has changed, moves the existing
+/// webhooks to it, with a warning in the log.
 async fn start_forge(
     data: &Path,
     identity: &Identity,

@@ -27,7 +27,10 @@ pub enum Verbosity {
     Everything,
 }
 
-/// Logs to `sluice.log` in a data directory, filtered by `RUST_LOG`. Returns the path of the file.
+/// Sets up logging for the whole process: appends to `sluice.log` in a data directory, which is
+/// created, and prints to standard error what `verbosity` allows. Both are filtered by `RUST_LOG`,
+/// or at level info without it. With `Warnings`, also prints the events of changes to standard
+/// output. Returns the path of the file. Fails the second time.
 ///
 /// # Errors
 /// When the file cannot be opened, or logging is already set up.
@@ -73,6 +76,8 @@ pub fn log_to(data: &Path, verbosity: Verbosity) -> anyhow::Result<PathBuf> {
 struct ChangeEventsLayer;
 
 impl<S: Subscriber> Layer<S> for ChangeEventsLayer {
+    /// Prints the message of an event about a change. Ignores all other log events, which have
+    /// another target.
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         if event.metadata().target() == PROGRESS_TARGET {
             let mut line = MessageText::default();
@@ -87,6 +92,7 @@ impl<S: Subscriber> Layer<S> for ChangeEventsLayer {
 struct MessageText(String);
 
 impl Visit for MessageText {
+    /// Keeps the field `message`; ignores all others.
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             self.0 = format!("{value:?}");

@@ -9,7 +9,8 @@ macro_rules! print_progress {
 
 pub(crate) use print_progress;
 
-/// Writes a line, ignoring errors.
+/// Writes a line and a line break to standard output. Errors, as of a closed pipe, are ignored,
+/// because they must not stop the work.
 pub(crate) fn write_progress(text: std::fmt::Arguments<'_>) {
     // A closed pipe must not stop the work that this line reports.
     let _ = writeln!(std::io::stdout().lock(), "{text}");

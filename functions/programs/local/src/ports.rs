@@ -9,8 +9,8 @@ use std::path::Path;
 /// The number of consecutive ports of a system: pages, forge, data services.
 pub const PORTS: u16 = 3;
 
-/// Returns the first port of a range, in steps of ten, that is free together with the following
-/// ports of a system.
+/// Returns the first port of a range, in steps of ten, that is free on 127.0.0.1 together with the
+/// two ports after it. They are not reserved.
 ///
 /// # Errors
 /// When there is no such port.
@@ -26,8 +26,9 @@ pub fn free_port(range: Range<u16>) -> anyhow::Result<u16> {
     })
 }
 
-/// Ends the nodes that a killed system left, found by their recorded processes, and waits until
-/// they are gone.
+/// Ends the nodes that a killed system left in a data directory, found by their recorded processes,
+/// and waits until they are gone. Their files stay. Does nothing if there are none. Must not be
+/// called while a system runs there.
 pub fn end_nodes(data: &Path) {
     sluice_emulator::ec2::end_left(&data.join("ec2"));
 }

@@ -64,8 +64,10 @@ const REPOSITORIES: [(&str, &[(&str, &str)]); 3] = [
     ),
 ];
 
-/// Stores what is missing. Existing objects are kept at each start, except for addresses that
-/// changed.
+/// Stores what is missing: the key pair of the node pool, the connection to the nodes, and with a
+/// forge its connection, the sample repositories and a main configuration with the tenant `demo`,
+/// which is woken. Existing objects are kept, except for addresses of connections that changed.
+/// `nodes_url` is the address of EC2 if it differs from that of the data services.
 pub(super) async fn store(
     ports: &Ports,
     identity: &Identity,
@@ -108,6 +110,8 @@ pub(super) async fn store(
     Ok(())
 }
 
+/// Returns the connection to the emulated nodes, without secrets. `api_url` is `None` if the data
+/// services answer for EC2 too.
 fn cloud_connection(api_url: Option<String>) -> StoredConnection {
     StoredConnection {
         driver: Driver::Aws,
@@ -121,6 +125,8 @@ fn cloud_connection(api_url: Option<String>) -> StoredConnection {
     }
 }
 
+/// Returns the connection to the local forge, with the system's token and the webhook secret
+/// encrypted. Encrypting differs each time.
 async fn forge_connection(
     ports: &Ports,
     identity: &Identity,
@@ -143,8 +149,10 @@ async fn forge_connection(
     })
 }
 
-/// Adds missing connections and updates changed addresses. Encrypted values differ each time, so
-/// they are not compared.
+/// Adds missing connections, and replaces those whose driver or address differs, except for their
+/// merge method. Others are kept, also their secrets: encrypted values differ each time, so they
+/// are not compared. The connection to the local forge is left out, with a warning in the log, if
+/// another forge has its name.
 async fn store_connections(
     ports: &Ports,
     connections: Vec<(ConnectionName, StoredConnection)>,

@@ -18,6 +18,7 @@ pub(super) enum Services {
 }
 
 impl Services {
+    /// Returns the plan of the template.
     pub(super) fn plan(&self) -> &TemplatePlan {
         match self {
             Self::Machine(machine) => machine.plan(),
@@ -25,7 +26,7 @@ impl Services {
         }
     }
 
-    /// Returns the address of the data services.
+    /// Returns the address of the data services, as a URL.
     pub(super) fn endpoint(&self) -> String {
         match self {
             Self::Machine(machine) => format!("http://{}", machine.data_address()),
@@ -33,7 +34,8 @@ impl Services {
         }
     }
 
-    /// Returns the address of EC2, if it differs from that of the data services.
+    /// Returns the address of EC2 if it differs from that of the data services, as with another
+    /// endpoint; otherwise `None`.
     pub(super) fn nodes_url(&self) -> Option<String> {
         match self {
             Self::Machine(_) => None,
@@ -41,6 +43,8 @@ impl Services {
         }
     }
 
+    /// Returns the environment of a caller in this process with an operator's rights. With another
+    /// endpoint, these are those of all others. `cache` is its cache directory.
     pub(super) async fn operator(&self, cache: PathBuf) -> anyhow::Result<FunctionEnvironment> {
         match self {
             Self::Machine(machine) => Ok(in_process(&equipment(machine, OPERATOR)?, cache).await?),
@@ -48,6 +52,8 @@ impl Services {
         }
     }
 
+    /// Returns the environment of an executor in this process, with its own rights. With another
+    /// endpoint, these are those of all others. `cache` is its cache directory.
     pub(super) async fn executor(&self, cache: PathBuf) -> anyhow::Result<FunctionEnvironment> {
         match self {
             Self::Machine(machine) => {
@@ -57,7 +63,8 @@ impl Services {
         }
     }
 
-    /// Returns the executor's environment and credentials, for a process of its own.
+    /// Returns the executor's variables and credentials, for a process of its own. An error with
+    /// another endpoint, which supports only one process.
     pub(super) fn executor_equipment(&self) -> anyhow::Result<Equipment> {
         match self {
             Self::Machine(machine) => equipment(machine, ExecutorPlan::PRINCIPAL),
@@ -67,15 +74,17 @@ impl Services {
         }
     }
 
-    /// Sets the function that kills the executor for fault injection.
+    /// Sets the function that kills the executor for fault injection. Does nothing with another
+    /// endpoint.
     pub(super) fn set_executor_kill(&self, kill: Kill) {
         if let Self::Machine(machine) = self {
             machine.data().deaths().set_executor(kill);
         }
     }
 
-    /// Returns an operator's environment variables. Credentials of another endpoint are never
-    /// stored.
+    /// Returns the environment variables for commands of an operator, with the address of the data
+    /// services and, on this machine, the credentials and the region. Credentials of another
+    /// endpoint are left out, because the caller stores the result.
     pub(super) fn operator_environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut environment = match self {
             Self::Machine(machine) => {
@@ -92,6 +101,8 @@ impl Services {
         Ok(environment)
     }
 
+    /// Stops the functions and the data services on this machine. What is at another endpoint
+    /// stays.
     pub(super) async fn stop(self) {
         match self {
             Self::Machine(machine) => machine.stop().await,
@@ -100,6 +111,8 @@ impl Services {
     }
 }
 
+/// Returns the variables and credentials of a function, of `executor` or of the operator. An error
+/// if the template has no such principal.
 fn equipment(machine: &LocalMachine, principal: &str) -> anyhow::Result<Equipment> {
     machine.equipment(principal).with_context(|| format!("the template has no {principal}"))
 }

@@ -46,7 +46,9 @@ pub struct UpArguments {
     pub verbose: bool,
 }
 
-/// Runs the system until Ctrl-C or SIGTERM.
+/// Runs the system until Ctrl-C or SIGTERM, then stops it. Prints its addresses when it answers,
+/// logs to the data directory, and writes the report of calls there every 5 seconds. An error for
+/// an address other than 127.0.0.1, without slots, and if the system cannot be started.
 ///
 /// # Errors
 /// When the system cannot be started.
@@ -105,8 +107,8 @@ struct CallReportWriter {
 }
 
 impl CallReportWriter {
-    /// Writes the calls since the start, if the data services are our own. Logs a failure once, not
-    /// at each tick.
+    /// Writes the calls since the start to the data directory, if the data services are our own. A
+    /// failure is logged only if the previous write did not fail; it is not returned.
     fn write(&mut self, local: &Local) {
         let Some(meter) = local.meter() else { return };
         match write_calls(local.data(), &meter.snapshot()) {
@@ -121,7 +123,8 @@ impl CallReportWriter {
     }
 }
 
-/// Checks the public address of the pages, and returns it with a final `/`.
+/// Checks the public address of the pages, and returns it with exactly one final `/`. An error if
+/// it is not http or https, or has a user, password, query or fragment.
 fn address_of_pages(text: &str) -> anyhow::Result<String> {
     let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let url = url.with_context(|| {
@@ -137,6 +140,9 @@ fn address_of_pages(text: &str) -> anyhow::Result<String> {
     Ok(format!("{}/", text.trim_end_matches('/')))
 }
 
+/// Prints the addresses and files of a system that has started, what differs from AWS, and with a
+/// forge the first steps. If the template has no ignored parts, also writes the differences to
+/// `template-differences.txt` in the data directory; a failure is only printed.
 fn print_addresses(local: &Local, data: &Path, log: &Path) {
     print_progress!("  pages, API     {}", local.pages());
     print_progress!("  data services  {}", local.endpoint());
@@ -187,8 +193,8 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
     print_progress!("\nCtrl-C stops everything.");
 }
 
-/// Prints how to propose and approve a first change. Tokens stay in files that only their owner may
-/// read.
+/// Prints the commands to propose and approve a first change. They read tokens from files that only
+/// their owner may read. `forge` is the address of the local forge.
 fn print_first_steps(data: &Path, forge: &str) {
     let address = forge.trim_start_matches("http://");
     let header = |login: &str| format!("curl -H @{}", header_file(data, login).display());

@@ -83,7 +83,10 @@ pub struct IdArguments {
     pub id: String,
 }
 
-/// Creates an autohold request and prints its id.
+/// Creates an autohold request and prints its id. With `--change`, the request holds only for that
+/// change; with `--ref`, only for refs that match the regular expression as a whole; else for all.
+/// A job that the tenant does not have yet is allowed, with a note on standard error. The reason is
+/// cut to 1,024 characters.
 ///
 /// # Errors
 /// When the project is unknown, the ref filter is no regular expression, or the store does not
@@ -151,7 +154,8 @@ pub async fn create(arguments: AutoholdArguments) -> anyhow::Result<()> {
     )
 }
 
-/// Prints a tenant's autohold requests.
+/// Prints a tenant's autohold requests as text or JSON, oldest first, at most 200, expired ones
+/// too. Each has the number of builds whose nodes it held, but not the nodes.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -194,7 +198,8 @@ pub async fn list(arguments: ListArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints an autohold request and the nodes held for it.
+/// Prints an autohold request as text: its attributes, when it expired if it has, and the builds
+/// whose nodes are held for it, each with its nodes and until when.
 ///
 /// # Errors
 /// When there is no request with this id, or the store does not answer.
@@ -229,7 +234,9 @@ pub async fn info(arguments: IdArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Deletes an autohold request and releases the nodes held for it.
+/// Deletes an autohold request, wakes the providers of the nodes that it held so that they release
+/// them, and prints how many builds these belonged to. Tries again if a build is added to it
+/// meanwhile.
 ///
 /// # Errors
 /// When there is no request with this id, or the store does not answer.
@@ -259,12 +266,16 @@ pub async fn delete(arguments: IdArguments) -> anyhow::Result<()> {
     bail!("could not delete the autohold request: builds are being added to it; run this again")
 }
 
+/// Returns the ports with an operator's rights and the selected tenant, or the only one. An error
+/// if the tenant does not exist or several are possible.
 async fn open_tenant(selector: TenantSelector) -> anyhow::Result<(Ports, TenantName)> {
     let ports = operator(selector.data).await?;
     let tenant = only_tenant(&ports, selector.tenant.as_deref()).await?;
     Ok((ports, tenant))
 }
 
+/// Returns an autohold request of a tenant with its record. `id` must be exactly as `sluice
+/// autohold-list` shows it, with its zeros. An error if there is none.
 async fn find_request(
     ports: &Ports,
     tenant: &TenantName,

@@ -38,7 +38,9 @@ pub struct CheckResult {
     pub untried: usize,
 }
 
-/// Runs a check and prints the diagnostics. Returns exit status 1 if there are errors, else 0.
+/// Checks a directory or file offline and prints the diagnostics in the given format. Returns exit
+/// status 1 if there is an error among them, else 0, also with warnings. A main configuration is
+/// recognised by its content; an error if a snapshot is given for it.
 ///
 /// # Errors
 /// When a file cannot be read, so that the check cannot run.
@@ -72,8 +74,9 @@ pub fn run(options: &LocalConfigOptions, format: CheckFormat) -> anyhow::Result<
 }
 
 /// Returns the diagnostics of a directory: errors in its files, unsupported attributes, missing
-/// playbooks, errors when its jobs are frozen, and, with a snapshot of the tenant, errors it causes
-/// elsewhere. Without one, an unknown name is a warning if a similar name exists, else only counted.
+/// playbooks, and errors when its jobs are frozen. With a snapshot of the tenant, also the errors
+/// that it causes in other repositories, without those that exist anyway. Without one, an unknown
+/// name is a warning if a similar name exists, else it is only counted.
 pub fn check(config: &LocalConfig) -> CheckResult {
     let is_own = |error: &ConfigError| {
         (&error.project, &error.branch) == (&config.project, &config.branch)
@@ -123,7 +126,9 @@ pub fn check(config: &LocalConfig) -> CheckResult {
     CheckResult { diagnostics, unknown, untried: foreseen.untried }
 }
 
-/// Returns a diagnostic for each playbook of the directory's jobs that does not exist there (Z4.9).
+/// Returns a diagnostic for each playbook that the directory's jobs name, or imply by their own
+/// name, and that does not exist there (Z4.9), sorted and each once. Empty if only a file was
+/// given. Playbooks of other repositories are not checked.
 fn missing_playbooks(config: &LocalConfig, foreseen: &Forecast) -> Vec<ConfigError> {
     let Some(root) = &config.root else { return Vec::new() };
     let is_there = |name: &str| playbook_files(name).iter().any(|file| root.join(file).is_file());
@@ -144,6 +149,8 @@ fn missing_playbooks(config: &LocalConfig, foreseen: &Forecast) -> Vec<ConfigErr
     missing
 }
 
+/// Returns the text output: the diagnostics with their source lines, notes about ignored files, the
+/// numbers of errors and warnings, and what could not be checked.
 fn text(config: &LocalConfig, checked: &CheckResult) -> String {
     let mut text = String::new();
     for error in &checked.diagnostics {
@@ -185,7 +192,8 @@ fn text(config: &LocalConfig, checked: &CheckResult) -> String {
     text
 }
 
-/// Returns a note for each file in a configuration directory that is ignored, with the reason.
+/// Returns a note for each file in a configuration location that is not read, with the reason;
+/// `.zuul.ignore` itself has none. After the first 10, one note says how many more there are.
 fn ignored_files(config: &LocalConfig) -> Vec<String> {
     let is_marker = |path: &str| path.ends_with(".zuul.ignore");
     let left: Vec<&str> = config
@@ -217,6 +225,8 @@ fn ignored_files(config: &LocalConfig) -> Vec<String> {
     notes
 }
 
+/// Returns the JSON output: `findings`, one for each diagnostic with its position and text, and the
+/// numbers of names and pipelines that were not checked.
 fn json(checked: &CheckResult) -> Value {
     let row = |error: &ConfigError| {
         let problem = &error.diagnostic;
@@ -231,7 +241,8 @@ fn json(checked: &CheckResult) -> Value {
     json!({"findings": checked.diagnostics.iter().map(row).collect::<Vec<_>>(), "unchecked_names": checked.unknown, "untried_pipelines": checked.untried})
 }
 
-/// Percent-encodes a path as a relative URI reference.
+/// Percent-encodes a path as a relative URI reference: all bytes except ASCII letters, digits and
+/// `-._~/`.
 fn as_uri(path: &str) -> String {
     let mut uri = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -244,6 +255,8 @@ fn as_uri(path: &str) -> String {
     uri
 }
 
+/// Returns the diagnostics as a SARIF 2.1.0 document with one run. The rules are the kinds of
+/// diagnostics that occur.
 fn sarif(checked: &CheckResult) -> Value {
     let rule =
         |error: &ConfigError| serde_json::to_value(error.diagnostic.kind).unwrap_or_default();

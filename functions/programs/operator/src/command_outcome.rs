@@ -7,8 +7,10 @@ use sluice_model::{QueueKey, TenantName};
 use sluice_records::operator_command::{self, OperatorCommand, PipelineContents, UnreadableRecord};
 use sluice_runtime::Ports;
 
-/// Reads the contents of a pipeline's queues. Skips unreadable queues and prints which, and why, to
-/// standard error.
+/// Returns the entries of a pipeline's non-empty queues in order, at most 2,000 queues, and the
+/// records that cannot be read. Leaves out queues whose entries cannot be read. Prints each
+/// unreadable record, with its queue, to standard error. A pipeline that does not exist has no
+/// queues, which is no error.
 pub(super) async fn read_queues(
     ports: &Ports,
     tenant: &TenantName,
@@ -23,8 +25,9 @@ pub(super) async fn read_queues(
     Ok(read)
 }
 
-/// Returns the note to add to a "not found" error: the unreadable queues in which the change may
-/// be. Empty if there are none.
+/// Returns a suffix for a "not found" error: the queues whose entries could not be read, in which
+/// the change may be. Empty if there are none; queues of which only the list record is damaged do
+/// not count.
 pub(super) fn unreadable_queues_note(unread: &[UnreadableRecord]) -> String {
     let hidden: Vec<&str> =
         unread.iter().filter(|one| one.is_queue_omitted).map(|one| one.queue.as_str()).collect();
@@ -34,8 +37,8 @@ pub(super) fn unreadable_queues_note(unread: &[UnreadableRecord]) -> String {
     }
 }
 
-/// Waits until the queues have applied an operator's commands. Returns the commands that are still
-/// pending after the last poll.
+/// Waits up to a minute until the queues have applied an operator's commands. Returns those that
+/// are still pending after the last poll; empty if all are applied.
 pub(super) async fn wait_until_applied(
     ports: &Ports,
     commands: &[OperatorCommand],
@@ -55,7 +58,8 @@ pub(super) async fn wait_until_applied(
     Ok(pending)
 }
 
-/// Returns why a queue has not applied a command yet, as far as it is known.
+/// Returns why a queue has not applied a command yet, as text for the operator: it is halted, with
+/// the reason and how to resume it, or only that it has not.
 pub(super) async fn pending_reason(ports: &Ports, key: &QueueKey) -> anyhow::Result<String> {
     let QueueKey { tenant, pipeline, queue: name } = key;
     Ok(match operator_command::halt_reason(ports, key).await? {
@@ -66,7 +70,7 @@ pub(super) async fn pending_reason(ports: &Ports, key: &QueueKey) -> anyhow::Res
     })
 }
 
-/// Returns the `sluice` command that shows the outcome for a change or ref later.
+/// Returns the `sluice explain` command that shows the outcome for a change or ref later.
 pub(super) fn explain_command(tenant: &TenantName, key: &ChangeKey) -> String {
     let project = &key.project;
     match &key.id {

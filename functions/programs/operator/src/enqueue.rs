@@ -98,8 +98,10 @@ pub enum EnqueueTarget {
     },
 }
 
-/// Enqueues a change or a ref, waits for the outcome and prints it. Returns exit status 3 if there
-/// is none yet.
+/// Enqueues a change or a ref in a pipeline, as if an event had, waits up to a minute for the
+/// decision of intake and prints it. Returns exit status 0 if the pipeline accepts it, and 3 if
+/// there is no decision yet: the request stays stored. The project must be in the live
+/// configuration of the tenant.
 ///
 /// # Errors
 /// When the pipeline rejects the change, or the store does not answer.
@@ -126,8 +128,10 @@ pub async fn enqueue(request: EnqueueOptions) -> anyhow::Result<ExitCode> {
     submit_event(&ports, "enqueue", ForgeEvent { connection, project, sender: who(), kind }).await
 }
 
-/// Stores an operator's event as a delivery, waits until intake has handled it, and prints the
-/// outcome. Returns exit status 3 if there is none yet.
+/// Stores an operator's event as a delivery, wakes intake, waits up to a minute until it is
+/// handled, and prints the effects. Returns exit status 0 if it is handled, and 3 if it is still
+/// pending. If intake ignores or fails it, returns the reason as an error. `event_name` is the name
+/// under which the delivery is listed.
 pub(super) async fn submit_event(
     ports: &Ports,
     event_name: &str,
@@ -176,7 +180,8 @@ pub(super) async fn submit_event(
     Ok(ExitCode::from(EXIT_PENDING))
 }
 
-/// Returns the `sluice` command that shows the outcome of an operator's event later.
+/// Returns the `sluice explain` command that shows the outcome of an operator's event later. For
+/// other kinds of events than those of operators, returns `sluice status`.
 fn explain_command(event: &ForgeEvent) -> String {
     let project = &event.project;
     match &event.kind {
@@ -193,7 +198,9 @@ fn explain_command(event: &ForgeEvent) -> String {
     }
 }
 
-/// Parses a commit id; no text gives the null id of 40 zeros, as in git.
+/// Parses a full commit id of 40 or 64 hexadecimal digits, and returns it in lower case. `None`
+/// gives the null id of 40 zeros, as in git. An error for any other text, also an abbreviated id;
+/// whether the commit exists is not checked.
 fn parse_commit(text: Option<&str>) -> anyhow::Result<Oid> {
     let Some(text) = text else { return Ok(Oid::zero()) };
     let is_id = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -203,7 +210,9 @@ fn parse_commit(text: Option<&str>) -> anyhow::Result<Oid> {
     Ok(Oid::from(text.to_ascii_lowercase().as_str()))
 }
 
-/// Returns the connection and the canonical name of a tenant's project.
+/// Returns the connection and the canonical name of a project in a tenant's live configuration.
+/// `name` is the short or canonical name. An error if there is no such project, several have this
+/// name, or the tenant was never loaded.
 pub(super) async fn resolve_project(
     ports: &Ports,
     tenant: &TenantName,
@@ -214,7 +223,8 @@ pub(super) async fn resolve_project(
     Ok((project.connection.clone(), project.name.clone()))
 }
 
-/// Returns a tenant with its live configuration.
+/// Returns a tenant with its live layout. An error if the tenant does not exist or was never
+/// loaded.
 pub(super) async fn load_live(ports: &Ports, tenant: &TenantName) -> anyhow::Result<LiveLayout> {
     let live =
         Layouts::default().load_live(ports, tenant).await.map_err(|error| anyhow!("{error}"))?;
@@ -225,7 +235,8 @@ pub(super) async fn load_live(ports: &Ports, tenant: &TenantName) -> anyhow::Res
     })
 }
 
-/// Returns a project of a tenant by its short or canonical name.
+/// Returns a project of a tenant by its short or canonical name. An error if there is none, or
+/// several have this short name.
 pub(super) fn find_project<'l>(
     live: &'l LiveLayout,
     name: &str,

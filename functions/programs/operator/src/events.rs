@@ -46,7 +46,9 @@ pub struct ManageEventsArguments {
     pub reason: String,
 }
 
-/// Changes which events of a tenant are held, and wakes its queues.
+/// Replaces which events of a tenant are paused or discarded, records the user and the reason, and
+/// wakes the tenant's queues. What the arguments do not pause or discard is resumed. Prints the new
+/// state, which takes effect within a minute.
 ///
 /// # Errors
 /// When the tenant is unknown, the reason is empty, or the store does not answer.

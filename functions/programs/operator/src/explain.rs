@@ -28,8 +28,9 @@ pub enum ExplainTarget {
 }
 
 impl ExplainTarget {
-    /// Parses `org/project#7`, `7`, or a project with the ref of `--ref`. Also parses `org/project
-    /// refs/heads/main`, as `sluice status` prints a ref.
+    /// Parses `org/project#7` or `7` as a change, and a project with the ref of `--ref` as a ref.
+    /// Without `--ref`, also parses `org/project refs/heads/main`, as `sluice status` prints a ref.
+    /// A ref without `refs/` is a branch. Whether the project exists is not checked.
     ///
     /// # Errors
     /// When the text is neither a change nor a project with a ref.
@@ -57,8 +58,11 @@ impl ExplainTarget {
     }
 }
 
-/// Prints the decisions and reasons of a change or ref in each pipeline; for one job, the
-/// definitions that apply to it.
+/// Prints, for each of the ten newest times that the change or ref was enqueued, oldest first: its
+/// pipeline, the decisions with their reasons, and its jobs. For a change, also prints what it
+/// waits for or why it is not in a pipeline; if it was never enqueued, prints only that. A ref that
+/// was never enqueued is an error. With `job`, prints only the definitions that apply to that job.
+/// `tenant` may be omitted if there is only one.
 ///
 /// # Errors
 /// When the API does not answer, or knows neither the change or ref nor the job.
@@ -125,8 +129,9 @@ pub async fn explain(
     Ok(())
 }
 
-/// Prints the reasons for a change that was never enqueued; returns an error for a ref, or for an
-/// unknown change.
+/// Prints the reasons for a change that was never enqueued. Returns an error for a change that the
+/// system does not know, and always for a ref: it says how to enqueue the ref, or that the project
+/// is unknown. For a ref, `project` must be given.
 async fn explain_not_enqueued(
     client: &Client,
     tenant: &str,
@@ -157,7 +162,9 @@ async fn explain_not_enqueued(
     }
 }
 
-/// Prints which definitions apply to a job, for each time the change was enqueued.
+/// Prints which definitions apply to a job, for each buildset in `sets`, last one first. Buildsets
+/// for which the API gives an error are left out, as a job is usually not in every pipeline. An
+/// error only if all of them fail: then that of the first buildset.
 async fn explain_job(
     client: &Client,
     tenant: &str,
@@ -198,7 +205,8 @@ async fn explain_job(
     }
 }
 
-/// Returns the full name of the project whose name has this last part: `org/one` for `one`.
+/// Returns the full name of the only project of the tenant whose name is this or ends in `/` and
+/// this: `org/one` for `one`. An error that lists the projects if none or several match.
 async fn full_name(client: &Client, tenant: &str, last: &str) -> anyhow::Result<String> {
     let projects: Vec<Value> = client.get(&format!("tenant/{tenant}/projects")).await?;
     let names: Vec<&str> = projects.iter().map(|project| text(project, "name")).collect();
@@ -214,6 +222,8 @@ async fn full_name(client: &Client, tenant: &str, last: &str) -> anyhow::Result<
     }
 }
 
+/// Returns a suffix for an item: `: RESULT` if it has left, else its position from 1 in its queue,
+/// `, position 2 of QUEUE`. Empty if the API gives neither.
 fn position_note(item: &Value) -> String {
     match (item["end"]["result"].as_str(), item["position"].as_u64()) {
         (Some(result), _) => format!(": {result}"),

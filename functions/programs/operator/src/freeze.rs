@@ -46,8 +46,9 @@ pub enum FreezeTarget {
 }
 
 impl FreezeTarget {
-    /// Returns the target for the given options: the tag or ref if one is given, else a change on
-    /// the branch.
+    /// Returns the target for the given options: the tag if one is given, else the ref, else a
+    /// change on the branch. A tag without `refs/` is below `refs/tags/`; a ref without it is a
+    /// branch.
     pub fn from_options(branch: Option<String>, tag: Option<&str>, git_ref: Option<&str>) -> Self {
         match (tag, git_ref) {
             (Some(tag), _) if tag.starts_with("refs/") => Self::Ref(tag.to_owned()),
@@ -57,7 +58,8 @@ impl FreezeTarget {
         }
     }
 
-    /// Returns the name of the branch, if the target has one.
+    /// Returns the name of the branch: that of a change if it is given, or that of a pushed branch.
+    /// `None` for a tag or another ref, and for a change without one.
     fn branch(&self) -> Option<&str> {
         match self {
             Self::Change(branch) => branch.as_deref(),
@@ -66,8 +68,10 @@ impl FreezeTarget {
     }
 }
 
-/// Freezes the jobs and prints them. Returns exit status 1, with the reasons, if the configuration
-/// allows none.
+/// Freezes the jobs of a change or ref and prints why each job runs or does not, or all of it as
+/// JSON. With `job`, only that job, in full. Returns exit status 1, with the errors printed, if the
+/// configuration does not allow to freeze them, else 0, even if no job runs. Notes and, except in
+/// JSON, errors go to standard error.
 ///
 /// # Errors
 /// When a file cannot be read, or the project, pipeline or job is unknown.
@@ -147,6 +151,10 @@ struct FreezeSource {
     without_snapshot: bool,
 }
 
+/// Returns the layout, project and branch to freeze jobs for. With a snapshot and no path, uses the
+/// snapshot alone, and the project must be given; else merges the directory (the working directory
+/// if no path is given) as `sluice check` does. Without a branch in the target, the branch is the
+/// default one of the project, or the one that the directory stands for.
 fn open(options: &FreezeOptions) -> anyhow::Result<FreezeSource> {
     match (&options.path, &options.tenant) {
         (None, Some(tenant)) => {

@@ -35,7 +35,9 @@ const ADVICE: &str = "move it into the repository of a config project, or let jo
 /// The playbooks and roles, by path relative to the main configuration, separated by `/`.
 pub type IncludedContent = BTreeMap<String, NewFile>;
 
-/// Reads every file that the tenants include. Skips missing files; [`diagnostics`] reports them.
+/// Returns the text of every file that the tenants include, by its name in the main configuration,
+/// a path relative to that file. Leaves out files that do not exist; [`diagnostics`] reports them.
+/// `main_file` is the path of the main configuration.
 ///
 /// # Errors
 /// When an existing file cannot be read.
@@ -56,8 +58,9 @@ pub fn read(main_file: &Path, main: &MainConfig) -> anyhow::Result<IncludedFiles
     Ok(files)
 }
 
-/// Returns the errors in the included files, conflicts between them, and missing files, each once.
-/// `path` and `text` are those of the main configuration.
+/// Returns the errors and warnings in the included files, names that two files define, and missing
+/// files, sorted and each once. `path` and `text` are those of the main configuration, where
+/// missing files are reported. `files` are those that [`read`] returned.
 pub fn diagnostics(
     path: &str,
     text: &str,
@@ -70,8 +73,9 @@ pub fn diagnostics(
     found.collect::<BTreeSet<ConfigError>>().into_iter().collect()
 }
 
-/// Returns a warning for each playbook that jobs of the included files name and that is not in the
-/// content. Returns none if the content is empty, since all playbooks are then in config projects.
+/// Returns a warning for each playbook that jobs of the included files name and that is not in
+/// `content`. Empty if the content is empty, since all playbooks are then in config projects.
+/// `path` and `text` are those of the main configuration.
 pub fn missing_playbooks(
     path: &str,
     text: &str,
@@ -87,7 +91,8 @@ pub fn missing_playbooks(
     })
 }
 
-/// Returns the parsed included files of every tenant.
+/// Returns the parsed included files of every tenant: one that several tenants include is there
+/// several times. For a tenant with missing files, adds one that has only their errors.
 fn parsed(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<Arc<Fragment>> {
     let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
     main.tenants
@@ -96,15 +101,17 @@ fn parsed(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> V
         .collect()
 }
 
-/// Returns each parsed file once.
+/// Returns one file for each path, sorted by path: of several with the same path, the last.
 fn distinct(parsed: &[Arc<Fragment>]) -> Vec<Arc<Fragment>> {
     let by_path: BTreeMap<&str, &Arc<Fragment>> =
         parsed.iter().map(|file| (file.source.path.as_str(), file)).collect();
     by_path.into_values().cloned().collect()
 }
 
-/// Reads every file below `playbooks/` and `roles/`. Empty if no tenant includes a file, or neither
-/// directory exists. Skips git's own directories, so the history of a cloned role is left out.
+/// Reads every file and symbolic link below `playbooks/` and `roles/` next to the main
+/// configuration. Empty if no tenant includes a file, or neither directory exists. Leaves out
+/// `.git`, so the history of a cloned role, and empty directories. More than 10,000 files and
+/// directories, 4 MiB in a file or 32 MiB in all are errors.
 ///
 /// # Errors
 /// When something cannot be read, is too large, or cannot be stored in git: a link out of the
@@ -173,8 +180,8 @@ pub fn content(main_file: &Path, main: &MainConfig) -> anyhow::Result<IncludedCo
     Ok(content)
 }
 
-/// Builds the commit that holds the content; `None` if there is no content. The same files give the
-/// same commit.
+/// Builds a commit without parents that holds the content, with its pack; stores nothing. `None` if
+/// there is no content. The same files give the same commit.
 ///
 /// # Errors
 /// When a file name is not valid in git.
@@ -185,8 +192,9 @@ pub fn commit(content: &IncludedContent) -> anyhow::Result<Option<Planted>> {
     }
 }
 
-/// Uploads a commit's objects for the merger and the executors, and returns its branch state. Keeps
-/// earlier objects, which frozen builds may need.
+/// Stores the pack of a commit for the merger and the executors, and returns the state of the
+/// included files' only branch with that commit. Keeps the packs of earlier commits, which frozen
+/// builds may need.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -201,7 +209,9 @@ pub async fn store(ports: &Ports, planted: Planted) -> anyhow::Result<BranchStat
     Ok(BranchState::untouched(branch, commit, vec![key]))
 }
 
-/// Lists a directory, as paths relative to the main configuration.
+/// Returns the members of a directory, as paths relative to the main configuration (`at/name`),
+/// unordered. Leaves out `.git`. An error for a name that is not UTF-8, or for more than 10,000
+/// members.
 fn list_directory(path: &Path, at: &str) -> anyhow::Result<Vec<String>> {
     let unreadable = || format!("could not read {}", path.display());
     let mut found = Vec::new();
@@ -227,7 +237,8 @@ fn list_directory(path: &Path, at: &str) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Reads a file of a known size.
+/// Reads a file. `said_bytes` is its size as the file system gives it: a file of more than 4 MiB is
+/// an error, without reading it, and so is one that has grown beyond that.
 fn read_file(path: &Path, said_bytes: u64) -> anyhow::Result<Vec<u8>> {
     let unreadable = || format!("could not read {}", path.display());
     let mut bytes = Vec::new();
@@ -245,8 +256,9 @@ fn read_file(path: &Path, said_bytes: u64) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the target of a symbolic link. Jobs see the directories at another place, where nothing
-/// outside them exists.
+/// Returns the target of a symbolic link, as written. An error if it leads out of the directories:
+/// jobs see these at another place, where nothing outside them exists. `at` is the path of the
+/// link, relative to the main configuration.
 fn link_target(path: &Path, at: &str) -> anyhow::Result<String> {
     let to = fs::read_link(path).with_context(|| format!("could not read {}", path.display()))?;
     match to.to_str() {
@@ -259,8 +271,9 @@ fn link_target(path: &Path, at: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Returns whether a link at `at` leads to something in the directories. `..` is allowed only at
-/// the beginning: a later `..` could follow another link out of them.
+/// Returns whether a link at `at` with the target `to` leads to something in `playbooks/` or
+/// `roles/`, or to one of them. `..` is allowed only at the beginning: a later `..` could follow
+/// another link out of them. An absolute target is never allowed.
 fn stays_inside(at: &str, to: &str) -> bool {
     let mut here: Vec<&str> = at.split('/').collect();
     here.pop();
@@ -276,6 +289,7 @@ fn stays_inside(at: &str, to: &str) -> bool {
     !to.starts_with('/') && here.first().is_some_and(|first| DIRECTORIES.contains(first))
 }
 
+/// Returns the paths of the directories `playbooks` and `roles` in a folder as text: `… and …`.
 fn folders_in(folder: &Path) -> String {
     DIRECTORIES.map(|name| folder.join(name).display().to_string()).join(" and ")
 }

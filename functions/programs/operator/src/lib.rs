@@ -57,20 +57,22 @@ pub struct FormatArgument {
     pub format: OutputFormat,
 }
 
-/// Prints a JSON value, with control characters escaped so that untrusted text cannot affect the
-/// terminal.
+/// Prints a JSON value with indentation to standard output. Invisible characters are escaped, so
+/// that untrusted text cannot affect the terminal.
 fn print_json(answer: &Value) {
     print_line!("{}", plain_json(&format!("{answer:#}")));
 }
 
-/// Returns a number with its noun in the singular or plural: `1 error`, `2 errors`.
+/// Returns a number with its noun, to which an `s` is added unless the number is 1: `1 error`, `2
+/// errors`.
 fn counted(count: impl std::fmt::Display, noun: &str) -> String {
     let count = count.to_string();
     let plural = if count == "1" { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }
 
-/// Returns the given data directory, or the default one.
+/// Returns the given data directory, or the default one, `~/.local/share/sluice`. Neither is
+/// checked or created.
 ///
 /// # Errors
 /// When HOME is not set.
@@ -85,8 +87,9 @@ pub fn data_or_default(data: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the access file of the local system that a command is about. `None` for a stack on AWS,
-/// and for a directory where no system ever ran.
+/// Returns the access file of the local system that a command is about. `None` for a stack on AWS
+/// (no directory is given and `SLUICE_TABLE` is set), and for a directory where no system ever ran.
+/// Whether the system is running is not checked.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -97,8 +100,9 @@ pub fn operator_access(data: Option<PathBuf>) -> anyhow::Result<Option<OperatorA
     OperatorAccess::read(&data_or_default(data)?)
 }
 
-/// Returns ports with an operator's rights to the stack named in the environment, else to the local
-/// system.
+/// Returns ports with an operator's rights: to the stack on AWS that the environment names, if no
+/// directory is given and `SLUICE_TABLE` is set; else to the local system of the given or default
+/// directory. Checks that the local system answers, but not a stack on AWS.
 ///
 /// # Errors
 /// When there is neither, or the local system is not running.

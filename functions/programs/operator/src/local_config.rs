@@ -60,7 +60,9 @@ pub struct LocalConfig {
     pub root: Option<PathBuf>,
 }
 
-/// Loads a directory's configuration, merged into the tenant's snapshot if one is given.
+/// Loads a directory's configuration, merged into the tenant's snapshot if one is given. Errors in
+/// the configuration itself are no error here; they are in the layout. Without a snapshot, the
+/// project is a config project if it defines pipelines or base jobs, else untrusted.
 ///
 /// # Errors
 /// When a file cannot be read, or the directory's project is not in the tenant.
@@ -71,7 +73,7 @@ pub fn open(options: &LocalConfigOptions) -> anyhow::Result<LocalConfig> {
     }
 }
 
-/// Reads a layout snapshot from a file.
+/// Reads a layout from a file that `sluice tenant snapshot` wrote.
 ///
 /// # Errors
 /// When the file cannot be read or is not a snapshot.
@@ -86,6 +88,9 @@ pub fn snapshot(file: &Path) -> anyhow::Result<Layout> {
     })
 }
 
+/// Loads the directory as one branch of its project, merged into the tenant's snapshot. `listed`
+/// has every known branch of the project and of each project that its `project` stanzas name; names
+/// that the tenant does not have are left out.
 fn in_tenant(options: &LocalConfigOptions, tenant: Layout) -> anyhow::Result<LocalConfig> {
     let config = project_of(options, &tenant)?.clone();
     let texts = read(&options.path, &config.extra_config_paths)?;
@@ -123,7 +128,8 @@ fn in_tenant(options: &LocalConfigOptions, tenant: Layout) -> anyhow::Result<Loc
     })
 }
 
-/// Returns the names in `project` stanzas, without patterns.
+/// Returns the names in `project` stanzas, as written and possibly repeated. Leaves out stanzas
+/// without a name, and patterns (names that start with `^`).
 fn named_projects(fragments: &[Arc<Fragment>]) -> impl Iterator<Item = &str> {
     let stanzas = fragments.iter().flat_map(|fragment| fragment.stanzas());
     let names = stanzas.filter_map(|stanza| match stanza {
@@ -133,12 +139,15 @@ fn named_projects(fragments: &[Arc<Fragment>]) -> impl Iterator<Item = &str> {
     names.filter(|name| !name.starts_with('^'))
 }
 
+/// Returns the given path if it is a directory; `None` for a single file or a path that does not
+/// exist.
 fn root_of(options: &LocalConfigOptions) -> Option<PathBuf> {
     options.path.is_dir().then(|| options.path.clone())
 }
 
-/// Returns the given branch, else the one checked out in the directory if the tenant has it, else
-/// the default branch. Feature branches are usually meant for the default branch.
+/// Returns the given branch, even if the tenant does not have it. Without one, returns the branch
+/// checked out in the directory if the tenant has it, else the default branch: feature branches are
+/// usually meant for that one.
 fn branch_of(options: &LocalConfigOptions, tenant: &Layout, project: &ProjectName) -> BranchName {
     let known = tenant.branches(project);
     let checked_out =
@@ -149,8 +158,8 @@ fn branch_of(options: &LocalConfigOptions, tenant: &Layout, project: &ProjectNam
     }
 }
 
-/// Returns the name of the branch checked out in a directory; `None` outside git or on a detached
-/// head.
+/// Returns the name of the branch checked out in the git repository that contains a path. `None`
+/// outside git, on a detached head, or if something cannot be read.
 fn checked_out(path: &Path) -> Option<String> {
     let folder = std::fs::canonicalize(path).ok()?;
     let git = folder.ancestors().map(|folder| folder.join(".git")).find(|git| git.exists())?;
@@ -163,11 +172,14 @@ fn checked_out(path: &Path) -> Option<String> {
     Some(head.strip_prefix("ref: refs/heads/")?.trim().to_owned())
 }
 
+/// Returns the paths of the parsed files.
 fn paths_of(fragments: &[Arc<Fragment>]) -> BTreeSet<String> {
     fragments.iter().map(|fragment| fragment.source.path.clone()).collect()
 }
 
-/// Returns the given project, else the one whose short name is the directory's name.
+/// Returns the given project of the tenant, by canonical or short name. Without one, returns the
+/// project whose name's last part is the directory's name; for a file, the name of its directory.
+/// An error if none or several match.
 fn project_of<'l>(
     options: &LocalConfigOptions,
     tenant: &'l Layout,
@@ -199,6 +211,11 @@ fn project_of<'l>(
     }
 }
 
+/// Loads the directory as a tenant of its own, without a snapshot. The project is named by
+/// `--project`. Without it, if the directory defines no pipeline and no base job and names exactly
+/// one project, it is that one; else it is `this/repository`. With a pipeline or a base job it is a
+/// config project, and the projects for which it lists jobs are added to the tenant. The branch is
+/// the given or checked-out one, else `master`; connections have the usual names.
 fn without_tenant(options: &LocalConfigOptions) -> anyhow::Result<LocalConfig> {
     let texts = read(&options.path, &[])?;
     // The usual names of connections, so that triggers can be checked.
@@ -258,6 +275,8 @@ fn without_tenant(options: &LocalConfigOptions) -> anyhow::Result<LocalConfig> {
     Ok(LocalConfig { tenant: None, layout, project, branch, texts, read, own, listed, root })
 }
 
+/// Parses the texts that are in configuration locations of the project, in reading order. If none
+/// is, parses all texts, since a single file may be anywhere. Syntax errors are in the fragments.
 fn fragments(
     config: &TenantProject,
     branch: &str,
@@ -280,7 +299,10 @@ fn fragments(
     paths.into_iter().filter_map(file).map(|file| Arc::new(parse(&file))).collect()
 }
 
-/// Reads the configuration files of a directory, or a single file.
+/// Reads the configuration files of a directory, by path relative to it: everything in `zuul.yaml`,
+/// `zuul.d`, `.zuul.yaml`, `.zuul.d` and the `extra` paths, also files that are not configuration.
+/// For a single file, reads only that one, by its name. An error if the path does not exist or
+/// nothing was found.
 fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     if path.is_file() {
@@ -310,6 +332,10 @@ fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String
     Ok(found)
 }
 
+/// Adds a file, or all files below a directory, to `found`, by path relative to `root`. Ignores
+/// paths that do not exist, symbolic links, special files, and directories at `DEPTH_MAX` and
+/// deeper. `depth` is 0 for the first call. An error if something cannot be read, or for more than
+/// `FILES_MAX` files.
 fn collect_files(
     root: &Path,
     path: &Path,
@@ -344,6 +370,7 @@ fn collect_files(
     Ok(())
 }
 
+/// Reads a file as text. Bytes that are not UTF-8 become a character that the parser reports.
 fn text(path: &Path) -> anyhow::Result<String> {
     let bytes =
         std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;

@@ -33,7 +33,10 @@ pub struct MainFile {
 }
 
 impl MainFile {
-    /// Checks a file if it is a main configuration. Returns `None` for any other file.
+    /// Checks a file, the files that it includes, and the playbooks and roles next to it, if it is
+    /// a main configuration. `None` for any other file: a directory, a file that is not YAML, or
+    /// one without a stanza that only a main configuration has. What is wrong in the configuration
+    /// is in the diagnostics, no error. Every connection that it names counts as existing.
     ///
     /// # Errors
     /// When the file or an included file cannot be read, or the playbooks and roles next to it
@@ -74,7 +77,9 @@ impl MainFile {
         Ok(Some(Self { diagnostics, texts, tenants: main.tenants.len(), projects, connections }))
     }
 
-    /// Formats the diagnostics and a summary as text.
+    /// Returns the diagnostics with their source lines, then a summary with the numbers of tenants,
+    /// projects, errors and warnings. If the file names connections, a last line says that they
+    /// were not checked.
     pub fn render(&self) -> String {
         let mut text = String::new();
         for error in &self.diagnostics {
@@ -105,8 +110,9 @@ impl MainFile {
     }
 }
 
-/// Returns the connections that a tenant stanza names: in `source`, `allowed-triggers` and
-/// `allowed-reporters`. The attributes may also be next to the `tenant` key.
+/// Returns the connections that a tenant stanza names in `source`, `allowed-triggers` and
+/// `allowed-reporters`, possibly repeated, without the built-in `timer` and `zuul`. The attributes
+/// may also be next to the `tenant` key. Empty for other stanzas without these attributes.
 fn connections_of(stanza: &Value) -> impl Iterator<Item = &str> {
     let bodies = || stanza.get("tenant").into_iter().chain([stanza]);
     let sources = bodies().filter_map(|body| body.get("source")?.as_object());

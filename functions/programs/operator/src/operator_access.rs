@@ -28,7 +28,8 @@ pub struct OperatorAccess {
 }
 
 impl OperatorAccess {
-    /// Writes the file of a system that has just started.
+    /// Writes the access file of a system that has just started into its data directory, replacing
+    /// an old one. Only its owner may read it.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -36,7 +37,8 @@ impl OperatorAccess {
         write_private(&data.join(OPERATOR_FILE), &serde_json::to_string_pretty(self)?)
     }
 
-    /// Reads the file; `None` when no system ever ran in this directory.
+    /// Reads the access file of a data directory. `None` if there is none, as no system ever ran
+    /// there. A file that exists does not mean that the system is running.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -52,7 +54,9 @@ impl OperatorAccess {
     }
 }
 
-/// Writes a file that only its owner can ever read, replacing an old one atomically.
+/// Writes a file that only its owner can ever read, replacing an old one atomically. The text is
+/// written first to a file beside it with the extension `new`, which may already exist and is
+/// replaced.
 ///
 /// # Errors
 /// When it cannot be written.

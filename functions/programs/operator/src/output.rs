@@ -14,7 +14,8 @@ pub(crate) use print_line;
 /// is not a failure.
 static STOP_REASON: OnceLock<Option<String>> = OnceLock::new();
 
-/// Writes a line. Does nothing after an earlier line failed.
+/// Writes a line and a line break to standard output. Remembers the first failure, for [`failure`];
+/// after it, writes nothing more. A closed pipe ends the output too, but is no failure.
 pub(crate) fn write_line(text: std::fmt::Arguments<'_>) {
     if STOP_REASON.get().is_some() {
         return;
@@ -26,8 +27,8 @@ pub(crate) fn write_line(text: std::fmt::Arguments<'_>) {
     }
 }
 
-/// Returns why the output is incomplete, such as a full disk. `None` if everything was written or
-/// the reader closed the pipe.
+/// Returns why the output is incomplete, such as a full disk: the error of the first line that
+/// could not be written. `None` if everything was written or the reader closed the pipe.
 pub fn failure() -> Option<&'static str> {
     STOP_REASON.get()?.as_deref()
 }

@@ -4,7 +4,8 @@ use sluice_keys::SshKeyPair;
 use sluice_records::pool_key::PoolKey;
 use sluice_runtime::{PortError, Ports};
 
-/// Generates and stores the key pair, if there is none yet.
+/// Generates and stores the SSH key pair of the node pool. Does nothing if there is one already; a
+/// pair that a concurrent caller stores first is kept.
 ///
 /// # Errors
 /// When the key pair can be neither read nor created.

@@ -12,8 +12,9 @@ use sluice_runtime::record::{Expect, Write};
 use sluice_runtime::{Entropy as _, cell};
 use std::path::PathBuf;
 
-/// Resumes a halted provider. It halts again after a few attempts if its records are still
-/// unreadable.
+/// Resumes a halted provider: deletes its halt mark, wakes the launcher, and prints why it was
+/// halted. `name` is the canonical name. Repairs nothing: it halts again after a few attempts if
+/// its records are still unreadable.
 ///
 /// # Errors
 /// When the provider is not halted, or the store does not answer.

@@ -22,8 +22,9 @@ pub enum MessageContent {
     Shown,
 }
 
-/// Prints the messages in quarantine with their origin, time and reason. Prints their untrusted
-/// content only on request.
+/// Prints the messages in quarantine with their name, time and reason, at most 200. Prints their
+/// untrusted content only on request, with invisible characters escaped. As JSON, prints a list in
+/// which `text` is null without the content.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -61,13 +62,15 @@ pub async fn list(
     Ok(())
 }
 
-/// Formats one message. Its reason may quote the unreadable content, so control characters are
-/// removed.
+/// Formats one message as a line: its time, its queue and message id (`name`, with a space for
+/// `#`), and the reason. The reason may quote the unreadable content, so invisible characters are
+/// escaped.
 fn describe(name: &str, message: &QuarantineEntry) -> String {
     plain(format!("{} {}: {}", message.at.to_iso(), name.replace('#', " "), message.reason))
 }
 
-/// Reads the messages in quarantine. Each is named by its queue and message id.
+/// Returns the messages in quarantine, in the order of their names, at most 200. The name of each
+/// is its queue and its message id, separated by `#`. Deletes nothing.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.

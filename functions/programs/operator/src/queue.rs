@@ -27,7 +27,10 @@ use std::process::ExitCode;
 /// The maximum length of a recorded user name, in characters.
 const WHO_MAX: usize = 64;
 
-/// Resumes a halted queue and prints why it was halted.
+/// Resumes a halted queue, wakes it, and prints why it was halted. A queue with unreadable records
+/// counts as halted. The reason and the user are recorded only if a merge halted the queue. For
+/// unreadable records only the halt mark is deleted, and the queue halts again if nothing was
+/// repaired.
 ///
 /// # Errors
 /// When the queue is not halted, the reason is empty, or the store does not answer.
@@ -117,8 +120,10 @@ struct DequeueTarget {
     members: Vec<(ItemId, ChangeKey)>,
 }
 
-/// Dequeues a change or ref, waits for the outcome and prints it. Returns exit status 3 if a queue
-/// has not acted yet.
+/// Dequeues every queued item of a change, or of a ref, from one pipeline, together with the other
+/// members of its bundle. Waits up to a minute and prints the outcome of each. Returns exit status
+/// 0 if they have left, and 3 if a queue has not acted yet: the command stays stored. With
+/// `number,revision`, dequeues only items whose commit starts with the revision.
 ///
 /// # Errors
 /// When the change is not queued, when it left for another reason, or the store does not answer.
@@ -192,7 +197,10 @@ pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
     print_outcomes(&ports, &found, &commands).await
 }
 
-/// Waits for the dequeue commands, one for each target, and prints the outcome of each.
+/// Waits up to a minute for the dequeue commands and prints the outcome of each. `commands` has one
+/// command for each target, in the same order. Returns exit status 3 if one is still pending, else
+/// 0. An error, after all were printed, if an item did not leave because of the command or its
+/// outcome could not be read.
 async fn print_outcomes(
     ports: &Ports,
     found: &[DequeueTarget],
@@ -241,7 +249,8 @@ async fn print_outcomes(
     Ok(if waiting.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PENDING) })
 }
 
-/// Prints how the other members of a bundle left. Returns an error text if that could not be read.
+/// Prints how the other members of a bundle left; members that are still queued or without a record
+/// are skipped. Returns an error text if the records could not be read, else `None`.
 async fn print_bundle_outcome(
     ports: &Ports,
     queue: &QueueKey,
@@ -267,13 +276,15 @@ async fn print_bundle_outcome(
     }
 }
 
-/// Returns the other members of an item's bundle. Empty for a single change.
+/// Returns the item ids and changes of the other members of an item's bundle. Empty for a single
+/// change. `entry` must contain `of`.
 fn other_members(entry: &Entry, of: &Slot) -> Vec<(ItemId, ChangeKey)> {
     let others = entry.members.iter().filter(|slot| slot.id != of.id);
     others.map(|slot| (slot.id.clone(), slot.change.key.clone())).collect()
 }
 
-/// Formats the other members of a bundle as a suffix of a message. Empty if there are none.
+/// Formats the other members of a bundle as a suffix of a message: ` with A, B (its bundle)`. Empty
+/// if there are none.
 fn bundle_note(members: &[(ItemId, ChangeKey)]) -> String {
     let names: Vec<String> = members.iter().map(|(_, key)| key.to_string()).collect();
     if names.is_empty() {
@@ -283,8 +294,10 @@ fn bundle_note(members: &[(ItemId, ChangeKey)]) -> String {
     }
 }
 
-/// Returns how an item left because of the command, or an error text if it did not leave because of
-/// it.
+/// Returns the result and reason of an item that left because of the command, or an error text: it
+/// left for another reason, is still queued, or has no record. An item that was already merged
+/// (`was_reporting`) counts as dequeued however it left, because the command only stopped its last
+/// jobs.
 fn dequeue_outcome(outcome: &ItemOutcome, was_reporting: bool) -> Result<String, String> {
     match outcome {
         // Items also leave as DEQUEUED when they move to another queue, are closed, or get a new
@@ -303,7 +316,8 @@ fn dequeue_outcome(outcome: &ItemOutcome, was_reporting: bool) -> Result<String,
     }
 }
 
-/// Writes an operator's command to the inbox of a queue and wakes the queue.
+/// Writes an operator's command to the inbox of a queue and wakes the queue. Returns a handle to
+/// wait for it with `wait_until_applied`; does not wait.
 async fn send_command(
     ports: &Ports,
     queue: &QueueKey,
@@ -315,8 +329,9 @@ async fn send_command(
     Ok(command)
 }
 
-/// Parses a change as zuul-client writes it: its number, optionally a comma and the start of its
-/// revision.
+/// Parses a change as zuul-client writes it: `number`, or `number,revision`. Returns the number and
+/// the text after the comma, `None` without a comma. That text is not checked: it may be empty or
+/// only the start of a commit id.
 pub(super) fn number_and_head(change: &str) -> anyhow::Result<(u64, Option<&str>)> {
     let (number, head) = match change.split_once(',') {
         Some((number, head)) => (number, Some(head)),
@@ -328,7 +343,8 @@ pub(super) fn number_and_head(change: &str) -> anyhow::Result<(u64, Option<&str>
     Ok((number, head))
 }
 
-/// Returns the full ref for a name. A name without `refs/` is a branch.
+/// Returns the full ref for a name. A name without `refs/` is a branch: `main` becomes
+/// `refs/heads/main`.
 pub(super) fn whole_ref(name: &str) -> String {
     if name.starts_with("refs/") { name.to_owned() } else { format!("refs/heads/{name}") }
 }
@@ -344,8 +360,9 @@ pub struct PromoteArguments {
     pub changes: Vec<String>,
 }
 
-/// Moves changes to the front of their queue, waits for the outcome and prints it. Returns exit
-/// status 3 if the queue has not acted yet.
+/// Moves changes of one queue to its front, in the given order, waits up to a minute and prints
+/// their new positions. Returns exit status 3 if the queue has not acted yet: the command stays
+/// stored. They stay behind changes that are already merging, and their dependencies go with them.
 ///
 /// # Errors
 /// When the changes are not in one queue, when one of them has left, or the store does not answer.
@@ -388,8 +405,9 @@ pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the first item of each change with a number, and a revision if given. Projects that
-/// share a queue may each have a change of that number.
+/// Returns the first item of each change that has the number and, if `head` is given, a commit that
+/// starts with it. Empty if there is none. There may be several: projects that share a queue may
+/// each have a change of that number.
 fn slots_of_change<'s>(entries: &'s [Entry], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
     let mut found: Vec<&Slot> = Vec::new();
     for slot in entries.iter().flat_map(|entry| &entry.members) {
@@ -402,7 +420,8 @@ fn slots_of_change<'s>(entries: &'s [Entry], number: u64, head: Option<&str>) ->
     found
 }
 
-/// Returns the only item of a list. Refuses to choose if there are several.
+/// Returns the only item of a list. An error that asks for `number,revision` if there are several;
+/// `all` is never empty.
 fn only_slot<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot> {
     match all {
         [one] => Ok(*one),
@@ -417,7 +436,9 @@ fn only_slot<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot>
     }
 }
 
-/// Waits for a promote command and prints the new positions of the changes.
+/// Waits up to a minute for a promote command and prints the new positions of the changes, from 1.
+/// Returns exit status 3 if the command is still pending, else 0. An error, after all were printed,
+/// if one of `slots` had left with another result than SUCCESS or has no record.
 async fn print_positions(
     ports: &Ports,
     queue: &QueueKey,
@@ -465,8 +486,8 @@ async fn print_positions(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the user at the terminal, from the environment, to record who gave a command. May be
-/// empty.
+/// Returns the user at the terminal, to record who gave a command: the first of `SUDO_USER`, `USER`
+/// and `LOGNAME` that is set, cut to 64 characters. Empty if none is.
 pub(super) fn who() -> String {
     let mut names =
         ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
@@ -474,6 +495,7 @@ pub(super) fn who() -> String {
     name.chars().take(WHO_MAX).collect()
 }
 
+/// Returns an operator's message to a queue, with a random id and the present time. Stores nothing.
 fn inbox_message(ports: &Ports, kind: InboxMessageKind) -> InboxMessage {
     InboxMessage {
         id: InboxMessageId(OsEntropy.token()),
@@ -486,6 +508,8 @@ fn inbox_message(ports: &Ports, kind: InboxMessageKind) -> InboxMessage {
     }
 }
 
+/// Returns the tenant with this name, or the only tenant if no name is given. An error that lists
+/// the tenants if it does not exist, there are none, or no name is given and there are several.
 pub(super) async fn only_tenant(ports: &Ports, name: Option<&str>) -> anyhow::Result<TenantName> {
     let tenants = tenant::list_tenants(ports).await?;
     let names = || tenants.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

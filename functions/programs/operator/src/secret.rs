@@ -51,7 +51,7 @@ pub enum SecretCommand {
     },
 }
 
-/// Runs a `sluice secret` command.
+/// Runs a `sluice secret` command: encrypts a value, imports a key pair, or prints a public key.
 ///
 /// # Errors
 /// The errors of [`encrypt`], [`import`] and [`show`].
@@ -63,7 +63,8 @@ pub async fn run(command: SecretCommand) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a project's public key. Generates the key pair if there is none.
+/// Prints a project's public key as PEM. Generates and stores the key pair if there is none. The
+/// project may be one that no tenant has yet.
 ///
 /// # Errors
 /// When no project or several projects have this name, or the store does not answer.
@@ -75,7 +76,9 @@ pub async fn show(data: Option<PathBuf>, project: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Encrypts a value for a project and prints it in the form for its configuration.
+/// Encrypts the content of a file, or of standard input for `-`, for a project, and prints it in
+/// the form for its configuration. Encrypts every byte, also a final line break. Generates and
+/// stores the project's key pair if there is none.
 ///
 /// # Errors
 /// As [`show`], or when the value cannot be read.
@@ -88,8 +91,9 @@ pub async fn encrypt(data: Option<PathBuf>, project: &str, value: &Path) -> anyh
     Ok(())
 }
 
-/// Stores a private key for a project without one, so that secrets encrypted for it elsewhere stay
-/// valid.
+/// Stores the private key in a file for a project that has none, so that secrets encrypted for it
+/// elsewhere stay valid, and publishes its public key. Importing the same key again succeeds;
+/// another key of the project is never replaced.
 ///
 /// # Errors
 /// As [`show`], when the file has no usable private key, or when the project has another key pair.
@@ -109,6 +113,8 @@ pub async fn import(data: Option<PathBuf>, named: &str, file: &Path) -> anyhow::
     Ok(())
 }
 
+/// Parses an unencrypted private key in PEM. The error for an unusable key says what to do and
+/// never quotes the file.
 fn private_key(pem: &Secret) -> anyhow::Result<ProjectKey> {
     if pem.expose_text().is_some_and(|text| text.contains("ENCRYPTED")) {
         bail!(
@@ -118,7 +124,7 @@ fn private_key(pem: &Secret) -> anyhow::Result<ProjectKey> {
     ProjectKey::from_pem(pem).context("could not import the key; nothing was stored")
 }
 
-/// Reads a whole file, or standard input for `-`.
+/// Reads a whole file, or standard input for `-`, unchanged: a final line break is kept.
 fn read(file: &Path) -> anyhow::Result<Secret> {
     if file == Path::new("-") {
         let mut plain = Vec::new();
@@ -132,8 +138,8 @@ fn read(file: &Path) -> anyhow::Result<Secret> {
     ))
 }
 
-/// Returns the key pair of a project, generating it if there is none. Concurrent callers get the
-/// same pair.
+/// Returns the key pair of a project. Generates and stores it if there is none, and publishes its
+/// public key in any case. Concurrent callers get the same pair.
 async fn ensure_pair(ports: &Ports, named: &str) -> anyhow::Result<ProjectKey> {
     let (connection, project) = find_project(ports, named).await?;
     if project_key::open(ports, &connection, &project).await?.is_none() {
@@ -143,7 +149,8 @@ async fn ensure_pair(ports: &Ports, named: &str) -> anyhow::Result<ProjectKey> {
     stored_pair(ports, &connection, &project).await
 }
 
-/// Returns the stored key pair of a project, and publishes its public key.
+/// Returns the stored key pair of a project, and stores its public key beside it, where the API
+/// finds it. An error if there is no stored pair.
 async fn stored_pair(
     ports: &Ports,
     connection: &ConnectionName,
@@ -156,8 +163,10 @@ async fn stored_pair(
     Ok(pair)
 }
 
-/// Finds a project of any tenant by short or canonical name. A project that no tenant has yet is
-/// found by the host in its name.
+/// Returns the connection and canonical name of the project with this short or canonical name in
+/// the live configuration of any tenant. A project that no tenant has yet is found by the host in
+/// its name, if exactly one connection has that host; a note on standard error says so. An error if
+/// several projects or connections match, or none.
 async fn find_project(ports: &Ports, named: &str) -> anyhow::Result<(ConnectionName, ProjectName)> {
     let layouts = Layouts::default();
     let mut found: BTreeSet<(ConnectionName, ProjectName)> = BTreeSet::new();

@@ -32,7 +32,8 @@ pub struct StatusFilter {
 }
 
 impl StatusFilter {
-    /// Returns the query string with its question mark; empty if everything is shown.
+    /// Returns the query string with its question mark, percent-encoded; empty if everything is
+    /// shown.
     fn query(&self) -> String {
         let mut query = Serializer::for_suffix("?".to_owned(), 1);
         for (name, value) in [("pipeline", &self.pipeline), ("project", &self.project)] {
@@ -52,7 +53,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a client for the system at an address.
+    /// Returns a client for the system whose pages are at `root`; a final slash does not matter.
+    /// Nothing is called. Each request may take 20 seconds, and proxies of the environment are
+    /// ignored.
     ///
     /// # Errors
     /// When the HTTP client cannot be created.
@@ -65,6 +68,9 @@ impl Client {
         Ok(Self { root: root.trim_end_matches('/').to_owned(), http })
     }
 
+    /// Returns a client for the address in `location`, or else for the local system of its data
+    /// directory. An error if the address is no http or https URL, or no system ever ran in the
+    /// directory. Nothing is called.
     pub(super) fn of(location: &ApiLocation) -> anyhow::Result<Self> {
         if let Some(api) = &location.api {
             let is_address =
@@ -86,7 +92,8 @@ impl Client {
         Self::new(&desk.web_root)
     }
 
-    /// Reads a path below `/api/` as JSON.
+    /// Reads the API path below `/api/` and decodes its JSON. `path` may have a query and must be
+    /// percent-encoded.
     ///
     /// # Errors
     /// When the system does not answer, or answers with an error; the error has the answer's
@@ -113,7 +120,8 @@ impl Client {
         })
     }
 
-    /// Reads a page or file as text; `None` if the answer is not a success.
+    /// Reads a page or file at a whole URL as text; `None` if the answer is not a success (any
+    /// status but 2xx).
     ///
     /// # Errors
     /// When the system does not answer.
@@ -128,6 +136,8 @@ impl Client {
         })?))
     }
 
+    /// Returns the tenant with this name, or the only one if no name is given. An error that lists
+    /// the tenants if it does not exist, there are none, or no name is given and there are several.
     pub(super) async fn tenant(&self, name: Option<&str>) -> anyhow::Result<String> {
         let names = self.tenants().await?;
         match (name, names.as_slice()) {
@@ -145,13 +155,16 @@ impl Client {
         }
     }
 
+    /// Returns the names of all tenants that the API lists, in its order.
     async fn tenants(&self) -> anyhow::Result<Vec<String>> {
         let list: Vec<Value> = self.get("tenants").await?;
         Ok(list.iter().map(|tenant| text(tenant, "name").to_owned()).collect())
     }
 }
 
-/// Prints the queues of a tenant, or of all tenants.
+/// Prints the queues of a tenant, or of all tenants, and the work that no function has handled in
+/// time. `filter` limits the shown queues, but not that work. As JSON, prints one list with the
+/// answers of the API for each tenant.
 ///
 /// # Errors
 /// When the API does not answer. With several tenants, prints those that it can, then returns an
@@ -204,7 +217,8 @@ pub async fn status(
     Ok(())
 }
 
-/// Reads the board and the unaccounted work of a tenant.
+/// Reads from the API a tenant's board, limited by `filter`, and its ledger: the work that has
+/// begun and not ended. Returns them in this order, as the API answers them.
 async fn read_tenant(
     client: &Client,
     name: &str,
@@ -215,6 +229,8 @@ async fn read_tenant(
     Ok((board, ledger))
 }
 
+/// Prints a tenant as text: its layout, what is on hold or halted, its pipelines with their queues,
+/// and overdue work. `board` and `ledger` are the API's answers.
 fn show_tenant(name: &str, board: &Value, ledger: &Value) {
     let errors = board.get("errors").and_then(Value::as_u64).unwrap_or(0);
     print_line!(
@@ -245,7 +261,8 @@ fn show_tenant(name: &str, board: &Value, ledger: &Value) {
     show_ledger(ledger);
 }
 
-/// Prints work that no function has handled in time. Prints nothing if there is none.
+/// Prints the work that no function has handled in time, with its number. Prints nothing if there
+/// is none.
 fn show_ledger(ledger: &Value) {
     let count = ledger["unaccounted"].as_u64().unwrap_or(0);
     if count == 0 {
@@ -263,6 +280,8 @@ fn show_ledger(ledger: &Value) {
     }
 }
 
+/// Prints a pipeline as text: whether it is disabled, its halted queues, and each item with its
+/// jobs, its bundle and its newest reason. Prints `nothing` if no queue has an item.
 fn show_pipeline(tenant: &str, pipeline: &Value) {
     print_line!("\n  {} ({})", text(pipeline, "name"), text(pipeline, "manager"));
     if let Some(failures) = pipeline["disabled"].as_u64() {
@@ -312,7 +331,9 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
     }
 }
 
-/// Prints the pipelines, projects and configuration errors of a tenant.
+/// Prints the pipelines, projects and configuration errors of a tenant, or of the only one if no
+/// name is given. Then prints its warnings. At most 1,000 errors and warnings are read. As JSON,
+/// prints one object with the answers of the API.
 ///
 /// # Errors
 /// When the API does not answer.
@@ -366,7 +387,8 @@ pub async fn tenant(
     Ok(())
 }
 
-/// Returns a job's result, or its state in a word or two.
+/// Returns a job's result, or its state in a word or two. `ordered` becomes `waiting for nodes` or
+/// `waiting for an executor`; other states are as the API names them.
 pub fn job_state(job: &Value) -> &str {
     match (job["result"].as_str(), text(job, "state")) {
         (Some(result), _) => result,
@@ -379,7 +401,8 @@ pub fn job_state(job: &Value) -> &str {
     }
 }
 
-/// Returns why a job failed, or what it waits for; `None` if its state says it all.
+/// Returns why a job failed, or the text `waiting for` with what it waits for. `None` for SUCCESS,
+/// and if the API gives no reason.
 pub fn job_detail(job: &Value) -> Option<String> {
     match job["result"].as_str() {
         Some("SUCCESS") => None,
@@ -388,7 +411,8 @@ pub fn job_detail(job: &Value) -> Option<String> {
     }
 }
 
-/// Returns a change as `project#number`, or a ref as `project ref`.
+/// Returns a change as `project#number`, or a ref as `project ref`. `change` is the object in an
+/// answer of the API.
 pub fn change_name(change: &Value) -> String {
     match change["number"].as_u64() {
         Some(number) => format!("{}#{number}", text(change, "project")),
@@ -396,12 +420,12 @@ pub fn change_name(change: &Value) -> String {
     }
 }
 
-/// Returns a text field; empty if it is missing.
+/// Returns a text field of an object; empty if it is missing or no text.
 pub fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns a list field; empty if it is missing.
+/// Returns a list field of an object; empty if it is missing or no list.
 pub fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }

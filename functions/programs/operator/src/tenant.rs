@@ -36,8 +36,11 @@ pub enum OmittedTenants {
     Removed,
 }
 
-/// Checks and stores a main configuration with its included files, playbooks and roles. Reloads
-/// every tenant and prints the outcome.
+/// Checks and stores a main configuration with its included files, and the playbooks and roles next
+/// to it. Requests a reload of every tenant of it, waits up to half a minute for each, and prints
+/// the outcome. `left_out` says whether existing tenants that it omits are refused or removed; the
+/// changes of removed tenants are dequeued. An error in the check means that nothing was stored. A
+/// tenant that is not loaded in time, or has configuration errors, is printed and no error.
 ///
 /// # Errors
 /// When it has errors, omits existing tenants without `--remove`, or the store does not answer.
@@ -147,7 +150,10 @@ pub async fn load(
     Ok(())
 }
 
-/// Reloads the configuration of one tenant, or of every tenant if no name is given.
+/// Requests a reload of one tenant of the stored main configuration from its repositories, or of
+/// every tenant if no name is given. Does this one tenant after the other: waits up to half a
+/// minute and prints the outcome. A tenant that is not loaded in time, or has configuration errors,
+/// is no error.
 ///
 /// # Errors
 /// When there is no such tenant, or the store does not answer.
@@ -167,7 +173,8 @@ pub async fn reload(data: Option<PathBuf>, name: Option<&str>) -> anyhow::Result
     Ok(())
 }
 
-/// Returns a tenant of the stored main configuration that has projects of a connection.
+/// Returns the first tenant of the stored main configuration that has projects of a connection.
+/// `None` if no tenant has, or no main configuration is stored.
 ///
 /// # Errors
 /// When the store does not answer, or the main configuration cannot be read.
@@ -182,7 +189,8 @@ pub(super) async fn user_of(
     Ok(main.tenants.iter().find(uses).map(|tenant| tenant.name.clone()))
 }
 
-/// Returns a tenant whose live configuration has a provider of a connection, and that provider.
+/// Returns a tenant whose live configuration has a provider of a connection, and the canonical name
+/// of that provider. `None` if there is no such tenant. Skips tenants that were never loaded.
 ///
 /// # Errors
 /// When the store does not answer, or a layout cannot be read: the connection then counts as used.
@@ -204,12 +212,15 @@ pub(super) async fn provider_of(
     Ok(None)
 }
 
+/// Reads and parses the stored main configuration, without its warnings. `None` if none is stored.
+/// An error if it has errors, for instance because a connection no longer exists.
 async fn stored_main(ports: &Ports) -> anyhow::Result<Option<MainConfig>> {
     let Some(object) = ports.objects.get(connection::MAIN).await? else { return Ok(None) };
     parse(ports, "main.yaml", std::str::from_utf8(&object.bytes)?).await.map(|(main, _)| Some(main))
 }
 
-/// Writes a tenant's live layout to a file.
+/// Writes a tenant's live layout to a file, for `sluice check` and `sluice freeze`, and prints how
+/// to use it. An existing file is replaced.
 ///
 /// # Errors
 /// When the tenant is unknown or was never loaded, or the file cannot be written.
@@ -227,7 +238,9 @@ pub async fn snapshot(data: Option<PathBuf>, name: &str, file: &Path) -> anyhow:
     Ok(())
 }
 
-/// Parses a main configuration. Returns it with its warnings; errors are refused.
+/// Parses a main configuration with the stored connections. Returns it with its warnings. Errors in
+/// it are returned as one error with all of them, and nothing is stored. `path` is only used in
+/// messages.
 async fn parse(
     ports: &Ports,
     path: &str,
@@ -251,6 +264,8 @@ async fn parse(
     Ok((main, errors))
 }
 
+/// Requests that a tenant reads all its projects again, even if no branch moved, and wakes it. Does
+/// not wait. An error if the main configuration does not have the tenant.
 async fn request_reload(ports: &Ports, main: &MainConfig, name: &TenantName) -> anyhow::Result<()> {
     let names =
         || main.tenants.iter().map(|tenant| tenant.name.to_string()).collect::<Vec<_>>().join(", ");
@@ -271,7 +286,9 @@ async fn request_reload(ports: &Ports, main: &MainConfig, name: &TenantName) -> 
     Ok(cell::send(ports, &[Wakeup::Tenant { tenant: name.clone() }]).await?)
 }
 
-/// Waits until a tenant is loaded, and prints the outcome.
+/// Waits up to half a minute until a tenant is loaded, and prints its numbers of projects and
+/// configuration errors and the projects that could not be read. If it is not loaded by then,
+/// prints that; this is no error.
 async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
     for _ in 0..POLLS_MAX {
         if let Some(tenant) = loaded_tenant(ports, name).await? {
@@ -296,7 +313,8 @@ async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until a tenant is marked as removed; its changes are dequeued right after.
+/// Waits up to half a minute until a tenant is marked as removed, or has no record. Prints nothing
+/// then. If it is not removed in time, prints that; this is no error.
 async fn wait_for_removal(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
     for _ in 0..POLLS_MAX {
         let head = get(ports, &tenant::key(name))
@@ -314,7 +332,8 @@ async fn wait_for_removal(ports: &Ports, name: &TenantName) -> anyhow::Result<()
     Ok(())
 }
 
-/// Returns a tenant whose reload is complete and live; `None` while it is in progress.
+/// Returns a tenant's head if its newest layout is live and no requested read of a project is left.
+/// `None` while a reload is in progress, or if the tenant has no record.
 async fn loaded_tenant(ports: &Ports, name: &TenantName) -> anyhow::Result<Option<Tenant>> {
     let left =
         ports.records.query(&Query::prefix(tenant::partition(name), tenant::REREAD, 1)).await?;

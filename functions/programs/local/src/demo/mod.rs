@@ -42,7 +42,10 @@ const MARKER: &str = "made-by-sluice-demo";
 /// The range in which free ports are searched.
 const PORTS_TRIED: Range<u16> = 9_000..9_900;
 
-/// Runs the demo. Returns exit status 0 only if every expectation is met.
+/// Starts a system in a fresh directory, plays the scenario, prints what happens, and stops the
+/// system. With `keep`, stops it only at Ctrl-C. Returns exit status 0 only if every expectation is
+/// met, and 1 if not, if it is interrupted, or if the scenario fails. An error only if the system
+/// cannot be started.
 ///
 /// # Errors
 /// When the system cannot be started. An error of the scenario is printed, with the location of the
@@ -112,7 +115,10 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<ExitCode> {
     Ok(exit_code)
 }
 
-/// Creates an empty directory. Deletes an existing one only if a demo created it.
+/// Returns an empty directory that is marked as created by a demo: the given one, or `sluice-demo`
+/// next to the default data directory. An existing directory that a demo created is deleted first,
+/// and the nodes of a killed demo in it are ended. An error if it is not empty and no demo created
+/// it, or if a demo still runs in it.
 fn fresh_directory(directory: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let data = match directory {
         Some(data) => data,

@@ -27,7 +27,8 @@ struct ItemProgress {
 }
 
 impl Narrator {
-    /// Starts the clock.
+    /// Starts the clock. Lines are coloured if standard output is a terminal and `NO_COLOR` is not
+    /// set.
     pub fn new() -> Self {
         let coloured = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self {
@@ -40,37 +41,42 @@ impl Narrator {
         }
     }
 
-    /// Sets the letter that names a change.
+    /// Sets the letter that stands for a change in the printed lines; other changes are shown as
+    /// `?`. `project` is the name without the host.
     pub fn name(&mut self, project: &str, number: u64, letter: char) {
         self.names.insert(format!("{project}#{number}"), letter);
     }
 
-    /// Prints the title of a part.
+    /// Prints an empty line and the title of a part.
     pub fn title(&self, title: &str) {
         print_progress!("\n{}", self.paint("1", title));
     }
 
-    /// Prints an action of a user or the demo.
+    /// Prints an action of a user or the demo, after the seconds since the start.
     pub fn action(&self, line: &str) {
         print_progress!("{} {line}", self.time());
     }
 
-    /// Returns the newest decision about any item.
+    /// Returns the newest printed line about an item, with its pipeline and letter, or `no decision
+    /// yet`.
     pub fn last(&self) -> &str {
         self.last.as_deref().unwrap_or("no decision yet")
     }
 
-    /// Returns what jobs waited for at the last poll, one line each; empty if none waited.
+    /// Returns what jobs waited for at the last poll, each on a new line that begins with a line
+    /// break and two spaces. Empty if none waited.
     pub fn waiting(&self) -> String {
         self.waiting.values().fold(String::new(), |all, line| format!("{all}\n  {line}"))
     }
 
-    /// Returns the seconds since the start.
+    /// Returns the seconds since [`Self::new`].
     pub fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Reads the board from the API, prints what is new, and returns the board.
+    /// Reads the status board of the tenant `demo` from the API, prints the decisions and started
+    /// jobs since the last poll, and returns the board. Also prints the last decisions about items
+    /// that have left. Replaces what [`Self::waiting`] returns.
     ///
     /// # Errors
     /// When the API does not answer.
@@ -96,6 +102,9 @@ impl Narrator {
         Ok(board)
     }
 
+    /// Prints the jobs of an item that started and the reasons that were added since it was last
+    /// printed; nothing if nothing is new. Remembers what was printed, the last line, and what its
+    /// jobs wait for. `item` is an object of the API.
     fn print_item(&mut self, pipeline: &str, item: &Value) {
         let who = change_name(&item["change"]);
         let letter = self.names.get(&who).map_or_else(|| "?".to_owned(), ToString::to_string);
@@ -142,17 +151,19 @@ impl Narrator {
         }
     }
 
+    /// Returns the seconds since the start as the beginning of a line.
     fn time(&self) -> String {
         self.paint("2", &format!("{:6.1} s ", self.seconds()))
     }
 
+    /// Returns the text in the colour of an ANSI code, or unchanged if lines are not coloured.
     fn paint(&self, code: &str, text: &str) -> String {
         if self.coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
-/// Returns the reasons in `now` that are not in `before`. The oldest reasons may be missing in
-/// `now`.
+/// Returns the end of `now` that is not in `before`. Both are in order, and the oldest reasons may
+/// be missing in `now`; if they do not overlap, all of `now` is new.
 fn new_reasons<'a>(before: &[String], now: &'a [String]) -> &'a [String] {
     // The longest suffix of the old list that is a prefix of the new one.
     let overlap = (0..=before.len().min(now.len()))
@@ -162,7 +173,8 @@ fn new_reasons<'a>(before: &[String], now: &'a [String]) -> &'a [String] {
     &now[overlap..]
 }
 
-/// Shortens 32-digit ids to their first eight digits.
+/// Shortens words of 32 or more hexadecimal digits, as ids and commits are, to their first eight.
+/// Words are separated by spaces.
 fn shortened(line: &str) -> String {
     let short =
         |word: &str| match word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit()) {

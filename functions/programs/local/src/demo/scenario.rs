@@ -44,7 +44,9 @@ struct Scenario<'a> {
     changes: Vec<DemoChange>,
 }
 
-/// Plays the scenario, prints the table of outcomes and returns the exit status.
+/// Plays the scenario, prints the table of outcomes, and returns exit status 0 if all are as
+/// expected, else 1. An error if a step is not done in time or a queue halts. Resets the cost meter
+/// once the configuration is live. Needs the local forge and data services on this machine.
 pub(super) async fn run(local: &Local, narrator: &mut Narrator) -> anyhow::Result<ExitCode> {
     let forge = local.forge().context("the demo needs the forge")?.clone();
     let client = Client::new(local.pages())?;
@@ -60,6 +62,8 @@ pub(super) async fn run(local: &Local, narrator: &mut Narrator) -> anyhow::Resul
 }
 
 impl Scenario<'_> {
+    /// Waits at most 30 seconds until the tenant's configuration is live, and prints its pipelines.
+    /// An error if it has errors or is not live in time.
     async fn wait_for_configuration(&mut self) -> anyhow::Result<()> {
         self.narrator.action(&format!(
             "repositories   {CONFIG} (pipelines check and gate, jobs unit and pair, two nodes for pair), {ONE}, {TWO}"
@@ -99,6 +103,8 @@ impl Scenario<'_> {
         }
     }
 
+    /// Proposes change A, waits at most 120 seconds until check has reported on it, and prints the
+    /// report.
     async fn propose_first_change(&mut self) -> anyhow::Result<()> {
         self.narrator.title("Change A is proposed: check tests it on its own");
         let greet = [Edit::write("greetings/ahoy", "Ahoy!\n")];
@@ -110,6 +116,9 @@ impl Scenario<'_> {
         self.print_reports('A').await
     }
 
+    /// Proposes the changes B (which depends on A), C (which breaks a test) and D. Then approves
+    /// all four, one after the other: waits at most 20 seconds after each until it is in the gate
+    /// or merged.
     async fn approve_four_changes(&mut self) -> anyhow::Result<()> {
         self.narrator.title("B needs A in the other repository, C breaks a test, D is harmless; all four are approved");
         let needs_a = format!("Depends-On: {}/{ONE}/pull/1", self.forge.web_url());
@@ -159,6 +168,8 @@ impl Scenario<'_> {
         Ok(())
     }
 
+    /// Waits at most 300 seconds until every queue is empty and each change is merged or reported
+    /// by gate. Then prints what the forge shows about each.
     async fn wait_for_the_end(&mut self) -> anyhow::Result<()> {
         let changes = self.changes.clone();
         self.wait_until("every change to merge or be rejected", LANDED_SECONDS, |forge, board| {
@@ -180,6 +191,9 @@ impl Scenario<'_> {
         Ok(())
     }
 
+    /// Commits edits to a branch of a repository as the owner, opens a pull request for it, and
+    /// prints that. Adds the change, with the number that the forge gave it, to the changes of the
+    /// scenario.
     async fn propose(
         &mut self,
         letter: char,
@@ -207,7 +221,9 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// Prints new events until `is_over` returns true. Returns an error after `seconds`.
+    /// Polls the API and prints new events until `is_over`, called with the forge and the board,
+    /// returns true. An error after `seconds`, with `what` as what was waited for and the last
+    /// decision, and as soon as a queue halts.
     async fn wait_until(
         &mut self,
         what: &str,
@@ -240,7 +256,9 @@ impl Scenario<'_> {
         }
     }
 
-    /// Prints what the forge shows about a change.
+    /// Prints the statuses that the forge shows for a change of the scenario. For one that is
+    /// expected to be rejected, also prints its last comment and the cause in the log. Prints
+    /// nothing for an unknown letter.
     async fn print_reports(&mut self, letter: char) -> anyhow::Result<()> {
         let Some(change) = self.changes.iter().find(|change| change.letter == letter).cloned()
         else {
@@ -265,7 +283,9 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// Prints the lines of the failed build's log that show the cause.
+    /// Prints at most three lines of the log of each failed build in the change's newest gate
+    /// buildset: those that the test of the sample repository itself printed. Prints nothing if
+    /// there is no buildset or no such line.
     async fn print_cause(&mut self, change: &DemoChange) -> anyhow::Result<()> {
         let DemoChange { letter, repository, number, .. } = change;
         let query = format!(
@@ -290,11 +310,14 @@ impl Scenario<'_> {
     }
 }
 
+/// Returns whether the forge shows a pull request as merged. An error if there is no such pull
+/// request.
 fn is_merged(forge: &LocalForge, repository: &str, number: u64) -> anyhow::Result<bool> {
     Ok(matches!(forge.pull(repository, number)?.state, PullState::Merged { .. }))
 }
 
-/// Returns whether a pipeline's final status of a change is on the forge.
+/// Returns whether the newest status with this context on a change's head commit is final: success
+/// or failure, not pending. `context` is the tenant and pipeline, as in `demo/gate`.
 fn is_reported(
     forge: &LocalForge,
     repository: &str,
@@ -310,6 +333,8 @@ fn is_reported(
         .is_some_and(|status| status.state != "pending"))
 }
 
+/// Returns whether a change is in a queue of the pipeline `gate`. `board` is the answer of the API,
+/// and `name` is `project#number`.
 fn is_in_gate(board: &Value, name: &str) -> bool {
     let gate = list(board, "pipelines").iter().filter(|pipeline| text(pipeline, "name") == "gate");
     gate.flat_map(|pipeline| list(pipeline, "queues"))

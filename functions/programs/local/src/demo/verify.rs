@@ -54,7 +54,9 @@ enum TreeComparison {
     NothingLanded,
 }
 
-/// Prints the table of outcomes. Returns exit status 0 only if every expectation is met.
+/// Prints the table of outcomes, the checks of the scenario, the unfinished work and the costs.
+/// Waits up to 20 seconds each for webhooks and for work to end. Returns exit status 0 only if
+/// every expectation is met, else 1. Also writes the report of calls to the data directory.
 pub(super) async fn print_table(
     local: &Local,
     forge: &LocalForge,
@@ -123,6 +125,7 @@ pub(super) async fn print_table(
     Ok(if is_as_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Prints the row of a change in the table. An outcome that is not the expected one is marked.
 fn print_row(change: &DemoChange, outcome: &ChangeOutcome) {
     let name =
         format!("{} {}#{} {}", change.letter, change.repository, change.number, change.title);
@@ -147,6 +150,10 @@ fn print_row(change: &DemoChange, outcome: &ChangeOutcome) {
     );
 }
 
+/// Returns the outcome of one change, from its buildsets, the forge and the logs. A result is
+/// `none` if there is no buildset. The merged tree is read from the forge's repository, and the
+/// tested tree from the gate's buildset. It is as expected only if results, merge and reports are,
+/// and an Ansible task ran in check and in gate.
 async fn outcome(
     ports: &Ports,
     forge: &LocalForge,
@@ -213,8 +220,8 @@ async fn outcome(
     })
 }
 
-/// Returns whether the forge shows, for each failed pipeline of a change, a comment with the log
-/// address of each failed job.
+/// Returns whether the forge shows a comment with the log address of each failed job in the given
+/// buildsets. Missing buildsets are skipped; false if one has no failed job with a log.
 fn is_failure_reported(
     forge: &LocalForge,
     change: &DemoChange,
@@ -232,8 +239,8 @@ fn is_failure_reported(
     }))
 }
 
-/// Returns whether the final gate builds of the second change ran on top of the first change, its
-/// dependency.
+/// Returns whether the final gate builds of the second change in `changes` ran on top of the first
+/// one, its dependency. False if there are no such builds. An error if it was not in the gate.
 async fn was_tested_on_top(
     ports: &Ports,
     changes: &[DemoChange],
@@ -250,8 +257,9 @@ async fn was_tested_on_top(
     Ok(!counted.is_empty())
 }
 
-/// Returns whether the last change's gate had builds on top of the rejected change, but none of its
-/// final builds were.
+/// Returns whether the last change had gate builds on top of the rejected change and others without
+/// it, and its final builds are all without it. False if no change is expected to be rejected. An
+/// error if the last one was not in the gate.
 async fn was_retested(
     ports: &Ports,
     changes: &[DemoChange],
@@ -275,7 +283,8 @@ async fn was_retested(
     Ok(with > 0 && without > 0)
 }
 
-/// Returns whether the state that a build tested contains a change.
+/// Returns whether the state that a build tested contains a change. This is also true for the
+/// change that the build is for. An error if the order of the build or the state is not stored.
 async fn ran_on_top_of(
     ports: &Ports,
     build: &BuildId,
@@ -293,16 +302,20 @@ async fn ran_on_top_of(
     Ok(state.changes.iter().any(|ahead| is_change(&ahead.change.key, change)))
 }
 
+/// Returns the first buildset of a change in the pipeline `gate`; `None` if there is none.
 fn in_gate<'a>(change: &DemoChange, sets: &'a [Buildset]) -> Option<&'a Buildset> {
     sets.iter().find(|set| {
         set.queue.pipeline.as_str() == "gate" && is_change(&set.item.candidate.change.key, change)
     })
 }
 
+/// Returns whether a key names a change of the scenario: its repository and number. The revision is
+/// ignored.
 fn is_change(key: &ChangeKey, change: &DemoChange) -> bool {
     key.project.name() == change.repository && key.number() == Some(change.number)
 }
 
+/// Returns the ids of all builds of a buildset, each once, also of stopped and retried ones.
 fn all_builds(set: &Buildset) -> Vec<BuildId> {
     let mut ids = set.item.builds.clone();
     ids.extend(
@@ -315,8 +328,9 @@ fn all_builds(set: &Buildset) -> Vec<BuildId> {
     ids
 }
 
-/// Returns the seconds from the delivery that enqueued an item to its first Ansible task, from the
-/// logs of its builds. `None` if no task ran.
+/// Returns the seconds from the receipt of the delivery that enqueued an item to the first Ansible
+/// task in the logs of the builds `ids`. `None` if no task ran, or the delivery is no longer
+/// stored. Builds without a log are skipped.
 async fn first_task_seconds(
     ports: &Ports,
     set: &Buildset,
@@ -334,7 +348,8 @@ async fn first_task_seconds(
     Ok(first.map(|first| first.since(received_at) as f64 / 1_000.0))
 }
 
-/// Returns the time of the first task in a log.
+/// Returns the time of the first Ansible task in a log, whose times are in UTC. `None` if there is
+/// no task, or its line has no readable time.
 fn first_task(log: &str) -> Option<Timestamp> {
     let line = log.lines().find(|line| line.contains("| TASK ["))?;
     let began_at: jiff::civil::DateTime = line.split_once(" |")?.0.parse().ok()?;
@@ -342,7 +357,8 @@ fn first_task(log: &str) -> Option<Timestamp> {
     Some(Timestamp(u64::try_from(began_at.as_millisecond()).ok()?))
 }
 
-/// Returns the letters of the merged changes, in merge order.
+/// Returns the letters of the merged changes in merge order, as in `A, B, D`. Changes that are not
+/// of the scenario are left out.
 fn landing_order(sets: &[Buildset], changes: &[DemoChange]) -> String {
     let letter = |set: &Buildset| {
         let key = &set.item.candidate.change.key;
@@ -356,8 +372,8 @@ fn landing_order(sets: &[Buildset], changes: &[DemoChange]) -> String {
         .join(", ")
 }
 
-/// Returns the forge's webhooks that were not answered with 202, not stored, or not handled in
-/// time.
+/// Returns a line for each of the forge's webhooks that was not answered with 202, not stored, or
+/// not handled. Waits up to 20 seconds until there are none.
 async fn unaccounted(ports: &Ports, forge: &LocalForge) -> anyhow::Result<Vec<String>> {
     let started = Instant::now();
     loop {
@@ -380,7 +396,8 @@ async fn unaccounted(ports: &Ports, forge: &LocalForge) -> anyhow::Result<Vec<St
     }
 }
 
-/// Returns the items, builds and requests that did not end in time.
+/// Returns a line for each inbox message, item, build and node request that has not ended. Waits up
+/// to 20 seconds until there are none.
 async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
     let started = Instant::now();
     loop {
@@ -392,9 +409,10 @@ async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Prints what the changes cost: the calls of functions and executor, and of event sources for
-/// their messages. Prints background calls (polls, sweeps, sessions) and monitoring calls
-/// separately.
+/// Prints the AWS calls and dollars for each change: those of functions and executor, and of event
+/// sources for their messages. Then prints the EC2 calls for each change, and the calls and dollars
+/// for each minute of background work (polls, sweeps, `renewals` of the executor's session) and of
+/// monitoring. `changes` and `minutes` are what the sums are divided by; `builds` is only printed.
 fn print_costs(report: &MeterReport, changes: usize, builds: usize, renewals: u64, minutes: f64) {
     let (work, idle) = (report.total(is_work), report.total(is_idle));
     let monitoring = report.total(is_monitoring);
@@ -427,17 +445,20 @@ fn print_costs(report: &MeterReport, changes: usize, builds: usize, renewals: u6
     );
 }
 
+/// Returns whether calls are monitoring: those of the API function and of operators.
 fn is_monitoring(row: &Row) -> bool {
     matches!(row.principal.as_str(), "api" | "operator")
 }
 
-/// Returns whether calls are background work: polls without messages, sweeps, and event source
-/// calls that exist only on one machine.
+/// Returns whether calls are background work: polls without messages, the timer's queries, and
+/// event source calls that exist only on one machine.
 fn is_idle(row: &Row) -> bool {
     matches!(row.purpose, Purpose::Poll | Purpose::EventSourceHiding)
         || (row.principal == "timer" && row.operation == "Query")
 }
 
+/// Returns whether calls count as the cost of changes: neither monitoring nor background work nor
+/// EC2 calls. Renewals of sessions are among them.
 fn is_work(row: &Row) -> bool {
     !is_monitoring(row) && !is_idle(row) && !is_ec2(row)
 }
@@ -447,7 +468,8 @@ fn is_ec2(row: &Row) -> bool {
     row.service == "ec2"
 }
 
-/// Returns how often executors renewed their sessions: each renewal increments a record's revision.
+/// Returns how often executors have written their sessions since they started: the sum of the
+/// revisions of the 20 newest session records. The first write of each is included.
 async fn renewals(ports: &Ports) -> anyhow::Result<u64> {
     let keys = ports.records.find("sessions", None, 20).await?;
     let records = ports.records.get(&keys).await?;

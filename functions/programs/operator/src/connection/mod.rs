@@ -95,7 +95,11 @@ pub enum TokenCheck {
     Skipped,
 }
 
-/// Adds a connection, or changes the given options of an existing one.
+/// Adds a connection, or changes the given options of an existing one, and prints what to do next.
+/// Given secrets replace the stored ones; others are kept. Checks a given GitHub token at the
+/// forge, unless `check` skips that, and stores the login of its account if no login is given. For
+/// EC2, also creates the key pair of the node pool. Refuses to change the local forge's connection,
+/// except how it merges.
 ///
 /// # Errors
 /// When an option is missing or invalid, the forge rejects the token, or the store does not answer.
@@ -159,7 +163,10 @@ pub async fn add(change: ConnectionChange) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stores new secrets of a connection.
+/// Stores a new token or password, a new webhook secret, or both, for an existing connection. The
+/// previous webhook secret stays valid until the next rotation; the previous token is replaced at
+/// once. A GitHub token is checked at the forge if `check` says so, and its login is stored. An
+/// error if the driver does not use such a secret.
 ///
 /// # Errors
 /// When there is no such connection, nothing to store, or the store does not answer.
@@ -213,7 +220,8 @@ pub async fn rotate(
     Ok(())
 }
 
-/// Removes a connection and its secrets.
+/// Removes a connection and its secrets. Refused if it is the local forge's, if a tenant of the
+/// stored main configuration has projects of it, or if a live provider uses it.
 ///
 /// # Errors
 /// When the connection is unknown, a tenant or provider still uses it, or the store does not
@@ -242,7 +250,8 @@ pub async fn remove(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the connections and the public key of the node pool.
+/// Prints the connections without their secrets, as text or JSON, and the public key of the node
+/// pool if there is one.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -272,7 +281,8 @@ pub async fn list(data: Option<PathBuf>, format: OutputFormat) -> anyhow::Result
     Ok(())
 }
 
-/// Returns a connection as JSON, without its secrets.
+/// Returns a connection as JSON: whether it has a token, and how many webhook secrets, but no
+/// secret itself.
 fn to_json(name: &ConnectionName, connection: &StoredConnection) -> Value {
     json!({
         "name": name,
@@ -287,6 +297,9 @@ fn to_json(name: &ConnectionName, connection: &StoredConnection) -> Value {
     })
 }
 
+/// Returns a connection as one line of text for `sluice connection list`, without its name: the
+/// driver, the host and address, and which secrets it has, but not their values. `is_local` says
+/// that it is of a local system, whose AWS connections are emulated.
 fn description(connection: &StoredConnection, is_local: bool) -> String {
     let host = &connection.canonical_hostname;
     let token = if connection.token.is_some() { "a token" } else { "no token" };
@@ -320,7 +333,8 @@ fn description(connection: &StoredConnection, is_local: bool) -> String {
     }
 }
 
-/// Returns whether a change sets nothing but how changes are merged.
+/// Returns whether a change sets how changes are merged and nothing else: neither driver,
+/// addresses, login, region nor secrets.
 fn changes_only_landing(change: &ConnectionChange) -> bool {
     let ConnectionChange {
         driver, host, api_url, git_url, login, region, landing, secrets, ..
@@ -333,8 +347,9 @@ fn changes_only_landing(change: &ConnectionChange) -> bool {
         && files.iter().all(|given| given.is_none())
 }
 
-/// Refuses to change the local forge's connection, which each start restores: the sample
-/// repositories would stop working.
+/// Returns an error if `stored` is the local forge's own connection, which each start restores: the
+/// sample repositories would stop working. Allows everything else, and also that connection if the
+/// system runs without the forge or is on AWS.
 fn refuse_local_forge(
     data: &Option<PathBuf>,
     name: &ConnectionName,
@@ -349,8 +364,9 @@ fn refuse_local_forge(
     }
 }
 
-/// Asks the forge for the account of a token. Returns `None` if it does not say, as for GitHub
-/// apps.
+/// Returns the login of the account that a GitHub token belongs to, as the forge of `to` gives it.
+/// `None` if the forge refuses to say it, as for GitHub apps. An error if the forge rejects the
+/// token or does not answer. Stores nothing.
 async fn login_of(
     name: &ConnectionName,
     to: &StoredConnection,
@@ -376,6 +392,7 @@ async fn login_of(
     }
 }
 
+/// Returns the error text for a connection that does not exist, with the names of those that do.
 fn unknown_connection(file: &ConnectionsFile, name: &ConnectionName) -> String {
     let names: Vec<_> = file.0.keys().map(ToString::to_string).collect();
     match names.is_empty() {
@@ -391,6 +408,8 @@ struct Secrets {
     webhook_secret: Option<String>,
 }
 
+/// Reads the token and the webhook secret from their files. Each is `None` without a file. `-` is
+/// standard input, which only one of them may be. An error for an empty file.
 fn secrets(files: &SecretFiles) -> anyhow::Result<Secrets> {
     let is_input = |file: &Option<PathBuf>| file.as_deref() == Some(Path::new("-"));
     if is_input(&files.token) && is_input(&files.webhook_secret) {
@@ -402,7 +421,8 @@ fn secrets(files: &SecretFiles) -> anyhow::Result<Secrets> {
     })
 }
 
-/// Reads a secret from a file, without the final line break. Returns `None` without a file.
+/// Reads a secret from a file, or from standard input for `-`, without final line breaks. `None`
+/// without a file. An error if it is empty.
 fn secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let Some(file) = file else { return Ok(None) };
     let mut text = String::new();
@@ -423,6 +443,8 @@ fn secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     Ok(Some(text.to_owned()))
 }
 
+/// Reads the stored connections, with the tag that `write` needs to notice another writer. Without
+/// a stored object, returns no connections and no tag.
 async fn read(ports: &Ports) -> anyhow::Result<(ConnectionsFile, Option<String>)> {
     match ports.objects.get(connection::OBJECT).await? {
         Some(object) => Ok((
@@ -434,7 +456,8 @@ async fn read(ports: &Ports) -> anyhow::Result<(ConnectionsFile, Option<String>)
     }
 }
 
-/// Writes the connections, unless a concurrent writer changed them since they were read.
+/// Replaces the stored connections. `tag` is the one that [`read`] returned. An error, and nothing
+/// is written, if another writer changed them since.
 async fn write(ports: &Ports, file: &ConnectionsFile, tag: Option<String>) -> anyhow::Result<()> {
     let mode = tag.map_or(PutMode::IfAbsent, PutMode::IfMatch);
     let json = Bytes::from(serde_json::to_vec_pretty(file)?);

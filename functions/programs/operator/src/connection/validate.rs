@@ -21,7 +21,10 @@ pub(super) struct GivenSecrets {
     pub(super) webhook_secret: bool,
 }
 
-/// Returns the connection to store, with its existing secrets.
+/// Returns the connection to store: the stored one with the given options, or a new one. It has the
+/// existing secrets; `given` only says which the caller adds. Nothing is stored and no host is
+/// called. The driver of an existing connection cannot be changed. Secrets and merge methods that
+/// the driver does not use are errors.
 ///
 /// # Errors
 /// When an option is invalid, or a secret would be sent to a host that it was not given for.
@@ -106,7 +109,7 @@ fn landing_of(driver_name: LandingArgument) -> LandingMethod {
     }
 }
 
-/// Returns the name of a driver as in the configuration and in `--driver`.
+/// Returns the name of a driver as in the configuration and in `--driver`, such as `github`.
 pub(super) fn driver_name(driver: Driver) -> String {
     serde_json::to_value(driver)
         .ok()
@@ -114,6 +117,9 @@ pub(super) fn driver_name(driver: Driver) -> String {
         .unwrap_or_default()
 }
 
+/// Returns a GitHub connection. Addresses that are not given are kept, or are those of github.com
+/// for a new one. An error if only one of the two addresses is on github.com, or if only one is
+/// given and moves to another host.
 fn github(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
@@ -151,6 +157,8 @@ fn github(
     })
 }
 
+/// Returns a connection to a plain git server. Its address is required unless one is stored;
+/// `--api-url` is ignored.
 fn git(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
@@ -166,6 +174,9 @@ fn git(
     })
 }
 
+/// Returns a connection to EC2. Its canonical host, which names the region, is the given one, else
+/// that of the given region, else the stored one. An error without any of these, or for a text that
+/// is no region. `--git-url` is ignored.
 fn ec2(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
@@ -188,8 +199,9 @@ fn ec2(
     })
 }
 
-/// Returns a connection to a mail server or broker. It has no projects, so it has no canonical
-/// host.
+/// Returns a connection to a mail server or MQTT broker. It has no projects, so it has no canonical
+/// host. An error without an address, for an address of the other kind, and for `--git-url`,
+/// `--host` or `--region`. Login and password are not checked here.
 fn smtp_or_mqtt(
     driver: Driver,
     change: &ConnectionChange,
@@ -212,6 +224,8 @@ fn smtp_or_mqtt(
     Ok(StoredConnection { driver, api_url: Some(url), ..common_fields(change, old) })
 }
 
+/// Returns whether a password may be sent to the mail server or broker: the connection is
+/// encrypted, or stays on this machine. False without a valid address.
 fn is_safe(connection: &StoredConnection) -> bool {
     connection
         .api_url
@@ -219,7 +233,9 @@ fn is_safe(connection: &StoredConnection) -> bool {
         .is_some_and(|url| Address::parse(url).is_ok_and(|address| address.keeps_secrets()))
 }
 
-/// Returns the fields that are the same for every driver: existing secrets, login and merge method.
+/// Returns a connection with the fields that are the same for every driver: the existing secrets,
+/// and the given or else existing login and merge method. The caller sets driver, canonical host
+/// and addresses, which are placeholders.
 fn common_fields(change: &ConnectionChange, old: Option<&StoredConnection>) -> StoredConnection {
     StoredConnection {
         driver: Driver::Git,
@@ -234,7 +250,8 @@ fn common_fields(change: &ConnectionChange, old: Option<&StoredConnection>) -> S
 }
 
 /// Returns the host in canonical names: the given one, else the existing one if the repositories'
-/// host is unchanged, else the repositories' host.
+/// host is unchanged, else the repositories' host, without its port. An error if the address has no
+/// host.
 fn canonical_hostname_of(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
@@ -252,7 +269,9 @@ fn canonical_hostname_of(
         .with_context(|| format!("{git_url} has no host name; give one with --host"))
 }
 
-/// Checks an address, and returns it without a final slash.
+/// Checks an address, and returns it without final slashes; `None` if none is given. An error if it
+/// is not http or https, has no host, or contains a user or password. The error quotes no more than
+/// the host.
 fn address(given: &Option<String>) -> anyhow::Result<Option<String>> {
     let Some(text) = given else { return Ok(None) };
     // The text may contain a password, so the error does not quote it.
@@ -269,7 +288,8 @@ fn address(given: &Option<String>) -> anyhow::Result<Option<String>> {
     Ok(Some(text.trim_end_matches('/').to_owned()))
 }
 
-/// Returns the host and port of an address, which receive the secrets.
+/// Returns the host of an address, which receives the secrets, with its port if that is not the
+/// default one. `None` if the text is not a URL with a host.
 fn host_of(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
     Some(format!(
@@ -279,8 +299,8 @@ fn host_of(url: &str) -> Option<String> {
     ))
 }
 
-/// Returns a description of the address that moves to another host or loses its encryption; `None`
-/// if none does.
+/// Returns a description of the first address that loses its encryption, else of the first that
+/// moves to another host or port. `None` if none does.
 fn moved(old: &StoredConnection, new: &StoredConnection) -> Option<String> {
     let is_plain = |url: Option<&str>| url.is_some_and(|url| url.starts_with("http://"));
     let urls = [
