@@ -19,14 +19,17 @@ pub struct Front {
 }
 
 impl Front {
-    /// Returns the description of an API Gateway in an account.
+    /// Returns the description of an API Gateway in an account, by its id, which counts its
+    /// requests.
     #[must_use]
     pub fn new(account: &str) -> Self {
         Self { account: account.to_owned(), requests: AtomicU64::new(1) }
     }
 }
 
-/// Returns the event by which API Gateway calls a function for a request.
+/// Returns the event, as JSON, by which API Gateway calls a function for a request on the route
+/// `found`. A body whose content type is no text is in it as Base64. Each call gives another
+/// request id.
 pub(super) fn of_request(
     front: &Front,
     found: &RouteMatch<'_>,
@@ -121,13 +124,14 @@ fn headers(headers: &HeaderMap) -> Map<String, Value> {
     joined
 }
 
-/// Returns the cookies of a request.
+/// Returns the cookies of a request as `name=value`, in their order; none without such a header.
 fn cookies(headers: &HeaderMap) -> Vec<String> {
     let lines = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split("; ")).map(str::to_owned).collect()
 }
 
-/// Returns decoded query parameters; several of one name are joined by commas.
+/// Returns the parameters of a query by name, decoded; several of one name are joined by commas in
+/// their order.
 fn queries(query: &str) -> BTreeMap<String, String> {
     let mut joined: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {

@@ -32,8 +32,8 @@ impl Clockwork {
         }
     }
 
-    /// Calls the function, and again after a failure up to the configured number of retries;
-    /// failures are only logged.
+    /// Calls the function with an event of now, and at once again after each failure, up to the
+    /// configured number of retries. Failures are only logged.
     async fn fire(&self) {
         let function = &self.schedule.function;
         let payload = event::of_schedule(&self.origin, &self.schedule, jiff::Timestamp::now());

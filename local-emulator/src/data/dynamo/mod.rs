@@ -329,8 +329,8 @@ fn serialization() -> Problem {
 
 /// Returns the body of the response and adds the consumed capacity that the engine reports to
 /// `usage`. Removes that capacity from the response as far as the caller did not request it;
-/// `asked` is the caller's `ReturnConsumedCapacity`. Errors are returned as they are; for a write
-/// whose condition failed an estimate is added.
+/// `asked` is the caller's `ReturnConsumedCapacity`. Errors are returned as they are; for a failed
+/// condition or a cancelled transaction an estimate is added.
 fn settle(
     result: Result<Value, Problem>,
     asked: Option<Value>,

@@ -31,7 +31,7 @@ const ROWS: usize = 1001;
 
 impl Store {
     /// Returns one page of a bucket's objects and common prefixes, at most `max` together, each in
-    /// the order of keys, beginning behind `after`. `next` is where the following page begins;
+    /// the order of keys, beginning behind `after`. `next` is the `after` of the following page;
     /// `None` on the last page. Empty for an unknown bucket.
     pub fn list(&self, listing: &Listing<'_>) -> Result<Page, StoreError> {
         let mut page = Page::default();
