@@ -45,6 +45,7 @@ impl Busy {
 struct Answering(Busy);
 
 impl Drop for Answering {
+    /// Counts the request as answered; without another one the forge is no longer busy.
     fn drop(&mut self) {
         let mut counted = self.0.lock();
         counted.open = counted.open.saturating_sub(1);

@@ -92,7 +92,7 @@ impl Faults {
         self.switches.lock().unwrap_or_else(PoisonError::into_inner).push(switch);
     }
 
-    /// Switches all faults of a repository off.
+    /// Switches all faults of a repository off; those of other repositories stay.
     pub fn clear(&self, repository: &str) {
         let mut switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
         switches.retain(|switch| switch.repository != repository);

@@ -67,7 +67,7 @@ impl ForgeAccount {
         Self { login: login.into(), token: token.into(), permission, email: None }
     }
 
-    /// Returns the account with an email address that is public.
+    /// Returns the account with an email address, which reviews by it show.
     #[must_use]
     pub fn with_email(self, email: impl Into<String>) -> Self {
         Self { email: Some(email.into()), ..self }
@@ -75,6 +75,7 @@ impl ForgeAccount {
 }
 
 impl fmt::Debug for ForgeAccount {
+    /// Writes login and permission, but not the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ForgeAccount")
             .field("login", &self.login)
@@ -394,8 +395,8 @@ impl LocalForge {
         self.engine.pull(repository, number).map(PullView::from)
     }
 
-    /// Returns all pull requests of a repository, open or not, by number; empty for an unknown
-    /// repository.
+    /// Returns all pull requests of a repository, open or not, in the order of their numbers; empty
+    /// for an unknown repository.
     pub fn pulls(&self, repository: &str) -> Result<Vec<PullView>, ApiError> {
         let pulls: Vec<Pull> = self.engine.store.within(|access| access.list(repository))?;
         Ok(pulls.into_iter().map(PullView::from).collect())
@@ -496,7 +497,7 @@ impl LocalForge {
         self.engine.faults.set(repository, fault, aim, times);
     }
 
-    /// Switches all faults of a repository off.
+    /// Switches all faults of a repository off; those of other repositories stay.
     pub fn clear_faults(&self, repository: &str) {
         self.engine.faults.clear(repository);
     }

@@ -246,7 +246,8 @@ impl Git {
         Ok(text.lines().filter_map(number).collect())
     }
 
-    /// Returns whether a commit is an ancestor of another one, or the same.
+    /// Returns whether a commit is an ancestor of another one, or the same. An error if one of the
+    /// two does not exist.
     pub async fn is_ancestor(&self, ancestor: &str, of: &str) -> Result<bool, GitError> {
         let output = self.output(&["merge-base", "--is-ancestor", ancestor, of], &[], b"").await?;
         match output.status.code() {
@@ -497,7 +498,9 @@ impl Git {
     }
 }
 
-/// Returns a git command that ignores the settings of this machine and user.
+/// Returns a command for git, to which arguments are added. It ignores the settings of this machine
+/// and user, never asks for a password and works in directories of other accounts. Its environment
+/// has only a `PATH` and git's settings.
 pub(crate) fn base_command() -> Command {
     // By its path: a name that has to be looked for in a `PATH` of the command's own makes the
     // standard library fork, which copies the page tables of a large process each time, instead of
@@ -557,7 +560,7 @@ fn failed(command: &str, output: &Output) -> GitError {
     GitError::Failed { command: command.to_owned(), message: printed[start..].to_owned() }
 }
 
-/// Decodes bytes as text, with a replacement for invalid ones and without line feeds at the end.
+/// Decodes bytes as text, with replacements for invalid ones and without line feeds at the end.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned()
 }

@@ -92,6 +92,8 @@ enum NoPush {
 }
 
 impl IntoResponse for NoPush {
+    /// Answers an unknown caller with status 401 and a request for a password, and one that may
+    /// only read with 403.
     fn into_response(self) -> Response {
         match self {
             Self::Unknown => {

@@ -48,6 +48,7 @@ impl Connector {
 }
 
 impl HttpClient for Connector {
+    /// Returns this connector; the settings, such as time limits, are ignored.
     fn http_connector(
         &self,
         _settings: &HttpConnectorSettings,

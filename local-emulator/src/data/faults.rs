@@ -193,7 +193,7 @@ impl CallFaults {
 }
 
 impl Rule {
-    /// Returns a rule for one operation of one service, for all callers.
+    /// Returns a rule for one operation of one service, for all callers; it is not switched on yet.
     #[must_use]
     pub fn on(service: Service, operation: &str, when: When, fault: Fault) -> Self {
         Self {
@@ -246,8 +246,9 @@ impl State {
     }
 }
 
-/// Returns the median latency that a function sees in the same region, in microseconds. The numbers
-/// are orders of magnitude.
+/// Returns the median latency of an operation that a function sees in the same region, in
+/// microseconds. The numbers are orders of magnitude; an additional service is assumed to take 50
+/// ms.
 fn aws_median_microseconds(service: &Service, operation: &str) -> u64 {
     match (service, operation) {
         (Service::DynamoDb, "TransactWriteItems" | "TransactGetItems") => 12_000,

@@ -138,7 +138,8 @@ pub(super) fn json_response(
     response
 }
 
-/// Returns `bytes` random bytes in hexadecimal; zeros if the system has no random numbers.
+/// Returns `bytes` random bytes in hexadecimal, twice as many digits; zeros if the system has no
+/// random numbers.
 pub(super) fn random_hex(bytes: usize) -> String {
     let mut buffer = vec![0; bytes];
     // A failure leaves zeros: the ids made here are names, not secrets, and stores refuse to

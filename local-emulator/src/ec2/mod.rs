@@ -170,7 +170,7 @@ impl Ec2 {
         self.inner.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes and returns the fault for the next launch; `None` if there is none.
+    /// Removes and returns the fault that was added first; `None` if there is none.
     fn next_fault(&self) -> Option<LaunchFault> {
         self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
@@ -195,8 +195,8 @@ impl Ec2 {
 }
 
 /// Ends the servers that a killed emulator left in its [directory](Ec2Options::directory), each by
-/// the note of its process, and waits until they are gone. Files and the record of machines stay:
-/// an emulator that is started there brings the machines back.
+/// the note of its process, and waits until they are gone; failures are logged. Files and the
+/// record of machines stay: an emulator that is started there brings the machines back.
 pub fn end_left(directory: &Path) {
     Host::new(directory.to_owned()).end_all();
 }
@@ -232,6 +232,7 @@ impl Extra for Ec2 {
 }
 
 impl From<Denied> for Refusal {
+    /// Logs an error of the record of machines and converts it to an internal error (500).
     fn from(denied: Denied) -> Self {
         Self::new(403, "UnauthorizedOperation", denied.to_string())
     }

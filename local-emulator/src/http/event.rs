@@ -94,8 +94,8 @@ pub(super) fn of_request(
     Bytes::from(event.to_string())
 }
 
-/// Returns the body as text if its content type is one that API Gateway treats as text; otherwise,
-/// or if it is not UTF-8, `None`, and it is sent as base64.
+/// Returns the body as text if its content type is one that API Gateway treats as text (`text/…`,
+/// JSON, JavaScript or XML) and it is UTF-8. Otherwise `None`: it is sent as Base64.
 fn plain_text<'b>(headers: &HeaderMap, body: &'b Bytes) -> Option<&'b str> {
     let kind = text(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -110,7 +110,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 /// Returns headers by name in lower case; several of one name are joined by commas. Cookies are
-/// left out.
+/// left out; bytes that are not UTF-8 are replaced.
 fn headers(headers: &HeaderMap) -> Map<String, Value> {
     let mut joined = Map::new();
     for name in headers.keys().filter(|name| **name != COOKIE) {

@@ -23,8 +23,9 @@ pub const SYNCHRONOUS_BYTES_MAX: usize = 6 * 1024 * 1024;
 /// Calls functions.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// Calls the function `id` once and returns its response. The call continues if the caller
-    /// stops waiting.
+    /// Calls the function `id` once and returns its response. A throttled or failed call is not
+    /// tried again. The call continues if the caller stops waiting. The function certainly did
+    /// nothing only after `Unknown`, `Throttled` and `TooLarge`.
     ///
     /// # Errors
     /// Returns an [`InvokeError`]. The function certainly did nothing only after `Unknown`,

@@ -50,6 +50,8 @@ pub(super) struct RuntimeApi {
 }
 
 impl Drop for RuntimeApi {
+    /// Stops accepting connections; a request that waits for a call is answered with 410 once the
+    /// sender of calls is dropped.
     fn drop(&mut self) {
         self.server.abort();
     }

@@ -94,6 +94,8 @@ impl EmulatedQueues {
 
 #[async_trait]
 impl QueuePort for EmulatedQueues {
+    /// Receives 1 to 10 messages without waiting, hidden for `hidden_for` rounded up to seconds;
+    /// counted as a poll if there are none.
     async fn receive(
         &self,
         queue_arn: &str,

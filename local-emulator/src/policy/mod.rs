@@ -112,7 +112,8 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Returns the policies of a plan: of every function by its id, and of `executor`.
+    /// Returns the policies of a plan: of every function by its id, and of `executor` if there is
+    /// one. The operator has none.
     #[must_use]
     pub fn of(plan: &crate::template::TemplatePlan) -> Self {
         let owned =

@@ -47,14 +47,16 @@ pub trait QueuePort: Send + Sync + 'static {
     ) -> Result<Vec<Delivered>, QueueError>;
     /// Deletes messages by their receipts; one that is already deleted is no error.
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError>;
-    /// Makes messages visible again after a time; one that is deleted or visible is no error.
+    /// Sets after which time from now messages become visible; one that is deleted or visible is no
+    /// error.
     async fn release(
         &self,
         queue_arn: &str,
         receipts: &[String],
         after: Duration,
     ) -> Result<(), QueueError>;
-    /// Waits until a message may have become visible, at most `at_most`.
+    /// Waits until a message may have become visible, at most `at_most`. Does not say which of the
+    /// two it was; an error ends it, too.
     async fn wait(&self, queue_arn: &str, at_most: Duration);
 }
 

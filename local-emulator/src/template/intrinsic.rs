@@ -311,7 +311,7 @@ pub(super) fn long_form(map: &Mapping) -> Option<(&str, &Yaml)> {
     }
 }
 
-/// Returns the text of a value; a value that is no text is an error.
+/// Returns the text of a YAML value; an error that names `at` for any other value, also a number.
 fn text<'v>(at: &str, value: &'v Yaml) -> Result<&'v str, TemplateError> {
     value
         .as_str()

@@ -114,7 +114,7 @@ fn tagged(name: &str, argument: &str) -> Yaml {
     }))
 }
 
-/// Returns a text as it is, and any other value as JSON.
+/// Returns a text as it is, and any other value as its JSON.
 fn into_text(value: serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => text,

@@ -124,7 +124,7 @@ struct Output {
 }
 
 impl CheckRunWish {
-    /// Returns the fields of a check run that the request sets.
+    /// Returns the fields of a check run that the request sets; its commit is not among them.
     fn fields(self) -> CheckRunFields {
         let Self { name, status, conclusion, external_id, details_url, output, .. } = self;
         let (title, summary) = output.map_or((None, None), |output| (output.title, output.summary));

@@ -126,7 +126,7 @@ pub(super) async fn git_ref(
     ok(ref_shape(&git_ref, &sha))
 }
 
-/// Returns a ref in GitHub's form.
+/// Returns a ref in GitHub's form, always as leading to a commit.
 fn ref_shape(name: &str, sha: &str) -> Value {
     json!({"ref": name, "object": {"type": "commit", "sha": sha}})
 }

@@ -128,12 +128,12 @@ impl Engine {
         }
     }
 
-    /// Returns a repository, or an error with status 404.
+    /// Returns a repository as it was stored last. An error with status 404 if there is none.
     pub fn repository(&self, full_name: &str) -> Result<Repository, ApiError> {
         self.store.within(|access| find_repository(access, full_name))
     }
 
-    /// Returns a pull request, or an error with status 404.
+    /// Returns a pull request, open or not. An error with status 404 if there is none.
     pub fn pull(&self, full_name: &str, number: u64) -> Result<Pull, ApiError> {
         self.store.within(|access| find_pull(access, full_name, number))
     }

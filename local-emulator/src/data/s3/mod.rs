@@ -49,7 +49,9 @@ pub struct S3 {
 }
 
 impl S3 {
-    /// Opens or creates the buckets in `directory`.
+    /// Opens or creates the buckets in `directory`. Signatures are verified with `keys`; `policies`
+    /// returns what decides about permissions at each call. `durability` says whether commits wait
+    /// for the disk.
     ///
     /// # Errors
     /// [`StoreError`] when the directory or the database in it cannot be used.

@@ -99,6 +99,7 @@ impl S3 for Buckets {
         Err(s3_error!(BucketNotEmpty))
     }
 
+    /// Answers without content if the bucket exists, otherwise with 404.
     async fn head_bucket(
         &self,
         req: S3Request<HeadBucketInput>,

@@ -124,7 +124,8 @@ impl Store {
         Ok(made == 1)
     }
 
-    /// Deletes an empty bucket; returns false if it has objects or does not exist.
+    /// Deletes an empty bucket; returns false if it has objects or does not exist. Unfinished
+    /// uploads do not count and stay.
     pub fn delete_bucket(&self, name: &str) -> Result<bool, StoreError> {
         let connection = self.lock();
         let deleted = connection

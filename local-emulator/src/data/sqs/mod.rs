@@ -129,7 +129,7 @@ impl Sqs {
         *self.base_url.lock().unwrap_or_else(PoisonError::into_inner) = url.into();
     }
 
-    /// Returns the URL of a queue, whether it exists or not.
+    /// Returns the URL of a queue, whether it exists or not, with the start that was set last.
     #[must_use]
     pub fn queue_url(&self, name: &str) -> String {
         format!(
@@ -139,8 +139,9 @@ impl Sqs {
         )
     }
 
-    /// Creates a queue. An existing one with the same attributes stays as it is; one with other
-    /// attributes is an error.
+    /// Creates and stores a queue. An existing one with the same attributes stays as it is; one
+    /// with other attributes is an error. Attributes outside AWS's limits, or a dead letter queue
+    /// that does not exist, are errors too.
     ///
     /// # Errors
     /// [`SqsError::Exists`] for other attributes, [`SqsError::Refused`] for ones outside AWS's

@@ -35,18 +35,19 @@ impl Request {
         needed(&self.members, member)
     }
 
-    /// Returns a number in the request; `None` if it is missing, an error if it is no `u32`.
+    /// Returns a number in the request; `None` if it is missing or null, an error if it is no
+    /// `u32`.
     pub fn number(&self, member: &'static str) -> Result<Option<u32>, Problem> {
         number(&self.members, member)
     }
 
-    /// Returns a list of texts, without values of other types; empty if it is missing.
+    /// Returns the texts in a list, without values of other types; empty if it is missing.
     pub fn list(&self, member: &str) -> Vec<String> {
         let values = self.members.get(member).and_then(Value::as_array);
         values.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// Returns a map of texts, without values of other types; empty if it is missing.
+    /// Returns the texts in a map by name, without values of other types; empty if it is missing.
     pub fn texts(&self, member: &str) -> BTreeMap<String, String> {
         let values = self.members.get(member).and_then(Value::as_object);
         values
@@ -214,7 +215,7 @@ pub(super) fn needed<'a>(
         .ok_or_else(|| missing(member))
 }
 
-/// Returns a number of an entry; `None` if it is missing, an error if it is no `u32`.
+/// Returns a number of an entry; `None` if it is missing or null, an error if it is no `u32`.
 pub(super) fn number(
     members: &Map<String, Value>,
     member: &'static str,
