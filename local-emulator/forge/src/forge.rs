@@ -257,8 +257,9 @@ impl LocalForge {
         self.engine.move_hooks(ending, to)
     }
 
-    /// Commits edits on a branch and returns the commit, as the API does for a push: events are
-    /// recorded and pull requests updated. The branch is created from `main` if it does not exist.
+    /// Commits edits on a branch, records the events that follow and returns the commit, which
+    /// exists even if the edits change nothing. A missing branch is created from `main`. Marks of
+    /// protection are ignored.
     pub async fn commit(
         &self,
         repository: &str,

@@ -120,7 +120,7 @@ fn pusher(engine: &Engine, headers: &HeaderMap) -> Result<String, NoPush> {
 
 /// Runs `git http-backend` for a request and returns its response. 404 for an unknown repository; a
 /// failure to run it is logged and answered with 500. `service` is the path within the repository.
-/// `login` is the checked account that pushes: with `None` git refuses a push.
+/// `login` is the account that pushes; the caller has checked its permission.
 async fn serve(
     engine: &Engine,
     owner: &str,

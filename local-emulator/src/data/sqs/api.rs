@@ -330,8 +330,8 @@ impl Sqs {
     }
 }
 
-/// Returns the action that permits an operation on a queue, which is the same for its batch; `None`
-/// for an operation that is unknown here.
+/// Returns the action that permits an operation on a queue; batches need that of the single
+/// operation. `None` for an operation that is unknown here or not on one queue.
 fn action(operation: &str) -> Option<&'static str> {
     Some(match operation {
         "SendMessage" | "SendMessageBatch" => "sqs:SendMessage",

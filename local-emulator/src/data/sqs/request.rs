@@ -152,8 +152,8 @@ impl ReceiveParameters {
         answer
     }
 
-    /// Returns whether the request names a message attribute, exactly, by the start of its name
-    /// (`prefix.*`), or as one of `All`.
+    /// Returns whether the request names a message attribute: exactly, by the start of its name
+    /// (`prefix.*`), or by `All`.
     fn wants(&self, name: &str) -> bool {
         self.own.iter().any(|asked| match asked.strip_suffix(".*") {
             Some(prefix) => name.starts_with(prefix),
