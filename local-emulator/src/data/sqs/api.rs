@@ -330,8 +330,9 @@ impl Sqs {
     }
 }
 
-/// Returns the action that permits an operation on a queue; batches need that of the single
-/// operation. `None` for an operation that is unknown here or not on one queue.
+/// Returns the action that permits an operation on an existing queue; batches need that of the
+/// single operation. `None` for any other operation, also for `ReceiveMessage`, which is checked
+/// apart.
 fn action(operation: &str) -> Option<&'static str> {
     Some(match operation {
         "SendMessage" | "SendMessageBatch" => "sqs:SendMessage",
