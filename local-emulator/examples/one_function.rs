@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
+/// Serves calls by the Lambda Runtime API. Fails at once if `REFUSE_TO_START` is set; if `WAITS_AT`
+/// names an address, first waits there as [`wait_at`].
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     if std::env::var("REFUSE_TO_START").is_ok() {
@@ -19,7 +21,8 @@ async fn main() -> Result<(), Error> {
     lambda_runtime::run(service_fn(answer)).await
 }
 
-/// Sends the id of this process to an address, and waits until that connection is closed.
+/// Sends the id of this process, as a line, to an address, and waits until that connection is
+/// closed.
 fn wait_at(gate: &str) -> std::io::Result<()> {
     let mut gate = TcpStream::connect(gate)?;
     writeln!(gate, "{}", std::process::id())?;
@@ -27,6 +30,9 @@ fn wait_at(gate: &str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Does what the field `do` of the event says: `fail` is an error, `hang` never answers, `large`
+/// answers 7 MB, `who` answers with the process, the call and its environment. Anything else
+/// answers with the event.
 async fn answer(event: LambdaEvent<Value>) -> Result<Value, Error> {
     let LambdaEvent { payload, context } = event;
     match payload.get("do").and_then(Value::as_str) {

@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 pub struct Life(OwnedFd);
 
 impl Life {
-    /// Returns a handle for the child process with this id, which was not waited for yet.
+    /// Returns a handle for the child process with this id, which must not have been waited for
+    /// yet. `None` stands for a process that has ended already, which is an error.
     ///
     /// # Errors
     /// When it is gone, or the system cannot name processes this way (Linux before 5.3).
@@ -18,7 +19,8 @@ impl Life {
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// Kills the process with SIGKILL, unless it has ended already.
+    /// Kills the process with SIGKILL, unless it has ended already. Does not wait for its end; a
+    /// failure is only logged.
     pub fn end(&self) {
         if let Err(error) = pidfd_send_signal(&self.0, Signal::KILL)
             && error != rustix::io::Errno::SRCH

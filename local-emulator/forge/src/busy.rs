@@ -20,7 +20,8 @@ struct Counted {
 }
 
 impl Busy {
-    /// Returns for how long at least one request has been answered, until now.
+    /// Returns for how long in total, from the start until now, at least one request was being
+    /// answered. Requests at the same time count once.
     pub fn so_far(&self) -> Duration {
         let counted = self.lock();
         counted.before + counted.since.map(|since| since.elapsed()).unwrap_or_default()
@@ -44,6 +45,7 @@ impl Busy {
 struct Answering(Busy);
 
 impl Drop for Answering {
+    /// Counts the request as answered; without another one the forge is no longer busy.
     fn drop(&mut self) {
         let mut counted = self.0.lock();
         counted.open = counted.open.saturating_sub(1);
@@ -55,7 +57,8 @@ impl Drop for Answering {
     }
 }
 
-/// Passes a request on and counts the time until its response.
+/// Passes a request on and counts the time until the whole body of its response was read or dropped
+/// as busy.
 pub(crate) async fn count(State(busy): State<Busy>, request: Request, next: Next) -> Response {
     let answering = busy.begin();
     let (parts, body) = next.run(request).await.into_parts();

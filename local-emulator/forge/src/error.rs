@@ -28,7 +28,7 @@ impl ApiError {
         Self::Refused { status, message: message.into() }
     }
 
-    /// Returns the error with status 404.
+    /// Returns a refusal with status 404 and GitHub's message for it.
     pub(crate) fn not_found() -> Self {
         Self::refused(404, "Not Found")
     }

@@ -85,20 +85,22 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Switches a fault on for some requests of a repository.
+    /// Switches a fault on for the requests of a repository that `aim` selects, in addition to
+    /// those that are on already.
     pub fn set(&self, repository: &str, fault: ForgeFault, aim: Aim, times: Times) {
         let switch = Switch { repository: repository.to_owned(), fault, aim, times };
         self.switches.lock().unwrap_or_else(PoisonError::into_inner).push(switch);
     }
 
-    /// Switches all faults of a repository off.
+    /// Switches all faults of a repository off; those of other repositories stay.
     pub fn clear(&self, repository: &str) {
         let mut switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
         switches.retain(|switch| switch.repository != repository);
     }
 
-    /// Returns the faults that apply to this request and that `wanted` accepts, and counts them as
-    /// having happened; empty if there are none.
+    /// Returns the faults that are switched on for this repository, aim at this request and are
+    /// accepted by `wanted`, in the order in which they were switched on. Counts each as having
+    /// happened once and switches it off after the last time. Empty if there are none.
     pub fn take(
         &self,
         repository: &str,

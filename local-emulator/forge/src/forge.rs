@@ -58,7 +58,7 @@ pub struct ForgeAccount {
 }
 
 impl ForgeAccount {
-    /// Creates an account with its token and permission.
+    /// Creates an account with its token and permission, without a public email address.
     pub fn new(
         login: impl Into<String>,
         token: impl Into<String>,
@@ -67,7 +67,7 @@ impl ForgeAccount {
         Self { login: login.into(), token: token.into(), permission, email: None }
     }
 
-    /// Returns the account with an email address that is public.
+    /// Returns the account with an email address, which reviews by it show.
     #[must_use]
     pub fn with_email(self, email: impl Into<String>) -> Self {
         Self { email: Some(email.into()), ..self }
@@ -75,6 +75,7 @@ impl ForgeAccount {
 }
 
 impl fmt::Debug for ForgeAccount {
+    /// Writes login and permission, but not the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ForgeAccount")
             .field("login", &self.login)
@@ -154,7 +155,10 @@ pub struct LocalForge {
 }
 
 impl LocalForge {
-    /// Starts a forge on the data in its directory, which an earlier one may have left there.
+    /// Starts a forge on 127.0.0.1 on the data in its directory, which is created if it is missing.
+    /// First records what an earlier forge left half done when it was killed; an error if a git
+    /// command of it still runs after 60 s. When this returns, requests are answered and recorded
+    /// webhooks are being sent.
     pub async fn start(options: ForgeOptions) -> Result<Self, StartError> {
         let ForgeOptions { root, port, accounts, first_hook } = options;
         let folder = |source| StartError::Folder { folder: root.clone(), source };
@@ -184,7 +188,8 @@ impl LocalForge {
         Ok(Self { engine, address, stop: Some(stop), server: Some(server), sender, busy })
     }
 
-    /// Stops the forge after the running requests. Sends no further webhooks.
+    /// Stops listening and returns when the running requests are answered. Then no further webhooks
+    /// are sent; those that wait are sent after the next start.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         if let Some(server) = self.server.take() {
@@ -193,8 +198,8 @@ impl LocalForge {
         }
     }
 
-    /// Returns for how long at least one request was being answered since the start: the forge's
-    /// own time.
+    /// Returns for how long in total, since the start, at least one request was being answered: the
+    /// forge's own time.
     pub fn busy(&self) -> std::time::Duration {
         self.busy.so_far()
     }
@@ -219,7 +224,8 @@ impl LocalForge {
         format!("{}/{repository}.git", self.engine.web)
     }
 
-    /// Creates a repository `owner/name` whose branch `main` contains these files.
+    /// Creates a repository `owner/name` whose branch `main` contains these files; without files it
+    /// is empty. An error if the name is invalid or used.
     pub async fn create_repository(
         &self,
         name: &str,
@@ -229,7 +235,8 @@ impl LocalForge {
         self.engine.create_repository(name, files, by).await.map(drop)
     }
 
-    /// Adds a webhook for all events and returns its number. It gets a `ping` first.
+    /// Adds a webhook for all events and returns its number. A `ping` is recorded for it first. An
+    /// error if the repository does not exist.
     pub fn add_hook(
         &self,
         repository: &str,
@@ -241,8 +248,8 @@ impl LocalForge {
         Ok(hook.id)
     }
 
-    /// Changes the address of hooks whose address has the given ending. Returns how many were
-    /// changed.
+    /// Changes the address of the hooks in all repositories whose address has the given ending.
+    /// Returns how many were changed; those that are at `to` already do not count.
     ///
     /// # Errors
     /// When the record cannot be read or written.
@@ -250,8 +257,9 @@ impl LocalForge {
         self.engine.move_hooks(ending, to)
     }
 
-    /// Commits edits on a branch, which is created from `main` if it does not exist; returns the
-    /// commit.
+    /// Commits edits on a branch, records the events that follow and returns the commit, which
+    /// exists even if the edits change nothing. A missing branch is created from `main`. Marks of
+    /// protection are ignored.
     pub async fn commit(
         &self,
         repository: &str,
@@ -263,17 +271,20 @@ impl LocalForge {
         self.engine.commit(repository, branch, message, edits, by).await
     }
 
-    /// Marks a branch as protected.
+    /// Marks a branch as protected, whether it exists or not. Only the mark exists: the branch
+    /// still accepts every change. An error if the repository does not exist.
     pub fn protect(&self, repository: &str, branch: &str) -> Result<(), ApiError> {
         self.engine.protect(repository, branch)
     }
 
-    /// Marks a branch as protected and locked: it accepts no further changes.
+    /// Marks a branch as protected and locked, whether it exists or not. Only the marks exist: the
+    /// branch still accepts every change. An error if the repository does not exist.
     pub fn lock(&self, repository: &str, branch: &str) -> Result<(), ApiError> {
         self.engine.lock(repository, branch)
     }
 
-    /// Opens a pull request and returns its number.
+    /// Opens a pull request, which is no draft, and returns its number. An error if a branch does
+    /// not exist, the base contains the head already, or one is open for the two branches already.
     pub async fn open_pull(
         &self,
         repository: &str,
@@ -286,19 +297,22 @@ impl LocalForge {
         Ok(self.engine.open_pull(repository, new, by).await?.number)
     }
 
-    /// Closes a pull request without merging it.
+    /// Closes a pull request without merging it. Does nothing if it is closed or merged already. An
+    /// error if its base branch is missing.
     pub async fn close(&self, repository: &str, number: u64, by: &str) -> Result<(), ApiError> {
         let edits = Edits { state: Some("closed".to_owned()), ..Edits::default() };
         self.engine.edit_pull(repository, number, edits, by).await.map(drop)
     }
 
-    /// Opens a closed pull request again.
+    /// Opens a closed pull request again, with the present tip of its branch as head. Does nothing
+    /// if it is open. An error if it is merged, or one of its branches is missing.
     pub async fn reopen(&self, repository: &str, number: u64, by: &str) -> Result<(), ApiError> {
         let edits = Edits { state: Some("open".to_owned()), ..Edits::default() };
         self.engine.edit_pull(repository, number, edits, by).await.map(drop)
     }
 
-    /// Changes the description of a pull request.
+    /// Replaces the description of a pull request, open or not. An error if its base branch is
+    /// missing.
     pub async fn describe(
         &self,
         repository: &str,
@@ -310,7 +324,8 @@ impl LocalForge {
         self.engine.edit_pull(repository, number, edits, by).await.map(drop)
     }
 
-    /// Reviews a pull request and returns the review's number.
+    /// Reviews the present head of a pull request and returns the review's number. An error if `by`
+    /// is the author and does more than comment.
     pub fn review(
         &self,
         repository: &str,
@@ -325,12 +340,14 @@ impl LocalForge {
         Ok(self.engine.review(repository, new, by)?.id)
     }
 
-    /// Approves a pull request.
+    /// Approves the present head of a pull request, without a text, and returns the review's
+    /// number. An error if `by` is its author.
     pub fn approve(&self, repository: &str, number: u64, by: &str) -> Result<u64, ApiError> {
         self.review(repository, number, ReviewVote::Approve, "", by)
     }
 
-    /// Dismisses a review.
+    /// Dismisses the review with the number `review`. An error if the pull request does not have
+    /// it, or it neither approves nor requests changes.
     pub fn dismiss(
         &self,
         repository: &str,
@@ -341,7 +358,7 @@ impl LocalForge {
         self.engine.dismiss_review(repository, number, review, by).map(drop)
     }
 
-    /// Comments on a pull request and returns the comment's number.
+    /// Comments on a pull request and returns the comment's number. The text is not checked.
     pub fn comment(
         &self,
         repository: &str,
@@ -352,7 +369,7 @@ impl LocalForge {
         Ok(self.engine.comment(repository, number, body, by)?.id)
     }
 
-    /// Adds a label to a pull request.
+    /// Adds a label to a pull request; does nothing if it has it already.
     pub async fn label(
         &self,
         repository: &str,
@@ -363,7 +380,7 @@ impl LocalForge {
         self.engine.label(repository, number, &[label.to_owned()], &[], by).await.map(drop)
     }
 
-    /// Removes a label from a pull request.
+    /// Removes a label from a pull request; does nothing if it does not have it.
     pub async fn unlabel(
         &self,
         repository: &str,
@@ -374,28 +391,33 @@ impl LocalForge {
         self.engine.label(repository, number, &[], &[label.to_owned()], by).await.map(drop)
     }
 
-    /// Returns the current state of a pull request.
+    /// Returns the current state of a pull request, open or not. An error if there is none.
     pub fn pull(&self, repository: &str, number: u64) -> Result<PullView, ApiError> {
         self.engine.pull(repository, number).map(PullView::from)
     }
 
-    /// Returns all pull requests of a repository, by number.
+    /// Returns all pull requests of a repository, open or not, in the order of their numbers; empty
+    /// for an unknown repository.
     pub fn pulls(&self, repository: &str) -> Result<Vec<PullView>, ApiError> {
         let pulls: Vec<Pull> = self.engine.store.within(|access| access.list(repository))?;
         Ok(pulls.into_iter().map(PullView::from).collect())
     }
 
-    /// Returns the commit of a branch; `None` if the branch does not exist.
+    /// Returns the id of the newest commit of a branch; `None` if the branch does not exist. An
+    /// unknown repository is an error.
     pub async fn tip(&self, repository: &str, branch: &str) -> Result<Option<String>, ApiError> {
         Ok(self.engine.git(repository).resolve(&format!("refs/heads/{branch}")).await?)
     }
 
-    /// Returns the tree of a commit or branch; `None` if there is no such commit.
+    /// Returns the id of the tree of a commit or branch; `None` if there is no such commit. An
+    /// unknown repository is an error.
     pub async fn tree(&self, repository: &str, revision: &str) -> Result<Option<String>, ApiError> {
         Ok(self.engine.git(repository).commit(revision).await?.map(|commit| commit.tree))
     }
 
-    /// Returns a file's text at a commit or branch; `None` if there is no such file.
+    /// Returns a file's text at a commit or branch, with replacements for bytes that are not UTF-8.
+    /// `None` if there is no such revision or file, or the path is a directory. An unknown
+    /// repository is an error.
     pub async fn file(
         &self,
         repository: &str,
@@ -407,14 +429,15 @@ impl LocalForge {
     }
 
     /// Returns the statuses set on a commit, oldest first, including those that newer ones
-    /// replaced.
+    /// replaced. `commit` is a full id. Empty for an unknown commit or repository.
     pub fn statuses(&self, repository: &str, commit: &str) -> Result<Vec<StatusView>, ApiError> {
         let statuses: Vec<Status> =
             self.engine.store.within(|access| access.list(&statuses_of(repository, commit)))?;
         Ok(statuses.into_iter().map(StatusView::from).collect())
     }
 
-    /// Returns the check runs of a commit.
+    /// Returns the check runs of a commit, oldest first, of all applications. `commit` is a full
+    /// id. Empty for an unknown commit or repository.
     pub fn check_runs(
         &self,
         repository: &str,
@@ -424,7 +447,8 @@ impl LocalForge {
         Ok(runs.into_iter().filter(|run| run.sha == commit).map(CheckRunView::from).collect())
     }
 
-    /// Returns the comments on a pull request, oldest first.
+    /// Returns the comments on a pull request, oldest first; empty for an unknown one. Reviews are
+    /// not among them.
     pub fn comments(&self, repository: &str, number: u64) -> Result<Vec<CommentView>, ApiError> {
         let comments: Vec<Comment> = self.engine.store.within(|access| access.list(repository))?;
         Ok(comments
@@ -434,19 +458,23 @@ impl LocalForge {
             .collect())
     }
 
-    /// Returns the webhook deliveries of a repository, oldest first.
+    /// Returns the webhook deliveries of a repository, oldest first, sent or not; the newest about
+    /// 5,000 are kept. Empty for an unknown repository.
     pub fn deliveries(&self, repository: &str) -> Result<Vec<DeliveryView>, ApiError> {
         let deliveries: Vec<Delivery> =
             self.engine.store.within(|access| access.list(repository))?;
         Ok(deliveries.into_iter().map(DeliveryView::from).collect())
     }
 
-    /// Sends a delivery again, like the redelivery button of GitHub.
+    /// Records that a delivery is to be sent again, like the redelivery button of GitHub, and
+    /// returns before it is sent. It appears as a new delivery with the same guid and body. An
+    /// error if the delivery is not kept any more.
     pub fn redeliver(&self, repository: &str, delivery: &DeliveryView) -> Result<(), ApiError> {
         self.engine.redeliver(repository, delivery.hook, delivery.number)
     }
 
-    /// Waits until every recorded delivery of a repository was tried.
+    /// Waits, without a time limit, until every recorded delivery of a repository was tried,
+    /// whether it arrived or not.
     pub async fn deliveries_tried(&self, repository: &str) -> Result<(), ApiError> {
         loop {
             let tried = self.engine.settled.notified();
@@ -464,25 +492,28 @@ impl LocalForge {
         }
     }
 
-    /// Switches a fault on for some requests of a repository.
+    /// Switches a fault on for the requests of a repository that `aim` selects, in addition to
+    /// those that are on already. The repository need not exist.
     pub fn fault(&self, repository: &str, fault: ForgeFault, aim: Aim, times: Times) {
         self.engine.faults.set(repository, fault, aim, times);
     }
 
-    /// Switches all faults of a repository off.
+    /// Switches all faults of a repository off; those of other repositories stay.
     pub fn clear_faults(&self, repository: &str) {
         self.engine.faults.clear(repository);
     }
 }
 
 impl Drop for LocalForge {
+    /// Stops the sending of webhooks and the listening. Running requests are completed, but not
+    /// waited for.
     fn drop(&mut self) {
         self.sender.abort();
     }
 }
 
-/// Completes a request even if the client has disconnected, so that a merge is never left half
-/// done. A request that panics is answered with 500.
+/// Completes a request even if the client disconnects, so that a merge is never left half done, and
+/// returns its response. A request that panics is logged and answered with 500.
 async fn to_its_end(request: Request, next: Next) -> Response {
     match tokio::spawn(next.run(request)).await {
         Ok(response) => response,

@@ -93,7 +93,8 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    /// Returns the git identity of an account.
+    /// Returns the git identity of an account, with an invented address and without a date (git
+    /// takes the present time).
     pub fn of(login: &str) -> Self {
         Self { name: login.to_owned(), email: format!("{login}@users.forge.invalid"), date: None }
     }
@@ -130,7 +131,9 @@ impl Git {
         Self { folder }
     }
 
-    /// Creates the repository. It offers partial clones and any commit by its id.
+    /// Creates the bare repository, without a commit; its parent directory must exist. It offers
+    /// partial clones and any commit by its id, accepts pushes over HTTP and never collects
+    /// garbage.
     pub async fn create(&self, default_branch: &str) -> Result<(), GitError> {
         let folder = self.folder.to_string_lossy().into_owned();
         let parent = Git::at(self.folder.parent().unwrap_or(Path::new("/")).to_path_buf());
@@ -156,8 +159,8 @@ impl Git {
         Ok(())
     }
 
-    /// Returns the object id of each branch and tag, by full ref name; an annotated tag's is not a
-    /// commit.
+    /// Returns the object id of each branch and tag, by full ref name; other refs are left out. An
+    /// annotated tag's id is not a commit.
     pub async fn refs(&self) -> Result<BTreeMap<String, String>, GitError> {
         let format = "--format=%(objectname) %(refname)";
         let text = self.run(&["for-each-ref", format, "refs/heads", "refs/tags"]).await?;
@@ -168,7 +171,9 @@ impl Git {
             .collect())
     }
 
-    /// Returns the commit that `revision` names; `None` if there is none.
+    /// Returns the full id of the commit that `revision` names; a tag is followed to its commit.
+    /// `None` if git finds none or `revision` begins with `-`. An error only if git does not start
+    /// or takes longer than 60 s.
     pub async fn resolve(&self, revision: &str) -> Result<Option<String>, GitError> {
         if revision.starts_with('-') {
             return Ok(None);
@@ -183,8 +188,8 @@ impl Git {
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
-    /// Moves a ref to `new`, whatever it was without `old`; an error if it is not at `old`. All
-    /// zeros in `old` mean that the ref must not exist.
+    /// Moves a ref to `new`, or creates it; without `old` from wherever it is. With `old` it is an
+    /// error if the ref is elsewhere; all zeros in `old` mean that it must not exist.
     pub async fn update_ref(
         &self,
         name: &str,
@@ -196,14 +201,14 @@ impl Git {
         self.move_refs(&arguments, b"").await
     }
 
-    /// Deletes a ref.
+    /// Deletes a ref, wherever it leads.
     pub async fn delete_ref(&self, name: &str) -> Result<(), GitError> {
         self.move_refs(&["update-ref", "-d", name], b"").await
     }
 
-    /// Locks a file and returns it, to be passed to a command that moves refs. The lock lasts as
-    /// long as a process has the file open, so a restarted forge sees that the command of a killed
-    /// one still runs.
+    /// Returns an open file with a shared lock, to be passed to a command that moves refs. The lock
+    /// lasts as long as a process has the file open, so a restarted forge sees that the command of
+    /// a killed one still runs. Blocks while [`Self::settle`] has it.
     pub fn moving(&self) -> std::io::Result<File> {
         let file =
             File::options().read(true).append(true).create(true).open(self.folder.join(MOVES))?;
@@ -211,7 +216,8 @@ impl Git {
         Ok(file)
     }
 
-    /// Waits until no command of an earlier forge can move a ref.
+    /// Waits until no command of an earlier forge can move a ref. An error if one still runs after
+    /// 60 s. To be called before this process moves refs, whose commands it would wait for too.
     pub async fn settle(&self) -> Result<(), GitError> {
         let unsettled =
             |reason: String| GitError::Unsettled { folder: self.folder.clone(), reason };
@@ -229,7 +235,8 @@ impl Git {
         }
     }
 
-    /// Returns the numbers of the pulls whose heads `tip` contains.
+    /// Returns the numbers of the pull requests, open or not, whose ref `refs/pull/<number>/head`
+    /// is `tip` or one of its ancestors.
     pub async fn pulls_within(&self, tip: &str) -> Result<BTreeSet<u64>, GitError> {
         let text = self
             .run(&["for-each-ref", &format!("--merged={tip}"), "--format=%(refname)", "refs/pull/"])
@@ -239,7 +246,8 @@ impl Git {
         Ok(text.lines().filter_map(number).collect())
     }
 
-    /// Returns whether a commit is an ancestor of another one, or the same.
+    /// Returns whether a commit is an ancestor of another one, or the same. An error if one of the
+    /// two does not exist.
     pub async fn is_ancestor(&self, ancestor: &str, of: &str) -> Result<bool, GitError> {
         let output = self.output(&["merge-base", "--is-ancestor", ancestor, of], &[], b"").await?;
         match output.status.code() {
@@ -249,20 +257,22 @@ impl Git {
         }
     }
 
-    /// Returns the commit that a revision names; `None` if there is none.
+    /// Returns the commit that a revision names; `None` if there is none or the revision begins
+    /// with `-`.
     pub async fn commit(&self, sha: &str) -> Result<Option<Commit>, GitError> {
         let Some(sha) = self.resolve(sha).await? else { return Ok(None) };
         Ok(self.log(&["--no-walk", &sha]).await?.into_iter().next())
     }
 
-    /// Returns the commits of `head` that `base` lacks, the oldest first; of too many, the newest
-    /// [`COMMITS_MAX`].
+    /// Returns the commits of `head` that `base` lacks, merge commits included, the oldest first;
+    /// of too many, the newest [`COMMITS_MAX`]. An error if one of the two does not exist.
     pub async fn commits_between(&self, base: &str, head: &str) -> Result<Vec<Commit>, GitError> {
         let limit = format!("--max-count={COMMITS_MAX}");
         self.log(&["--reverse", "--topo-order", &limit, &format!("{base}..{head}")]).await
     }
 
-    /// Returns the commits that `git log` lists for these arguments.
+    /// Returns the commits that `git log` lists for these arguments, in its order. An error if git
+    /// fails.
     async fn log(&self, which: &[&str]) -> Result<Vec<Commit>, GitError> {
         let format =
             "--format=%H%x00%T%x00%P%x00%an%x00%ae%x00%aI%x00%cn%x00%ce%x00%cI%x00%B%x00%x01";
@@ -270,7 +280,8 @@ impl Git {
         Ok(text.split('\u{1}').filter_map(commit_of).collect())
     }
 
-    /// Returns the files that differ between `head` and its merge base with `base`.
+    /// Returns the files that differ between `head` and its merge base with `base`, by path. A
+    /// renamed file appears once, with its previous path. An error if there is no merge base.
     pub async fn files_between(&self, base: &str, head: &str) -> Result<Vec<FileChange>, GitError> {
         let text =
             self.run(&["diff", "--name-status", "-z", "-M", &format!("{base}...{head}")]).await?;
@@ -293,7 +304,9 @@ impl Git {
         Ok(files)
     }
 
-    /// Returns a file's bytes at a revision; `None` if there is no such file.
+    /// Returns a file's bytes at a revision; `None` if git cannot show it: there is no such
+    /// revision or file, or the path is a directory. An error only if git does not start or takes
+    /// too long.
     pub async fn file(&self, revision: &str, path: &str) -> Result<Option<Vec<u8>>, GitError> {
         if revision.starts_with('-') {
             return Ok(None);
@@ -304,7 +317,7 @@ impl Git {
     }
 
     /// Returns the object id of the file or directory at a path in a revision; `None` if there is
-    /// none.
+    /// no such revision or path. An error only if git does not start or takes too long.
     pub async fn blob(&self, revision: &str, path: &str) -> Result<Option<String>, GitError> {
         if revision.starts_with('-') {
             return Ok(None);
@@ -315,8 +328,9 @@ impl Git {
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
-    /// Returns the type, id and name of each entry of a directory at a revision; empty if there is
-    /// no such directory.
+    /// Returns (type, id, name) of each entry of a directory at a revision, without those of its
+    /// subdirectories; the type is git's `blob`, `tree` or `commit`. The empty path is the root.
+    /// Empty if there is no such revision or directory, or the path is a file.
     pub async fn folder(
         &self,
         revision: &str,
@@ -333,7 +347,8 @@ impl Git {
         Ok(text.split('\0').filter_map(entry).collect())
     }
 
-    /// Returns the tree of the merge of two commits; `None` if they conflict.
+    /// Creates the tree of the merge of two commits and returns its id; `None` if they conflict. An
+    /// error if a commit does not exist or they have no common ancestor.
     pub async fn merge_tree(&self, ours: &str, theirs: &str) -> Result<Option<String>, GitError> {
         let output = self
             .output(&["merge-tree", "--write-tree", "--no-messages", ours, theirs], &[], b"")
@@ -345,7 +360,8 @@ impl Git {
         }
     }
 
-    /// Creates a commit of a tree and returns its id.
+    /// Creates a commit of a tree and returns its id; moves no ref. An identity without a date gets
+    /// the present time.
     pub async fn commit_tree(
         &self,
         tree: &str,
@@ -374,7 +390,10 @@ impl Git {
         }
     }
 
-    /// Commits edits on top of `parent` and moves `branch` to the commit.
+    /// Commits edits on top of `parent`, which must be the tip of `branch` if that exists, and
+    /// moves the branch to the commit or creates it. Without `parent` the commit begins a history
+    /// with these files alone. `by` is author and committer, now. Written files are not executable;
+    /// without edits the commit is empty.
     pub async fn write(
         &self,
         branch: &str,
@@ -410,7 +429,8 @@ impl Git {
         self.move_refs(&["fast-import", "--quiet", "--done"], &stream).await
     }
 
-    /// Runs a command that prints nothing and may move refs.
+    /// Runs a git command whose output is not needed and that may move refs, with `input`, under
+    /// the lock that [`Self::settle`] waits for. An error if it fails.
     async fn move_refs(&self, arguments: &[&str], input: &[u8]) -> Result<(), GitError> {
         let command = arguments.first().unwrap_or(&"").to_string();
         let held =
@@ -419,7 +439,8 @@ impl Git {
         if output.status.success() { Ok(()) } else { Err(failed(&command, &output)) }
     }
 
-    /// Runs git and returns its output as text. An error if it fails.
+    /// Runs git and returns its output as text, without line feeds at the end. An error if it does
+    /// not start, fails or takes longer than 60 s.
     async fn run(&self, arguments: &[&str]) -> Result<String, GitError> {
         let output = self.output(arguments, &[], b"").await?;
         if output.status.success() {
@@ -429,7 +450,8 @@ impl Git {
         }
     }
 
-    /// Runs git with environment variables and input, and returns its output.
+    /// Runs git with additional environment variables and input, and returns its status and output.
+    /// An error if it does not start or takes longer than 60 s, but not if it fails.
     async fn output(
         &self,
         arguments: &[&str],
@@ -439,8 +461,9 @@ impl Git {
         self.output_to(Stdio::piped(), arguments, extra, input).await
     }
 
-    /// Runs git with environment variables and input, and redirects its output to `stdout`. An
-    /// error if it does not start or takes too long, but not if it fails.
+    /// Runs git in the repository's directory with additional environment variables and input, and
+    /// redirects its output to `stdout`. Returns its status and what it printed as errors. An error
+    /// if it does not start or takes longer than 60 s, but not if it fails.
     async fn output_to(
         &self,
         stdout: Stdio,
@@ -475,7 +498,9 @@ impl Git {
     }
 }
 
-/// Returns a git command that ignores the settings of this machine and user.
+/// Returns a command for git, to which arguments are added. It ignores the settings of this machine
+/// and user, never asks for a password and works in directories of other accounts. Its environment
+/// has only a `PATH` and git's settings.
 pub(crate) fn base_command() -> Command {
     // By its path: a name that has to be looked for in a `PATH` of the command's own makes the
     // standard library fork, which copies the page tables of a large process each time, instead of
@@ -496,13 +521,13 @@ pub(crate) fn base_command() -> Command {
     command
 }
 
-/// Returns the `PATH` of git commands.
+/// Returns the `PATH` of git commands: that of this process, otherwise a default.
 fn search_path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into())
 }
 
-/// Returns the path of git, or its bare name if no directory of the `PATH` has it, so that the
-/// error of running it says so.
+/// Returns the absolute path of git in the `PATH` at the first call, or its bare name if no
+/// directory has it, so that the error of running it says so.
 fn git_program() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -514,7 +539,8 @@ fn git_program() -> &'static Path {
     })
 }
 
-/// Parses one record of `git log`; `None` if it is incomplete.
+/// Parses one record of `git log` in the format of [`Git::log`]; `None` if it is incomplete, as the
+/// text after the last record is.
 fn commit_of(record: &str) -> Option<Commit> {
     let mut parts = record.trim_start_matches('\n').split('\0').map(str::to_owned);
     let mut next = || parts.next();
@@ -526,19 +552,21 @@ fn commit_of(record: &str) -> Option<Commit> {
     Some(Commit { sha, tree, parents, author, committer, message: next()?.trim_end().to_owned() })
 }
 
-/// Returns the error for a git command that failed, with the end of what it printed as an error.
+/// Returns the error for a git command that failed, with the last 501 characters of what it printed
+/// as an error.
 fn failed(command: &str, output: &Output) -> GitError {
     let printed = text(&output.stderr);
     let start = printed.char_indices().rev().nth(500).map_or(0, |(at, _)| at);
     GitError::Failed { command: command.to_owned(), message: printed[start..].to_owned() }
 }
 
-/// Decodes bytes as text, with a replacement for invalid ones and without line feeds at the end.
+/// Decodes bytes as text, with replacements for invalid ones and without line feeds at the end.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned()
 }
 
-/// Quotes a path for `git fast-import`.
+/// Quotes a path for `git fast-import`: encloses it in quotation marks and escapes those,
+/// backslashes and line feeds in it.
 fn quoted(path: &str) -> String {
     format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

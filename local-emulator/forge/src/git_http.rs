@@ -23,8 +23,9 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 type Here = Path<(String, String)>;
 
-/// Answers a git client with the refs of a repository. A client that wants to push is refused here
-/// without valid credentials.
+/// Answers a git client with the refs of a repository, with which each fetch and push begins. A
+/// client that wants to push is refused here without valid credentials (401), or if its account may
+/// only read (403). Everyone may fetch. 404 for an unknown repository.
 pub(crate) async fn advertise(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Here,
@@ -42,7 +43,7 @@ pub(crate) async fn advertise(
     serve(&engine, &owner, &name, "info/refs", login, request).await
 }
 
-/// Answers a fetch or clone.
+/// Answers a fetch or clone, which needs no credentials. 404 for an unknown repository.
 pub(crate) async fn upload_pack(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Here,
@@ -51,8 +52,10 @@ pub(crate) async fn upload_pack(
     serve(&engine, &owner, &name, "git-upload-pack", None, request).await
 }
 
-/// Accepts a push. It is answered only after its consequences are recorded, so that every push that
-/// succeeded has its events.
+/// Accepts a push from an account with write permission (otherwise 401 or 403). First makes another
+/// commit if the fault for that is switched on. Holds the repository meanwhile. Answers only after
+/// the events are recorded, so that every push that succeeded has its events; marks of protection
+/// are ignored.
 pub(crate) async fn receive_pack(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Here,
@@ -89,6 +92,8 @@ enum NoPush {
 }
 
 impl IntoResponse for NoPush {
+    /// Answers an unknown caller with status 401 and a request for a password, and one that may
+    /// only read with 403.
     fn into_response(self) -> Response {
         match self {
             Self::Unknown => {
@@ -101,7 +106,8 @@ impl IntoResponse for NoPush {
     }
 }
 
-/// Returns the login of the account that pushes. An error if it may not write.
+/// Returns the login of the account whose token the request has. An error if there is no token or
+/// an unknown one, or if the account may only read.
 fn pusher(engine: &Engine, headers: &HeaderMap) -> Result<String, NoPush> {
     let token = token_of(headers).ok_or(NoPush::Unknown)?;
     let account =
@@ -112,7 +118,9 @@ fn pusher(engine: &Engine, headers: &HeaderMap) -> Result<String, NoPush> {
     }
 }
 
-/// Runs `git http-backend` for a request and returns its response.
+/// Runs `git http-backend` for a request and returns its response. 404 for an unknown repository; a
+/// failure to run it is logged and answered with 500. `service` is the path within the repository.
+/// `login` is the account that pushes; the caller has checked its permission.
 async fn serve(
     engine: &Engine,
     owner: &str,
@@ -135,7 +143,9 @@ async fn serve(
     }
 }
 
-/// Runs `git http-backend` with a request's body as its input.
+/// Runs `git http-backend` with a request's body as its input and returns its response, whose body
+/// is streamed. An error if it cannot be run or ends before its headers do. The caller has checked
+/// `full_name` and `login`. A push holds the lock of [`Git::moving`](crate::git::Git::moving).
 async fn backend(
     engine: &Engine,
     full_name: &str,
@@ -192,7 +202,9 @@ async fn backend(
     answer(child, BufReader::new(stdout)).await
 }
 
-/// Converts the CGI output of git to a response whose body is streamed.
+/// Converts the CGI output of git to a response whose body is streamed; takes the status from the
+/// `Status` header, otherwise 200. An error if the output ends within the headers or these exceed
+/// 16 KiB. The process is killed if the response is dropped early.
 async fn answer(child: Child, mut output: BufReader<ChildStdout>) -> io::Result<Response> {
     let mut response = Response::new(Body::empty());
     let mut read = 0;

@@ -26,7 +26,8 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// Returns an event with its name, action and payload.
+    /// Returns an event with GitHub's name, the action, which not every event has, and the payload,
+    /// an object without the fields that all events share.
     pub fn new(
         name: &'static str,
         action: impl Into<Option<&'static str>>,
@@ -37,8 +38,9 @@ impl Event {
 }
 
 impl Engine {
-    /// Records a delivery of `event` for every webhook that subscribes to it, in the transaction of
-    /// its cause.
+    /// Records a delivery of `event` for every active webhook of the repository that subscribes to
+    /// it, in the transaction of its cause; none if there is no such webhook. The caller wakes the
+    /// sender after the commit.
     pub(crate) fn emit(
         &self,
         access: &Access,
@@ -56,7 +58,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Records a delivery of `event` for one hook, to be sent later, and deletes the oldest
+    /// Records a delivery of `event` for one hook, whatever its events, to be sent later; the
+    /// caller wakes the sender after the commit. Adds action, repository and sender to the payload.
+    /// A fault that makes bodies larger applies and counts as having happened. Deletes the oldest
     /// deliveries of the repository beyond [`KEPT_MAX`].
     pub(crate) fn record(
         &self,
@@ -97,7 +101,9 @@ impl Engine {
         access.keep_newest::<Delivery>(&repository.full_name, KEPT_MAX)
     }
 
-    /// Records another attempt to send an earlier delivery, with the same id and body.
+    /// Records another attempt to send an earlier delivery, with the same guid and body and a new
+    /// number, and wakes the sender. An error (404) if the hook has no delivery `id` or it is not
+    /// kept any more.
     pub(crate) fn redeliver(&self, repository: &str, hook: u64, id: u64) -> Result<(), ApiError> {
         self.store.within(|access| {
             let earlier: Option<Delivery> = access.get(repository, id)?;
@@ -117,8 +123,10 @@ impl Engine {
     }
 }
 
-/// Sends recorded deliveries until the forge stops. A delivery that was being sent when the process
-/// was killed counts as failed: it may have arrived, and nothing is sent twice without a request.
+/// Sends recorded deliveries, each once and at most eight at a time, until the task is aborted. A
+/// delivery that was being sent when an earlier process was killed is marked as failed: it may have
+/// arrived, and nothing is sent twice without a request. If no HTTP client can be created, that is
+/// logged and nothing is sent.
 pub(crate) async fn deliver(engine: Arc<Engine>) {
     let client =
         reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(TIMEOUT_SECONDS)).build();
@@ -143,8 +151,9 @@ pub(crate) async fn deliver(engine: Arc<Engine>) {
     }
 }
 
-/// Returns the deliveries that wait to be sent, and marks them as being sent. An error of the store
-/// is logged and gives none.
+/// Returns the deliveries that wait to be sent, of all repositories in the order of their events,
+/// and marks them as being sent. Those that are not kept any more are left out. An error of the
+/// store is logged and gives none.
 fn take_due(engine: &Engine) -> Vec<Delivery> {
     let taken = engine.store.within(|access| {
         let mut taken = Vec::new();
@@ -164,7 +173,8 @@ fn take_due(engine: &Engine) -> Vec<Delivery> {
     })
 }
 
-/// Marks the deliveries that a killed process was sending as failed.
+/// Marks the deliveries that a killed process was sending as failed, in all repositories. An error
+/// of the store is only logged. To be called before anything is sent.
 fn give_up_interrupted(engine: &Engine) {
     let result = engine.store.within(|access| {
         for repository in access.list::<Repository>("")? {
@@ -184,7 +194,9 @@ fn give_up_interrupted(engine: &Engine) {
     }
 }
 
-/// Sends one delivery and records the response. Does nothing if its hook was deleted.
+/// Sends one delivery and records the response or why there was none, and notifies those who wait
+/// for outcomes. Every response counts as answered, whatever its status. Does nothing if its hook
+/// was deleted or cannot be read. An outcome that cannot be stored is logged.
 async fn send(engine: &Engine, client: &reqwest::Client, mut delivery: Delivery) {
     let hook =
         engine.store.within(|access| access.get::<Hook>(&delivery.repository, delivery.hook));
@@ -215,7 +227,8 @@ async fn send(engine: &Engine, client: &reqwest::Client, mut delivery: Delivery)
     engine.settled.notify_waiters();
 }
 
-/// Returns the body of a delivery as it is sent, with its padding as the last field.
+/// Returns the body of a delivery as it is sent: if it has padding, with a last field `padding` of
+/// as many bytes.
 fn padded(delivery: &Delivery) -> String {
     match delivery.body.strip_suffix('}').filter(|_| delivery.padding_bytes > 0) {
         Some(open) => format!("{open},\"padding\":\"{}\"}}", "x".repeat(delivery.padding_bytes)),
@@ -223,7 +236,8 @@ fn padded(delivery: &Delivery) -> String {
     }
 }
 
-/// Returns the signature header of a body.
+/// Returns the value of the header `X-Hub-Signature-256` for a body: `sha256=` and the HMAC in
+/// hexadecimal.
 fn signature(secret: &str, body: &[u8]) -> String {
     // HMAC accepts keys of any length. Receivers would reject an unsigned delivery.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else {
@@ -233,7 +247,7 @@ fn signature(secret: &str, body: &[u8]) -> String {
     format!("sha256={}", hex::encode(mac.finalize().into_bytes()))
 }
 
-/// Returns a UUID derived from `seed`.
+/// Returns a UUID derived from `seed`, the same for the same seed.
 fn guid(seed: &str) -> String {
     let digits = hex::encode(&Sha256::digest(seed.as_bytes())[..16]);
     let (a, b, c, d, e) =

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 type Page = Result<Html<String>, ApiError>;
 
-/// Answers with the page that lists all repositories.
+/// Answers with the page that lists all repositories, in the order in which they were created, with
+/// links. Needs no account.
 pub(crate) async fn index(State(engine): State<Arc<Engine>>) -> Page {
     let repositories: Vec<Repository> = engine.store.within(|access| access.list(""))?;
     let row = |repository: &Repository| {
@@ -23,7 +24,8 @@ pub(crate) async fn index(State(engine): State<Arc<Engine>>) -> Page {
     ))
 }
 
-/// Answers with the page of a repository.
+/// Answers with the page of a repository: its pull requests, open or not, the newest first. Needs
+/// no account; 404 if there is none.
 pub(crate) async fn repository(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Path<(String, String)>,
@@ -42,7 +44,9 @@ pub(crate) async fn repository(
     Ok(page(&full_name, &format!("<ul>{}</ul>", pulls.iter().rev().map(row).collect::<String>())))
 }
 
-/// Answers with the page of a pull request.
+/// Answers with the page of a pull request: description, commits, the newest status of each context
+/// on its head, then the reviews and then the comments. Needs no account; 404 if there is none. An
+/// error if it is not merged and its base branch is missing.
 pub(crate) async fn pull(
     State(engine): State<Arc<Engine>>,
     Path((owner, name, number)): Path<(String, String, u64)>,
@@ -105,7 +109,8 @@ pub(crate) async fn pull(
     Ok(page(&format!("{full_name}#{number} {}", pull.title), &body))
 }
 
-/// Returns the state of a pull request for its page.
+/// Returns the state of a pull request for its page: `draft`, `open`, `closed`, or `merged as` with
+/// the first ten digits of the commit.
 fn life(pull: &Pull) -> String {
     match &pull.life {
         Life::Open if pull.draft => "draft".to_owned(),
@@ -115,7 +120,7 @@ fn life(pull: &Pull) -> String {
     }
 }
 
-/// Returns an HTML page.
+/// Returns an HTML page with its title as heading. The title is escaped here; `body` is HTML.
 fn page(title: &str, body: &str) -> Html<String> {
     let title = escape(title);
     let style = "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em}pre{white-space:pre-wrap;background:#f4f4f4;padding:.7em}";
@@ -124,7 +129,7 @@ fn page(title: &str, body: &str) -> Html<String> {
     ))
 }
 
-/// Escapes text for HTML.
+/// Escapes text for HTML, also for attributes in double quotation marks.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -7,7 +7,8 @@ use crate::model::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Returns an account in GitHub's form.
+/// Returns an account in GitHub's form, whether it exists or not. Its number is derived from the
+/// login. A login that ends in `[bot]` gives type `Bot`.
 pub(crate) fn user(web: &str, login: &str) -> Value {
     let digest = Sha256::digest(login.as_bytes());
     let id = u32::from_be_bytes([0, digest[0], digest[1], digest[2]]);
@@ -15,12 +16,12 @@ pub(crate) fn user(web: &str, login: &str) -> Value {
     json!({"login": login, "id": id, "type": kind, "html_url": format!("{web}/{login}"), "site_admin": false})
 }
 
-/// Returns whether an account belongs to a GitHub App.
+/// Returns whether an account belongs to a GitHub App: whether its login ends in `[bot]`.
 pub(crate) fn is_application(login: &str) -> bool {
     login.ends_with("[bot]")
 }
 
-/// Returns a repository in GitHub's form.
+/// Returns a repository in GitHub's form, without permissions. `web` is the base of its addresses.
 pub(crate) fn repository(web: &str, repository: &Repository) -> Value {
     let full_name = &repository.full_name;
     let (owner, name) = full_name.split_once('/').unwrap_or(("", full_name));
@@ -43,7 +44,10 @@ pub(crate) fn repository(web: &str, repository: &Repository) -> Value {
     })
 }
 
-/// Returns a pull request in GitHub's form.
+/// Returns a pull request in GitHub's form, with unknown mergeability. The base's commit is the tip
+/// last seen (empty if the branch is missing), or that before the merge if it is merged.
+/// `merge_commit_sha` is the merge, or the newest test merge while it is open. An empty description
+/// is null.
 pub(crate) fn pull(web: &str, repo: &Repository, pull: &Pull) -> Value {
     let (number, full_name) = (pull.number, &repo.full_name);
     let api = format!("{web}/api/v3/repos/{full_name}");
@@ -94,12 +98,12 @@ pub(crate) fn pull(web: &str, repo: &Repository, pull: &Pull) -> Value {
     })
 }
 
-/// Returns a label in GitHub's form.
+/// Returns a label in GitHub's form; all have one color.
 pub(crate) fn label(name: &str) -> Value {
     json!({"name": name, "color": "ededed", "default": false})
 }
 
-/// Returns a pull request in the form of GitHub's issues.
+/// Returns a pull request in the short form of GitHub's issues, without description and labels.
 pub(crate) fn issue(web: &str, full_name: &str, pull: &Pull) -> Value {
     let number = pull.number;
     json!({
@@ -125,7 +129,8 @@ pub(crate) fn comment(web: &str, full_name: &str, comment: &Comment) -> Value {
     })
 }
 
-/// Returns a review in GitHub's form.
+/// Returns a review in GitHub's form, without its comments on lines; with the author's address if
+/// that is public. The state is in capitals.
 pub(crate) fn review(web: &str, full_name: &str, review: &Review) -> Value {
     let mut author = user(web, &review.author);
     if let Some(email) = &review.email {
@@ -156,7 +161,7 @@ pub(crate) fn status(web: &str, status: &Status) -> Value {
     })
 }
 
-/// Returns a check run in GitHub's form.
+/// Returns a check run in GitHub's form, without its pull requests.
 pub(crate) fn check_run(run: &CheckRun) -> Value {
     json!({
         "id": run.id,
@@ -174,7 +179,7 @@ pub(crate) fn check_run(run: &CheckRun) -> Value {
     })
 }
 
-/// Returns a webhook in GitHub's form.
+/// Returns a webhook in GitHub's form, with asterisks as its secret.
 pub(crate) fn hook(web: &str, full_name: &str, hook: &Hook) -> Value {
     json!({
         "type": "Repository",
@@ -187,7 +192,9 @@ pub(crate) fn hook(web: &str, full_name: &str, hook: &Hook) -> Value {
     })
 }
 
-/// Returns a webhook delivery in GitHub's form.
+/// Returns a webhook delivery in GitHub's form, without request and response bodies; the duration
+/// in seconds. One that was not answered has status code 0, and `PENDING` or the reason of its
+/// failure as status.
 pub(crate) fn delivery(delivery: &Delivery) -> Value {
     let (status, status_code, milliseconds) = match &delivery.outcome {
         Outcome::Waiting | Outcome::Sending => ("PENDING".to_owned(), 0, 0),
@@ -230,7 +237,8 @@ pub(crate) fn repository_commit(commit: &Commit) -> Value {
     json!({"sha": commit.sha, "commit": git_commit(commit), "parents": parents})
 }
 
-/// Returns a commit in the form of push events.
+/// Returns a commit in the form of push events, without lists of files; its time is the
+/// committer's.
 pub(crate) fn pushed_commit(commit: &Commit) -> Value {
     json!({
         "id": commit.sha,
@@ -241,7 +249,8 @@ pub(crate) fn pushed_commit(commit: &Commit) -> Value {
     })
 }
 
-/// Returns a changed file in GitHub's form.
+/// Returns a changed file in GitHub's form, with its previous name if it was renamed or copied;
+/// without numbers of lines and patch.
 pub(crate) fn file(file: &FileChange) -> Value {
     let mut shape = json!({"filename": file.path, "status": file.status});
     if let Some(previous) = &file.previous {

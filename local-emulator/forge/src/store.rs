@@ -35,7 +35,7 @@ pub(crate) struct Access<'a> {
 }
 
 impl Store {
-    /// Opens or creates the database in a file.
+    /// Opens the database in a file, or creates it with its tables. Its directory must exist.
     pub fn open(file: &Path) -> Result<Self, ForgeStoreError> {
         let connection = Connection::open(file)?;
         // The write-ahead log is with the operating system at each commit, so killing the process
@@ -52,7 +52,7 @@ impl Store {
     }
 
     /// Runs `work` in a transaction, which is committed if it returns `Ok` and rolled back
-    /// otherwise.
+    /// otherwise. Transactions run one after the other: `work` must not begin another one.
     pub fn within<T, E: From<ForgeStoreError>>(
         &self,
         work: impl FnOnce(&Access) -> Result<T, E>,
@@ -67,7 +67,7 @@ impl Store {
         Ok(result)
     }
 
-    /// Locks the connection.
+    /// Locks the connection, waiting for a running transaction; also after a panic.
     fn lock(&self) -> MutexGuard<'_, Connection> {
         // A panic inside a transaction rolled it back: the connection is still good.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
@@ -75,7 +75,8 @@ impl Store {
 }
 
 impl Access<'_> {
-    /// Returns a document of a repository; `None` if there is none of this number.
+    /// Returns a document of a repository; `None` if there is none of this number. An error if it
+    /// cannot be decoded. The empty name holds what belongs to no repository.
     pub fn get<D: Document>(
         &self,
         repository: &str,
@@ -90,7 +91,9 @@ impl Access<'_> {
         body.map(|body| decode(&body)).transpose()
     }
 
-    /// Returns all documents of a kind in a repository, by id.
+    /// Returns all documents of a kind in a repository, in the order of their numbers; empty for an
+    /// unknown repository. An error if one cannot be decoded. The empty name holds what belongs to
+    /// no repository.
     pub fn list<D: Document>(&self, repository: &str) -> Result<Vec<D>, ForgeStoreError> {
         let mut statement = self.transaction.prepare_cached(
             "SELECT body FROM documents WHERE kind = ?1 AND repository = ?2 ORDER BY id",
@@ -100,7 +103,8 @@ impl Access<'_> {
         rows.map(|body| decode(&body?)).collect()
     }
 
-    /// Stores a document, or replaces the one of the same number.
+    /// Stores a document under its own number, or replaces the one of the same kind, repository and
+    /// number. The repository need not exist.
     pub fn put<D: Document>(&self, repository: &str, document: &D) -> Result<(), ForgeStoreError> {
         let body = serde_json::to_string(document)
             .map_err(|source| ForgeStoreError::Document { kind: D::KIND, source })?;
@@ -120,7 +124,7 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// Deletes all documents of a kind except the newest `kept`.
+    /// Deletes all documents of a kind in a repository except the `kept` with the highest numbers.
     pub fn keep_newest<D: Document>(
         &self,
         repository: &str,
@@ -135,7 +139,8 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// Returns the next number of a counter, from 1. A number is never returned twice.
+    /// Returns the next number of a counter, from 1; an unknown counter begins. A number is not
+    /// returned again once the transaction is committed.
     pub fn next(&self, counter: &str) -> Result<u64, ForgeStoreError> {
         let value: i64 = self
             .transaction
@@ -148,7 +153,8 @@ impl Access<'_> {
     }
 }
 
-/// Decodes a stored document.
+/// Decodes a stored document. An error that names its kind if it does not have the form of this
+/// version.
 fn decode<D: Document>(body: &str) -> Result<D, ForgeStoreError> {
     serde_json::from_str(body).map_err(|source| ForgeStoreError::Document { kind: D::KIND, source })
 }

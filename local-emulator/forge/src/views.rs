@@ -62,6 +62,7 @@ pub struct PullView {
 }
 
 impl From<Pull> for PullView {
+    /// Returns what is shown of a pull request; a draft counts as open.
     fn from(pull: Pull) -> Self {
         let state = match pull.life {
             Life::Open => PullState::Open,
@@ -156,6 +157,7 @@ pub struct DeliveryView {
 }
 
 impl From<Delivery> for DeliveryView {
+    /// Returns what is shown of a delivery. A failed attempt has no status, like one that waits.
     fn from(delivery: Delivery) -> Self {
         let answered = match delivery.outcome {
             Outcome::Answered { status, .. } => Some(status),

@@ -47,8 +47,9 @@ pub trait Authorizer: Send + Sync + 'static {
     /// ARN (`*` if the action has none).
     fn allow(&self, principal: &Principal, action: &str, resource_arn: &str) -> Decision;
 
-    /// Decides the same for a call with values of condition keys, as pairs of key and value
-    /// (`aws:RequestTag/owner`, `me`). Policies without conditions ignore them.
+    /// Decides as [`Self::allow`] for a call with values of condition keys, as pairs of key and
+    /// value (`aws:RequestTag/owner`, `me`). Unless an implementation overrides it, the values are
+    /// ignored.
     fn allow_with(
         &self,
         principal: &Principal,
@@ -81,7 +82,7 @@ impl SecretAccessKey {
         Self(text.into())
     }
 
-    /// Returns the secret's text.
+    /// Returns the secret's text, which must not be logged.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -111,7 +112,8 @@ impl KeyRing {
         keys.insert(access_key_id.into(), (principal, secret));
     }
 
-    /// Removes an access key.
+    /// Removes an access key; does nothing if it is unknown. Calls signed with it fail from then
+    /// on.
     pub fn remove(&self, access_key_id: &str) {
         self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(access_key_id);
     }
@@ -153,7 +155,8 @@ pub struct Denied {
 }
 
 impl Caller {
-    /// Returns a caller whose calls `authorizer` decides.
+    /// Returns a caller whose calls `authorizer` decides. The signature must have been verified:
+    /// nothing is checked here.
     #[must_use]
     pub fn new(principal: Principal, authorizer: Arc<dyn Authorizer>) -> Self {
         Self { principal, authorizer }
@@ -165,7 +168,8 @@ impl Caller {
         &self.principal
     }
 
-    /// Returns an error unless the caller's policies allow an action on a resource.
+    /// Returns an error unless the caller's policies allow an action on the resource with this ARN,
+    /// in a call without values of condition keys.
     ///
     /// # Errors
     /// [`Denied`] when they do not allow it.
@@ -173,8 +177,8 @@ impl Caller {
         self.check_with(action, resource_arn, &[])
     }
 
-    /// Returns an error unless the caller's policies allow an action on a resource, with these
-    /// values of the call's condition keys.
+    /// Returns an error unless the caller's policies allow an action on the resource with this ARN,
+    /// in a call with these values of condition keys, as pairs of key and value.
     ///
     /// # Errors
     /// As [`check`](Self::check).

@@ -74,6 +74,9 @@ pub struct DeathError {
 impl FromStr for DeliberateKill {
     type Err = DeathError;
 
+    /// Parses a line of the form `machine|caller|executor before|after CALLER:OPERATIONS[:TEXTS]
+    /// [COUNT]`. Operations are separated by `|`, or `*` for any; texts by `+`, and all of them
+    /// must occur. The count is 1 if it is missing. Neither caller nor operations need exist.
     fn from_str(line: &str) -> Result<Self, DeathError> {
         let failed = |why: &str| DeathError { line: line.trim().to_owned(), why: why.to_owned() };
         let mut words = line.split_whitespace();
@@ -116,6 +119,7 @@ impl FromStr for DeliberateKill {
 }
 
 impl fmt::Display for DeliberateKill {
+    /// Writes the kill as a line that can be parsed, always with its texts and count.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let victim = match self.victim {
             Victim::Machine => "machine",
@@ -135,7 +139,8 @@ impl fmt::Display for DeliberateKill {
     }
 }
 
-/// Parses a sequence of deliberate kills, separated by `;`.
+/// Parses a sequence of at most 100 deliberate kills, separated by `;` or line feeds; empty ones
+/// are skipped.
 ///
 /// # Errors
 /// [`DeathError`] names the first that cannot be read.
@@ -149,7 +154,9 @@ pub fn read_deaths(text: &str) -> Result<Vec<DeliberateKill>, DeathError> {
 }
 
 impl DeliberateKill {
-    /// Returns whether a call is the one at which this kill is planned.
+    /// Returns whether a call is by this kill's caller, of one of its operations, and contains all
+    /// its texts in its body (without backslashes) or its address. The moment and the count are not
+    /// considered.
     fn fits(&self, principal: &Principal, operation: &str, request: &Request<Bytes>) -> bool {
         if self.caller != principal.as_str() {
             return false;
@@ -186,7 +193,8 @@ impl Deaths {
         Self { waiting: Mutex::new(sequence.into()), ..Self::default() }
     }
 
-    /// Returns whether a kill of this kind is still planned.
+    /// Returns whether a kill of this kind of victim is still in the sequence, armed or not. Does
+    /// not wait.
     #[must_use]
     pub fn wait_for(&self, victim: Victim) -> bool {
         self.waiting
@@ -196,18 +204,21 @@ impl Deaths {
             .any(|death| death.victim == victim)
     }
 
-    /// Sets the action that kills a function's processes.
+    /// Sets the action that kills a function's processes. Without it such a kill is logged as an
+    /// error and kills nothing.
     pub fn set_caller(&self, kill: Kill) {
         *self.caller.write().unwrap_or_else(PoisonError::into_inner) = Some(kill);
     }
 
-    /// Sets the action that kills the executor.
+    /// Sets the action that kills the executor. Without it such a kill is logged as an error and
+    /// kills nothing.
     pub fn set_executor(&self, kill: Kill) {
         *self.executor.write().unwrap_or_else(PoisonError::into_inner) = Some(kill);
     }
 
-    /// Kills the processes whose kill is planned at this moment of a call. Returns whether the call
-    /// must not be answered. Does not return if the emulator itself is killed.
+    /// Kills the victim of the armed kill if this moment of this call is the planned one, and arms
+    /// the next kill. Returns whether the call must not be answered, because its caller was killed;
+    /// false if nothing is due. Does not return if the emulator itself is killed.
     #[must_use]
     pub fn strike(
         &self,
@@ -242,8 +253,8 @@ impl Deaths {
             || principal.as_str() == crate::template::ExecutorPlan::PRINCIPAL
     }
 
-    /// Counts this call if it fits the first armed kill, and removes and returns that kill once its
-    /// count is reached; otherwise `None`.
+    /// Counts this call if it fits the armed kill, which is the first of the sequence, and its
+    /// moment. Removes and returns that kill once its count is reached; otherwise `None`.
     fn due(
         &self,
         moment: Moment,

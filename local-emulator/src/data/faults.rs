@@ -117,7 +117,7 @@ impl CallFaults {
         Self { state: Mutex::new(state) }
     }
 
-    /// Switches a rule on and returns its id.
+    /// Switches a rule on, in addition to the others, and returns its id.
     pub fn add(&self, rule: Rule) -> RuleId {
         self.with(|state| {
             let id = RuleId(state.next_id);
@@ -127,12 +127,12 @@ impl CallFaults {
         })
     }
 
-    /// Switches a rule off.
+    /// Switches a rule off; does nothing if it is off already.
     pub fn remove(&self, id: RuleId) {
         self.with(|state| state.rules.retain(|(other, _)| *other != id));
     }
 
-    /// Switches off every rule, the latency and the lag of indexes.
+    /// Switches off every rule, the latency and the lag of indexes. The random sequence goes on.
     pub fn clear(&self) {
         self.with(|state| {
             state.rules.clear();
@@ -141,7 +141,8 @@ impl CallFaults {
         });
     }
 
-    /// Sets the latency of calls; [`CallLatency::Aws`] also lets indexes lag.
+    /// Sets the latency of calls. [`CallLatency::Aws`] also lets indexes lag by 30 ms,
+    /// [`CallLatency::Local`] not at all; a lag that was set before is replaced.
     pub fn set_latency(&self, latency: CallLatency) {
         self.with(|state| {
             state.latency = latency;
@@ -150,19 +151,21 @@ impl CallFaults {
         });
     }
 
-    /// Sets the delay after which global secondary indexes show a write.
+    /// Sets the delay after which global secondary indexes show a write; zero switches it off.
     pub fn set_index_lag(&self, lag: Duration) {
         self.with(|state| state.index_lag = lag);
     }
 
-    /// Returns the delay after which global secondary indexes show a write.
+    /// Returns the delay after which global secondary indexes show a write; zero without a lag.
     #[must_use]
     pub fn index_lag(&self) -> Duration {
         self.with(|state| state.index_lag)
     }
 
-    /// Decides by the rules and at random which faults and what delay apply to one call, and counts
-    /// the call for each rule that fits.
+    /// Decides by the rules and at random which faults and what delay apply to one call. The delay
+    /// is that of the latency and all delaying rules together; of several errors at one moment the
+    /// rule added last decides. Uses up one time of each rule that fits and removes those without
+    /// any left. Waits for nothing itself.
     pub fn strike(&self, principal: &Principal, service: &Service, operation: &str) -> Struck {
         self.with(|state| {
             let mut struck =
@@ -183,14 +186,14 @@ impl CallFaults {
         })
     }
 
-    /// Locks the state and passes it to `act`.
+    /// Locks the state, passes it to `act` and returns its result.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Rule {
-    /// Returns a rule for one operation of one service, for all callers.
+    /// Returns a rule for one operation of one service, for all callers; it is not switched on yet.
     #[must_use]
     pub fn on(service: Service, operation: &str, when: When, fault: Fault) -> Self {
         Self {
@@ -202,7 +205,8 @@ impl Rule {
         }
     }
 
-    /// Returns whether the rule applies to a call.
+    /// Returns whether a call is by the rule's caller, of its service and of its operation, as far
+    /// as the rule names them. How often it applies is not considered.
     fn matches(&self, principal: &Principal, service: &Service, operation: &str) -> bool {
         self.principal.as_ref().is_none_or(|p| p == principal)
             && self.service.as_ref().is_none_or(|s| s == service)
@@ -211,7 +215,7 @@ impl Rule {
 }
 
 impl State {
-    /// Decides whether a rule strikes now: always, by lot, or while it has strikes left, of which
+    /// Returns whether a rule strikes now: always, at random, or while it has times left, of which
     /// it uses up one.
     fn is_due(&mut self, when: &mut When) -> bool {
         match when {
@@ -225,8 +229,9 @@ impl State {
         }
     }
 
-    /// Draws a random latency around the median: half of the calls are below it, none below half of
-    /// it or above three times.
+    /// Returns a random latency around AWS's median for the operation: half of the calls are below
+    /// it, none is below half of it or above three times. Zero if calls take as long as this
+    /// machine needs.
     fn draw_latency(&mut self, service: &Service, operation: &str) -> Duration {
         if self.latency == CallLatency::Local {
             return Duration::ZERO;
@@ -241,8 +246,9 @@ impl State {
     }
 }
 
-/// Returns the median latency that a function sees in the same region, in microseconds. The numbers
-/// are orders of magnitude.
+/// Returns the median latency of an operation that a function sees in the same region, in
+/// microseconds. The numbers are orders of magnitude; an additional service is assumed to take 50
+/// ms.
 fn aws_median_microseconds(service: &Service, operation: &str) -> u64 {
     match (service, operation) {
         (Service::DynamoDb, "TransactWriteItems" | "TransactGetItems") => 12_000,

@@ -45,7 +45,8 @@ pub trait Extra: Send + Sync + 'static {
     /// [`Caller::check`].
     async fn call(&self, caller: &Caller, request: Request<Bytes>) -> Response<Bytes>;
 
-    /// Returns the operation that a request calls, for the meter and the faults.
+    /// Returns the name of the operation that a request calls, for the meter and the faults; called
+    /// before the signature is verified.
     fn operation(&self, request: &Request<Bytes>) -> String;
 }
 
@@ -69,8 +70,8 @@ pub struct Front {
 
 impl Front {
     /// Opens or creates the services' data in `directory`. All calls are allowed until
-    /// [`set_authorizer`](Self::set_authorizer). There is no access key until one is added to
-    /// [`keys`](Self::keys).
+    /// [`set_authorizer`](Self::set_authorizer), and there is no access key until one is added to
+    /// [`keys`](Self::keys). Nothing listens on a socket yet.
     ///
     /// # Errors
     /// [`StoreError`] when the directory cannot be used.
@@ -108,7 +109,7 @@ impl Front {
         }))
     }
 
-    /// Returns the access keys, to add to.
+    /// Returns the known access keys, to which others can be added.
     #[must_use]
     pub fn keys(&self) -> &KeyRing {
         &self.keys
@@ -120,7 +121,7 @@ impl Front {
         &self.meter
     }
 
-    /// Returns the faults that can be switched on.
+    /// Returns the faults, which can be switched on and off while calls are answered.
     #[must_use]
     pub fn faults(&self) -> &CallFaults {
         &self.faults
@@ -156,17 +157,21 @@ impl Front {
         &self.kms
     }
 
-    /// Sets the authorizer for all following calls.
+    /// Sets what decides about permissions in all following calls, in place of the previous one.
     pub fn set_authorizer(&self, authorizer: Arc<dyn Authorizer>) {
         *self.authorizer.write().unwrap_or_else(PoisonError::into_inner) = authorizer;
     }
 
-    /// Adds a service under its name in signatures, for example `ec2`.
+    /// Adds a service under its name in signatures, for example `ec2`, or replaces the one of that
+    /// name.
     pub fn add(&self, scope: impl Into<String>, extra: Arc<dyn Extra>) {
         self.extras.write().unwrap_or_else(PoisonError::into_inner).insert(scope.into(), extra);
     }
 
-    /// Answers one request of any service.
+    /// Answers one signed request of any service, with the faults and deliberate kills for the
+    /// principal whose key it names. Counts the call in the meter, unless its caller was not
+    /// verified. An unsigned request, or one to an unknown service, is answered with an error
+    /// before anything else. Faults after the effect apply only to calls that succeeded.
     pub async fn call(&self, request: Request<Bytes>) -> Response<Bytes> {
         let Some(scope) = sigv4::scope(&request) else {
             return unsigned(&request);
@@ -220,8 +225,8 @@ impl Front {
         }
     }
 
-    /// Returns the operation that a request calls, empty if it names none; `None` for an unknown
-    /// service.
+    /// Returns the name of the operation that a request calls, empty if it names none; `None` for
+    /// an unknown service. The operation need not exist.
     fn operation(&self, service: &Service, request: &Request<Bytes>) -> Option<String> {
         let target = |prefix: &str| {
             let target = request
@@ -240,13 +245,14 @@ impl Front {
         }
     }
 
-    /// Returns an added service by its name; `None` if there is none.
+    /// Returns an added service by its name in signatures; `None` if there is none.
     fn extra(&self, name: &str) -> Option<Arc<dyn Extra>> {
         self.extras.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Answers a call. Returns no usage for an unauthenticated caller, because no one is charged
-    /// for it.
+    /// Verifies the signature, passes a request to its service and returns the response and what
+    /// the call used. No usage for an unauthenticated caller, because no one is charged for it.
+    /// Faults are not applied here.
     async fn answer(
         &self,
         service: &Service,
@@ -297,8 +303,8 @@ impl Front {
     }
 }
 
-/// Returns a copy of a request's address and body, because the request itself is passed to its
-/// service.
+/// Returns a copy of a request's address and body, without method and headers, because the request
+/// itself is passed to its service.
 fn again(request: &Request<Bytes>) -> Request<Bytes> {
     let mut copy = Request::new(request.body().clone());
     *copy.uri_mut() = request.uri().clone();
@@ -310,7 +316,8 @@ fn current(authorizer: &RwLock<Arc<dyn Authorizer>>) -> Arc<dyn Authorizer> {
     Arc::clone(&authorizer.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Converts the result of a call to a response.
+/// Converts the result of a call to a response: the body with status 200, or the error in its own
+/// form.
 fn respond(result: Result<String, Problem>, content_type: &'static str) -> Response<Bytes> {
     match result {
         Ok(body) => json_response(200, content_type, body),
@@ -318,7 +325,8 @@ fn respond(result: Result<String, Problem>, content_type: &'static str) -> Respo
     }
 }
 
-/// Returns an injected failure in the service's form.
+/// Returns an injected failure in the service's form; `operation` and `body` are those of the call.
+/// A lost connection is a response that is marked with [`ConnectionLost`] and must not be sent.
 fn injected(
     service: &Service,
     operation: &str,
@@ -342,7 +350,8 @@ fn injected(
     response
 }
 
-/// Returns a signature error in the service's format.
+/// Returns the response to a signature that does not hold, with the code and status that the
+/// service has for the reason.
 fn refused(service: &Service, error: SignatureError) -> Response<Bytes> {
     let text = error.to_string();
     let kind = match error {
@@ -377,7 +386,8 @@ fn refused(service: &Service, error: SignatureError) -> Response<Bytes> {
     }
 }
 
-/// Answers a request without a signature.
+/// Answers a request without a signature: as DynamoDB does (400) if it has the header
+/// `X-Amz-Target`, otherwise with an XML error (403).
 fn unsigned(request: &Request<Bytes>) -> Response<Bytes> {
     match request.headers().contains_key("x-amz-target") {
         true => Problem::new(
@@ -390,12 +400,12 @@ fn unsigned(request: &Request<Bytes>) -> Response<Bytes> {
     }
 }
 
-/// Answers a request to a service that the emulator does not have.
+/// Answers a request to a service that the emulator does not have with an XML error and status 404.
 fn unknown_service(name: &str) -> Response<Bytes> {
     query_error(404, "UnknownService", &format!("the emulator has no service {name}"))
 }
 
-/// Returns an error in the XML form of AWS's query protocol.
+/// Returns an error in the XML form of AWS's query protocol. `message` must be escaped already.
 fn query_error(status: u16, code: &str, message: &str) -> Response<Bytes> {
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors></Response>"

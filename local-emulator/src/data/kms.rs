@@ -60,7 +60,8 @@ struct DecryptRequest {
 }
 
 impl Kms {
-    /// Opens the keys in `directory`.
+    /// Opens the keys in `directory`, which is created if it is missing. Other files in it are
+    /// ignored.
     ///
     /// # Errors
     /// [`StoreError`] when the directory or a key in it cannot be read.
@@ -78,8 +79,8 @@ impl Kms {
         Ok(Self { directory: directory.to_owned(), account, keys: Mutex::new(keys) })
     }
 
-    /// Creates the key with this id if it does not exist, and returns its ARN. The id has only
-    /// letters, digits and `-`.
+    /// Creates the key with this id, with random content, if it does not exist, and returns its
+    /// ARN. An id that has other characters than letters, digits and `-` is an error.
     ///
     /// # Errors
     /// [`StoreError`] when the key cannot be written.
@@ -97,7 +98,8 @@ impl Kms {
         Ok(self.account.key_arn(id))
     }
 
-    /// Runs one operation of KMS.
+    /// Runs `Encrypt` or `Decrypt` and returns the body of the response. An error for another
+    /// operation, or if the caller's policy does not allow it.
     pub(super) fn call(
         &self,
         operation: &str,
@@ -114,7 +116,9 @@ impl Kms {
         }
     }
 
-    /// Encrypts data with a key and an encryption context, if the caller's policy allows it.
+    /// Encrypts 1 to 4096 bytes with a key and an encryption context, and returns the body of the
+    /// response. An error if the caller's policy does not allow it, the key does not exist, or the
+    /// data is empty or longer. The context must be the same to decrypt.
     fn encrypt(&self, request: EncryptRequest, caller: &Caller) -> Result<String, Problem> {
         check_algorithm(request.encryption_algorithm.as_deref())?;
         let id = key_id(&request.key_id);
@@ -138,8 +142,10 @@ impl Kms {
         Ok(answer.to_string())
     }
 
-    /// Decrypts data. An error if the encryption context differs or the caller's policy does not
-    /// allow it.
+    /// Decrypts data with the key that the ciphertext names, and returns the body of the response.
+    /// An error, without a reason, if the encryption context differs or the ciphertext was changed;
+    /// also if the caller's policy does not allow it, the key does not exist, or the request names
+    /// another key.
     fn decrypt(&self, request: DecryptRequest, caller: &Caller) -> Result<String, Problem> {
         check_algorithm(request.encryption_algorithm.as_deref())?;
         let blob = BASE64
@@ -168,13 +174,13 @@ impl Kms {
     }
 }
 
-/// Decodes a request.
+/// Decodes the body of a request; a `SerializationException` if it does not have the form.
 fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body)
         .map_err(|error| refused("SerializationException", error.to_string()))
 }
 
-/// Returns an error for an algorithm other than symmetric encryption.
+/// Returns an error for an algorithm other than symmetric encryption; without a name there is none.
 fn check_algorithm(given: Option<&str>) -> Result<(), Problem> {
     match given {
         None | Some("SYMMETRIC_DEFAULT") => Ok(()),
@@ -185,7 +191,8 @@ fn check_algorithm(given: Option<&str>) -> Result<(), Problem> {
     }
 }
 
-/// Returns an error unless the caller may use a key with this encryption context.
+/// Returns an error unless the caller's policies allow `action` on the key `arn` with this
+/// encryption context, which conditions see as `kms:EncryptionContext:<name>`.
 fn allowed(
     caller: &Caller,
     action: &str,
@@ -204,27 +211,28 @@ fn allowed(
         .map_err(|denied| refused("AccessDeniedException", denied.to_string()))
 }
 
-/// Returns the id of a key, which may be given by its ARN.
+/// Returns the id of a key that is given by its id or ARN.
 fn key_id(given: &str) -> &str {
     given.rsplit_once(":key/").map_or(given, |(_, id)| id)
 }
 
-/// Returns the start of a ciphertext, which names its key.
+/// Returns the start of a ciphertext: the version, the length of the key's id and the id.
 fn header(id: &str) -> Vec<u8> {
     let mut header = vec![VERSION, u8::try_from(id.len()).unwrap_or(u8::MAX)];
     header.extend_from_slice(id.as_bytes());
     header
 }
 
-/// Splits a ciphertext into the key's id and the rest; `None` if it has another form.
+/// Splits a ciphertext into the key's id and what follows it (nonce and encrypted data); `None` if
+/// it is too short, has another version or an id that is not UTF-8. Nothing is verified.
 fn split(blob: &[u8]) -> Option<(&str, &[u8])> {
     let (&[version, length], rest) = blob.split_first_chunk::<2>()?;
     let (id, sealed) = rest.split_at_checked(length.into())?;
     (version == VERSION).then_some((std::str::from_utf8(id).ok()?, sealed))
 }
 
-/// Returns the data that is authenticated with the ciphertext. It contains lengths, so that two
-/// contexts never give the same bytes.
+/// Returns the data that is authenticated with the ciphertext: `header`, then the context's names
+/// and values in order. It contains lengths, so that two contexts never give the same bytes.
 fn bound(header: &[u8], context: &BTreeMap<String, String>) -> Vec<u8> {
     let mut bytes = header.to_vec();
     for text in context.iter().flat_map(|(name, value)| [name, value]) {
@@ -234,7 +242,8 @@ fn bound(header: &[u8], context: &BTreeMap<String, String>) -> Vec<u8> {
     bytes
 }
 
-/// Writes a random key to a file that only its owner can read.
+/// Writes a random key to a file that only its owner can read, and replaces one that is there. The
+/// file is whole or absent, also after a kill.
 fn write_new_key(path: &Path) -> Result<(), StoreError> {
     let mut bytes = [0; KEY_BYTES];
     let random = |_| StoreError::File {
@@ -258,7 +267,7 @@ fn write_new_key(path: &Path) -> Result<(), StoreError> {
     std::fs::rename(&beside, path).map_err(StoreError::file("rename", path))
 }
 
-/// Reads a key from its file.
+/// Reads a key from its file; an error if the file does not have exactly 32 bytes.
 fn read_key(path: &Path) -> Result<LessSafeKey, StoreError> {
     let bytes = std::fs::read(path).map_err(StoreError::file("read", path))?;
     let corrupt = || StoreError::Corrupt {
@@ -269,7 +278,7 @@ fn read_key(path: &Path) -> Result<LessSafeKey, StoreError> {
     UnboundKey::new(&AES_256_GCM, &bytes).map(LessSafeKey::new).map_err(|_| corrupt())
 }
 
-/// Returns an error of this type.
+/// Returns an error of this type with status 400.
 fn refused(kind: &str, message: String) -> Problem {
     Problem::new(400, kind, message)
 }
@@ -284,7 +293,7 @@ fn not_found(arn: &str) -> Problem {
     refused("NotFoundException", format!("Key '{arn}' does not exist"))
 }
 
-/// Returns the error for a ciphertext that cannot be decrypted.
+/// Returns the error for a ciphertext that cannot be decrypted, without a reason.
 fn invalid_ciphertext() -> Problem {
     // Like AWS, gives no reason, because the reason would help an attacker.
     refused("InvalidCiphertextException", String::new())
@@ -295,7 +304,8 @@ fn internal() -> Problem {
     Problem::new(500, "KMSInternalException", "the key could not be used")
 }
 
-/// Returns an injected failure in KMS's form.
+/// Returns an injected failure in KMS's form: throttling as such, every other one as an internal
+/// error.
 pub(super) fn injected(failure: &super::faults::InjectedError) -> Problem {
     match failure {
         super::faults::InjectedError::Throttled => {

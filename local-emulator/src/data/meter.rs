@@ -97,7 +97,8 @@ pub struct Call<'a> {
 }
 
 impl Meter {
-    /// Counts one call.
+    /// Counts one finished call under its principal, service, operation and purpose, with what it
+    /// would cost on AWS. Every status counts; 4xx and 5xx are also counted apart.
     pub fn record(&self, call: &Call<'_>) {
         let dollars = prices::dollars(call.service, call.operation, &call.usage);
         let key = (
@@ -118,19 +119,19 @@ impl Meter {
         count.dollars += dollars;
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts since the start or the last reset, and goes on counting.
     #[must_use]
     pub fn snapshot(&self) -> MeterReport {
         report(&self.rows.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the counts and resets them.
+    /// Returns the counts since the start or the last reset, and begins again at zero.
     pub fn reset(&self) -> MeterReport {
         report(&std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-/// Returns the counts as rows.
+/// Returns the counts as rows, ordered by principal, service, operation and purpose.
 fn report(rows: &BTreeMap<Key, Count>) -> MeterReport {
     let row = |((principal, service, operation, purpose), count): (&Key, &Count)| Row {
         principal: principal.to_string(),
@@ -143,7 +144,7 @@ fn report(rows: &BTreeMap<Key, Count>) -> MeterReport {
 }
 
 impl MeterReport {
-    /// Returns the sum of the rows for which `matches` is true.
+    /// Returns the sum of the rows for which `matches` is true; all zero if there are none.
     pub fn total(&self, matches: impl Fn(&Row) -> bool) -> Count {
         self.rows
             .iter()

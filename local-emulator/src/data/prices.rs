@@ -7,7 +7,9 @@ pub use sluice_memory::prices::{
     SQS_FIFO_REQUEST, SQS_STANDARD_REQUEST,
 };
 
-/// Returns what AWS charges for one call, in dollars. Added services cost nothing here.
+/// Returns what AWS charges for one call, in dollars: DynamoDB by units, SQS by billed requests, S3
+/// and KMS by call. Added services cost nothing here. Stored and transferred bytes are not
+/// included.
 #[must_use]
 pub fn dollars(service: &Service, operation: &str, usage: &Usage) -> f64 {
     match service {
@@ -22,7 +24,8 @@ pub fn dollars(service: &Service, operation: &str, usage: &Usage) -> f64 {
     }
 }
 
-/// Returns the price of one S3 request.
+/// Returns the price of one S3 request in dollars: nothing for deletes, the price of reads or of
+/// writes; an unknown operation costs as a write.
 fn s3_request(operation: &str) -> f64 {
     match operation {
         "DeleteObject" | "DeleteObjects" | "AbortMultipartUpload" | "DeleteBucket" => 0.0,

@@ -21,8 +21,9 @@ const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 #[error("the connection is broken by an injected fault")]
 struct Broken;
 
-/// Listens on `port` of 127.0.0.1, or on a free port for 0, and answers until the returned task is
-/// aborted. Queue URLs start with this address from then on.
+/// Listens on `port` of 127.0.0.1, or on a free port for 0, and returns the address and the task
+/// that answers. Once the task is aborted no connection is accepted, but open ones are still
+/// answered. Queue URLs start with this address from then on.
 ///
 /// # Errors
 /// The socket's own error, for example that the port is taken.
@@ -48,7 +49,8 @@ pub async fn serve(
     Ok((address, task))
 }
 
-/// Answers the requests of one connection.
+/// Answers the requests of one connection until the client closes it or an injected fault breaks
+/// it. Errors of the connection are ignored.
 async fn connection(front: Arc<Front>, stream: TcpStream) {
     // Small answers must not wait for more.
     let _ = stream.set_nodelay(true);
@@ -59,8 +61,8 @@ async fn connection(front: Arc<Front>, stream: TcpStream) {
         .await;
 }
 
-/// Answers one request; 413 for a body that is too large or breaks off. An error, for an injected
-/// fault, ends the connection without a response.
+/// Answers one request; 413 for a body over 256 MiB or one that breaks off. An error, for an
+/// injected fault, ends the connection without a response.
 async fn answer(
     front: Arc<Front>,
     request: Request<Incoming>,

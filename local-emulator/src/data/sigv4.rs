@@ -48,8 +48,9 @@ pub struct CredentialScope {
     pub service: String,
 }
 
-/// Returns the credential scope that a request claims, in its `Authorization` header or in the
-/// query of a signed URL; `None` without a signature.
+/// Returns the credential scope (key, region, service) that a request claims, in its
+/// `Authorization` header or in the query of a signed URL. `None` without either or if it has
+/// another form. Nothing is verified.
 #[must_use]
 pub fn scope<B>(request: &Request<B>) -> Option<CredentialScope> {
     let header =
@@ -64,7 +65,10 @@ pub fn scope<B>(request: &Request<B>) -> Option<CredentialScope> {
     parse_scope(&credential)
 }
 
-/// Verifies the signature in the headers of a request and returns the principal that signed it.
+/// Verifies the signature in the headers of a request, and that its body is unchanged unless it is
+/// declared as unsigned; returns the principal whose key signed it. An error if a part is missing,
+/// the key is unknown, the signature differs, or it was made more than 15 minutes from
+/// `now_seconds`. Signed URLs are not accepted.
 ///
 /// # Errors
 /// The [`SignatureError`] that each service words in its own way.
@@ -114,7 +118,8 @@ pub fn verify(
 }
 
 /// Returns the canonical form of a request, over which the signature is computed. An error if a
-/// signed header is missing or the body has another hash.
+/// header in `signed_headers` (separated by `;`) is missing, or the body does not have the hash
+/// that the request claims. The claim `UNSIGNED-PAYLOAD` fits every body.
 fn canonical_request(
     request: &Request<Bytes>,
     signed_headers: &str,
@@ -136,7 +141,7 @@ fn canonical_request(
 }
 
 /// Returns a header's value as it is signed: trimmed, runs of spaces reduced to one, several values
-/// joined by a comma. `None` if it is missing.
+/// joined by a comma. `None` if it is missing; without the header `host` that of the URI is used.
 fn header_value(request: &Request<Bytes>, name: &str) -> Option<String> {
     let headers: &HeaderMap = request.headers();
     let values: Vec<String> = headers
@@ -163,7 +168,7 @@ fn canonical_path(path: &str) -> String {
     }
 }
 
-/// Returns the query with its parameters sorted and encoded, as it is signed.
+/// Returns the query with its parameters decoded, encoded as they are signed and sorted.
 fn canonical_query(query: &str) -> String {
     let mut pairs: Vec<String> = url::form_urlencoded::parse(query.as_bytes())
         .map(|(name, value)| format!("{}={}", encode(&name), encode(&value)))
@@ -172,7 +177,7 @@ fn canonical_query(query: &str) -> String {
     pairs.join("&")
 }
 
-/// Percent-encodes everything but the unreserved characters.
+/// Percent-encodes everything but the unreserved characters (letters, digits and `-_.~`).
 pub(super) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -186,13 +191,15 @@ pub(super) fn encode(text: &str) -> String {
     encoded
 }
 
-/// Returns a part of the `Authorization` header by its name; `None` if it is missing.
+/// Returns the value of a part of the `Authorization` header by its name, such as `Signature`;
+/// `None` if it is missing.
 fn part<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let from = header.find(&format!("{name}="))? + name.len() + 1;
     header[from..].split(',').next().map(str::trim)
 }
 
-/// Parses a credential scope; `None` if it has another form.
+/// Parses a credential scope of the form `key/date/region/service/aws4_request`; `None` if it has
+/// another form.
 fn parse_scope(credential: &str) -> Option<CredentialScope> {
     // An access key id has no slash.
     let mut parts = credential.split('/').map(str::to_owned);
@@ -205,7 +212,7 @@ fn parse_scope(credential: &str) -> Option<CredentialScope> {
     (parts.next().as_deref() == Some("aws4_request")).then_some(scope)
 }
 
-/// Computes an HMAC with SHA-256.
+/// Returns the HMAC with SHA-256 of `data`, to be finished or compared.
 fn hmac(key: &[u8], data: &[u8]) -> Hmac<Sha256> {
     #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
@@ -213,7 +220,8 @@ fn hmac(key: &[u8], data: &[u8]) -> Hmac<Sha256> {
     mac
 }
 
-/// Parses `YYYYMMDDThhmmssZ` to seconds since the epoch; `None` for any other text.
+/// Parses `YYYYMMDDThhmmssZ` to seconds since the epoch. `None` for a text that is too short, has
+/// other characters for digits, or no such month; days and times are not checked.
 fn epoch_seconds(date: &str) -> Option<i64> {
     let digits = |from: usize, to: usize| date.get(from..to)?.parse::<i64>().ok();
     let (year, month, day) = (digits(0, 4)?, digits(4, 6)?, digits(6, 8)?);

@@ -68,13 +68,15 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns a function that adds the attempt and the file to an I/O error.
+    /// Returns a function that turns an I/O error into one with the attempt ("create") and the
+    /// file.
     pub(super) fn file(attempt: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { attempt, path, source }
     }
 
-    /// Returns a function that adds the attempt and the file to a database error.
+    /// Returns a function that turns a database error into one with the attempt and the database
+    /// file.
     pub(super) fn sqlite(
         attempt: &'static str,
         path: &Path,
@@ -84,7 +86,9 @@ impl StoreError {
     }
 }
 
-/// Opens a SQLite database with a write-ahead log and creates the tables of `schema`.
+/// Opens or creates a SQLite database, with its directory, with a write-ahead log, and runs the
+/// statements of `schema`, which must be repeatable. `durability` says whether commits wait for the
+/// disk.
 pub(super) fn open(
     path: &Path,
     schema: &str,

@@ -26,7 +26,8 @@ pub enum Service {
 }
 
 impl Service {
-    /// Returns the service by its name in signatures.
+    /// Returns the service by its name in signatures; an unknown name is an additional service,
+    /// which need not exist.
     #[must_use]
     pub fn from_scope(name: &str) -> Self {
         match name {
@@ -99,7 +100,8 @@ impl Problem {
         }
     }
 
-    /// Converts the error to a response.
+    /// Converts the error to a JSON response with its status. The older code, if there is one, is
+    /// in the header `x-amzn-query-error`, always as the sender's fault.
     #[must_use]
     pub fn into_response(self, content_type: &'static str) -> Response<Bytes> {
         let mut body = Map::new();
@@ -117,7 +119,8 @@ impl Problem {
     }
 }
 
-/// Returns a JSON response with a request id.
+/// Returns a response with this status, content type and body, and a random request id. The body is
+/// not checked.
 pub(super) fn json_response(
     status: u16,
     content_type: &'static str,
@@ -135,7 +138,8 @@ pub(super) fn json_response(
     response
 }
 
-/// Returns `bytes` random bytes in hexadecimal; zeros if the system has no random numbers.
+/// Returns `bytes` random bytes in hexadecimal, twice as many digits; zeros if the system has no
+/// random numbers.
 pub(super) fn random_hex(bytes: usize) -> String {
     let mut buffer = vec![0; bytes];
     // A failure leaves zeros: the ids made here are names, not secrets, and stores refuse to

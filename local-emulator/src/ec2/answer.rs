@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
 
-/// Returns a response with this XML.
+/// Returns a response with this XML, to which the declaration is added.
 pub(super) fn xml(status: u16, body: String) -> Response<Bytes> {
     let mut response =
         Response::new(Bytes::from(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{body}")));
@@ -20,12 +20,12 @@ pub(super) fn xml(status: u16, body: String) -> Response<Bytes> {
     response
 }
 
-/// Escapes text for XML.
+/// Escapes text for the content of XML elements; quotation marks stay.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Returns an XML element that contains a text.
+/// Returns an XML element that contains a text, which is escaped.
 fn element(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", escape(text))
 }
@@ -37,7 +37,8 @@ pub(super) fn response(action: &str, inside: &str) -> String {
     )
 }
 
-/// Returns a machine's state with EC2's code for it.
+/// Returns the XML of a machine's state with EC2's code for it. Every other name has the code of
+/// `terminated`.
 fn state(name: &str) -> String {
     let code = match name {
         "pending" => 0,
@@ -48,7 +49,7 @@ fn state(name: &str) -> String {
     format!("<code>{code}</code><name>{name}</name>")
 }
 
-/// Returns tags in EC2's form.
+/// Returns the XML of tags, in order of their keys.
 fn tag_set(tags: &BTreeMap<String, String>) -> String {
     let item = |(key, value): (&String, &String)| {
         format!("<item>{}{}</item>", element("key", key), element("value", value))
@@ -56,7 +57,8 @@ fn tag_set(tags: &BTreeMap<String, String>) -> String {
     format!("<tagSet>{}</tagSet>", tags.iter().map(item).collect::<String>())
 }
 
-/// Returns a machine in EC2's form.
+/// Returns the XML of a machine with its tags; `account_zone` is its zone. One that is terminated
+/// has no address.
 fn instance(record: &Record, account_zone: &str) -> String {
     let time = jiff::Timestamp::from_millisecond(i64::try_from(record.launched_ms).unwrap_or(0))
         .unwrap_or_default();
@@ -77,15 +79,16 @@ fn instance(record: &Record, account_zone: &str) -> String {
     text + "</item>"
 }
 
-/// Returns the content of a reservation: its id and its machines.
+/// Returns the XML of the content of a reservation: its id and its machines. All `records` must be
+/// of one launch.
 pub(super) fn reservation(records: &[&Record]) -> String {
     let id = records.first().map_or("", |record| record.reservation.as_str());
     let machines: String = records.iter().map(|record| instance(record, &record.az)).collect();
     format!("{}<groupSet/><instancesSet>{machines}</instancesSet>", element("reservationId", id))
 }
 
-/// Returns the list of machines, each in its reservation, with the token of the next page if there
-/// is one.
+/// Returns the XML of machines, each in its reservation, by the ids of these; with the token of the
+/// next page if there is one.
 pub(super) fn instances(records: &[Record], next: Option<&str>) -> String {
     let mut reservations: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
     for record in records {
@@ -101,8 +104,8 @@ pub(super) fn instances(records: &[Record], next: Option<&str>) -> String {
     )
 }
 
-/// Returns the content of a TerminateInstances response: the state of each machine before and
-/// after.
+/// Returns the XML of a `TerminateInstances` response, from (id, state before, state after) of each
+/// machine.
 pub(super) fn changes(changes: &[(String, &'static str, &'static str)]) -> String {
     let item = |(id, before, after): &(String, &'static str, &'static str)| {
         let (before, after) = (state(before), state(after));
@@ -114,7 +117,7 @@ pub(super) fn changes(changes: &[(String, &'static str, &'static str)]) -> Strin
     format!("<instancesSet>{}</instancesSet>", changes.iter().map(item).collect::<String>())
 }
 
-/// Returns the list of images.
+/// Returns the XML of images, all available and owned by the account `owner`.
 pub(super) fn images(images: &[&MachineImage], owner: &str) -> String {
     let item = |image: &&MachineImage| {
         let fields = [

@@ -5,8 +5,8 @@ use super::{Boot, Ec2};
 use crate::data::{StoreError, now_ms};
 use std::time::Duration;
 
-/// Starts or ends a machine in the background, as its state requires, and logs a failure. Safe to
-/// call again at any time.
+/// Starts or ends a machine in the background, as its recorded state requires, and returns at once;
+/// nothing happens to a terminated one. A failure is logged. Safe to call again at any time.
 pub(super) fn resume(ec2: &Ec2, record: Record) {
     let ec2 = ec2.clone();
     tokio::spawn(async move {
@@ -23,7 +23,8 @@ pub(super) fn resume(ec2: &Ec2, record: Record) {
 }
 
 /// Stores that a machine runs, then starts it as its `boot` says: at once, later or never. A
-/// machine that does not boot is only logged and stays `Running`.
+/// machine that was terminated meanwhile is not started. One that does not boot is only logged and
+/// stays `Running`.
 async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     // As at EC2, a machine is running before its servers are.
     ec2.store().advance(&record.id, &[State::Pending], State::Running, None)?;
@@ -56,8 +57,8 @@ async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Ends a machine and stores that it is terminated. If ending fails, it logs that and the state
-/// stays `ShuttingDown`.
+/// Ends a machine's processes, deletes its files and stores that it is terminated. If that fails,
+/// it is logged and the state stays `ShuttingDown`, which is no error.
 async fn end(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     let (host, id) = (ec2.inner.host.clone(), record.id.clone());
     let ended = tokio::task::spawn_blocking(move || host.end(&id)).await;

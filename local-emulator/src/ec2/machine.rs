@@ -60,15 +60,17 @@ pub struct Host {
 type Slot = Arc<Mutex<Option<Child>>>;
 
 impl Host {
-    /// Creates the machines below a directory. Nothing is started.
+    /// Creates the machines below a directory, which should exist. Nothing is read or started.
     pub(super) fn new(directory: PathBuf) -> Self {
         // Bubblewrap wants absolute paths.
         let directory = directory.canonicalize().unwrap_or(directory);
         Self { directory, closed: Arc::default(), machines: Arc::default() }
     }
 
-    /// Returns an address of 127/8 and a free port on it. The search starts at an address derived
-    /// from the data directory.
+    /// Returns an address of 127/8 that is not in `taken`, and a port that was free on it just now;
+    /// nothing reserves it. The port is `first`, or one of 2200 to 2209 where that can be had on no
+    /// address. The search starts at an address derived from the data directory. An error if no
+    /// port is free.
     ///
     /// The port is `first` where that can be had. It is another one when a server of this machine
     /// holds it on every address, as an sshd on `0.0.0.0:22` does, or when it takes rights that
@@ -100,8 +102,10 @@ impl Host {
         Err(why)
     }
 
-    /// Starts a machine, and creates its files first if they are missing. Does nothing if it runs
-    /// already, `wanted` returns false under the machine's lock, or [`Host::end_all`] was called.
+    /// Starts a machine and waits until its server accepts connections, at most ten seconds;
+    /// creates its files first if they are missing. Does nothing if it runs already, `wanted`
+    /// returns false under the machine's lock, or [`Host::end_all`] was called. An error if the
+    /// server ends at once.
     pub(super) fn start(&self, record: &Record, wanted: impl Fn() -> bool) -> io::Result<()> {
         let machine = self.machine(&record.id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +127,8 @@ impl Host {
         Ok(())
     }
 
-    /// Ends the processes of a machine and deletes its files.
+    /// Ends the processes of a machine and deletes its files; no error if there are none. An error,
+    /// with the files kept, if a process is still there after five seconds.
     pub(super) fn end(&self, id: &str) -> io::Result<()> {
         self.stop(id)?;
         match fs::remove_dir_all(self.directory.join(id)) {
@@ -132,8 +137,8 @@ impl Host {
         }
     }
 
-    /// Ends the processes of all machines, including those that an earlier emulator started here.
-    /// Files stay, and no machine starts any more.
+    /// Ends the processes of all machines, including those that an earlier emulator started here,
+    /// and waits for each. Files stay, and no machine starts any more. Failures are logged.
     pub(super) fn end_all(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
@@ -148,22 +153,24 @@ impl Host {
         }
     }
 
-    /// Ends the processes of a machine.
+    /// Ends the processes of a machine and waits for that; its files stay. An error if one is still
+    /// there after five seconds.
     fn stop(&self, id: &str) -> io::Result<()> {
         let machine = self.machine(id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
         end_processes(&self.directory.join(id), child.take())
     }
 
-    /// Returns the entry of a machine, which is locked while it starts or ends; creates a missing
-    /// one.
+    /// Returns the lock of a machine with its server, which is held while it starts or ends;
+    /// creates a missing one without a server.
     fn machine(&self, id: &str) -> Arc<Mutex<Option<Child>>> {
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(machines.entry(id.to_owned()).or_default())
     }
 
-    /// Starts the SSH server of a machine and waits until it listens, at most [`BOOT_LIMIT`]. An
-    /// error if it ends at once.
+    /// Starts the SSH server of a machine, whose files must be complete, and waits until it
+    /// listens, at most [`BOOT_LIMIT`]. An error if it ends meanwhile; none if it does not listen
+    /// in time.
     fn sshd(&self, directory: &Path, record: &Record) -> io::Result<Child> {
         let log =
             fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
@@ -185,7 +192,10 @@ impl Host {
         Ok(child)
     }
 
-    /// Returns a bubblewrap command in which only the machine's own files are visible.
+    /// Returns a bubblewrap command to which the program is to be added. In it this machine's files
+    /// are visible read-only, except `/home`, `/root`, `/tmp`, `/var/tmp`, `/run` and the logins,
+    /// which are the machine's own. Other machines' files and processes are hidden. The environment
+    /// has only a `PATH`.
     fn view(&self, directory: &Path, id: &str) -> Command {
         let inside = |name: &str| directory.join(name).to_string_lossy().into_owned();
         let mut command = Command::new("bwrap");
@@ -244,7 +254,8 @@ impl Host {
 }
 
 /// Creates the machine's files (host keys, logins, configuration) in place of earlier ones, and
-/// runs the user data's script. The last file marks them as complete.
+/// runs the user data's script, if there is one. The last file, `ready`, marks them as complete. A
+/// script that fails is no error.
 fn install(directory: &Path, record: &Record) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -272,8 +283,9 @@ fn install(directory: &Path, record: &Record) -> io::Result<()> {
     write_whole(&directory.join("ready"), "")
 }
 
-/// Runs the user data's script as root of the machine, at most 300 seconds. As with cloud-init, a
-/// failing script is only logged and does not prevent the boot.
+/// Runs the user data's script as root of the machine, at most 300 seconds, and waits for it; its
+/// output is in `user-data.log`. As with cloud-init, a failing script is only logged and does not
+/// prevent the boot.
 fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
     let parent = directory.parent().unwrap_or(directory);
     let mut command = Host::new(parent.to_owned()).view(directory, &record.id);
@@ -296,7 +308,8 @@ fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates the SSH host keys of a machine.
+/// Creates the SSH host keys of a machine (Ed25519, ECDSA and RSA) in its directory `instance`. An
+/// error if `ssh-keygen` fails.
 fn host_keys(instance: &Path) -> io::Result<()> {
     // Under names of this process first: what an earlier emulator, killed meanwhile, still writes
     // must not be in the way.
@@ -329,7 +342,9 @@ fn host_keys(instance: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the password files with the machine's logins, and creates their home directories.
+/// Writes the machine's password and group files, which are this machine's with the logins of
+/// `setup` added or replaced, and creates their home directories. No login has a password. Without
+/// root rights all logins have the emulator's own user id.
 fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
     let instance = directory.join("instance");
     // Without root rights, `root` is another name of the emulator's own user.
@@ -376,7 +391,8 @@ fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
     fs::set_permissions(instance.join("shadow"), fs::Permissions::from_mode(0o600))
 }
 
-/// Returns the configuration of the SSH server.
+/// Returns the configuration of the SSH server: the machine's address and port, and logins by key
+/// only.
 fn sshd_config(record: &Record) -> String {
     let (address, port) = (&record.address, record.port);
     format!(
@@ -387,8 +403,9 @@ fn sshd_config(record: &Record) -> String {
     )
 }
 
-/// Kills the machine's processes: `started`, or those that the process file names. The process file
-/// stays until they are gone. An error if one is still there after [`END_LIMIT`].
+/// Kills the machine's processes, `started` or those that the process file names, and waits until
+/// they are gone; then deletes the process file. An error if one is still there after
+/// [`END_LIMIT`]. Nothing to kill is no error.
 fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     // A child keeps its process id until it is waited for, even if its note is gone.
     let leader = started.as_ref().map(Child::id).or_else(|| living(directory));
@@ -410,20 +427,21 @@ fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether the machine's process was started by an earlier emulator and still runs. One
-/// that was not released before that emulator died ends by itself, so it counts only once it
-/// answers or stays alive.
+/// Returns whether the machine's process was started by an earlier emulator and still runs. Waits
+/// up to ten seconds, until it has ended or answers: one that had no permission to begin before
+/// that emulator died ends by itself.
 fn outlived(directory: &Path, record: &Record) -> bool {
     wait_until(BOOT_LIMIT, || living(directory).is_none() || answers(record));
     living(directory).is_some()
 }
 
-/// Returns whether the machine's SSH server accepts connections.
+/// Returns whether the machine's address and port accept connections now.
 fn answers(record: &Record) -> bool {
     TcpStream::connect((record.address.as_str(), record.port)).is_ok()
 }
 
-/// Waits until `done` returns true, at most `within`.
+/// Waits until `done` returns true, which is called every 10 ms, at most `within`. Does not say
+/// which of the two it was.
 fn wait_until(within: Duration, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + within;
     while !done() && Instant::now() < end {
@@ -431,12 +449,12 @@ fn wait_until(within: Duration, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Returns whether the emulator runs as root.
+/// Returns whether the emulator has root rights.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Returns random bytes in hexadecimal, for ids that must be unique.
+/// Returns `bytes` random bytes in hexadecimal, twice as many digits, for ids that must be unique.
 pub(super) fn random_hex(bytes: usize) -> Result<String, Refusal> {
     let mut buffer = vec![0; bytes];
     aws_lc_rs::rand::fill(&mut buffer)

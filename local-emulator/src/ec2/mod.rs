@@ -47,8 +47,9 @@ pub struct Ec2Options {
 }
 
 impl Ec2Options {
-    /// Returns the default options: three zones, the images `ami-debian12` and `ami-silent`, 32
-    /// machines and port 22.
+    /// Returns the default options: account and region of the data services, three zones, no
+    /// subnets (any is accepted), the images `ami-debian12` and `ami-silent` (which accepts no
+    /// login), at most 32 machines and port 22.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let account = crate::data::Account::default();
         Self {
@@ -130,7 +131,9 @@ struct Inner {
 }
 
 impl Ec2 {
-    /// Opens the list of machines and restarts those that should run. Needs a tokio runtime.
+    /// Opens the list of machines in the options' directory, which is created if it is missing. In
+    /// the background, starts again those that should run and ends those that were being
+    /// terminated. Needs a tokio runtime.
     pub fn open(options: Ec2Options) -> Result<Self, StoreError> {
         let store = Store::open(&options.directory)?;
         let host = Host::new(options.directory.clone());
@@ -148,12 +151,14 @@ impl Ec2 {
         Ok(ec2)
     }
 
-    /// Adds a fault that affects the next launch without an earlier fault.
+    /// Adds a fault that affects one launch: the next one, after those for which faults were added
+    /// before.
     pub fn add_fault(&self, fault: LaunchFault) {
         self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner).push_back(fault);
     }
 
-    /// Ends the servers of all machines. Their records stay, so the next start restarts them.
+    /// Ends the servers of all machines and waits until they are gone. Their records stay, so the
+    /// next start restarts them; this emulator starts none any more.
     pub async fn shut_down(&self) {
         let host = self.inner.host.clone();
         // Waits for each server to be gone, so that its address is free afterwards.
@@ -165,12 +170,13 @@ impl Ec2 {
         self.inner.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes and returns the fault for the next launch; `None` if there is none.
+    /// Removes and returns the fault that was added first; `None` if there is none.
     fn next_fault(&self) -> Option<LaunchFault> {
         self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Runs the action of a request and returns its XML response; an error for an unknown action.
+    /// Runs the action of a request, after checking the caller's permission, and returns its XML
+    /// response. An error for an unknown action or another version of the API.
     fn answer(&self, caller: &Caller, request: &Request<Bytes>) -> Result<String, Refusal> {
         let parameters = Parameters::read(request)?;
         match parameters.action() {
@@ -189,14 +195,16 @@ impl Ec2 {
 }
 
 /// Ends the servers that a killed emulator left in its [directory](Ec2Options::directory), each by
-/// the note of its process, and waits until they are gone. Files and the record of machines stay:
-/// an emulator that is started there brings the machines back.
+/// the note of its process, and waits until they are gone; failures are logged. Files and the
+/// record of machines stay: an emulator that is started there brings the machines back.
 pub fn end_left(directory: &Path) {
     Host::new(directory.to_owned()).end_all();
 }
 
 #[async_trait]
 impl Extra for Ec2 {
+    /// Answers one call of a verified caller, whose permissions each action checks. A panic is an
+    /// internal error (500).
     async fn call(&self, caller: &Caller, request: Request<Bytes>) -> Response<Bytes> {
         let (ec2, caller) = (self.clone(), caller.clone());
         // SQLite and the look for free addresses block.
@@ -214,6 +222,8 @@ impl Extra for Ec2 {
         }
     }
 
+    /// Returns the action that a request names; empty if it names none or another version of the
+    /// API.
     fn operation(&self, request: &Request<Bytes>) -> String {
         Parameters::read(request)
             .map(|parameters| parameters.action().to_owned())
@@ -222,6 +232,7 @@ impl Extra for Ec2 {
 }
 
 impl From<Denied> for Refusal {
+    /// Logs an error of the record of machines and converts it to an internal error (500).
     fn from(denied: Denied) -> Self {
         Self::new(403, "UnauthorizedOperation", denied.to_string())
     }
@@ -237,7 +248,8 @@ impl From<StoreError> for Refusal {
 /// The time that a machine stays listed after it is gone.
 const SHOWN_AFTER_END: Duration = Duration::from_secs(3_600);
 
-/// Returns whether a machine that ended at this time is not listed any longer.
+/// Returns whether a machine that ended at this time, in milliseconds since the epoch, is not
+/// listed any longer: after an hour. False for one that has not ended.
 fn is_forgotten(ended_ms: Option<u64>) -> bool {
     ended_ms.is_some_and(|ended| {
         u128::from(now_ms().saturating_sub(ended)) > SHOWN_AFTER_END.as_millis()

@@ -15,14 +15,15 @@ fn invalid(message: impl Into<String>) -> Refusal {
     Refusal::new(400, "InvalidParameterValue", message)
 }
 
-/// Returns the ARN of a machine.
+/// Returns the ARN of a machine, which need not exist; `*` stands for all.
 fn arn(ec2: &Ec2, id: &str) -> String {
     let account = &ec2.inner.options.account;
     format!("arn:aws:ec2:{}:{}:instance/{id}", account.region, account.id)
 }
 
-/// Returns an error unless the caller's policies allow an action with these tags as condition keys:
-/// those that a launch requests, or those that a machine has.
+/// Returns an error unless the caller's policies allow an action on `arn` with these tags as
+/// condition keys `prefix/key`. The tags are those that a launch requests (`aws:RequestTag`), or
+/// those that a machine has (`aws:ResourceTag`).
 fn check_with_tags(
     caller: &Caller,
     action: &str,
@@ -37,8 +38,10 @@ fn check_with_tags(
     Ok(caller.check_with(action, arn, &values)?)
 }
 
-/// Records machines and starts them in the background, or returns those that the same token
-/// launched. An error if fewer than the minimum are free, or a fault refuses the launch.
+/// Records as many machines as are asked for, or fewer down to the minimum if the limit allows no
+/// more, starts them in the background and returns their XML. A known client token returns the
+/// machines of that launch instead; with other parameters it is an error. An error if the caller
+/// may not, the limit is reached, or a fault refuses the launch. Consumes the next launch fault.
 pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
     let wish = Wish::read(ec2, parameters)?;
     check_with_tags(caller, "ec2:RunInstances", &arn(ec2, "*"), "aws:RequestTag", &wish.tags)?;
@@ -110,7 +113,9 @@ struct Wish {
 }
 
 impl Wish {
-    /// Reads the parameters of a launch.
+    /// Reads and checks the parameters of a launch. An error for an unknown image, subnet or zone,
+    /// invalid counts, type or client token, and user data that is not Base64 or over 16 KB. Tags
+    /// count only if they are the first tag specification and for instances.
     fn read(ec2: &Ec2, parameters: &Parameters) -> Result<Self, Refusal> {
         let options = &ec2.inner.options;
         let count = |name: &str| -> Result<usize, Refusal> {
@@ -175,7 +180,9 @@ impl Wish {
         })
     }
 
-    /// Returns the record of a machine to launch, with an address outside `taken`; stores nothing.
+    /// Returns the record of a machine to launch, with a random id and a free address outside
+    /// `taken`; stores nothing. A port other than 22 is shown by the tag `sluice:ssh-port`. An
+    /// error if no address is free.
     fn record(
         &self,
         ec2: &Ec2,
@@ -220,8 +227,9 @@ impl Wish {
     }
 }
 
-/// Returns the zone of the requested subnet, the requested zone or the default one. An error for an
-/// unknown subnet or zone.
+/// Returns the zone of the requested subnet; without one, the requested zone or the first
+/// configured one. An error for an unknown zone, or for an unknown subnet where any are configured;
+/// where none are, any subnet is in the first zone.
 fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
     let options = &ec2.inner.options;
     let first = options.zones.first().cloned().unwrap_or_default();
@@ -246,7 +254,9 @@ fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
     }
 }
 
-/// Lists machines, a page at a time in the order of launches. An error for an unknown id or filter.
+/// Returns the XML of machines that the ids and filters select, a page at a time in the order of
+/// launches; also terminated ones for an hour. An error for an unknown id or filter, a page size
+/// outside 5 to 1000 or together with ids, or if the caller may not.
 pub(super) fn describe(
     ec2: &Ec2,
     caller: &Caller,
@@ -301,8 +311,9 @@ pub(super) fn describe(
     Ok(answer::response("DescribeInstances", &answer::instances(&records, next.as_deref())))
 }
 
-/// Returns whether a machine matches a filter: whether one of the patterns in `values` fits the
-/// property `name`.
+/// Returns whether one of the patterns in `values` fits the machine's property `name`: a filter
+/// such as `instance-id` or `tag:KEY`. Any other name means the client token. False without the tag
+/// or token.
 fn matches(record: &Record, name: &str, values: &[&str]) -> bool {
     let any = |text: &str| values.iter().any(|pattern| glob(pattern, text));
     match name.strip_prefix("tag:") {
@@ -318,7 +329,8 @@ fn matches(record: &Record, name: &str, values: &[&str]) -> bool {
     }
 }
 
-/// Returns whether `text` matches a pattern with `*` and `?`.
+/// Returns whether the whole text matches a pattern with `*` (any characters) and `?` (one
+/// character).
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
@@ -355,8 +367,9 @@ fn missing(id: &str) -> Refusal {
     )
 }
 
-/// Records that machines shut down and ends them in the background. One unknown machine, or one the
-/// caller may not end, refuses the whole call.
+/// Records that machines shut down, ends them in the background and returns the XML of their
+/// states; those that are ending or terminated already stay so. One unknown machine, or one that
+/// the caller may not end by its tags, refuses the whole call, and nothing is changed.
 pub(super) fn terminate(
     ec2: &Ec2,
     caller: &Caller,
@@ -398,7 +411,9 @@ pub(super) fn terminate(
     Ok(answer::response("TerminateInstances", &answer::changes(&changes)))
 }
 
-/// Lists images.
+/// Returns the XML of the images that ids, owners and a filter by `name` (with `*` and `?`) select;
+/// all without them. An error for an unknown id, another filter, or if the caller may not. Only the
+/// first filter is read.
 pub(super) fn images(
     ec2: &Ec2,
     caller: &Caller,
@@ -430,8 +445,9 @@ pub(super) fn images(
     Ok(answer::response("DescribeImages", &answer::images(&images, &options.account.id)))
 }
 
-/// Adds tags to machines one after another. An error for an unknown machine or more than 50 tags
-/// leaves the tags of those before.
+/// Adds tags to machines one after another, in place of those with the same keys; the caller must
+/// be allowed for each before anything is changed. An error for an unknown machine or more than 50
+/// tags leaves the tags added to those before.
 pub(super) fn create_tags(
     ec2: &Ec2,
     caller: &Caller,

@@ -22,7 +22,7 @@ impl Refusal {
         Self { status, code: code.into(), message: message.into() }
     }
 
-    /// Converts the error to a response.
+    /// Converts the error to a response with its status, in EC2's XML form.
     pub(super) fn into_response(self) -> Response<Bytes> {
         let (code, message) = (answer::escape(&self.code), answer::escape(&self.message));
         let body = format!(
@@ -33,7 +33,8 @@ impl Refusal {
 }
 
 impl Parameters {
-    /// Reads the form in the body, or the query of a GET request. An error for another API version.
+    /// Reads the parameters from the form in the body, or from the query of a GET request. An error
+    /// if the version of the API is missing or not 2016-11-15. The action is not checked.
     pub(super) fn read(request: &Request<Bytes>) -> Result<Self, Refusal> {
         let text = match *request.method() {
             Method::GET => request.uri().query().unwrap_or_default().as_bytes(),
@@ -51,7 +52,7 @@ impl Parameters {
         }
     }
 
-    /// Returns the action that the request calls.
+    /// Returns the action that the request calls; empty if it names none.
     pub(super) fn action(&self) -> &str {
         self.get("Action").unwrap_or_default()
     }
@@ -72,7 +73,8 @@ impl Parameters {
         })
     }
 
-    /// Returns a parameter as a number; `None` if it is missing, an error if it is no number.
+    /// Returns a parameter as a number; `None` if it is missing or empty, an error if it is no
+    /// `u32`.
     pub(super) fn number(&self, name: &str) -> Result<Option<u32>, Refusal> {
         let parse = |text: &str| {
             let wrong = || {
@@ -87,7 +89,8 @@ impl Parameters {
         self.get(name).map(parse).transpose()
     }
 
-    /// Returns the parameters `name.1`, `name.2` and so on, up to the first gap.
+    /// Returns the values of the parameters `name.1`, `name.2` and so on, up to the first that is
+    /// missing.
     pub(super) fn list(&self, name: &str) -> Vec<&str> {
         (1..)
             .map_while(|number| self.0.get(&format!("{name}.{number}")))
@@ -95,7 +98,8 @@ impl Parameters {
             .collect()
     }
 
-    /// Returns the tags in the parameters `prefix.1.Key`, `prefix.1.Value` and so on.
+    /// Returns the tags in the parameters `prefix.1.Key`, `prefix.1.Value` and so on, up to the
+    /// first key that is missing. A missing value is empty.
     pub(super) fn tags(&self, prefix: &str) -> BTreeMap<String, String> {
         let pair = |number: u32| {
             let key = self.0.get(&format!("{prefix}.{number}.Key"))?;

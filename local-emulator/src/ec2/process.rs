@@ -18,7 +18,10 @@ pub(super) const NOTE: &str = "pid";
 /// keeping its process id and start time. It ends if the other end is closed first.
 const ONCE_NOTED: &str = "read -r noted && exec \"$@\" </dev/null";
 
-/// Starts a program as the first process of the machine in this directory.
+/// Starts a program as the first process of the machine in this directory, once its id is noted
+/// there, and returns it. It leads its own process group and has no input. Its environment and
+/// directory are the emulator's own, whatever `program` says of them. On an error nothing of it is
+/// left.
 ///
 /// On an error nothing of it is left. Its environment and directory are the emulator's own,
 /// whatever `program` says of them.
@@ -40,7 +43,8 @@ pub(super) fn start(
     }
 }
 
-/// Starts a process that waits for permission to run ([`let_go`]).
+/// Starts a process in a group of its own that runs `program` only after [`let_go`]. It ends
+/// without running it if the emulator dies before. Only the program's name and arguments are used.
 fn held_back(
     program: &Command,
     output: impl Into<Stdio>,
@@ -51,7 +55,8 @@ fn held_back(
     command.stdin(Stdio::piped()).stdout(output).stderr(complaints).process_group(0).spawn()
 }
 
-/// Writes the id and start time of the machine's process to a file in its directory.
+/// Writes the id and start time of the machine's process to a file in its directory. An error if
+/// the process has ended.
 fn note(child: &Child, directory: &Path) -> io::Result<()> {
     let pid = child.id();
     let time = start_time(pid)
@@ -59,7 +64,7 @@ fn note(child: &Child, directory: &Path) -> io::Result<()> {
     write_whole(&directory.join(NOTE), &format!("{pid} {time}"))
 }
 
-/// Lets the process begin.
+/// Permits a process of [`held_back`] to begin its program.
 fn let_go(child: &mut Child) -> io::Result<()> {
     let stdin = child.stdin.take();
     let mut stdin =
@@ -67,8 +72,8 @@ fn let_go(child: &mut Child) -> io::Result<()> {
     stdin.write_all(b"noted\n")
 }
 
-/// Returns the id of the machine's process in this directory; `None` if none is noted or it has
-/// ended.
+/// Returns the id of the process that is noted in this directory, if that very process still runs.
+/// `None` if none is noted, it has ended, or its id was given to another process.
 pub(super) fn living(directory: &Path) -> Option<u32> {
     let text = fs::read_to_string(directory.join(NOTE)).ok()?;
     let (pid, started) = text.split_once(' ')?;
@@ -76,7 +81,8 @@ pub(super) fn living(directory: &Path) -> Option<u32> {
     (start_time(pid)? == started).then_some(pid)
 }
 
-/// Returns when a process started, in ticks since boot; `None` if it has ended.
+/// Returns when a process started, in ticks since boot, as text; `None` if there is none or it has
+/// ended and is not waited for yet.
 fn start_time(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // After the command's name, which may hold anything: state first, start time twentieth.
@@ -85,7 +91,7 @@ fn start_time(pid: u32) -> Option<String> {
     fields.get(19).map(|time| (*time).to_owned())
 }
 
-/// Writes a file atomically: it contains all of the text or does not change.
+/// Writes a file that is complete or unchanged also after a kill.
 pub(super) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let part = path.with_extension("part");
     fs::write(&part, text)?;

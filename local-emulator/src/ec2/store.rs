@@ -54,7 +54,8 @@ impl State {
             .find(|state| state.as_str() == text)
     }
 
-    /// Returns whether a machine in this state needs an address and counts against the limit.
+    /// Returns whether a machine in this state needs an address and counts against the limit: any
+    /// but a terminated one.
     pub(super) fn exists(self) -> bool {
         self != Self::Terminated
     }
@@ -72,7 +73,7 @@ const TABLE: &str = "create table if not exists machine (number integer primary 
     launched_ms integer not null, ended_ms integer); create index if not exists by_token on machine (token);";
 
 impl Store {
-    /// Opens or creates the list of machines.
+    /// Opens or creates the list of machines in `directory`, which is created if it is missing.
     pub(super) fn open(directory: &Path) -> Result<Self, StoreError> {
         std::fs::create_dir_all(directory).map_err(|source| StoreError::File {
             attempt: "make",
@@ -96,13 +97,14 @@ impl Store {
         Ok(Self { path, connection })
     }
 
-    /// Returns a function that adds the attempt to an error.
+    /// Returns a function that adds the attempt and the path of the database to an error.
     fn error(&self, attempt: &'static str) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
         let path = self.path.clone();
         move |source| StoreError::Sqlite { attempt, path: path.clone(), source }
     }
 
-    /// Returns every machine in the order of launches.
+    /// Returns every machine that was ever launched, also terminated ones, in the order of
+    /// launches.
     pub(super) fn all(&self) -> Result<Vec<Record>, StoreError> {
         let read = || -> rusqlite::Result<Vec<Record>> {
             let mut statement =
@@ -112,13 +114,14 @@ impl Store {
         read().map_err(self.error("read the machines"))
     }
 
-    /// Returns one machine; `None` if it does not exist.
+    /// Returns one machine, also a terminated one; `None` if it does not exist.
     pub(super) fn find(&self, id: &str) -> Result<Option<Record>, StoreError> {
         let read = self.connection.query_row("select * from machine where id = ?1", [id], record);
         read.optional().map_err(self.error("read a machine"))
     }
 
-    /// Adds the machines of one launch, all or none.
+    /// Adds the machines of one launch, all or none; each gets its own `number` and no end,
+    /// whatever the record says.
     pub(super) fn add(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let error = self.error("write a launch");
         let transaction = self.connection.transaction().map_err(&error)?;
@@ -144,8 +147,8 @@ impl Store {
         transaction.commit().map_err(&error)
     }
 
-    /// Moves a machine from one of these states to another. Returns false if it was in no such
-    /// state.
+    /// Moves a machine from one of these states to another, and stores `ended_ms` as its end, also
+    /// `None`. Returns false, with nothing changed, if it is in no such state or does not exist.
     pub(super) fn advance(
         &self,
         id: &str,
@@ -165,7 +168,7 @@ impl Store {
         Ok(false)
     }
 
-    /// Replaces a machine's tags.
+    /// Replaces all tags of a machine; no error if it does not exist.
     pub(super) fn set_tags(
         &self,
         id: &str,
@@ -179,7 +182,7 @@ impl Store {
     }
 }
 
-/// Reads a machine from a row.
+/// Reads a machine from a row with all columns. An error for an unknown state or invalid tags.
 fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     let wrong = |name: &str| rusqlite::Error::InvalidColumnName(name.to_owned());
     let state: String = row.get("state")?;

@@ -15,8 +15,10 @@ pub(super) struct Setup {
 /// The login of images that name none, beside root.
 const DEFAULT_LOGIN: &str = "zuul";
 
-/// Reads user data: after `#!` it is a script; `#cloud-config` has `ssh_authorized_keys` and
-/// `users`. Any other text has no effect.
+/// Reads what a machine does at its first boot. User data after `#!` is a script; `#cloud-config`
+/// has keys for the logins `zuul` and `root` and, by `users`, for further ones. Any other text has
+/// no effect. There is always the login `zuul`, perhaps without keys; invalid names and YAML are
+/// ignored.
 pub(super) fn read(user_data: &[u8]) -> Setup {
     let mut setup =
         Setup { keys: BTreeMap::from([(DEFAULT_LOGIN.to_owned(), Vec::new())]), script: None };
@@ -43,14 +45,16 @@ pub(super) fn read(user_data: &[u8]) -> Setup {
     setup
 }
 
-/// Returns a list of SSH keys; empty if it is not a list.
+/// Returns the texts in the list `ssh_authorized_keys` of a mapping, each on one line; empty if
+/// there is none.
 fn keys(value: &Value) -> Vec<String> {
     let list = value.get("ssh_authorized_keys").and_then(Value::as_sequence);
     let lines = list.into_iter().flatten().filter_map(Value::as_str);
     lines.map(|line| line.replace(['\n', '\r'], " ")).collect()
 }
 
-/// Returns whether a name is valid in a password file and in a path.
+/// Returns whether a name can stand in a password file and in a path: 1 to 32 lower-case letters,
+/// digits, `_` and `-`.
 fn is_login(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 32

@@ -21,8 +21,9 @@ struct Answer {
     is_base64_encoded: bool,
 }
 
-/// Returns the response that an answer describes. JSON without a `statusCode` is itself the body of
-/// a 200.
+/// Returns the response that a function's answer describes. JSON without a `statusCode` is itself
+/// the body of a 200. An error, as a text, for an answer that is no JSON, or whose status, Base64
+/// body, headers or cookies are invalid.
 pub(super) fn response(bytes: &[u8]) -> Result<Response<Body>, String> {
     let value: Value =
         serde_json::from_slice(bytes).map_err(|error| format!("it is no JSON: {error}"))?;

@@ -19,14 +19,17 @@ pub struct Front {
 }
 
 impl Front {
-    /// Returns the description of an API Gateway in an account.
+    /// Returns the description of an API Gateway in an account, by its id, which counts its
+    /// requests.
     #[must_use]
     pub fn new(account: &str) -> Self {
         Self { account: account.to_owned(), requests: AtomicU64::new(1) }
     }
 }
 
-/// Returns the event by which API Gateway calls a function for a request.
+/// Returns the event, as JSON, by which API Gateway calls a function for a request on the route
+/// `found`. A body whose content type is no text is in it as Base64. Each call gives another
+/// request id.
 pub(super) fn of_request(
     front: &Front,
     found: &RouteMatch<'_>,
@@ -91,8 +94,8 @@ pub(super) fn of_request(
     Bytes::from(event.to_string())
 }
 
-/// Returns the body as text if its content type is one that API Gateway treats as text; otherwise,
-/// or if it is not UTF-8, `None`, and it is sent as base64.
+/// Returns the body as text if its content type is one that API Gateway treats as text (`text/…`,
+/// JSON, JavaScript or XML) and it is UTF-8. Otherwise `None`: it is sent as Base64.
 fn plain_text<'b>(headers: &HeaderMap, body: &'b Bytes) -> Option<&'b str> {
     let kind = text(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -107,7 +110,7 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 /// Returns headers by name in lower case; several of one name are joined by commas. Cookies are
-/// left out.
+/// left out; bytes that are not UTF-8 are replaced.
 fn headers(headers: &HeaderMap) -> Map<String, Value> {
     let mut joined = Map::new();
     for name in headers.keys().filter(|name| **name != COOKIE) {
@@ -121,13 +124,14 @@ fn headers(headers: &HeaderMap) -> Map<String, Value> {
     joined
 }
 
-/// Returns the cookies of a request.
+/// Returns the cookies of a request as `name=value`, in their order; none without such a header.
 fn cookies(headers: &HeaderMap) -> Vec<String> {
     let lines = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split("; ")).map(str::to_owned).collect()
 }
 
-/// Returns decoded query parameters; several of one name are joined by commas.
+/// Returns the parameters of a query by name, decoded; several of one name are joined by commas in
+/// their order.
 fn queries(query: &str) -> BTreeMap<String, String> {
     let mut joined: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {

@@ -23,15 +23,16 @@ pub struct HostNames {
 }
 
 impl HostNames {
-    /// Adds a host name of this machine, for example a tunnel's or a proxy's.
+    /// Adds a host name of this machine, for example a tunnel's or a proxy's. Case, port and a
+    /// final dot do not matter.
     #[must_use]
     pub fn with(mut self, name: &str) -> Self {
         self.names.insert(HostName::normalize(name));
         self
     }
 
-    /// Adds a function that is called under any host name, because it verifies the sender by a
-    /// signature.
+    /// Adds a function, by its id, that is called under any host name, because it verifies the
+    /// sender by a signature.
     #[must_use]
     pub fn with_function(mut self, id: &str) -> Self {
         self.functions.insert(id.to_owned());
@@ -43,8 +44,9 @@ impl HostNames {
         self.functions.contains(function)
     }
 
-    /// Returns the first host name of a request that does not mean this machine; `None` if all do.
-    /// A request without a name does not come from a browser.
+    /// Returns the first host name of a request (of its `Host` headers or URI) that does not mean
+    /// this machine, cut to 100 characters; `None` if all do. A request without a name does not
+    /// come from a browser.
     pub(crate) fn stranger(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
         let said = headers
             .get_all(HOST)
@@ -54,8 +56,8 @@ impl HostNames {
         said.find(|name| !self.has(name)).map(|name| name.chars().take(NAME_MAX).collect())
     }
 
-    /// Returns whether a host name, with or without port, means this machine. An invalid name does
-    /// not.
+    /// Returns whether a host name, with or without port, is an address, `localhost` or one of the
+    /// added names. An invalid name is none.
     fn has(&self, said: &str) -> bool {
         match HostName::parse(said) {
             HostName::Machine => true,
@@ -65,7 +67,8 @@ impl HostNames {
     }
 }
 
-/// Passes on requests to an address or to `localhost`, and refuses all others.
+/// Passes on requests to an address or to `localhost`, and refuses all others with status 421,
+/// before their bodies are read.
 pub(crate) async fn of_this_machine(request: Request, next: Next) -> Response<Body> {
     match HostNames::default().stranger(request.headers(), request.uri()) {
         None => next.run(request).await,
@@ -73,8 +76,8 @@ pub(crate) async fn of_this_machine(request: Request, next: Next) -> Response<Bo
     }
 }
 
-/// Returns the response to a request under a foreign host name: 421, which browsers do not accept
-/// as content of that name.
+/// Logs a request under the foreign host name `name` and returns its response: 421, which browsers
+/// do not accept as content of that name.
 pub(super) fn misdirected(name: &str) -> Response<Body> {
     tracing::info!(by = name, "refused a request by a name that is not this machine's");
     let text = format!(

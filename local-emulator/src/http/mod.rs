@@ -61,9 +61,9 @@ struct Shared {
 }
 
 impl HttpFront {
-    /// Starts the front on `listener`. Where that is bound to loopback, requests are answered that
-    /// came by one of `names`, by an address or by `localhost`; whatever came by another name gets
-    /// 421.
+    /// Starts the front on `listener` and returns while it runs. If that is bound to loopback, only
+    /// requests under one of `names`, an address or `localhost` are answered, others with 421;
+    /// functions that accept any name are excepted. On another interface every name is answered.
     ///
     /// # Errors
     /// Returns an error if the listener's address cannot be determined.
@@ -98,7 +98,8 @@ impl HttpFront {
         self.address
     }
 
-    /// Accepts no further requests and waits for the running ones, at most ten seconds.
+    /// Accepts no further requests and waits for the running ones, at most ten seconds; those that
+    /// still run then are broken off.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         let abort = self.server.abort_handle();
@@ -109,8 +110,8 @@ impl HttpFront {
 }
 
 /// Reads a body of at most [`BODY_BYTES_MAX`]; `None` if it is larger or breaks off. A larger one
-/// is read up to [`DRAINED_BYTES_MAX`], because a client that is still sending may not read the
-/// error response.
+/// is read and dropped up to [`DRAINED_BYTES_MAX`], because a client that is still sending may not
+/// read the error response.
 async fn read(mut body: Body) -> Option<Bytes> {
     let (mut kept, mut bytes) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {
@@ -126,8 +127,10 @@ async fn read(mut body: Body) -> Option<Bytes> {
     (bytes <= BODY_BYTES_MAX).then(|| kept.freeze())
 }
 
-/// Calls the function of the matching route and returns its response, or an error response: 404
-/// without a route, 421 for a foreign host name, 413, 431, 500 or 503.
+/// Calls the function of the matching route and returns its response. Otherwise an error response:
+/// 404 without a route, 421 for a foreign host name, 431 for headers over 10 KiB, 413 for a body
+/// over 10 MB or an event over 6 MB. 503 if the function is throttled or takes more than 30
+/// seconds, 500 if it fails. A function that takes too long goes on.
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     if header_bytes(&parts.headers) + parts.uri.to_string().len() > HEADER_BYTES_MAX {
@@ -176,7 +179,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     }
 }
 
-/// Returns the size of all headers.
+/// Returns the size of the names and values of all headers in bytes.
 fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }

@@ -41,7 +41,8 @@ pub struct RouteMatch<'a> {
 }
 
 impl Routes {
-    /// Builds the table of routes from the template's plan.
+    /// Builds the table of routes, the most specific first, from the template's plan. Nothing is
+    /// checked: two equal routes stay in it, and the first one wins.
     #[must_use]
     pub fn new(plans: &[RoutePlan]) -> Self {
         let mut routes: Vec<Route> = plans.iter().map(Route::new).collect();
@@ -49,8 +50,8 @@ impl Routes {
         Self { routes }
     }
 
-    /// Returns the most specific route for a method and an undecoded path; `None` if no route
-    /// matches.
+    /// Returns the most specific route for a method and an undecoded path, with the decoded values
+    /// of the path's variables; `None` if no route matches.
     #[must_use]
     pub fn find(&self, method: &Method, path: &str) -> Option<RouteMatch<'_>> {
         let parts = parts(path);
@@ -70,7 +71,8 @@ impl Routes {
 }
 
 impl Route {
-    /// Parses one route.
+    /// Parses one route. A part `{name}` of its path is a variable, `{name+}` one for all that is
+    /// left.
     fn new(plan: &RoutePlan) -> Self {
         let segment =
             |part: &str| match part.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
@@ -92,8 +94,9 @@ impl Route {
         }
     }
 
-    /// Returns the sort key of a route: routes without a greedy part come first, then by their
-    /// parts from the left, then those with a method.
+    /// Returns the sort key of a route: routes without a variable for the rest come first. Then,
+    /// from the left, fixed parts come before variables, and shorter paths before longer ones.
+    /// Last, routes for one method come before those for any.
     fn precedence(&self) -> (bool, Vec<u8>, bool) {
         let greedy = self.segments.iter().any(|segment| matches!(segment, Segment::Greedy(_)));
         let rank = |segment: &Segment| match segment {
@@ -104,7 +107,9 @@ impl Route {
         (greedy, self.segments.iter().map(rank).collect(), self.method == RouteMethod::Any)
     }
 
-    /// Returns the path parameters if a path matches the route; otherwise `None`.
+    /// Returns the decoded values of a route's variables if the undecoded parts of a path match it;
+    /// otherwise `None`. The method is not considered. The variable for the rest needs at least one
+    /// part.
     fn fit(&self, parts: &[&str]) -> Option<BTreeMap<&str, String>> {
         let mut values = BTreeMap::new();
         let mut rest = parts;
@@ -127,13 +132,15 @@ impl Route {
     }
 }
 
-/// Splits a path into its parts.
+/// Splits a path at its slashes, without the first one; `/` has no parts, and a final slash gives
+/// an empty one.
 fn parts(path: &str) -> Vec<&str> {
     let path = path.strip_prefix('/').unwrap_or(path);
     if path.is_empty() { Vec::new() } else { path.split('/').collect() }
 }
 
-/// Decodes percent-encoded characters; invalid codes stay as they are.
+/// Decodes percent-encoded characters; invalid codes stay as they are, and bytes that are not UTF-8
+/// are replaced.
 fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

@@ -36,8 +36,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Returns the environment variables from which an AWS SDK reads these credentials. They are
-    /// for one process and must not be printed.
+    /// Returns the environment variables (name and value) from which an AWS SDK reads these
+    /// credentials. They are for one process and must not be printed.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, String); 3] {
         [
@@ -68,7 +68,8 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Returns the default time that processes of a function with these limits have to start.
+    /// Returns the default time that processes of a function with these limits have to start: a
+    /// call waits ten seconds and the function's time limit, and ten calls in vain end the process.
     pub(super) fn of(limits: &Limits) -> Self {
         Self { call: START_LIMIT + limits.timeout, calls: WAITS_MAX }
     }
@@ -86,8 +87,10 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a process of a function with a Runtime API of its own; `print` gets its output. Does
-    /// not wait until it requests work.
+    /// Starts a process of a function with a Runtime API server of its own; `print` gets its output
+    /// line by line. The process gets its settings and credentials, and of this process's
+    /// environment only `PATH`, `HOME` and `TMPDIR`. Does not wait until it requests work; it is
+    /// killed if the worker is dropped.
     pub(super) async fn start(
         settings: &ProcessSettings,
         print: &Print,
@@ -146,14 +149,15 @@ impl Worker {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Returns whether the process has requested work already.
+    /// Returns whether the process has requested work at least once.
     pub(super) fn has_started(&self) -> bool {
         *self.api.asked.borrow()
     }
 
-    /// Passes one call to the process and waits for the response. After a response or `Failed` the
-    /// process can take the next call. After `Starting` it has not received the call and keeps
-    /// starting. After any other error it has ended.
+    /// Passes one call to the process and waits for the response, at most `limit` from when the
+    /// process has taken it. After a response or `Failed` the process can take the next call. After
+    /// `Starting` it has not received the call and keeps starting. After any other error it has
+    /// ended or must not be used again.
     pub(super) async fn run(
         &mut self,
         request_id: String,
@@ -198,7 +202,8 @@ impl Worker {
     }
 
     /// Waits until the process requests work for the first time, at most as long as a call waits.
-    /// The process has no call yet, so giving up loses none.
+    /// `Starting` if it does not in time, and it goes on; the last of the calls that may wait in
+    /// vain kills it instead. The process has no call yet, so giving up loses none.
     async fn wait_for_start(&mut self) -> Result<(), InvokeError> {
         let limit = self.patience.call;
         tokio::select! {
@@ -222,7 +227,7 @@ impl Worker {
         Err(self.not_started(&how))
     }
 
-    /// Kills the process and waits until it has ended.
+    /// Kills the process and waits until it has ended; a failure is only logged.
     pub(super) async fn kill(&mut self) {
         if let Err(error) = self.child.kill().await {
             tracing::warn!(function = %self.function, %error, "could not end a process");
@@ -234,25 +239,27 @@ impl Worker {
         InvokeError::Died { function: self.function.clone(), how: how.to_owned() }
     }
 
-    /// Returns the error for a process that did not start, with the failure it reported itself or
-    /// else `how`.
+    /// Returns the error for a process that did not start, with the failure that it reported
+    /// itself, which is thereby consumed, or else `how`.
     fn not_started(&self, how: &str) -> InvokeError {
         let why = lock(&self.api.start_failure).take().unwrap_or_else(|| how.to_owned());
         InvokeError::NotStarted { function: self.function.clone(), why }
     }
 }
 
-/// Waits until a process requests work. Returns false if the process has ended.
+/// Waits until a process requests work, and returns true, at once if it has done so before. Returns
+/// false if its Runtime API has ended.
 async fn has_asked(asked: &mut watch::Receiver<bool>) -> bool {
     asked.wait_for(|has| *has).await.is_ok()
 }
 
-/// Describes how a process ended.
+/// Returns how a process ended as a text, or why that is unknown.
 fn described(status: std::io::Result<std::process::ExitStatus>) -> String {
     status.map_or_else(|error| error.to_string(), |status| status.to_string())
 }
 
-/// Passes each line of a process's output to `print`; a long line is passed in pieces.
+/// Passes each line of a process's output to `print`, without its end, until the output ends; a
+/// line over 16 KiB is passed in pieces.
 async fn print_lines(mut from: impl AsyncRead + Unpin, function: String, print: Print) {
     let mut held: Vec<u8> = Vec::new();
     let mut chunk = [0_u8; 4096];

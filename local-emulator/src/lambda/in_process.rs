@@ -41,7 +41,7 @@ impl InProcess {
         Self::default()
     }
 
-    /// Adds the function `id`, which runs in this process.
+    /// Adds the function `id`, which runs in this process, or replaces the one of that id.
     #[must_use]
     pub fn with<F, Fut>(self, id: &str, limits: Limits, handler: F) -> Self
     where
@@ -51,7 +51,7 @@ impl InProcess {
         self.with_handler(id, limits, Arc::new(move |payload| Box::pin(handler(payload))))
     }
 
-    /// Adds the function `id` with a handler that is already boxed.
+    /// Adds the function `id` with a handler that is already boxed, or replaces the one of that id.
     #[must_use]
     pub fn with_handler(mut self, id: &str, limits: Limits, handler: Handler) -> Self {
         let slots = Slots::new(limits.reserved_concurrency);
@@ -62,6 +62,8 @@ impl InProcess {
 
 #[async_trait]
 impl Invoke for InProcess {
+    /// Calls the function's handler in a task of its own, which ends at the function's time limit.
+    /// A panic of the handler is `Died`; an answer over 6 MB is `Failed`.
     async fn invoke(&self, id: &str, payload: Bytes) -> Result<Bytes, InvokeError> {
         let function = self
             .functions

@@ -23,8 +23,9 @@ pub const SYNCHRONOUS_BYTES_MAX: usize = 6 * 1024 * 1024;
 /// Calls functions.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// Calls the function `id` once and returns its response. The call continues if the caller
-    /// stops waiting.
+    /// Calls the function `id` once and returns its response. A throttled or failed call is not
+    /// tried again. The call continues if the caller stops waiting. The function certainly did
+    /// nothing only after `Unknown`, `Throttled` and `TooLarge`.
     ///
     /// # Errors
     /// Returns an [`InvokeError`]. The function certainly did nothing only after `Unknown`,
@@ -135,14 +136,16 @@ struct Slots {
 const ACCOUNT_CONCURRENCY: u32 = 1_000;
 
 impl Slots {
-    /// Returns the slots of a function: its reserved concurrency, or the account's limit.
+    /// Returns the slots of a function, as many as its reserved concurrency, or 1,000, the
+    /// account's limit, for each function without one.
     fn new(reserved: Option<u32>) -> Self {
         let limit = reserved.unwrap_or(ACCOUNT_CONCURRENCY);
         let free = std::sync::Arc::new(tokio::sync::Semaphore::new(limit as usize));
         Self { limit, free }
     }
 
-    /// Takes a slot, or returns an error: AWS does not queue synchronous calls.
+    /// Takes a slot, which is free again when the returned permit is dropped. `Throttled` if none
+    /// is free: AWS does not queue synchronous calls.
     fn take(&self, function: &str) -> Result<tokio::sync::OwnedSemaphorePermit, InvokeError> {
         let throttled =
             |_| InvokeError::Throttled { function: function.to_owned(), limit: self.limit };
@@ -150,7 +153,7 @@ impl Slots {
     }
 }
 
-/// Returns an error for a payload that is too large for Lambda.
+/// Returns an error for a payload over 6 MB, which is too large for Lambda.
 fn check_size(function: &str, payload: &Bytes) -> Result<(), InvokeError> {
     if payload.len() > SYNCHRONOUS_BYTES_MAX {
         return Err(InvokeError::TooLarge { function: function.to_owned(), bytes: payload.len() });

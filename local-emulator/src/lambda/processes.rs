@@ -64,13 +64,14 @@ struct Pool {
 }
 
 impl Processes {
-    /// Creates the functions that `settings` describe. No process is started before the first call.
+    /// Creates the functions that `settings` describe; `print` gets the output of their processes.
+    /// No process is started before the first call.
     pub fn new(settings: impl IntoIterator<Item = ProcessSettings>, print: &Print) -> Self {
         Self::patient(settings, print, Patience::of)
     }
 
     /// Creates the functions with processes that may take as long to start as `patience` returns
-    /// for each function.
+    /// for each function's limits. No process is started yet.
     pub(super) fn patient(
         settings: impl IntoIterator<Item = ProcessSettings>,
         print: &Print,
@@ -90,7 +91,8 @@ impl Processes {
         Self { pools: settings.into_iter().map(pool).collect(), next_request: AtomicU64::new(1) }
     }
 
-    /// Kills all idle processes; the others end after their response.
+    /// Kills all idle processes and waits for that; the others are killed after their current call.
+    /// Later calls fail.
     pub async fn stop(&self) {
         for pool in self.pools.values() {
             pool.stopped.store(true, Ordering::SeqCst);
@@ -102,7 +104,7 @@ impl Processes {
     }
 
     /// Kills every process of a function, also during a call. The calls fail, and the next call
-    /// starts another process.
+    /// starts another process. Nothing happens for an unknown function.
     pub fn kill(&self, function: &str) {
         let Some(pool) = self.pools.get(function) else { return };
         let lives: Vec<_> = lock(&pool.lives).iter().filter_map(Weak::upgrade).collect();
@@ -111,8 +113,8 @@ impl Processes {
         tracing::warn!(function, processes = lives.len(), "killed every process of a function");
     }
 
-    /// Returns a request id in the form of a UUID. It is a counter, so that logs are easy to
-    /// follow.
+    /// Returns the next request id in the form of a UUID, unique in this process. It is a counter,
+    /// so that logs are easy to follow.
     fn request_id(&self) -> String {
         let number = self.next_request.fetch_add(1, Ordering::Relaxed);
         format!("{:08x}-0000-4000-8000-{number:012x}", std::process::id())
@@ -121,6 +123,8 @@ impl Processes {
 
 #[async_trait]
 impl Invoke for Processes {
+    /// Calls the function in one of its at most eight processes; further calls wait for one within
+    /// their reserved concurrency.
     async fn invoke(&self, id: &str, payload: Bytes) -> Result<Bytes, InvokeError> {
         let pool = self
             .pools
@@ -146,7 +150,8 @@ impl Invoke for Processes {
 
 impl Pool {
     /// Runs one call in an idle or new process; waits for room if too many run. Keeps the process
-    /// for later calls if it is still usable, and kills it otherwise.
+    /// for later calls after a response, a failure that the function reported, or while it is still
+    /// starting; kills it otherwise. An error without a call if the machine is stopping.
     async fn run(&self, request_id: String, payload: Bytes) -> Result<Bytes, InvokeError> {
         let stops = || InvokeError::NotStarted {
             function: self.settings.id.clone(),
@@ -173,7 +178,8 @@ impl Pool {
         outcome
     }
 
-    /// Adds a process to the idle ones. Returns it to the caller if the machine is stopping.
+    /// Adds a process to the idle ones and returns `None`. If the machine is stopping, returns it
+    /// to the caller, who has to kill it.
     fn put_back(&self, worker: Worker) -> Option<Worker> {
         // Asked under the lock under which a stop takes the idle ones: what came after that would
         // be left.
@@ -185,7 +191,8 @@ impl Pool {
         None
     }
 
-    /// Starts a process and remembers it for [`Processes::kill`].
+    /// Starts a process and remembers it for [`Processes::kill`]; does not wait until it requests
+    /// work.
     async fn start(&self) -> Result<Worker, InvokeError> {
         let worker = Worker::start(&self.settings, &self.print, self.patience).await?;
         let mut lives = lock(&self.lives);
@@ -195,8 +202,9 @@ impl Pool {
         Ok(worker)
     }
 
-    /// Takes a live idle process: the most recently used one or, if none has started, the one that
-    /// has been starting longest. `None` if there is none.
+    /// Takes a process that still runs from the idle ones: the most recently used one or, if none
+    /// has started, the one that has been starting longest. `None` if there is none. Those that
+    /// have ended are dropped with a warning.
     fn idle_worker(&self) -> Option<Worker> {
         let mut idle = lock(&self.idle);
         while !idle.is_empty() {

@@ -50,6 +50,8 @@ pub(super) struct RuntimeApi {
 }
 
 impl Drop for RuntimeApi {
+    /// Stops accepting connections; a request that waits for a call is answered with 410 once the
+    /// sender of calls is dropped.
     fn drop(&mut self) {
         self.server.abort();
     }
@@ -70,7 +72,8 @@ struct Shared {
 }
 
 impl RuntimeApi {
-    /// Starts a server on a free loopback port.
+    /// Starts a server for one process on a free loopback port; it ends when it is dropped. Calls
+    /// are passed to the process through `calls`.
     pub(super) async fn start(context: CallContext) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -102,7 +105,8 @@ impl RuntimeApi {
 }
 
 /// Answers a process with the next call, and waits for one as long as necessary; 410 when the
-/// machine stops.
+/// machine stops. Records that the process has asked, and then that it has taken the call. An
+/// earlier call without an answer is given up when the next one is taken.
 async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
     shared.asks.send_replace(true);
     let Some(call) = shared.waiting.lock().await.recv().await else {
@@ -124,7 +128,9 @@ async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
         })
 }
 
-/// Accepts the response to a call and passes it to the caller. A response over 6 MB fails the call.
+/// Accepts the response to the current call and passes it to the caller. A response over 6 MB or
+/// one that breaks off fails the call and is answered with 413. 400 if the call is not the current
+/// one.
 async fn response(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
@@ -144,7 +150,8 @@ async fn response(
     }
 }
 
-/// Accepts the error of a call and passes it to the caller.
+/// Accepts the error of the current call and passes it to the caller. 400 if the call is not the
+/// current one.
 async fn error(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
@@ -155,7 +162,8 @@ async fn error(
     settle(&shared, &id, Answer::Failed { kind, message })
 }
 
-/// Accepts and keeps the error of a process that could not start.
+/// Accepts the error of a process that could not start and keeps it as the reason of the failed
+/// start.
 async fn init_error(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
@@ -166,7 +174,8 @@ async fn init_error(
     plain(StatusCode::ACCEPTED, "")
 }
 
-/// Passes an answer to the caller. Answers with status 400 if the call is not the current one.
+/// Passes an answer to the caller of the current call, which is then over, also if the caller has
+/// given up. Answers with status 202, or 400 if the call is not the current one.
 fn settle(shared: &Shared, id: &str, answer: Answer) -> Response<Body> {
     let running = lock(&shared.running).take_if(|(running, _)| running == id);
     match running {
@@ -189,7 +198,9 @@ struct Reported {
     error_message: String,
 }
 
-/// Reads the type and message of a reported error.
+/// Reads the type and message of a reported error. A type that is missing in the body is read from
+/// the header, and is otherwise `Unhandled`. A body over 256 KiB or one that is no JSON gives an
+/// empty message.
 async fn reported(headers: &HeaderMap, body: Body) -> (String, String) {
     let bytes = axum::body::to_bytes(body, ERROR_BYTES_MAX).await.unwrap_or_default();
     let Reported { error_type, error_message } = serde_json::from_slice(&bytes).unwrap_or_default();

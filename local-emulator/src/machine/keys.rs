@@ -25,7 +25,9 @@ struct Stored {
 }
 
 impl Keys {
-    /// Reads the access keys in `directory` and creates missing ones.
+    /// Reads the access keys of `principals` in `keys.json` in `directory`; creates missing ones at
+    /// random and stores them. Keys of other principals stay in the file and are left out here. An
+    /// error if the file is damaged.
     pub(super) fn open(directory: &Path, principals: &[&str]) -> Result<Self, MachineError> {
         let path = directory.join("keys.json");
         let failed = |why: String| MachineError::Keys { why: format!("{}: {why}", path.display()) };
@@ -59,7 +61,7 @@ impl Keys {
         })
     }
 
-    /// Returns the key of a principal; `None` if it has none.
+    /// Returns the key of a principal; `None` if it was not among those of [`Self::open`].
     pub(super) fn get(&self, principal: &str) -> Option<&Credentials> {
         self.by_principal.get(principal)
     }
@@ -70,7 +72,8 @@ impl Keys {
     }
 }
 
-/// Writes a new file and renames it into place, so that a kill leaves the old or the new one.
+/// Writes the keys to a file that only its owner can read, in place of the old one, so that a kill
+/// leaves the old or the new one.
 fn write(path: &Path, stored: &BTreeMap<String, Stored>) -> std::io::Result<()> {
     let fresh = path.with_extension("new");
     let mut file =
@@ -91,7 +94,8 @@ fn new_key() -> Result<Stored, MachineError> {
     })
 }
 
-/// Returns random bytes in hexadecimal.
+/// Returns `bytes` random bytes in hexadecimal, twice as many digits; an error if the system has no
+/// random numbers.
 fn random_hex(bytes: usize) -> Result<String, MachineError> {
     let mut buffer = vec![0; bytes];
     aws_lc_rs::rand::fill(&mut buffer)

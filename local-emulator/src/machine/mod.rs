@@ -165,7 +165,10 @@ pub struct LocalMachine {
 }
 
 impl LocalMachine {
-    /// Starts an emulated AWS account from a template. Needs a tokio runtime.
+    /// Starts an emulated AWS account from a template: data services with the template's tables,
+    /// buckets, keys and queues, functions, event sources and the HTTP front. Returns when all of
+    /// it answers. State of an earlier machine in the data directory is kept. Needs a tokio
+    /// runtime.
     ///
     /// # Errors
     /// [`MachineError`]; what was started before the failure is stopped.
@@ -270,21 +273,23 @@ impl LocalMachine {
         self.http.address()
     }
 
-    /// Returns the functions, for direct calls.
+    /// Returns the functions, for direct calls by their ids.
     #[must_use]
     pub fn functions(&self) -> &Arc<dyn Invoke> {
         &self.functions
     }
 
-    /// Returns the environment variables of a function, of the `executor` or of the [`OPERATOR`];
-    /// `None` for any other name. The operator has the executor's environment.
+    /// Returns the environment, keys and addresses for a function, the `executor` or the
+    /// [`OPERATOR`]; `None` for any other name. The operator has the executor's environment and
+    /// keys of its own. `None` for these two if the template has no executor.
     #[must_use]
     pub fn equipment(&self, id: &str) -> Option<Equipment> {
         equipment(&self.plan, &self.keys, &self.data, self.data_address, &self.region, id)
     }
 
-    /// Stops the machine: accepts no further requests and messages, waits for running calls, and
-    /// ends the processes.
+    /// Stops the machine: accepts no further requests and messages, waits for running calls (at
+    /// most ten seconds for requests, thirty for messages), and ends the processes. Messages of
+    /// unfinished calls are redelivered by the next machine.
     pub async fn stop(self) {
         self.http.stop().await;
         self.sources.stop().await;
@@ -300,7 +305,8 @@ fn io(action: &str, source: std::io::Error) -> MachineError {
     MachineError::Io { action: action.to_owned(), source }
 }
 
-/// Returns an error if the template's policies would not let an event source read its queue on AWS.
+/// Returns an error for the first event source whose function may not receive, delete and read the
+/// attributes of its queue by the template's policies. AWS would refuse such a source.
 fn check_sources(plan: &TemplatePlan, policies: &Policies) -> Result<(), MachineError> {
     for source in &plan.sources {
         for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
@@ -316,7 +322,8 @@ fn check_sources(plan: &TemplatePlan, policies: &Policies) -> Result<(), Machine
 }
 
 /// Returns what a principal needs to run: its environment, keys, region, endpoint and a client.
-/// `None` if it or its key is unknown.
+/// `None` if it is neither a function nor the executor nor the operator, if it has no key, or if
+/// the template has no executor for the latter two.
 fn equipment(
     plan: &TemplatePlan,
     keys: &Keys,
@@ -342,7 +349,8 @@ fn equipment(
     })
 }
 
-/// Creates the functions that run in this process; an error if one has no keys or `make` fails.
+/// Creates the functions that run in this process by a call of `make` for each. An error if `equip`
+/// knows nothing about one, or `make` fails.
 async fn in_process(
     plan: &TemplatePlan,
     make: &Make,
@@ -358,8 +366,8 @@ async fn in_process(
     Ok(Arc::new(functions))
 }
 
-/// Returns how to start the processes of each function, without functions that `equip` does not
-/// know.
+/// Returns how to start the processes of each function; starts none. An error if `equip` knows
+/// nothing about a function, or there is no program for it.
 fn settings(
     plan: &TemplatePlan,
     program: &FindProgram,
@@ -385,8 +393,8 @@ fn settings(
     plan.functions.iter().map(of).collect()
 }
 
-/// Deletes expired items periodically and logs failures. Never returns; the machine aborts it when
-/// it stops.
+/// Deletes expired items at once and then every ten minutes, and logs failures. Never returns; the
+/// machine aborts it when it stops.
 async fn sweep_ttl(data: Arc<Data>) {
     let mut ticks = tokio::time::interval(TTL_SWEEP_PERIOD);
     loop {

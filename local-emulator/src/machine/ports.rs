@@ -32,7 +32,8 @@ const RELEASE: Operation =
     Operation { name: "ChangeMessageVisibilityBatch", action: "release messages" };
 
 impl EmulatedQueues {
-    /// Creates the connection between event sources and queues.
+    /// Creates the connection between event sources and the queues of `data`. Calls count in the
+    /// name of the function that `sources` names for the queue.
     pub(super) fn new(data: Arc<Front>, sources: &[SourcePlan]) -> Self {
         let functions = sources
             .iter()
@@ -40,8 +41,9 @@ impl EmulatedQueues {
         Self { data, functions: functions.collect() }
     }
 
-    /// Runs one call that blocks on the disk, and counts it for the purpose that `purpose` returns
-    /// for its result.
+    /// Runs one call that blocks on the disk and returns its result. Counts it in the meter, with
+    /// the purpose and the bytes that `purpose` returns for its result; a failed one as an event
+    /// source's without bytes.
     async fn call<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -62,8 +64,8 @@ impl EmulatedQueues {
         outcome.map_err(|why| QueueError { action, queue_arn: queue_arn.to_owned(), why })
     }
 
-    /// Counts a call. Since there is neither request nor response, only the bytes of messages
-    /// count.
+    /// Counts a call in the meter in the name of the queue's function. Since there is neither
+    /// request nor response, only the `bytes` of received messages count.
     fn count(
         &self,
         operation: Operation,
@@ -92,6 +94,8 @@ impl EmulatedQueues {
 
 #[async_trait]
 impl QueuePort for EmulatedQueues {
+    /// Receives 1 to 10 messages without waiting, hidden for `hidden_for` rounded up to seconds;
+    /// counted as a poll if there are none.
     async fn receive(
         &self,
         queue_arn: &str,
@@ -106,6 +110,8 @@ impl QueuePort for EmulatedQueues {
         .await
     }
 
+    /// Deletes messages, ten in one counted call. Stops at the first error; what is gone or
+    /// received again since is none.
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError> {
         for batch in receipts.chunks(limits::BATCH_MAX) {
             let batch = batch.to_vec();
@@ -124,6 +130,8 @@ impl QueuePort for EmulatedQueues {
         Ok(())
     }
 
+    /// Sets for how long messages stay hidden, rounded up to seconds, ten in one counted call.
+    /// Stops at the first error; what is gone, visible or received again since is none.
     async fn release(
         &self,
         queue_arn: &str,
@@ -148,6 +156,8 @@ impl QueuePort for EmulatedQueues {
         Ok(())
     }
 
+    /// Waits until a message may be visible, at most `at_most`. Without the queue it waits a
+    /// second, so that the next receive reports the error.
     async fn wait(&self, queue_arn: &str, at_most: Duration) {
         // Without its queue there is nothing to wait for: then the next receive says so.
         if self.data.sqs().wait_visible(name(queue_arn), at_most).await.is_err() {
@@ -156,7 +166,8 @@ impl QueuePort for EmulatedQueues {
     }
 }
 
-/// Returns the purpose of a receive and the bytes of the messages.
+/// Returns the purpose of a receive (a poll if it returned no messages) and the bytes of the
+/// messages' bodies.
 fn received(batch: &[Delivered]) -> (Purpose, usize) {
     match batch.is_empty() {
         true => (Purpose::Poll, 0),
@@ -164,7 +175,8 @@ fn received(batch: &[Delivered]) -> (Purpose, usize) {
     }
 }
 
-/// Ignores that a message is gone, visible again or received elsewhere: it is redelivered or done.
+/// Turns the errors that a message is gone, visible again or received elsewhere into success: it is
+/// redelivered or done. Other errors stay.
 fn settled(outcome: Result<(), SqsError>) -> Result<(), SqsError> {
     match outcome {
         Err(SqsError::Refused(Refusal::NotInFlight { .. } | Refusal::InvalidParameter { .. })) => {

@@ -8,9 +8,9 @@ use sluice_memory::sqs::SqsQueueSettings;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// Creates those tables, buckets, keys and queues of the template that are missing; existing queues
-/// get its settings, and an existing table with other keys is an error. Dead letter queues come
-/// first, because a queue must not refer to a missing one.
+/// Creates those tables, buckets, keys and queues of the template that are missing. Existing queues
+/// get its settings; existing tables stay as they are, and one with other keys or without an index
+/// is an error. What the template no longer names stays.
 pub(super) fn provide(data: &Front, plan: &TemplatePlan) -> Result<(), MachineError> {
     for table in &plan.tables {
         let described = data
@@ -35,12 +35,12 @@ pub(super) fn provide(data: &Front, plan: &TemplatePlan) -> Result<(), MachineEr
     Ok(())
 }
 
-/// Returns the error for a resource that could not be created.
+/// Returns the error for the resource `name` that could not be created.
 fn failed(name: &str, why: &impl Display) -> MachineError {
     MachineError::Provision { name: name.to_owned(), why: why.to_string() }
 }
 
-/// Returns the settings of a queue from the template.
+/// Returns the settings of a queue from the template; what it does not say has AWS's defaults.
 fn queue_settings(queue: &MessageQueuePlan) -> SqsQueueSettings {
     let mut settings = match queue.kind {
         QueueKind::Standard => SqsQueueSettings::standard(),
@@ -54,7 +54,8 @@ fn queue_settings(queue: &MessageQueuePlan) -> SqsQueueSettings {
     }
 }
 
-/// Returns the request that creates a table.
+/// Returns the `CreateTable` request for a table with its indexes, billed by request; the expiry of
+/// items is not part of it.
 fn definition(table: &TablePlan) -> Value {
     let schemas =
         || std::iter::once(&table.keys).chain(table.indexes.iter().map(|index| &index.keys));
@@ -81,7 +82,7 @@ fn definition(table: &TablePlan) -> Value {
     definition
 }
 
-/// Returns a key schema in DynamoDB's form.
+/// Returns a key schema in DynamoDB's form: the partition key, then the sort key if there is one.
 fn schema(keys: &KeySchema) -> Value {
     let hash = json!({ "AttributeName": keys.hash.name, "KeyType": "HASH" });
     let range =
@@ -89,8 +90,9 @@ fn schema(keys: &KeySchema) -> Value {
     std::iter::once(hash).chain(range).collect()
 }
 
-/// Returns an error for a table that an older template created with other keys, because its data
-/// would be read wrongly.
+/// Returns an error if the existing table that `described` describes has other keys than `table`,
+/// or lacks one of its indexes or has it with other keys: its data would be read wrongly. Further
+/// indexes and other settings are not compared.
 fn check(table: &TablePlan, described: &Value) -> Result<(), MachineError> {
     if described["KeySchema"] != schema(&table.keys) {
         return Err(failed(&table.name, &"it is there with other keys"));

@@ -7,10 +7,14 @@ use crate::data::auth::{Authorizer, Decision, Principal};
 pub const OPERATOR: &str = "operator";
 
 impl Authorizer for Policies {
+    /// Decides as [`Policies::decide`] for a call without values of condition keys; the
+    /// [`OPERATOR`] may do everything.
     fn allow(&self, principal: &Principal, action: &str, resource_arn: &str) -> Decision {
         self.allow_with(principal, action, resource_arn, &[])
     }
 
+    /// Decides as [`Policies::decide`], with the reason of a denial in words; the [`OPERATOR`] may
+    /// do everything.
     fn allow_with(
         &self,
         principal: &Principal,

@@ -18,7 +18,8 @@ impl Context {
         Self::default()
     }
 
-    /// Returns the context with `key` set to `value`.
+    /// Returns the context with `key`, whose case does not matter, set to `value`; an earlier value
+    /// is replaced.
     #[must_use]
     pub fn with(mut self, key: &str, value: &str) -> Self {
         self.values.insert(key.to_lowercase(), value.to_owned());
@@ -47,7 +48,8 @@ enum Operator {
 }
 
 impl Condition {
-    /// Parses a condition. An error for an operator that is not supported.
+    /// Parses a condition: `operator` applied to the condition key `key`, whose case does not
+    /// matter. It is true if one of `values` fits. An error for an operator that is not supported.
     pub(super) fn new(operator: &str, key: &str, values: Vec<String>) -> Result<Self, PolicyError> {
         let operator = match operator {
             "StringEquals" => Operator::StringEquals,
@@ -62,8 +64,8 @@ impl Condition {
         Ok(Self { key: key.to_lowercase(), operator, values })
     }
 
-    /// Returns whether the condition is true in a context. Without a value for its key only a
-    /// `ForAllValues` condition is true.
+    /// Returns whether the condition is true in a context: whether one of its values fits the one
+    /// for its key. Without a value for its key only a `ForAllValues` condition is true.
     pub(super) fn holds(&self, context: &Context) -> bool {
         let Some(value) = context.values.get(&self.key) else {
             return matches!(self.operator, Operator::EachStringLike);
@@ -79,7 +81,9 @@ impl Condition {
     }
 }
 
-/// Returns whether an ARN matches a pattern, part by part.
+/// Returns whether an ARN matches a pattern, each of the six parts by itself, in which `*` and `?`
+/// are wildcards; so `*` does not reach beyond its part, except in the last one. Both must have as
+/// many parts.
 fn arn_like(wanted: &str, value: &str) -> bool {
     const PARTS: usize = 6;
     let (wanted, value): (Vec<_>, Vec<_>) =

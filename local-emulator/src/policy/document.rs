@@ -53,7 +53,8 @@ enum RawEffect {
 struct Values(#[serde(deserialize_with = "one_or_many")] Vec<String>);
 
 impl RawStatement {
-    /// Converts the statement of a document. An error for elements that are not supported.
+    /// Converts the statement of a document. An error for a condition operator that is not
+    /// supported.
     pub(super) fn into_statement(self) -> Result<Statement, PolicyError> {
         let mut conditions = Vec::new();
         for (operator, keys) in self.condition {
@@ -79,7 +80,8 @@ impl RawStatement {
     }
 }
 
-/// Takes one text or a list of texts; a truth value counts as its text.
+/// Reads one text or a list of texts as a list; a truth value counts as its text. Any other value
+/// is an error.
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     use serde::de::Error as _;
     let text = |value: Value| match value {

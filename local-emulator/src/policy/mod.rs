@@ -57,7 +57,8 @@ enum Effect {
 }
 
 impl Policy {
-    /// Returns the policy that combines all `documents`.
+    /// Returns the policy with the statements of all `documents`. An error for a condition operator
+    /// that is not supported.
     ///
     /// # Errors
     /// [`PolicyError`] for a part this evaluator does not know.
@@ -77,7 +78,8 @@ impl Policy {
     }
 
     /// Decides whether the policy allows `action` (`sqs:SendMessage`) on `resource` (an ARN, or `*`
-    /// for a call without one). `context` has the values of the call's condition keys.
+    /// for a call without one). A statement that denies it wins over all that allow it; without any
+    /// it is not allowed. `context` has the values of the call's condition keys.
     #[must_use]
     pub fn decide(&self, action: &str, resource: &str, context: &Context) -> PolicyDecision {
         let speaking = |effect: Effect| {
@@ -94,7 +96,8 @@ impl Policy {
 }
 
 impl Statement {
-    /// Returns whether the statement applies to a call.
+    /// Returns whether the statement applies to a call: one of its actions and one of its resources
+    /// match, and all its conditions are true. Its effect is not considered.
     fn speaks_of(&self, action: &str, resource: &str, context: &Context) -> bool {
         self.actions.iter().any(|pattern| pattern.matches(action))
             && self.resources.iter().any(|pattern| pattern.matches(resource))
@@ -109,7 +112,8 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Returns the policies of a plan: of every function by its id, and of `executor`.
+    /// Returns the policies of a plan: of every function by its id, and of `executor` if there is
+    /// one. The operator has none.
     #[must_use]
     pub fn of(plan: &crate::template::TemplatePlan) -> Self {
         let owned =
@@ -117,8 +121,8 @@ impl Policies {
         Self { by_principal: owned.collect() }
     }
 
-    /// Returns the decision of `principal`'s policy; without a policy nothing is allowed. See
-    /// [`Policy::decide`].
+    /// Returns the decision of `principal`'s policy, as [`Policy::decide`]; an unknown principal is
+    /// allowed nothing, also the operator.
     #[must_use]
     pub fn decide(
         &self,

@@ -15,13 +15,13 @@ pub(super) enum Case {
 }
 
 impl Pattern {
-    /// Parses a pattern with `*` and `?`.
+    /// Parses a pattern with `*` (any characters, also `:` and `/`) and `?` (one character). `case`
+    /// says whether upper and lower case differ.
     pub(super) fn new(text: &str, case: Case) -> Self {
         Self { text: fold(text, case), case }
     }
 
-    /// Returns whether the whole text matches. Linear except for the last `*`, to which it
-    /// backtracks.
+    /// Returns whether the whole text matches, and not only a part of it.
     pub(super) fn matches(&self, text: &str) -> bool {
         let text = fold(text, self.case);
         let (mut at, mut wanted) = (0, 0);
@@ -50,7 +50,7 @@ impl Pattern {
     }
 }
 
-/// Returns the characters of a text, in lower case if case is ignored.
+/// Returns the characters of a text, in lower case for [`Case::Same`].
 fn fold(text: &str, case: Case) -> Vec<char> {
     match case {
         Case::Same => text.to_lowercase().chars().collect(),

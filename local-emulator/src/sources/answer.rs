@@ -21,7 +21,10 @@ pub struct BatchResult {
     pub invalid: Option<String>,
 }
 
-/// Returns which messages of `batch` succeeded and failed according to the response `answer`.
+/// Returns the receipts of a batch, sorted by what becomes of their messages according to the
+/// function's response `answer`. Without [`ResponseFormat::BatchItemFailures`] all succeeded. On a
+/// FIFO queue, messages behind a failed one of their group do not count as successful. An invalid
+/// response makes the whole batch fail.
 ///
 /// With [`ResponseFormat::BatchItemFailures`], an empty response, `null`, `{}` and an empty list of
 /// failures mean success of all messages. A response that is not JSON, or names a message outside
@@ -62,7 +65,9 @@ pub fn evaluate_response(
     result
 }
 
-/// Returns the ids of the failed messages in a response. An error for an invalid response.
+/// Returns the ids of the messages that a response names as failed; empty for an empty response,
+/// `null` and an object without a list of failures. An error for a response that is no JSON, has
+/// another form, or names a message outside of the batch.
 fn failures(batch: &[Delivered], answer: &[u8]) -> Result<BTreeSet<String>, String> {
     if answer.trim_ascii().is_empty() {
         return Ok(BTreeSet::new());

@@ -19,7 +19,8 @@ pub struct Origin {
     pub region: String,
 }
 
-/// Returns the event by which Lambda passes a batch of messages to a function.
+/// Returns the event, as JSON, by which Lambda passes a batch of messages of a queue to a function,
+/// in their order.
 pub(super) fn of_batch(
     origin: &Origin,
     queue_arn: &str,
@@ -30,7 +31,8 @@ pub(super) fn of_batch(
     serde_json::to_vec(&event).map(Bytes::from)
 }
 
-/// Returns a message in the form of Lambda's events.
+/// Returns a message in the form of Lambda's events; on a queue whose ARN ends in `.fifo` with its
+/// sequence number.
 fn record(origin: &Origin, queue_arn: &str, delivered: &Delivered) -> SqsMessage {
     let message = &delivered.message;
     let mut attributes = HashMap::from([
@@ -69,7 +71,8 @@ fn record(origin: &Origin, queue_arn: &str, delivered: &Delivered) -> SqsMessage
     record
 }
 
-/// Returns a message attribute in the form of Lambda's events.
+/// Returns a message attribute in the form of Lambda's events: a type that begins with `Binary` as
+/// bytes, any other as text.
 fn attribute(from: &Attribute) -> SqsMessageAttribute {
     let mut attribute = SqsMessageAttribute::default();
     attribute.data_type = Some(from.data_type.clone());
@@ -83,7 +86,8 @@ fn attribute(from: &Attribute) -> SqsMessageAttribute {
     attribute
 }
 
-/// Returns the event of a schedule that fires now.
+/// Returns the event, as JSON, of a schedule that fires at `now`; its time is in whole seconds, and
+/// each has an id of its own.
 pub(super) fn of_schedule(origin: &Origin, schedule: &SchedulePlan, now: jiff::Timestamp) -> Bytes {
     let seconds = jiff::Timestamp::from_second(now.as_second()).unwrap_or(now);
     // An id of its own for each firing, in the shape AWS gives it.

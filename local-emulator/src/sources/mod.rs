@@ -47,14 +47,16 @@ pub trait QueuePort: Send + Sync + 'static {
     ) -> Result<Vec<Delivered>, QueueError>;
     /// Deletes messages by their receipts; one that is already deleted is no error.
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError>;
-    /// Makes messages visible again after a time; one that is deleted or visible is no error.
+    /// Sets after which time from now messages become visible; one that is deleted or visible is no
+    /// error.
     async fn release(
         &self,
         queue_arn: &str,
         receipts: &[String],
         after: Duration,
     ) -> Result<(), QueueError>;
-    /// Waits until a message may have become visible, at most `at_most`.
+    /// Waits until a message may have become visible, at most `at_most`. Does not say which of the
+    /// two it was; an error ends it, too.
     async fn wait(&self, queue_arn: &str, at_most: Duration);
 }
 
@@ -116,7 +118,8 @@ enum Run {
 }
 
 impl Sources {
-    /// Starts every event source and schedule of `plan`, inside a tokio runtime.
+    /// Starts every event source and schedule of `plan` as tasks of the current tokio runtime; they
+    /// run until [`Self::stop`]. A source whose queue is not in the plan is left out.
     pub fn start(
         plan: &TemplatePlan,
         origin: &Origin,
@@ -163,8 +166,9 @@ impl Sources {
         Self { stop, tasks }
     }
 
-    /// Stops receiving messages and waits up to half a minute for running calls. Messages of
-    /// unfinished calls are redelivered.
+    /// Stops receiving messages and firing schedules, and waits up to half a minute for running
+    /// calls. What still runs then is no longer waited for, with a warning; messages of calls that
+    /// do not finish are redelivered.
     pub async fn stop(mut self) {
         self.stop.send_replace(Run::Off);
         let tasks = std::mem::take(&mut self.tasks);
@@ -177,18 +181,21 @@ impl Sources {
 }
 
 impl Drop for Sources {
+    /// Stops all sources and schedules at once; calls that run already go on without being waited
+    /// for.
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-/// Completes when the sources are to stop.
+/// Completes when the sources are to stop or were dropped.
 async fn stopped(running: &mut watch::Receiver<Run>) {
     // An error means that the sender was dropped, which also stops the sources.
     let _ = running.wait_for(|run| *run == Run::Off).await;
 }
 
-/// Returns the message group within which order matters; `None` if it does not.
+/// Returns the message group within which order matters, which is empty without a group; `None` on
+/// a standard queue.
 fn ordered_group(kind: QueueKind, message: &Delivered) -> Option<&str> {
     match kind {
         QueueKind::Fifo => Some(message.message.group.as_deref().unwrap_or_default()),

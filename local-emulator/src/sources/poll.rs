@@ -31,8 +31,9 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// Receives batches and calls the function with each, with limited concurrency, until the
-    /// shutdown. Returns when the last call has ended.
+    /// Receives batches and calls the function with each in a task of its own, as many at once as
+    /// `concurrency` allows, until the shutdown. A failed receive is logged and tried again after a
+    /// pause. Returns when the last call has ended.
     pub(super) async fn run(self: Arc<Self>, mut running: watch::Receiver<Run>) {
         let slots = Arc::new(Semaphore::new(self.concurrency as usize));
         let mut pause = PAUSE_SHORTEST;
@@ -76,9 +77,10 @@ impl Poller {
         let _ = slots.acquire_many(self.concurrency).await;
     }
 
-    /// Calls the function with a batch, then deletes the messages that succeeded. Failed ones come
-    /// again after their timeout, those behind them, or all after a failed call, as
-    /// [`Poller::come_again`] says.
+    /// Calls the function with a batch, then deletes the messages that succeeded. Those that the
+    /// function names as failed stay hidden until their timeout. Those behind them, and all after a
+    /// failed call or an invalid response, are left to [`Poller::come_again`]. Errors are only
+    /// logged.
     async fn handle(&self, batch: Vec<Delivered>) {
         let SourcePlan { function, queue_arn, response_format, .. } = &self.source;
         let all: Vec<String> = batch.iter().map(|message| message.receipt.clone()).collect();
@@ -116,8 +118,8 @@ impl Poller {
         self.come_again(&behind).await;
     }
 
-    /// Returns for how long received messages are hidden; `None` for the queue's visibility
-    /// timeout.
+    /// Returns for how long received messages are hidden: [`LEASE`] if they are to come again soon
+    /// after a failure; otherwise `None`, for the queue's visibility timeout.
     fn hidden_for(&self) -> Option<Duration> {
         match self.after_failure {
             AfterFailure::VisibilityTimeout => None,
@@ -125,8 +127,8 @@ impl Poller {
         }
     }
 
-    /// Extends the short visibility timeout of a batch until it is dropped; never returns. Does
-    /// nothing if messages are hidden for the queue's own timeout.
+    /// Extends the short visibility timeout of a batch again and again, until this future is
+    /// dropped; never completes. Does nothing if messages are hidden for the queue's own timeout.
     async fn keep_hidden(&self, receipts: &[String]) {
         if self.hidden_for().is_none() {
             return std::future::pending().await;
@@ -137,8 +139,9 @@ impl Poller {
         }
     }
 
-    /// Calls the function. Retries a throttled call for a while, like AWS; the messages stay
-    /// hidden.
+    /// Calls the function and returns its response. A throttled call is tried again until half of
+    /// the queue's visibility timeout has passed; the messages stay hidden. Other errors are
+    /// returned at once.
     async fn call(&self, payload: Bytes) -> Result<Bytes, InvokeError> {
         let give_up = Instant::now() + self.retry_limit;
         let mut pause = PAUSE_SHORTEST;
@@ -153,8 +156,8 @@ impl Poller {
         }
     }
 
-    /// Leaves failed messages to their visibility timeout, or makes them visible earlier if so
-    /// configured.
+    /// Makes messages visible after the time that [`AfterFailure::Within`] says. Otherwise leaves
+    /// them to their visibility timeout and does nothing.
     async fn come_again(&self, receipts: &[String]) {
         if let AfterFailure::Within(after) = self.after_failure
             && !receipts.is_empty()
@@ -163,7 +166,7 @@ impl Poller {
         }
     }
 
-    /// Logs the error of a queue.
+    /// Logs the error of a queue; does nothing without one.
     fn warn(&self, outcome: Result<(), QueueError>) {
         if let Err(error) = outcome {
             tracing::warn!(function = %self.source.function, %error, "messages will come again");

@@ -17,9 +17,9 @@ pub(super) struct Clockwork {
 }
 
 impl Clockwork {
-    /// Calls the function at once and then once per period, until the shutdown. A call that is due
-    /// while the one before still runs is skipped; on AWS the period exceeds the function's time
-    /// limit.
+    /// Calls the function at once and then once per period (at least a millisecond), until the
+    /// shutdown, for which a running call is completed. Calls that are due while the one before
+    /// still runs are skipped; on AWS the period exceeds the function's time limit.
     pub(super) async fn run(self, mut running: watch::Receiver<Run>) {
         let mut ticks = interval(self.period.max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -32,8 +32,8 @@ impl Clockwork {
         }
     }
 
-    /// Calls the function, and again after a failure up to the configured number of retries;
-    /// failures are only logged.
+    /// Calls the function with an event of now, and at once again after each failure, up to the
+    /// configured number of retries. Failures are only logged.
     async fn fire(&self) {
         let function = &self.schedule.function;
         let payload = event::of_schedule(&self.origin, &self.schedule, jiff::Timestamp::now());

@@ -16,8 +16,8 @@ pub(super) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// Returns the scope of a document, in which references are resolved. `nothing` stands for
-    /// sections that are absent.
+    /// Returns the scope of a document, in which references are resolved. `nothing` stands for the
+    /// sections `Parameters` and `Resources` if they are absent.
     pub(super) fn new(
         document: &'a Yaml,
         place: &'a DeploymentTarget,
@@ -27,12 +27,14 @@ impl<'a> Scope<'a> {
         Self { place, parameters: section("Parameters"), resources: section("Resources") }
     }
 
-    /// Returns `value` with every intrinsic function replaced by its result.
+    /// Returns `value` as JSON with every intrinsic function replaced by its result. `at` is what
+    /// errors name as the place. An error for an unknown function, a reference to nothing, or
+    /// references that lead in a circle or too deep.
     pub(super) fn resolve(&self, at: &str, value: &Yaml) -> Result<Json, TemplateError> {
         self.value(at, value, DEPTH_MAX)
     }
 
-    /// Resolves a value and everything in it, down to a maximum depth.
+    /// Resolves a value and everything in it, as [`Self::resolve`], down to `depth` levels.
     fn value(&self, at: &str, value: &Yaml, depth: usize) -> Result<Json, TemplateError> {
         let depth = depth
             .checked_sub(1)
@@ -62,7 +64,9 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns the result of an intrinsic function.
+    /// Returns the result of the intrinsic function `name`, without `!` or `Fn::`. `Base64` returns
+    /// its argument unencoded, because nothing here uses it. An error for a function that is not
+    /// supported.
     fn call(
         &self,
         at: &str,
@@ -94,7 +98,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns the result of `!Ref` of a parameter, resource or pseudo parameter.
+    /// Returns the result of `!Ref`: of a pseudo parameter such as `AWS::Region`, otherwise of a
+    /// parameter, otherwise of a resource. An error if there is none of these.
     fn reference(&self, at: &str, name: &str, depth: usize) -> Result<Json, TemplateError> {
         let place = self.place;
         let pseudo = match name {
@@ -114,7 +119,9 @@ impl<'a> Scope<'a> {
         self.physical_id(at, name, depth).map(Json::String)
     }
 
-    /// Returns the value of a template parameter: the given one or the default.
+    /// Returns the value of a template parameter: the given one or the default, as a text, or as a
+    /// list for a list type. An error if there is neither. Its type and allowed values are not
+    /// checked.
     fn parameter(&self, at: &str, name: &str, parameter: &Yaml) -> Result<Json, TemplateError> {
         let given = self.place.parameters.get(name).cloned();
         let default = || match parameter.get("Default") {
@@ -135,8 +142,8 @@ impl<'a> Scope<'a> {
         Ok(Json::String(value))
     }
 
-    /// Returns the result of `!Ref` of a resource: a queue's URL, a policy's or topic's ARN,
-    /// otherwise the name.
+    /// Returns the result of `!Ref` of a resource: a queue's URL, the ARN of a managed policy or
+    /// topic, otherwise the name, for a KMS key its id. An error if it is not in the template.
     fn physical_id(&self, at: &str, logical: &str, depth: usize) -> Result<String, TemplateError> {
         let (kind, name) = self.named(at, logical, depth)?;
         Ok(match kind {
@@ -146,7 +153,8 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// Returns the result of `!GetAtt LOGICAL.ATTRIBUTE`.
+    /// Returns the result of `!GetAtt` for `path`, which has the form `LOGICAL.ATTRIBUTE`. Each
+    /// resource has `Arn`; a few types have further attributes. Any other one is an error.
     fn attribute(&self, at: &str, path: &str, depth: usize) -> Result<String, TemplateError> {
         let (logical, attribute) = path.split_once('.').ok_or_else(|| {
             TemplateError::shape(at, format!("asks for !GetAtt {path} without an attribute"))
@@ -163,7 +171,9 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns the type and physical name of a resource.
+    /// Returns the type and the physical name of a resource: the name in its properties, or
+    /// `STACK-LOGICAL` without one and for types whose names are not read; for a KMS key its id. An
+    /// error if it is not in the template.
     fn named(
         &self,
         at: &str,
@@ -202,7 +212,8 @@ impl<'a> Scope<'a> {
         Ok((kind, name))
     }
 
-    /// Returns an id in the form of a UUID that never changes for a stack's key.
+    /// Returns the id of a KMS key in the form of a UUID, always the same for a stack and logical
+    /// name.
     fn key_id(&self, logical: &str) -> String {
         let digest = hex::encode(Sha256::digest(format!("{}/{logical}", self.place.stack)));
         let part = |from: usize, to: usize| digest.get(from..to).unwrap_or_default();
@@ -210,7 +221,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns the ARN of a resource of type `kind` (`AWS::Service::Thing`) with the physical name
-    /// `name`.
+    /// `name`, whether it exists or not. Unknown types get an invented one.
     pub(super) fn arn(&self, kind: &str, name: &str) -> String {
         let DeploymentTarget { region, account, .. } = self.place;
         match kind {
@@ -233,7 +244,9 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns the result of `!Sub "text"` or `!Sub ["text", {name: value}]`.
+    /// Returns the result of `!Sub "text"` or `!Sub ["text", {name: value}]`: each `${name}` is
+    /// replaced by its own value, attribute or reference, and `${!name}` becomes `${name}`. An
+    /// error for a `${` without end, and a value that is a list or mapping.
     fn substitute(&self, at: &str, argument: &Yaml, depth: usize) -> Result<String, TemplateError> {
         let (pattern, own) = match argument {
             Yaml::Sequence(parts) => match parts.as_slice() {
@@ -269,7 +282,8 @@ impl<'a> Scope<'a> {
         Ok(result)
     }
 
-    /// Returns the result of `!Join [separator, list]`.
+    /// Returns the result of `!Join [separator, list]`. An error if the list is none, or contains
+    /// lists or mappings.
     fn join(&self, at: &str, argument: &Yaml, depth: usize) -> Result<String, TemplateError> {
         let Some([separator, list]) = argument.as_sequence().map(Vec::as_slice) else {
             return Err(TemplateError::shape(at, "has a !Join that is not [separator, list]"));
@@ -285,8 +299,8 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// Returns the name and argument of `{ Ref: … }` or `{ Fn::Name: … }`; `None` for any other
-/// mapping.
+/// Returns the name, without `Fn::`, and the argument of `{ Ref: … }` or `{ Fn::Name: … }`; `None`
+/// for any other mapping. Whether the function is known is not checked.
 pub(super) fn long_form(map: &Mapping) -> Option<(&str, &Yaml)> {
     let (key, argument) = map.iter().next().filter(|_| map.len() == 1)?;
     let key = key.as_str()?;
@@ -297,14 +311,14 @@ pub(super) fn long_form(map: &Mapping) -> Option<(&str, &Yaml)> {
     }
 }
 
-/// Returns the text of a value; a value that is no text is an error.
+/// Returns the text of a YAML value; an error that names `at` for any other value, also a number.
 fn text<'v>(at: &str, value: &'v Yaml) -> Result<&'v str, TemplateError> {
     value
         .as_str()
         .ok_or_else(|| TemplateError::shape(at, "has something else where text must stand"))
 }
 
-/// Returns a scalar as text; a list or mapping is an error.
+/// Returns a text, number or truth value as text; any other value, also null, is an error.
 fn scalar(at: &str, value: &Json) -> Result<String, TemplateError> {
     match value {
         Json::String(text) => Ok(text.clone()),

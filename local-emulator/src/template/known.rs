@@ -172,7 +172,8 @@ const SECTIONS: &[&str] = &[
     "Outputs",
 ];
 
-/// Returns the properties of a resource type that this machine handles; `None` for an unknown type.
+/// Returns the properties of a resource type that this machine handles, each with what it does
+/// about them; `None` for an unknown type and for types that are handled as a whole.
 fn properties_of(kind: &str) -> Option<Properties> {
     Some(match kind {
         "AWS::DynamoDB::Table" => TABLE,
@@ -201,7 +202,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Stores how a part of a resource is handled, unless it is simply read.
+    /// Adds how a part of a resource is handled, unless it is simply read.
     fn take(&mut self, logical: &str, kind: &str, answer: Answer) {
         let part = format!("{logical} ({kind})");
         match answer {
@@ -212,7 +213,8 @@ impl Answers {
     }
 }
 
-/// Compares a document with the list of handled properties.
+/// Compares a document with the list of handled resource types and properties, and returns what is
+/// ignored, provided in another way, or absent here. `globals` and `resources` are its sections.
 pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Mapping) -> Answers {
     let mut answers = Answers::default();
     for name in keys(document.as_mapping()).filter(|name| !SECTIONS.contains(name)) {
@@ -237,7 +239,8 @@ pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Ma
     answers
 }
 
-/// Compares the properties of one resource with the list of handled ones.
+/// Adds to `answers` what happens to the properties of one resource; one of an unknown type is
+/// ignored as a whole. Each way of handling counts once for the resource.
 fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Yaml>) {
     if let Some((_, answer)) = WHOLE.iter().find(|(name, _)| *name == kind) {
         return answers.take(logical, kind, *answer);
@@ -260,13 +263,14 @@ fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Ya
     ways.into_iter().for_each(|answer| answers.take(logical, kind, answer));
 }
 
-/// Returns the text keys of a mapping; nothing without one.
+/// Returns the keys of a mapping that are texts; none without a mapping.
 fn keys(map: Option<&Mapping>) -> impl Iterator<Item = &str> {
     map.into_iter().flat_map(Mapping::keys).filter_map(Yaml::as_str)
 }
 
-/// Collects in `into` the paths of all scalars in `value`; items of a list have their list's path.
-/// An intrinsic function, an empty list or an empty mapping counts as a scalar.
+/// Adds the paths of all scalars in `value` to `into`; items of a list have their list's path. An
+/// intrinsic function, an empty list or an empty mapping counts as a scalar. `path` is the path of
+/// `value`, and is the same afterwards.
 fn leaves(value: &Yaml, path: &mut Vec<String>, into: &mut BTreeSet<Vec<String>>) {
     match value {
         Yaml::Mapping(map) if long_form(map).is_none() && !map.is_empty() => {
@@ -285,7 +289,8 @@ fn leaves(value: &Yaml, path: &mut Vec<String>, into: &mut BTreeSet<Vec<String>>
     }
 }
 
-/// Returns whether a pattern of property names matches a path or the start of it; `*` is any name.
+/// Returns whether a dotted pattern of property names matches a path or the start of it; `*` is any
+/// one name.
 fn covers(pattern: &str, path: &[String]) -> bool {
     let mut parts = path.iter();
     pattern

@@ -40,7 +40,9 @@ pub struct DeploymentTarget {
 }
 
 impl DeploymentTarget {
-    /// Returns the target for a machine whose data services listen at `endpoint`.
+    /// Returns the target for a machine whose data services listen at `endpoint`: the stack
+    /// `sluice` in the default account and region, with values for the parameters that have no
+    /// default in the template.
     ///
     /// The network and the executor's image have no default in the template; here they get names of
     /// things that exist on no network, since instances and the executor are processes.
@@ -104,7 +106,8 @@ impl TemplateError {
     }
 }
 
-/// Reads the template in a file, for deployment to `place`.
+/// Reads the template in a file, for deployment to `place`, and returns what to provide. Creates
+/// nothing. Parts that this machine does not provide are no error, but are listed in the plan.
 ///
 /// # Errors
 /// [`TemplateError`] when the file is not there, is no YAML, or asks in a provided part for
@@ -116,7 +119,8 @@ pub fn read(path: &Path, place: &DeploymentTarget) -> Result<TemplatePlan, Templ
     parse(&text, place)
 }
 
-/// Reads the template in a text, for deployment to `place`. See [`read`].
+/// Reads the template in a text, for deployment to `place`, and returns what to provide. See
+/// [`read`].
 ///
 /// # Errors
 /// As [`read`].

@@ -32,7 +32,7 @@ pub struct TemplatePlan {
 }
 
 impl TemplatePlan {
-    /// Returns the template's properties that this machine ignores:
+    /// Returns the template's sections, resources and properties that this machine does not know:
     /// `Logical (Type): property.path`. Empty for Sluice's own template.
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
@@ -46,14 +46,15 @@ impl TemplatePlan {
         &self.elsewhere
     }
 
-    /// Returns what no single machine can provide, each with the parts of the template that need
-    /// it: `Logical (Type)`.
+    /// Returns what this machine does not do at all, such as alarms, each with the parts of the
+    /// template that ask for it: `Logical (Type)`.
     #[must_use]
     pub fn absent(&self) -> &BTreeMap<String, BTreeSet<String>> {
         &self.absent
     }
 
-    /// Returns the function with this id; `None` if there is none.
+    /// Returns the function with this id (`SLUICE_FUNCTION`, otherwise its name); `None` if there
+    /// is none.
     #[must_use]
     pub fn function(&self, id: &str) -> Option<&FunctionPlan> {
         self.functions.iter().find(|function| function.id == id)
@@ -65,7 +66,7 @@ impl TemplatePlan {
         self.queues.iter().find(|queue| queue.arn == arn)
     }
 
-    /// Returns each principal, that is every function's id and `executor`, with its policy.
+    /// Returns each function's id and, if there is an executor, `executor`, with its policy.
     pub fn principals(&self) -> impl Iterator<Item = (&str, &Policy)> {
         let functions =
             self.functions.iter().map(|function| (function.id.as_str(), &function.policy));

@@ -186,7 +186,8 @@ pub(super) struct Variable {
     pub(super) value: String,
 }
 
-/// Takes a number, or a text of digits: what a parameter of type Number resolves to.
+/// Reads a number, or a text of digits, to which a parameter of type Number resolves. `None` for
+/// null.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     match Option::<serde_json::Value>::deserialize(deserializer)? {
         None => Ok(None),

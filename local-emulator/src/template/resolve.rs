@@ -20,7 +20,9 @@ mod default {
     pub(super) const ASYNCHRONOUS_RETRIES: u32 = 2;
 }
 
-/// Resolves a whole template to the plan of what to create.
+/// Resolves a whole template to the plan of what to create, and lists in it what is not provided.
+/// An error if a provided part has another form than expected, or an event source names a queue
+/// that is not in the template.
 pub(super) fn plan(
     document: &Yaml,
     place: &DeploymentTarget,
@@ -103,7 +105,7 @@ fn kind(resource: &Yaml) -> &str {
     resource.get("Type").and_then(Yaml::as_str).unwrap_or_default()
 }
 
-/// Returns a value with a CloudFormation tag, such as `!Ref`.
+/// Returns the intrinsic function `name` of the text `argument` as YAML, such as `!Ref argument`.
 fn tagged(name: &str, argument: &str) -> Yaml {
     let tag = serde_yaml::value::Tag::new(name);
     Yaml::Tagged(Box::new(serde_yaml::value::TaggedValue {
@@ -112,7 +114,7 @@ fn tagged(name: &str, argument: &str) -> Yaml {
     }))
 }
 
-/// Returns a text as it is, and any other value as JSON.
+/// Returns a text as it is, and any other value as its JSON.
 fn into_text(value: serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => text,
@@ -120,7 +122,8 @@ fn into_text(value: serde_json::Value) -> String {
     }
 }
 
-/// Resolves the properties of a resource and decodes them.
+/// Resolves the properties of a resource and decodes them; unknown ones are ignored. An error that
+/// names `logical` if one does not resolve, is missing or has another type.
 fn typed<T: DeserializeOwned>(
     scope: &Scope<'_>,
     logical: &str,
@@ -132,7 +135,8 @@ fn typed<T: DeserializeOwned>(
 }
 
 /// Returns each role's policy by the role's ARN: its own statements and those of the managed
-/// policies it names.
+/// policies that it names. Managed policies that are not in the template, AWS's own, are left out.
+/// Resources without properties are, too.
 fn policies(
     scope: &Scope<'_>,
     resources: &Mapping,
@@ -174,13 +178,15 @@ fn policies(
     Ok(roles)
 }
 
-/// Returns the policy that combines documents.
+/// Returns the policy with the statements of all documents; an error that names `logical` for one
+/// that is not supported.
 fn statements(logical: &str, documents: Vec<Document>) -> Result<Policy, TemplateError> {
     Policy::new(documents).map_err(|problem| TemplateError::shape(logical, problem.to_string()))
 }
 
-/// Adds a function with its sources, schedules and routes to the plan. An error if its role is not
-/// in the template or a schedule is no `rate(…)`.
+/// Adds a function with its sources, schedules and routes to the plan. What its properties leave
+/// open is taken from `common`, the section `Globals`, and else from Lambda's defaults. An error if
+/// its role is not in the template or a schedule is no `rate(…)`.
 fn function(
     plan: &mut TemplatePlan,
     scope: &Scope<'_>,
@@ -237,7 +243,8 @@ fn function(
     Ok(())
 }
 
-/// Parses a schedule of the form `rate(5 minutes)`; any other form is an error.
+/// Parses a schedule of the form `rate(5 minutes)`, in minutes, hours or days. Any other form, also
+/// `cron(…)`, is an error.
 fn period(logical: &str, schedule: &str) -> Result<Duration, TemplateError> {
     let inside = schedule.strip_prefix("rate(").and_then(|rest| rest.strip_suffix(')'));
     let (number, unit) = inside.and_then(|inside| inside.split_once(' ')).unwrap_or_default();
@@ -257,8 +264,8 @@ fn period(logical: &str, schedule: &str) -> Result<Duration, TemplateError> {
     })
 }
 
-/// Returns the plan of the executor from its task definition; an error if its role is not in the
-/// template.
+/// Returns the plan of the executor from its task definition, with the environment of all its
+/// containers. An error if its role is not in the template.
 fn executor(
     logical: &str,
     policies: &BTreeMap<String, Policy>,
@@ -276,7 +283,8 @@ fn executor(
     })
 }
 
-/// Returns how the responses of a function are read, from its `FunctionResponseTypes`.
+/// Returns how the responses of a function are read, from its `FunctionResponseTypes`: without
+/// `ReportBatchItemFailures` they are ignored.
 fn response_format(response_types: &[String]) -> ResponseFormat {
     if response_types.iter().any(|kind| kind == "ReportBatchItemFailures") {
         ResponseFormat::BatchItemFailures

@@ -9,7 +9,8 @@ use super::{
 const VISIBILITY_TIMEOUT_SECONDS: u32 = 30;
 const RETENTION_SECONDS: u32 = 345_600;
 
-/// Returns the plan of a table from its properties; an error for a key that is not defined.
+/// Returns the plan of a table from its properties, with expiry only if that is enabled. An error
+/// for a key without a partition key or whose attribute is not defined.
 pub(super) fn table(
     logical: &str,
     name: String,
@@ -54,8 +55,8 @@ pub(super) fn table(
     })
 }
 
-/// Returns the plan of a queue from its properties. An error if only its name or only its type is
-/// FIFO, or a FIFO queue does not deduplicate per message group.
+/// Returns the plan of a queue from its properties, with SQS's defaults. An error if only its name
+/// or only its type is FIFO, or a FIFO queue does not deduplicate per message group.
 pub(super) fn queue(
     logical: &str,
     url: String,

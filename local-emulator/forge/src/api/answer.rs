@@ -14,6 +14,8 @@ const PAGE_SIZE_MAX: usize = 100;
 pub(crate) type Answer = Result<Response, ApiError>;
 
 impl IntoResponse for ApiError {
+    /// Answers with the status and message of a refusal as JSON. An error of git or of the database
+    /// is logged and answered with status 500, without its cause.
     fn into_response(self) -> Response {
         let (status, message) = match self {
             Self::Refused { status, message } => (status, message),
@@ -57,7 +59,9 @@ pub(crate) struct Paging {
 }
 
 impl Paging {
-    /// Returns the page size, the page number and the number of pages for `count` items.
+    /// Returns the page size (30 unless requested, at most 100), the number of the requested page
+    /// from 1, and the number of pages that `count` items fill, at least 1. The requested page may
+    /// be beyond the last one.
     fn bounds(self, count: usize) -> (usize, usize, usize) {
         let size = self.per_page.unwrap_or(PAGE_SIZE).clamp(1, PAGE_SIZE_MAX);
         let page = self.page.unwrap_or(1).max(1);
@@ -65,8 +69,10 @@ impl Paging {
     }
 }
 
-/// Answers with one page of `items` and links to the others. `wrap` puts the page into its object
-/// where GitHub has one.
+/// Answers with the requested page of `items`, which is empty beyond the last page. The `Link`
+/// header holds the addresses of the previous, next, first and last page as far as there are any.
+/// `wrap` makes the body of the page's items: an array, or the object that holds them at GitHub.
+/// `web` is the base of the links.
 pub(super) fn page(
     web: &str,
     uri: &Uri,
@@ -97,7 +103,8 @@ pub(super) fn page(
     Ok(response)
 }
 
-/// Returns the address of another page of the same request.
+/// Returns the address of page `page` of the request's list: `web`, the path, and the query with
+/// its other parameters kept.
 fn address(web: &str, uri: &Uri, page: usize) -> String {
     let kept = uri
         .query()

@@ -22,7 +22,9 @@ pub(super) struct FaultRequest {
     times: Option<u32>,
 }
 
-/// Switches a fault on for a repository, as the request says.
+/// Switches a fault on for requests to a repository, which need not exist. It affects requests
+/// whose path contains `path`, otherwise all; `times` times, otherwise until faults are cleared.
+/// Answers with status 204; only a caller with write permission may do it.
 pub(super) async fn set(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
@@ -36,7 +38,8 @@ pub(super) async fn set(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Switches all faults of a repository off.
+/// Switches all faults of a repository off and answers with status 204, also if there were none.
+/// Only a caller with write permission may do it.
 pub(super) async fn clear(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,

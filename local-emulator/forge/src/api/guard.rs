@@ -22,7 +22,8 @@ const REQUESTS_PER_HOUR: u64 = 1_000_000;
 pub(crate) struct Caller(Option<ForgeAccount>);
 
 impl Caller {
-    /// Returns the login of a caller with write permission. An error for any other caller.
+    /// Returns the login of a caller with write or admin permission. An error with status 401 for
+    /// an anonymous caller, 403 for one that may only read.
     pub fn writer(&self) -> Result<&str, ApiError> {
         match &self.0 {
             None => Err(ApiError::refused(401, "Requires authentication")),
@@ -33,7 +34,8 @@ impl Caller {
         }
     }
 
-    /// Returns the login of a caller with an account. An error for an anonymous caller.
+    /// Returns the login of a caller with an account, whatever its permission. An error with status
+    /// 401 for an anonymous caller.
     pub fn required_login(&self) -> Result<&str, ApiError> {
         let account =
             self.0.as_ref().ok_or_else(|| ApiError::refused(401, "Requires authentication"))?;
@@ -41,8 +43,9 @@ impl Caller {
     }
 }
 
-/// Returns the token of a request: `Bearer`, `token`, or the password of `Basic` as git sends it;
-/// `None` if there is none.
+/// Returns the token of the `Authorization` header: that of `Bearer` or `token`, or the password of
+/// `Basic`, as git sends it. `None` if there is no such header, or it has another scheme or cannot
+/// be decoded. Does not check the token.
 pub(crate) fn token_of(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = value.split_once(' ')?;
@@ -57,8 +60,9 @@ pub(crate) fn token_of(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-/// Adds the caller's account to a request and counts it against the rate limit. Answers with status
-/// 401 for an unknown token.
+/// Adds the [`Caller`] to a request, passes it on, and adds the rate-limit headers to the response.
+/// A request without a token is passed on as anonymous. An unknown token is answered with status
+/// 401. All callers share one limit of requests in an hour; beyond it the answer is 403.
 pub(super) async fn authenticate(
     State(engine): State<Arc<Engine>>,
     mut request: Request,
@@ -89,8 +93,8 @@ pub(super) async fn authenticate(
     response
 }
 
-/// Rejects requests under a host name that does not mean this machine. Otherwise a web page could
-/// read every repository through a visitor's browser (DNS rebinding).
+/// Passes on requests whose host names all mean this machine, and answers others with status 421.
+/// Otherwise a web page could read every repository through a visitor's browser (DNS rebinding).
 pub(super) async fn by_own_name(request: Request, next: Next) -> Response {
     if is_for_us(&request) {
         next.run(request).await
@@ -103,8 +107,8 @@ pub(super) async fn by_own_name(request: Request, next: Next) -> Response {
     }
 }
 
-/// Returns whether every host name in a request means this machine. A request without a name does
-/// not come from a browser.
+/// Returns whether every host name in a request (`Host` headers and the authority of its URI) is an
+/// IP address or `localhost`. True if there is none: such a request does not come from a browser.
 fn is_for_us(request: &Request) -> bool {
     let said = request.headers().get_all(header::HOST).iter();
     let mut said = said.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -112,8 +116,8 @@ fn is_for_us(request: &Request) -> bool {
         && request.uri().authority().is_none_or(|name| is_own(name.as_str()))
 }
 
-/// Returns whether a host name, with or without port, is an address or `localhost`, which no web
-/// page can have as its own.
+/// Returns whether a host name, with or without port, is any IP address (IPv6 in brackets) or
+/// `localhost`, which no web page can have as its own.
 fn is_own(said: &str) -> bool {
     let (host, port) = match said.rsplit_once(':') {
         // The colons within brackets are the address's own.
@@ -127,15 +131,18 @@ fn is_own(said: &str) -> bool {
     is_address && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Answers with the rate limit of the caller.
+/// Answers with the limit of requests in an hour, how many remain and when the count starts again.
+/// All callers share it. This request itself is counted twice.
 pub(super) async fn rate_limit(State(engine): State<Arc<Engine>>) -> Answer {
     let (used, reset) = engine.requests.count();
     let core = json!({"limit": REQUESTS_PER_HOUR, "remaining": REQUESTS_PER_HOUR.saturating_sub(used), "reset": reset});
     ok(json!({"resources": {"core": core}, "rate": core}))
 }
 
-/// Applies the faults that are switched on for a request, otherwise passes it on. A repository
-/// whose directory was removed is not found.
+/// Applies the faults that are switched on for a request's repository: it may be delayed, answered
+/// with an error without effect, or carried out and answered with 502. Other requests are passed on
+/// unchanged. A repository whose directory was removed is not found (404). Faults of merges, pushes
+/// and webhooks are left for where those happen.
 pub(super) async fn misbehave(
     State(engine): State<Arc<Engine>>,
     request: Request,
@@ -188,7 +195,9 @@ pub(super) async fn misbehave(
     if loses_answer { (StatusCode::BAD_GATEWAY, "").into_response() } else { response }
 }
 
-/// Returns `owner/name` of the repository in a path of the API or of git; `None` for other paths.
+/// Returns `owner/name` from the first two parts of a path, after `/api/v3/repos/` if it begins so,
+/// and without `.git`. `None` if there are fewer than two parts. Other paths give a name too, which
+/// need not be a repository's.
 fn repository_of(path: &str) -> Option<String> {
     let rest = path.strip_prefix("/api/v3/repos/").unwrap_or(path.strip_prefix('/')?);
     let mut parts = rest.split('/');

@@ -28,7 +28,8 @@ struct HookConfig {
     secret: String,
 }
 
-/// Answers with the webhooks of a repository.
+/// Answers with all webhooks of a repository, on one page; none for an unknown repository. Their
+/// secrets are not shown. Only a caller with write permission may read them.
 pub(super) async fn list(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
@@ -40,7 +41,9 @@ pub(super) async fn list(
     ok(hooks.iter().map(|hook| shapes::hook(&engine.web, &full_name, hook)).collect())
 }
 
-/// Adds a webhook to a repository.
+/// Adds a webhook to a repository and sends it a `ping`. Without a list of events it gets pushes
+/// only. Answers with status 201; with 404 for an unknown repository. Only a caller with write
+/// permission may do it.
 pub(super) async fn create(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
@@ -54,7 +57,8 @@ pub(super) async fn create(
     created(shapes::hook(&engine.web, &full_name, &hook))
 }
 
-/// Answers with a page of a webhook's deliveries.
+/// Answers with a page of a webhook's deliveries, newest first and without their bodies; empty for
+/// an unknown repository or webhook. Only a caller with write permission may read them.
 pub(super) async fn deliveries(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
@@ -70,7 +74,9 @@ pub(super) async fn deliveries(
     page(&engine.web, &uri, paging, newest_first, Value::Array)
 }
 
-/// Answers with one delivery of a webhook, with its request and response.
+/// Answers with one delivery of a webhook, with the headers and payload that were sent and the
+/// status of the response, which is null if there was none. 404 if the webhook has no such
+/// delivery. Only a caller with write permission may read it.
 pub(super) async fn delivery(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,
@@ -92,7 +98,8 @@ pub(super) async fn delivery(
     ok(shape)
 }
 
-/// Sends a delivery of a webhook again.
+/// Records that a delivery of a webhook is to be sent again, and answers with status 202 before it
+/// is sent. 404 if the webhook has no such delivery. Only a caller with write permission may do it.
 pub(super) async fn redeliver(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,

@@ -21,7 +21,9 @@ pub(crate) use guard::token_of;
 
 const BODY_MAX_BYTES: usize = 10 * 1024 * 1024;
 
-/// Returns the HTTP routes of the forge.
+/// Returns all HTTP routes of the forge: the API under `/api/v3`, pages for people, and git. Every
+/// request must be addressed to this machine and is subject to faults. The API alone counts
+/// requests and rejects unknown tokens. JSON bodies over 10 MiB are rejected.
 pub(crate) fn router(engine: Arc<Engine>) -> Router {
     let repository = Router::new()
         .route("/branches", get(repositories::branches))

@@ -25,7 +25,9 @@ pub(super) struct Filter {
     direction: Option<String>,
 }
 
-/// Answers with a page of a repository's pull requests that match the filter.
+/// Answers with a page of a repository's pull requests that match the filter, without mergeability.
+/// Without `state` only open ones match; `head` may have the form `owner:branch`, whose owner is
+/// ignored. The newest come first unless `direction` is `asc`.
 pub(super) async fn list(
     State(engine): Forge,
     Path((owner, name)): Here,
@@ -54,8 +56,9 @@ pub(super) async fn list(
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
-/// Answers with the pull requests whose head is a commit. GitHub also lists those that contain it
-/// elsewhere; callers compare the heads.
+/// Answers with a page of the pull requests, open or not, whose present head is exactly the commit
+/// with this full id, the oldest first. GitHub also lists those that contain it elsewhere; callers
+/// compare the heads.
 pub(super) async fn of_commit(
     State(engine): Forge,
     Path((owner, name, sha)): Path<(String, String, String)>,
@@ -81,7 +84,9 @@ pub(super) struct Proposal {
     draft: bool,
 }
 
-/// Opens a pull request.
+/// Opens a pull request and answers with it and status 201. Any caller with an account may do it.
+/// An error if head or base is no branch, the base contains the head, or one is open for them
+/// already.
 pub(super) async fn create(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -95,7 +100,10 @@ pub(super) async fn create(
     created(shapes::pull(&engine.web, &engine.repository(&full_name)?, &pull))
 }
 
-/// Answers with one pull request, whose merge is tried first.
+/// Answers with one pull request, its mergeability and its numbers of commits and files. An open
+/// one's test merge is made and stored first, if its head or base moved since the last one.
+/// Mergeability is unknown if it is not open, or the fault for that is switched on. 404 if there is
+/// no such pull request or its base branch is missing.
 pub(super) async fn read(State(engine): Forge, Path((owner, name, number)): Numbered) -> Answer {
     let full_name = format!("{owner}/{name}");
     let repository = engine.repository(&full_name)?;
@@ -120,8 +128,9 @@ pub(super) async fn read(State(engine): Forge, Path((owner, name, number)): Numb
     ok(shape)
 }
 
-/// Returns the commit that a pull request is compared with: the tip of its base branch, or the tip
-/// before the merge if it is merged.
+/// Returns the commit that a pull request is compared with: the present tip of its base branch, or
+/// that branch's tip before the merge if it is merged. An error with status 404 if the branch is
+/// missing.
 async fn base_of(engine: &Engine, full_name: &str, pull: &Pull) -> Result<String, ApiError> {
     if let Life::Merged { base_before, .. } = &pull.life {
         return Ok(base_before.clone());
@@ -130,7 +139,9 @@ async fn base_of(engine: &Engine, full_name: &str, pull: &Pull) -> Result<String
     tip.ok_or_else(ApiError::not_found)
 }
 
-/// Returns a pull request and the commit that it is compared with.
+/// Returns a pull request and the commit that it is compared with: the tip of its base branch, or
+/// that tip before the merge if it is merged. An error with status 404 if the pull request or the
+/// branch is missing.
 async fn compared(
     engine: &Engine,
     full_name: &str,
@@ -149,7 +160,9 @@ pub(super) struct Changes {
     state: Option<String>,
 }
 
-/// Changes title, description, base branch or state of a pull request.
+/// Changes title, description, base branch or state of a pull request, as far as the request names
+/// them, and answers with the result. Any caller with an account may do it. An error if the base is
+/// no branch, or if a merged pull request, or one whose head branch was deleted, is to be reopened.
 pub(super) async fn edit(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -164,7 +177,8 @@ pub(super) async fn edit(
     ok(shapes::pull(&engine.web, &engine.repository(&full_name)?, &pull))
 }
 
-/// Answers with a page of the files that a pull request changes.
+/// Answers with a page of the files that differ between a pull request's head and the commit where
+/// it left its base branch. For a merged one, the base is the branch before the merge.
 pub(super) async fn files(
     State(engine): Forge,
     Path((owner, name, number)): Numbered,
@@ -177,7 +191,8 @@ pub(super) async fn files(
     page(&engine.web, &uri, paging, files.iter().map(shapes::file).collect(), Value::Array)
 }
 
-/// Answers with a page of a pull request's commits.
+/// Answers with a page of a pull request's commits that its base branch (before the merge, if it is
+/// merged) lacks, the oldest first. Of more than 250, only the newest 250 are listed.
 pub(super) async fn commits(
     State(engine): Forge,
     Path((owner, name, number)): Numbered,
@@ -204,7 +219,11 @@ pub(super) struct MergeWish {
     commit_message: Option<String>,
 }
 
-/// Merges a pull request. An error if its head is not the expected one or it conflicts.
+/// Merges a pull request by a merge commit, squash or rebase, and answers with the commit at which
+/// the base branch then is. Only a caller with write permission may do it. Refused if it is not
+/// open, is a draft or conflicts (405), if its head is not the `sha` of the request (409), or the
+/// method is unknown (422). Without `commit_title` a message is composed, and `commit_message` is
+/// ignored.
 pub(super) async fn merge(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -233,7 +252,8 @@ pub(super) async fn merge(
     ok(json!({"sha": sha, "merged": true, "message": "Pull Request successfully merged"}))
 }
 
-/// Returns the reviews of a pull request, oldest first.
+/// Returns the reviews of a pull request, oldest first, including dismissed ones. An error with
+/// status 404 if there is no such pull request.
 fn reviews_of(engine: &Engine, full_name: &str, number: u64) -> Result<Vec<Review>, ApiError> {
     engine.pull(full_name, number)?;
     let mut reviews: Vec<Review> = engine.store.within(|access| access.list(full_name))?;
@@ -241,7 +261,8 @@ fn reviews_of(engine: &Engine, full_name: &str, number: u64) -> Result<Vec<Revie
     Ok(reviews)
 }
 
-/// Answers with a page of a pull request's reviews.
+/// Answers with a page of a pull request's reviews, oldest first, including dismissed ones; without
+/// their comments on lines.
 pub(super) async fn reviews(
     State(engine): Forge,
     Path((owner, name, number)): Numbered,
@@ -255,7 +276,8 @@ pub(super) async fn reviews(
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
-/// Answers with a page of a pull request's comments on lines.
+/// Answers with a page of the comments on lines in all reviews of a pull request, in the order of
+/// the reviews.
 pub(super) async fn line_comments(
     State(engine): Forge,
     Path((owner, name, number)): Numbered,
@@ -285,7 +307,10 @@ pub(super) struct ReviewBody {
     comments: Vec<LineComment>,
 }
 
-/// Submits a review of a pull request.
+/// Submits a review with its comments on lines and answers with it, without those comments. It is
+/// about the pull request's head unless the request names a commit. Any caller with an account may
+/// review, the author only with a comment. An error (422) if a comment is on a file that the pull
+/// request does not change, or its first line is not before its last one.
 pub(super) async fn review(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -319,7 +344,9 @@ pub(super) async fn review(
     ok(shapes::review(&engine.web, &full_name, &engine.review(&full_name, review, by)?))
 }
 
-/// Dismisses a review of a pull request.
+/// Dismisses a review of a pull request, also one by another account, and answers with it. Only a
+/// caller with write permission may do it. 404 if the pull request has no such review; 422 if it
+/// neither approves nor requests changes.
 pub(super) async fn dismiss(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -335,7 +362,7 @@ fn label_shapes(labels: &[String]) -> Value {
     labels.iter().map(|label| shapes::label(label)).collect()
 }
 
-/// Answers with the labels of a pull request.
+/// Answers with all labels of a pull request, on one page, in the order in which they were added.
 pub(super) async fn labels(State(engine): Forge, Path((owner, name, number)): Numbered) -> Answer {
     ok(label_shapes(&engine.pull(&format!("{owner}/{name}"), number)?.labels))
 }
@@ -345,7 +372,8 @@ pub(super) struct Labels {
     labels: Vec<String>,
 }
 
-/// Adds labels to a pull request.
+/// Adds the labels that a pull request does not have yet and answers with all that it then has.
+/// Only a caller with write permission may do it.
 pub(super) async fn add_labels(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -358,7 +386,8 @@ pub(super) async fn add_labels(
     ))
 }
 
-/// Replaces the labels of a pull request.
+/// Gives a pull request exactly the labels of the request and answers with them. Labels that it
+/// already has keep their place and cause no event. Only a caller with write permission may do it.
 pub(super) async fn set_labels(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -372,7 +401,8 @@ pub(super) async fn set_labels(
     ok(label_shapes(&engine.label(&full_name, number, &wish.labels, &off, by).await?))
 }
 
-/// Removes a label from a pull request.
+/// Removes a label from a pull request and answers with the remaining ones. 404 if the pull request
+/// does not have it. Only a caller with write permission may do it.
 pub(super) async fn remove_label(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,

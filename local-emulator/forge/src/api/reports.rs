@@ -28,7 +28,9 @@ pub(super) struct StatusWish {
     target_url: Option<String>,
 }
 
-/// Sets a status on a commit.
+/// Stores a status on a commit, in the context `default` unless the request names one, and answers
+/// with status 201. Earlier statuses stay stored. Only a caller with write permission may do it. An
+/// error for an unknown commit or state, or a description over 140 characters.
 pub(super) async fn set_status(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -49,7 +51,9 @@ pub(super) async fn set_status(
     ))
 }
 
-/// Returns the commit that `revision` names, and its statuses, newest first.
+/// Returns the full id of the commit that `revision` names, and all its statuses, newest first,
+/// including those that newer ones replaced. An error with status 404 if there is no such
+/// repository or commit.
 async fn statuses_at(
     engine: &Engine,
     full_name: &str,
@@ -63,7 +67,8 @@ async fn statuses_at(
     Ok((sha, statuses))
 }
 
-/// Answers with a page of a commit's statuses, newest first.
+/// Answers with a page of all statuses of a commit, newest first, including those that newer ones
+/// replaced.
 pub(super) async fn statuses(
     State(engine): Forge,
     Path((owner, name, sha)): Commitish,
@@ -75,7 +80,9 @@ pub(super) async fn statuses(
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
-/// Answers with the newest status of each context on a commit, and the combined state.
+/// Answers with the newest status of each context on a commit, all on one page, and the combined
+/// state. The state is `failure` if any of them is a failure or error, otherwise `pending` if one
+/// is pending or there are none, otherwise `success`.
 pub(super) async fn combined_status(
     State(engine): Forge,
     Path((owner, name, sha)): Commitish,
@@ -117,7 +124,7 @@ struct Output {
 }
 
 impl CheckRunWish {
-    /// Returns the fields of a check run that the request sets.
+    /// Returns the fields of a check run that the request sets; its commit is not among them.
     fn fields(self) -> CheckRunFields {
         let Self { name, status, conclusion, external_id, details_url, output, .. } = self;
         let (title, summary) = output.map_or((None, None), |output| (output.title, output.summary));
@@ -125,7 +132,9 @@ impl CheckRunWish {
     }
 }
 
-/// Creates a check run on a commit.
+/// Creates a check run on a commit and answers with it and status 201. It belongs to the caller,
+/// who must have write permission. An error (422) without a commit or name, for an unknown commit,
+/// or if its status is invalid or `completed` without conclusion.
 pub(super) async fn create_check_run(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -142,7 +151,9 @@ pub(super) async fn create_check_run(
     ))
 }
 
-/// Changes a check run.
+/// Changes the fields of a check run that the request names and answers with it; the commit stays.
+/// Only the account that created it may do so (otherwise 403), with write permission. A conclusion
+/// also completes it.
 pub(super) async fn update_check_run(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -158,14 +169,16 @@ pub(super) async fn update_check_run(
     )?))
 }
 
-/// Answers with one check run.
+/// Answers with one check run by its number; 404 if there is none.
 pub(super) async fn check_run(State(engine): Forge, Path((owner, name, id)): Numbered) -> Answer {
     let run: Option<CheckRun> =
         engine.store.within(|access| access.get(&format!("{owner}/{name}"), id))?;
     ok(shapes::check_run(&run.ok_or_else(ApiError::not_found)?))
 }
 
-/// Answers with a page of a commit's check runs.
+/// Answers with a page of all check runs of a commit, oldest first, of every application; also
+/// older ones of the same name. `total_count` counts them on all pages. 404 if there is no such
+/// commit.
 pub(super) async fn check_runs(
     State(engine): Forge,
     Path((owner, name, sha)): Commitish,
@@ -188,7 +201,8 @@ pub(super) async fn check_runs(
     )
 }
 
-/// Answers with a page of a pull request's comments.
+/// Answers with a page of a pull request's comments, oldest first; reviews and their comments on
+/// lines are not among them.
 pub(super) async fn comments(
     State(engine): Forge,
     Path((owner, name, number)): Numbered,
@@ -211,7 +225,7 @@ pub(super) struct Text {
 const COMMENT_MAX_CHARACTERS: usize = 65_536;
 
 impl Text {
-    /// Returns the text. An error if it is empty or too long.
+    /// Returns the text. An error (422) if it is blank or longer than 65,536 characters.
     fn checked(self) -> Result<String, ApiError> {
         if self.body.trim().is_empty() {
             return Err(ApiError::invalid("Validation Failed: Body cannot be blank"));
@@ -225,7 +239,8 @@ impl Text {
     }
 }
 
-/// Comments on a pull request.
+/// Adds a comment to a pull request and answers with it and status 201. Any caller with an account
+/// may do it. An error (422) if the text is blank or longer than 65,536 characters.
 pub(super) async fn comment(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -237,14 +252,15 @@ pub(super) async fn comment(
     created(shapes::comment(&engine.web, &full_name, &comment))
 }
 
-/// Answers with one comment.
+/// Answers with one comment on a pull request by its number; 404 if there is none.
 pub(super) async fn one_comment(State(engine): Forge, Path((owner, name, id)): Numbered) -> Answer {
     let full_name = format!("{owner}/{name}");
     let comment: Option<Comment> = engine.store.within(|access| access.get(&full_name, id))?;
     ok(shapes::comment(&engine.web, &full_name, &comment.ok_or_else(ApiError::not_found)?))
 }
 
-/// Changes the text of a comment.
+/// Changes the text of a comment and answers with it. Only its author may do so (otherwise 403). An
+/// error (422) if the text is blank or longer than 65,536 characters.
 pub(super) async fn edit_comment(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,

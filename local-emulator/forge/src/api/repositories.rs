@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 type Forge = State<Arc<Engine>>;
 
-/// Answers with a repository.
+/// Answers with a repository; 404 if there is none.
 pub(super) async fn repository(
     State(engine): Forge,
     Path((owner, name)): Path<(String, String)>,
@@ -33,7 +33,8 @@ pub(super) struct NewRepository {
     auto_init: bool,
 }
 
-/// Creates a repository that the caller owns.
+/// Creates a repository owned by the caller, who must have write permission, and answers with it
+/// and status 201. An error (422) if the name is invalid or used.
 pub(super) async fn create_own(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -43,8 +44,9 @@ pub(super) async fn create_own(
     create(&engine, by, by, &new).await
 }
 
-/// Creates a repository in an organization. Every owner counts as an organization to which all
-/// writers belong.
+/// Creates a repository under any owner and answers with it and status 201. Every owner counts as
+/// an organization to which all callers with write permission belong. An error (422) if the name is
+/// invalid or used.
 pub(super) async fn create_in(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -54,7 +56,9 @@ pub(super) async fn create_in(
     create(&engine, &owner, caller.writer()?, &new).await
 }
 
-/// Creates a repository, with a README if the request asks for one.
+/// Creates the repository `owner/name` in the name of `by`, with a first commit of a README if the
+/// request asks for one, otherwise empty. Answers with it and status 201. An error (422) if the
+/// name is invalid or used.
 async fn create(engine: &Engine, owner: &str, by: &str, new: &NewRepository) -> Answer {
     let readme = [Edit::write("README.md", format!("# {}\n", new.name))];
     let files = if new.auto_init { &readme[..] } else { &[] };
@@ -62,7 +66,8 @@ async fn create(engine: &Engine, owner: &str, by: &str, new: &NewRepository) -> 
     created(shapes::repository(&engine.web, &repository))
 }
 
-/// Answers with a page of a repository's branches.
+/// Answers with a page of a repository's branches by name, each with its commit and whether it is
+/// protected; tags are left out. They are as the forge last saw them.
 pub(super) async fn branches(
     State(engine): Forge,
     Path((owner, name)): Path<(String, String)>,
@@ -84,7 +89,9 @@ pub(super) async fn branches(
     )
 }
 
-/// Answers with one branch and its protection.
+/// Answers with one branch, its newest commit and whether it is protected. For a path that ends in
+/// `/protection`, answers with whether the branch is locked instead; 404 if it is not protected.
+/// 404 if the branch does not exist.
 pub(super) async fn branch(
     State(engine): Forge,
     Path((owner, name, branch)): Path<(String, String, String)>,
@@ -106,7 +113,8 @@ pub(super) async fn branch(
     )
 }
 
-/// Answers with the commit of a ref.
+/// Answers with the commit to which a ref, named without `refs/`, leads; for an annotated tag, that
+/// is the tagged commit. 404 if there is no such ref.
 pub(super) async fn git_ref(
     State(engine): Forge,
     Path((owner, name, git_ref)): Path<(String, String, String)>,
@@ -118,7 +126,7 @@ pub(super) async fn git_ref(
     ok(ref_shape(&git_ref, &sha))
 }
 
-/// Returns a ref in GitHub's form.
+/// Returns a ref in GitHub's form, always as leading to a commit.
 fn ref_shape(name: &str, sha: &str) -> Value {
     json!({"ref": name, "object": {"type": "commit", "sha": sha}})
 }
@@ -130,7 +138,9 @@ pub(super) struct NewRef {
     sha: String,
 }
 
-/// Creates a branch or tag.
+/// Creates a branch or tag at a commit and answers with status 201. Only a caller with write
+/// permission may do it. An error (422) if it exists already, the commit is unknown, or the name is
+/// neither below `refs/heads/` nor `refs/tags/`.
 pub(super) async fn create_ref(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -154,7 +164,9 @@ pub(super) struct MovedRef {
     force: bool,
 }
 
-/// Moves a branch or tag.
+/// Moves an existing ref, named without `refs/`, to a commit and answers with it. Only a caller
+/// with write permission may do it. An error (422) if the ref or the commit does not exist, or the
+/// move is not a fast-forward and the request does not set `force`.
 pub(super) async fn update_ref(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -168,7 +180,9 @@ pub(super) async fn update_ref(
     ok(ref_shape(&git_ref, &moved.sha))
 }
 
-/// Deletes a branch or tag.
+/// Deletes a ref, named without `refs/`, and answers with status 204. Open pull requests from a
+/// deleted branch are closed. Only a caller with write permission may do it. An error (422) if the
+/// ref does not exist.
 pub(super) async fn delete_ref(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -180,7 +194,8 @@ pub(super) async fn delete_ref(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Answers with a commit as git stores it.
+/// Answers with a commit in the form of GitHub's git API (tree, author, committer, message,
+/// parents). `sha` may be any revision that git resolves. 404 if there is none.
 pub(super) async fn git_commit(
     State(engine): Forge,
     Path((owner, name, sha)): Path<(String, String, String)>,
@@ -188,7 +203,8 @@ pub(super) async fn git_commit(
     ok(shapes::git_commit(&find_commit(&engine, &format!("{owner}/{name}"), &sha).await?))
 }
 
-/// Answers with a commit as the repository shows it.
+/// Answers with a commit in the form of GitHub's repository API, which nests git's form; without
+/// files. `sha` may be any revision that git resolves. 404 if there is none.
 pub(super) async fn commit(
     State(engine): Forge,
     Path((owner, name, sha)): Path<(String, String, String)>,
@@ -196,7 +212,9 @@ pub(super) async fn commit(
     ok(shapes::repository_commit(&find_commit(&engine, &format!("{owner}/{name}"), &sha).await?))
 }
 
-/// Compares two branches or commits (`base...head`), without listing the commits between them.
+/// Answers how `head` stands to `base` in `base...head`: `identical`, `ahead`, `behind` or
+/// `diverged`; and with the commit of `base`. Lists neither commits nor files. Each is a branch,
+/// otherwise any revision; 404 if one is missing.
 pub(super) async fn compare(
     State(engine): Forge,
     Path((owner, name, range)): Path<(String, String, String)>,
@@ -227,7 +245,8 @@ pub(super) async fn compare(
     ok(json!({"status": status, "base_commit": {"sha": base}}))
 }
 
-/// Returns a commit by its id or a ref. An error if there is none.
+/// Returns the commit that an id, ref or other revision of git names. An error with status 404 if
+/// the repository or commit does not exist.
 async fn find_commit(
     engine: &Engine,
     full_name: &str,
@@ -243,7 +262,9 @@ pub(super) struct At {
     revision: Option<String>,
 }
 
-/// Answers with a file or the entries of a directory at a revision.
+/// Answers with a file (in Base64) or the list of a directory's entries at a revision, by default
+/// on the default branch. Everything in a directory that is not a directory is shown as a file. 404
+/// if there is no such path or revision.
 pub(super) async fn contents(
     State(engine): Forge,
     Path((owner, name, path)): Path<(String, String, String)>,
@@ -282,8 +303,10 @@ pub(super) struct NewContent {
     branch: Option<String>,
 }
 
-/// Writes one file as a commit on an existing branch. An existing file is replaced only if the
-/// request names its present content.
+/// Writes one text file as a commit on a branch that must exist, by default the default branch;
+/// answers with file and commit, with status 201 if the file is new. `sha` must be the id of the
+/// present content: without it an existing file is refused (422), with another one the answer is
+/// 409. Only a caller with write permission may do it. Content that is not UTF-8 is refused.
 pub(super) async fn write(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -323,7 +346,8 @@ pub(super) async fn write(
     if held.is_some() { ok(shape) } else { created(shape) }
 }
 
-/// Answers with the permission of an account in a repository.
+/// Answers with the permission of an account, which is the same in every repository. Only a caller
+/// with write permission may ask. 404 if the repository or the account does not exist.
 pub(super) async fn permission(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -337,7 +361,8 @@ pub(super) async fn permission(
     )
 }
 
-/// Answers with the caller's account.
+/// Answers with the caller's account. 401 for an anonymous caller; 403 for a GitHub App (a login
+/// that ends in `[bot]`).
 pub(super) async fn own_user(State(engine): Forge, Extension(caller): Extension<Caller>) -> Answer {
     let login = caller.required_login()?;
     if shapes::is_application(login) {
@@ -346,7 +371,7 @@ pub(super) async fn own_user(State(engine): Forge, Extension(caller): Extension<
     ok(shapes::user(&engine.web, login))
 }
 
-/// Answers with an account.
+/// Answers with an account by its login; 404 if it is unknown.
 pub(super) async fn user(State(engine): Forge, Path(login): Path<String>) -> Answer {
     let account = engine.account(&login).ok_or_else(ApiError::not_found)?;
     ok(shapes::user(&engine.web, &account.login))

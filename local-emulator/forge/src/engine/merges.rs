@@ -19,8 +19,11 @@ const NOT_MERGEABLE: &str = "Pull Request is not mergeable";
 const BASE_MODIFIED: &str = "Base branch was modified. Review and try the merge again.";
 
 impl Engine {
-    /// Merges a pull request whose head is `expected` and returns the commit at which its branch is
-    /// afterwards. An error if the head is another one or the merge conflicts.
+    /// Merges a pull request and returns the commit at which its base branch is afterwards; records
+    /// the events that follow. Refused (405) if it is closed or a draft, conflicts, has no base
+    /// branch, or a fault says so; (409) if its head is not `expected`, without which any head is
+    /// merged. Also refused (405) if the branch moved unseen, which is then recorded. Without
+    /// `message` one is composed from the title; rebased commits keep theirs.
     pub async fn merge(
         &self,
         full_name: &str,
@@ -76,8 +79,9 @@ impl Engine {
         Ok(commit)
     }
 
-    /// Applies the faults that are switched on for merges: an error if the merge is to be refused,
-    /// or an untested commit on the base branch before it.
+    /// Applies the faults that are switched on for a merge, which count as having happened: an
+    /// error with status 405 if it is to be refused, or an untested commit on the base branch
+    /// before it. Nothing happens without such a fault.
     async fn misbehave(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
         let wanted = |fault: &ForgeFault| {
             matches!(
@@ -103,7 +107,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Pushes another commit before the client's push, if that fault is switched on.
+    /// Commits a file to the branch that the fault [`ForgeFault::PushBefore`] names, before the
+    /// client's push, so that the push is rejected. Nothing happens if that fault is not switched
+    /// on.
     pub async fn overtake(&self, held: &Held) -> Result<(), ApiError> {
         let wanted = |fault: &ForgeFault| matches!(fault, ForgeFault::PushBefore { .. });
         for fault in self.faults.take(&held.full_name, "POST", "/git-receive-pack", wanted) {
@@ -114,7 +120,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Commits a file directly to a branch, without a pull request.
+    /// Commits a file directly to a branch, as the account `stowaway` and without a pull request,
+    /// and records the events that follow. A missing branch is created with this file alone.
     async fn stow_away(&self, held: &Held, branch: &str, path: &str) -> Result<(), ApiError> {
         let tip = held.git.resolve(&format!("refs/heads/{branch}")).await?;
         let edit = [Edit::write(path, "this was not tested\n")];
@@ -124,8 +131,10 @@ impl Engine {
         self.observe(held, "stowaway").await
     }
 
-    /// Creates a ref or moves it, as `how` says, and records the events that follow. An error if it
-    /// exists or not against `how`, or the move is not a fast-forward and not forced.
+    /// Creates a ref at the commit that `to` names, or moves it there, as `how` says, and records
+    /// the events that follow. An error (422) if `to` names no commit, if the ref exists with
+    /// `Create` or does not with the others, or if the move is not a fast-forward with `Forward`.
+    /// Marks of protection are ignored.
     pub async fn set_ref(
         &self,
         full_name: &str,
@@ -155,7 +164,9 @@ impl Engine {
         self.observe(&held, by).await
     }
 
-    /// Deletes a ref and records the events that follow. An error if it does not exist.
+    /// Deletes a ref by its full name and records the events that follow: open pull requests from a
+    /// deleted branch are closed. An error (422) if it does not exist. Marks of protection are
+    /// ignored.
     pub async fn delete_ref(&self, full_name: &str, name: &str, by: &str) -> Result<(), ApiError> {
         let held = self.hold(full_name).await;
         if held.git.resolve(name).await?.is_none() {
@@ -177,7 +188,9 @@ pub(crate) enum SetRef {
     Force,
 }
 
-/// Creates the commit of a merge by a method; `None` if it conflicts.
+/// Creates the commit of a merge of `head` into `tip` by a method and returns it; moves no ref.
+/// `None` if it conflicts. A rebase gives its last commit, and ignores `message` and `author`. `by`
+/// is the committer, `author` the author of a squash.
 async fn make(
     git: &Git,
     method: Method,
@@ -203,7 +216,9 @@ async fn make(
     }
 }
 
-/// Rebases a head onto the tip of a branch and returns the new head; `None` if a commit conflicts.
+/// Creates copies of the commits of `head` that `tip` lacks, one on top of the other from `tip`,
+/// and returns the last one; moves no ref. Merge commits are left out; of more than 250 commits
+/// only the newest 250 are copied. Returns `tip` if nothing is left, `None` if a commit conflicts.
 async fn rebase(
     git: &Git,
     tip: &str,

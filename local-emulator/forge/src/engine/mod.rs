@@ -46,7 +46,8 @@ pub(crate) struct Engine {
 pub(crate) struct RequestCount(Mutex<(u64, u64)>);
 
 impl RequestCount {
-    /// Counts one request. Returns the count and the second at which it is reset.
+    /// Counts one request of any caller in the current hour. Returns the count in this hour,
+    /// including this request, and the time at which it starts again, in seconds since the epoch.
     pub fn count(&self) -> (u64, u64) {
         let hour = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0) / 3_600;
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,14 +66,16 @@ pub(crate) struct Held {
     _guard: OwnedMutexGuard<()>,
 }
 
-/// Returns the time as GitHub writes it.
+/// Returns the present time in UTC as GitHub writes it: to the second, with `Z`.
 pub(crate) fn now() -> String {
     let now = jiff::Timestamp::now();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 impl Engine {
-    /// Creates the engine on a database and the directory of the repositories.
+    /// Creates the engine on an open database and the directory `root`, whose `git` holds the
+    /// repositories. `web` is the base of all addresses. `first_hook` is the address and secret of
+    /// a hook that every new repository gets. Nothing is read yet.
     pub fn new(
         root: PathBuf,
         web: String,
@@ -94,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Returns the git repository of a repository.
+    /// Returns the git directory of a repository, which need not exist; nothing is checked.
     pub fn git(&self, full_name: &str) -> Git {
         Git::at(self.git_root().join(format!("{full_name}.git")))
     }
@@ -104,14 +107,15 @@ impl Engine {
         self.root.join("git")
     }
 
-    /// Returns whether a known repository has lost its directory. Until the directory is back, the
-    /// repository counts as deleted.
+    /// Returns whether a recorded repository has no git directory any more. Until the directory is
+    /// back, the repository counts as deleted. False for a repository that was never recorded.
     pub fn is_gone(&self, full_name: &str) -> bool {
         self.repository(full_name).is_ok()
             && !self.git_root().join(format!("{full_name}.git")).is_dir()
     }
 
-    /// Waits until the repository is unlocked, and locks it until the returned value is dropped.
+    /// Waits until no other task of this process holds the repository, and holds it until the
+    /// returned value is dropped. The repository need not exist.
     pub async fn hold(&self, full_name: &str) -> Held {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,17 +128,20 @@ impl Engine {
         }
     }
 
-    /// Returns a repository, or an error with status 404.
+    /// Returns a repository as it was stored last. An error with status 404 if there is none.
     pub fn repository(&self, full_name: &str) -> Result<Repository, ApiError> {
         self.store.within(|access| find_repository(access, full_name))
     }
 
-    /// Returns a pull request, or an error with status 404.
+    /// Returns a pull request, open or not. An error with status 404 if there is none.
     pub fn pull(&self, full_name: &str, number: u64) -> Result<Pull, ApiError> {
         self.store.within(|access| find_pull(access, full_name, number))
     }
 
-    /// Finishes in every repository what a kill left half done.
+    /// Records in every repository what became of refs and pull requests when an earlier process
+    /// was killed, in the name of `ghost`. First waits for git commands of that process that still
+    /// run; an error if one takes longer than 60 s. Skips repositories without their directory,
+    /// with a warning.
     pub async fn recover(&self) -> Result<(), ApiError> {
         let repositories: Vec<Repository> = self.store.within(|access| access.list(""))?;
         for repository in repositories {
@@ -153,8 +160,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Creates a repository whose default branch contains these files. An error if the name is
-    /// invalid or used.
+    /// Creates a repository whose branch `main` has one commit with these files, or is missing if
+    /// there are none. Adds the first hook, if the forge has one. The returned record is that of
+    /// before the commit. An error if the name is invalid or used; a directory of that name without
+    /// a record is deleted.
     pub async fn create_repository(
         &self,
         full_name: &str,
@@ -199,7 +208,8 @@ impl Engine {
         Ok(repository)
     }
 
-    /// Adds a webhook and sends it a `ping`.
+    /// Adds an active webhook for the named events (`*` for all) and records a `ping` for it, which
+    /// it gets whatever its events. Returns the hook. An error if the repository does not exist.
     pub fn add_hook(
         &self,
         full_name: &str,
@@ -224,8 +234,8 @@ impl Engine {
         Ok(hook)
     }
 
-    /// Has every hook whose address ends like this go to another address; returns how many were
-    /// changed.
+    /// Changes the address of every hook, in all repositories, whose address ends with `ending`, to
+    /// `to`; returns how many were changed. Those that are at `to` already do not count.
     pub fn move_hooks(&self, ending: &str, to: &str) -> Result<usize, ApiError> {
         self.store.within(|access| {
             let mut moved = 0;
@@ -242,8 +252,9 @@ impl Engine {
         })
     }
 
-    /// Commits edits on a branch and returns the commit. A missing branch is created from the
-    /// default branch.
+    /// Commits edits on a branch, records the events that follow and returns the commit, which
+    /// exists even if the edits change nothing. A missing branch is created from the default
+    /// branch; without that, it begins empty. Marks of protection are ignored.
     pub async fn commit(
         &self,
         full_name: &str,
@@ -268,7 +279,8 @@ impl Engine {
         Ok(tip)
     }
 
-    /// Marks a branch as protected. Only the mark exists: the rules of protection are not enforced.
+    /// Marks a branch as protected, whether it exists or not. Only the mark exists: the rules of
+    /// protection are not enforced. An error if the repository does not exist.
     pub fn protect(&self, full_name: &str, branch: &str) -> Result<(), ApiError> {
         self.store.within(|access| {
             let mut repository = find_repository(access, full_name)?;
@@ -277,7 +289,8 @@ impl Engine {
         })
     }
 
-    /// Marks a branch as protected and locked.
+    /// Marks a branch as protected and locked, whether it exists or not. Only the marks exist: the
+    /// branch still accepts changes. An error if the repository does not exist.
     pub fn lock(&self, full_name: &str, branch: &str) -> Result<(), ApiError> {
         self.store.within(|access| {
             let mut repository = find_repository(access, full_name)?;
@@ -293,7 +306,7 @@ impl Engine {
     }
 }
 
-/// Returns a repository within a transaction, or an error with status 404.
+/// Returns a repository as this transaction sees it. An error with status 404 if there is none.
 pub(crate) fn find_repository(access: &Access, full_name: &str) -> Result<Repository, ApiError> {
     let all: Vec<Repository> = access.list("")?;
     all.into_iter()
@@ -301,12 +314,14 @@ pub(crate) fn find_repository(access: &Access, full_name: &str) -> Result<Reposi
         .ok_or_else(ApiError::not_found)
 }
 
-/// Returns a pull request within a transaction, or an error with status 404.
+/// Returns a pull request, open or not, as this transaction sees it. An error with status 404 if
+/// there is none.
 pub(crate) fn find_pull(access: &Access, full_name: &str, number: u64) -> Result<Pull, ApiError> {
     access.get(full_name, number)?.ok_or_else(ApiError::not_found)
 }
 
-/// Returns whether a text has the form `owner/name` with valid characters.
+/// Returns whether a text has the form `owner/name`. Each part has only ASCII letters, digits and
+/// `._-`, does not begin with a dot and does not end with `.git`.
 fn is_full_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);

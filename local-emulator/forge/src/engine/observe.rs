@@ -25,8 +25,10 @@ enum PullTransition {
 }
 
 impl Engine {
-    /// Compares the refs with those last seen, and records what follows: push events, moved heads,
-    /// landed pulls.
+    /// Compares the branches and tags with those last seen, stores the new ones and records what
+    /// follows, in the name of `by`: push events, moved heads, and pull requests that were merged
+    /// or whose head branch is gone. Nothing is recorded twice. To be called after every command
+    /// that may have moved a ref, while the repository is still held.
     pub(crate) async fn observe(&self, held: &Held, by: &str) -> Result<(), ApiError> {
         let repository = self.repository(&held.full_name)?;
         let refs = held.git.refs().await?;
@@ -64,7 +66,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Stores a new state of a pull request and records the event about it.
+    /// Stores the new state of a pull request after a transition and records the event about it:
+    /// `synchronize`, or `closed` for a merged or abandoned one.
     fn apply(
         &self,
         access: &Access,
@@ -95,7 +98,8 @@ impl Engine {
         self.emit_pull(access, repository, &pull, action, extra, by)
     }
 
-    /// Records an event about a pull request.
+    /// Records a `pull_request` event with this action for the webhooks. `payload` is an object
+    /// with further fields, to which the pull request and its number are added.
     pub(super) fn emit_pull(
         &self,
         access: &Access,
@@ -122,8 +126,9 @@ struct Move {
 }
 
 impl Move {
-    /// Reads the new commits of a moved ref, and whether the move was forced. A created ref has
-    /// only its tip, a deleted one none.
+    /// Reads the new commits of a moved ref, the oldest first, and whether the move was forced. All
+    /// zeros in `before` or `after` stand for a ref that does not exist. A created ref has only its
+    /// tip, a deleted one none; of many commits only the newest 250 are read.
     async fn read(git: &Git, name: &str, before: &str, after: &str) -> Result<Self, ApiError> {
         let commits = match (before, after) {
             (_, ZEROS) => Vec::new(),
@@ -143,7 +148,8 @@ impl Move {
         })
     }
 
-    /// Returns the payload of a push event.
+    /// Returns the payload of a push event. It lists the newest 20 commits at most, the oldest
+    /// first; none for a created ref, whose tip is only the head commit.
     fn payload(&self, web: &str, repository: &Repository) -> Value {
         let Self { name, before, after, commits, is_forced } = self;
         let newest = commits.len().saturating_sub(PUSHED_MAX);
@@ -162,7 +168,8 @@ impl Move {
     }
 }
 
-/// Returns (name, before, after) of the refs that differ; all zeros where a ref does not exist.
+/// Returns (name, before, after) of the refs that differ, by name; all zeros where a ref does not
+/// exist.
 fn differences<'a>(
     before: &'a BTreeMap<String, String>,
     after: &'a BTreeMap<String, String>,
@@ -175,8 +182,9 @@ fn differences<'a>(
     both.filter(|(_, before, after)| before != after).collect()
 }
 
-/// Moves the refs of open pull requests to their heads. Returns the numbers of those whose moved
-/// base now contains their head, by a push or a fast-forward, which is a merge too.
+/// Moves the refs `refs/pull/<number>/head` of open pull requests to the tips of their branches.
+/// Returns the numbers of those whose moved base branch now contains their head, by a push or a
+/// fast-forward, which is a merge too.
 async fn landed(
     git: &Git,
     open: &[Pull],
@@ -207,7 +215,10 @@ async fn landed(
     Ok(landed)
 }
 
-/// Determines what a push means for a pull request; `None` if it does not concern it.
+/// Returns what the moved refs mean for an open pull request; `None` if its head did not move and
+/// it was not merged. It is merged if the base contains the commit of a merge that the forge began,
+/// or if `is_landed`. Otherwise it is closed if its head branch is missing. `by` is the account
+/// that moved the refs.
 async fn turn(
     git: &Git,
     pull: &Pull,

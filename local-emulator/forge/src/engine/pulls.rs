@@ -28,8 +28,10 @@ pub(crate) struct Edits {
 }
 
 impl Engine {
-    /// Opens a pull request and records its event. An error if a branch does not exist, they have
-    /// no difference, or one is open for them already.
+    /// Opens a pull request, creates its ref `refs/pull/<number>/head` and records its event.
+    /// `head` may have the form `owner:branch`, whose owner is ignored. An error (422) if a branch
+    /// does not exist, the base already contains the head, or a pull request is open for the two
+    /// branches already.
     pub async fn open_pull(
         &self,
         full_name: &str,
@@ -86,8 +88,11 @@ impl Engine {
         Ok(pull)
     }
 
-    /// Changes a pull request and records an event for each change. An error if the new base is no
-    /// branch, or a merged one is to be reopened.
+    /// Changes a pull request and returns it. Records one event for title, description and base
+    /// together, and one for closing or reopening. An error (422) if its base, even an unchanged
+    /// one, is no branch, or if a merged pull request, or one whose head branch is gone, is to be
+    /// reopened. An unknown state, or the one that it has, changes nothing. A reopened one gets the
+    /// present tip of its branch as head.
     pub async fn edit_pull(
         &self,
         full_name: &str,
@@ -137,7 +142,9 @@ impl Engine {
         Ok(pull)
     }
 
-    /// Adds labels to a pull request and removes others. Records an event for each real change.
+    /// Adds the labels `on` to a pull request, removes those in `off` and returns all that it then
+    /// has. Records an event for each label that was really added or removed. Empty names are
+    /// ignored, and so are labels in `off` that it does not have.
     pub async fn label(
         &self,
         full_name: &str,
@@ -175,8 +182,9 @@ impl Engine {
         Ok(labels)
     }
 
-    /// Tries the merge of an open pull request, stores the result for these two commits and returns
-    /// the pull request. A closed one, or one whose base is missing, stays as it is.
+    /// Returns the pull request after its test merge: stores what a merge of its head into the
+    /// present tip of its base would give. Does not try again while neither commit has changed. A
+    /// closed one, or one whose base is missing, is returned as it is. Moves no ref.
     pub async fn try_merge(&self, full_name: &str, number: u64) -> Result<Pull, ApiError> {
         let pull = self.pull(full_name, number)?;
         let git = self.git(full_name);
@@ -203,8 +211,9 @@ impl Engine {
     }
 }
 
-/// Returns the commit that a merge would create; `None` if it conflicts. Its time is fixed, so the
-/// same merge gives the same commit.
+/// Creates the commit that a merge of `head` into `base` would give and returns its id; moves no
+/// ref. `None` if it conflicts. Its author and time are fixed, so the same merge gives the same
+/// commit.
 async fn test_merge(git: &Git, base: &str, head: &str) -> Result<Option<String>, ApiError> {
     let Some(tree) = git.merge_tree(base, head).await? else { return Ok(None) };
     let forge = Person { date: Some("1000000000 +0000".to_owned()), ..Person::of("forge") };

@@ -50,7 +50,8 @@ pub(crate) fn statuses_of(full_name: &str, sha: &str) -> String {
 }
 
 impl Engine {
-    /// Stores a comment on a pull request and records an event.
+    /// Stores a comment on a pull request, open or not, records an event and returns the comment.
+    /// The text is not checked. An error if there is no such pull request.
     pub fn comment(
         &self,
         full_name: &str,
@@ -79,7 +80,8 @@ impl Engine {
         })
     }
 
-    /// Changes a comment and records an event. An error if it belongs to another account.
+    /// Replaces the text of a comment, records an event and returns the comment. The text is not
+    /// checked. An error (403) if it belongs to another account, 404 if there is no such comment.
     pub fn edit_comment(
         &self,
         full_name: &str,
@@ -107,8 +109,9 @@ impl Engine {
         })
     }
 
-    /// Stores a review of a pull request and records an event. The pull request's author may only
-    /// comment on it.
+    /// Stores a review of a pull request, open or not, records an event and returns the review.
+    /// Without a commit it is about the present head. An error (422) for an unknown vote, or if the
+    /// pull request's author does more than comment.
     pub fn review(&self, full_name: &str, new: NewReview, by: &str) -> Result<Review, ApiError> {
         let NewReview { number, event, body, commit, lines } = new;
         let state = match event.as_str() {
@@ -146,8 +149,9 @@ impl Engine {
         })
     }
 
-    /// Dismisses a review and records an event. An error for one that neither approves nor requests
-    /// changes.
+    /// Marks a review as dismissed, records an event and returns the review. An error (422) if it
+    /// neither approves nor requests changes or is dismissed already; 404 if the pull request has
+    /// no such review.
     pub fn dismiss_review(
         &self,
         full_name: &str,
@@ -170,7 +174,8 @@ impl Engine {
         })
     }
 
-    /// Records the event of a review.
+    /// Records a `pull_request_review` event with this action for the webhooks. The review must be
+    /// stored already and its pull request must exist.
     fn emit_review(
         &self,
         access: &Access,
@@ -188,7 +193,9 @@ impl Engine {
         Ok(self.emit(access, repository, by, Event::new("pull_request_review", action, payload))?)
     }
 
-    /// Stores a status of a commit and records an event. An error for an unknown commit or state.
+    /// Stores a status of a commit next to the earlier ones, records an event and returns the
+    /// status. The event names the branches whose tip the commit is. An error (422) for an unknown
+    /// commit or state, or a description over 140 characters.
     pub async fn set_status(
         &self,
         full_name: &str,
@@ -237,7 +244,9 @@ impl Engine {
         })
     }
 
-    /// Stores a new check run and records events. An error for an unknown commit or without a name.
+    /// Stores a new check run of a commit, records its events and returns it. It belongs to the
+    /// application `by` and is queued unless `fields` say otherwise. An error (422) for an unknown
+    /// commit, without a name, with an unknown state, or if it is completed without conclusion.
     pub async fn create_check_run(
         &self,
         full_name: &str,
@@ -271,7 +280,9 @@ impl Engine {
         })
     }
 
-    /// Changes a check run and records events. An error if it belongs to another app.
+    /// Changes the fields of a check run that are given, records an event if it is thereby
+    /// completed, and returns it. An error (403) if it belongs to another application, 404 if there
+    /// is none, 422 with an unknown state or if it is completed without conclusion.
     pub fn update_check_run(
         &self,
         full_name: &str,
@@ -291,7 +302,10 @@ impl Engine {
         })
     }
 
-    /// Stores a check run with new fields, and records its events.
+    /// Stores a check run with the given fields replaced, and returns it. A conclusion makes it
+    /// completed; one that is not completed loses its conclusion. Records an event for `action`, if
+    /// given, and one if it is now completed and was not before, with that of its check suite. An
+    /// error (422) for an unknown state, or if it is completed without conclusion.
     fn put_check_run(
         &self,
         access: &Access,
@@ -339,7 +353,9 @@ impl Engine {
         Ok(run)
     }
 
-    /// Records a check suite event if all check runs of an application on a commit have ended.
+    /// Records a `check_suite` event if all stored check runs of the run's application on its
+    /// commit are completed; otherwise does nothing. Its conclusion is `success` if all of theirs
+    /// are success, neutral or skipped, otherwise `failure`.
     fn emit_suite(
         &self,
         access: &Access,
@@ -366,7 +382,8 @@ impl Engine {
         )?)
     }
 
-    /// Runs a transaction and wakes the sender of the events that it may have recorded.
+    /// Runs a transaction, and wakes the sender of webhooks if it succeeded, whether it recorded
+    /// events or not.
     fn transact_and_wake<T>(
         &self,
         work: impl FnOnce(&Access) -> Result<T, ApiError>,

@@ -33,7 +33,8 @@ struct Change {
 }
 
 impl Lagging {
-    /// Reads an index from the tables, or from their delayed copy while a lag is set.
+    /// Runs `read`, which reads an index of `table`, on the tables, or while a lag is set on a copy
+    /// that shows writes only after the lag. The copy is created if there is none.
     pub fn read_index<T>(
         &self,
         database: &Database,
@@ -51,7 +52,8 @@ impl Lagging {
         read(&copy.tables)
     }
 
-    /// Removes a deleted table from the copy, so that a new table of its name begins empty.
+    /// Removes a deleted table and its waiting writes from the copy, so that a new table of its
+    /// name begins empty. Does nothing if there is no copy, or it does not have the table.
     pub fn forget(&self, table: &str) {
         let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(copy) = copy.as_mut() {
@@ -61,8 +63,9 @@ impl Lagging {
         }
     }
 
-    /// Runs a write and, while a lag is set, queues it for the copy. Without a lag it drops the
-    /// copy if the write touches items.
+    /// Runs `write` and returns its result. While a lag is set, a write that succeeded is queued
+    /// for the copy, which is created first if there is none; `touched` are the items that it
+    /// writes. Without a lag the copy is dropped if `touched` is not empty.
     pub fn write<T>(
         &self,
         database: &Database,
@@ -97,7 +100,7 @@ impl Lagging {
     }
 }
 
-/// Returns the copy, which is created from the tables if there is none.
+/// Returns the copy, which is created from the present tables if there is none.
 fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut Copy, Problem> {
     match copy {
         Some(copy) => Ok(copy),
@@ -107,7 +110,7 @@ fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut
 
 impl Copy {
     /// Creates a table in the copy that was created after the copy; does nothing if it is there
-    /// already. It is empty, because its writes follow later.
+    /// already, or exists nowhere. It is empty, because its writes follow later.
     fn know(&mut self, database: &Database, table: &str) -> Result<(), Problem> {
         if describe(&self.tables, table).is_ok() {
             return Ok(());
@@ -117,7 +120,8 @@ impl Copy {
         super::run(&creation(&description), |r| self.tables.create_table(r)).map(|_| ())
     }
 
-    /// Applies the writes to the copy whose lag has passed.
+    /// Applies the queued writes whose lag has passed at `now` to the copy, in their order. Those
+    /// that fail, as for a deleted table, are dropped.
     fn catch_up(&mut self, now: Instant) {
         while self.waiting.front().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, change)) = self.waiting.pop_front() {
@@ -129,7 +133,7 @@ impl Copy {
 }
 
 impl Change {
-    /// Applies one write to the copy.
+    /// Stores the item in the copy as it was after the write, or deletes it if it was gone.
     fn apply(self, tables: &Database) -> Result<(), Problem> {
         match self.item {
             Some(item) => put(tables, &self.table, item),
@@ -146,7 +150,7 @@ fn put(tables: &Database, table: &str, item: Map<String, Value>) -> Result<(), P
     super::run(&json!({"TableName": table, "Item": item}), |r| tables.put_item(r)).map(|_| ())
 }
 
-/// Reads an item by its key; `None` if there is none.
+/// Reads an item by its key, consistently; `None` if there is none. An unknown table is an error.
 fn read_item(
     database: &Database,
     table: &str,
@@ -163,7 +167,8 @@ fn describe(database: &Database, table: &str) -> Result<Value, Problem> {
     Ok(answer.get("Table").cloned().unwrap_or_default())
 }
 
-/// Returns the key attributes of a written item.
+/// Returns the key attributes of a written item, picked by the key schema of its table from among
+/// its other attributes. An error if the table does not exist.
 fn key_of(database: &Database, written: &Touched) -> Result<Map<String, Value>, Problem> {
     let description = describe(database, &written.table)?;
     let schema =
@@ -172,7 +177,7 @@ fn key_of(database: &Database, written: &Touched) -> Result<Map<String, Value>, 
     Ok(names.filter_map(|name| Some((name.to_owned(), written.key.get(name)?.clone()))).collect())
 }
 
-/// Returns a copy of every table in memory.
+/// Returns a new database in memory with a copy of every table, its indexes and items.
 fn copied(database: &Database) -> Result<Database, Problem> {
     let engine = |error: dynoxide::DynoxideError| super::problem(&error);
     let copy = Database::memory().map_err(engine)?;
@@ -190,7 +195,8 @@ fn copied(database: &Database) -> Result<Database, Problem> {
     Ok(copy)
 }
 
-/// Returns the request that creates a table with this description.
+/// Returns the request that creates a table with the keys and global secondary indexes of this
+/// description, billed by request; other settings are left out.
 fn creation(description: &Value) -> Value {
     let mut request = Map::new();
     for member in ["TableName", "KeySchema", "AttributeDefinitions"] {
@@ -210,7 +216,8 @@ fn creation(description: &Value) -> Value {
     Value::Object(request)
 }
 
-/// Copies all items of a table.
+/// Copies all items of a table, up to 10,000 pages of 1 MB; what is beyond is left out without an
+/// error. The table must exist in the copy.
 fn copy_items(database: &Database, copy: &Database, table: &str) -> Result<(), Problem> {
     let mut request = json!({"TableName": table, "ConsistentRead": true});
     for _ in 0..COPY_PAGES_MAX {

@@ -46,7 +46,8 @@ pub struct Dynamo {
 pub(super) type Answer = (Result<String, Problem>, Usage);
 
 impl Dynamo {
-    /// Opens or creates the tables in `directory`.
+    /// Opens or creates the tables in `directory`, in the file `dynamodb.sqlite`. `durability` says
+    /// whether commits wait for the disk. `faults` says how far indexes lag.
     ///
     /// # Errors
     /// [`StoreError`] when the directory or the database in it cannot be used.
@@ -73,8 +74,9 @@ impl Dynamo {
     }
 
     /// Creates a table if it does not exist, and returns its description. `definition` is a
-    /// `CreateTable` request; `ttl_attribute` holds the epoch seconds after which an item may be
-    /// deleted.
+    /// `CreateTable` request; an existing table that differs from it is not changed, and its
+    /// description shows the difference. Expiry by `ttl_attribute`, which holds epoch seconds, is
+    /// switched on unless expiry is on already.
     ///
     /// # Errors
     /// Returns the [`Problem`] that DynamoDB would return. A table that differs is not changed; its
@@ -102,8 +104,8 @@ impl Dynamo {
         Ok(described["Table"].take())
     }
 
-    /// Deletes the items whose TTL attribute is in the past and returns their number; AWS does so
-    /// within days.
+    /// Deletes the items of all tables whose TTL attribute is in the past and returns their number;
+    /// AWS does so within days. Nothing calls this by itself.
     ///
     /// # Errors
     /// The engine's own error.
@@ -111,15 +113,18 @@ impl Dynamo {
         self.database.sweep_ttl()
     }
 
-    /// Answers one call to DynamoDB. Blocks on the disk.
+    /// Answers one call to DynamoDB and returns what it used, which is one billed request even for
+    /// an error. Blocks on the disk. Faults are applied by the caller.
     pub(super) fn call(&self, operation: &str, body: &[u8], caller: &Caller) -> Answer {
         let mut usage = Usage { billed_requests: 1, ..Usage::default() };
         let answer = self.answer(operation, body, caller, &mut usage);
         (answer, usage)
     }
 
-    /// Checks the caller's permissions and runs one operation; queries of an index see the copy
-    /// that lags. Adds what it consumed to `usage`.
+    /// Checks the caller's permissions, runs one operation and returns the body of the response;
+    /// queries of an index see the copy that lags. Adds the units that it consumed to `usage`. An
+    /// error if the body is no JSON object, a policy denies any part of it, or DynamoDB would
+    /// refuse it.
     fn answer(
         &self,
         operation: &str,
@@ -173,7 +178,9 @@ impl Dynamo {
         }
     }
 
-    /// Runs one operation on `database` and adds its consumed capacity to `usage`.
+    /// Runs one operation on `database`, without checking permissions, and returns the body of the
+    /// response; adds its consumed capacity to `usage`. The response contains the capacity only if
+    /// the request asks for it.
     fn run(
         &self,
         database: &Database,
@@ -186,7 +193,8 @@ impl Dynamo {
         settle(result, asked, usage, operation, &members)
     }
 
-    /// Passes an operation to the database engine; an error for one that it does not have.
+    /// Passes an operation to `database` and returns its response; an error for an operation that
+    /// the engine does not have. Neither permissions nor lags are considered.
     fn dispatch(
         &self,
         database: &Database,
@@ -219,8 +227,9 @@ impl Dynamo {
     }
 }
 
-/// Returns an injected failure in DynamoDB's form. A transaction gets a reason for each of its
-/// parts.
+/// Returns an injected failure in DynamoDB's form. A conflict gives a transaction a cancellation
+/// with a reason for each of its parts, of which the first has the conflict; other operations get a
+/// conflict of their own. Failures that DynamoDB does not have become internal errors.
 pub(super) fn injected(failure: &InjectedError, operation: &str, body: &[u8]) -> Problem {
     match failure {
         InjectedError::Throttled => Problem::new(
@@ -258,7 +267,8 @@ pub(super) fn injected(failure: &InjectedError, operation: &str, body: &[u8]) ->
     }
 }
 
-/// Decodes a request, runs it and encodes the response.
+/// Decodes a request, passes it to `act` and encodes the response as JSON. An error in DynamoDB's
+/// form if the request cannot be decoded or `act` fails.
 fn run<I, O>(request: &Value, act: impl FnOnce(I) -> dynoxide::Result<O>) -> Result<Value, Problem>
 where
     I: DeserializeOwned,
@@ -273,7 +283,8 @@ where
     })
 }
 
-/// Converts an error of the database engine to DynamoDB's form.
+/// Converts an error of the database engine to DynamoDB's form, with the additional fields that it
+/// has there, such as the reasons of a cancellation.
 fn problem(error: &DynoxideError) -> Problem {
     let mut problem = Problem::new(error.status_code(), error.error_type(), error.to_string());
     // The engine writes bodies of its own for errors with items and reasons; they are taken over
@@ -287,7 +298,8 @@ fn problem(error: &DynoxideError) -> Problem {
 }
 
 /// Returns the error for a request that cannot be decoded, in the form that DynamoDB has for the
-/// mistake.
+/// mistake: a `ValidationException` for a missing or invalid member, otherwise a
+/// `SerializationException`. `message` is the decoder's.
 fn unreadable(message: &str) -> Problem {
     let text = message.split(" at line ").next().unwrap_or(message);
     for marker in ["VALIDATION_REQUEST:", "VALIDATION_AS_READ:", "VALIDATION:"] {
@@ -315,9 +327,10 @@ fn serialization() -> Problem {
     )
 }
 
-/// Adds the consumed capacity that the engine reports to `usage`, and removes it from the response
-/// unless the caller requested it (`asked`). For a write whose condition failed it adds an
-/// estimate.
+/// Returns the body of the response and adds the consumed capacity that the engine reports to
+/// `usage`. Removes that capacity from the response as far as the caller did not request it;
+/// `asked` is the caller's `ReturnConsumedCapacity`. Errors are returned as they are; for a failed
+/// condition or a cancelled transaction an estimate is added.
 fn settle(
     result: Result<Value, Problem>,
     asked: Option<Value>,
@@ -362,12 +375,14 @@ fn settle(
     Ok(answer.to_string())
 }
 
-/// Returns the sum of consumed capacity units.
+/// Returns the total of consumed capacity units for one table, indexes included; 0 if none is
+/// reported.
 fn total_units(consumed: &Value) -> f64 {
     consumed.get("CapacityUnits").and_then(Value::as_f64).unwrap_or_default()
 }
 
-/// Reduces the consumed capacity in a response to its total.
+/// Reduces the consumed capacity in a response to the table and its total; does nothing if there is
+/// none.
 fn keep_total(answer: &mut Value) {
     let strip = |consumed: &mut Value| {
         if let Value::Object(members) = consumed {

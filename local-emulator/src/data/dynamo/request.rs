@@ -26,7 +26,9 @@ pub(super) struct Touched {
 }
 
 impl Request<'_> {
-    /// Returns every action that the caller must be allowed, each with its resource.
+    /// Returns every action that the caller must be allowed, each with the ARN of its table or
+    /// index. A transaction has the actions of its parts, a batch one for each table. Empty for an
+    /// unknown operation.
     pub fn actions(&self, account: &Account) -> Vec<(&'static str, String)> {
         let table = || account.table_arn(table_name(self.text("TableName")));
         match self.operation {
@@ -67,17 +69,19 @@ impl Request<'_> {
         }
     }
 
-    /// Returns whether the request reads a secondary index.
+    /// Returns whether the request is a query or scan of a secondary index.
     pub fn reads_index(&self) -> bool {
         matches!(self.operation, "Query" | "Scan") && !self.text("IndexName").is_empty()
     }
 
-    /// Returns the table that the request names; empty if it names none or several.
+    /// Returns the name of the table that the request names, also by ARN; empty for transactions
+    /// and batches, and if none is named.
     pub fn table(&self) -> &str {
         table_name(self.text("TableName"))
     }
 
-    /// Returns the items that the request writes.
+    /// Returns the items that the request puts, updates or deletes, in its order; empty for reads.
+    /// Condition checks are not writes, and parts without a readable key are left out.
     pub fn writes(&self) -> Vec<Touched> {
         let one = |holder: &Value, member: &str| {
             let key = holder.get(member)?.as_object()?.clone();
@@ -103,8 +107,9 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the write action, table and partition of each item that the request puts, updates or
-    /// deletes. Condition checks are not writes.
+    /// Returns (action, ARN of the table, partition key) of each item that a single write or a
+    /// transaction puts, updates or deletes. Condition checks are not writes. Batches give none,
+    /// nor do items whose partition key `pk` is not a text.
     pub fn written(&self, account: &Account) -> Vec<(&'static str, String, String)> {
         let of = |action, holder: &Value, member: &str| {
             let partition = holder.get(member)?.get(PARTITION_KEY)?.get("S")?.as_str()?.to_owned();
@@ -141,8 +146,9 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the capacity that a failed condition consumes, from the sizes in the request;
-    /// transactions double it.
+    /// Returns the write units that the request consumes if its condition fails, estimated from the
+    /// sizes in the request: one for each started KiB of an item, at least one. A transaction
+    /// counts its checks too and doubles the sum.
     pub fn estimated_write_units(&self) -> f64 {
         let units: f64 = self.writes().iter().map(|touched| kibibytes(&touched.key)).sum();
         let checks =
@@ -150,7 +156,8 @@ impl Request<'_> {
         if self.operation == "TransactWriteItems" { 2.0 * (units + checks) } else { units.max(1.0) }
     }
 
-    /// Returns the actions of the parts of a transaction.
+    /// Returns the actions of the parts of a writing transaction, each with the ARN of its table,
+    /// sorted and without duplicates. Condition checks need an action of their own.
     fn transact_actions(&self, account: &Account) -> Vec<(&'static str, String)> {
         let kinds = [
             ("Put", "dynamodb:PutItem"),
@@ -170,7 +177,7 @@ impl Request<'_> {
         actions
     }
 
-    /// Returns the actions of a batch, one for each table.
+    /// Returns `action` with the ARN of each table that a batch names.
     fn batch_actions(
         &self,
         account: &Account,
@@ -184,7 +191,7 @@ impl Request<'_> {
             .collect()
     }
 
-    /// Returns the items that a batch writes.
+    /// Returns the items that a batch puts or deletes, by table.
     fn batch_writes(&self) -> Vec<Touched> {
         let tables = self.members.get("RequestItems").and_then(Value::as_object);
         let mut touched = Vec::new();
@@ -200,23 +207,25 @@ impl Request<'_> {
         touched
     }
 
-    /// Returns the parts of a transaction.
+    /// Returns the parts of a transaction; none for other requests.
     fn parts(&self) -> impl Iterator<Item = &Value> {
         self.members.get("TransactItems").and_then(Value::as_array).into_iter().flatten()
     }
 
-    /// Returns a text in the request; empty if it is missing.
+    /// Returns a member of the request's body that is a text; empty if it is missing or of another
+    /// type.
     fn text(&self, member: &str) -> &str {
         self.members.get(member).and_then(Value::as_str).unwrap_or_default()
     }
 }
 
-/// Returns the table that a part of a request names.
+/// Returns the name of the table that a part of a request names, also by ARN; empty if it names
+/// none.
 fn table_of(holder: &Value) -> &str {
     table_name(holder.get("TableName").and_then(Value::as_str).unwrap_or_default())
 }
 
-/// Returns the name of a table that may be given by its ARN.
+/// Returns the name of a table that is given by its name or ARN.
 fn table_name(given: &str) -> &str {
     given.rsplit_once(":table/").map_or(given, |(_, name)| name)
 }

@@ -37,8 +37,9 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Returns the caller whose signature was verified; an error without credentials or for an
-    /// unknown key.
+    /// Returns the caller with these credentials, whose signature `s3s` has verified, and the
+    /// present policies. An error without credentials, for an unsigned request, or for an unknown
+    /// key.
     pub fn caller(&self, credentials: Option<&Credentials>) -> S3Result<Caller> {
         let credentials =
             credentials.ok_or_else(|| s3_error!(AccessDenied, "Signature is required"))?;
@@ -47,7 +48,8 @@ impl Guard {
         Ok(Caller::new(principal, (self.policies)()))
     }
 
-    /// Returns an error unless the caller may call an action on a bucket.
+    /// Returns an error unless the caller's policies allow an action, such as `s3:ListBucket`, on a
+    /// bucket. The bucket need not exist.
     pub fn check_bucket(
         &self,
         credentials: Option<&Credentials>,
@@ -57,7 +59,8 @@ impl Guard {
         refuse(self.caller(credentials)?.check(action, &Account::bucket_arn(bucket)))
     }
 
-    /// Returns an error unless the caller may call an action on an object.
+    /// Returns an error unless the caller's policies allow an action, such as `s3:GetObject`, on an
+    /// object. The object need not exist.
     pub fn check_object(
         &self,
         credentials: Option<&Credentials>,
@@ -76,6 +79,7 @@ fn refuse(result: Result<(), super::super::auth::Denied>) -> S3Result<()> {
 
 #[async_trait::async_trait]
 impl S3Auth for Guard {
+    /// Returns the secret of a known access key, for the verification of a signature.
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         let (_, secret) = self.keys.find(access_key).ok_or_else(|| {
             s3_error!(
@@ -89,6 +93,10 @@ impl S3Auth for Guard {
 
 #[async_trait::async_trait]
 impl S3Access for Guard {
+    /// Records that the signature was verified, and returns an error unless the caller's policies
+    /// allow the operation. Operations that the emulator does not have are refused as not
+    /// implemented. The source of a copy and the keys of a deletion of several objects are not
+    /// checked here, but by the operation.
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         // Credentials are there only once `s3s` has verified the signature with their secret.
         if context.credentials().is_some()

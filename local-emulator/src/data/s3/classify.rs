@@ -2,7 +2,9 @@
 
 use http::{Method, Request};
 
-/// Returns the operation's name. Only path-style requests come here: `/bucket/key?query`.
+/// Returns the name of the operation that a request calls by its method, path and query; `Other` if
+/// none fits. Only path-style requests come here: `/bucket/key?query`. The signature is not
+/// verified, and the bucket need not exist.
 pub(in super::super) fn operation<B>(request: &Request<B>) -> &'static str {
     let path = request.uri().path().trim_start_matches('/');
     let has_key = path.split_once('/').is_some_and(|(_, key)| !key.is_empty());

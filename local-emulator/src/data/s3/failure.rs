@@ -5,7 +5,7 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::super::faults::InjectedError;
 
-/// Returns S3's form of an injected failure.
+/// Returns S3's form of an injected failure: 503 for throttling, 409 for a conflict, otherwise 500.
 pub(in super::super) fn injected(failure: &InjectedError) -> Response<Bytes> {
     match failure {
         InjectedError::Throttled => error(503, "SlowDown", "Please reduce your request rate."),
@@ -20,12 +20,12 @@ pub(in super::super) fn injected(failure: &InjectedError) -> Response<Bytes> {
     }
 }
 
-/// Returns an internal error.
+/// Returns an internal error (500) with a message in S3's form.
 pub(in super::super) fn internal(message: &str) -> Response<Bytes> {
     error(500, "InternalError", message)
 }
 
-/// Returns an error response in S3's form.
+/// Returns an error response in S3's XML form; escapes the message, but not the code.
 fn error(status: u16, code: &str, message: &str) -> Response<Bytes> {
     let message = message.replace('&', "&amp;").replace('<', "&lt;");
     let body = format!(

@@ -30,7 +30,9 @@ pub(super) struct Page {
 const ROWS: usize = 1001;
 
 impl Store {
-    /// Returns one page of a bucket's objects and common prefixes.
+    /// Returns one page of a bucket's objects and common prefixes, at most `max` together, each in
+    /// the order of keys, beginning behind `after`. `next` is the `after` of the following page;
+    /// `None` on the last page. Empty for an unknown bucket.
     pub fn list(&self, listing: &Listing<'_>) -> Result<Page, StoreError> {
         let mut page = Page::default();
         let mut position = Position::After(listing.after.to_owned());
@@ -72,7 +74,8 @@ impl Store {
         Ok(page)
     }
 
-    /// Reads the next objects after a position.
+    /// Reads the next objects with the prefix after a position, in the order of keys, without their
+    /// bodies; at most 1001. Fewer mean that there are no more.
     fn rows(&self, listing: &Listing<'_>, position: &Position) -> Result<Vec<Object>, StoreError> {
         let connection = self.lock();
         // What begins with a prefix lies from the prefix up to the prefix followed by the highest
@@ -103,7 +106,9 @@ enum Position {
     Past(String),
 }
 
-/// Returns the common prefix under which a key is listed; `None` if it is listed by itself.
+/// Returns the common prefix under which a key is listed: up to and with the first delimiter after
+/// the listing's prefix. `None` if it is listed by itself, without a delimiter or none in the rest
+/// of the key.
 fn rolled_up(key: &str, listing: &Listing<'_>) -> Option<String> {
     if listing.delimiter.is_empty() {
         return None;

@@ -49,7 +49,9 @@ pub struct S3 {
 }
 
 impl S3 {
-    /// Opens or creates the buckets in `directory`.
+    /// Opens or creates the buckets in `directory`. Signatures are verified with `keys`; `policies`
+    /// returns what decides about permissions at each call. `durability` says whether commits wait
+    /// for the disk.
     ///
     /// # Errors
     /// [`StoreError`] when the directory or the database in it cannot be used.
@@ -70,7 +72,7 @@ impl S3 {
         Ok(Self { service: builder.build(), store })
     }
 
-    /// Creates a bucket if it does not exist.
+    /// Creates a bucket if it does not exist; no error if it does.
     ///
     /// # Errors
     /// [`StoreError`] when it cannot be written.
@@ -78,7 +80,8 @@ impl S3 {
         self.store.create_bucket(name).map(|_| ())
     }
 
-    /// Answers one call. Also returns whether the caller's signature was verified.
+    /// Answers one call, after verifying its signature and checking policies. Also returns whether
+    /// the caller's signature was verified.
     pub(super) async fn call(&self, request: Request<Bytes>) -> (Response<Bytes>, Proven) {
         let proof = access::Proof::default();
         let mut request = request.map(s3s::Body::from);
@@ -87,7 +90,8 @@ impl S3 {
         (response, if proof.is_given() { Proven::Yes } else { Proven::No })
     }
 
-    /// Passes a request to the S3 implementation and reads its response.
+    /// Passes a request to the S3 implementation and reads its whole response. A failure of the
+    /// implementation is an internal error (500).
     async fn response(&self, request: Request<s3s::Body>) -> Response<Bytes> {
         match self.service.call(request).await {
             Ok(response) => {

@@ -30,7 +30,8 @@ struct Part {
 }
 
 impl Store {
-    /// Begins an upload and returns its id.
+    /// Begins an upload in parts, with the headers and metadata of the later object, and returns
+    /// its id. `NoBucket` if the bucket does not exist.
     pub fn begin_upload(
         &self,
         bucket: &str,
@@ -54,7 +55,8 @@ impl Store {
     }
 
     /// Stores a part of an upload, in place of an earlier one of that number, and returns its
-    /// entity tag; `None` if there is no such upload.
+    /// entity tag; `None` if there is no such upload for this bucket and key. Neither number nor
+    /// size are checked.
     pub fn put_part(
         &self,
         upload: &UploadId<'_>,
@@ -81,7 +83,10 @@ impl Store {
         Ok(Some(etag))
     }
 
-    /// Joins the named parts to the object, deletes the upload and returns the entity tag.
+    /// Joins the named parts to the object, if the condition holds for the present one, deletes the
+    /// upload and returns the entity tag. `named` are numbers and expected entity tags (`None` for
+    /// any), in ascending order. Refused if a part is missing or differs, or one other than the
+    /// last is under 5 MiB. The upload stays if it is refused or the condition fails.
     pub fn complete_upload(
         &self,
         upload: &UploadId<'_>,
@@ -137,7 +142,7 @@ impl Store {
         }))
     }
 
-    /// Deletes an upload and its parts; returns whether there was one.
+    /// Deletes an upload and its parts. Returns whether there was one for this bucket and key.
     pub fn abort_upload(&self, upload: &UploadId<'_>) -> Result<bool, StoreError> {
         if self.upload_about(upload)?.is_none() {
             return Ok(false);
@@ -156,7 +161,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Returns the headers and metadata of an upload; `None` if there is none.
+    /// Returns the headers and metadata of an upload; `None` if there is none with this id, bucket
+    /// and key.
     fn upload_about(&self, upload: &UploadId<'_>) -> Result<Option<About>, StoreError> {
         let json: Option<String> = self
             .lock()

@@ -29,7 +29,8 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// Runs work that blocks on the disk in a thread of its own.
+    /// Runs work that blocks on the disk in a thread of its own and waits for its result. Its
+    /// errors and panics become internal errors (500).
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
@@ -41,7 +42,7 @@ impl Buckets {
     }
 
     /// Returns the error for a missing object: 404 for a caller that may list the bucket, otherwise
-    /// a denial.
+    /// the denial (403), which hides that it is missing.
     fn no_such_key(
         &self,
         credentials: Option<&s3s::auth::Credentials>,
@@ -54,7 +55,7 @@ impl Buckets {
         }
     }
 
-    /// Returns an error if a bucket does not exist.
+    /// Returns an error (404) if a bucket does not exist.
     async fn existing_bucket(&self, bucket: &str) -> S3Result<()> {
         let name = bucket.to_owned();
         if self.blocking(move |store| store.has_bucket(&name)).await? {
@@ -67,6 +68,7 @@ impl Buckets {
 
 #[async_trait::async_trait]
 impl S3 for Buckets {
+    /// Creates a bucket. An error if it exists: there is only one account, so it is the caller's.
     async fn create_bucket(
         &self,
         req: S3Request<CreateBucketInput>,
@@ -80,6 +82,8 @@ impl S3 for Buckets {
         Err(s3_error!(BucketAlreadyOwnedByYou))
     }
 
+    /// Deletes an empty bucket. An error if it does not exist or has objects; unfinished uploads do
+    /// not count.
     async fn delete_bucket(
         &self,
         req: S3Request<DeleteBucketInput>,
@@ -95,6 +99,7 @@ impl S3 for Buckets {
         Err(s3_error!(BucketNotEmpty))
     }
 
+    /// Answers without content if the bucket exists, otherwise with 404.
     async fn head_bucket(
         &self,
         req: S3Request<HeadBucketInput>,
@@ -103,6 +108,8 @@ impl S3 for Buckets {
         Ok(S3Response::new(HeadBucketOutput::default()))
     }
 
+    /// Answers without a location, which means `us-east-1`, whatever the emulator's region. 404 if
+    /// there is no such bucket.
     async fn get_bucket_location(
         &self,
         req: S3Request<GetBucketLocationInput>,
@@ -111,6 +118,7 @@ impl S3 for Buckets {
         Ok(S3Response::new(GetBucketLocationOutput::default()))
     }
 
+    /// Answers with all buckets by name; the limits and prefixes of the request are ignored.
     async fn list_buckets(
         &self,
         _req: S3Request<ListBucketsInput>,
@@ -125,6 +133,9 @@ impl S3 for Buckets {
         Ok(S3Response::new(ListBucketsOutput { buckets, ..ListBucketsOutput::default() }))
     }
 
+    /// Stores an object with its headers and metadata, if the conditions `If-Match` or
+    /// `If-None-Match: *` hold. Checks the MD5 that the request gives. Other features, such as
+    /// tags, encryption and storage classes, are ignored.
     async fn put_object(
         &self,
         req: S3Request<PutObjectInput>,
@@ -151,6 +162,9 @@ impl S3 for Buckets {
         }))
     }
 
+    /// Answers with an object or a range of it. Of conditions, only `If-Match` and `If-None-Match`
+    /// are considered. A missing object is 404 only for a caller that may list the bucket,
+    /// otherwise 403.
     async fn get_object(
         &self,
         req: S3Request<GetObjectInput>,
@@ -194,6 +208,9 @@ impl S3 for Buckets {
         Ok(response)
     }
 
+    /// Answers with the headers of an object; a range is ignored. Of conditions, only `If-Match`
+    /// and `If-None-Match` are considered. A missing object is 404 only for a caller that may list
+    /// the bucket, otherwise 403.
     async fn head_object(
         &self,
         req: S3Request<HeadObjectInput>,
@@ -221,6 +238,8 @@ impl S3 for Buckets {
         Ok(response)
     }
 
+    /// Deletes an object, if the condition `If-Match` holds. A missing object is a success, also
+    /// with a condition.
     async fn delete_object(
         &self,
         req: S3Request<DeleteObjectInput>,
@@ -237,6 +256,9 @@ impl S3 for Buckets {
         }
     }
 
+    /// Deletes 1 to 1000 objects one by one, each if the caller may delete it and its entity tag is
+    /// the given one; errors are listed by key. Missing objects count as deleted. A quiet request
+    /// gets the errors only.
     async fn delete_objects(
         &self,
         req: S3Request<DeleteObjectsInput>,
@@ -285,6 +307,9 @@ impl S3 for Buckets {
         Ok(S3Response::new(output))
     }
 
+    /// Copies an object of any bucket, if the conditions on its entity tag hold; the caller must be
+    /// allowed to read it. Headers and metadata are the source's unless the request replaces them.
+    /// The write itself has no conditions.
     async fn copy_object(
         &self,
         req: S3Request<CopyObjectInput>,
@@ -349,6 +374,8 @@ impl S3 for Buckets {
         }))
     }
 
+    /// Answers with a page of at most 1000 objects and common prefixes in the order of keys. A page
+    /// of 0 keys is empty and the last one.
     async fn list_objects_v2(
         &self,
         req: S3Request<ListObjectsV2Input>,
@@ -401,6 +428,7 @@ impl S3 for Buckets {
         Ok(S3Response::new(output))
     }
 
+    /// Begins an upload in parts and answers with its id.
     async fn create_multipart_upload(
         &self,
         req: S3Request<CreateMultipartUploadInput>,
@@ -422,6 +450,8 @@ impl S3 for Buckets {
         Ok(S3Response::new(output))
     }
 
+    /// Stores a part with a number from 1 to 10,000 and answers with its entity tag; replaces an
+    /// earlier part of that number. Checks the MD5 that the request gives.
     async fn upload_part(
         &self,
         req: S3Request<UploadPartInput>,
@@ -449,6 +479,9 @@ impl S3 for Buckets {
         }))
     }
 
+    /// Joins the named parts to the object, if the conditions `If-Match` or `If-None-Match: *`
+    /// hold, and ends the upload. An error if a part is missing, differs, is out of order or,
+    /// unless it is the last one, under 5 MiB; the upload then stays.
     async fn complete_multipart_upload(
         &self,
         req: S3Request<CompleteMultipartUploadInput>,
@@ -488,6 +521,7 @@ impl S3 for Buckets {
         }))
     }
 
+    /// Deletes an upload with its parts; 404 if there is none.
     async fn abort_multipart_upload(
         &self,
         req: S3Request<AbortMultipartUploadInput>,

@@ -38,7 +38,8 @@ impl ReadConditions {
         Self { if_match, if_none_match }
     }
 
-    /// Returns an error if an object does not meet the conditions.
+    /// Returns an error if an object does not meet the conditions: 412 if its entity tag is not
+    /// that of `If-Match`, 304 if it is that of `If-None-Match`. `*` matches every object.
     pub fn check(&self, object: &Object) -> S3Result<()> {
         let holds = |condition: &ETagCondition| {
             condition.as_etag().is_none_or(|etag| etag.value() == object.etag)
@@ -53,7 +54,8 @@ impl ReadConditions {
     }
 }
 
-/// Converts the headers of a conditional write; an error for a combination that is not provided.
+/// Converts the headers of a conditional write. Without both there is no condition. An error for
+/// both together, and for `If-None-Match` with anything but `*`.
 pub(super) fn condition(
     if_match: Option<ETagCondition>,
     if_none_match: Option<ETagCondition>,
@@ -70,7 +72,8 @@ pub(super) fn condition(
     }
 }
 
-/// Converts the outcome of a conditional write to S3's result.
+/// Returns the value of a conditional write that was done; otherwise S3's error: 412 if the
+/// condition failed, 404 without the object that it needs or without the bucket.
 pub(super) fn done<T>(outcome: Outcome<T>, key: &str) -> S3Result<T> {
     match outcome {
         Outcome::Done(value) => Ok(value),
@@ -83,7 +86,8 @@ pub(super) fn done<T>(outcome: Outcome<T>, key: &str) -> S3Result<T> {
     }
 }
 
-/// Reads a whole body.
+/// Reads a whole body into memory; empty without one. An error if it breaks off or does not fit its
+/// signed checksum.
 pub(super) async fn read_body(body: Option<StreamingBlob>) -> S3Result<Bytes> {
     let Some(mut body) = body else {
         return Ok(Bytes::new());
@@ -99,7 +103,8 @@ pub(super) async fn read_body(body: Option<StreamingBlob>) -> S3Result<Bytes> {
     Ok(bytes.freeze())
 }
 
-/// Returns an error if a given MD5 is not that of the body.
+/// Returns an error if a given MD5 (`Content-MD5`, in Base64) is not `actual`, that of the body, or
+/// cannot be decoded. Without one there is no error.
 pub(super) fn check_md5(given: Option<&str>, actual: &[u8]) -> S3Result<()> {
     match given {
         None => Ok(()),
@@ -114,7 +119,9 @@ pub(super) fn check_md5(given: Option<&str>, actual: &[u8]) -> S3Result<()> {
     }
 }
 
-/// Returns the headers and metadata to store with an object.
+/// Returns what is stored with an object: the content type (with S3's default), encoding, language,
+/// disposition, cache control and expiry from the headers, and the user's metadata. The encoding
+/// `aws-chunked` is left out. An error for more than 2048 bytes of metadata.
 pub(super) fn about(headers: &HeaderMap, metadata: Option<Metadata>) -> S3Result<About> {
     let metadata: BTreeMap<String, String> = metadata.unwrap_or_default().into_iter().collect();
     if metadata.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
@@ -138,7 +145,8 @@ pub(super) fn about(headers: &HeaderMap, metadata: Option<Metadata>) -> S3Result
     Ok(About { headers: kept, metadata })
 }
 
-/// Returns the headers of a response from those stored with an object.
+/// Returns the stored headers of an object as the headers of a response; invalid ones are left out.
+/// The user's metadata is not among them.
 pub(super) fn kept_headers(about: &About) -> HeaderMap {
     let pairs = about.headers.iter();
     pairs
@@ -148,13 +156,14 @@ pub(super) fn kept_headers(about: &About) -> HeaderMap {
         .collect()
 }
 
-/// Returns the metadata stored with an object; `None` if there is none.
+/// Returns the user's metadata that is stored with an object; `None` if there is none.
 pub(super) fn metadata(about: &About) -> Option<Metadata> {
     let metadata: HashMap<String, String> = about.metadata.clone().into_iter().collect();
     (!metadata.is_empty()).then_some(metadata)
 }
 
-/// Returns the requested range of an object; all of it without one.
+/// Returns the requested range of an object in bytes, with its end excluded and cut to the object;
+/// all of it without a request. An error (416) if it lies outside.
 pub(super) fn range(asked: Option<s3s::dto::Range>, size: u64) -> S3Result<Range<u64>> {
     match asked {
         Some(asked) => Ok(asked.check(size)?),
@@ -162,7 +171,8 @@ pub(super) fn range(asked: Option<s3s::dto::Range>, size: u64) -> S3Result<Range
     }
 }
 
-/// Returns the header that says which part of an object a response contains.
+/// Returns the value of the header `Content-Range`: the first byte of the requested range, the last
+/// byte that follows from `length`, and the object's size. An error if the range lies outside.
 pub(super) fn content_range(
     asked: Option<s3s::dto::Range>,
     length: u64,
@@ -172,7 +182,8 @@ pub(super) fn content_range(
     Ok(format!("bytes {}-{}/{size}", range.start, (range.start + length).saturating_sub(1)))
 }
 
-/// Returns an object in the form of listings.
+/// Returns an object in the form of listings: key, entity tag, size, time of the change and the
+/// standard storage class.
 pub(super) fn listed(object: Object) -> s3s::dto::Object {
     s3s::dto::Object {
         key: Some(object.key),
@@ -184,7 +195,7 @@ pub(super) fn listed(object: Object) -> s3s::dto::Object {
     }
 }
 
-/// Converts milliseconds to S3's time.
+/// Converts milliseconds since the epoch to S3's time, which keeps them.
 pub(super) fn timestamp(milliseconds: u64) -> Timestamp {
     // S3 has whole seconds in headers; the listing would show milliseconds.
     Timestamp::from(UNIX_EPOCH + Duration::from_millis(milliseconds))

@@ -100,7 +100,8 @@ impl Body {
 }
 
 impl Store {
-    /// Opens or creates the store in a directory.
+    /// Opens or creates the store in a directory, and deletes files there that no object or upload
+    /// needs.
     pub fn open(directory: &Path, durability: Durability) -> Result<Self, StoreError> {
         let (path, blobs) = (directory.join("s3.sqlite"), directory.join("blobs"));
         let new = blobs.join("new");
@@ -111,7 +112,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Creates a bucket; returns whether it is new.
+    /// Creates a bucket; returns whether it is new, false if it exists already.
     pub fn create_bucket(&self, name: &str) -> Result<bool, StoreError> {
         let made = self
             .lock()
@@ -123,7 +124,8 @@ impl Store {
         Ok(made == 1)
     }
 
-    /// Deletes an empty bucket; returns false if it has objects or does not exist.
+    /// Deletes an empty bucket; returns false if it has objects or does not exist. Unfinished
+    /// uploads do not count and stay.
     pub fn delete_bucket(&self, name: &str) -> Result<bool, StoreError> {
         let connection = self.lock();
         let deleted = connection
@@ -140,7 +142,8 @@ impl Store {
         has_bucket(&self.lock(), name).map_err(self.failed("look for a bucket"))
     }
 
-    /// Returns the names of all buckets and when they were created.
+    /// Returns the names of all buckets, in order, and when each was created in milliseconds since
+    /// the epoch.
     pub fn buckets(&self) -> Result<Vec<(String, u64)>, StoreError> {
         let connection = self.lock();
         let mut statement = connection
@@ -150,7 +153,8 @@ impl Store {
         rows.and_then(Iterator::collect).map_err(self.failed("list buckets"))
     }
 
-    /// Writes a body so that a row can refer to it. Small bodies are stored in the row itself.
+    /// Prepares a body for [`Self::put`]: up to 64 KiB it stays in memory, to be stored in the
+    /// object's row; a larger one is written to a file at once.
     pub fn stage(&self, bytes: Bytes) -> Result<Body, StoreError> {
         if bytes.len() <= INLINE_BYTES_MAX {
             return Ok(Body::Inline(bytes));
@@ -158,7 +162,8 @@ impl Store {
         self.write_blob(std::iter::once(Ok(bytes)))
     }
 
-    /// Writes a blob from pieces. It gets its name only when it is complete and synced.
+    /// Writes a body to a new file, whatever its size, and returns its id and size. The file gets
+    /// its name only when it is complete and synced. Stops at the first error of `pieces`.
     pub fn write_blob(
         &self,
         pieces: impl Iterator<Item = Result<Bytes, StoreError>>,
@@ -182,8 +187,10 @@ impl Store {
         Ok(Body::Blob { id, size })
     }
 
-    /// Stores a staged body as the object with this key, if the condition holds for the present
-    /// object.
+    /// Stores a prepared body as the object with this key, if the condition holds for the present
+    /// object, whose body is deleted. Also deletes the records of `finished_upload`, but not its
+    /// parts' files. If the condition does not hold or the bucket is missing, the prepared body is
+    /// deleted.
     pub fn put(
         &self,
         bucket: &str,
@@ -228,8 +235,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Deletes an object if the condition holds for it. Without a condition, a missing object is a
-    /// success.
+    /// Deletes an object if the condition holds for it. Without a condition a missing object is a
+    /// success; with `Present` or `Tag` it is `NoObject`.
     pub fn delete(
         &self,
         bucket: &str,
@@ -243,7 +250,7 @@ impl Store {
         })
     }
 
-    /// Returns an object without its body; `None` if it does not exist.
+    /// Returns an object without its body; `None` if the object or the bucket does not exist.
     pub fn head(&self, bucket: &str, key: &str) -> Result<Option<Object>, StoreError> {
         let connection = self.lock();
         find(&connection, bucket, key)
@@ -251,8 +258,8 @@ impl Store {
             .map_err(self.failed("read an object"))
     }
 
-    /// Returns an object and the part of its body that `range` selects by its size; `None` if it
-    /// does not exist.
+    /// Returns an object and the bytes of its body in the range that `range` returns for it, or the
+    /// error of `range`. `None` if the object does not exist; `range` is then not called.
     pub fn read<E>(
         &self,
         bucket: &str,
@@ -292,7 +299,8 @@ impl Store {
         Ok(Some(Ok((object, body))))
     }
 
-    /// Returns the bytes of a blob in pieces of 1 MiB.
+    /// Returns the bytes of a body's file in pieces of 1 MiB; the last one may be shorter. An error
+    /// if the file does not exist.
     pub fn blob_pieces(
         &self,
         id: &str,
@@ -310,18 +318,19 @@ impl Store {
         }))
     }
 
-    /// Deletes a blob's file and ignores a failure: the next start sweeps what stays.
+    /// Deletes a body's file and ignores a failure: the next start deletes what stays.
     pub fn forget_blob(&self, id: &str) {
         // One that stays is swept at the next start.
         let _ = std::fs::remove_file(self.blobs.join(id));
     }
 
-    /// Locks the connection.
+    /// Locks the connection, also after a panic. No other method of the store may be called
+    /// meanwhile by the same thread.
     pub(super) fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a function that adds the attempt to an error.
+    /// Returns a function that adds the attempt and the path of the database to an error.
     pub(super) fn failed(
         &self,
         attempt: &'static str,
@@ -329,8 +338,9 @@ impl Store {
         StoreError::sqlite(attempt, &self.path)
     }
 
-    /// Checks the condition and makes the change in one transaction; then deletes the body that was
-    /// replaced.
+    /// Runs `act` in a transaction if the condition holds for the present object; then deletes the
+    /// body's file that was replaced. Without the bucket or with a condition that does not hold,
+    /// returns that outcome and changes nothing.
     fn change(
         &self,
         bucket: &str,
@@ -348,7 +358,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Deletes files to which no row refers, which a stop between file and row left behind.
+    /// Deletes the body files to which no object or part refers, which a kill between file and row
+    /// left behind, and all unfinished ones. Nothing may be written meanwhile.
     fn sweep(&self) -> Result<(), StoreError> {
         let named: BTreeSet<String> = {
             let connection = self.lock();
@@ -376,8 +387,9 @@ impl Store {
     }
 }
 
-/// Checks the condition and makes the change in one transaction. Also returns the blob that was
-/// replaced.
+/// Runs `act` in a transaction if the condition holds for the present object. Also returns the id
+/// of the body's file that the object had before, if any, for the caller to delete. Without the
+/// bucket or with a condition that does not hold, returns that outcome and changes nothing.
 fn change(
     connection: &mut Connection,
     bucket: &str,
@@ -414,7 +426,8 @@ fn has_bucket(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
 
 type FoundObject = (Object, Option<Vec<u8>>, Option<String>);
 
-/// Returns an object with its body's place; `None` if it does not exist.
+/// Returns an object with its body, as bytes if it is in the row or else as the id of its file;
+/// `None` if it does not exist.
 fn find(connection: &Connection, bucket: &str, key: &str) -> rusqlite::Result<Option<FoundObject>> {
     connection
         .prepare_cached(
@@ -424,7 +437,8 @@ fn find(connection: &Connection, bucket: &str, key: &str) -> rusqlite::Result<Op
         .optional()
 }
 
-/// Reads key, etag, size, modified_ms and about from the first five columns.
+/// Reads an object from a row whose first five columns are key, etag, size, modified_ms and about.
+/// An error if the headers and metadata in it cannot be decoded.
 pub(super) fn object(row: &Row<'_>) -> rusqlite::Result<Object> {
     let about: String = row.get(4)?;
     let about = serde_json::from_str(&about).map_err(|error| {

@@ -20,13 +20,16 @@ use super::{Sqs, attributes, digest};
 /// What SQS bills as one request, in bytes.
 const BILLED_BYTES: usize = 64 * 1024;
 
-/// Returns how many requests SQS bills for one with this many bytes.
+/// Returns how many requests SQS bills for one with this many bytes: one for each started 64 KiB,
+/// at least one.
 pub(crate) fn billed_requests(bytes: usize) -> u64 {
     bytes.div_ceil(BILLED_BYTES).max(1) as u64
 }
 
 impl Sqs {
-    /// Answers one call; a receive waits as long as it asks.
+    /// Answers one call of a verified caller, with what it used; permissions are checked here. A
+    /// receive waits for messages as long as it or the queue says. A receive is billed by its
+    /// response, all else by the request; one without messages counts as a poll.
     pub(in super::super) async fn call(
         self: &Arc<Self>,
         operation: &str,
@@ -65,7 +68,8 @@ impl Sqs {
         (answer.unwrap_or_else(|_| Err(injected(&InjectedError::Internal))), usage)
     }
 
-    /// Answers one operation of a caller, after checking its permission.
+    /// Answers one operation other than `ReceiveMessage`, after checking the caller's permission.
+    /// An error for an unknown operation, a denial, or what SQS refuses.
     fn answer(
         &self,
         operation: &str,
@@ -85,7 +89,8 @@ impl Sqs {
         }
     }
 
-    /// Runs an operation on an existing queue; an error for an unknown operation.
+    /// Runs an operation on a queue; an error for an unknown operation or queue. The caller has
+    /// checked the permission.
     fn on_queue(&self, operation: &str, request: &Request, name: &str) -> Result<Value, Problem> {
         match operation {
             "GetQueueAttributes" => self.attributes(request, name),
@@ -141,7 +146,8 @@ impl Sqs {
         }
     }
 
-    /// Creates a queue and answers with its URL.
+    /// Creates a queue and answers with its URL; an existing queue with the same attributes is no
+    /// error. An error if the caller may not, or for a queue with other attributes or invalid ones.
     fn create(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
         let name = request.needed("QueueName")?;
         self.allowed(caller, "sqs:CreateQueue", name)?;
@@ -152,7 +158,8 @@ impl Sqs {
         Ok(json!({"QueueUrl": self.queue_url(name)}))
     }
 
-    /// Answers with the URLs of queues.
+    /// Answers with a page of at most 1000 URLs of queues whose names have the requested prefix, by
+    /// name. `NextToken` is there only if there are more. An error if the caller may not.
     fn list(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
         caller.check("sqs:ListQueues", "*").map_err(denied)?;
         let prefix = request.text("QueueNamePrefix").unwrap_or_default();
@@ -173,7 +180,7 @@ impl Sqs {
         Ok(answer)
     }
 
-    /// Answers with the URL of a queue.
+    /// Answers with the URL of a queue; an error if it does not exist or the caller may not.
     fn url(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
         let name = request.needed("QueueName")?;
         self.allowed(caller, "sqs:GetQueueUrl", name)?;
@@ -181,7 +188,8 @@ impl Sqs {
         Ok(json!({"QueueUrl": self.queue_url(name)}))
     }
 
-    /// Answers with the requested attributes of a queue.
+    /// Answers with those of the queue's attributes that the request names; none if it names none.
+    /// The caller has checked the permission.
     fn attributes(&self, request: &Request, name: &str) -> Result<Value, Problem> {
         let counts = self.counts(name)?;
         let (mut all, created_ms) = {
@@ -198,7 +206,8 @@ impl Sqs {
         Ok(json!({"Attributes": attributes::chosen(all, &request.list("AttributeNames"))}))
     }
 
-    /// Sends one message and returns its ids and digests.
+    /// Sends the message of a request or batch entry and returns its id and digests, on a FIFO
+    /// queue with its sequence number. Its permission is checked by the caller.
     fn send_one(
         &self,
         name: &str,
@@ -218,7 +227,8 @@ impl Sqs {
         Ok(answer)
     }
 
-    /// Changes the visibility timeout of one message.
+    /// Changes how long the message of a request or batch entry stays invisible, from now. Returns
+    /// an empty answer; an error without the time or if the message is not in flight.
     fn change_one(
         &self,
         name: &str,
@@ -230,8 +240,9 @@ impl Sqs {
         Ok(Map::new())
     }
 
-    /// Runs each entry of a batch on its own; a failed entry does not stop the others. A missing
-    /// queue fails the whole batch.
+    /// Runs `act` for each entry of a batch and answers with the entries that succeeded and failed.
+    /// A failed entry does not stop the others. A missing queue, or an invalid batch, fails the
+    /// whole request.
     fn batch(
         &self,
         request: &Request,
@@ -258,7 +269,9 @@ impl Sqs {
         Ok(json!({"Successful": successful, "Failed": failed}))
     }
 
-    /// Receives messages, waiting for them if the request says so.
+    /// Receives messages after checking the caller's permission, and waits for them as long as the
+    /// request says, or else the queue's setting, at most 20 seconds. An answer without messages
+    /// has no member `Messages`. Dead letters are moved meanwhile.
     async fn receive_message(
         self: &Arc<Self>,
         request: &Request,
@@ -310,13 +323,16 @@ impl Sqs {
         }
     }
 
-    /// Returns an error unless the caller may call an action on a queue.
+    /// Returns an error unless the caller's policies allow an action, such as `sqs:SendMessage`, on
+    /// a queue, which need not exist.
     fn allowed(&self, caller: &Caller, action: &str, name: &str) -> Result<(), Problem> {
         caller.check(action, &self.account.queue_arn(name)).map_err(denied)
     }
 }
 
-/// Returns the action that permits an operation; `None` for an unknown one.
+/// Returns the action that permits an operation on an existing queue; batches need that of the
+/// single operation. `None` for any other operation, also for `ReceiveMessage`, which is checked
+/// apart.
 fn action(operation: &str) -> Option<&'static str> {
     Some(match operation {
         "SendMessage" | "SendMessageBatch" => "sqs:SendMessage",

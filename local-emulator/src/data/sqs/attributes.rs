@@ -31,7 +31,9 @@ impl From<Refusal> for Mistake {
 }
 
 /// Returns `settings` with the attributes of a request applied, whose values are texts. An error
-/// for an unknown name or an invalid value.
+/// for an unknown name, an invalid value, or an attribute of FIFO queues on a standard queue.
+/// Attributes without effect here, such as `Policy`, are accepted and dropped. Limits are not
+/// checked.
 pub(super) fn apply(
     mut settings: SqsQueueSettings,
     attributes: &BTreeMap<String, String>,
@@ -70,7 +72,8 @@ pub(super) fn apply(
     Ok(settings)
 }
 
-/// Returns the settings under SQS's names of attributes.
+/// Returns the settings under SQS's names of attributes, as texts. Those of FIFO queues and the
+/// redrive policy are left out where they do not apply.
 pub(super) fn describe(settings: &SqsQueueSettings) -> BTreeMap<&'static str, String> {
     let mut attributes = BTreeMap::from([
         ("VisibilityTimeout", settings.visibility_seconds.to_string()),
@@ -100,7 +103,8 @@ pub(super) fn describe(settings: &SqsQueueSettings) -> BTreeMap<&'static str, St
     attributes
 }
 
-/// Returns the requested attributes of `all`; `All` requests each.
+/// Returns those of `all` that `asked` names; `All` names each. Empty if none is named; unknown
+/// names are ignored.
 pub(super) fn chosen(all: BTreeMap<&'static str, String>, asked: &[String]) -> Map<String, Value> {
     let wanted = |name: &str| asked.iter().any(|one| one == "All" || one == name);
     all.into_iter()
@@ -109,7 +113,7 @@ pub(super) fn chosen(all: BTreeMap<&'static str, String>, asked: &[String]) -> M
         .collect()
 }
 
-/// Returns a FIFO queue with AWS's defaults, unless the queue is one already.
+/// Returns the kind of a FIFO queue with AWS's defaults; one that is FIFO already stays as it is.
 fn fifo(kind: SqsQueueKind) -> SqsQueueKind {
     match kind {
         SqsQueueKind::Standard => SqsQueueKind::Fifo {
@@ -121,7 +125,8 @@ fn fifo(kind: SqsQueueKind) -> SqsQueueKind {
     }
 }
 
-/// Applies the attributes that only FIFO queues have; an error on a standard queue.
+/// Applies the attributes that only FIFO queues have to `settings`, as far as they are given. An
+/// error for an invalid value or if the queue is a standard one.
 fn apply_fifo(
     settings: &mut SqsQueueSettings,
     attributes: &BTreeMap<String, String>,
@@ -149,7 +154,8 @@ fn apply_fifo(
     Ok(())
 }
 
-/// Parses a redrive policy; an empty text removes it, an invalid one is an error.
+/// Parses a redrive policy in JSON; an empty text gives `None`, which removes the policy. An error
+/// if it is invalid. The dead letter queue need not exist.
 fn redrive(policy: &str) -> Result<Option<Redrive>, Refusal> {
     if policy.is_empty() {
         return Ok(None);
@@ -170,12 +176,13 @@ fn redrive(policy: &str) -> Result<Option<Redrive>, Refusal> {
     Ok(Some(Redrive { dead_letter_arn, receives_max: u32::try_from(count).map_err(|_| wrong())? }))
 }
 
-/// Parses a number of an attribute; any other text is an error.
+/// Parses the value of the attribute `name` as a number; an error if it is none or does not fit.
 fn number<T: std::str::FromStr>(name: &'static str, value: &str) -> Result<T, Refusal> {
     value.parse().map_err(|_| invalid(name, value, "Must be an integer."))
 }
 
-/// Returns the error for an invalid value of a parameter.
+/// Returns the error for an invalid value of a parameter, which shows at most its first 100
+/// characters.
 fn invalid(parameter: &'static str, value: &str, reason: &str) -> Refusal {
     Refusal::InvalidParameter {
         parameter,

@@ -96,8 +96,9 @@ pub enum Waited {
 }
 
 impl Sqs {
-    /// Opens or creates the queues in `directory`. The order of standard queues follows from
-    /// `seed`; messages of a standard queue come twice in `twice_per_mille` of 1000 receives.
+    /// Opens or creates the queues in `directory`, with their messages. The order of standard
+    /// queues follows from `seed`; messages of a standard queue come twice in `twice_per_mille` of
+    /// 1000 receives.
     ///
     /// # Errors
     /// [`StoreError`] when the directory or the database in it cannot be used.
@@ -122,12 +123,13 @@ impl Sqs {
         })
     }
 
-    /// Sets the start of queue URLs, for example `http://127.0.0.1:4566`.
+    /// Sets the start of queue URLs, for example `http://127.0.0.1:4566`; later responses show it.
+    /// Calls name queues by the last part of a URL alone.
     pub fn set_base_url(&self, url: impl Into<String>) {
         *self.base_url.lock().unwrap_or_else(PoisonError::into_inner) = url.into();
     }
 
-    /// Returns the URL of a queue, whether it exists or not.
+    /// Returns the URL of a queue, whether it exists or not, with the start that was set last.
     #[must_use]
     pub fn queue_url(&self, name: &str) -> String {
         format!(
@@ -137,8 +139,9 @@ impl Sqs {
         )
     }
 
-    /// Creates a queue. An existing one with the same attributes stays as it is; one with other
-    /// attributes is an error.
+    /// Creates and stores a queue. An existing one with the same attributes stays as it is; one
+    /// with other attributes is an error. Attributes outside AWS's limits, or a dead letter queue
+    /// that does not exist, are errors too.
     ///
     /// # Errors
     /// [`SqsError::Exists`] for other attributes, [`SqsError::Refused`] for ones outside AWS's
@@ -159,7 +162,8 @@ impl Sqs {
         Ok(())
     }
 
-    /// Creates a queue, or gives an existing one these attributes.
+    /// Creates a queue, or replaces all attributes of an existing one. Its messages stay. An error
+    /// if an existing queue is of the other type (standard or FIFO).
     ///
     /// # Errors
     /// As [`Sqs::create_queue`].
@@ -170,7 +174,8 @@ impl Sqs {
         }
     }
 
-    /// Replaces the attributes of a queue and wakes receivers that wait.
+    /// Replaces all attributes of an existing queue, stores them and wakes receivers that wait. Its
+    /// messages stay. The type (standard or FIFO) cannot change.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for attributes outside AWS's limits or a dead letter queue that does
@@ -191,13 +196,15 @@ impl Sqs {
         Ok(())
     }
 
-    /// Returns the names of all queues.
+    /// Returns the names of all queues in order.
     #[must_use]
     pub fn queue_names(&self) -> Vec<String> {
         self.lock().queues.keys().cloned().collect()
     }
 
-    /// Sends one message.
+    /// Sends one message, stores it, wakes receivers that wait and returns its id and sequence
+    /// number. An error if the queue does not exist or does not take it. A duplicate on a FIFO
+    /// queue is not stored again and returns the ids of the first.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for what the queue does not take.
@@ -205,8 +212,9 @@ impl Sqs {
         self.change(name, |queue, _| queue.send(message, now_ms()))
     }
 
-    /// Receives messages without waiting. Messages that were received too often are moved to the
-    /// dead letter queue.
+    /// Receives 1 to 10 messages without waiting; empty if none is visible. They are invisible for
+    /// `visibility_seconds`, or the queue's own time without it. Messages that were received too
+    /// often are moved to the dead letter queue instead, or deleted if that is missing.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for a poll outside AWS's limits.
@@ -225,7 +233,8 @@ impl Sqs {
         state.settle(name, received, &arn)
     }
 
-    /// Deletes a message.
+    /// Deletes a received message by its receipt. The result says whether it was deleted; one that
+    /// is gone, or on a standard queue was received again since, is no error.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for a handle that is not this queue's, or on a FIFO queue has expired.
@@ -233,7 +242,8 @@ impl Sqs {
         self.change(name, |queue, _| queue.delete(receipt, now_ms()))
     }
 
-    /// Sets how much longer a message stays invisible.
+    /// Sets how much longer, from now, a received message stays invisible; 0 makes it visible at
+    /// once. Receivers that wait are woken.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for a message that is not in flight under this handle.
@@ -246,7 +256,8 @@ impl Sqs {
         self.change(name, |queue, _| queue.change_visibility(receipt, seconds, now_ms()))
     }
 
-    /// Deletes all messages of a queue; at most once in 60 seconds.
+    /// Deletes all messages of a queue, also those in flight; at most once in 60 seconds.
+    /// Deduplication ids are kept.
     ///
     /// # Errors
     /// [`SqsError::PurgeInProgress`] when the last one is younger.
@@ -261,7 +272,7 @@ impl Sqs {
         state.commit(&[name])
     }
 
-    /// Deletes a queue and its messages.
+    /// Deletes a queue and its messages; receivers that wait for it get an error.
     ///
     /// # Errors
     /// [`SqsError::NoQueue`] when there is none.
@@ -275,7 +286,7 @@ impl Sqs {
         Ok(())
     }
 
-    /// Returns how many messages a queue has.
+    /// Returns how many messages of a queue are visible, in flight and delayed now.
     ///
     /// # Errors
     /// [`SqsError::NoQueue`] when there is none.
@@ -283,8 +294,8 @@ impl Sqs {
         Ok(self.lock().entry(name)?.queue.counts(now_ms()))
     }
 
-    /// Waits until a receive may return messages, at most `timeout`. Another receiver may be
-    /// faster.
+    /// Waits until a receive may return messages, at most `timeout`, and says which of the two it
+    /// was. Another receiver may be faster. Receives nothing itself.
     ///
     /// # Errors
     /// [`SqsError::NoQueue`] when there is none, or it is deleted meanwhile.
@@ -314,8 +325,9 @@ impl Sqs {
         }
     }
 
-    /// Changes a queue, stores the change and wakes receivers that wait. If `act` returns an error,
-    /// nothing is stored.
+    /// Changes a queue by `act`, stores the change, wakes receivers that wait and returns what
+    /// `act` returned. If `act` returns an error, nothing is stored; if storing fails, the change
+    /// is undone.
     fn change<T>(
         &self,
         name: &str,
@@ -329,19 +341,20 @@ impl Sqs {
         Ok(done)
     }
 
-    /// Locks the queues.
+    /// Locks the queues, also after a panic.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Returns a queue, or an error if it does not exist.
+    /// Returns a queue by its name; an error if it does not exist.
     fn entry(&mut self, name: &str) -> Result<&mut Entry, SqsError> {
         self.queues.get_mut(name).ok_or_else(|| SqsError::NoQueue { name: name.to_owned() })
     }
 
-    /// Returns an error if the settings name a dead letter queue that does not exist.
+    /// Returns an error if the settings name a dead letter queue that does not exist. No dead
+    /// letter queue is no error.
     fn check_dead_letter_queue(&self, settings: &SqsQueueSettings) -> Result<(), SqsError> {
         let Some(redrive) = &settings.redrive else {
             return Ok(());
@@ -356,8 +369,9 @@ impl State {
         }))
     }
 
-    /// Moves dead letters to their queue and stores both queues in one commit. Returns the messages
-    /// that were received. Dead letters without an existing queue are deleted.
+    /// Moves the dead letters of a receive from the queue `name`, whose ARN is `arn`, to their
+    /// queue, and stores both queues in one commit. Returns the messages that were received. Dead
+    /// letters without an existing queue are deleted.
     fn settle(
         &mut self,
         name: &str,
@@ -384,7 +398,7 @@ impl State {
     }
 
     /// Stores the changes of these queues in one commit and wakes receivers that wait. If that
-    /// fails, restores the queues from storage.
+    /// fails, restores the queues from storage and returns the error.
     fn commit(&mut self, names: &[&str]) -> Result<(), SqsError> {
         let mut changes = Vec::with_capacity(names.len());
         for name in names {

@@ -10,7 +10,8 @@ use super::attributes::Mistake;
 
 pub(super) const NO_QUEUE: &str = "AWS.SimpleQueueService.NonExistentQueue";
 
-/// Returns SQS's form of an injected failure.
+/// Returns SQS's form of an injected failure: throttling as such (403), every other one as an
+/// internal error (500).
 pub(in super::super) fn injected(failure: &InjectedError) -> Problem {
     match failure {
         InjectedError::Throttled => {
@@ -25,19 +26,21 @@ pub(in super::super) fn injected(failure: &InjectedError) -> Problem {
     }
 }
 
-/// Returns an error with its name in both protocols of SQS.
+/// Returns an error with its name in the JSON protocol (`kind`) and in the older query protocol
+/// (`query_code`).
 fn problem(status: u16, kind: &str, query_code: &str, message: impl Into<String>) -> Problem {
     let mut problem = Problem::new(status, format!("com.amazonaws.sqs#{kind}"), message);
     problem.query_code = Some(query_code.to_owned());
     problem
 }
 
-/// Returns an error about a whole batch.
+/// Returns an error with status 400 about a whole request, whose name in the query protocol is
+/// `AWS.SimpleQueueService.` and `kind`.
 pub(super) fn batch_problem(kind: &str, message: impl Into<String>) -> Problem {
     problem(400, kind, &format!("AWS.SimpleQueueService.{kind}"), message)
 }
 
-/// Converts a denial to SQS's error.
+/// Converts a denial by a policy to SQS's error (403).
 pub(super) fn denied(denied: Denied) -> Problem {
     problem(403, "AccessDeniedException", "AccessDenied", denied.to_string())
 }
@@ -53,7 +56,7 @@ pub(super) fn unknown_operation(operation: &str) -> Problem {
     Problem::new(400, "com.amazon.coral.service#UnknownOperationException", text)
 }
 
-/// Converts an error in a queue's attributes.
+/// Converts an error in a queue's attributes to SQS's error (400).
 pub(super) fn mistake(mistake: Mistake) -> Problem {
     match mistake {
         Mistake::Refused(refusal) => refused(&refusal),
@@ -66,7 +69,7 @@ pub(super) fn mistake(mistake: Mistake) -> Problem {
     }
 }
 
-/// Converts an error of a queue.
+/// Converts a refusal by the rules of SQS to its error (400).
 pub(super) fn refused(refusal: &Refusal) -> Problem {
     let code = refusal.code();
     let query_code = match refusal {
@@ -77,6 +80,8 @@ pub(super) fn refused(refusal: &Refusal) -> Problem {
 }
 
 impl From<SqsError> for Problem {
+    /// Converts an error of the queues to SQS's error: 500 if a change could not be stored,
+    /// otherwise 400.
     fn from(error: SqsError) -> Self {
         let text = error.to_string();
         match error {

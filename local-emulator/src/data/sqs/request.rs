@@ -17,34 +17,37 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Returns the name of the queue in the request's URL.
+    /// Returns the name of the queue in the request's URL: its last part, whatever the rest. An
+    /// error without a URL. The queue need not exist.
     pub fn queue_name(&self) -> Result<&str, Problem> {
         let url = self.needed("QueueUrl")?;
         Ok(url.trim_end_matches('/').rsplit('/').next().map(name_of_arn).unwrap_or_default())
     }
 
-    /// Returns a text in the request; `None` if it is missing.
+    /// Returns a member of the request that is a text; `None` if it is missing or of another type.
     pub fn text(&self, member: &str) -> Option<&str> {
         self.members.get(member).and_then(Value::as_str)
     }
 
-    /// Returns a required text in the request.
+    /// Returns a member of the request that must be a text; an error if it is missing, empty or of
+    /// another type.
     pub fn needed(&self, member: &'static str) -> Result<&str, Problem> {
         needed(&self.members, member)
     }
 
-    /// Returns a number in the request; `None` if it is missing, an error if it is no `u32`.
+    /// Returns a number in the request; `None` if it is missing or null, an error if it is no
+    /// `u32`.
     pub fn number(&self, member: &'static str) -> Result<Option<u32>, Problem> {
         number(&self.members, member)
     }
 
-    /// Returns a list of texts, without values of other types; empty if it is missing.
+    /// Returns the texts in a list, without values of other types; empty if it is missing.
     pub fn list(&self, member: &str) -> Vec<String> {
         let values = self.members.get(member).and_then(Value::as_array);
         values.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// Returns a map of texts, without values of other types; empty if it is missing.
+    /// Returns the texts in a map by name, without values of other types; empty if it is missing.
     pub fn texts(&self, member: &str) -> BTreeMap<String, String> {
         let values = self.members.get(member).and_then(Value::as_object);
         values
@@ -54,7 +57,8 @@ impl Request {
             .collect()
     }
 
-    /// Returns the entries of a batch, or an error if the batch as a whole is invalid.
+    /// Returns the entries of a batch. An error if there are none or more than 10, or if their ids
+    /// are missing, invalid or not distinct.
     pub fn entries(&self) -> Result<Vec<&Map<String, Value>>, Problem> {
         let entries = self.members.get("Entries").and_then(Value::as_array);
         let entries: Vec<&Map<String, Value>> =
@@ -100,7 +104,9 @@ pub(super) struct ReceiveParameters {
 }
 
 impl ReceiveParameters {
-    /// Returns a received message in SQS's form, with the requested attributes.
+    /// Returns a received message in SQS's form, with the requested attributes. `sender` is the
+    /// account that all messages show as their sender. A name of `queue` that ends in `.fifo` adds
+    /// the sequence number.
     pub fn describe(&self, delivered: &Delivered, sender: &str, queue: &str) -> Value {
         let message = &delivered.message;
         let mut answer = json!({
@@ -146,7 +152,8 @@ impl ReceiveParameters {
         answer
     }
 
-    /// Returns whether the request names an attribute, or all of them.
+    /// Returns whether the request names a message attribute: exactly, by the start of its name
+    /// (`prefix.*`), or by `All`.
     fn wants(&self, name: &str) -> bool {
         self.own.iter().any(|asked| match asked.strip_suffix(".*") {
             Some(prefix) => name.starts_with(prefix),
@@ -155,7 +162,8 @@ impl ReceiveParameters {
     }
 }
 
-/// Reads the message to send from an entry.
+/// Reads the message to send from a request or an entry of a batch; without a body it is empty. An
+/// error for an invalid attribute or delay.
 pub(super) fn message(entry: &Map<String, Value>) -> Result<NewMessage, Problem> {
     let text = |member: &str| entry.get(member).and_then(Value::as_str).map(str::to_owned);
     let mut own = BTreeMap::new();
@@ -173,7 +181,8 @@ pub(super) fn message(entry: &Map<String, Value>) -> Result<NewMessage, Problem>
     })
 }
 
-/// Reads a message attribute; its value is empty if it has none. An error for invalid base64.
+/// Reads a message attribute; its value is the text, otherwise the decoded binary, otherwise empty.
+/// An error for invalid Base64.
 fn attribute(value: &Value) -> Result<Attribute, Problem> {
     let data_type = value.get("DataType").and_then(Value::as_str).unwrap_or_default().to_owned();
     let text =
@@ -184,7 +193,8 @@ fn attribute(value: &Value) -> Result<Attribute, Problem> {
     Ok(Attribute { data_type, value: text.or(binary).unwrap_or_default() })
 }
 
-/// Returns a message attribute in SQS's form.
+/// Returns a message attribute in SQS's form: a type that begins with `Binary` has its value in
+/// Base64, any other has it as text.
 pub(super) fn attribute_json(attribute: &Attribute) -> Value {
     if attribute.data_type.starts_with("Binary") {
         json!({"DataType": attribute.data_type, "BinaryValue": BASE64.encode(&attribute.value)})
@@ -193,7 +203,7 @@ pub(super) fn attribute_json(attribute: &Attribute) -> Value {
     }
 }
 
-/// Returns a required text of an entry; an error if it is missing or empty.
+/// Returns a member that must be a text; an error if it is missing, empty or of another type.
 pub(super) fn needed<'a>(
     members: &'a Map<String, Value>,
     member: &'static str,
@@ -205,7 +215,7 @@ pub(super) fn needed<'a>(
         .ok_or_else(|| missing(member))
 }
 
-/// Returns a number of an entry; `None` if it is missing, an error if it is no `u32`.
+/// Returns a number of an entry; `None` if it is missing or null, an error if it is no `u32`.
 pub(super) fn number(
     members: &Map<String, Value>,
     member: &'static str,

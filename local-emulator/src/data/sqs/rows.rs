@@ -24,14 +24,15 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Opens or creates the database of queues.
+    /// Opens or creates the database of queues in `directory`, which is created if it is missing.
     pub fn open(directory: &Path, durability: Durability) -> Result<Self, StoreError> {
         let path = directory.join("sqs.sqlite");
         let connection = store::open(&path, SCHEMA, durability)?;
         Ok(Self { connection, path })
     }
 
-    /// Returns every queue with the time it was created.
+    /// Returns every stored queue with its messages, by name, and when it was created in
+    /// milliseconds since the epoch. An error if one cannot be decoded.
     pub fn load(&mut self) -> Result<Vec<(Queue, u64)>, StoreError> {
         let names: Vec<(String, u64)> = self
             .connection
@@ -49,7 +50,8 @@ impl Rows {
         Ok(queues)
     }
 
-    /// Reads a queue as it was stored last; `None` if there is none.
+    /// Reads a queue with its messages and deduplication ids as it was stored last; `None` if there
+    /// is none. An error if it cannot be decoded or violates the rules of SQS.
     pub fn load_queue(&self, name: &str) -> Result<Option<Queue>, StoreError> {
         let head: Option<(String, u64)> = self
             .connection
@@ -72,7 +74,8 @@ impl Rows {
         Ok(Some(queue))
     }
 
-    /// Stores the settings of a queue, and of a new one also the time it was created.
+    /// Stores the settings of a queue, and of a new one also the time when it was created, which
+    /// later calls do not change.
     pub fn write_queue(
         &self,
         name: &str,
@@ -90,7 +93,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Deletes a queue and its messages.
+    /// Deletes a queue with its messages and deduplication ids in one commit; no error if there is
+    /// none.
     pub fn delete_queue(&mut self, name: &str) -> Result<(), StoreError> {
         let path = self.path.clone();
         let failed = || StoreError::sqlite("delete a queue", &path);
@@ -105,7 +109,9 @@ impl Rows {
         transaction.commit().map_err(failed())
     }
 
-    /// Stores the changes of several queues in one commit.
+    /// Stores the changes of several queues, by name, in one commit: messages, deduplication ids
+    /// and the next sequence number. The queues must have been stored before. Writes nothing if
+    /// nothing changed.
     pub fn write_changes(&mut self, changes: &[(&str, Changes)]) -> Result<(), StoreError> {
         if changes.iter().all(|(_, changes)| changes.is_empty()) {
             return Ok(());
@@ -153,7 +159,7 @@ impl Rows {
         transaction.commit().map_err(failed)
     }
 
-    /// Reads a column of values of a queue.
+    /// Reads the one column that `query` selects for the queue `name`, and decodes each value.
     fn column<T: DeserializeOwned>(&self, query: &str, name: &str) -> Result<Vec<T>, StoreError> {
         let texts: Vec<String> = self
             .connection
@@ -163,12 +169,13 @@ impl Rows {
         texts.iter().map(|text| self.decode(name, text)).collect()
     }
 
-    /// Decodes a stored value. An error names the queue.
+    /// Decodes a value that is stored for the queue `name`. An error says that the queue is
+    /// damaged.
     fn decode<T: DeserializeOwned>(&self, name: &str, text: &str) -> Result<T, StoreError> {
         serde_json::from_str(text).map_err(|error| self.corrupt(name, error.to_string()))
     }
 
-    /// Encodes a value for storage.
+    /// Encodes a value of the queue `name` for storage.
     fn encode<T: Serialize>(&self, name: &str, value: &T) -> Result<String, StoreError> {
         serde_json::to_string(value).map_err(|error| self.corrupt(name, error.to_string()))
     }
@@ -178,7 +185,7 @@ impl Rows {
         StoreError::Corrupt { what: format!("the queue {name}"), path: self.path.clone(), why }
     }
 
-    /// Returns a function that adds the attempt to an error.
+    /// Returns a function that adds the attempt and the path of the database to an error.
     fn failed(&self, attempt: &'static str) -> impl FnOnce(rusqlite::Error) -> StoreError {
         StoreError::sqlite(attempt, &self.path)
     }
