@@ -155,8 +155,6 @@ pub(super) fn applies(
 /// undefined, if it inherits from itself or over more than 50 levels, or if more than 1,000
 /// definitions apply. `checkouts` are those of the entries, which also select definitions. The
 /// examined definitions are added to `steps`, if given, also before an error.
-///
-/// `checkouts` are those of the entries. The examined definitions are added to `steps`, if given.
 pub(super) fn collect<'l>(
     layout: &'l Layout,
     name: &str,

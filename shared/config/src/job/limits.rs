@@ -10,8 +10,6 @@ use std::collections::BTreeSet;
 /// are not allowed, too many nodes, and timeouts that are too long. Nodes are not checked if the
 /// job runs on a static host. The errors are marked as reported elsewhere, because the reference
 /// checks of the layout also report them at the attribute.
-///
-/// The reference checks of the layout also report these at the attribute.
 pub(super) fn tenant_limit_errors(
     building: &JobBuilder<'_>,
     tenant: &TenantConfig,

@@ -157,8 +157,7 @@ impl Layout {
 /// names. `has` returns whether a file exists there, by its relative path. Implied playbooks are
 /// not checked.
 ///
-/// It may exist in a config project, which some tenants may have and others not (Z4.9). `has`
-/// returns whether a file exists next to the main configuration.
+/// It may exist in a config project, which some tenants may have and others not (Z4.9).
 pub fn missing_included_playbooks(
     files: &[Arc<Fragment>],
     has: impl Fn(&str) -> bool,
