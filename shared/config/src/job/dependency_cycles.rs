@@ -39,8 +39,8 @@ pub(super) fn dependency_cycles(jobs: &[FrozenJob]) -> Vec<Vec<JobName>> {
     found
 }
 
-/// Removes from `remaining`, repeatedly, the jobs that depend on no other job in it. The jobs that
-/// stay are in a cycle or depend on one.
+/// Removes from `remaining`, repeatedly, the jobs that depend on no job in it. The jobs that stay
+/// are in a cycle, if only with themselves, or depend on one.
 fn remove_acyclic<'j>(
     dependencies_of: &BTreeMap<&'j JobName, Vec<&'j JobName>>,
     remaining: &mut BTreeSet<&'j JobName>,

@@ -82,10 +82,10 @@ impl<'a> FreezeInput<'a> {
 
 impl Layout {
     /// Returns the jobs that run, with all definitions merged, in the order in which the project
-    /// lists them, or every reason why jobs cannot be frozen (at most 20 for each job). A job whose
-    /// branches or file matchers exclude the change is left out without an error. So is a job of
-    /// which an ancestor has no definition for the branch. No job runs, which is no error, if the
-    /// pipeline or the project is unknown.
+    /// lists them, or every reason why jobs cannot be frozen (at most 20 for each job, besides
+    /// wrong dependencies). A job whose branches or file matchers exclude the change is left out
+    /// without an error. So is a job of which an ancestor has no definition for the branch. No job
+    /// runs, which is no error, if the pipeline or the project is unknown.
     pub fn freeze(&self, input: &FreezeInput<'_>) -> Result<JobGraph, Vec<ConfigError>> {
         self.freeze_traced(input, None)
     }
@@ -149,7 +149,7 @@ impl Layout {
 /// The result of freezing the jobs of one change.
 #[derive(Default)]
 pub(super) struct Frozen {
-    /// The jobs that run; meaningful only if `refused` is empty.
+    /// The jobs that run; meaningful only if `rejections` is empty.
     pub(super) jobs: Vec<FrozenJob>,
     /// Why other jobs cannot be frozen.
     pub(super) rejections: Vec<JobError>,
@@ -638,9 +638,9 @@ pub(super) const ALLOWED_PROJECTS: &str = "allowed-projects";
 const IMAGE_BUILD_NAME: &str = "image-build-name";
 
 /// Returns every reason why a merged job may not run for the project in a pipeline: it is abstract,
-/// its `allowed-projects` lack the project, it needs review and the pipeline runs before review,
-/// one of its playbooks uses its own semaphore, or it uses secrets and the pipeline forbids them.
-/// Call it after the implied playbooks and their need for review are known.
+/// its `allowed-projects` lack the project, it needs review and the pipeline runs before review, it
+/// and one of its playbooks use the same semaphore, or it uses secrets and the pipeline forbids
+/// them. Call it after the implied playbooks and their need for review are known.
 fn check(
     builder: &JobBuilder<'_>,
     pipeline: &Pipeline,

@@ -166,7 +166,8 @@ impl<'l> Listed<'l> {
         }
     }
 
-    /// Adds a stanza or template that does not apply, if it has a job list for the pipeline.
+    /// Notes a stanza or template that does not apply; nothing if it lists no jobs for the
+    /// pipeline.
     fn leave_out(&mut self, left_out: LeftOut<'l>, pipeline: &str) {
         if left_out.stanza.pipelines.contains_key(pipeline) {
             self.left_out.push(left_out);

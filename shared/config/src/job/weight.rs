@@ -26,9 +26,6 @@ impl Budget {
 
     /// Uses up some weight, in approximate bytes. If less is left, returns the message of the
     /// error, and nothing is left.
-    ///
-    /// # Errors
-    /// If less is left; then nothing is left.
     pub(super) fn take(&self, weight: usize) -> Result<(), String> {
         let left = self.0.get().checked_sub(weight);
         self.0.set(left.unwrap_or(0));

@@ -441,7 +441,7 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a nodeset that is not defined.
+    /// Reports a nodeset that is not defined, in the attribute `nodeset` at `span`.
     fn nodeset_name(&mut self, name: &str, span: Span) {
         if !self.names.has(ObjectKind::Nodeset, name) {
             let defined = self.names.defined_names(ObjectKind::Nodeset);

@@ -35,6 +35,7 @@ pub(crate) enum TooLarge {
 }
 
 impl fmt::Display for TooLarge {
+    /// Writes why the nodeset is too large, as the end of a sentence whose subject is the nodeset.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wide => {
@@ -82,7 +83,7 @@ impl<'l> FlatNodeset<'l> {
         }
     }
 
-    /// Adds one set of nodes. An error if there are too many.
+    /// Adds one set of nodes. An error if there are more than 256 then.
     fn push_set(&mut self, set: &'l NodeSet) -> Result<(), TooLarge> {
         self.sets.push(set);
         if self.sets.len() > ALTERNATIVES_MAX { Err(TooLarge::Wide) } else { Ok(()) }

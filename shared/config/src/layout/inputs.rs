@@ -26,7 +26,7 @@ pub(crate) struct LayoutInputs {
     /// The default branches that stanzas of merged configuration declare (`default-branch`), if
     /// they differ from the forge's.
     pub(super) declared_defaults: BTreeMap<ProjectName, BranchName>,
-    /// The ranks of the projects (see [`Ground::ranked`]) by canonical name.
+    /// The ranks of the projects (see [`Self::ranked`]) by canonical name.
     by_name: HashMap<ProjectName, usize>,
     /// Indexes into the tenant's list of projects by short name.
     by_short_name: HashMap<String, Vec<usize>>,

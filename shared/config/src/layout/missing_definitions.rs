@@ -48,8 +48,9 @@ pub(super) fn explain_missing(errors: &mut [ConfigError], all: &[ConfigError]) {
     }
 }
 
-/// Returns the stanza that would define the name that an error reports as undefined (`nodeset
-/// large`); `None` for other errors.
+/// Returns the keyword and name of the stanza that would define the name that an error reports as
+/// undefined (`nodeset large`). `None` for other errors, and for projects, which the tenant
+/// defines.
 fn missing(error: &ConfigError) -> Option<String> {
     let diagnostic = &error.diagnostic;
     if diagnostic.kind != DiagnosticKind::UnknownName {

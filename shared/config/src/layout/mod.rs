@@ -122,8 +122,8 @@ impl BaseLayout {
         files.map(|(number, file)| (u32::try_from(number).unwrap_or(u32::MAX), file))
     }
 
-    /// Returns the stanzas that reference a name with this hash, and possibly others whose names
-    /// collide.
+    /// Returns the stanzas of the merged configuration that reference a name with this hash, and
+    /// possibly others whose names collide.
     fn referring(&self, hash: u32) -> impl Iterator<Item = StanzaId> {
         let first = self.references.partition_point(|(referenced, _)| *referenced < hash);
         self.references
@@ -161,7 +161,8 @@ impl<'l> Files<'l> {
         T::of(self.get(stanza_id.file)?.fragment.stanza(stanza_id.stanza as usize)?)
     }
 
-    /// Returns the key that sorts stanzas in configuration order.
+    /// Returns the key that sorts stanzas in configuration order; a stanza of an unknown file comes
+    /// first.
     fn sort_key(self, stanza_id: StanzaId) -> (Option<&'l FileOrder>, StanzaId) {
         (self.get(stanza_id.file).map(|file| &file.sort_key), stanza_id)
     }

@@ -36,11 +36,11 @@ pub(super) struct Overlay {
     pub(super) images: BTreeMap<String, ProjectName>,
     /// Symbols that replace those of the base.
     pub(super) symbols: SymbolTable,
-    /// Stanzas whose names were resolved again. Their diagnostics are in `problems`, not in the
+    /// Stanzas whose names were resolved again. Their diagnostics are in `diagnostics`, not in the
     /// base.
     pub(super) reresolved: BTreeSet<StanzaId>,
-    /// Stanzas whose references were checked again. Their diagnostics are in `problems`, not in the
-    /// base.
+    /// Stanzas whose references were checked again. Their diagnostics are in `diagnostics`, not in
+    /// the base.
     pub(super) rechecked: BTreeSet<StanzaId>,
     /// Diagnostics of new files and of stanzas that were resolved or checked again.
     pub(super) diagnostics: SiteDiagnostics,

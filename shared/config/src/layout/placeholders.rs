@@ -77,7 +77,8 @@ pub(super) fn is_placeholder(project: &ProjectName) -> bool {
     project.as_str() == PROJECT
 }
 
-/// Returns the job definitions and job list entries of a stanza.
+/// Returns the job definition or the job list entries of a stanza; empty for a stanza without
+/// either.
 fn jobs(stanza: &Stanza) -> Vec<&JobStanza> {
     match stanza {
         Stanza::Job(job) => vec![job],

@@ -73,7 +73,7 @@ impl Layout {
         cached.map_or_else(|| Arc::new(fragment::parse(file)), Arc::clone)
     }
 
-    /// Returns the pipelines in configuration order.
+    /// Returns the accepted pipelines in configuration order.
     pub fn pipelines(&self) -> &[Pipeline] {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.pipelines.as_ref());
         overlay.unwrap_or(&self.base.pipelines)
@@ -314,8 +314,9 @@ impl Layout {
         formats.into_iter().map(str::to_owned).collect()
     }
 
-    /// Returns the source of a built image's definition. An event that requests the image is about
-    /// that branch (L1.2).
+    /// Returns the source of the definition of an image that Sluice builds. An event that requests
+    /// the image is about that branch (L1.2). The error is a message: there is no such image, or
+    /// the cloud provides it.
     ///
     /// # Errors
     /// If there is no such image, or the cloud provides it.

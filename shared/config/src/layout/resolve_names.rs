@@ -269,7 +269,7 @@ pub(super) struct Resolution {
 }
 
 impl Resolution {
-    /// Rejects a stanza with a diagnostic.
+    /// Adds a stanza to the rejected ones, and a diagnostic about it.
     fn refuse(&mut self, stanza_id: StanzaId, diagnostic: Diagnostic) {
         self.entry.rejected.push(stanza_id);
         self.diagnostics.push((stanza_id, diagnostic));

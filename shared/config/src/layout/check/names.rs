@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 /// The facts that a check can see about a name.
 ///
-/// Checks look up names through [`Names`] only. So an overlay can check exactly the stanzas again
-/// that reference a name whose facts changed.
+/// Checks look up names through [`NameLookup`] only. So an overlay can check exactly the stanzas
+/// again that reference a name whose facts changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::layout) enum Facts {
     /// The name is undefined.
@@ -147,7 +147,7 @@ impl<'c> NameLookup<'c> {
         }
     }
 
-    /// Returns all defined names of a kind, for suggestions.
+    /// Returns all defined names of a kind, for suggestions. Records no reference.
     pub(super) fn defined_names(
         &self,
         kind: ObjectKind,

@@ -245,9 +245,9 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Resolves all references of a provider, and reports what is wrong in it. `None` if its
-    /// section is undefined, abstract or of another connection, or if the section's ancestors are
-    /// undefined, form a cycle or are too many.
+    /// Resolves all references of a provider, and reports what is wrong in it. `None` if it names
+    /// no section, or its section is undefined, abstract or of another connection, or the section's
+    /// ancestors are undefined, form a cycle or are too many.
     fn provider(&mut self, defined: Definition<'o, ProviderObject>) -> Option<ProviderConfig> {
         let provider = defined.object;
         let at = (defined, provider);
@@ -308,10 +308,10 @@ impl<'o> Resolver<'o> {
         })
     }
 
-    /// Returns the section of a provider and its ancestors, the nearest first; `None` if one is
-    /// undefined, they form a cycle, or there are more than 20. An undefined section and too many
-    /// ancestors are reported at the provider; the other errors are reported at the sections, not
-    /// here.
+    /// Returns the section of a provider and its ancestors, the nearest first. `None` if the
+    /// provider names none, one is undefined, they form a cycle, or there are more than 20. An
+    /// undefined section and too many ancestors are reported at the provider; the other errors are
+    /// reported at the sections, not here.
     fn sections(&mut self, at: Found<'o>) -> Option<Vec<Found<'o>>> {
         let mut chain: Vec<Found<'o>> = Vec::new();
         let mut section_name = at.1.attributes.get("section")?.as_str()?.to_owned();
