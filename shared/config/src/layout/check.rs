@@ -285,9 +285,9 @@ impl Check<'_> {
     }
 
     /// Reports what is wrong in the references of a job definition or entry: undefined nodesets,
-    /// secrets, projects and parents, secrets of another project, and parents that may not be
-    /// inherited from. Also reports timeouts over the tenant's limit. [`Self::details`] checks the
-    /// rest.
+    /// secrets, projects and parents, secrets of another project, parents that may not be inherited
+    /// from, and errors in an inline nodeset. Also reports timeouts over the tenant's limit.
+    /// [`Self::details`] checks the rest.
     fn job(&mut self, job: &JobStanza) {
         let at = Spans { spans: &job.spans, whole: job.span };
         self.parent(job, at);
@@ -552,9 +552,9 @@ impl Check<'_> {
         }
     }
 
-    /// Reports labels of a set of nodes that are undefined or that the tenant does not allow, and
-    /// more nodes than it allows. `first` is the index of the set's first label among all labels of
-    /// the nodeset.
+    /// Reports labels of a set of nodes that are undefined, as [`Self::check_labels`] decides,
+    /// labels that the tenant does not allow, and more nodes than it allows. `first` is the index
+    /// of the set's first label among all labels of the nodeset.
     fn nodes(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         self.check_labels(set, first, at);
         let tenant = self.names.layout.tenant();

@@ -86,7 +86,7 @@ impl Check<'_> {
     /// Reports a job list entry for a job that builds the image of another repository: an image
     /// that the entry names, or that the job's own definitions build on every branch. What the job
     /// inherits is checked when it is frozen. `definitions` are the accepted definitions of the
-    /// job.
+    /// job. Records that the stanza references the image.
     pub(super) fn image_of(&mut self, entry: &JobStanza, definitions: &[StanzaId]) {
         let layout = self.names.layout;
         let builds_image = |stanza_id: &StanzaId| {

@@ -178,10 +178,10 @@ impl<'o> Resolver<'o> {
         self.errors.push(defined.source().error(diagnostic));
     }
 
-    /// Returns whether a provider and its sections, `chain`, have the same connection, or it sets
-    /// none. Reports a provider that has another than its sections; sections that differ among
-    /// themselves are reported elsewhere. Otherwise its author could use any connection of the
-    /// system.
+    /// Returns whether a provider and its sections, `chain`, have the same connection; a provider
+    /// that sets none has that of its sections. Reports a provider with another connection. `false`
+    /// without a report if the sections differ among themselves, which is reported there. Otherwise
+    /// its author could use any connection of the system.
     fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
         let mut connections =
             chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
