@@ -69,7 +69,8 @@ pub(super) struct Rejection {
 }
 
 impl Rejection {
-    /// Returns a rejection that only shows when definitions are combined.
+    /// Returns a rejection that only shows when definitions are combined, so that no other check
+    /// reports it.
     pub(super) fn of(attribute: &'static str, message: String) -> Self {
         Self { attribute, message, is_reported_elsewhere: false }
     }
@@ -101,7 +102,7 @@ pub(super) enum Form {
 }
 
 impl<'l> JobBuilder<'l> {
-    /// Returns a job with default values, to which definitions are applied.
+    /// Returns a job with default values, to which no definition is applied yet.
     pub(super) fn new(layout: &'l Layout, budget: &'l Budget, name: &str) -> Self {
         Self {
             layout,
@@ -125,8 +126,10 @@ impl<'l> JobBuilder<'l> {
         }
     }
 
-    /// Applies a definition of the job or of an ancestor. Returns every reason why it cannot be
-    /// applied.
+    /// Applies a definition of the job or of an ancestor; they must come in order, the outermost
+    /// ancestor first. Returns every reason why it is not allowed; empty if it was applied in full.
+    /// A definition that may not inherit from its parent is applied nevertheless, to find further
+    /// errors.
     pub(super) fn apply_variant(&mut self, variant: &Variant<'_>) -> Vec<Rejection> {
         let origin = Origin {
             source: variant.defined.source(),
@@ -143,7 +146,8 @@ impl<'l> JobBuilder<'l> {
         rejections
     }
 
-    /// Applies an entry of a project's job list. Returns every reason why it cannot be applied.
+    /// Applies an entry of a project's job list, after all definitions. Returns every reason why it
+    /// is not allowed; empty if it was applied in full.
     pub(super) fn apply_entry(&mut self, job: &JobStanza, source: &Source) -> Vec<Rejection> {
         let depth = self
             .job
@@ -156,8 +160,10 @@ impl<'l> JobBuilder<'l> {
         self.apply(job, &Origin { source, depth, form: Form::Entry })
     }
 
-    /// Moves from a parent to its child, and resets what applies to the parent only. Returns every
-    /// reason why the child may not inherit.
+    /// Moves from a parent to its child, and resets what applies to the parent only, such as
+    /// `final` and `abstract`. Returns every reason why the child may not inherit; none for the
+    /// first job, which has no parent. If there are any, the job also stops being protected, so
+    /// that this is reported once.
     fn enter_child(&mut self, child: &JobStanza, origin: &Origin<'_>) -> Vec<String> {
         let parent = std::mem::replace(&mut self.current, child.name.clone());
         let rejections = if parent.is_empty() {
@@ -176,7 +182,9 @@ impl<'l> JobBuilder<'l> {
         rejections
     }
 
-    /// Returns every reason why the current job may not be the parent of a definition.
+    /// Returns every reason why the current job, `parent`, may not be the parent of a definition:
+    /// it is final, it is intermediate and the child is not abstract, it is protected in another
+    /// project, or it withholds its credentials from children. Changes nothing.
     fn inheritance_errors(
         &self,
         parent: &str,
@@ -219,9 +227,10 @@ impl<'l> JobBuilder<'l> {
         Some(format!("{job} is a protected job of a different project, {project}"))
     }
 
-    /// Applies a definition or entry, and returns every reason why it is wrong. Applies nothing if
-    /// it sets a forbidden attribute or the budget is spent; after a wrong nodeset or playbook, the
-    /// rest stays applied.
+    /// Applies a definition or entry, and returns every reason why it is wrong; empty if it was
+    /// applied in full. Applies nothing if it sets a forbidden attribute or the budget is spent.
+    /// With a wrong nodeset, the nodeset before stays; with a wrong secret, its playbooks are not
+    /// added. The rest is applied then.
     fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Rejection> {
         let mut rejections = self.forbidden_attributes(from, origin);
         if !rejections.is_empty() {
@@ -250,8 +259,10 @@ impl<'l> JobBuilder<'l> {
         rejections
     }
 
-    /// Returns the attributes that a definition or entry may not set, each once: the job is final,
-    /// protected by another project, or the attribute is final.
+    /// Returns an error for each attribute that a definition or entry sets but may not. These are
+    /// the attributes that affect how the job runs, if the job is final or protected by another
+    /// project; `protected: false`, if it is protected; and attributes that an earlier definition
+    /// made final. Changes nothing.
     fn forbidden_attributes(&self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Rejection> {
         let name = &self.job.name;
         let guarded = self.protection_error(origin.source);
@@ -293,8 +304,10 @@ impl<'l> JobBuilder<'l> {
         rejections
     }
 
-    /// Returns the nodesets in order of preference; empty if the named one is not defined. An error
-    /// if it is invalid, contains itself, or exceeds the budget.
+    /// Returns the alternative sets of nodes in order of preference; empty if the named nodeset is
+    /// not defined. Undefined nodesets among the alternatives yield nothing. The error is a
+    /// message: there are too many alternatives, they nest too deep, the nodeset contains itself,
+    /// or the budget is spent. Takes the weight of the result from the budget.
     fn nodesets(&self, nodeset: &NodesetRef) -> Result<Vec<NodeSet>, String> {
         let named = |name: &str| self.layout.nodeset(name).map(|nodeset| &nodeset.object.body);
         let (name, body) = match nodeset {
@@ -319,8 +332,10 @@ impl<'l> JobBuilder<'l> {
         Ok(found.sets.into_iter().cloned().collect())
     }
 
-    /// Adds the definition to the list of applied ones, and applies the attributes that control
-    /// inheritance, such as `final` and `abstract`.
+    /// Adds the definition to the job's list of applied ones, and applies the attributes that
+    /// control inheritance. `final`, `intermediate`, `abstract` and `protected` can only be
+    /// switched on; `match-on-config-updates` and whether children inherit credentials are replaced
+    /// if set.
     fn inheritance(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let Source { project, branch, path, .. } = origin.source;
         let kind = match origin.form {
@@ -365,8 +380,12 @@ impl<'l> JobBuilder<'l> {
         job.post_review |= from.post_review == Some(true);
     }
 
-    /// Applies the attributes that are lists, with the roles. Each adds to the value before or
-    /// replaces it; `allowed-projects` narrows it.
+    /// Applies the attributes that are lists, and the roles. `tags`, `provides`, `requires` and
+    /// `required-projects` add to the value before, and `files`, `irrelevant-files` and
+    /// `dependencies` replace it, unless a tag (`!override`, `!inherit`) says otherwise;
+    /// `semaphores` always adds. A nonempty `allowed-projects` narrows the one before, but has no
+    /// effect if the definition uses secrets in an untrusted project. Unknown projects are left out
+    /// without an error.
     fn lists(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         union(&mut self.job.tags, &from.tags);
         union(&mut self.job.provides, &from.provides);
@@ -416,7 +435,7 @@ impl<'l> JobBuilder<'l> {
     }
 
     /// Restricts the job to these projects, within earlier restrictions: a child narrows what its
-    /// parents allow and never widens it.
+    /// parents allow and never widens it. With an empty list, no project may run the job.
     pub(super) fn allow_only(&mut self, names: Vec<ProjectName>) {
         self.allowed_projects = Some(match self.allowed_projects.take() {
             None => names,
@@ -427,7 +446,10 @@ impl<'l> JobBuilder<'l> {
         });
     }
 
-    /// Applies the role repositories of a definition.
+    /// Puts the role repositories of a definition before those of earlier ones; each project stays
+    /// once, with the newest settings. A `job` stanza implies its own repository, which an entry
+    /// does not. Roles of Ansible Galaxy are put before earlier ones in the same way. Unknown
+    /// projects are left out without an error.
     fn roles(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let source = origin.source;
         // As in Zuul, a definition implies its own repository's roles, and an entry adds only the
@@ -480,7 +502,9 @@ impl<'l> JobBuilder<'l> {
         self.roles = roles;
     }
 
-    /// Applies the variables of a definition; nested mappings merge.
+    /// Merges the variables of a definition (`vars`, `extra-vars`, `host-vars`, `group-vars`) into
+    /// those before. Nested mappings merge, other values are replaced. With the tag `!override`, an
+    /// attribute drops the variables before.
     fn variables(&mut self, from: &JobStanza) {
         let combine = |into: &mut Map<String, Json>,
                        given: &Option<Combined<Map<String, Json>>>| {
@@ -508,14 +532,15 @@ impl<'l> JobBuilder<'l> {
     }
 }
 
-/// Replaces the value in `slot` if a new one is given.
+/// Replaces the value in `slot` if a new one is given; `None` changes nothing.
 pub(super) fn set<T>(slot: &mut Option<T>, value: Option<T>) {
     if value.is_some() {
         *slot = value;
     }
 }
 
-/// Adds the given values as a sorted set, or replaces the old ones if the attribute says so.
+/// Adds the given values to `into`, which becomes sorted and free of duplicates. With the tag
+/// `!override`, the values before are dropped. `None` changes nothing.
 fn union(into: &mut Vec<String>, given: &Option<Combined<Vec<String>>>) {
     let Some(given) = given else { return };
     if !given.adds(Combine::Inherit) {
@@ -526,7 +551,8 @@ fn union(into: &mut Vec<String>, given: &Option<Combined<Vec<String>>>) {
     into.dedup();
 }
 
-/// Replaces the old values, or appends to them if the attribute says so.
+/// Replaces the values in `into`, or appends to them with the tag `!inherit`. `None` changes
+/// nothing.
 fn replace<T: Clone>(into: &mut Vec<T>, given: &Option<Combined<Vec<T>>>) {
     let Some(given) = given else { return };
     if !given.adds(Combine::Override) {
@@ -547,7 +573,7 @@ pub(super) fn deep_merge(into: &mut Map<String, Json>, from: &Map<String, Json>)
     }
 }
 
-/// Appends new members. Of members with the same key, the last stays.
+/// Appends new members. Of members with the same key, only the last one stays, in its place.
 fn put_last<T, K: Ord>(
     into: &mut Vec<T>,
     given: impl IntoIterator<Item = T>,

@@ -30,11 +30,10 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Explains why a definition does not apply.
-    ///
-    /// `subject` is the definition's file or stanza, `branches` the attribute that names branches,
-    /// if any, `held_by` the branch that holds the definition, and `is_bound_here` whether that branch
-    /// matches.
+    /// Returns the reason why a definition does not apply to the target; the caller has found that
+    /// it does not. `subject` is the definition's file or stanza, and `branches` the attribute that
+    /// names branches, both as words of the sentence. `held_by` is the branch that holds the
+    /// definition, and `is_bound_here` says whether that branch matches.
     pub(super) fn mismatch(
         self,
         subject: &str,
@@ -74,7 +73,7 @@ pub(super) struct Checkouts<'l> {
 
 impl<'l> Checkouts<'l> {
     /// Adds the `override-checkout` of a definition or entry and of its required projects. Later
-    /// values replace earlier ones.
+    /// values replace earlier ones; a missing value leaves them. Unknown projects are ignored.
     pub(super) fn take(&mut self, layout: &'l Layout, job: &'l JobStanza) {
         self.of_job = job.override_checkout.as_deref().or(self.of_job);
         for required in job.required_projects.iter().flat_map(|list| &list.value) {
@@ -86,10 +85,9 @@ impl<'l> Checkouts<'l> {
         }
     }
 
-    /// Returns the branch that selects definitions of a project instead of the target's branch.
-    ///
-    /// The value for the project takes precedence over the job's. Each counts only if the project
-    /// has such a branch, as in the workspace; `None` if neither does.
+    /// Returns the branch that selects definitions of a project instead of the target's branch: the
+    /// value for the project, else the job's. Each counts only if the project has such a branch, as
+    /// in the workspace; `None` if neither does.
     fn of(&self, layout: &Layout, project: &ProjectName) -> Option<&'l str> {
         let overrides = [self.of_projects.get(project).copied(), self.of_job];
         overrides.into_iter().flatten().find(|branch| layout.has_branch(project, branch))
@@ -109,7 +107,8 @@ pub(super) enum Unmatched<'l> {
 }
 
 impl<'l> Unmatched<'l> {
-    /// Attaches the definition whose parent failed, unless the error has one from further up.
+    /// Attaches the definition whose parent failed to an error about an undefined job or a cycle.
+    /// An error that has a definition from further up, or is of another kind, stays as it is.
     fn at_parent_of(self, defined: Definition<'l, JobStanza>) -> Self {
         match self {
             Self::BadReference(message, None) => Self::BadReference(message, Some(defined)),
@@ -129,10 +128,11 @@ pub(super) struct Variant<'l> {
     pub(super) depth: u32,
 }
 
-/// Returns whether a definition with these `branches` applies to a target.
-///
-/// An empty list matches every branch. A tag matches by its ref or by a branch that contains it,
-/// but only for definitions that are bound to such a branch or to none.
+/// Returns whether a definition with these `branches` applies to a target. `implied` says whether
+/// the branch that holds it, or its implied branches, match; this decides alone if `branches` is
+/// `None`. An empty list matches every branch. A tag matches by its ref or by a branch that
+/// contains it, but only if `implied` is true as well. If the branch is unknown, only the ref is
+/// matched.
 pub(super) fn applies(
     defined_branches: Option<&[crate::Pattern]>,
     implied: bool,
@@ -150,9 +150,11 @@ pub(super) fn applies(
     }
 }
 
-/// Returns the definitions of `name` and its ancestors that apply, the outermost ancestor first.
-///
-/// `checkouts` are those of the entries. The examined definitions are added to `steps`, if given.
+/// Returns the definitions of `name` and its ancestors that apply, the outermost ancestor first,
+/// each with its depth. An error if a job of the chain has no definition that applies or is
+/// undefined, if it inherits from itself or over more than 50 levels, or if more than 1,000
+/// definitions apply. `checkouts` are those of the entries, which also select definitions. The
+/// examined definitions are added to `steps`, if given, also before an error.
 pub(super) fn collect<'l>(
     layout: &'l Layout,
     name: &str,
@@ -186,8 +188,9 @@ struct Traversal<'l, 's> {
 }
 
 impl<'l> Traversal<'l, '_> {
-    /// Collects the definitions of a job and of its ancestors. An error if none applies or a parent
-    /// fails.
+    /// Adds the definitions of a job that apply to `self.found`, the definitions of its ancestors
+    /// before them unless they are there already. An error if none applies, the job is undefined,
+    /// an ancestor fails, or a limit is exceeded.
     fn job(&mut self, name: &str, checkouts: &Checkouts<'l>) -> Result<(), Unmatched<'l>> {
         if self.stack.len() >= DEPTH_MAX || self.stack.iter().any(|above| above == name) {
             self.stack.push(name.to_owned());

@@ -6,7 +6,8 @@ use sluice_model::JobName;
 use sluice_model::job::{FrozenJob, NodeSet, RunTime, WorkspaceScheme};
 use std::collections::BTreeMap;
 
-/// Returns a job with default values.
+/// Returns a job with default values: voting, 3 attempts, one nodeset without nodes, no timeouts
+/// and nothing to run.
 pub(super) fn empty_job(name: &str) -> FrozenJob {
     FrozenJob {
         name: JobName(name.to_owned()),
@@ -42,7 +43,8 @@ pub(super) fn empty_job(name: &str) -> FrozenJob {
     }
 }
 
-/// Returns the attributes that a definition sets, of those that can be made final.
+/// Returns the names of the attributes that a definition sets, without those that
+/// `attribute-control` cannot make final.
 pub(super) fn settable_final_attributes(from: &JobStanza) -> Vec<&'static str> {
     let set = [
         ("requires", from.requires.is_some()),

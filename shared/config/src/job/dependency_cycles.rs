@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum number of cycles reported for the jobs of one item.
 const CYCLES_MAX: usize = 20;
 
-/// Returns disjoint dependency cycles. Each starts with the job that is listed first and follows
-/// the dependencies. Jobs that only depend on a cycle are in none.
+/// Returns dependency cycles between the jobs, at most 20; no job is in two of them. Each names its
+/// jobs once, starts with the job that comes first in `jobs`, and each job depends on the next.
+/// Jobs that only depend on a cycle are in none. Soft dependencies count like hard ones, and
+/// dependencies on jobs that are not in `jobs` are ignored.
 pub(super) fn dependency_cycles(jobs: &[FrozenJob]) -> Vec<Vec<JobName>> {
     let dependencies_of: BTreeMap<&JobName, Vec<&JobName>> = jobs
         .iter()
@@ -37,8 +39,8 @@ pub(super) fn dependency_cycles(jobs: &[FrozenJob]) -> Vec<Vec<JobName>> {
     found
 }
 
-/// Repeatedly removes jobs that depend on no remaining job. The jobs that remain are in a cycle or
-/// depend on one.
+/// Removes from `remaining`, repeatedly, the jobs that depend on no job in it. The jobs that stay
+/// are in a cycle, if only with themselves, or depend on one.
 fn remove_acyclic<'j>(
     dependencies_of: &BTreeMap<&'j JobName, Vec<&'j JobName>>,
     remaining: &mut BTreeSet<&'j JobName>,
@@ -59,8 +61,9 @@ fn remove_acyclic<'j>(
     }
 }
 
-/// Follows dependencies from a job until a job repeats, and returns that cycle. Every remaining job
-/// depends on another one.
+/// Follows dependencies from `first` to other remaining jobs until a job repeats, and returns the
+/// jobs of that cycle; `first` need not be one of them. The caller has made sure that every
+/// remaining job depends on a remaining one (see [`remove_acyclic`]).
 fn follow<'j>(
     first: &'j JobName,
     dependencies_of: &BTreeMap<&'j JobName, Vec<&'j JobName>>,

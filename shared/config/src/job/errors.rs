@@ -21,7 +21,8 @@ pub(super) struct JobError {
 }
 
 impl JobError {
-    /// Locates an error in a job definition, at the attribute that is wrong.
+    /// Returns the error of a job definition, located in its file: at the attribute that is wrong
+    /// if the definition sets it, otherwise at the whole stanza.
     pub(super) fn of_definition(variant: &Variant<'_>, rejection: Rejection) -> Self {
         let Rejection { attribute, message, is_reported_elsewhere } = rejection;
         let job = variant.job;
@@ -36,7 +37,8 @@ impl JobError {
         Self { error: variant.defined.source().error(diagnostic), attribute, is_reported_elsewhere }
     }
 
-    /// Locates an error in a job list entry, at the attribute that is wrong.
+    /// Returns the error of a job list entry, located in its file: at the attribute that is wrong
+    /// if the entry sets it, otherwise at the whole entry.
     pub(super) fn of_entry(
         entry: &Entry<'_>,
         input: &FreezeInput<'_>,
@@ -46,7 +48,9 @@ impl JobError {
         Self::at(entry, input, span, rejection)
     }
 
-    /// Locates an error at a span of a job list entry.
+    /// Returns the error of a job list entry, located at `span` in the entry's file. The diagnostic
+    /// is about the project's stanza and the wrong attribute. If the entry does not set that
+    /// attribute, it is about the pipeline's job list instead.
     pub(super) fn at(
         entry: &Entry<'_>,
         input: &FreezeInput<'_>,
@@ -67,8 +71,10 @@ impl JobError {
     }
 }
 
-/// Locates an error at the last entry, or else the last definition, that sets the attribute, since
-/// its value counts. At the first entry if none sets it. `None` if there are no entries.
+/// Locates an error at the last entry in `matching` that sets the attribute, or else at the last of
+/// `variants` that does, since the last value counts. If none sets it, or it is not an attribute
+/// that `limits::sets` knows, the error is at the first entry. `None` if there is no entry either.
+/// Entries and definitions are given in order of application.
 pub(super) fn error_at_last(
     matching: &[&Entry<'_>],
     variants: &[Variant<'_>],
@@ -85,8 +91,9 @@ pub(super) fn error_at_last(
     }
 }
 
-/// Locates an error about where a job may run: at the first entry that causes it, if no definition
-/// does; otherwise at the first entry. `None` if there are no entries.
+/// Locates an error about where a job may run, always at an entry in `matching`. It is the first
+/// entry that by itself causes the error, if no definition does; otherwise the first entry. `None`
+/// if there are no entries.
 pub(super) fn error_at_first(
     layout: &Layout,
     matching: &[&Entry<'_>],
@@ -104,7 +111,10 @@ pub(super) fn error_at_first(
     Some(JobError::of_entry(entry, input, rejection))
 }
 
-/// Returns whether a definition or entry by itself forbids the job to run where it is listed.
+/// Returns whether a definition or entry by itself sets what `attribute` forbids where the job is
+/// listed: it is abstract, requires review, has semaphores or secrets, or has a nonempty
+/// `allowed-projects` without the project of the change. `false` for any other attribute. Whether
+/// the pipeline forbids it is not checked.
 fn forbids(layout: &Layout, input: &FreezeInput<'_>, job: &JobStanza, attribute: &str) -> bool {
     match attribute {
         "abstract" => job.is_abstract == Some(true),

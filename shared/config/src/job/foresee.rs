@@ -37,10 +37,12 @@ pub struct Forecast {
 }
 
 impl Layout {
-    /// Returns the errors that changes of these projects would get on the given branches of each.
-    ///
-    /// Undefined names are replaced by permissive placeholders, so errors that depend on them are
-    /// not reported.
+    /// Freezes the jobs of every pipeline of these projects on the given branches, and returns the
+    /// errors and warnings that their changes would get, sorted by place. Errors that
+    /// [`Layout::errors`] has are left out. So are errors that depend on undefined names, which
+    /// count as defined by permissive placeholders. Also returns the jobs that would run the
+    /// playbook with their name. After 2,000 pairs of pipeline and branch, the others are only
+    /// counted.
     pub fn foresee(
         &self,
         projects: &[(ProjectName, Vec<BranchName>)],
@@ -85,8 +87,10 @@ impl Layout {
     }
 }
 
-/// Returns the diagnostics of one attempt to freeze. If only a repository is covered, errors that
-/// need names from elsewhere are omitted or become warnings.
+/// Returns the diagnostics of one attempt to freeze: errors of jobs, and warnings about jobs of
+/// which an ancestor has no definition for the branch. Errors that the layout itself reports are
+/// left out. If only a repository is covered, errors about `allowed-projects` are left out too, and
+/// those about dependencies become warnings.
 fn reported(frozen: &Frozen, coverage: Coverage) -> Vec<ConfigError> {
     let rejections = frozen.rejections.iter().filter(|job_error| !job_error.is_reported_elsewhere);
     let rejections = rejections.filter_map(|job_error| match (coverage, job_error.attribute) {
@@ -104,15 +108,16 @@ fn reported(frozen: &Frozen, coverage: Coverage) -> Vec<ConfigError> {
         .collect()
 }
 
-/// Returns the warning for an error that a job would have.
+/// Returns a job's error as a warning of this kind.
 fn warning(job_error: &JobError, kind: DiagnosticKind) -> ConfigError {
     let mut error = job_error.error.clone();
     error.diagnostic = Diagnostic { kind, ..error.diagnostic.as_warning() };
     error
 }
 
-/// Adds the names of the affected branches to a diagnostic, if not all are affected or it is about
-/// branches.
+/// Adds the names of the affected branches `on` to the message of a diagnostic, at most 3 of them
+/// and the number of the others. Returns it unchanged if all branches are affected (`all` is their
+/// number), unless it is of kind `Conflict`, which is about branches.
 fn with_branches(mut error: ConfigError, on: &BTreeSet<&BranchName>, all: usize) -> ConfigError {
     if on.len() < all || error.diagnostic.kind == DiagnosticKind::Conflict {
         let names: Vec<&str> =
@@ -126,8 +131,8 @@ fn with_branches(mut error: ConfigError, on: &BTreeSet<&BranchName>, all: usize)
     error
 }
 
-/// Returns whether two diagnostics are the same: at the same position, or with the same message in
-/// one file.
+/// Returns whether two diagnostics count as the same: they are in the same file of the same branch,
+/// and have the same start or the same message.
 fn is_same(reported: &ConfigError, found: &ConfigError) -> bool {
     let file =
         |error: &ConfigError| (error.project.clone(), error.branch.clone(), error.path.clone());

@@ -48,7 +48,8 @@ pub struct FreezeInput<'a> {
 }
 
 impl<'a> FreezeInput<'a> {
-    /// Returns the input for a change to a branch with unknown files.
+    /// Returns the input for a change to a branch that does not change configuration and requests
+    /// no image. Its files are unknown, so file matchers exclude no job.
     pub fn change(pipeline: &'a str, project: &'a ProjectName, branch: &'a str) -> Self {
         Self {
             pipeline,
@@ -68,7 +69,8 @@ impl<'a> FreezeInput<'a> {
         Self { files: Some(files), ..self }
     }
 
-    /// Returns the branch or ref that definitions are matched against.
+    /// Returns what definitions are matched against: the branch; for a ref without a branch, the
+    /// branches that contain it, or any branch if these are unknown. The ref is returned with it.
     pub(super) fn target(&self) -> Target<'a> {
         let on = match (self.branch, self.containing) {
             (None, Some(branches)) => BranchContext::Containing(branches),
@@ -79,14 +81,19 @@ impl<'a> FreezeInput<'a> {
 }
 
 impl Layout {
-    /// Returns the jobs that run, in configuration order, or every reason why they cannot be
-    /// frozen.
+    /// Returns the jobs that run, with all definitions merged, in the order in which the project
+    /// lists them, or every reason why jobs cannot be frozen (at most 20 for each job, besides
+    /// wrong dependencies). A job whose branches or file matchers exclude the change is left out
+    /// without an error. So is a job of which an ancestor has no definition for the branch. No job
+    /// runs, which is no error, if the pipeline or the project is unknown.
     pub fn freeze(&self, input: &FreezeInput<'_>) -> Result<JobGraph, Vec<ConfigError>> {
         self.freeze_traced(input, None)
     }
 
-    /// Does the same as [`Layout::freeze`], and also explains the result for each job. The
-    /// explanation is returned even if the jobs cannot be frozen.
+    /// Does the same as [`Layout::freeze`], and also explains the result for each listed job,
+    /// including those that do not run or are listed only for other branches. The explanation is
+    /// returned even if the jobs cannot be frozen. It ends early if the project lists too many jobs
+    /// or their definitions are too large.
     pub fn freeze_with_trace(
         &self,
         input: &FreezeInput<'_>,
@@ -96,7 +103,8 @@ impl Layout {
         (result, trace)
     }
 
-    /// Freezes the jobs of an item, and adds an explanation for each to `trace` if it is given.
+    /// Does the same as [`Layout::freeze`], and adds an explanation for each job to `trace` if it
+    /// is given.
     fn freeze_traced(
         &self,
         input: &FreezeInput<'_>,
@@ -109,7 +117,9 @@ impl Layout {
         Err(rejections.into_iter().map(|error| error.error).collect())
     }
 
-    /// Freezes each job, regardless of errors in others.
+    /// Freezes each job, regardless of errors in others. Returns the jobs that run, all errors, and
+    /// the jobs of which an ancestor has no definition for the branch. Adds an explanation for each
+    /// job to `trace` if it is given. The result is empty if the pipeline is not defined.
     pub(super) fn freeze_each(
         &self,
         input: &FreezeInput<'_>,
@@ -139,7 +149,7 @@ impl Layout {
 /// The result of freezing the jobs of one change.
 #[derive(Default)]
 pub(super) struct Frozen {
-    /// The jobs that run; meaningful only if `refused` is empty.
+    /// The jobs that run; meaningful only if `rejections` is empty.
     pub(super) jobs: Vec<FrozenJob>,
     /// Why other jobs cannot be frozen.
     pub(super) rejections: Vec<JobError>,
@@ -175,8 +185,10 @@ enum Outcome {
 }
 
 impl<'l> Freezer<'l, '_> {
-    /// Freezes each job in the item's job lists and returns those that run. Stores the errors in
-    /// `self.found`; returns no job if there are too many entries or the budget is spent.
+    /// Freezes each job in the item's job lists and returns those that run, in listed order, with
+    /// their dependencies resolved. Stores the errors in `self.found`, the names of failed jobs in
+    /// `self.broken`, and an explanation for each job in `self.trace` if that is set. Returns no
+    /// job if there are too many entries or the budget is spent, with an error in `self.found`.
     fn jobs(&mut self) -> Vec<FrozenJob> {
         let found = entries(self.layout, self.input);
         // Only the trace needs them.
@@ -233,7 +245,9 @@ impl<'l> Freezer<'l, '_> {
         jobs
     }
 
-    /// Adds jobs to the trace that are only listed in stanzas for other branches.
+    /// Adds the jobs that are only listed in stanzas for other branches to the trace, as jobs that
+    /// do not run. `other_branches` are the entries of such stanzas, each with the reason why it
+    /// does not apply; `entries` are those that do. Does nothing without a trace.
     fn trace_other_branches(
         &mut self,
         other_branches: &[(Entry<'l>, String)],
@@ -255,13 +269,17 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Adds an error at the first entry of a job.
+    /// Stores an error with this message, located at the first of the entries; nothing if there is
+    /// none.
     fn refuse(&mut self, entries: &[Entry<'_>], message: String) {
         let Some(entry) = entries.first() else { return };
         self.found.rejections.push(JobError::of_entry(entry, self.input, message.into()));
     }
 
-    /// Freezes one job from its definitions and entries, or returns why it does not run.
+    /// Freezes one job from its definitions and entries. Returns the merged job, why it is skipped,
+    /// that an ancestor has no definition for the branch, or its errors. A job that file matchers
+    /// or requested images exclude is not skipped if the change redefines it. `variables` are the
+    /// project's. The examined definitions and entries are added to `steps`, if given.
     fn job(
         &self,
         name: &str,
@@ -287,8 +305,10 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Returns whether the change defines the job differently than before
-    /// (`match-on-config-updates`).
+    /// Returns whether `match-on-config-updates` makes a job run that matchers exclude: the change
+    /// defines it differently than `input.before`, apart from where it is defined, or it did not
+    /// apply there. `false` if the change does not modify configuration (`before` is `None`), the
+    /// job disables the attribute, or its old definition has errors.
     fn is_redefined(&self, name: &str, job: &FrozenJob) -> bool {
         let Some(before) = self.input.before else {
             return false;
@@ -321,8 +341,10 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Removes soft dependencies on jobs that do not run, adds those on initializers, and reports
-    /// hard ones on jobs that do not run, and cycles.
+    /// Removes soft dependencies on jobs that do not run or run only after the reports, and makes
+    /// all other jobs depend on the initializers. Stores errors for hard dependencies on such jobs
+    /// and for dependency cycles; the jobs themselves stay. A dependency on a job that has an error
+    /// itself is not reported.
     fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
         let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
         let is_reporter = |job: &&FrozenJob| job.run_time.kind == JobKind::Reporter;
@@ -375,8 +397,8 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Reports a wrong dependency at the entry that names it, or at the first entry if the job's
-    /// definition does.
+    /// Stores an error about a dependency, located at the first entry that names it, or at the
+    /// first entry if only a definition does. Stores nothing if there are no entries.
     fn refuse_dependency(
         &mut self,
         job_entries: &[Entry<'_>],
@@ -397,7 +419,8 @@ impl<'l> Freezer<'l, '_> {
     }
 }
 
-/// Returns the trace of the stanzas for other branches that list a job.
+/// Returns a step for each entry of job `name` in stanzas for other branches. `other_branches` are
+/// the entries of all jobs in such stanzas, each with the reason why it does not apply.
 fn other_branch_steps(other_branches: &[(Entry<'_>, String)], name: &str) -> Vec<TraceStep> {
     let job_entries = other_branches.iter().filter(|(entry, _)| entry.job.name == name);
     let step = |(entry, why): &(Entry<'_>, String)| {
@@ -429,8 +452,12 @@ struct Built {
     forbidden: Vec<JobError>,
 }
 
-/// Builds a job from the definitions and job list entries that match the item; the error is why it
-/// does not run. Adds the examined ones to `steps`, if given.
+/// Merges the definitions and job list entries of a job that match the item. The error is why it
+/// does not run: nothing matches, an ancestor has no definition for the branch, or all its errors,
+/// at most 20. A job that file matchers or requested images exclude is still built, with the reason
+/// in `skip_reason`; errors about where it may run are then only in `forbidden`. `variables` are
+/// the project's, which those of the job override. Uses up the budget, and adds the examined
+/// definitions and entries to `steps`, if given.
 fn build<'l>(
     context: BuildContext<'l>,
     name: &str,
@@ -590,12 +617,13 @@ fn build<'l>(
 /// The Ansible versions that a job may use, as in Zuul.
 pub(crate) const ANSIBLE_VERSIONS: [&str; 2] = ["9", "11"];
 
-/// Returns whether a job may use a version of Ansible.
+/// Returns whether a job may use this version of Ansible: `9` or `11`.
 pub(crate) fn is_ansible_version(version: &str) -> bool {
     ANSIBLE_VERSIONS.contains(&version)
 }
 
-/// Returns the error for a job with an unsupported Ansible version.
+/// Returns the message of the error for a job with an unsupported Ansible version, with the
+/// supported ones.
 pub(crate) fn unknown_ansible(job: &str, version: &str) -> String {
     let supported = ANSIBLE_VERSIONS.join(" and ");
     format!(
@@ -609,7 +637,10 @@ pub(super) const ALLOWED_PROJECTS: &str = "allowed-projects";
 /// The attribute with the image that a job builds.
 const IMAGE_BUILD_NAME: &str = "image-build-name";
 
-/// Returns every reason why a job may not run in a pipeline.
+/// Returns every reason why a merged job may not run for the project in a pipeline: it is abstract,
+/// its `allowed-projects` lack the project, it needs review and the pipeline runs before review, it
+/// and one of its playbooks use the same semaphore, or it uses secrets and the pipeline forbids
+/// them. Call it after the implied playbooks and their need for review are known.
 fn check(
     builder: &JobBuilder<'_>,
     pipeline: &Pipeline,

@@ -16,8 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const ENTRIES_MAX: usize = 2_000;
 
 impl Layout {
-    /// Returns whether the first failed job ends the others. The first stanza that sets it counts,
-    /// so that a config project can enforce it.
+    /// Returns whether the first failed job ends the others (`fail-fast`). The first value in the
+    /// stanzas and templates that apply to the item's branch counts, so that a config project can
+    /// enforce it. `false` if none sets it.
     pub fn fail_fast(&self, input: &FreezeInput<'_>) -> bool {
         let listed = listed(self, input.project, input.pipeline, input.target());
         listed
@@ -27,8 +28,8 @@ impl Layout {
             .unwrap_or(false)
     }
 
-    /// Returns whether reports contain debug messages (`debug`): if any stanza that applies enables
-    /// them.
+    /// Returns whether reports contain debug messages: whether any stanza or template that applies
+    /// to the item's branch sets `debug` for the pipeline.
     pub fn debug(&self, input: &FreezeInput<'_>) -> bool {
         let listed = listed(self, input.project, input.pipeline, input.target());
         listed
@@ -38,8 +39,10 @@ impl Layout {
             .any(|jobs| jobs.debug)
     }
 
-    /// Returns the parameters that a manual enqueue of a project accepts in a pipeline, by name. If
-    /// several stanzas define one, the last counts.
+    /// Returns the parameters that a manual enqueue of a project accepts in a pipeline, sorted by
+    /// name. If several stanzas or templates define one, the last counts. Those for other branches
+    /// are left out; without a branch, those that name `branches` are. Whether the pipeline allows
+    /// parameters is not checked.
     pub fn parameters(
         &self,
         project: &ProjectName,
@@ -57,11 +60,10 @@ impl Layout {
         by_name.into_values().collect()
     }
 
-    /// Returns why a request for an image would run nothing: pipelines accept the event, but the
-    /// project that defines the image lists no job that builds it in any of them.
-    ///
-    /// `None` if a job would run, if no pipeline accepts the event, or if freezing fails; the
-    /// attempt reports that.
+    /// Returns why a request for an image would run nothing: pipelines accept the event
+    /// `image-build`, but the project that defines the image lists no job that builds it in any of
+    /// them. `definition` is the file with the image. `None` if a job would run, if no pipeline
+    /// accepts the event, or if freezing fails, which the attempt reports.
     pub fn why_image_is_not_built(&self, definition: &Source, image: &str) -> Option<String> {
         let asks = |trigger: &Trigger| match &trigger.kind {
             TriggerKind::Zuul(zuul) => zuul.event.iter().any(|event| event == "image-build"),
@@ -115,8 +117,10 @@ struct LeftOut<'l> {
     is_bound_here: bool,
 }
 
-/// Returns the stanzas that apply, each preceded by its templates. A template that is named again
-/// counts at its first position.
+/// Returns the stanzas of a project that apply to the target and list jobs for the pipeline, each
+/// preceded by its templates that do. A template that is named again counts at its first position.
+/// Also returns those for other branches, and the merged variables of all stanzas that apply, with
+/// or without the pipeline.
 fn listed<'l>(
     layout: &'l Layout,
     project: &ProjectName,
@@ -153,8 +157,8 @@ fn listed<'l>(
 }
 
 impl<'l> Listed<'l> {
-    /// Adds the variables of a stanza or template that applies, and its job list for the pipeline
-    /// if it has one.
+    /// Adds a stanza or template that applies: its variables, which override those before, and, if
+    /// it lists jobs for the pipeline, the stanza itself.
     fn add(&mut self, part: Part<'l>, pipeline: &str) {
         deep_merge(&mut self.variables, &part.stanza.vars);
         if part.stanza.pipelines.contains_key(pipeline) {
@@ -162,7 +166,8 @@ impl<'l> Listed<'l> {
         }
     }
 
-    /// Adds a stanza or template that does not apply, if it has a job list for the pipeline.
+    /// Notes a stanza or template that does not apply; nothing if it lists no jobs for the
+    /// pipeline.
     fn leave_out(&mut self, left_out: LeftOut<'l>, pipeline: &str) {
         if left_out.stanza.pipelines.contains_key(pipeline) {
             self.left_out.push(left_out);
@@ -195,8 +200,8 @@ pub(super) struct Entries<'l> {
 }
 
 impl<'l> Entries<'l> {
-    /// Returns the entries of stanzas for other branches, each with the reason why it does not
-    /// apply.
+    /// Returns the entries of stanzas and templates for other branches, each with the reason why it
+    /// does not apply; at most 2,000.
     pub(super) fn left_out(&self, input: &FreezeInput<'_>) -> Vec<(Entry<'l>, String)> {
         let mut found = Vec::new();
         for &LeftOut { source, stanza, is_bound_here } in &self.left_out {
@@ -213,8 +218,10 @@ impl<'l> Entries<'l> {
     }
 }
 
-/// Collects the entries of a project's job lists in a pipeline, at most `ENTRIES_MAX`; `over` is
-/// the first one beyond that.
+/// Collects the entries of a project's job lists in a pipeline, from the stanzas and templates that
+/// apply to the item's branch, by job. The `branches` of the entries themselves are not checked
+/// yet. At most 2,000 are collected; `over` is the first one beyond that. Empty for an unknown
+/// project.
 pub(super) fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entries<'l> {
     let mut order: Vec<&str> = Vec::new();
     let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();

@@ -7,9 +7,9 @@ use crate::layout::Layout;
 use sluice_model::job::{FrozenJob, JobDependency, JobKind};
 use sluice_model::{JobName, ProjectName};
 
-/// Adds dependencies on the initializers to every other job of the item. Such a job runs once all
-/// initializers have succeeded, and gets their returned data. An initializer that depends on
-/// another job thus creates a cycle, which is reported as usual.
+/// Adds a hard dependency on every initializer to every job that is not one; a soft one becomes
+/// hard. Such a job runs once all initializers have succeeded, and gets their returned data. An
+/// initializer that depends on another job thus creates a cycle, which is reported as usual.
 pub(super) fn depend_on_initializers(jobs: &mut [FrozenJob]) {
     let is_first = |job: &FrozenJob| job.run_time.kind == JobKind::Initializer;
     let first: Vec<JobName> =
@@ -25,14 +25,15 @@ pub(super) fn depend_on_initializers(jobs: &mut [FrozenJob]) {
 }
 
 /// Returns whether a project may run reporter jobs: config projects, and those with
-/// `allow-reporter-jobs`. The project that lists the job or names the template counts, wherever
-/// these are defined.
+/// `allow-reporter-jobs`. `source` is the file whose project lists the job or names the template.
+/// Where the job or template is defined makes no difference.
 pub(super) fn may_report(layout: &Layout, source: &Source) -> bool {
     let project = || layout.project(source.project.as_str());
     source.trust.is_trusted() || project().is_some_and(|project| project.allow_reporter_jobs)
 }
 
-/// Returns the error for a project that lists a reporter job and may not.
+/// Builds the error for a project that lists a reporter job and may not. The caller has checked
+/// that with [`may_report`].
 pub(super) fn reporter_not_allowed(job: &str, project: &ProjectName) -> Rejection {
     let message = format!(
         "Job {job} is a reporter, but {project} lists it, directly or through a template: list it \

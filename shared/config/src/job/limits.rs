@@ -6,9 +6,10 @@ use crate::objects::JobStanza;
 use crate::tenant::TenantConfig;
 use std::collections::BTreeSet;
 
-/// Returns every limit of the tenant that a merged job exceeds, each once.
-///
-/// The reference checks of the layout also report these at the attribute.
+/// Returns an error for every limit of the tenant that a merged job exceeds, each once: labels that
+/// are not allowed, too many nodes, and timeouts that are too long. Nodes are not checked if the
+/// job runs on a static host. The errors are marked as reported elsewhere, because the reference
+/// checks of the layout also report them at the attribute.
 pub(super) fn tenant_limit_errors(
     building: &JobBuilder<'_>,
     tenant: &TenantConfig,
@@ -36,8 +37,9 @@ pub(super) fn tenant_limit_errors(
         .collect()
 }
 
-/// Returns the error if the timeouts of a merged job contradict each other. `definitions` are the
-/// definitions and entries in order; the error is located at the last value.
+/// Returns the error if the pre-timeout of a merged job is longer than its timeout; `None` if not.
+/// `definitions` are the definitions and entries in order. The error names the attribute that the
+/// last of them sets, `pre-timeout` if it sets both.
 pub(super) fn timeout_error<'j>(
     building: &JobBuilder<'_>,
     name: &str,
@@ -51,7 +53,8 @@ pub(super) fn timeout_error<'j>(
     Some(Rejection::of(last.unwrap_or("pre-timeout"), message))
 }
 
-/// Returns the error if the pre-timeout is longer than the timeout (Z4.3).
+/// Returns the message of the error if the pre-timeout is longer than the timeout (Z4.3); `None` if
+/// it is not, or if one of them is not set.
 pub(crate) fn pre_timeout_error(
     job: &str,
     pre_seconds: Option<u64>,
@@ -66,8 +69,9 @@ pub(crate) fn pre_timeout_error(
     })
 }
 
-/// Returns whether a definition or entry sets one of the attributes that are checked here; `false`
-/// for any other attribute.
+/// Returns whether a definition or entry sets `attribute`: `nodeset`, `timeout`, `pre-timeout`,
+/// `post-timeout`, `ansible-version` or `image-build-name`. `false` for any other attribute, set or
+/// not.
 pub(super) fn sets(job: &JobStanza, attribute: &str) -> bool {
     match attribute {
         "nodeset" => job.nodeset.is_some(),

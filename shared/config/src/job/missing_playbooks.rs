@@ -24,7 +24,8 @@ pub struct NamedPlaybook<'l> {
 }
 
 impl NamedPlaybook<'_> {
-    /// Returns the error if the playbook does not exist, at the definition that names it.
+    /// Builds the error that says that the playbook does not exist, located at the definition that
+    /// names it. The caller has checked that no candidate file exists; nothing is checked here.
     pub fn missing(&self) -> ConfigError {
         let (source, job) = (self.defined.source(), self.defined.object);
         let message = format!(
@@ -45,8 +46,11 @@ impl NamedPlaybook<'_> {
 }
 
 impl Layout {
-    /// Returns the playbooks that the jobs of a branch name in this layout, each once. `before` is
-    /// the layout without the proposed change.
+    /// Returns the playbooks in `pre-run`, `run` and `post-run` of the jobs that `config` defines,
+    /// as this layout has them in that project and branch. Each path appears once, with the first
+    /// definition that names it; jobs are in order of name. `before` is the layout without the
+    /// proposed change: a path is new if the job's definitions on that branch did not name it
+    /// there. Implied playbooks are left out, and whether files exist is not checked.
     pub fn named_playbooks<'l>(
         &'l self,
         config: &BranchConfig,
@@ -86,8 +90,10 @@ impl Layout {
         found
     }
 
-    /// Returns the error for a job without `run` whose implied playbook does not exist, at the
-    /// nearest definition. `None` if the layout does not define the job, as for built-in jobs.
+    /// Builds the error that says that no implied playbook of a job exists. The caller has checked
+    /// that the job has no `run` and that none of the files exists; nothing is checked here. It
+    /// points to the definition in the project and branch of the first searched playbook, otherwise
+    /// to the first definition. `None` if the layout does not define the job, as for built-in jobs.
     pub fn without_playbook(&self, job: &FrozenJob) -> Option<ConfigError> {
         let nearest = job.run.first();
         let is_nearest = |defined: &Definition<'_, JobStanza>| {
@@ -125,10 +131,10 @@ impl Layout {
         )
     }
 
-    /// Returns the error for a job that uses playbooks, roles or variable files of included files
-    /// (Z2.5), if none exist and no config project could have them.
-    ///
-    /// It is located at the job's first definition; `None` if the layout has none.
+    /// Builds the error for a job that uses playbooks, roles or variable files of files that the
+    /// main configuration includes (Z2.5), if these have none and no config project could have
+    /// them. The caller has checked that; nothing is checked here. It points to the job's first
+    /// definition; `None` if the layout does not define the job.
     pub fn without_config_project(&self, job: &FrozenJob) -> Option<ConfigError> {
         let defined = self.jobs(job.name.as_str()).next()?;
         let message = format!(
@@ -146,11 +152,12 @@ impl Layout {
     }
 }
 
-/// Returns a warning for each playbook that a job in an included file names and that does not exist
-/// next to it (Z2.5).
+/// Returns a warning for each entry in `pre-run`, `run` and `post-run` of a job in an included file
+/// whose playbook does not exist next to the main configuration (Z2.5), under any of the candidate
+/// names. `has` returns whether a file exists there, by its relative path. Implied playbooks are
+/// not checked.
 ///
-/// It may exist in a config project, which some tenants may have and others not (Z4.9). `has`
-/// returns whether a file exists next to the main configuration.
+/// It may exist in a config project, which some tenants may have and others not (Z4.9).
 pub fn missing_included_playbooks(
     files: &[Arc<Fragment>],
     has: impl Fn(&str) -> bool,
@@ -181,7 +188,8 @@ pub fn missing_included_playbooks(
     found
 }
 
-/// Returns the definitions of a job in a branch.
+/// Returns the definitions of a job that `layout` has in the project and branch of `config`. The
+/// files in `config` are ignored.
 fn defined_in<'l>(
     layout: &'l Layout,
     name: &str,
@@ -194,7 +202,8 @@ fn defined_in<'l>(
     layout.jobs(name).filter(is_own)
 }
 
-/// Returns the playbooks that a definition names, each with its attribute and its index there.
+/// Returns the playbooks that a definition names, each as its attribute (`pre-run`, `run` or
+/// `post-run`), its index in that list, and its path as written.
 fn named(job: &JobStanza) -> impl Iterator<Item = (&'static str, usize, &str)> {
     let lists = [("pre-run", &job.pre_run), ("run", &job.run), ("post-run", &job.post_run)];
     lists.into_iter().flat_map(|(attribute, list)| {

@@ -7,8 +7,10 @@ use serde_json::{Map, Value as Json};
 use sluice_model::ProjectName;
 
 impl Layout {
-    /// Returns the variables of a manual enqueue: the given parameters and the defaults of the
-    /// others.
+    /// Returns the variables of a manual enqueue: the given parameters, and the defaults of the
+    /// others; one without a default is left out. An error if a given one is unknown or its value
+    /// is not allowed, or a required one is missing. If the pipeline is unknown or does not allow
+    /// parameters, any given one is an error, and none are required.
     ///
     /// # Errors
     /// Every parameter error, one sentence each.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 type Secrets = BTreeMap<String, SecretUse>;
 
-/// Returns the weight of secrets.
+/// Returns the weight of secrets, in approximate bytes, with the claims of their tokens.
 fn weight_of_secrets(secrets: &Secrets) -> usize {
     let token =
         |secret: &SecretUse| secret.oidc.as_ref().map_or(0, |token| weight::of_map(&token.claims));
@@ -22,9 +22,13 @@ fn weight_of_secrets(secrets: &Secrets) -> usize {
 }
 
 impl JobBuilder<'_> {
-    /// Adds the playbooks of a definition, with the roles, secrets and semaphores they may use.
-    /// Secrets of an untrusted project require review and restrict the job to that project. An
-    /// error if a secret is missing or not allowed, or the budget is spent.
+    /// Appends `pre-run`, puts `post-run` first and replaces `run`, each with the roles, semaphores
+    /// and secrets that the playbooks may use, including secrets that earlier definitions share. A
+    /// `job` stanza without `run` adds an implied playbook to `implied_run`. Secrets with
+    /// `pass-to-parent` also go to the playbooks added before, and require review if one of these
+    /// is untrusted. Secrets of an untrusted project require review and restrict the job to that
+    /// project. An error if a secret is missing or not allowed, or the budget is spent; then no
+    /// playbook is added, but a restriction may stay.
     pub(super) fn playbooks(
         &mut self,
         from: &JobStanza,
@@ -109,8 +113,10 @@ impl JobBuilder<'_> {
         Ok(())
     }
 
-    /// Returns the secrets that a definition requests, and those of them that it passes to its
-    /// parents. An error if one does not exist or is not allowed.
+    /// Returns two maps by the name under which playbooks see a secret: the secrets that a
+    /// definition requests, and those of them that it passes to its parents. A secret with an OIDC
+    /// token has no other data. The error is a message: a secret is not defined in the definition's
+    /// project, or the tenant does not allow its token's lifetime or issuer.
     fn secrets(&self, from: &JobStanza, source: &Source) -> Result<(Secrets, Secrets), String> {
         let mut requested_secrets = Secrets::new();
         let mut passed = Secrets::new();
@@ -149,15 +155,15 @@ impl JobBuilder<'_> {
         Ok((requested_secrets, passed))
     }
 
-    /// Returns the playbooks that definitions named so far, without implied ones.
+    /// Returns the playbooks in `pre-run`, `run` and `post-run` so far. Implied ones are among them
+    /// only after [`JobBuilder::imply_run`].
     fn named_playbooks(&self) -> impl Iterator<Item = &Playbook> {
         self.job.pre_run.iter().chain(&self.job.run).chain(&self.job.post_run)
     }
 
     /// Requires review if an untrusted playbook sees a secret (Z5.3): from its own definition, from
-    /// a child that passes its secrets, or from a parent that shares its secrets (Z4.4).
-    ///
-    /// Call it after all definitions are applied and after [`JobBuilder::imply_run`].
+    /// a child that passes its secrets, or from a parent that shares its secrets (Z4.4). Call it
+    /// after all definitions are applied and after [`JobBuilder::imply_run`].
     pub(super) fn require_review_for_secrets(&mut self) {
         let is_open = self
             .named_playbooks()
@@ -165,7 +171,11 @@ impl JobBuilder<'_> {
         self.job.post_review |= is_open;
     }
 
-    /// Adds the playbook with the job's name if no definition has `run` (Z4.9).
+    /// If the job has no playbook in `run`, puts the candidates for the playbook with its own or an
+    /// ancestor's name there, the most specific first, and marks the job with `implied_run` (Z4.9).
+    /// Later only the first candidate that exists runs. The definitions of one job in one project
+    /// share a candidate, which sees the secrets of all of them. Empties `self.implied_run`; does
+    /// nothing if that is empty.
     pub(super) fn imply_run(&mut self) {
         if self.job.run.is_empty() && !self.implied_run.is_empty() {
             // The variants of a job imply the same playbook, which sees the secrets of all of them.

@@ -7,7 +7,11 @@ use sluice_model::{BranchName, ProjectName};
 use std::collections::BTreeSet;
 
 impl JobBuilder<'_> {
-    /// Applies the run-time attributes of a definition.
+    /// Applies the attributes of a definition that only matter at run time, for example `type`,
+    /// `workspace` and `include-vars`. `failure-output`, `include-projects`, `exclude-projects` and
+    /// `include-vars` add to the values before, each value once, unless they have the tag
+    /// `!override`. Of the others, a set value replaces the one before. Unknown projects, and
+    /// variables files of unknown projects, are left out without an error.
     pub(super) fn run_time(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let from = &from.run_time;
         let job = &mut self.job.run_time;
@@ -58,8 +62,9 @@ impl JobBuilder<'_> {
         }
     }
 
-    /// Returns the projects that selectors name, added to those selected before or in their place.
-    /// Selectors without a name and unknown projects add none.
+    /// Returns the projects in `before`, followed by the projects that the selectors name and that
+    /// are not in it. With the tag `!override`, those in `before` are dropped. Selectors without a
+    /// name, and projects that the tenant does not have, add none and are no error.
     fn selected(
         &self,
         mut before: Vec<ProjectName>,
@@ -78,7 +83,10 @@ impl JobBuilder<'_> {
         before
     }
 
-    /// Returns a variables file with its project resolved; `None` if the project is unknown.
+    /// Returns a variables file with its project resolved: the project of the change for
+    /// `zuul-project`, else the named project, else the project and branch of the definition
+    /// itself. `None` if the named project is unknown or its short name is ambiguous. The commit is
+    /// left empty.
     fn vars_file(&self, file: &IncludeVarsRef, origin: &Origin<'_>) -> Option<IncludeVars> {
         let source = match &file.project {
             _ if file.zuul_project => VarsSource::OfChange,

@@ -6,8 +6,9 @@ use sluice_model::job::FrozenJob;
 /// Gerrit lists the commit message as a file; no matcher applies to it.
 const COMMIT_MESSAGE: &str = "/COMMIT_MSG";
 
-/// Returns why file matchers exclude a job; `None` if they do not, or if the changed files are
-/// unknown.
+/// Returns why file matchers exclude a job: no changed file matches `files`, or all match
+/// `irrelevant-files`. `None` if they do not, if `files` is `None` (unknown), or if the change has
+/// no files. Gerrit's `/COMMIT_MSG` does not count as a file.
 pub(super) fn skipped_by_files(
     builder: &JobBuilder<'_>,
     files: Option<&[String]>,
@@ -30,7 +31,8 @@ pub(super) fn skipped_by_files(
     None
 }
 
-/// Returns why a job is skipped if an event requests only some images; `None` if it runs.
+/// Returns why a job is skipped if an event requests only some images and the job builds none of
+/// them. `None` if it builds one, or if `images` is empty: then nothing special is requested.
 pub(super) fn skipped_by_image(job: &FrozenJob, images: &[String]) -> Option<String> {
     let is_requested =
         images.is_empty() || job.image_build_name.as_ref().is_some_and(|own| images.contains(own));

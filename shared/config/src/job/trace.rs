@@ -48,12 +48,13 @@ pub enum StepKind {
 }
 
 impl TraceStep {
-    /// Returns a step for a definition that was applied.
+    /// Returns a step for a definition or entry that was applied, with the attributes that it sets.
     pub(super) fn applied(kind: StepKind, job: &JobStanza, source: &Source) -> Self {
         Self { sets: set_attributes(job), ..Self::left_out(kind, job, source, None) }
     }
 
-    /// Returns a step for a definition that does not apply, with the reason.
+    /// Returns a step for a definition or entry that does not apply, without the attributes that it
+    /// sets. `reason` says why it does not apply; with `None` the step counts as applied.
     pub(super) fn left_out(
         kind: StepKind,
         job: &JobStanza,
@@ -66,7 +67,10 @@ impl TraceStep {
     }
 }
 
-/// Returns the attributes that a definition sets.
+/// Returns the names of the attributes that a definition or entry sets, as configuration spells
+/// them (`post-run`, `type`), in the order of the fields. The name of the job is left out. `false`
+/// and 0 count as set; an empty list does only in attributes that can have a control tag
+/// (`!override`).
 fn set_attributes(job: &JobStanza) -> Vec<String> {
     let Ok(Json::Object(all)) = serde_json::to_value(job) else { return Vec::new() };
     let is_set = |value: &Json| match value {
@@ -106,6 +110,9 @@ fn shown(text: &str) -> String {
 }
 
 impl fmt::Display for JobTrace {
+    /// Writes one line that says whether the job runs, or why not, and a line for each step. `+`
+    /// marks a step that was applied, with the attributes that it sets; `-` marks one that was not,
+    /// with the reason. Invisible characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.reason, self.runs) {
             (Some(reason), _) => {

@@ -19,15 +19,13 @@ const MEMBER: usize = 64;
 pub(super) struct Budget(Cell<usize>);
 
 impl Budget {
-    /// Returns the budget of one item.
+    /// Returns the unused budget of one item: 64 MiB of weight.
     pub(super) fn whole() -> Self {
         Self(Cell::new(WEIGHT_MAX))
     }
 
-    /// Uses up some weight. An error if the budget is exceeded.
-    ///
-    /// # Errors
-    /// If less is left; then nothing is left.
+    /// Uses up some weight, in approximate bytes. If less is left, returns the message of the
+    /// error, and nothing is left.
     pub(super) fn take(&self, weight: usize) -> Result<(), String> {
         let left = self.0.get().checked_sub(weight);
         self.0.set(left.unwrap_or(0));
@@ -40,13 +38,15 @@ impl Budget {
         })
     }
 
-    /// Returns whether the budget is used up.
+    /// Returns whether no weight is left, as after a failed [`Self::take`].
     pub(super) fn is_spent(&self) -> bool {
         self.0.get() == 0
     }
 }
 
-/// Returns the weight of a definition, without what its playbooks see.
+/// Returns the weight of a definition's lists and variables, in approximate bytes. Not counted are
+/// its nodesets, and its playbooks with the secrets and roles that they see: these are counted when
+/// they are applied.
 pub(super) fn of_definition(job: &JobStanza) -> usize {
     let run_time = &job.run_time;
     let members = [
@@ -81,17 +81,19 @@ pub(super) fn of_definition(job: &JobStanza) -> usize {
         + by_name.map(|map| MEMBER + of_map(map)).sum::<usize>()
 }
 
-/// Returns the weight of a list with `count` members.
+/// Returns the weight of a list with `count` members, in approximate bytes, without what the
+/// members contain.
 pub(super) fn of_members(count: usize) -> usize {
     MEMBER * count
 }
 
-/// Returns the weight of variables.
+/// Returns the weight of a mapping, in approximate bytes: its names and, at every depth, its
+/// values.
 pub(crate) fn of_map(map: &Map<String, Json>) -> usize {
     map.iter().map(|(name, value)| name.len() + of_value(value)).sum()
 }
 
-/// Returns the weight of a variable's value.
+/// Returns the weight of a value with all that it contains, in approximate bytes.
 pub(super) fn of_value(value: &Json) -> usize {
     MEMBER
         + match value {

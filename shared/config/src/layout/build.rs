@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub(super) type SiteDiagnostics = BTreeMap<DiagnosticSite, Vec<Diagnostic>>;
 
 /// Builds a layout from parsed files: puts them in order, resolves names and checks references.
+/// Never fails: files that the tenant does not load are dropped, and the layout has the diagnostics
+/// of everything that is wrong.
 pub(super) fn build(sources: LayoutSources) -> Layout {
     let LayoutSources { tenant, connections, branches, fragments } = sources;
     let mut inputs = LayoutInputs::new(tenant, connections, branches);
@@ -64,7 +66,7 @@ pub(super) fn build(sources: LayoutSources) -> Layout {
     layout
 }
 
-/// Returns the hash of the files and the inputs.
+/// Returns the hash of the inputs, of the files in the given order, and of the parser's version.
 pub(super) fn content_id<'f>(
     inputs: &LayoutInputs,
     files: impl Iterator<Item = &'f File>,
@@ -77,8 +79,9 @@ pub(super) fn content_id<'f>(
     digest(&parts)
 }
 
-/// Returns the default branches that project stanzas declare, where the project has the branch and
-/// another one would be the default.
+/// Returns the default branches that project stanzas declare, the first declaration for each
+/// project. Left out are branches that the project does not have, and those that are the default
+/// branch without a declaration.
 fn declared_default_branches(
     inputs: &LayoutInputs,
     files: &[File],
@@ -109,7 +112,8 @@ fn declared_default_branches(
     declared_defaults
 }
 
-/// Resolves every name. Returns the symbol table, the diagnostics, and the stanzas with errors.
+/// Resolves every name that the files define. Returns the symbol table, the diagnostics of files
+/// and of rejected stanzas, and the stanzas with errors, which define nothing.
 fn resolve_all_names(
     inputs: &LayoutInputs,
     files: &[File],
@@ -146,7 +150,8 @@ fn resolve_all_names(
     (symbols, resolution, faulty)
 }
 
-/// Moves the diagnostics of a resolution to `diagnostics` and returns the symbol.
+/// Moves the diagnostics of a resolution to `diagnostics`, and returns the accepted and rejected
+/// stanzas.
 pub(super) fn take(resolution: Resolution, diagnostics: &mut SiteDiagnostics) -> Symbol {
     for (stanza_id, diagnostic) in resolution.diagnostics {
         diagnostics.entry(DiagnosticSite::of(stanza_id)).or_default().push(diagnostic);
@@ -154,10 +159,10 @@ pub(super) fn take(resolution: Resolution, diagnostics: &mut SiteDiagnostics) ->
     resolution.entry
 }
 
-/// Calls `claim` with each name that a file's stanzas define, and adds the file's errors to
-/// `diagnostics`.
-///
-/// Returns the stanzas with errors. They define nothing, but their references are checked.
+/// Calls `claim` with each kind and name that a file's stanzas without errors define. Adds the
+/// file's diagnostics, and the reasons why stanzas may not define a name, to `diagnostics`. Returns
+/// the stanzas with errors, which define nothing but whose references are checked. Kinds that the
+/// tenant does not load from the project are left out. `number` is the number of the file.
 pub(super) fn claims_of<'f>(
     inputs: &'f LayoutInputs,
     file: &'f File,
@@ -196,7 +201,7 @@ pub(super) fn claims_of<'f>(
     faulty
 }
 
-/// Returns the accepted pipelines in configuration order.
+/// Returns the accepted pipelines with their connections resolved, in configuration order.
 pub(super) fn pipelines(layout: &Layout) -> Vec<Pipeline> {
     let accepted = layout.accepted::<PipelineStanza>(ObjectKind::Pipeline);
     accepted.into_iter().filter_map(|found| found.object.resolve(layout.connections()).0).collect()

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 impl Layout {
     /// Returns the parsed files of a branch if their content hash ([`fragment::content`]) equals
-    /// `content`.
-    ///
-    /// Then the next layout need not fetch or parse them. Returns `None` if the content differs or
-    /// another version of this program parsed the files. Ignores overlays.
+    /// `content`; then the next layout need not fetch or parse them. `None` if the content differs,
+    /// the tenant lacks the project, or another version of the parser read the files. Ignores
+    /// overlays.
     pub fn carry_over(
         &self,
         project: &ProjectName,
@@ -23,8 +22,8 @@ impl Layout {
         (fragment::content(found.iter().map(|file| file.hash.as_str())) == content).then_some(found)
     }
 
-    /// Returns whether this version of the program parsed the layout's files. Another version may
-    /// have understood less of them.
+    /// Returns whether this version of the parser read the layout's files. Another version may have
+    /// understood less of them.
     pub fn is_parsed_as_now(&self) -> bool {
         self.base.parsed_by == schema_version::parser_version()
     }

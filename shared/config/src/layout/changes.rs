@@ -14,17 +14,17 @@ pub struct LayoutChanges {
 }
 
 impl LayoutChanges {
-    /// Returns whether the layouts are equal.
+    /// Returns whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.branches.is_empty() && !self.main_config_changed
     }
 }
 
 impl Layout {
-    /// Returns the changes since the layout `before`.
-    ///
-    /// A project that only one of the layouts has counts as a change of the main configuration; its
-    /// branches are not listed.
+    /// Returns the changes since the layout `before`: the branches that are new or gone or whose
+    /// files changed, sorted by project and name, and whether the tenant's main configuration or
+    /// the connections changed. A project that only one of the layouts has counts as a change of
+    /// the main configuration; its branches are not listed. The order of files makes no difference.
     pub fn changes_since(&self, before: &Self) -> LayoutChanges {
         let (new, old) = (self.contents(), before.contents());
         let names: BTreeSet<_> = new.keys().chain(old.keys()).copied().collect();
@@ -42,7 +42,8 @@ impl Layout {
         }
     }
 
-    /// Returns the hashes of each branch's files. Branches without files have an empty set.
+    /// Returns the content hashes of each branch's files, by project and branch. Known branches
+    /// without files have an empty set.
     fn contents(&self) -> BTreeMap<(&ProjectName, &BranchName), BTreeSet<&str>> {
         let mut contents: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
         for (project, branches) in &self.base.inputs.branches {

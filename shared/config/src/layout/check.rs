@@ -31,7 +31,9 @@ pub(crate) const NOOP: &str = "noop";
 /// The diagnostics by stanza, and the hashes of the names that each stanza references.
 pub(super) type Found = (Vec<(StanzaId, Diagnostic)>, Vec<(u32, StanzaId)>);
 
-/// Checks the references of a whole layout. `faulty` are stanzas with errors, which define nothing.
+/// Checks the references of all accepted stanzas of a layout without overlay, and of the stanzas
+/// with errors (`faulty`). Returns the diagnostics by stanza, and the hash of each name that a
+/// stanza references.
 pub(super) fn check_all(layout: &Layout, faulty: Vec<StanzaId>) -> Found {
     let mut stanza_ids: Vec<StanzaId> =
         layout.base.symbols.accepted().map(|(_, _, stanza_id)| stanza_id).chain(faulty).collect();
@@ -41,12 +43,15 @@ pub(super) fn check_all(layout: &Layout, faulty: Vec<StanzaId>) -> Found {
     check(layout, stanza_ids)
 }
 
-/// Checks the references of some stanzas and returns the diagnostics and references.
+/// Checks the references of some stanzas. Returns the diagnostics by stanza, and the hash of each
+/// name that a stanza references.
 pub(super) fn check(layout: &Layout, stanza_ids: impl IntoIterator<Item = StanzaId>) -> Found {
     check_stanzas(layout, stanza_ids, None)
 }
 
-/// Returns every name that is referenced but undefined, with the project that references it.
+/// Returns every name that jobs, nodesets, projects, templates, secrets and pipelines without
+/// errors reference and that is undefined, with the project that references it. Names in provider
+/// configuration and the built-in job `noop` are left out.
 pub(super) fn undefined(layout: &Layout) -> BTreeSet<(ObjectKind, String, ProjectName)> {
     let mut by_project: BTreeMap<ProjectName, BTreeSet<(ObjectKind, String)>> = BTreeMap::new();
     let mut names = BTreeSet::new();
@@ -66,7 +71,9 @@ pub(super) fn undefined(layout: &Layout) -> BTreeSet<(ObjectKind, String, Projec
     undefined.collect()
 }
 
-/// Checks some stanzas, and collects the undefined names in `undefined` if it is given.
+/// Checks jobs, nodesets, projects, templates, secrets and pipelines; stanzas of other kinds are
+/// skipped. Returns the diagnostics by stanza, and the hash of each name that a stanza references.
+/// Undefined names are added to `undefined` if it is given.
 fn check_stanzas(
     layout: &Layout,
     stanza_ids: impl IntoIterator<Item = StanzaId>,
@@ -132,12 +139,13 @@ struct Spans<'p> {
 }
 
 impl Spans<'_> {
-    /// Returns the span of an attribute, or that of the stanza if it has none.
+    /// Returns the span of an attribute, or that of the stanza if the attribute has none.
     fn attribute_span(self, name: &str) -> Span {
         self.spans.of(name).unwrap_or(self.whole)
     }
 
-    /// Returns the span of a member of an attribute's list, or that of the stanza if it has none.
+    /// Returns the span of the member of an attribute's list with the index `number`, or that of
+    /// the attribute if the member has none, or that of the stanza if neither has.
     fn member_span(self, attribute: &str, number: usize) -> Span {
         self.spans.of_member(attribute, &number.to_string()).unwrap_or(self.whole)
     }
@@ -157,7 +165,8 @@ struct Check<'c> {
 }
 
 impl Check<'_> {
-    /// Checks the references of a project stanza: templates, queues, pipelines and listed jobs.
+    /// Reports undefined templates, pipelines and jobs of a project stanza or template, and checks
+    /// its job list entries like job definitions.
     fn project(&mut self, project: &ProjectStanza) {
         let at = Spans { spans: &project.spans, whole: project.span };
         for (number, template) in project.templates.iter().enumerate() {
@@ -194,12 +203,13 @@ impl Check<'_> {
         }
     }
 
-    /// Adds a diagnostic about the current stanza.
+    /// Adds a diagnostic about the stanza that is checked; an equal one is added once.
     fn add(&mut self, diagnostic: Diagnostic) {
         self.found.insert(diagnostic.in_stanza(&self.stanza).from_stanza_at(self.start));
     }
 
-    /// Reports an undefined name, with the nearest of the defined ones as a suggestion.
+    /// Adds an error about an undefined name at `span`, with the most similar of the defined names
+    /// as a suggestion, if any is similar.
     fn unknown<'a>(
         &mut self,
         span: Span,
@@ -214,7 +224,7 @@ impl Check<'_> {
         self.add(diagnostic.suggesting_within(self.names.hints, wrong, defined));
     }
 
-    /// Reports something that is not permitted.
+    /// Adds an error about something that is not permitted at `span`.
     fn refuse(&mut self, span: Span, attribute: &str, message: String) {
         self.add(
             Diagnostic::new(DiagnosticKind::NotPermitted, span.start, span.end, message)
@@ -222,7 +232,7 @@ impl Check<'_> {
         );
     }
 
-    /// Checks the references of a pipeline.
+    /// Reports undefined pipelines that a pipeline supersedes (`supersedes` or `supercedes`).
     fn pipeline(&mut self, pipeline: &PipelineStanza) {
         for word in ["supercedes", "supersedes"] {
             for node in pipeline.node.get(word).map(members).unwrap_or_default() {
@@ -236,7 +246,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a secret's token against the tenant's limits for tokens.
+    /// Reports a secret whose OIDC token lives longer than the tenant allows, or has an issuer that
+    /// it does not allow. A secret without a token is not checked.
     fn secret(&mut self, secret: &SecretStanza) {
         let at = Spans { spans: &secret.spans, whole: secret.span };
         let tenant = self.names.layout.tenant();
@@ -254,7 +265,9 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a job without a parent if the tenant's default parent does not exist.
+    /// Reports that the tenant's default parent is undefined, at the first definition of a job if
+    /// that has no `parent`. Further definitions do not inherit, and neither does the default
+    /// parent itself.
     fn default_parent(&mut self, job: &JobStanza) {
         let parent = &self.names.layout.tenant().default_parent;
         if job.parent == Parent::Unset
@@ -271,8 +284,10 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the references of a job definition or entry, and its timeouts against the tenant's
-    /// limits.
+    /// Reports what is wrong in the references of a job definition or entry: undefined nodesets,
+    /// secrets, projects and parents, secrets of another project, parents that may not be inherited
+    /// from, and errors in an inline nodeset. Also reports timeouts over the tenant's limit.
+    /// [`Self::details`] checks the rest.
     fn job(&mut self, job: &JobStanza) {
         let at = Spans { spans: &job.spans, whole: job.span };
         self.parent(job, at);
@@ -349,7 +364,9 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the parent of a job: that it exists, may be inherited from and forms no cycle.
+    /// Reports a named parent that is undefined, that the job may not inherit from, or that makes
+    /// the job inherit from itself. Rules of the parent count only if all its definitions have
+    /// them. Does nothing if the job names no parent.
     fn parent(&mut self, job: &JobStanza, at: Spans<'_>) {
         let Parent::Named(parent) = &job.parent else {
             return;
@@ -411,7 +428,8 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a project that the tenant does not have.
+    /// Reports a project that the tenant does not have or whose short name is ambiguous, at the
+    /// member `number` of the attribute's list.
     fn project_name(&mut self, name: &str, attribute: &str, number: usize, at: Spans<'_>) {
         let inputs = &self.names.layout.base.inputs;
         if let Err(diagnostic) = inputs.find(name) {
@@ -423,7 +441,7 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a nodeset that is not defined.
+    /// Reports a nodeset that is not defined, in the attribute `nodeset` at `span`.
     fn nodeset_name(&mut self, name: &str, span: Span) {
         if !self.names.has(ObjectKind::Nodeset, name) {
             let defined = self.names.defined_names(ObjectKind::Nodeset);
@@ -437,7 +455,9 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the labels and alternatives of a nodeset.
+    /// Reports what is wrong in a nodeset: undefined labels and alternatives, labels and numbers of
+    /// nodes that the tenant does not allow, too many alternatives, and a nodeset that contains
+    /// itself. `name` is `None` for a nodeset within a job.
     fn nodeset(&mut self, name: Option<&str>, body: &NodesetBody, at: Spans<'_>) {
         self.alternatives(name, body, at.attribute_span("alternatives"));
         match body {
@@ -459,8 +479,8 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a nodeset that has too many alternatives or contains itself. A cycle is reported
-    /// only at the nodesets that are part of it.
+    /// Reports a nodeset that has too many alternatives, nests them too deep, or contains itself. A
+    /// cycle is reported only at the named nodesets that are part of it, at most 20 for each.
     fn alternatives(&mut self, name: Option<&str>, body: &NodesetBody, span: Span) {
         let layout = self.names.layout;
         let found = flatten(name, body, &mut |name| {
@@ -484,7 +504,7 @@ impl Check<'_> {
         }
     }
 
-    /// Reports contradictory definitions.
+    /// Adds an error about contradictory definitions at `span`.
     fn conflict(&mut self, span: Span, attribute: &str, message: String) {
         self.add(
             Diagnostic::new(DiagnosticKind::Conflict, span.start, span.end, message)
@@ -492,12 +512,10 @@ impl Check<'_> {
         );
     }
 
-    /// Checks that labels are defined. Sluice does not support the Nodepool protocol for labels
-    /// without a `label` object (L4.1).
-    ///
-    /// Such a label is an error if the tenant sets `use-nodepool: false`, and a warning if other
-    /// labels of the nodeset are defined. `first` is the index of the first label among all labels
-    /// of the nodeset.
+    /// Reports labels without a `label` object, each once; Sluice does not support the Nodepool
+    /// protocol for these (L4.1). They are errors if the tenant sets `use-nodepool: false`.
+    /// Otherwise they are warnings if other labels of the set are defined, and not reported if none
+    /// is. `first` is the index of the set's first label among all labels of the nodeset.
     fn check_labels(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         let mut labels: BTreeMap<&str, usize> = BTreeMap::new();
         for (number, node) in set.nodes.iter().enumerate() {
@@ -534,8 +552,9 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that the labels are defined, and the number of nodes and their labels against the
-    /// tenant's limits. `first` is as in [`Self::check_labels`].
+    /// Reports labels of a set of nodes that are undefined, as [`Self::check_labels`] decides,
+    /// labels that the tenant does not allow, and more nodes than it allows. `first` is the index
+    /// of the set's first label among all labels of the nodeset.
     fn nodes(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         self.check_labels(set, first, at);
         let tenant = self.names.layout.tenant();

@@ -35,6 +35,7 @@ pub(crate) enum TooLarge {
 }
 
 impl fmt::Display for TooLarge {
+    /// Writes why the nodeset is too large, as the end of a sentence whose subject is the nodeset.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wide => {
@@ -47,8 +48,10 @@ impl fmt::Display for TooLarge {
     }
 }
 
-/// Flattens the alternatives of a nodeset; an error if they are too many or nest too deep.
-/// `own_name` is its name; names that `find` does not know yield nothing.
+/// Flattens the alternatives of a nodeset, depth first, and returns its sets of nodes in order of
+/// preference and its cycles. A cycle is no error, and adds no nodes. An error if there are more
+/// than 256 alternatives or 1,024 names, or they nest more than 32 levels deep. `own_name` is the
+/// nodeset's name; names that `find` does not know yield nothing.
 pub(crate) fn flatten<'l>(
     own_name: Option<&str>,
     body: &'l NodesetBody,
@@ -61,7 +64,8 @@ pub(crate) fn flatten<'l>(
 }
 
 impl<'l> FlatNodeset<'l> {
-    /// Adds the alternatives of a nodeset and of those it names, depth first.
+    /// Adds the alternatives of a nodeset and of those it names, depth first. `path` has the names
+    /// of the nodesets that led here. An error if there are too many or they nest too deep.
     fn add(
         &mut self,
         body: &'l NodesetBody,
@@ -79,14 +83,15 @@ impl<'l> FlatNodeset<'l> {
         }
     }
 
-    /// Adds one set of nodes. An error if there are too many.
+    /// Adds one set of nodes. An error if there are more than 256 then.
     fn push_set(&mut self, set: &'l NodeSet) -> Result<(), TooLarge> {
         self.sets.push(set);
         if self.sets.len() > ALTERNATIVES_MAX { Err(TooLarge::Wide) } else { Ok(()) }
     }
 
-    /// Adds the alternatives of a named nodeset; nothing if it is not defined. A nodeset that
-    /// contains itself is recorded as a cycle.
+    /// Adds the alternatives of a named nodeset; nothing if it is not defined. If the name is in
+    /// `path`, records a cycle instead, which is no error. An error if there are too many names or
+    /// alternatives, or they nest too deep.
     fn follow(
         &mut self,
         name: &str,

@@ -23,7 +23,9 @@ use sluice_model::job::NodeSet;
 use std::collections::BTreeSet;
 
 impl Layout {
-    /// Returns a warning for each unsupported attribute, sorted by file and stanza.
+    /// Returns a warning for each attribute of the tenant and of its files that Sluice does not
+    /// support yet, sorted by file and stanza, without duplicates. Also warns of labels in nodesets
+    /// that no provider offers. Kinds that the tenant excludes for a project are left out.
     pub fn ignored_attributes(&self) -> Vec<ConfigError> {
         let mut found = Warnings { layout: self, labels: self.labels(), warnings: Vec::new() };
         found.warnings.extend(self.tenant().ignored_attributes("main.yaml"));
@@ -43,7 +45,7 @@ impl Layout {
         found.warnings
     }
 
-    /// Returns every label that a provider offers.
+    /// Returns the name of every label that a provider offers, including labels of static nodes.
     fn labels(&self) -> BTreeSet<&str> {
         let providers = self.providers().iter();
         providers
@@ -64,7 +66,8 @@ struct Warnings<'l> {
 }
 
 impl<'l> Warnings<'l> {
-    /// Warns about the unsupported attributes of a stanza.
+    /// Adds warnings about the unsupported attributes of a stanza. A pipeline is only checked if
+    /// one of its name was accepted.
     fn stanza(&mut self, stanza: &'l Stanza, source: &Source) {
         match stanza {
             Stanza::Pipeline(stanza) => {
@@ -119,8 +122,8 @@ impl<'l> Warnings<'l> {
         }
     }
 
-    /// Warns about attributes of an image, flavor, label, section or provider that do not affect
-    /// nodes.
+    /// Adds warnings about attributes of an image, flavor, label, section or provider (`kind`) that
+    /// do not affect nodes, and about limits other than those of instances.
     fn object(&mut self, kind: &str, object: &ProviderObject, source: &Source) {
         for attribute in parts::of_object(kind, object) {
             let span = object.spans.of(attribute).unwrap_or(object.span);
@@ -139,7 +142,8 @@ impl<'l> Warnings<'l> {
         }
     }
 
-    /// Warns about limits that several providers share through their section (L3.11).
+    /// Adds a warning if a provider shares the limits of its section with other providers (L3.11):
+    /// they then apply to each separately. An invalid provider is not checked.
     fn section_quota(&mut self, object: &ProviderObject, source: &Source) {
         let providers = self.layout.providers();
         let Some(name) = providers.iter().find(|provider| provider.name.as_str() == object.name)
@@ -167,7 +171,8 @@ impl<'l> Warnings<'l> {
         }
     }
 
-    /// Adds a warning about an attribute that is in the list of ignored attributes.
+    /// Adds a warning about an attribute that must be in the list of ignored attributes. `stanza`
+    /// is its keyword and name, such as `job unit`.
     fn warn(
         &mut self,
         stanza: &str,
@@ -180,7 +185,8 @@ impl<'l> Warnings<'l> {
         self.push(stanza, attribute, source, span, message);
     }
 
-    /// Adds a warning about an attribute of a stanza.
+    /// Adds a warning about an attribute of a stanza, whether or not it is in the list of ignored
+    /// attributes. `stanza` is its keyword and name, such as `job unit`.
     fn push(
         &mut self,
         stanza: &str,
@@ -195,7 +201,8 @@ impl<'l> Warnings<'l> {
             .push(source.error(diagnostic.in_stanza(stanza).about(attribute).as_warning()));
     }
 
-    /// Warns about the unsupported triggers, requirements and reporters of a pipeline.
+    /// Adds warnings about what is not supported in a pipeline: triggers and their events,
+    /// reporters, parameters of manual enqueues, and too many superseded pipelines.
     fn pipeline(&mut self, pipeline: &Pipeline, source: &Source, span: Span) {
         let stanza = format!("pipeline {}", pipeline.name);
         for trigger in &pipeline.triggers {
@@ -251,7 +258,8 @@ impl<'l> Warnings<'l> {
         }
     }
 
-    /// Warns about the unsupported attributes of a job definition or entry.
+    /// Adds warnings about the unsupported attributes of a job definition or entry, and about
+    /// labels of its inline nodeset that no provider offers.
     fn job(&mut self, job: &'l JobStanza, source: &Source) {
         let stanza = format!("job {}", job.name);
         for (attribute, span, message) in parts::of_job(job) {
@@ -262,7 +270,9 @@ impl<'l> Warnings<'l> {
         }
     }
 
-    /// Warns about labels of a nodeset that no provider offers.
+    /// Adds a warning for each label of a nodeset that no provider offers. Adds none if an
+    /// alternative needs no such label, or if the nodeset is too large to flatten, which is an
+    /// error elsewhere.
     fn nodeset(&mut self, body: &'l NodesetBody, stanza: &str, source: &Source, span: Span) {
         let mut find = |name: &str| self.layout.nodeset(name).map(|found| &found.object.body);
         // A nodeset that is too large is reported as an error elsewhere.
@@ -288,8 +298,8 @@ impl<'l> Warnings<'l> {
 }
 
 impl TenantConfig {
-    /// Returns a warning for each unsupported attribute of the tenant in the main configuration.
-    /// `path` is the path of that file.
+    /// Returns a warning for each unsupported attribute that the main configuration sets for the
+    /// tenant. `path` is the path of that file, as the warnings show it.
     pub fn ignored_attributes(&self, path: &str) -> Vec<ConfigError> {
         let settings = [
             (
@@ -324,9 +334,9 @@ impl TenantConfig {
 }
 
 impl MainConfig {
-    /// Returns a warning for each unsupported attribute of the main configuration outside of
-    /// tenants. Those of tenants are in [`TenantConfig::ignored_attributes`]. `path` is the path of
-    /// the file.
+    /// Returns a warning for each unsupported attribute that the main configuration sets outside of
+    /// tenants: those of `api-root`. Those of tenants are in [`TenantConfig::ignored_attributes`].
+    /// `path` is the path of the file, as the warnings show it.
     pub fn ignored_attributes(&self, path: &str) -> Vec<ConfigError> {
         let of_root = unenforced(&self.api_root).map(|attribute| {
             let message = format!(
@@ -339,7 +349,8 @@ impl MainConfig {
     }
 }
 
-/// Returns a warning for a stanza of the main configuration.
+/// Returns a warning about an attribute of a stanza of the main configuration, at its first line.
+/// The attribute must be in the list of ignored attributes.
 fn main_warning(path: &str, stanza: &str, attribute: &str, message: String) -> ConfigError {
     debug_assert!(list::is_listed(stanza, attribute), "{stanza}: {attribute} is not listed");
     ConfigError {
@@ -354,8 +365,8 @@ fn main_warning(path: &str, stanza: &str, attribute: &str, message: String) -> C
     }
 }
 
-/// Returns the access attributes that are set. None of them is enforced: requests are not
-/// authenticated yet.
+/// Returns the names of the access attributes that are set to something other than their default.
+/// None of them is enforced: requests are not authenticated yet.
 fn unenforced(access: &Access) -> impl Iterator<Item = &'static str> {
     let settings = [
         ("access-rules", !access.access_rules.is_empty()),
@@ -367,8 +378,8 @@ fn unenforced(access: &Access) -> impl Iterator<Item = &'static str> {
     settings.into_iter().filter(|(_, is_set)| *is_set).map(|(attribute, _)| attribute)
 }
 
-/// Returns the triggers of a driver that is not supported, as the subject of a sentence; `None` for
-/// supported triggers.
+/// Returns words for the triggers of a driver that is not supported, as the subject of a sentence
+/// that "not supported" ends; `None` for supported triggers.
 fn unsupported_trigger(kind: &TriggerKind) -> Option<&'static str> {
     match kind {
         TriggerKind::GitHub(_) | TriggerKind::Timer(_) => None,

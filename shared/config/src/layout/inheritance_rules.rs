@@ -27,7 +27,8 @@ pub(super) struct InheritanceRules {
 }
 
 impl InheritanceRules {
-    /// Returns the rules of a job; `None` if it is not defined.
+    /// Returns the rules of a job; `None` if it is not defined. A restriction is set only if every
+    /// definition of the job has it.
     pub(super) fn of(layout: &Layout, name: &str) -> Option<Self> {
         let definitions: Vec<Definition<'_, JobStanza>> = layout.jobs(name).collect();
         let first = definitions.first()?;
@@ -44,8 +45,10 @@ impl InheritanceRules {
     }
 }
 
-/// Returns the parents that apply on every branch: a parent that all definitions name, and the
-/// parent of each definition that applies to every branch.
+/// Returns the parents of a job that apply on every branch: a parent that all definitions name, and
+/// the parent of each definition that applies to every branch. `default` is the tenant's default
+/// parent, which counts for a first definition without `parent`, unless it is the job itself.
+/// Further definitions without `parent` have none.
 fn certain_parents(
     default: &str,
     name: &str,
@@ -70,8 +73,9 @@ fn certain_parents(
     certain.filter_map(|(_, parent)| *parent).chain(agreed).map(str::to_owned).collect()
 }
 
-/// Returns the image that the definitions agree on, if it is built on every branch: all definitions
-/// name it, or one that applies everywhere does.
+/// Returns the image that is built on every branch: all definitions that name one name the same,
+/// and either all definitions do or one that applies everywhere. `None` otherwise. What the job
+/// inherits is ignored.
 fn built_image(definitions: &[Definition<'_, JobStanza>]) -> Option<String> {
     let naming: Vec<&Definition<'_, JobStanza>> =
         definitions.iter().filter(|one| image(one).is_some()).collect();
@@ -87,7 +91,8 @@ fn image<'l>(defined: &Definition<'l, JobStanza>) -> Option<&'l str> {
     defined.object.image_build_name.as_deref()
 }
 
-/// Returns whether a definition applies to every branch.
+/// Returns whether a definition applies to every branch: it has an empty `branches`, or none and
+/// its file implies no branches.
 fn applies_everywhere(defined: &Definition<'_, JobStanza>) -> bool {
     match defined.object.branches.as_deref() {
         None => defined.file.implied.is_none(),

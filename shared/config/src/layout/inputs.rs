@@ -26,7 +26,7 @@ pub(crate) struct LayoutInputs {
     /// The default branches that stanzas of merged configuration declare (`default-branch`), if
     /// they differ from the forge's.
     pub(super) declared_defaults: BTreeMap<ProjectName, BranchName>,
-    /// The ranks of the projects (see [`Ground::ranked`]) by canonical name.
+    /// The ranks of the projects (see [`Self::ranked`]) by canonical name.
     by_name: HashMap<ProjectName, usize>,
     /// Indexes into the tenant's list of projects by short name.
     by_short_name: HashMap<String, Vec<usize>>,
@@ -81,7 +81,8 @@ impl File {
         &self.fragment.source
     }
 
-    /// Returns a diagnostic for a stanza of a file.
+    /// Returns a diagnostic about a stanza, located at `span`. `stanza` is its keyword and name,
+    /// such as `job unit`.
     pub(super) fn diagnostic(
         kind: DiagnosticKind,
         stanza: &str,
@@ -93,7 +94,8 @@ impl File {
 }
 
 impl LayoutInputs {
-    /// Returns the inputs of a layout, with a digest computed from them.
+    /// Returns the inputs of a layout, with a digest computed from them. The declared default
+    /// branches are empty; the caller sets them.
     pub(super) fn new(
         tenant: TenantConfig,
         connections: Connections,
@@ -103,7 +105,8 @@ impl LayoutInputs {
         Self::with_digest(tenant, connections, branches, digest(&["ground-1", &text]))
     }
 
-    /// Returns the inputs with a digest that is known already.
+    /// Returns the inputs with a digest that the caller computed before. The declared default
+    /// branches are empty; the caller sets them.
     pub(super) fn with_digest(
         tenant: TenantConfig,
         connections: Connections,
@@ -131,7 +134,8 @@ impl LayoutInputs {
         }
     }
 
-    /// Returns a project by its canonical name, with its rank; `None` if the tenant lacks it.
+    /// Returns a project by its canonical name, with its rank: 0 for the project of included files,
+    /// otherwise its position in the tenant's list, counted from 1. `None` if the tenant lacks it.
     pub(super) fn project(&self, name: &ProjectName) -> Option<(usize, &TenantProject)> {
         let rank = *self.by_name.get(name)?;
         Some((rank, self.ranked(rank)?))
@@ -142,8 +146,9 @@ impl LayoutInputs {
         self.ranked(file.sort_key.project)
     }
 
-    /// Returns the diagnostics of a file to report. Leaves out kinds that the tenant does not load
-    /// from the project, and all of them if it loads nothing.
+    /// Returns those diagnostics of a file that are to be reported. Left out are those about kinds
+    /// that the tenant excludes for the project, and all of them if it loads nothing from the
+    /// project. If the tenant lacks the project, all are returned.
     pub(super) fn reported_diagnostics(&self, file: &File) -> Vec<Diagnostic> {
         let all = file.fragment.diagnostics.iter();
         let Some(project) = self.project_of(file) else { return all.cloned().collect() };
@@ -165,7 +170,9 @@ impl LayoutInputs {
         }
     }
 
-    /// Finds a project by its canonical or short name.
+    /// Finds a project by its canonical name, or by its name without the host (`org/project`). An
+    /// error if the tenant lists none, or several that share the short name. The project of
+    /// included files is never found.
     pub(crate) fn find(&self, name: &str) -> Result<&TenantProject, ProjectNotFound> {
         if let Some((_, found)) =
             self.project(&ProjectName(name.to_owned())).filter(|(rank, _)| *rank != INCLUDED)
@@ -198,7 +205,8 @@ impl LayoutInputs {
         project.load_branch.as_deref().or_else(first)
     }
 
-    /// Returns whether `branch` is the default branch without declarations.
+    /// Returns whether `branch` is the project's default branch, ignoring declarations
+    /// (`default-branch`). If the default branch is unknown, `master` and `main` both count as it.
     pub(super) fn is_default(&self, project: &TenantProject, branch: &BranchName) -> bool {
         match self.default_branch(project) {
             Some(default) => branch.as_str() == default,
@@ -219,8 +227,10 @@ impl LayoutInputs {
         (*project, !is_default, name, *folder, path)
     }
 
-    /// Returns what the layout knows about a branch. If unprotected or locked branches are
-    /// excluded, the known branches are those that remain.
+    /// Returns what the layout knows about a branch: whether it is the forge's default branch, if
+    /// the project's branches are known. A branch that is not among these counts as excluded, which
+    /// means unprotected and locked, unless the tenant lists it as always dynamic. Everything else
+    /// is unknown (`None`).
     pub(super) fn facts<'b>(&self, project: &TenantProject, branch: &'b str) -> BranchFacts<'b> {
         let with_digest =
             self.branches.get(&project.name).filter(|with_digest| !with_digest.is_empty());
@@ -237,7 +247,8 @@ impl LayoutInputs {
         }
     }
 
-    /// Puts files in configuration order. Drops the files that the tenant does not load.
+    /// Puts files in configuration order, each with its sort key and implied branches. Drops the
+    /// files of unknown projects and of branches that the tenant does not load.
     pub(super) fn in_order(&self, fragments: Vec<Arc<Fragment>>) -> Vec<File> {
         let mut groups: BTreeMap<(usize, BranchName), Vec<Arc<Fragment>>> = BTreeMap::new();
         for fragment in fragments {
@@ -264,8 +275,9 @@ impl LayoutInputs {
         files
     }
 
-    /// Computes the positions of the files of one branch. `seen` is the number of the project's
-    /// branches that have files.
+    /// Returns the files of one branch in configuration order, each with its sort key and implied
+    /// branches. `project` is the rank of the project; empty if it is unknown. `seen` is the number
+    /// of the project's branches that have files, which counts only if its branches are unknown.
     pub(super) fn group(
         &self,
         project: usize,
@@ -323,7 +335,9 @@ impl LayoutInputs {
 }
 
 /// Returns the branches that a file's definitions apply to if they name none (Z4.2); `None` for
-/// every branch.
+/// every branch. The file's pragma decides first, then the tenant's setting for the project. By
+/// default, only files of an untrusted project with several branches imply one: the branch that
+/// holds them, or those of the pragma. `branched` says whether the project has several.
 fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Option<Vec<Pattern>> {
     let own_branch = || {
         let branches = fragment.pragma.implied_branches.clone();
@@ -354,7 +368,9 @@ pub(crate) struct ProjectNotFound {
 }
 
 impl ProjectNotFound {
-    /// Locates the diagnostic and adds the nearest name as a suggestion.
+    /// Returns the diagnostic, located at `span`. For an unknown name it suggests the most similar
+    /// short name of a project, if there is one and `hints` is not used up; for an ambiguous name
+    /// it suggests nothing.
     pub(crate) fn at(
         self,
         span: Span,
@@ -374,12 +390,13 @@ impl ProjectNotFound {
     }
 }
 
-/// Returns the keyword of a kind of object.
+/// Returns the keyword of a kind of object in configuration, such as `job`.
 pub(super) fn keyword(kind: ObjectKind) -> &'static str {
     ObjectKind::WORDS.iter().find(|(_, one)| *one == kind).map_or("object", |(keyword, _)| keyword)
 }
 
-/// Returns the key by which two errors are the same, wherever they are in the file.
+/// Returns the key by which two errors are the same, wherever they are in the file: the project,
+/// the branch, the path, the stanza and the message.
 pub(super) fn identity(error: &ConfigError) -> (&str, &str, &str, &str, &str) {
     let diagnostic = &error.diagnostic;
     (

@@ -5,13 +5,16 @@ use crate::error::{ConfigError, DiagnosticKind, Severity};
 use crate::objects::ObjectKind;
 use std::collections::BTreeMap;
 
-/// Returns whether any of the errors may be caused by an error in the missing definition.
+/// Returns whether any of the errors is about an undefined name, so that [`explain_missing`] may
+/// reword it.
 pub(super) fn may_need_rewording(errors: &[ConfigError]) -> bool {
     errors.iter().any(|error| missing(error).is_some())
 }
 
-/// Rewords errors about names whose definition is invalid or was rejected. `all` are the errors of
-/// the whole layout.
+/// Rewords those of `errors` that report a name as undefined whose definition exists but is invalid
+/// or was rejected: the message then names the file of that definition. Their kind becomes
+/// `Conflict`, and their suggestion is removed. `all` are the errors of the whole layout, in which
+/// the invalid definitions are found. Other errors stay as they are.
 ///
 /// The message does not give the line of the definition, so that an error that only moved within
 /// its file stays the same error.
@@ -45,8 +48,9 @@ pub(super) fn explain_missing(errors: &mut [ConfigError], all: &[ConfigError]) {
     }
 }
 
-/// Returns the stanza that would define the name that an error reports as undefined (`nodeset
-/// large`); `None` for other errors.
+/// Returns the keyword and name of the stanza that would define the name that an error reports as
+/// undefined (`nodeset large`). `None` for other errors, and for projects, which the tenant
+/// defines.
 fn missing(error: &ConfigError) -> Option<String> {
     let diagnostic = &error.diagnostic;
     if diagnostic.kind != DiagnosticKind::UnknownName {

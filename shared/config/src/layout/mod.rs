@@ -104,12 +104,13 @@ struct BaseLayout {
 }
 
 impl BaseLayout {
-    /// Returns the file of a number; `None` if there is none.
+    /// Returns the file with a number; `None` if there is none.
     fn file(&self, number: u32) -> Option<&File> {
         self.files.get(number as usize)
     }
 
-    /// Returns the files of one project with their numbers. They are adjacent.
+    /// Returns the files of one project, given by its rank ([`LayoutInputs::project`]), with their
+    /// numbers, in configuration order. They are adjacent. Empty if the project has no files.
     fn files_of(&self, project: usize) -> impl Iterator<Item = (u32, &File)> + Clone {
         let first = self.files.partition_point(|file| file.sort_key.project < project);
         let files = self
@@ -121,8 +122,8 @@ impl BaseLayout {
         files.map(|(number, file)| (u32::try_from(number).unwrap_or(u32::MAX), file))
     }
 
-    /// Returns the stanzas that reference a name with this hash, and possibly others whose names
-    /// collide.
+    /// Returns the stanzas of the merged configuration that reference a name with this hash, and
+    /// possibly others whose names collide.
     fn referring(&self, hash: u32) -> impl Iterator<Item = StanzaId> {
         let first = self.references.partition_point(|(referenced, _)| *referenced < hash);
         self.references
@@ -154,12 +155,14 @@ impl<'l> Files<'l> {
         self.base.get(number).or_else(|| self.more.get(number.checked_sub(self.base.len())?))
     }
 
-    /// Returns the object of a stanza; `None` if the stanza is of another kind.
+    /// Returns the object that a stanza defines; `None` if there is no such stanza or it is of
+    /// another kind than `T`.
     fn object<T: Object>(self, stanza_id: StanzaId) -> Option<&'l T> {
         T::of(self.get(stanza_id.file)?.fragment.stanza(stanza_id.stanza as usize)?)
     }
 
-    /// Returns the key that sorts stanzas in configuration order.
+    /// Returns the key that sorts stanzas in configuration order; a stanza of an unknown file comes
+    /// first.
     fn sort_key(self, stanza_id: StanzaId) -> (Option<&'l FileOrder>, StanzaId) {
         (self.get(stanza_id.file).map(|file| &file.sort_key), stanza_id)
     }
@@ -185,7 +188,7 @@ impl DiagnosticSite {
         Self { file: u32::try_from(number).unwrap_or(u32::MAX), stanza: None }
     }
 
-    /// Returns the stanza of the place; `None` for a whole file.
+    /// Returns the stanza that the diagnostic is about; `None` if it is about a whole file.
     fn stanza_id(self) -> Option<StanzaId> {
         self.stanza.map(|stanza| StanzaId { file: self.file, stanza })
     }
@@ -209,8 +212,8 @@ impl<'a> BranchContext<'a> {
         branch.map_or(Self::Unknown, Self::Branch)
     }
 
-    /// Returns whether a branch of the context satisfies `is_meant`. Always true if the branches
-    /// are unknown.
+    /// Returns whether a branch of the context satisfies `matches_branch`. Always true if the
+    /// branches are unknown, and always false if no branch contains the tag.
     pub(crate) fn is_any(self, matches_branch: impl Fn(&str) -> bool) -> bool {
         match self {
             Self::Branch(branch) => matches_branch(branch),
@@ -243,8 +246,10 @@ impl<'l, T> Definition<'l, T> {
         self.file.source()
     }
 
-    /// Returns whether the implied branches of the file include the given branches. Also true if
-    /// the file implies none.
+    /// Returns whether definitions in the file that name no branches apply to the given branches:
+    /// whether one of the file's implied branches matches one of them. Also true if the file
+    /// implies no branches or the given branches are unknown. The `branches` of the definition
+    /// itself are ignored.
     pub(crate) fn matches_implied(self, on: BranchContext<'_>) -> bool {
         let Some(patterns) = &self.file.implied else { return true };
         on.is_any(|branch| patterns.iter().any(|pattern| pattern.matches(branch)))
@@ -252,10 +257,11 @@ impl<'l, T> Definition<'l, T> {
 }
 
 impl Definition<'_, ProjectStanza> {
-    /// Returns whether a project stanza without `branches` applies.
-    ///
-    /// A stanza in an untrusted project about the project itself applies to the branch that holds
-    /// it, whatever pragmas and the tenant say about implied branches.
+    /// Returns whether a project stanza without `branches` applies to a project on the given
+    /// branches. In an untrusted project, a stanza about the project itself applies only to the
+    /// branch that holds it, whatever pragmas and the tenant say about implied branches, or to all
+    /// if there is no other branch. Any other stanza applies as [`Self::matches_implied`] says.
+    /// True if the branches are unknown. The stanza's own `branches` are ignored.
     pub(crate) fn is_implied_for(self, project: &ProjectName, on: BranchContext<'_>) -> bool {
         let source = self.source();
         if source.project == *project && source.trust == Trust::Untrusted {
@@ -322,7 +328,9 @@ impl Layout {
         }
     }
 
-    /// Returns the content hash. Equal sources have equal ids.
+    /// Returns the content hash: of the tenant, the connections, the branches and all files, with
+    /// the overlay applied, and of the parser's version. Layouts that one version of the program
+    /// builds from equal sources have equal ids.
     pub fn id(&self) -> &str {
         match &self.overlay {
             None => &self.base.id,
@@ -332,16 +340,21 @@ impl Layout {
         }
     }
 
-    /// Returns the layout with proposed configuration applied (Z6.6).
+    /// Returns the layout with proposed configuration applied (Z6.6). Each proposal replaces all
+    /// files of its branch; earlier proposals stay unless their branch is proposed again. Proposals
+    /// are ignored for unknown projects, for branches from which the tenant takes no configuration,
+    /// and for config projects unless the scope is [`Scope::ToValidate`]. Without that scope,
+    /// provider configuration stays as merged (L3.3). If nothing changes, the result is the layout
+    /// without an overlay.
     ///
-    /// Costs time proportional to the edit: unchanged files are not checked again. Provider
-    /// configuration stays as merged unless the scope is [`Scope::ToValidate`] (L3.3).
+    /// Costs time proportional to the edit: unchanged files are not checked again.
     #[must_use]
     pub fn overlay(&self, proposed: &[BranchConfig], scope: Scope) -> Self {
         overlay::overlay(self, proposed, scope)
     }
 
-    /// Returns the errors in configuration order; those of providers last.
+    /// Returns the errors and warnings in configuration order; those of providers last. An
+    /// undefined name whose definition is itself invalid is reported as such.
     pub fn errors(&self) -> &[ConfigError] {
         self.errors.get_or_init(|| {
             let mut errors = self.found_errors();
@@ -353,7 +366,8 @@ impl Layout {
         })
     }
 
-    /// Returns the errors as found, without explanations for missing definitions.
+    /// Returns the errors and warnings as found, without explanations for missing definitions. They
+    /// are in configuration order; those of providers are last.
     fn found_errors(&self) -> Vec<ConfigError> {
         let files = self.numbered();
         let mut found: Vec<(DiagnosticSite, ConfigError)> = self.diagnostics().collect();
@@ -368,10 +382,8 @@ impl Layout {
     }
 
     /// Returns the errors that `before` did not have: those that a change introduces. Warnings are
-    /// left out.
-    ///
-    /// An error that only moved within its file is not new. For an overlay over `before`, only what
-    /// the edit touched is compared.
+    /// left out. An error that only moved within its file is not new. For an overlay over `before`,
+    /// only what the edit touched is compared.
     pub fn errors_since(&self, before: &Layout) -> Vec<ConfigError> {
         let (old, new) = match &self.overlay {
             Some(overlay) if before.overlay.is_none() && Arc::ptr_eq(&self.base, &before.base) => {
@@ -394,7 +406,9 @@ impl Layout {
         found
     }
 
-    /// Returns the errors of the files that an overlay touches, before and after.
+    /// Returns two lists of errors and warnings: those that the base layout has in the files that
+    /// an overlay removes or checks again, and those that the overlay found there and in its new
+    /// files. Those of providers are in both lists if the overlay resolved providers again.
     fn touched_errors(&self, overlay: &Overlay) -> (Vec<ConfigError>, Vec<ConfigError>) {
         let touched =
             overlay.reresolved.iter().chain(&overlay.rechecked).map(|stanza_id| stanza_id.file);
@@ -433,7 +447,8 @@ impl Layout {
         (old, new)
     }
 
-    /// Returns every diagnostic of files and stanzas with its place.
+    /// Returns every diagnostic of files and stanzas in effect with its place, by file number and
+    /// stanza. Those of providers are not among them.
     fn diagnostics(&self) -> impl Iterator<Item = (DiagnosticSite, ConfigError)> {
         let files = self.numbered();
         let overlay = self.overlay.as_deref();
@@ -468,7 +483,8 @@ impl Layout {
         })
     }
 
-    /// Returns the errors of providers, in which references cross files.
+    /// Returns the errors and warnings found while providers were resolved: those of the overlay if
+    /// it resolved them again, otherwise those of the base layout.
     fn provider_errors(&self) -> &[ConfigError] {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.providers.as_ref());
         overlay.map_or(&self.base.provider_errors, |(_, errors)| errors)
@@ -486,7 +502,8 @@ impl Layout {
         }
     }
 
-    /// Returns the files in configuration order, with their numbers.
+    /// Returns the files in effect, in configuration order, with their numbers. Files that the
+    /// overlay removes are left out.
     fn files(&self) -> impl Iterator<Item = (u32, &File)> {
         let overlay = self.overlay.as_deref();
         let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -504,14 +521,16 @@ impl Layout {
         all.into_iter()
     }
 
-    /// Returns the symbol of a name, the overlay's before the base layout's; `None` if no stanza
-    /// claims the name.
+    /// Returns the stanzas that define a name, accepted and rejected ones, as the overlay resolved
+    /// the name, or else the base layout. `None` if no stanza defines it; if the overlay removes
+    /// all its definitions, both lists are empty.
     fn entry(&self, kind: ObjectKind, name: &str) -> Option<&Symbol> {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.symbols.get(kind, name));
         overlay.or_else(|| self.base.symbols.get(kind, name))
     }
 
-    /// Returns the names of a kind that are defined.
+    /// Returns the names of a kind that have an accepted definition: those of the base layout that
+    /// the overlay did not resolve again, then those of the overlay.
     fn names(&self, kind: ObjectKind) -> impl Iterator<Item = &str> {
         let overlay = self.overlay.as_deref();
         let below = self.base.symbols.of(kind);
@@ -528,13 +547,15 @@ impl Layout {
         Some((file, file.fragment.stanza(stanza_id.stanza as usize)?))
     }
 
-    /// Returns the object of a stanza with its file; `None` if the stanza is of another kind.
+    /// Returns the object that a stanza defines, with its file; `None` if there is no such stanza
+    /// or it is of another kind than `T`.
     fn defined<T: Object>(&self, stanza_id: StanzaId) -> Option<Definition<'_, T>> {
         let (file, stanza) = self.stanza(stanza_id)?;
         Some(Definition { file, object: T::of(stanza)? })
     }
 
-    /// Returns the definitions of a name in configuration order.
+    /// Returns the accepted definitions of a name in configuration order; project stanzas are in
+    /// the order in which they apply. Empty if the name is undefined.
     fn under<'l, T: Object>(
         &'l self,
         kind: ObjectKind,
@@ -545,12 +566,14 @@ impl Layout {
         stanza_ids.iter().filter_map(|stanza_id| self.defined(*stanza_id))
     }
 
-    /// Returns the definition of a name that can have only one; `None` if it is undefined.
+    /// Returns the first accepted definition of a name, for kinds that have only one; `None` if the
+    /// name is undefined.
     fn one<T: Object>(&self, kind: ObjectKind, name: &str) -> Option<Definition<'_, T>> {
         self.under(kind, name).next()
     }
 
-    /// Returns every accepted object of a kind, in configuration order.
+    /// Returns every accepted object of a kind, in configuration order. A project stanza appears
+    /// once for each project it applies to.
     fn accepted<T: Object>(&self, kind: ObjectKind) -> Vec<Definition<'_, T>> {
         let mut stanza_ids: Vec<StanzaId> = self
             .names(kind)
@@ -566,7 +589,8 @@ impl Layout {
     }
 
     /// Returns the objects of a kind in stanzas with errors, as far as they could be parsed, in
-    /// configuration order.
+    /// configuration order. Those of projects from which the tenant does not load this kind are
+    /// left out.
     fn faulty<T: Object>(&self, kind: ObjectKind) -> Vec<Definition<'_, T>> {
         let mut found = Vec::new();
         for (_, file) in self.files() {
@@ -586,7 +610,7 @@ impl Layout {
         found
     }
 
-    /// Returns the layout with its overlay merged into a new base layout.
+    /// Builds a new layout without an overlay from the files that are in effect with the overlay.
     fn flattened(&self) -> Self {
         let inputs = &self.base.inputs;
         Self::build(LayoutSources {
@@ -597,15 +621,17 @@ impl Layout {
         })
     }
 
-    /// Encodes the layout, with its overlay applied.
+    /// Encodes the layout, with its overlay applied, for [`Self::from_bytes`]. Empty, which cannot
+    /// be decoded, if encoding fails.
     pub fn to_bytes(&self) -> Vec<u8> {
         stored::to_bytes(self)
     }
 
-    /// Decodes a stored layout. Stanzas are decoded on first use.
+    /// Decodes a stored layout. Stanzas are decoded on first use, or at once if another version of
+    /// the parser read them. An error if the bytes are damaged or have another format, or if
+    /// another version stored stanzas that this one cannot read.
     ///
-    /// # Errors
-    /// If the bytes are damaged or were written by another version. Build the layout again then.
+    /// # Errors As above. Build the layout again then.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, LayoutDecodeError> {
         stored::from_bytes(bytes)
     }

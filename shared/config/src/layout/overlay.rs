@@ -36,11 +36,11 @@ pub(super) struct Overlay {
     pub(super) images: BTreeMap<String, ProjectName>,
     /// Symbols that replace those of the base.
     pub(super) symbols: SymbolTable,
-    /// Stanzas whose names were resolved again. Their diagnostics are in `problems`, not in the
+    /// Stanzas whose names were resolved again. Their diagnostics are in `diagnostics`, not in the
     /// base.
     pub(super) reresolved: BTreeSet<StanzaId>,
-    /// Stanzas whose references were checked again. Their diagnostics are in `problems`, not in the
-    /// base.
+    /// Stanzas whose references were checked again. Their diagnostics are in `diagnostics`, not in
+    /// the base.
     pub(super) rechecked: BTreeSet<StanzaId>,
     /// Diagnostics of new files and of stanzas that were resolved or checked again.
     pub(super) diagnostics: SiteDiagnostics,
@@ -50,8 +50,11 @@ pub(super) struct Overlay {
     pub(super) providers: Option<(Vec<ProviderConfig>, Vec<ConfigError>)>,
 }
 
-/// Returns `layout` with proposed configuration. Earlier proposals stay unless their branch is
-/// proposed again.
+/// Returns `layout` with proposed configuration: each proposal replaces all files of its branch.
+/// Earlier proposals stay unless their branch is proposed again. Proposals for unknown projects,
+/// and for config projects unless `scope` is [`Scope::ToValidate`], are ignored. Provider
+/// configuration takes effect only if a proposal has that scope. If no file changes, the result has
+/// no overlay.
 pub(super) fn overlay(layout: &Layout, proposed: &[BranchConfig], scope: Scope) -> Layout {
     let base = &layout.base;
     let mut all: BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)> = BTreeMap::new();
@@ -98,7 +101,9 @@ fn has_faulty_objects(base: &BaseLayout, overlay: &Overlay) -> bool {
 }
 
 /// Adds to `overlay` the files that proposals add or change, and the numbers of the base files that
-/// they remove or replace. Unchanged files stay.
+/// they remove or replace. Unchanged files stay, unless their implied branches change because the
+/// project has more or fewer branches. Proposals for unknown projects and for branches from which
+/// the tenant takes no configuration are ignored.
 fn replace_files(
     base: &BaseLayout,
     all: &BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)>,
@@ -154,8 +159,8 @@ fn replace_files(
     }
 }
 
-/// Returns the images that the files may define, with their projects. Every job that builds an
-/// image references it.
+/// Returns the images that the files define, each with the project of the first file that does.
+/// Files of projects that may not define images are left out.
 fn images(base: &BaseLayout, files: &[File]) -> BTreeMap<String, ProjectName> {
     let may_define = |file: &&File| {
         base.inputs
@@ -176,8 +181,9 @@ fn images(base: &BaseLayout, files: &[File]) -> BTreeMap<String, ProjectName> {
 /// The new definitions of each changed name; empty for a name that only lost definitions.
 type ChangedNames = BTreeMap<(ObjectKind, String), Vec<StanzaId>>;
 
-/// Returns every name that an added or removed file defines, and records the diagnostics of the new
-/// files.
+/// Returns every name that an added or removed file defines, with its definitions in added files.
+/// Adds the diagnostics and the faulty stanzas of the added files to `overlay`. With
+/// `keeps_providers`, names of images, flavors, labels, sections and providers are left out.
 fn changed_names(base: &BaseLayout, overlay: &mut Overlay, keeps_providers: bool) -> ChangedNames {
     let (mut changed, hints) = (ChangedNames::new(), SuggestionBudget::new());
     // Provider configuration takes effect when it is merged, not before (L3.3).
@@ -216,7 +222,8 @@ fn changed_names(base: &BaseLayout, overlay: &mut Overlay, keeps_providers: bool
     changed
 }
 
-/// Resolves the changed names again.
+/// Resolves each changed name again, from its remaining definitions and its new ones. Stores the
+/// accepted and rejected stanzas and the diagnostics in `overlay`.
 fn resolve_again(base: &BaseLayout, overlay: &mut Overlay, changed: ChangedNames) {
     let files = Files { base: &base.files, more: &overlay.files };
     for ((kind, name), new) in changed {
@@ -230,8 +237,10 @@ fn resolve_again(base: &BaseLayout, overlay: &mut Overlay, changed: ChangedNames
     }
 }
 
-/// Checks the changed definitions and everything that references them. Rebuilds pipelines and
-/// providers if their objects changed.
+/// Checks the definitions of the names in `touched`, and the stanzas that reference a name whose
+/// checked facts changed. Rebuilds pipelines and providers if their objects changed;
+/// `has_faulty_objects` rebuilds providers in any case. Returns the layout with the results in its
+/// overlay, which nothing else may refer to.
 fn check_changes(
     mut layout: Layout,
     touched: &BTreeSet<(ObjectKind, String)>,

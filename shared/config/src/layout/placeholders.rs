@@ -17,10 +17,10 @@ const PATH: &str = "placeholders";
 const PROJECT: &str = "placeholder.invalid/names";
 
 impl Layout {
-    /// Returns the layout with a placeholder under each name that is referenced and undefined.
-    ///
-    /// A placeholder secret belongs to the project that references it; all others belong to a
-    /// project of their own.
+    /// Returns the layout with a placeholder under each name of a pipeline, job, template, nodeset,
+    /// secret or image that is referenced and undefined. It has no overlay then; without undefined
+    /// names it is a copy. A placeholder secret belongs to the first project that references it;
+    /// all others belong to a project of their own, which is added to the tenant.
     pub(crate) fn with_placeholders(&self) -> Self {
         let mut undefined = check::undefined(self);
         undefined.extend(
@@ -60,7 +60,8 @@ impl Layout {
         self.jobs(job).any(|defined| !is_placeholder(&defined.source().project))
     }
 
-    /// Returns the undefined images that jobs build, each with the project of the job.
+    /// Returns the undefined images that jobs or job list entries build, each with the project of
+    /// the file that names it. An image that several name appears several times.
     fn images_to_build(&self) -> impl Iterator<Item = (&str, ProjectName)> {
         let named = self.fragments().iter().flat_map(move |fragment| {
             let images =
@@ -76,7 +77,8 @@ pub(super) fn is_placeholder(project: &ProjectName) -> bool {
     project.as_str() == PROJECT
 }
 
-/// Returns the job definitions and job list entries of a stanza.
+/// Returns the job definition or the job list entries of a stanza; empty for a stanza without
+/// either.
 fn jobs(stanza: &Stanza) -> Vec<&JobStanza> {
     match stanza {
         Stanza::Job(job) => vec![job],
@@ -87,7 +89,8 @@ fn jobs(stanza: &Stanza) -> Vec<&JobStanza> {
     }
 }
 
-/// Returns a permissive stanza of a kind; `None` for kinds that do not affect freezing.
+/// Returns a stanza, as JSON, that defines a name and permits as much as possible; `None` for kinds
+/// that do not affect freezing.
 fn stanza(kind: ObjectKind, name: &str) -> Option<Json> {
     match kind {
         ObjectKind::Pipeline => {

@@ -27,8 +27,8 @@ struct ProjectPart<'l> {
     applies: bool,
 }
 
-/// Returns whether a project stanza applies to a branch; without a branch, whether it applies to
-/// any.
+/// Returns whether a project stanza applies to a project's branch, by its `branches` or else by the
+/// branch that holds it. Always true without a branch.
 fn applies(
     defined: &Definition<'_, ProjectStanza>,
     project: &ProjectName,
@@ -52,13 +52,15 @@ impl Layout {
         &self.base.inputs.connections
     }
 
-    /// Returns the parsed files in configuration order.
+    /// Returns the parsed files in effect, in configuration order.
     pub fn fragments(&self) -> &[Arc<Fragment>] {
         self.fragments
             .get_or_init(|| self.files().map(|(_, file)| Arc::clone(&file.fragment)).collect())
     }
 
-    /// Parses a file. Reuses the result if the layout has the same file.
+    /// Returns a file parsed. Reuses the result if the merged configuration has the same file in
+    /// the same place; otherwise parses it and stores nothing. Errors of the file are in the
+    /// result.
     pub fn parse(&self, file: &SourceFile) -> Arc<Fragment> {
         let hash = fragment::hash(file);
         let project = self.base.inputs.project(&file.source.project);
@@ -71,7 +73,7 @@ impl Layout {
         cached.map_or_else(|| Arc::new(fragment::parse(file)), Arc::clone)
     }
 
-    /// Returns the pipelines in configuration order.
+    /// Returns the accepted pipelines in configuration order.
     pub fn pipelines(&self) -> &[Pipeline] {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.pipelines.as_ref());
         overlay.unwrap_or(&self.base.pipelines)
@@ -82,18 +84,21 @@ impl Layout {
         self.pipelines().iter().find(|pipeline| pipeline.name.as_str() == name)
     }
 
-    /// Returns a project by its canonical name, or by its short name if that is unambiguous;
-    /// otherwise `None`.
+    /// Returns a project by its canonical name, or by its name without the host if that is
+    /// unambiguous; otherwise `None`. The project of included files is never found.
     pub fn project(&self, name: &str) -> Option<&TenantProject> {
         self.base.inputs.find(name).ok()
     }
 
-    /// Returns the names of all jobs.
+    /// Returns the names of all jobs that have an accepted definition, each once. The built-in job
+    /// `noop` is not among them.
     pub fn job_names(&self) -> impl Iterator<Item = &str> {
         self.names(ObjectKind::Job)
     }
 
-    /// Returns the known branches of a project.
+    /// Returns the branches of a project that the tenant does not exclude, the forge's default
+    /// branch first. If these are unknown, returns the branches that have configuration files, by
+    /// name. Empty for an unknown project.
     pub fn branches(&self, project: &ProjectName) -> Vec<BranchName> {
         if let Some(branches) = self.base.inputs.branches.get(project) {
             return branches.clone();
@@ -104,7 +109,8 @@ impl Layout {
         found.into_iter().collect()
     }
 
-    /// Returns whether a project is known to have a branch.
+    /// Returns whether a project has a branch that the tenant does not exclude. If the project's
+    /// branches are unknown, returns whether the branch has configuration files.
     pub(crate) fn has_branch(&self, project: &ProjectName, branch: &str) -> bool {
         if let Some(branches) = self.base.inputs.branches.get(project) {
             return branches.iter().any(|one| one.as_str() == branch);
@@ -116,7 +122,8 @@ impl Layout {
         self.files().any(of_branch)
     }
 
-    /// Returns every stanza of a project in order, for all branches.
+    /// Returns every accepted stanza that is about a project, for all branches, in the order in
+    /// which they apply. Templates are not among them. Empty for an unknown project.
     pub(crate) fn stanzas_of<'l>(
         &'l self,
         project: &ProjectName,
@@ -124,7 +131,10 @@ impl Layout {
         self.under(ObjectKind::Project, project.as_str())
     }
 
-    /// Returns every stanza of a project in order, followed by their templates.
+    /// Returns every stanza of a project in order, then their templates, each with whether it
+    /// applies to `branch`; those that do not apply are included. Without a branch, all apply. A
+    /// template that is named again counts once among those that apply, and once among those that
+    /// do not.
     fn stanzas_with_templates(
         &self,
         project: &ProjectName,
@@ -152,7 +162,8 @@ impl Layout {
         found
     }
 
-    /// Returns the pipelines that a project takes part in, in configuration order.
+    /// Returns the pipelines for which a stanza of the project or one of its templates, on any
+    /// branch, has settings or jobs, in configuration order. Undefined pipelines are left out.
     pub fn project_pipelines(&self, project: &ProjectName) -> Vec<PipelineName> {
         let stanzas = self.stanzas_with_templates(project, None);
         let takes_part = |pipeline: &&Pipeline| {
@@ -162,9 +173,8 @@ impl Layout {
     }
 
     /// Returns the other projects whose configuration decides which pipelines a project takes part
-    /// in.
-    ///
-    /// These define stanzas or templates for it, or may configure it (`configure-projects`).
+    /// in, by name. These define stanzas for it or templates that such stanzas name, or may
+    /// configure it (`configure-projects`). The latter does not count for a config project.
     pub fn configured_by(&self, project: &ProjectName) -> Vec<&ProjectName> {
         let is_trusted = self
             .tenant()
@@ -189,13 +199,17 @@ impl Layout {
         found.into_iter().collect()
     }
 
-    /// Returns the shared queue of a project in a pipeline (Z6.3), ignoring branches.
+    /// Returns the settings of the shared queue of a project in a pipeline (Z6.3). A queue that a
+    /// stanza for any branch names counts; otherwise as [`Self::queue_on`].
     pub fn queue(&self, project: &ProjectName, pipeline: &str) -> QueueSettings {
         self.queue_on(project, pipeline, None)
     }
 
-    /// Returns the shared queue of a project's branch in a pipeline. A branch-assigned queue counts
-    /// only if a stanza that applies to the branch names it.
+    /// Returns the settings of the shared queue of a project's branch in a pipeline. The first
+    /// `queue` in the project's stanzas and templates counts, then the first for the pipeline;
+    /// without any, the queue has the project's canonical name. A branch-assigned queue counts only
+    /// if a stanza that applies to the branch names it. Without a branch, all stanzas apply. If no
+    /// stanza defines the queue, the tenant decides whether dependency cycles are allowed.
     pub fn queue_on(
         &self,
         project: &ProjectName,
@@ -236,13 +250,15 @@ impl Layout {
         }
     }
 
-    /// Returns the merge mode of a project: the first value in its stanzas, ignoring branches.
+    /// Returns the merge mode of a project: the first value in its stanzas, whatever branches they
+    /// are for; `merge` if none sets it. Templates are ignored.
     pub fn merge_mode(&self, project: &ProjectName) -> MergeMode {
         self.stanzas_of(project).find_map(|defined| defined.object.merge_mode).unwrap_or_default()
     }
 
-    /// Returns the branch that replaces a change's branch in projects that do not have it: the one
-    /// that project stanzas declare (`default-branch`), else the forge's, else `master`.
+    /// Returns the branch that replaces a change's branch in projects that do not have it: the
+    /// first that a project stanza declares (`default-branch`), else the tenant's `load-branch`,
+    /// else the forge's, else `master`. A declared branch need not exist.
     pub fn default_branch(&self, project: &ProjectName) -> BranchName {
         let inputs = &self.base.inputs;
         let mut stanzas: Vec<Definition<'_, ProjectStanza>> = self.stanzas_of(project).collect();
@@ -272,12 +288,15 @@ impl Layout {
     }
 
     /// Returns the providers with all references resolved (L3.2), in order of preference (L2.2).
+    /// Invalid providers are left out; [`Layout::errors`] says why.
     pub fn providers(&self) -> &[ProviderConfig] {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.providers.as_ref());
         overlay.map_or(&self.base.providers, |(providers, _)| providers)
     }
 
-    /// Returns the formats in which providers need an image, each once (L1.1).
+    /// Returns the formats in which providers need an image that Sluice builds, sorted, each once
+    /// (L1.1). Providers of which no label uses the image do not need it. Empty if none does, or if
+    /// the cloud provides the image.
     pub fn image_formats(&self, image: &str) -> Vec<String> {
         let images = self.providers().iter().flat_map(|provider| {
             // An image that no label uses is not needed.
@@ -295,8 +314,9 @@ impl Layout {
         formats.into_iter().map(str::to_owned).collect()
     }
 
-    /// Returns the source of a built image's definition. An event that requests the image is about
-    /// that branch (L1.2).
+    /// Returns the source of the definition of an image that Sluice builds. An event that requests
+    /// the image is about that branch (L1.2). The error is a message: there is no such image, or
+    /// the cloud provides it.
     ///
     /// # Errors
     /// If there is no such image, or the cloud provides it.
@@ -312,8 +332,8 @@ impl Layout {
         Err(format!("the image \"{name}\" is of type cloud; only images of type zuul can be built"))
     }
 
-    /// Returns whether an image exists or is proposed. Images take effect when they are merged
-    /// (L3.3), but the job that builds one may be part of the same change.
+    /// Returns whether an image is defined, or the overlay's files define it. Images take effect
+    /// when they are merged (L3.3), but the job that builds one may be part of the same change.
     pub(crate) fn has_image(&self, name: &str) -> bool {
         let stands =
             self.entry(ObjectKind::Image, name).is_some_and(|entry| !entry.accepted.is_empty());
@@ -330,7 +350,8 @@ impl Layout {
         accepted.or_else(proposed).filter(|project| !is_placeholder(project))
     }
 
-    /// Returns the definitions of a job in order.
+    /// Returns the accepted definitions of a job in configuration order; empty if it is not
+    /// defined.
     pub(crate) fn jobs<'l>(
         &'l self,
         name: &str,
@@ -338,7 +359,8 @@ impl Layout {
         self.under(ObjectKind::Job, name)
     }
 
-    /// Returns the definitions of a template in order.
+    /// Returns the accepted definitions of a template in configuration order; empty if it is not
+    /// defined.
     pub(crate) fn templates<'l>(
         &'l self,
         name: &str,

@@ -45,8 +45,10 @@ objects! {
     ProviderObject: Image | Flavor | Label | Section | Provider,
 }
 
-/// Returns the names that a stanza defines, ignoring other stanzas, or every reason why it may not
-/// define them.
+/// Returns the kinds and names that a stanza defines, or every reason why its project may not
+/// define them. Conflicts with other stanzas are not considered. Empty for a pragma, and for a kind
+/// that the tenant does not load from the project. A project stanza defines the name of each
+/// project that it is for.
 pub(super) fn claims<'f>(
     inputs: &'f LayoutInputs,
     file: &'f File,
@@ -113,7 +115,8 @@ pub(super) fn claims<'f>(
     if rejected.is_empty() { Ok(vec![(kind, name)]) } else { Err(rejected) }
 }
 
-/// Returns every reason why a repository may not define a job.
+/// Returns every reason why a repository may not define a job: it is a base job, requests Swift
+/// credentials, or is a reporter job, and the project may not define such jobs.
 fn job_errors(
     inputs: &LayoutInputs,
     file: &File,
@@ -134,8 +137,9 @@ fn job_errors(
     rejected
 }
 
-/// Returns what a repository may not request in a job definition or a job list entry: storage
-/// credentials (Z4.8) and reporter jobs.
+/// Returns an error for each thing that a project requests in a job definition or a job list entry
+/// and may not: Swift credentials (Z4.8), or a reporter job. `stanza` is the keyword and name of
+/// the stanza, and `start` its span.
 fn request_errors(
     file: &File,
     project: &TenantProject,
@@ -168,7 +172,8 @@ fn request_errors(
     rejected
 }
 
-/// Returns every reason why a project may not list these jobs.
+/// Returns every reason why a project may not list these jobs: what [`request_errors`] refuses in
+/// the entries of a project or template. `stanza` is the keyword and name of the stanza.
 fn entry_errors(
     file: &File,
     project: &TenantProject,
@@ -179,8 +184,11 @@ fn entry_errors(
     entries.flat_map(|job| request_errors(file, project, job, stanza, list.span)).collect()
 }
 
-/// Returns the projects that a project stanza applies to. An error if the named project is unknown,
-/// the pattern is invalid, or the stanza may not configure all of them.
+/// Returns the canonical names of the projects that a project stanza is for: its own project
+/// without a name, the named one, or all whose whole name matches a pattern, which may be none. A
+/// stanza in an untrusted project may only be for that project and the untrusted ones in
+/// `configure-projects`. An error if it is for others, the named project is unknown, or the pattern
+/// is invalid.
 fn targets<'g>(
     inputs: &'g LayoutInputs,
     file: &File,
@@ -261,15 +269,18 @@ pub(super) struct Resolution {
 }
 
 impl Resolution {
-    /// Rejects a stanza with a diagnostic.
+    /// Adds a stanza to the rejected ones, and a diagnostic about it.
     fn refuse(&mut self, stanza_id: StanzaId, diagnostic: Diagnostic) {
         self.entry.rejected.push(stanza_id);
         self.diagnostics.push((stanza_id, diagnostic));
     }
 }
 
-/// Resolves the conflicts between the stanzas that define one name, given in configuration order.
-/// The stanzas of a project never conflict; they are put in the order in which they apply.
+/// Decides which of the stanzas that define one name are accepted, and returns the accepted and
+/// rejected ones with diagnostics. `claimants` are in configuration order, in which earlier ones
+/// win. An equal definition on another branch of a project, and a permitted shadow of a job, are
+/// rejected without a diagnostic. The stanzas of a project are all accepted, in the order in which
+/// they apply.
 pub(super) fn resolve(
     inputs: &LayoutInputs,
     files: Files<'_>,
@@ -324,11 +335,10 @@ fn project_stanzas_in_order(files: Files<'_>, stanza_ids: &[StanzaId]) -> Vec<St
     })
 }
 
-/// Returns a project's stanzas in the order in which they apply.
-///
-/// Stanzas that name the project come first, then those whose pattern matches its name. The stanzas
-/// of one pattern stay together, at the position of the first of them. Otherwise the given order is
-/// kept.
+/// Returns a project's stanzas in the order in which they apply: those that name the project first,
+/// then those with a pattern. The stanzas of one pattern stay together, at the position of the
+/// first of them. Otherwise the given order is kept. `expression` returns the pattern of a stanza;
+/// `None` if it names the project.
 pub(super) fn in_order_of_effect<'p, T: Copy>(
     stanzas: &[T],
     expression: impl Fn(T) -> Option<&'p str>,
@@ -359,12 +369,14 @@ impl<'l> Resolver<'l> {
         self.files.get(stanza_id.file)
     }
 
-    /// Returns a diagnostic about the stanza of this name.
+    /// Returns a diagnostic about the stanza of the resolved kind and name, located at `span`.
     fn diagnostic(&self, kind: DiagnosticKind, span: Span, message: String) -> Diagnostic {
         File::diagnostic(kind, &format!("{} {}", keyword(self.kind), self.name), span, message)
     }
 
-    /// Accepts or rejects a pipeline: a tenant can have one of each name.
+    /// Accepts or rejects a pipeline. Rejected, with a diagnostic: a name that is already accepted,
+    /// a definition that does not resolve, and a connection that the tenant may not use as trigger
+    /// or reporter.
     fn pipeline(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let Some(stanza) = self.files.object::<PipelineStanza>(stanza_id) else { return };
         if !resolution.entry.accepted.is_empty() {
@@ -410,8 +422,9 @@ impl<'l> Resolver<'l> {
         resolution.entry.rejected.push(stanza_id);
     }
 
-    /// Accepts or rejects a definition of a job: only one project may define it, unless others are
-    /// shadowed.
+    /// Accepts or rejects a definition of a job. Any number are accepted from the project of the
+    /// first accepted one. One from another project is rejected: without a diagnostic if the tenant
+    /// lets that project shadow jobs of the first (`shadow`), otherwise with one.
     fn job(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let (Some(file), Some(job)) =
             (self.file(stanza_id), self.files.object::<JobStanza>(stanza_id))
@@ -439,8 +452,9 @@ impl<'l> Resolver<'l> {
             .refuse(stanza_id, self.diagnostic(DiagnosticKind::NotPermitted, job.span, message));
     }
 
-    /// Accepts or rejects a semaphore: a tenant can have one of each name, the same in every
-    /// branch.
+    /// Accepts or rejects a semaphore. Rejected, with a diagnostic: the name of a global semaphore,
+    /// and a second definition in another project, on the same branch or with another `max`. The
+    /// same definition on another branch of the project is rejected without one.
     fn semaphore(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         if self.inputs.tenant.global_semaphores.contains_key(self.name)
             && let Some(stanza) = self.files.object::<SemaphoreStanza>(stanza_id)
@@ -457,7 +471,8 @@ impl<'l> Resolver<'l> {
         self.singleton(stanza_id, resolution, |a: &SemaphoreStanza, b| a.max == b.max);
     }
 
-    /// Accepts or rejects a definition of a project template: only one project may define it.
+    /// Accepts or rejects a definition of a project template. Any number are accepted from the
+    /// project of the first accepted one; one from another project is rejected, with a diagnostic.
     fn template(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let (Some(file), Some(template)) =
             (self.file(stanza_id), self.files.object::<ProjectStanza>(stanza_id))
@@ -480,8 +495,9 @@ impl<'l> Resolver<'l> {
         resolution.entry.accepted.push(stanza_id);
     }
 
-    /// Accepts or rejects an object of which a tenant can have one. The same definition in another
-    /// branch of the project is not an error.
+    /// Accepts the first definition of a name and rejects all others. Those on other branches of
+    /// the project that are equal, as `same` decides, are rejected without a diagnostic. A
+    /// diagnostic is added for those in another project, on the same branch, or that differ.
     fn singleton<T: Object + Singleton + 'l>(
         &self,
         stanza_id: StanzaId,
@@ -525,8 +541,10 @@ impl<'l> Resolver<'l> {
         }
     }
 
-    /// Accepts or rejects an image, flavor, label, section or provider. A tenant can have one of
-    /// each name.
+    /// Accepts the first image, flavor, label, section or provider of a name and rejects all
+    /// others. Those on other branches of the project with the same attributes are rejected without
+    /// a diagnostic. A diagnostic is added for those in another project, on the same branch, or
+    /// that differ.
     fn object(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let (Some(file), Some(object)) =
             (self.file(stanza_id), self.files.object::<ProviderObject>(stanza_id))
@@ -578,8 +596,8 @@ const REPORTER_ATTRIBUTES: [&str; 10] = [
     "disabled",
 ];
 
-/// Returns the first of these attributes in which a pipeline names a connection, and its span;
-/// `None` if none does.
+/// Returns the first of the attributes `words` in which a pipeline names a connection, and the span
+/// of the name there; `None` if none does.
 fn find_connection(
     stanza: &PipelineStanza,
     words: &[&'static str],

@@ -87,7 +87,8 @@ pub(super) fn to_bytes(layout: &Layout) -> Vec<u8> {
     pack(&whole).unwrap_or_default()
 }
 
-/// Encodes the parts of a layout, each with the length that finds the next.
+/// Encodes a layout without overlay as bytes for [`from_bytes`]: the stanzas one by one, then
+/// everything that was resolved. Diagnostics of whole files are stored with the files only.
 fn pack(base: &BaseLayout) -> Result<Vec<u8>, LayoutDecodeError> {
     let mut packer = Packer::default();
     let mut files = Vec::with_capacity(base.files.len());
@@ -149,8 +150,9 @@ fn pack(base: &BaseLayout) -> Result<Vec<u8>, LayoutDecodeError> {
     Ok(out)
 }
 
-/// Decodes a layout; an error if the bytes are damaged, or another version stored stanzas that
-/// cannot be read.
+/// Decodes a layout. Stanzas are decoded on first use, or at once if another version of the parser
+/// read them. An error if the bytes are damaged or have another format, or if another version
+/// stored stanzas that this one cannot read.
 pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
     let cut = || LayoutDecodeError("it is truncated".to_owned());
     let packed = bytes

@@ -46,12 +46,12 @@ pub(super) type Symbols = BTreeMap<String, Symbol>;
 pub(super) struct SymbolTable(BTreeMap<ObjectKind, Symbols>);
 
 impl SymbolTable {
-    /// Returns the symbol of a name; `None` if it is not defined.
+    /// Returns the accepted and rejected stanzas of a name; `None` if no stanza was stored for it.
     pub(super) fn get(&self, kind: ObjectKind, name: &str) -> Option<&Symbol> {
         self.0.get(&kind)?.get(name)
     }
 
-    /// Stores the symbol of a name.
+    /// Stores the stanzas of a name, in place of those stored before.
     pub(super) fn put(&mut self, kind: ObjectKind, name: &str, entry: Symbol) {
         self.0.entry(kind).or_default().insert(name.to_owned(), entry);
     }
@@ -61,7 +61,7 @@ impl SymbolTable {
         self.0.insert(kind, symbols_of_kind);
     }
 
-    /// Returns all symbols of a kind by name.
+    /// Returns all symbols of a kind, sorted by name, also those without an accepted stanza.
     pub(super) fn of(&self, kind: ObjectKind) -> impl Iterator<Item = (&str, &Symbol)> {
         self.0.get(&kind).into_iter().flatten().map(|(name, entry)| (name.as_str(), entry))
     }

@@ -12,8 +12,10 @@ use crate::objects::{JobStanza, ObjectKind};
 use std::collections::BTreeSet;
 
 impl Check<'_> {
-    /// Checks a job's dependencies, Ansible version, image, pre-timeout and semaphores. Undefined
-    /// dependencies in `listed` are reported where they are listed, not here.
+    /// Reports undefined dependencies, an unsupported Ansible version, an undefined image, a
+    /// pre-timeout longer than the timeout, and semaphores that both the job and one of its
+    /// playbooks use. Undefined dependencies in `listed`, the jobs of the same list, are reported
+    /// where they are listed, not here.
     pub(super) fn details(&mut self, job: &JobStanza, listed: &BTreeSet<&str>) {
         let at = Spans { spans: &job.spans, whole: job.span };
         for (number, dependency) in job.dependencies.iter().flat_map(|list| &list.value).enumerate()
@@ -81,8 +83,10 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a job list entry for a job that builds the image of another repository. What the job
-    /// inherits is checked when it is frozen.
+    /// Reports a job list entry for a job that builds the image of another repository: an image
+    /// that the entry names, or that the job's own definitions build on every branch. What the job
+    /// inherits is checked when it is frozen. `definitions` are the accepted definitions of the
+    /// job. Records that the stanza references the image.
     pub(super) fn image_of(&mut self, entry: &JobStanza, definitions: &[StanzaId]) {
         let layout = self.names.layout;
         let builds_image = |stanza_id: &StanzaId| {
@@ -107,8 +111,9 @@ impl Check<'_> {
     }
 }
 
-/// Returns the error for a job list entry whose job builds the image of another repository. `None`
-/// if the entry is allowed or the image is unknown.
+/// Returns the message of the error if another project than that of `list`, the file with the job
+/// list entry, defines the image that the job builds. `None` if that project itself defines it or
+/// the image is unknown.
 pub(crate) fn foreign_image_error(
     layout: &Layout,
     job: &str,
@@ -123,8 +128,8 @@ pub(crate) fn foreign_image_error(
     ))
 }
 
-/// Returns the error for a semaphore that both a job and one of its playbooks use: the playbook
-/// would wait for its own job.
+/// Returns the message of the error for a semaphore that both a job and one of its playbooks use:
+/// the playbook would wait for its own job. Nothing is checked here.
 pub(crate) fn semaphore_used_twice(job: &str, semaphore: &str) -> String {
     format!(
         "Semaphore {semaphore} is used by both job {job} and one of its playbooks; remove it from \

@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 /// The facts that a check can see about a name.
 ///
-/// Checks look up names through [`Names`] only. So an overlay can check exactly the stanzas again
-/// that reference a name whose facts changed.
+/// Checks look up names through [`NameLookup`] only. So an overlay can check exactly the stanzas
+/// again that reference a name whose facts changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::layout) enum Facts {
     /// The name is undefined.
@@ -31,7 +31,8 @@ pub(in crate::layout) enum Facts {
     Present,
 }
 
-/// Returns the facts about a name.
+/// Returns the facts about a name on which the checks of references depend; `Facts::Undefined` if
+/// it has no accepted definition.
 pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) -> Facts {
     match kind {
         ObjectKind::Job => InheritanceRules::of(layout, name)
@@ -63,7 +64,7 @@ pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) ->
     }
 }
 
-/// Returns whether a name is defined.
+/// Returns whether a name has an accepted definition.
 fn is_defined(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
     layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
 }
@@ -95,8 +96,8 @@ pub(super) struct NameLookup<'c> {
 }
 
 impl<'c> NameLookup<'c> {
-    /// Returns the facts about a name on which the checks of references depend, from the cache if
-    /// they are there.
+    /// Returns the facts about a name on which the checks of references depend, and records that
+    /// the stanza references it. Facts about jobs are cached.
     pub(super) fn facts(&mut self, kind: ObjectKind, name: &str) -> Facts {
         let facts = match kind {
             ObjectKind::Job => self.job(name).map_or(Facts::Undefined, Facts::Job),
@@ -106,8 +107,8 @@ impl<'c> NameLookup<'c> {
         facts
     }
 
-    /// Returns the inheritance rules of a job without recording a reference; `None` if it is
-    /// undefined.
+    /// Returns the inheritance rules of a job, from the cache if they are there; `None` if it is
+    /// undefined. Records no reference.
     pub(super) fn job(&mut self, name: &str) -> Option<Rc<InheritanceRules>> {
         if let Some(names) = self.jobs.rules.get(name) {
             return names.clone();
@@ -117,12 +118,14 @@ impl<'c> NameLookup<'c> {
         rules
     }
 
-    /// Returns whether a name is defined, and records the reference.
+    /// Returns whether a name has an accepted definition, and records that the stanza references
+    /// it.
     pub(super) fn has(&mut self, kind: ObjectKind, name: &str) -> bool {
         !self.under(kind, name).is_empty()
     }
 
-    /// Returns the definitions of a name and records the reference.
+    /// Returns the accepted definitions of a name, and records that the stanza references it. Empty
+    /// if it is undefined.
     pub(super) fn under(&mut self, kind: ObjectKind, name: &str) -> &'c [StanzaId] {
         let layout = self.layout;
         let stanza_ids =
@@ -131,7 +134,8 @@ impl<'c> NameLookup<'c> {
         stanza_ids
     }
 
-    /// Records that the stanza references a name, and whether that name is defined.
+    /// Records that the stanza references a name. If it is undefined and undefined names are
+    /// collected, also adds it to these, except for the built-in job `noop`.
     pub(super) fn record(&mut self, kind: ObjectKind, name: &str, is_defined: bool) {
         self.references.push((short_hash(kind, name), self.stanza_id));
         // The built-in job needs no definition.
@@ -143,7 +147,7 @@ impl<'c> NameLookup<'c> {
         }
     }
 
-    /// Returns all defined names of a kind, for suggestions.
+    /// Returns all defined names of a kind, for suggestions. Records no reference.
     pub(super) fn defined_names(
         &self,
         kind: ObjectKind,

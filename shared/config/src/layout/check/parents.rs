@@ -24,9 +24,10 @@ pub(super) struct Ancestor {
 }
 
 impl Check<'_> {
-    /// Returns the shortest inheritance cycle from a job through its parent back to the job,
-    /// following parents that apply on every branch; `None` if there is none. Such a job can run
-    /// nowhere.
+    /// Returns the names on the shortest inheritance cycle from a job through its parent back to
+    /// the job, with the job at both ends. It follows only parents that apply on every branch, so
+    /// such a job can run nowhere. `None` if there is no cycle within 50 ancestors. Records that
+    /// the stanza references the ancestors that it examined.
     pub(super) fn cycle_through(&mut self, job: &str, parent: &str) -> Option<Vec<String>> {
         let all = self.names.ancestors(parent);
         let closes_cycle = |one: &Ancestor| {
@@ -42,7 +43,8 @@ impl Check<'_> {
 }
 
 impl NameLookup<'_> {
-    /// Returns a job and its ancestors that apply on every branch, the nearest first. Cached.
+    /// Returns a job, first, and its ancestors that apply on every branch, the nearest first; at
+    /// most 51 jobs. The result is cached. An undefined job has no ancestors.
     fn ancestors(&mut self, job: &str) -> Rc<[Ancestor]> {
         if let Some(cached) = self.jobs.ancestors.get(job) {
             return Rc::clone(cached);
@@ -72,7 +74,8 @@ impl NameLookup<'_> {
     }
 }
 
-/// Returns the names on the path from a job up to the ancestor `last`, with the job at both ends.
+/// Returns the names on the path from a job over its parent, the first in `all`, up to the ancestor
+/// `last`, with the job at both ends.
 fn cycle_path(job: &str, last: &Ancestor, all: &[Ancestor]) -> Vec<String> {
     let down = successors(Some(last), |one| all.get(one.child?)).map(|one| one.name.clone());
     let mut cycle_path: Vec<String> =

@@ -154,7 +154,9 @@ pub(super) fn of(object: &str) -> impl Iterator<Item = &'static IgnoredAttribute
     IGNORED_ATTRIBUTES.iter().filter(move |entry| entry.object == object)
 }
 
-/// Returns whether the list has an attribute of a stanza such as `job unit`.
+/// Returns whether the list of ignored attributes has an attribute of a stanza such as `job unit`,
+/// of which only the first word counts. Provider objects also have the attributes that the list has
+/// for `node`.
 pub(super) fn is_listed(stanza: &str, attribute: &str) -> bool {
     let kind = stanza.split(' ').next().unwrap_or(stanza);
     let of_node = matches!(kind, "image" | "flavor" | "label" | "section" | "provider");

@@ -6,7 +6,8 @@ use serde_json::Value as Json;
 use sluice_model::job::{SecretExposure, Tristate};
 use std::collections::BTreeSet;
 
-/// Returns the unsupported attributes of a job definition or entry, each with its span and message.
+/// Returns the unsupported attributes that a job definition or entry uses, each with its span and
+/// the message of the warning. Values that request nothing are left out.
 pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
     let used = list::of("job").filter(|entry| is_used(job, entry.attribute));
     used.map(|entry| {
@@ -16,7 +17,8 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
     .collect()
 }
 
-/// Returns whether a job asks for something that an ignored attribute would do.
+/// Returns whether a job sets an ignored attribute to a value that requests something. `false` for
+/// attributes that are not ignored.
 fn is_used(job: &JobStanza, attribute: &str) -> bool {
     let run_time = &job.run_time;
     match attribute {
@@ -42,8 +44,10 @@ fn is_used(job: &JobStanza, attribute: &str) -> bool {
     }
 }
 
-/// Returns the unsupported attributes of an image, flavor, label, section or provider (`kind`),
-/// wherever they are set in it.
+/// Returns the unsupported attributes of an image, flavor, label, section or provider (`kind`) that
+/// have no effect on nodes, wherever they are set in it: also in list entries and defaults. Left
+/// out are values that request nothing, such as defaults, and limits and shared sections, which
+/// have warnings of their own.
 pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'static str> {
     let members = ["images", "flavors", "labels", "nodes"]
         .into_iter()
@@ -77,8 +81,8 @@ pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'stati
     ignored.collect()
 }
 
-/// Returns the limits of a section or provider that are not enforced, because the machines' usage
-/// of these resources is unknown.
+/// Returns the names of the limits of a section or provider that are not enforced, sorted: all but
+/// `instances`, since the machines' usage of other resources is unknown.
 pub(super) fn uncounted(object: &ProviderObject) -> Vec<&str> {
     let limits = object.attributes.get("resource-limits").and_then(Json::as_object);
     let names = limits.into_iter().flat_map(|limits| limits.keys().map(String::as_str));

@@ -73,7 +73,9 @@ pub(in crate::layout) fn is_built(image: &ProviderObject) -> bool {
     image.attributes.get("type").and_then(Json::as_str) == Some("zuul")
 }
 
-/// Converts the merged attributes of an image.
+/// Converts the merged attributes of an image. Attributes that are not set, or have another type
+/// than the field, get their default: the format is `raw`, others are empty. Whether Sluice builds
+/// the image comes from `image`, its definition, not from `merged`.
 pub(super) fn typed(
     image: &ProviderObject,
     canonical_name: String,
@@ -94,7 +96,8 @@ pub(super) fn typed(
     }
 }
 
-/// Converts the merged attributes of nodes that run the image.
+/// Converts the merged attributes of nodes that run the image. Attributes that are not set, or have
+/// another type than the field, are empty.
 fn node(merged: &Map<String, Json>) -> ImageNode {
     let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
     let flag = |name: &str| merged.get(name).and_then(Json::as_bool);

@@ -152,7 +152,10 @@ pub(super) struct LabelIdentity {
     pub(super) zone: Option<String>,
 }
 
-/// Converts the merged attributes of a label.
+/// Converts the merged attributes of a label, and keeps them in `attributes`. The fields of
+/// `identity` are taken as they are. Attributes that are not set, or have another type than the
+/// field, get their default, for example user `zuul`, port 22 (5986 for `winrm`) and a boot timeout
+/// of 300 seconds.
 pub(super) fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> LabelConfig {
     let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
     let seconds = |name: &str| merged.get(name).and_then(Json::as_u64);
@@ -205,7 +208,8 @@ pub(super) fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> Label
     }
 }
 
-/// Converts the merged attributes that apply only to cloud machines.
+/// Converts the merged attributes that apply only to cloud machines. Attributes that are not set,
+/// or have another type than the field, are empty or `false`.
 fn cloud(merged: &Map<String, Json>) -> CloudSettings {
     let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
     let flag = |name: &str| merged.get(name).and_then(Json::as_bool);
@@ -239,7 +243,8 @@ fn cloud(merged: &Map<String, Json>) -> CloudSettings {
     }
 }
 
-/// Returns the image filters in merged attributes.
+/// Returns the image filters in merged attributes, in order; empty if none are set. Members that
+/// are not mappings are left out.
 pub(super) fn image_filters(merged: &Map<String, Json>) -> Vec<ImageFilter> {
     let filters = merged
         .get("image-filters")

@@ -63,8 +63,9 @@ const OF_CLOUDS_ONLY: [&str; 31] = [
     "config-drive",
 ];
 
-/// Resolves every provider. Returns the diagnostics as well. Objects with structural errors are
-/// checked as far as they could be parsed.
+/// Resolves every accepted provider. Returns the valid ones in configuration order, and the errors
+/// and warnings about the references of all sections, providers and labels. Objects with structural
+/// errors are checked as far as they could be parsed, but do not become providers.
 pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
     let faulty_images = layout.faulty::<ProviderObject>(ObjectKind::Image);
     let mut resolver = Resolver {
@@ -118,7 +119,9 @@ impl<'o> Resolver<'o> {
         self.layout.one(kind, name).map(|defined| (defined, defined.object))
     }
 
-    /// Reports an error at the attribute of an object.
+    /// Adds an error about an object, located at its attribute, or at its stanza if it does not set
+    /// the attribute. `word` is the kind of the object as errors name it, such as `section` or
+    /// `provider`.
     fn error(
         &mut self,
         at: Found<'_>,
@@ -136,7 +139,9 @@ impl<'o> Resolver<'o> {
         );
     }
 
-    /// Reports an undefined name, at the list member if it is one, with a suggestion.
+    /// Adds an error about an undefined name in an object, located at the list member `wrong`, or
+    /// else at the attribute. The most similar of the `defined` names is suggested, if any is
+    /// similar. `word` is the kind of the object as errors name it.
     fn unknown<'n>(
         &mut self,
         at: Found<'_>,
@@ -156,7 +161,8 @@ impl<'o> Resolver<'o> {
         );
     }
 
-    /// Reports a diagnostic with the name of the object, at `span` or at the stanza.
+    /// Adds a diagnostic about an object, located at `span`, or at its stanza for `None`; positions
+    /// in `diagnostic` are replaced. `word` is the kind of the object as errors name it.
     fn put(
         &mut self,
         (defined, object): Found<'_>,
@@ -172,8 +178,10 @@ impl<'o> Resolver<'o> {
         self.errors.push(defined.source().error(diagnostic));
     }
 
-    /// Returns whether a provider and its sections have the same connection, and reports a provider
-    /// that has another. Otherwise its author could use any connection of the system.
+    /// Returns whether a provider and its sections, `chain`, have the same connection; a provider
+    /// that sets none has that of its sections. Reports a provider with another connection. `false`
+    /// without a report if the sections differ among themselves, which is reported there. Otherwise
+    /// its author could use any connection of the system.
     fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
         let mut connections =
             chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
@@ -197,8 +205,10 @@ impl<'o> Resolver<'o> {
         false
     }
 
-    /// Reports attributes that do not apply: cloud attributes of static nodes, and `nodes` of a
-    /// cloud provider (L3.10).
+    /// Reports attributes that do not apply to a provider: cloud attributes of static nodes, and
+    /// `nodes` of a cloud provider (L3.10). `whole` has the attributes of the provider and its
+    /// sections. A provider without a connection, or with one of the static driver, has static
+    /// nodes.
     fn kind_of_nodes(&mut self, at: Found<'o>, whole: &Map<String, Json>) {
         let connection = whole.get("connection").and_then(Json::as_str);
         let is_static = connection
@@ -235,8 +245,9 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Resolves all references of a provider. `None`, with an error, if its section is missing,
-    /// abstract or of another connection.
+    /// Resolves all references of a provider, and reports what is wrong in it. `None` if it names
+    /// no section, or its section is undefined, abstract or of another connection, or the section's
+    /// ancestors are undefined, form a cycle or are too many.
     fn provider(&mut self, defined: Definition<'o, ProviderObject>) -> Option<ProviderConfig> {
         let provider = defined.object;
         let at = (defined, provider);
@@ -297,8 +308,10 @@ impl<'o> Resolver<'o> {
         })
     }
 
-    /// Returns the section of a provider and its ancestors, the nearest first; `None` if one is
-    /// undefined, they form a cycle, or they are too many.
+    /// Returns the section of a provider and its ancestors, the nearest first. `None` if the
+    /// provider names none, one is undefined, they form a cycle, or there are more than 20. An
+    /// undefined section and too many ancestors are reported at the provider; the other errors are
+    /// reported at the sections, not here.
     fn sections(&mut self, at: Found<'o>) -> Option<Vec<Found<'o>>> {
         let mut chain: Vec<Found<'o>> = Vec::new();
         let mut section_name = at.1.attributes.get("section")?.as_str()?.to_owned();
@@ -326,9 +339,11 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Returns the labels of a provider, each with every layer of attributes applied. Reports
-    /// undefined labels of static nodes, too many labels, and an exceeded budget; drops these
-    /// labels.
+    /// Returns the labels of a provider, each with every layer of attributes applied: those that
+    /// its sections list, then its own, and with `include-all-node-labels` those of its static
+    /// nodes. Reports and drops undefined labels of static nodes, labels beyond 1,000, and labels
+    /// beyond the weight that all providers share. Undefined labels of lists are dropped without a
+    /// report. `of_section` has the merged attributes of the sections.
     fn labels(&mut self, at: Found<'o>, of_section: &Map<String, Json>) -> Vec<LabelConfig> {
         let provider = &at.1.attributes;
         // Lists are concatenated (L3.2): providers have all entries of their section.
@@ -383,7 +398,10 @@ impl<'o> Resolver<'o> {
         labels
     }
 
-    /// Returns the images that a provider needs, each with every layer applied in order (L3.2).
+    /// Returns the images that a provider needs, sorted by name, each with every layer of
+    /// attributes applied in order (L3.2): those that it or its sections list, and those of its
+    /// labels. Undefined images are left out, and list entries of a final image are ignored, both
+    /// without a report.
     fn images(
         &self,
         at: Found<'o>,
@@ -420,8 +438,10 @@ impl<'o> Resolver<'o> {
         resolved.collect()
     }
 
-    /// Applies every layer of attributes to a label, and reports those that a final object does not
-    /// allow.
+    /// Returns a label with every layer of attributes applied. `of_section` has the merged
+    /// attributes of the provider's sections. Attributes that a final object does not allow are
+    /// reported and ignored. A label of a cloud provider without an image or flavor gets a warning,
+    /// since the provider declines requests for it.
     fn label(
         &mut self,
         at: Found<'o>,
@@ -536,7 +556,8 @@ impl<'o> Resolver<'o> {
     }
 }
 
-/// Returns the text for a connection in a diagnostic.
+/// Returns the words for a connection in a diagnostic: `which is "NAME"`, or `which is null` for
+/// none.
 fn named(connection: Option<&str>) -> String {
     connection.map_or_else(|| "which is null".to_owned(), |name| format!("which is \"{name}\""))
 }
@@ -554,7 +575,8 @@ enum Final {
 }
 
 impl Final {
-    /// Returns the `final` attribute of an object; `None` if it is not set.
+    /// Returns the `final` attribute of an object; `None` if it is not set. A text means
+    /// `AllowOverride`, whatever it is.
     fn of(attributes: &Map<String, Json>) -> Option<Self> {
         match attributes.get("final")? {
             Json::Bool(true) => Some(Self::Yes),
@@ -576,7 +598,9 @@ struct PartOfLabel<'a> {
 }
 
 impl<'a> PartOfLabel<'a> {
-    /// Returns the state before any layer is applied.
+    /// Returns the state of an object before any layer is applied. `word` is its kind, `image`,
+    /// `flavor` or `label`. `object` is its definition, of which only `final` counts; `None` if it
+    /// is undefined.
     fn new(word: &'static str, name: Option<&'a str>, object: Option<&ProviderObject>) -> Self {
         let (list, defaults) = match word {
             "image" => ("images", "image-defaults"),
@@ -594,21 +618,23 @@ impl<'a> PartOfLabel<'a> {
         }
     }
 
-    /// Returns the defaults of a section or provider for it; `None` without them, or for a final
-    /// object, to which they do not apply.
+    /// Returns the defaults that a section or provider has for objects of this kind. `None` if it
+    /// has none, or if the object is final, even if entries may change it: defaults do not apply
+    /// then.
     fn defaults_in<'j>(&self, layer: &'j Map<String, Json>) -> Option<&'j Map<String, Json>> {
         layer.get(self.defaults).and_then(Json::as_object).filter(|_| self.is_final == Final::No)
     }
 
-    /// Applies the `final` attribute of an entry of a section's or provider's list.
+    /// Applies the `final` attribute of an entry in the list of a section or provider to what
+    /// follows; changes nothing if the entry does not set it.
     fn apply_final(&mut self, entry: &Map<String, Json>) {
         if let Some(configured) = Final::of(entry) {
             (self.is_final, self.is_explicit) = (configured, true);
         }
     }
 
-    /// Applies the `final` attribute of a layer's defaults to the layers below, unless the object
-    /// sets its own.
+    /// Applies the `final` attribute of a layer's defaults to what follows. Changes nothing if the
+    /// defaults do not set it, or the object or one of its entries sets its own.
     fn apply_defaults_final(&mut self, layer: &Map<String, Json>) {
         let by_default = layer.get(self.defaults).and_then(Json::as_object).and_then(Final::of);
         if let Some(by_default) = by_default.filter(|_| !self.is_explicit) {

@@ -33,7 +33,8 @@ pub(super) fn canonical(defined: Definition<'_, ProviderObject>, name: &str) -> 
 }
 
 /// Merges attributes into those of an outer layer: scalars override, mappings merge, lists
-/// concatenate (L3.2).
+/// concatenate (L3.2). A list member that is there already is not added again, except in `images`,
+/// `flavors` and `labels`, where repeated entries are kept in order.
 pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
     for (name, value) in from {
         match (into.get_mut(&name), value) {
@@ -54,7 +55,9 @@ pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
     }
 }
 
-/// Returns the attributes of a label that apply to its machines.
+/// Returns those attributes of an object, a list entry or a layer of defaults that apply to the
+/// machines of a label. Left out are attributes of providers and sections themselves, `*-defaults`,
+/// `image`, `flavor`, `type` and `final`.
 pub(super) fn of_label(attributes: &Map<String, Json>) -> Map<String, Json> {
     let concerns = |name: &str| {
         !NOT_OF_LABELS.contains(&name)
@@ -68,7 +71,8 @@ pub(super) fn of_label(attributes: &Map<String, Json>) -> Map<String, Json> {
         .collect()
 }
 
-/// Returns the entries of a list with a name.
+/// Returns the entries with this name in a list of mappings, in order; empty if the list is not
+/// set.
 pub(super) fn entries<'j>(
     attributes: &'j Map<String, Json>,
     list: &str,
@@ -81,30 +85,33 @@ pub(super) fn entries<'j>(
         .collect()
 }
 
-/// Returns the names in a list of names or named mappings.
+/// Returns the names in a list of mappings, in order and with repetitions. Members without a name
+/// are left out; empty if the list is not set.
 pub(super) fn names_in(attributes: &Map<String, Json>, list: &str) -> Vec<String> {
     let list = attributes.get(list).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(|entry| entry.get("name")?.as_str().map(str::to_owned)).collect()
 }
 
-/// Returns a list of texts; empty if it is not set.
+/// Returns the texts in a list; empty if it is not set. Members that are not texts are left out.
 pub(super) fn texts(attributes: &Map<String, Json>, name: &str) -> Vec<String> {
     let list = attributes.get(name).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
-/// Returns a number; `None` if it is not set.
+/// Returns a number; `None` if it is not set, or is no whole number from 0 to `u32::MAX`.
 pub(super) fn count(attributes: &Map<String, Json>, name: &str) -> Option<u32> {
     attributes.get(name).and_then(Json::as_u64).and_then(|number| u32::try_from(number).ok())
 }
 
-/// Returns limits by resource; empty if none are set.
+/// Returns limits by resource; empty if none are set. Values that are no whole number from 0 are
+/// left out.
 pub(super) fn counts(limits: Option<&Json>) -> BTreeMap<String, u64> {
     let limits = limits.and_then(Json::as_object).into_iter().flatten();
     limits.filter_map(|(name, value)| Some((name.clone(), value.as_u64()?))).collect()
 }
 
-/// Returns the static nodes of a provider.
+/// Returns the static nodes in `nodes`; empty if it is not set. Entries without a name are left
+/// out. By default, the user is `zuul` and the port 22.
 pub(super) fn static_nodes(attributes: &Map<String, Json>) -> Vec<StaticNode> {
     let list =
         attributes.get("nodes").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();

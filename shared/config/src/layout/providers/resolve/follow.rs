@@ -10,7 +10,8 @@ use crate::yaml::Mark;
 use serde_json::{Map, Value as Json};
 
 impl<'o> Resolver<'o> {
-    /// Reports an unknown connection.
+    /// Reports a connection of a section or provider that the system does not have. An absent one
+    /// is no error here. `word` is how errors name the object (`section` or `provider`).
     pub(super) fn connection(&mut self, at: Found<'o>, word: &str) {
         let Some(name) = at.1.attributes.get("connection").and_then(Json::as_str) else { return };
         let connections = self.layout.connections();
@@ -26,7 +27,7 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Reports an undefined section of a provider.
+    /// Reports an undefined section of a provider. An absent one is no error here.
     pub(super) fn section(&mut self, at: Found<'o>) {
         let Some(section) = at.1.attributes.get("section").and_then(Json::as_str) else { return };
         if self.find(ObjectKind::Section, section).is_none() {
@@ -41,7 +42,8 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Reports a section whose parent is undefined, or that inherits from itself.
+    /// Reports a section whose parent is undefined, or that inherits from itself. Undefined names
+    /// and cycles further up are reported at those sections. An absent parent is no error.
     pub(super) fn parent(&mut self, at: Found<'o>) {
         let Some(mut parent) = at.1.attributes.get("parent").and_then(Json::as_str) else { return };
         if self.find(ObjectKind::Section, parent).is_none() {
@@ -72,9 +74,9 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Reports a section whose connection differs from the nearest ancestor's that has one.
-    /// Otherwise the author of a section could use its parent's images and quota with any
-    /// connection of the system.
+    /// Reports a section whose connection differs from that of the nearest ancestor that sets one.
+    /// A section that sets none is not checked. Otherwise the author of a section could use its
+    /// parent's images and quota with any connection of the system.
     pub(super) fn overridden(&mut self, at: Found<'o>) {
         let Some(connection) = at.1.attributes.get("connection") else { return };
         let mut parent = at.1.attributes.get("parent").and_then(Json::as_str);
@@ -100,7 +102,9 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Reports undefined images, flavors and labels that a section or provider lists.
+    /// Reports undefined images, flavors and labels in the lists of a section or provider. An
+    /// absent list is no error here. `word` is how errors name the object (`section` or
+    /// `provider`).
     pub(super) fn lists(&mut self, at: Found<'o>, word: &str) {
         for (kind, list, one) in [
             (ObjectKind::Image, "images", "image"),
@@ -116,8 +120,10 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Reports errors in the entries of labels and images: a label with an undefined image or
-    /// flavor, and an image with another type than its definition.
+    /// Reports errors in the entries of the lists of a section or provider: a label with an
+    /// undefined image or flavor, and an image with another type than its definition. Undefined
+    /// labels and images themselves are not reported here. `word` is how errors name the object
+    /// (`section` or `provider`).
     pub(super) fn members(&mut self, at: Found<'o>, word: &str) {
         for (name, label) in listed(&at.1.attributes, "labels") {
             for (kind, part) in PARTS {
@@ -167,7 +173,7 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Reports an undefined image or flavor of a label.
+    /// Reports an undefined image or flavor of a label. An absent one is no error here.
     pub(super) fn parts(&mut self, at: Found<'o>) {
         for (kind, word) in PARTS {
             let Some(name) = at.1.attributes.get(word).and_then(Json::as_str) else { continue };
@@ -183,7 +189,8 @@ impl<'o> Resolver<'o> {
 const PARTS: [(ObjectKind, &str); 2] =
     [(ObjectKind::Image, "image"), (ObjectKind::Flavor, "flavor")];
 
-/// Returns the members of a list of a section or provider by name.
+/// Returns the members of a list of a section or provider, each with its name, in order. Members
+/// without a name are left out; empty if the list is not set.
 fn listed<'j>(
     attributes: &'j Map<String, Json>,
     list: &str,
