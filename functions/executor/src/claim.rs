@@ -372,8 +372,8 @@ impl Claims {
         Ok(saved)
     }
 
-    /// Stores one claim and returns it with the message's index, or an error if another write
-    /// conflicted with it.
+    /// Stores one claim and returns the result with the message's index. If another write
+    /// conflicted with the claim, that is an error, and the next attempt reads why.
     async fn store_claim(
         &self,
         ready: ReadyClaim,

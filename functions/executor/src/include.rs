@@ -183,7 +183,8 @@ fn variables(text: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Returns the position of a YAML error without the parser's message, which may quote a password.
+/// Returns the position of a YAML error as a sentence, without the parser's message, which may
+/// quote a password.
 fn error_position(error: &serde_yaml::Error) -> String {
     match error.location() {
         Some(at) => format!("it is not valid YAML at line {}, column {}", at.line(), at.column()),

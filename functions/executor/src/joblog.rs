@@ -25,8 +25,8 @@ pub struct JobLog<'a> {
 }
 
 impl<'a> JobLog<'a> {
-    /// Opens the log in `jobdir`, which must exist, for appending. The line that would exceed
-    /// `bytes_max` bytes is replaced by a notice, and everything after it is dropped.
+    /// Opens the log in `jobdir`, which must exist, for appending. The text with which the log
+    /// would reach `bytes_max` bytes is replaced by a notice, and everything after it is dropped.
     pub fn create(
         jobdir: &Jobdir,
         bytes_max: u64,

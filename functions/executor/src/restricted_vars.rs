@@ -48,7 +48,7 @@ pub enum VarScope {
     Everywhere,
 }
 
-/// Removes the variables from `vars` that a job may not set in this scope.
+/// Removes the variables from `vars` that a job may not set in this scope; see [`is_allowed`].
 pub fn restrict(vars: &mut Map<String, Value>, scope: VarScope) {
     vars.retain(|name, _| is_allowed(name, scope));
 }

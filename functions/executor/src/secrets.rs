@@ -48,7 +48,8 @@ impl ProjectKeys {
                 if secret.oidc.is_some() || opened.get(secret).is_some() {
                     continue;
                 }
-                // Which playbooks may use a secret was decided when the job was frozen (Z4.4, Z5.3).
+                // Which playbooks may use a secret was decided when the job was frozen (Z4.4,
+                // Z5.3).
                 let key = self.key(&secret.connection, &secret.project).await?;
                 let Some(key) = key else { continue };
                 if let Some(plain) = plaintext(&secret.data, &key, 0) {

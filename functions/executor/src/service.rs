@@ -595,8 +595,8 @@ impl ExecutorService {
     }
 }
 
-/// Removes a build's directory on a blocking thread, because it may hold many files. Logs a
-/// failure.
+/// Removes a build's directory on a blocking thread, because it may hold many files. A missing
+/// directory is no failure; any other failure is only logged.
 async fn remove_directory(build: &BuildId, jobdir: PathBuf) {
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(jobdir)).await;
     // If the task panicked or the runtime ended, part of the directory may be left.

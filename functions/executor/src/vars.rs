@@ -190,7 +190,9 @@ fn with_merge_commit(item: &Value, merge_commit: Option<&Oid>) -> Value {
     item
 }
 
-/// Returns the keys that describe a change, branch or tag; inapplicable keys are left out.
+/// Returns the keys that describe a change, branch or tag: its branch and commit, and a change's
+/// number, patch set and message or a ref's old and new commit and tag. Keys that do not apply are
+/// left out.
 fn change_entry(change: &SpeculativeChange) -> Map<String, Value> {
     let mut item = Map::new();
     if let Some(branch) = change.change.on_branch() {

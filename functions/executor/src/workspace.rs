@@ -65,7 +65,7 @@ pub enum WorkspaceError {
 /// those of the other tested changes that `include-projects` and `exclude-projects` allow. Each is
 /// at the tested commit of the branch that [`choose_branch`] returns; its branches are also
 /// available without the tested changes, as `origin/<branch>`. Returns them sorted by project. An
-/// error if the tested state lacks one of the projects.
+/// error if the tested state lacks one of the projects, or a checkout fails.
 pub async fn place_repositories(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,

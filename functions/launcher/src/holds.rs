@@ -173,7 +173,8 @@ impl Holds {
     }
 }
 
-/// Returns whether a request's build has ended with a result for which nodes can be held.
+/// Returns whether a request's build has ended with a result for which nodes can be held: it failed
+/// by itself and is not retried.
 fn has_failed(request: &NodeRequest) -> bool {
     matches!(request.state, RequestState::Ended(_))
         && request.result.is_some_and(autohold::is_held_for)

@@ -15,9 +15,7 @@ const CHECK_SECONDS: u64 = 5;
 /// Checks whether a booted node can be used.
 #[async_trait]
 pub trait Checks: Send + Sync {
-    /// Returns `NotYet` also for a node without an address. Waits a limited time for the node's SSH
-    /// server; then each step may take [`CHECK_SECONDS`]. The host keys that the node shows are
-    /// accepted.
+    /// Tries to log in to a node that has booted.
     async fn check(&self, node: &PoolNode) -> CheckFact;
 }
 
@@ -36,6 +34,9 @@ impl SshChecks {
 
 #[async_trait]
 impl Checks for SshChecks {
+    /// Returns `NotYet` also for a node without an address. Waits a limited time for the node's SSH
+    /// server; then each step may take five seconds. The host keys that the node shows are
+    /// accepted.
     async fn check(&self, node: &PoolNode) -> CheckFact {
         let Some((address, port)) = node.endpoint() else {
             return CheckFact::NotYet("it has no address".to_owned());
