@@ -302,7 +302,8 @@ impl Claims {
 
     /// Stores claims and returns the result for each message's index, in no particular order. New
     /// runs are stored together where possible, and each alone if that conflicts; a run that this
-    /// session stored before is always stored alone. A claim that conflicts alone is an error.
+    /// session stored before is always stored alone. A claim that conflicts alone is an error. If
+    /// the store fails, all claims of that transaction are errors.
     async fn store_claims(
         &self,
         ready: Vec<ReadyClaim>,

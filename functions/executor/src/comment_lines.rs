@@ -154,8 +154,9 @@ enum FileComparison {
     NotTested,
 }
 
-/// Compares one file of the commit `tested` with that of the commit `proposed`. An error if one of
-/// both is larger than [`FILE_BYTES_MAX`] or cannot be read.
+/// Compares one file of the commit `tested` with that of the commit `proposed`. `NotTested` if the
+/// tested commit lacks the file, otherwise `NotProposed` if the proposed one does. An error if one
+/// of both is larger than [`FILE_BYTES_MAX`] or cannot be read.
 fn compare_file(
     repository: &Repository,
     tested: &Oid,

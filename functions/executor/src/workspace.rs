@@ -157,9 +157,10 @@ pub async fn checkout_outside_workspace(
     checkout(project, packs, path, &state, Vec::new(), PackMode::Linked).await
 }
 
-/// Returns the directory of a project relative to the work root, by Zuul's workspace scheme:
-/// `src/host/name`, `src/` and the last part of the name, or `src/host/` with the first part and
-/// the quoted name.
+/// Returns the directory of a project relative to the work root, by Zuul's workspace scheme.
+/// `Golang`: `src/host/name`. `Flat`: `src/` and the last part of the name. `Unique`: `src/host/`,
+/// the first part of the name, and the whole name with slashes and special characters
+/// percent-encoded.
 pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
     match scheme {
         WorkspaceScheme::Golang => format!("src/{project}"),
