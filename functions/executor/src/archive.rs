@@ -44,10 +44,11 @@ const MEMORY_MIB: u32 = 512;
 
 static MEMORY: Semaphore = Semaphore::const_new(MEMORY_MIB as usize);
 
-/// Uploads the job log and all files below `work/logs` of the job directory `root`. Returns their
-/// address below `address`, or `None` if nothing was stored.
-///
-/// A failed upload is logged and does not change the build's result.
+/// Uploads the job log and the regular files below `work/logs` of the job directory `root`. Returns
+/// `address` with the build's id and `/` appended, or `None` if nothing was stored. Small files are
+/// stored together in one object, others each in their own. Files beyond the limits of number and
+/// size are left out, and an oversized job log is cut. A failed upload and a file left out are only
+/// logged.
 pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str) -> Option<String> {
     let (build_id, directory) = (build.clone(), root.to_owned());
     // One blocking task for all small files, because most builds have only a few of them.
@@ -106,8 +107,10 @@ struct ArchivePlan {
     alone: Vec<PathBuf>,
 }
 
-/// Groups the files of a build and reads the small ones up to the limit of the common object.
-/// Blocks on file access.
+/// Groups the files of a build: reads those that are stored together, and lists the others, which
+/// become separate objects. A file is stored together with others if it has at most 256 KiB and the
+/// common object, at most 1 MiB, has room for it. The job log comes first. Files that are
+/// unreadable or too large to archive are logged and left out. Blocks on file access.
 fn plan_archive(build: &BuildId, root: &Path) -> ArchivePlan {
     // The executor's own log file. A playbook may have replaced its link below work/logs.
     let mut paths = vec![PathBuf::from(LOG)];
@@ -139,8 +142,10 @@ fn plan_archive(build: &BuildId, root: &Path) -> ArchivePlan {
     plan
 }
 
-/// Returns the paths of regular files below `work/logs` of the job directory `root`, relative to
-/// `work/logs` and sorted.
+/// Returns the paths of the regular files below `work/logs` of the job directory `root`, relative
+/// to `work/logs` and sorted. Links, pipes and directories that cannot be opened are skipped. At
+/// most 2,000 files are returned and 5,000 directories searched, down to a depth of 40; the rest is
+/// left out.
 pub fn log_files(root: &Path) -> Vec<PathBuf> {
     let logs = root.join("work/logs");
     let (mut found, mut waiting, mut searched) = (Vec::new(), vec![PathBuf::new()], 0);
@@ -188,13 +193,18 @@ struct OpenFile {
     bytes: u64,
 }
 
-/// Opens a file to archive and reads it; an error if it exceeds the file limit or `left`.
+/// Opens a file to archive, waits for a share of the memory limit, and reads the file. `path` is
+/// relative to `work/logs` of the job directory `root`, and `left` is how many bytes of the build
+/// may still be stored. An error if the file is larger than `left` or the file limit, or is not a
+/// regular file. Only of the job log the beginning is read instead, up to the file limit.
 async fn read(root: &Path, path: &Path, left: u64) -> std::io::Result<LoadedFile> {
     open(root, path, left)?.read().await
 }
 
-/// Opens a file to archive; an error if it exceeds the file limit or `left`. Only the beginning of
-/// an oversized job log is archived.
+/// Opens a file to archive and determines how many of its bytes to archive; reads nothing. `path`
+/// is relative to `work/logs`. For the job log it opens the executor's own file, or the one below
+/// `work/logs` if that does not exist. An error if the file exceeds the file limit or `left` bytes,
+/// or is not a regular file; an oversized job log is cut to the file limit instead.
 fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<OpenFile> {
     let below = || confined_files::open_file(&root.join("work/logs"), path);
     let file = match path == Path::new(LOG) {
@@ -218,7 +228,8 @@ fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<OpenFile> {
 }
 
 impl OpenFile {
-    /// Waits for memory, then reads the file.
+    /// Waits for a share of the memory limit, then reads the bytes to archive on a blocking thread.
+    /// The result holds the share until it is dropped.
     async fn read(self) -> std::io::Result<LoadedFile> {
         let mib =
             u32::try_from(self.bytes >> 20).unwrap_or(MEMORY_MIB).saturating_add(1).min(MEMORY_MIB);
@@ -228,7 +239,8 @@ impl OpenFile {
         Ok(LoadedFile { content, _memory: memory })
     }
 
-    /// Reads the file without waiting for memory.
+    /// Reads the bytes to archive without waiting for memory; fewer if the file was shortened.
+    /// Blocks.
     fn read_now(self) -> std::io::Result<Bytes> {
         let Self { file, bytes } = self;
         let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
@@ -238,7 +250,8 @@ impl OpenFile {
     }
 }
 
-/// Returns the content type that browsers get for a log file, by its name.
+/// Returns the content type that browsers get for a log file, by the extension of its name. Plain
+/// text without an extension, and `application/octet-stream` for an unknown one.
 fn content_type(path: &Path) -> &'static str {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("json") => "application/json",

@@ -35,7 +35,8 @@ pub enum PostPlaybookKind {
 }
 
 impl PlaybookEnd {
-    /// Returns the result name in the log's banner.
+    /// Returns the name of the result in the log's banner. `RESULT_NORMAL` means that Ansible ran
+    /// to its end, with or without a failure.
     pub fn banner(&self) -> &'static str {
         match self {
             Self::Finished { .. } => "RESULT_NORMAL",
@@ -47,7 +48,7 @@ impl PlaybookEnd {
         }
     }
 
-    /// Returns whether the playbook ended without a failure.
+    /// Returns whether Ansible ran to its end with exit code 0.
     fn succeeded(&self) -> bool {
         *self == Self::Finished { code: 0 }
     }
@@ -86,8 +87,10 @@ pub struct ResultTracker {
 }
 
 impl ResultTracker {
-    /// Records the end of a pre-run playbook defined at nesting level `level`, and ends the phase
-    /// unless it passed.
+    /// Records the end of the pre-run playbook `path`, defined at inheritance depth `level` (0 is
+    /// the base job). Returns whether the phase goes on: only if the playbook passed. After a
+    /// failure no main playbook runs, and the attempt does not count, whatever post-run playbooks
+    /// do. A stop and a full disk are results of their own.
     pub fn record_pre(&mut self, level: u32, path: &str, end: &PlaybookEnd) -> Next {
         self.reached = Some(self.reached.map_or(level, |reached| reached.max(level)));
         if end.succeeded() {
@@ -103,8 +106,10 @@ impl ResultTracker {
         Next::EndPhase
     }
 
-    /// Records that the output of a main playbook matched a failure pattern. The job fails whatever
-    /// follows, because the failure was already reported.
+    /// Records that the output of a main playbook matched the failure pattern `expression`.
+    /// [`Self::record_run`], called afterwards, then counts a playbook that passes as failed,
+    /// because the failure was already reported. The match becomes the reason for the result unless
+    /// there is one already.
     pub fn record_failure_output(&mut self, expression: &str) {
         self.output_failed = true;
         self.why.get_or_insert_with(|| {
@@ -112,8 +117,10 @@ impl ResultTracker {
         });
     }
 
-    /// Records the end of a main playbook, and ends the phase unless it passed and no failure
-    /// pattern matched.
+    /// Records the end of the main playbook `path` as the result so far. Returns whether the phase
+    /// goes on: only if the playbook passed and no failure pattern matched. After a lost host or a
+    /// broken run the attempt does not count. Post-run failures cannot change that, nor a timeout
+    /// or a full disk.
     pub fn record_run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         match end {
             PlaybookEnd::Finished { code: 0 } if self.output_failed => {
@@ -139,8 +146,10 @@ impl ResultTracker {
         Next::EndPhase
     }
 
-    /// Records the end of a post-run playbook; the phase continues unless the build was stopped or
-    /// its disk is full.
+    /// Records the end of the post-run playbook `path`. A failure makes the result `POST_FAILURE`,
+    /// unless pre-run failed, the run phase timed out or does not count, or the disk is full. After
+    /// a lost host the attempt does not count. Returns whether the phase goes on: after a failure
+    /// only if the build is neither stopped nor its disk full.
     pub fn record_post(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         if end.succeeded() {
             return Next::GoOn;
@@ -167,37 +176,45 @@ impl ResultTracker {
         self.result = Some(BuildResult::DiskFull);
     }
 
-    /// Returns whether main playbooks may run.
+    /// Returns whether main playbooks may run: no pre-run playbook failed, and the build was not
+    /// stopped.
     pub fn may_enter_run(&self) -> bool {
         !self.pre_failed && !self.aborted
     }
 
-    /// Returns whether a post-run playbook runs. After a pre-run failure only playbooks of levels
-    /// that were reached run; after a stop or a full disk only cleanup playbooks run.
+    /// Returns whether a post-run playbook defined at inheritance depth `level` runs. After a
+    /// pre-run failure only those run whose depth a started pre-run playbook had or exceeded. After
+    /// a stop or a full disk only cleanup playbooks run.
     pub fn runs_post_playbook(&self, level: u32, kind: PostPlaybookKind) -> bool {
         let set_up = !self.pre_failed || self.reached.is_some_and(|reached| level <= reached);
         let is_cut_short = self.aborted || self.disk_full;
         set_up && (!is_cut_short || kind == PostPlaybookKind::Cleanup)
     }
 
-    /// Returns whether the build has succeeded so far (`zuul_success`).
+    /// Returns whether the build has succeeded so far (`zuul_success`): the last main playbook
+    /// passed, and no post-run playbook failed. False while no main playbook has ended. A stop that
+    /// is requested afterwards does not count.
     pub fn success(&self) -> bool {
         self.result == Some(BuildResult::Success)
     }
 
-    /// Returns whether the build would be retried if it ended now. `may_retry` is the job's own
-    /// choice.
+    /// Returns whether the build's result would be `Retry` if it ended now. `may_retry` is the
+    /// job's own choice, which counts only after a pre-run failure.
     pub fn would_retry(&self, may_retry: MayRetry) -> bool {
         !self.aborted && self.result(may_retry) == BuildResult::Retry
     }
 
-    /// Records a stop that came while no playbook was running.
+    /// Records a stop that came while no playbook was running: the result becomes `ABORTED`.
+    /// `reason` is kept unless a failure was recorded before.
     pub fn record_stop(&mut self, reason: &str) {
         self.aborted = true;
         self.why.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Returns the result of the build.
+    /// Returns the result of the build: `ABORTED` after a stop, otherwise `RETRY` if a post-run
+    /// playbook lost a host, otherwise the recorded result. If the attempt does not count, that is
+    /// `RETRY`, or `FAILURE` after a pre-run failure of a job that forbids another attempt. Whether
+    /// attempts are left is not checked.
     pub fn result(&self, may_retry: MayRetry) -> BuildResult {
         if self.aborted {
             return BuildResult::Aborted;
@@ -212,12 +229,14 @@ impl ResultTracker {
         }
     }
 
-    /// Returns the first failure as a sentence; `None` if nothing failed.
+    /// Returns the first recorded reason as a sentence: a failed playbook, a matched failure
+    /// pattern or a stop. `None` if there is none.
     pub fn why(&self) -> Option<&str> {
         self.why.as_deref()
     }
 
-    /// Keeps the first failure, with its phase and playbook, as the reason for the result.
+    /// Keeps a sentence about this failure, with its phase and playbook, as the reason for the
+    /// result, unless one is kept already.
     fn record_failure(&mut self, phase: &str, path: &str, end: &PlaybookEnd) {
         let problem = match end {
             PlaybookEnd::Finished { code } => {

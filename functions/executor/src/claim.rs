@@ -81,7 +81,8 @@ impl BuildMessage {
         }
     }
 
-    /// Returns the keys of all records that the claim of this build reads.
+    /// Returns the keys of the records that the claim of this build reads and that the message
+    /// names: order, stop request and run, and the node request and nodes if given.
     fn record_keys(&self) -> Vec<Key> {
         let mut keys = vec![
             build::order_key(&self.build),
@@ -113,15 +114,17 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Creates the claims of a session. `log_root` is the address of live logs and ends in `/`.
+    /// Creates the claims of a session. `log_root` is the address of live logs and ends in `/`;
+    /// `None` if they are not served.
     pub fn new(ports: Ports, session: SessionId, log_root: Option<String>) -> Self {
         let (graphs, states) = (ObjectCache::new(CACHED_OBJECTS), ObjectCache::new(CACHED_OBJECTS));
         Self { ports, session, log_root, graphs, states, unconfirmed: Mutex::default() }
     }
 
     /// Claims builds and returns one result for each, in the same order. `None` means that there is
-    /// nothing to run: the build was stopped, another executor has it, or its nodes are gone. After
-    /// an error the message must be redelivered.
+    /// nothing to run: the build has no order or was stopped, another executor has it, or its nodes
+    /// are gone. After an error the message must be redelivered; the claim may be stored, and
+    /// [`Self::end_stopped_unconfirmed`] then ends it after a stop.
     ///
     /// The builds must be distinct, and none of them may be running here already.
     pub async fn claim(
@@ -163,7 +166,9 @@ impl Claims {
         claims
     }
 
-    /// Reads the records of builds; one call is enough if the messages name all keys.
+    /// Reads the records of builds into `loaded`: order, stop request, run, node request and nodes.
+    /// What does not exist is left out. One call to the store is enough if the messages name all
+    /// keys.
     async fn read(
         &self,
         messages: &[BuildMessage],
@@ -185,8 +190,11 @@ impl Claims {
         loaded.read(&self.ports, nodes.into_iter()).await
     }
 
-    /// Collects all inputs of a build and the writes of its claim; `None` if it cannot be claimed.
-    /// Then ends its run if this session had claimed it.
+    /// Collects all inputs of a build and the writes of its claim, from `loaded` and from storage,
+    /// without storing the claim. `None` if the build cannot be claimed: it has no order, is
+    /// stopped, another session has run or runs it, or its nodes are gone. If this session had
+    /// claimed it and the response was lost, ends that run for a stop or lost nodes, otherwise
+    /// prepares to store it again.
     async fn prepare(
         &self,
         id: &BuildId,
@@ -247,8 +255,8 @@ impl Claims {
         Ok(Some(PreparedClaim { claimed, others }))
     }
 
-    /// Returns the job of an order and the names of the jobs that depend on it. An error that no
-    /// retry repairs if the job graph lacks it.
+    /// Returns the job of an order, with the one nodeset that was chosen, and the names of the jobs
+    /// that depend on it directly. An error that no retry repairs if the job graph lacks the job.
     async fn job(&self, order: &Order) -> Result<(FrozenJob, Vec<JobName>), ReconcileError> {
         let graph = self.graphs.open(&self.ports, &order.graph).await?;
         let waits = |job: &&FrozenJob| job.dependencies.iter().any(|other| other.name == order.job);
@@ -262,7 +270,9 @@ impl Claims {
         }
     }
 
-    /// Returns a new run and the other writes of its claim.
+    /// Returns a new run of this session and the other writes of its claim, without storing them:
+    /// the condition that no stop is requested, and the node request marked as claimed. An error
+    /// that is retried if the request is not fulfilled any more.
     fn new_run(
         &self,
         id: &BuildId,
@@ -290,7 +300,10 @@ impl Claims {
         Ok(RunToStore { record: build::new_run(&run)?, run, request: claimed, others })
     }
 
-    /// Stores claims, new ones together if possible, and returns the result for each index.
+    /// Stores claims and returns the result for each message's index, in no particular order. New
+    /// runs are stored together where possible, and each alone if that conflicts; a run that this
+    /// session stored before is always stored alone. A claim that conflicts alone is an error. If
+    /// the store fails, all claims of that transaction are errors.
     async fn store_claims(
         &self,
         ready: Vec<ReadyClaim>,
@@ -332,8 +345,9 @@ impl Claims {
         }
     }
 
-    /// Stores several new claims in one transaction and updates their records; stores none if one
-    /// of them conflicts.
+    /// Stores several new claims in one transaction and updates their records.
+    /// [`CommitOutcome::Stale`] means that one of them conflicted and none is stored. There must be
+    /// at least one.
     async fn store_claims_together(
         &self,
         claims: &mut [ReadyClaim],
@@ -359,8 +373,8 @@ impl Claims {
         Ok(saved)
     }
 
-    /// Stores one claim and returns it with the message's index, or an error if another write
-    /// conflicted with it.
+    /// Stores one claim and returns the result with the message's index. If another write
+    /// conflicted with the claim, that is an error, and the next attempt reads why.
     async fn store_claim(
         &self,
         ready: ReadyClaim,
@@ -403,6 +417,7 @@ struct PreparedClaim {
 type ReadyClaim = (usize, Claimed, Vec<Write>);
 
 /// Records that a build will fail and wakes its queue, which need not wait for the end (G05).
+/// Updates `claimed` to what is stored.
 ///
 /// # Errors
 /// Returns an error if the store does not answer, another writer changed the run, or the wakeup
@@ -427,8 +442,9 @@ pub async fn will_fail(ports: &Ports, claimed: &mut Claimed) -> Result<(), Recon
     Ok(cell::send(ports, &[Wakeup::Queue { queue: claimed.order.queue.clone() }]).await?)
 }
 
-/// Records that a build is paused, with the data for its dependents, and wakes its queue. May be
-/// called again after an error.
+/// Records that a running build is paused, with the data for its dependents, and wakes its queue.
+/// In another phase it only wakes the queue. May be called again after an error; `claimed` then has
+/// what is stored.
 ///
 /// # Errors
 /// Returns an error if the store does not answer, another writer changed the run, or the wakeup
@@ -483,8 +499,8 @@ pub enum QueueWakeup {
     Defer,
 }
 
-/// Stores a build's end, and wakes its queue and the provider of its nodes. May be called again
-/// after an error.
+/// Stores a build's end, and wakes its queue and the provider of its nodes. A run that has ended
+/// before, or belongs to another session, counts as stored. May be called again after an error.
 ///
 /// # Errors
 /// Returns an error if the store does not answer, another writer changed the run, or a wakeup may
@@ -498,7 +514,9 @@ pub async fn end(
     send_wakeups(ports, &claimed.order, QueueWakeup::Send).await
 }
 
-/// Stores a build's end without sending wakeups. May be called again after an error or a success.
+/// Stores a build's end without sending wakeups; its node request ends with it. A run that has
+/// ended before, or belongs to another session, counts as stored. May be called again after an
+/// error or a success.
 ///
 /// # Errors
 /// Returns an error if the store does not answer, or another writer changed the run.
@@ -532,8 +550,9 @@ pub async fn send_wakeups(
     Ok(cell::send(ports, &wakeups).await?)
 }
 
-/// Stores the end of a build and of its node request; a run that has ended or is another session's
-/// counts as stored. Another concurrent write is an error.
+/// Stores the end of a build and of its node request, and updates `claimed`. A run that has ended
+/// or is another session's counts as stored. Another concurrent write is an error; the next call
+/// continues from what that wrote.
 async fn write_end(
     ports: &Ports,
     claimed: &mut Claimed,
@@ -553,8 +572,10 @@ async fn write_end(
     }
 }
 
-/// Stores the end of a run, and of its node request if the run still owns it. Returns the outcome
-/// of the commit and the ended run.
+/// Stores the end of a run, and marks its node request as ended in the same transaction. If the
+/// request has changed or is not claimed, only the run is stored. Returns the outcome of the commit
+/// and the ended run; the outcome is stale if the run itself has changed. In the request, `Retry`
+/// at the last attempt becomes `RetryLimit`.
 async fn commit_end(
     ports: &Ports,
     order: &Order,
@@ -585,8 +606,9 @@ async fn commit_end(
     Ok((saved, run))
 }
 
-/// Reloads a run after a lost race, and succeeds if it has ended or belongs to another session. The
-/// writer may be this process, if a response was lost.
+/// Reads a run into `claimed` after a conflicting write. Succeeds if it has ended or belongs to
+/// another session; otherwise, or if it is gone, an error that is retried. The conflicting writer
+/// may be this process, if a response was lost.
 async fn reload_run(ports: &Ports, claimed: &mut Claimed) -> Result<(), ReconcileError> {
     let build = &claimed.run.build;
     let again = |why: &str| ReconcileError::Retry(format!("the run of {build} {why}"));
@@ -612,7 +634,8 @@ struct LoadedRecords {
 }
 
 impl LoadedRecords {
-    /// Reads the keys that were not requested before.
+    /// Reads the records of those keys that were not requested before, and adds the existing ones.
+    /// A missing record is not requested again either.
     async fn read(
         &mut self,
         ports: &Ports,
@@ -632,8 +655,9 @@ impl LoadedRecords {
         decode(self.found.get(&build::order_key(build))?).ok()
     }
 
-    /// Returns the node request of a build; `None` if its nodes may not be used: it has to be
-    /// fulfilled, or claimed if this session claimed the build (`is_claimed_here`).
+    /// Returns the node request of a build with its record; `None` if its nodes may not be used.
+    /// They may if the request is fulfilled or, if this session has claimed the build
+    /// (`is_claimed_here`), claimed.
     fn request(
         &self,
         at: &RequestRef,
@@ -668,14 +692,17 @@ impl LoadedRecords {
     }
 }
 
-/// Returns the job with only the nodeset that was provided, of its alternatives (N14).
+/// Returns the job with only the nodeset at index `nodeset` of its alternatives (N14); with none if
+/// there is no such index.
 fn with_nodeset(mut job: FrozenJob, nodeset: u32) -> FrozenJob {
     let chosen = job.nodesets.drain(..).nth(nodeset as usize);
     job.nodesets.extend(chosen);
     job
 }
 
-/// Returns how playbooks access the nodes, under the names of the job's nodeset.
+/// Returns how playbooks access the nodes, in the given order and under the names of the job's
+/// first nodeset. Nodes beyond it are named `node` and their index. An error that is retried if a
+/// node is neither ready nor in use.
 fn node_access(job: &FrozenJob, nodes: Vec<PoolNode>) -> Result<Vec<NodeAccess>, ReconcileError> {
     let specs = job.nodesets.first().map(|set| set.nodes.as_slice()).unwrap_or_default();
     let named = nodes.into_iter().enumerate().map(|(number, node)| {

@@ -28,8 +28,10 @@ const LINES: [&str; 3] = ["/line", "/range/end_line", "/range/start_line"];
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Maps the lines of file comments in `data` from the commit `tested` to the proposed change.
-/// Returns log lines about comments that could not be mapped; this never fails the build.
+/// Maps the lines of the file comments in `data` (`zuul.file_comments`) from the commit `tested` to
+/// the proposed change. Does nothing for a pushed ref, for a change that was tested unmodified,
+/// without comments, or if the job disabled the mapping. Comments that cannot be mapped stay as
+/// they are; returns log lines about them. This never fails the build.
 pub async fn map_to_proposed_change(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
@@ -58,7 +60,8 @@ pub async fn map_to_proposed_change(
     }
 }
 
-/// Returns the comments by file; `None` if there are none or the job disabled the mapping.
+/// Returns a copy of the file comments in `data`, by file; `None` if there are none or the job
+/// disabled the mapping.
 fn comments_to_map(data: &Map<String, Value>) -> Option<Map<String, Value>> {
     let zuul = data.get("zuul")?;
     let is_left_alone = zuul.get("disable_file_comment_line_mapping") == Some(&Value::Bool(true));
@@ -69,8 +72,10 @@ fn comments_to_map(data: &Map<String, Value>) -> Option<Map<String, Value>> {
     Some(files.clone())
 }
 
-/// Compares each commented file in both commits and maps its comments. Also returns log lines about
-/// files that were not mapped.
+/// Compares each commented file in the commit `tested` and the proposed change, and returns all
+/// comments with mapped lines, by file. Also returns log lines about files whose comments were left
+/// as they are. Creates a temporary repository below the job directory, from packs that are
+/// downloaded if missing.
 async fn compare_and_map(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
@@ -89,8 +94,10 @@ async fn compare_and_map(
     tokio::task::spawn_blocking(work).await?
 }
 
-/// Maps the comments of all files in a repository, and returns log lines about files that were not
-/// mapped.
+/// Maps the comments of the first [`FILES_MAX`] files and returns all comments, with log lines
+/// about files whose comments were left as they are. If the repository lacks the commit `proposed`,
+/// that concerns all files. Comments on a file that the proposed change lacks keep their lines and
+/// get a note.
 fn map_all(
     repository: &Repository,
     tested: &Oid,
@@ -147,7 +154,9 @@ enum FileComparison {
     NotTested,
 }
 
-/// Compares one file of the tested commit with that of the proposed change.
+/// Compares one file of the commit `tested` with that of the commit `proposed`. `NotTested` if the
+/// tested commit lacks the file, otherwise `NotProposed` if the proposed one does. An error if one
+/// of both is larger than [`FILE_BYTES_MAX`] or cannot be read.
 fn compare_file(
     repository: &Repository,
     tested: &Oid,
@@ -168,8 +177,10 @@ fn compare_file(
     })
 }
 
-/// Maps the line numbers of one comment; if the change does not contain a line, the message says
-/// so. Without a map it contains none of them.
+/// Maps the line numbers of one comment. A line that the change does not contain becomes the
+/// nearest one, and the message gets a note with the number in the tested file. Without a map the
+/// change contains none of the lines: their numbers stay and the message gets the note. An empty
+/// message gets none.
 fn map_lines(comment: &mut Value, map: Option<&LineMap>) {
     let mut missing = None;
     for pointer in LINES {

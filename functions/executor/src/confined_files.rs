@@ -12,8 +12,8 @@ use std::io::{Error, ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 
-/// Opens the directory at `path` relative to `root`. An empty path opens `root`, which must not be
-/// a link either.
+/// Opens the directory at `path` relative to `root`. An empty path opens `root`. Neither `root` nor
+/// any part of the path may be a link.
 ///
 /// # Errors
 /// Returns an error if the directory is missing, is not a directory, or `path` is absolute or
@@ -27,7 +27,8 @@ pub fn open_directory(root: &Path, path: &Path) -> std::io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// Opens the regular file at `path` relative to `root` for reading.
+/// Opens the regular file at `path` relative to `root` for reading, without ever blocking. Links in
+/// any part of the path are refused, as are pipes and directories.
 ///
 /// # Errors
 /// Returns an error like [`open_directory`], or if it is not a regular file.
@@ -52,7 +53,8 @@ pub fn open_file(root: &Path, path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// Reads the regular file at `path` relative to `root` as text.
+/// Reads the regular file at `path` relative to `root` as text, without following links; at most
+/// `bytes_max` bytes.
 ///
 /// # Errors
 /// Returns an error like [`open_file`], or if it has more than `bytes_max` bytes or is not UTF-8.

@@ -46,7 +46,10 @@ pub struct AnsibleContent {
 }
 
 impl AnsibleContent {
-    /// Writes the content below `parent` and compiles it with `python`, unless it exists already.
+    /// Writes the executor's plugins and roles into a directory below `parent` whose name is a hash
+    /// of their content, and compiles them to bytecode with `python`. An existing directory is used
+    /// unchanged, also one that another executor writes meanwhile. A failed compilation is ignored:
+    /// playbooks then only start more slowly.
     pub async fn unpack(parent: &Path, python: &Path) -> Result<Self, SetupError> {
         let failed = |source| SetupError::Content { path: parent.to_owned(), source };
         let parts: Vec<&str> = FILES.iter().flat_map(|(path, text)| [*path, *text]).collect();

@@ -22,7 +22,10 @@ pub struct DiskWatch {
 }
 
 impl DiskWatch {
-    /// Starts checking that the directories `roots` together stay within `bytes_max` bytes on disk.
+    /// Starts checking in the background whether the directories `roots` together stay within
+    /// `bytes_max` bytes on disk and 5,000,000 files and directories. At least five seconds pass
+    /// between two checks. The checks end when a limit is exceeded or the returned value is
+    /// dropped.
     pub fn start(roots: Vec<PathBuf>, bytes_max: u64) -> Self {
         let (sender, full) = watch::channel(false);
         let task = tokio::spawn(async move {
@@ -43,7 +46,7 @@ impl DiskWatch {
         Self { full, task }
     }
 
-    /// Completes once a limit is exceeded; never otherwise.
+    /// Completes once a check finds a limit exceeded, at once if one has; never otherwise.
     pub async fn full(&self) {
         if self.full.clone().wait_for(|full| *full).await.is_err() {
             std::future::pending().await
@@ -57,8 +60,10 @@ impl Drop for DiskWatch {
     }
 }
 
-/// Returns whether the directories `waiting` together use more than `bytes_max` bytes on disk or
-/// contain more than [`FILES_MAX`] files.
+/// Returns whether the directories `waiting`, with all directories below them, use more than
+/// `bytes_max` bytes on disk or contain more than [`FILES_MAX`] files and directories. Allocated
+/// blocks count, not the length of sparse files. Links are not followed, and what cannot be read is
+/// skipped.
 fn exceeds_limits(mut waiting: Vec<PathBuf>, bytes_max: u64) -> bool {
     let (mut bytes, mut files): (u64, usize) = (0, 0);
     while let Some(directory) = waiting.pop() {

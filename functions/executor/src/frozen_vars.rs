@@ -20,6 +20,7 @@ const DIRECTORY: &str = "frozen";
 pub type FrozenVars = BTreeMap<String, Map<String, Value>>;
 
 /// Returns the names of all variables that the job defines for all hosts, groups or single hosts.
+/// Extra variables (`extra-vars`) are not included.
 pub fn names<'a>(job: &JobAttempt<'a>) -> BTreeSet<&'a str> {
     let maps = std::iter::once(&job.job.vars)
         .chain(job.job.host_vars.values())
@@ -27,7 +28,8 @@ pub fn names<'a>(job: &JobAttempt<'a>) -> BTreeSet<&'a str> {
     maps.flat_map(Map::keys).map(String::as_str).collect()
 }
 
-/// Returns whether any job variable contains a template.
+/// Returns whether a variable that the job defines for all hosts, groups or single hosts contains a
+/// template, so that Ansible has to expand it. Extra variables do not count.
 pub fn is_needed(job: &JobAttempt<'_>) -> bool {
     let mut maps = std::iter::once(&job.job.vars)
         .chain(job.job.host_vars.values())
@@ -35,8 +37,9 @@ pub fn is_needed(job: &JobAttempt<'_>) -> bool {
     maps.any(|map| map.values().any(has_templates))
 }
 
-/// Returns the variables of each host without expansion, for a job without templates. Host
-/// variables override group variables, which override those for all hosts.
+/// Returns the job's variables of each of `hosts` and of `localhost` as written, for a job without
+/// templates. Host variables override group variables, which override those for all hosts. Of
+/// several groups of a host, the last by name wins.
 pub fn literal(job: &JobAttempt<'_>, hosts: &[&str]) -> FrozenVars {
     let groups = &crate::inventory::nodeset(job).groups;
     let of_host = |host: &str| {
@@ -59,13 +62,16 @@ pub fn literal(job: &JobAttempt<'_>, hosts: &[&str]) -> FrozenVars {
         .collect()
 }
 
-/// Returns the directory in which the expanding run writes its files.
+/// Returns the directory below the facts directory `facts` in which the Ansible run that expands
+/// variables writes one file for each host.
 pub fn directory(facts: &Path) -> PathBuf {
     facts.join(DIRECTORY)
 }
 
-/// Reads the expanded variables of `hosts` and `localhost`. A host without a file, because it was
-/// unreachable, has no variables.
+/// Reads the variables of `hosts` and `localhost` that the Ansible run has expanded, from its files
+/// below the facts directory `facts`. Each host has an entry. It is empty if the file is missing,
+/// because the host was unreachable, and if the file is too large or no JSON object. Variables that
+/// the job does not define are left out.
 ///
 /// Templates ran in a sandbox that can write this directory. So only names that the job defines are
 /// taken, and links are not followed.

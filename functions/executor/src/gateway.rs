@@ -26,7 +26,8 @@ const CONNECT_SECONDS: u64 = 20;
 pub struct Gateway(JoinHandle<()>);
 
 impl Gateway {
-    /// Listens at `socket` for connections to the SSH ports of `nodes`.
+    /// Creates a Unix socket at `socket` and forwards connections from it, in the background, to
+    /// the SSH ports of `nodes` and to nothing else. An error if the path exists.
     pub fn open(socket: &Path, nodes: &[NodeAccess]) -> std::io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
         let allowed = nodes.iter().map(|node| (node.interface_ip.clone(), node.ssh_port)).collect();
@@ -43,7 +44,8 @@ impl Drop for Gateway {
 type Allowed = BTreeSet<(String, u16)>;
 
 /// Accepts connections until the socket fails, and forwards each in a task of its own, at most
-/// [`CONNECTIONS_MAX`] at a time.
+/// [`CONNECTIONS_MAX`] at a time; further clients wait. All connections are closed when it ends or
+/// is aborted.
 async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // The set aborts the connections when this task ends.
@@ -60,8 +62,10 @@ async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
     }
 }
 
-/// Connects a client to the node that it names in its greeting and copies bytes in both directions;
-/// closes the connection if that is no node of the build.
+/// Reads the client's greeting, `host port`, connects the client to that node and copies bytes in
+/// both directions until both sides are closed. If this is not the SSH port of a node of the build,
+/// it logs that and closes the connection, without an error. An error if the greeting or the
+/// connection fails or takes too long.
 async fn forward(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<()> {
     let greeting =
         tokio::time::timeout(Duration::from_secs(GREETING_SECONDS), read_greeting(&mut client))
@@ -80,7 +84,9 @@ async fn forward(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<(
     client.shutdown().await
 }
 
-/// Reads the first line of a client, which names the node and port; an error if it is too long.
+/// Reads the first line of a client and returns it without its line end; later bytes stay unread.
+/// An error if the line has [`GREETING_BYTES_MAX`] bytes or more, or the client closes before its
+/// end.
 async fn read_greeting(client: &mut UnixStream) -> std::io::Result<String> {
     let mut greeting = Vec::new();
     // Reads byte by byte, because the bytes after the line are for the node.

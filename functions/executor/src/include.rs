@@ -53,7 +53,9 @@ pub enum IncludeError {
     },
 }
 
-/// Returns the frozen job with the variables of its files added, overridden by the job's own.
+/// Returns the frozen job with the variables of its `include-vars` files added. A later file
+/// overrides an earlier one, and the job's own variables override all. Returns the job unchanged if
+/// there are none.
 ///
 /// # Errors
 /// Returns an error if a required file is missing, or a file cannot be read.
@@ -90,8 +92,9 @@ struct VarsCheckouts<'a, 'j> {
 }
 
 impl VarsCheckouts<'_, '_> {
-    /// Reads one variables file from its repository; empty if the file is optional and does not
-    /// exist.
+    /// Reads one variable file from its repository, which it checks out if necessary. Empty if the
+    /// file has no variables, or is optional and does not exist. An error if a required file is
+    /// missing, a file cannot be read, or the tested state lacks the repository.
     async fn read(&mut self, file: &IncludeVars) -> Result<Map<String, Value>, IncludeError> {
         let (connection, project) = file.source.project(&self.job.order.change.key);
         let state = branch_of_file(self.job, file, project)
@@ -136,8 +139,10 @@ impl VarsCheckouts<'_, '_> {
     }
 }
 
-/// Returns the branch that a file is read from: the ref of the build if `use_ref` is set, else the
-/// branch chosen as for other repositories of the job. `None` if the tested state has none.
+/// Returns the state of the branch that a file is read from. A file in the project of a pushed ref
+/// is read from that ref if `use_ref` is set; otherwise the branch is chosen as for other
+/// repositories of the job, but never is the pushed tag. `None` if the tested state has no such
+/// branch.
 fn branch_of_file<'j>(
     job: &JobAttempt<'j>,
     file: &IncludeVars,
@@ -159,7 +164,8 @@ fn branch_of_file<'j>(
     chosen
 }
 
-/// Parses variables from YAML or JSON; an empty file has none. The error does not quote the file.
+/// Parses variables from YAML or JSON; an empty file has none. An error if it is no mapping, or has
+/// an invalid variable name, a key that is no text or a YAML tag. The error does not quote values.
 fn variables(text: &str) -> Result<Map<String, Value>, String> {
     let mut yaml: serde_yaml::Value =
         serde_yaml::from_str(text).map_err(|error| error_position(&error))?;
@@ -177,7 +183,8 @@ fn variables(text: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Returns the position of a YAML error without the parser's message, which may quote a password.
+/// Returns the position of a YAML error as a sentence, without the parser's message, which may
+/// quote a password.
 fn error_position(error: &serde_yaml::Error) -> String {
     match error.location() {
         Some(at) => format!("it is not valid YAML at line {}, column {}", at.line(), at.column()),
@@ -185,7 +192,8 @@ fn error_position(error: &serde_yaml::Error) -> String {
     }
 }
 
-/// Returns whether a text is a valid name of an Ansible variable.
+/// Returns whether a text may be the name of an Ansible variable: only ASCII letters, digits and
+/// `_`, and not empty.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

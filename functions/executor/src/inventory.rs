@@ -19,7 +19,8 @@ pub struct InventoryHost<'a> {
     pub node: &'a NodeAccess,
 }
 
-/// Returns the hosts of the build in the nodeset's order, without those whose names are unsafe.
+/// Returns the hosts of the build, one for each name of each node, in the nodeset's order. Names
+/// that contain a template or mean the executor, such as `localhost`, are left out.
 pub fn hosts<'a>(job: &JobAttempt<'a>) -> Vec<InventoryHost<'a>> {
     let named = |node: &'a NodeAccess| {
         node.names
@@ -30,8 +31,9 @@ pub fn hosts<'a>(job: &JobAttempt<'a>) -> Vec<InventoryHost<'a>> {
     job.nodes.iter().flat_map(named).collect()
 }
 
-/// Returns whether a name is safe as a host or group. Ansible expands templates in these names even
-/// in trusted playbooks, and a node named like the executor would receive the executor's tasks. The
+/// Returns whether a name is safe as a host or group: it contains no template and does not mean the
+/// executor, as `localhost` does. Ansible expands templates in these names even in trusted
+/// playbooks, and a node named like the executor would receive the executor's tasks. The
 /// configuration refuses such names, too.
 fn is_host_name(name: &str) -> bool {
     !is_template(name) && !names_executor(name)
@@ -57,8 +59,9 @@ pub enum ReservedName {
     AllNodes,
 }
 
-/// Checks that no node and no group has a reserved name, and returns the first one as the error.
-/// The configuration refuses these names too; this check protects the executor.
+/// Checks that no node and no group is named like the executor, as `localhost` is, and that no
+/// group is called `all`. The first such name is the error. The configuration refuses these names
+/// too; this check protects the executor.
 pub fn check_names(job: &JobAttempt<'_>) -> Result<(), ReservedName> {
     let nodes = job.nodes.iter().flat_map(|node| &node.names).map(|name| ("node", name));
     let groups = || nodeset(job).groups.iter().map(|group| ("group", &group.name));
@@ -79,10 +82,15 @@ pub enum JobVars<'a> {
     Frozen(&'a BTreeMap<String, Map<String, Value>>),
 }
 
-/// Returns the inventory in Ansible's YAML structure as JSON, which Ansible parses faster.
+/// Returns an inventory as JSON in the structure of Ansible's YAML, with hosts, their connection
+/// data, groups, the job's variables, and the data that parent jobs returned. `vars` selects the
+/// form of the job's variables; frozen ones are listed by host, and the groups then have none.
+/// Variables that a job may not set in this form are left out, as are hosts and groups with unsafe
+/// names. `interpreters` are Python paths by host name, used where the node's label configures
+/// none. The hosts in `unreachable`, which an earlier playbook lost, form the group
+/// `zuul_unreachable`.
 ///
-/// `interpreters` maps host names to Python paths, where known. `unreachable` lists hosts that were
-/// unreachable in an earlier playbook.
+/// Ansible parses JSON faster than other YAML.
 pub fn inventory(
     job: &JobAttempt<'_>,
     jobdir: &Jobdir,
@@ -137,12 +145,14 @@ pub fn inventory(
     json!({ "all": { "hosts": entries, "vars": all_vars, "children": groups } })
 }
 
-/// Returns the expanded job variables of a host; empty if it has none.
+/// Returns the expanded job variables of a host; empty if it has none. Texts that still contain a
+/// template are marked as unsafe, so that Ansible does not expand them.
 fn frozen_for(frozen: &BTreeMap<String, Map<String, Value>>, host: &str) -> Map<String, Value> {
     to_map(unsafe_texts(Value::Object(frozen.get(host).cloned().unwrap_or_default())))
 }
 
-/// Returns the job's nodeset that matches the nodes of the build.
+/// Returns the first of the job's nodesets whose node names are those of the build's nodes, in
+/// order. If none matches, returns the job's first nodeset; without nodesets, an empty one.
 pub fn nodeset<'a>(job: &JobAttempt<'a>) -> &'a NodeSet {
     static NONE: NodeSet = NodeSet { name: String::new(), nodes: Vec::new(), groups: Vec::new() };
     let given = || job.nodes.iter().map(|node| &node.names);
@@ -152,7 +162,9 @@ pub fn nodeset<'a>(job: &JobAttempt<'a>) -> &'a NodeSet {
     job.job.nodesets.iter().find(fits).or(job.job.nodesets.first()).unwrap_or(&NONE)
 }
 
-/// Returns `inventory` with the `zuul` dictionary as readable YAML, for the logs.
+/// Returns `inventory` as YAML text for the logs, with the dictionary `zuul` added to the variables
+/// of all hosts. Texts that Ansible must not expand get the tag `!unsafe`. Empty if it cannot be
+/// written as YAML.
 pub fn to_readable_yaml(inventory: &Value, zuul: &Map<String, Value>) -> String {
     let mut inventory = inventory.clone();
     if let Some(vars) = inventory.pointer_mut("/all/vars").and_then(Value::as_object_mut) {
@@ -161,7 +173,9 @@ pub fn to_readable_yaml(inventory: &Value, zuul: &Map<String, Value>) -> String 
     serde_yaml::to_string(&tagged(inventory)).unwrap_or_default()
 }
 
-/// Returns the connection variables of a host, all of them defined by the executor.
+/// Returns the variables of a host that the executor defines: Ansible's connection variables,
+/// `nodepool`, `zuul_node` and `zuul_user_dir`. The Python path is that of the node's label,
+/// otherwise that in `interpreters`, otherwise `auto`.
 fn access(host: &InventoryHost<'_>, interpreters: &BTreeMap<String, String>) -> Map<String, Value> {
     let node = host.node;
     let python = node.python_path.as_deref().filter(|path| *path != "auto");
@@ -199,7 +213,8 @@ fn access(host: &InventoryHost<'_>, interpreters: &BTreeMap<String, String>) -> 
     }))
 }
 
-/// Converts JSON to YAML; Ansible's JSON form of an unsafe text becomes the tag `!unsafe`.
+/// Converts JSON to YAML. An object whose only key is `__ansible_unsafe`, which is Ansible's JSON
+/// form of an unsafe text, becomes that text with the tag `!unsafe`.
 fn tagged(value: Value) -> serde_yaml::Value {
     match value {
         Value::Object(entries) => match entries.get("__ansible_unsafe") {

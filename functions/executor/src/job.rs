@@ -87,7 +87,8 @@ impl OpenedSecrets {
     }
 
     // Two branches may define a secret of the same name, so the key includes the ciphertext.
-    /// Returns the text by which equal secrets are recognised.
+    /// Returns a hash by which equal secrets are recognised: of the project, name and data, which
+    /// includes the ciphertext.
     fn key(secret: &SecretUse) -> String {
         digest(&[secret.project.as_str(), &secret.secret, &secret.data.to_string()])
     }
@@ -165,7 +166,7 @@ struct BuildRequests {
 }
 
 impl Stopper {
-    /// Returns a stopper and the signal it gives.
+    /// Returns a stopper and the signal on which the build receives its requests.
     pub fn new() -> (Self, StopSignal) {
         let (stop, stopped) = watch::channel(None);
         let (resume, resumed) = watch::channel(false);

@@ -72,7 +72,11 @@ pub struct SandboxState {
 }
 
 impl Jobdir {
-    /// Creates the directories of `build` at `root` and below `runtime`.
+    /// Creates all directories of `build`: the job directory at `root`, and a runtime directory
+    /// below `runtime`, which replaces one that this process left for the same build. Also creates
+    /// an empty results file and an empty log, and links the log into the log directory. The
+    /// returned value holds the lock that marks the runtime directory as in use. An error if `root`
+    /// already contains a log.
     pub fn make(root: &Path, runtime: &Path, build: &BuildId) -> std::io::Result<Self> {
         let work = root.join("work");
         let short = build.as_str().get(..16).unwrap_or(build.as_str());
@@ -125,10 +129,9 @@ impl Jobdir {
         Ok(jobdir)
     }
 
-    /// Returns the state directories shared under the name `owner`, creating them if necessary.
-    ///
-    /// New directories start with the facts cached by trusted playbooks, to save gathering them
-    /// again.
+    /// Returns the state directories shared under the name `owner`, creating them if necessary. New
+    /// ones start with copies of the facts that trusted playbooks have cached, to save gathering
+    /// them again.
     pub fn state_of(&self, owner: &str) -> std::io::Result<SandboxState> {
         let owner_dir = self.homes.join(owner);
         let is_new = !owner_dir.exists();
@@ -150,13 +153,14 @@ impl Jobdir {
         Ok(state)
     }
 
-    /// Returns the directories on disk that playbooks may write.
+    /// Returns the directories on disk that playbooks may write: the work directory and the state
+    /// directories of all owners.
     pub fn writable(&self) -> Vec<PathBuf> {
         vec![self.work.clone(), self.homes.clone()]
     }
 
-    /// Removes the runtime directory; logs a failure. Call it after the last sandbox process has
-    /// ended, which could create a socket again.
+    /// Removes the runtime directory. A missing one is no failure; any other failure is only
+    /// logged. Call it after the last sandbox process has ended, which could create a socket again.
     pub fn remove_runtime(&self) {
         if let Err(error) = remove_runtime(&self.runtime.root)
             && error.kind() != ErrorKind::NotFound
@@ -166,7 +170,8 @@ impl Jobdir {
     }
 }
 
-/// Creates the locked file that marks a runtime directory as in use.
+/// Creates the lock file of a runtime directory and returns it, open and locked. The lock marks the
+/// directory as in use, until the last handle of the file is closed.
 ///
 /// The file is renamed to its final name after it is locked, so it is never found unlocked while
 /// this executor lives.
@@ -179,7 +184,8 @@ fn create_alive_lock(root: &Path) -> std::io::Result<fs::File> {
 }
 
 /// Removes a runtime directory, its lock file last, so that it is still recognised if this is
-/// interrupted.
+/// interrupted. Entries that disappear meanwhile are ignored; a missing directory and any other
+/// failure are errors.
 fn remove_runtime(root: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(root)? {
         let entry = entry?;
@@ -200,11 +206,11 @@ fn remove_runtime(root: &Path) -> std::io::Result<()> {
     fs::remove_dir_all(root)
 }
 
-/// Removes runtime directories that dead executors left below `runtime`, because they may contain
-/// decrypted secrets.
+/// Removes the runtime directories of dead executors below `runtime`, which may contain decrypted
+/// secrets. These are the directories named `sluice-…` with a lock file that is not locked. Every
+/// other entry stays, also one without a lock file. Each removal and each failure is logged.
 ///
-/// Directories of live executors are recognised by their lock, which works across containers,
-/// unlike process ids. Directories that cannot be read or removed are skipped.
+/// The lock works across containers, unlike process ids.
 pub fn remove_dead_runtimes(runtime: &Path) {
     let Ok(entries) = fs::read_dir(runtime) else { return };
     for entry in
@@ -231,12 +237,13 @@ pub fn remove_dead_runtimes(runtime: &Path) {
     }
 }
 
-/// Returns the path of the log below the job directory `root`.
+/// Returns the path of the log in the job directory `root`. This is the executor's own file, not
+/// its link below `work/logs`.
 pub fn log_path(root: &Path) -> PathBuf {
     root.join("job-output.txt")
 }
 
-/// Creates a file that only its owner can read; an error if it exists.
+/// Creates a file with this content that only its owner can read and write; an error if it exists.
 pub fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(content)
 }

@@ -25,7 +25,8 @@ pub struct JobLog<'a> {
 }
 
 impl<'a> JobLog<'a> {
-    /// Opens the log in `jobdir`. Lines after `bytes_max` bytes are dropped.
+    /// Opens the log in `jobdir`, which must exist, for appending. The text with which the log
+    /// would reach `bytes_max` bytes is replaced by a notice, and everything after it is dropped.
     pub fn create(
         jobdir: &Jobdir,
         bytes_max: u64,
@@ -35,7 +36,10 @@ impl<'a> JobLog<'a> {
         Ok(Self { file, offset: 0, bytes_max, observer, redactor: Redactor::default() })
     }
 
-    /// Writes `text`, each of its lines with the time in UTC: `YYYY-mm-dd HH:MM:SS.ffffff | text`.
+    /// Writes `text` with secrets masked, each of its lines with the time in UTC (`YYYY-mm-dd
+    /// HH:MM:SS.ffffff | text`), and passes the written bytes to the observer. Once the log has
+    /// reached its limit, writes a notice and then nothing. A failure to write is logged and does
+    /// not fail the build.
     pub fn say(&mut self, text: &str) {
         if self.offset >= self.bytes_max {
             return;
@@ -70,8 +74,8 @@ impl<'a> JobLog<'a> {
         self.observer.will_fail();
     }
 
-    /// Passes the job's secret data for its dependents to the observer; logs a message if it is too
-    /// large.
+    /// Passes the job's secret data for its dependents to the observer. If it is too large, passes
+    /// nothing and writes that to the log instead.
     pub fn returned_secrets(&mut self, returned: &ReturnedData) {
         match returned.secret_data() {
             Ok(secret_data) => self.observer.returned_secrets(secret_data),
@@ -85,14 +89,14 @@ impl<'a> JobLog<'a> {
     }
 }
 
-/// Returns the current time.
+/// Returns the current time of the system clock.
 pub fn now() -> Timestamp {
     Timestamp(
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
     )
 }
 
-/// Formats the current time for a line of the log.
+/// Returns the current time in UTC as a line of the log has it: `YYYY-mm-dd HH:MM:SS.ffffff`.
 fn stamp() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let second = Timestamp(since.as_millis() as u64).to_iso().replace('T', " ");

@@ -48,7 +48,8 @@ pub struct LiveLog {
 }
 
 impl LiveLogRegistry {
-    /// Adds a build whose job directory is `root`.
+    /// Adds a build whose job directory is `root`, with an empty log so far. The log is served
+    /// until the returned value is dropped.
     ///
     /// Serves the executor's own log path, because a playbook may replace the link below
     /// `work/logs`.
@@ -58,7 +59,8 @@ impl LiveLogRegistry {
         LiveLog { logs: self.clone(), build: build.clone(), length }
     }
 
-    /// Returns the HTTP routes.
+    /// Returns the HTTP route `GET /log/{build}`. Requests under another host name than `localhost`
+    /// or an IP address are rejected.
     pub fn router(&self) -> Router {
         Router::new()
             .route("/log/{build}", get(read))
@@ -74,7 +76,8 @@ impl LiveLogRegistry {
 }
 
 impl LiveLog {
-    /// Publishes that the log has `length` bytes.
+    /// Publishes that the log has `length` bytes: later bytes of the file are not served, and
+    /// waiting readers continue.
     pub fn grew_to(&self, length: u64) {
         self.length.send_replace(length);
     }
@@ -86,8 +89,9 @@ impl Drop for LiveLog {
     }
 }
 
-/// Rejects requests whose host is neither an IP address nor `localhost`. A web page under any other
-/// name could otherwise read logs through a visitor's browser (DNS rebinding).
+/// Passes a request on, or answers with status 421 if its host is neither an IP address nor
+/// `localhost`. A web page under any other name could otherwise read logs through a visitor's
+/// browser (DNS rebinding).
 async fn reject_foreign_hosts(request: Request, next: Next) -> Response {
     if has_local_host(&request) {
         return next.run(request).await;
@@ -96,8 +100,8 @@ async fn reject_foreign_hosts(request: Request, next: Next) -> Response {
     (StatusCode::MISDIRECTED_REQUEST, why).into_response()
 }
 
-/// Returns whether all host names of a request mean this machine. A request without a host name
-/// does not come from a browser.
+/// Returns whether all host names of a request, in headers and address, are `localhost` or IP
+/// addresses. Also true without a host name, because such a request does not come from a browser.
 fn has_local_host(request: &Request) -> bool {
     let hosts = request.headers().get_all(HOST).iter();
     let mut hosts = hosts.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -116,8 +120,9 @@ struct LogQuery {
     follow: u8,
 }
 
-/// Answers a request for a live log: from an offset on, and following the log if the request says
-/// so. 404 if the build does not run here.
+/// Answers a request for a live log with its bytes from `offset` on. If the request says so, the
+/// response continues until the build ends. The headers have the current length and whether the
+/// build has ended. 404 if the build does not run here.
 async fn read(
     State(logs): State<LiveLogRegistry>,
     PathParameter(build): PathParameter<String>,
@@ -161,8 +166,9 @@ struct Reading {
 }
 
 impl Reading {
-    /// Returns the next part of the log; `None` at its end. At the end of the log of a running
-    /// build, waits for more if the reader follows.
+    /// Returns the next part of the log, at most 64 KiB; `None` at its end. At the end of the log
+    /// of a running build, waits for more if the reader follows, and returns `None` when the build
+    /// ends. An error if the file cannot be read.
     async fn next(&mut self) -> std::io::Result<Option<Bytes>> {
         let length = *self.feed.length.borrow_and_update();
         if self.offset >= length {

@@ -23,8 +23,9 @@ impl<T: DeserializeOwned> ObjectCache<T> {
         Self { capacity, reading: tokio::sync::Mutex::default(), cached: Mutex::default() }
     }
 
-    /// Returns the object stored under `key`, reading and decoding it if it is not cached. A
-    /// missing or damaged one is an error that has the message delivered again.
+    /// Returns the object stored under `key`, from the cache, or read and decoded from storage. A
+    /// missing or damaged one is an error that has the message delivered again. Only one object is
+    /// read at a time; other callers wait.
     pub(crate) async fn open(&self, ports: &Ports, key: &str) -> Result<Arc<T>, ReconcileError> {
         let _reading = self.reading.lock().await;
         if let Some(object) = self.find(key) {

@@ -12,8 +12,10 @@ use sluice_runtime::Ports;
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::Key;
 
-/// Reads the data that an order's parent and provider builds returned. Parents pass on everything,
-/// builds of changes ahead only their artifacts. All of them have ended or are paused.
+/// Reads what an order's build receives from earlier builds. Builds of parent jobs pass on their
+/// data, their secret data and their artifacts; the data of later parents override those of earlier
+/// ones. Builds of changes ahead (`providers`) pass on only artifacts, which are listed first. The
+/// parents' `zuul` part is left out, and builds that are missing or still run are skipped.
 ///
 /// # Errors
 /// Returns an error if the store does not answer, or a record cannot be decoded.
@@ -45,8 +47,9 @@ struct BuildData {
     log_url: Option<String>,
 }
 
-/// Reads the returned data of builds, in the given order, without builds that are missing or
-/// running.
+/// Reads the returned data of builds, with their orders and log addresses, in the given order.
+/// Builds that are running, or whose run or order is missing, are left out. An error if the object
+/// with the data of a build is missing.
 async fn read_data(ports: &Ports, builds: &[BuildId]) -> Result<Vec<BuildData>, ReconcileError> {
     let keys: Vec<Key> =
         builds.iter().flat_map(|build| [build::run_key(build), build::order_key(build)]).collect();
@@ -68,8 +71,8 @@ async fn read_data(ports: &Ports, builds: &[BuildId]) -> Result<Vec<BuildData>, 
     Ok(returned)
 }
 
-/// Returns all data that a job returned: the object's content if the record does not hold all. A
-/// missing object is an error.
+/// Returns all data that a job returned: the content of the object with the key `object`, or `data`
+/// if there is no object. An object that is missing or no JSON mapping is an error that is retried.
 async fn all_data(
     ports: &Ports,
     data: Map<String, Value>,
@@ -86,8 +89,9 @@ async fn all_data(
     })
 }
 
-/// Returns the artifacts of a build with their project, job and change. An address without a host
-/// is resolved below the build's logs.
+/// Returns the artifacts that a build returned in `zuul.artifacts`, each with the build's project,
+/// job and change (or ref) added. An address without `://` is resolved below the build's logs, if
+/// their address is known. Entries that are no mappings are left out.
 fn artifacts(build: &BuildData) -> Vec<Value> {
     let named =
         build.data.get("zuul").and_then(|own| own.get("artifacts")).and_then(Value::as_array);
@@ -111,7 +115,8 @@ fn artifacts(build: &BuildData) -> Vec<Value> {
     artifacts.collect()
 }
 
-/// Merges `from` into `into`: nested mappings by key, any other value is replaced.
+/// Merges `from` into `into`: where both have a mapping, it is merged by key, at any depth; any
+/// other value of `from` replaces the one in `into`.
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {

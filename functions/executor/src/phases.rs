@@ -46,7 +46,9 @@ pub struct Ansible {
 
 impl Ansible {
     /// Checks that this machine can run Ansible in a sandbox, removes runtime directories of dead
-    /// executors, and unpacks the executor's plugins and roles.
+    /// executors, and unpacks the executor's plugins and roles below `settings.content`. From then
+    /// on the settings name the unpacked directory there. An error if Ansible or bubblewrap does
+    /// not work, or the content cannot be written.
     pub async fn new(mut settings: AnsibleSettings) -> Result<Self, SetupError> {
         let program = settings.program("ansible-playbook");
         if !program.is_file() {
@@ -67,6 +69,10 @@ impl Ansible {
 
 #[async_trait]
 impl Runner for Ansible {
+    /// Runs the attempt as [`Runner::execute`] says, with the job's log in the directory `root`. A
+    /// stop before the first playbook ends it as `ABORTED`. A failure before it is a configuration
+    /// error if the job has to be changed, otherwise `RETRY` or `DISK_FULL`; its message is in the
+    /// log and the end. Known secrets are masked in both.
     async fn execute(
         &self,
         job: &JobAttempt<'_>,
@@ -155,7 +161,8 @@ enum StartError {
 }
 
 impl StartError {
-    /// Returns the result of a build that could not start for this reason.
+    /// Returns the result of a build that could not start for this reason: `CONFIG_ERROR` if the
+    /// job or its project has to be changed, `DISK_FULL` if the disk is full, otherwise `RETRY`.
     fn result(&self) -> BuildResult {
         match self {
             Self::Names(_)
@@ -207,7 +214,9 @@ struct ConnectedNodes {
 
 impl<'a> Attempt<'a> {
     /// Prepares everything that playbooks need: repositories, playbooks, secrets, nodes and
-    /// variables.
+    /// variables. Writes the inventory and the tested commits to the logs, and its progress to
+    /// `log`. The returned value holds the connections to the nodes and watches the disk usage. A
+    /// node that cannot be reached is only logged; anything else that is missing is an error.
     async fn prepare(&self, log: &mut JobLog<'_>) -> Result<PreparedBuild<'a>, StartError> {
         let (job, jobdir) = (self.job, self.jobdir);
         inventory::check_names(job)?;
@@ -270,8 +279,8 @@ impl<'a> Attempt<'a> {
     }
 
     /// Writes the SSH configuration, opens the gateway to the nodes, starts the SSH agent and opens
-    /// a shared connection to each node. Unreachable nodes are no error. Without nodes only writes
-    /// the configuration.
+    /// a shared connection to each node. Unreachable nodes are no error; an executor without a key
+    /// for nodes is one. Without nodes only writes the configuration.
     async fn connect(&self) -> Result<ConnectedNodes, StartError> {
         let nodes = self.job.nodes;
         ssh::write_configuration(self.jobdir, self.settings, nodes)?;
@@ -295,7 +304,9 @@ impl<'a> Attempt<'a> {
         Ok(connected)
     }
 
-    /// Writes the inventory and the tested commits to the logs, for people and tools.
+    /// Writes the inventory, with variables as written and the `zuul` dictionary, to the logs and
+    /// to the path in `zuul.executor.inventory_file`. Also writes the placed repositories with
+    /// their commits to `workspace-repos.json` in the logs.
     fn write_build_info(
         &self,
         placed: &[PlacedRepository],
@@ -346,7 +357,9 @@ struct PreparedBuild<'a> {
 
 impl PreparedBuild<'_> {
     /// Runs the playbooks of all phases as far as earlier results allow, and returns the end of the
-    /// build.
+    /// build. Between run and post-run a build that succeeded so far pauses if its job asks for
+    /// that. After a stop only cleanup playbooks run, within one short time limit, and do not
+    /// change the result. Finally passes on what the job returned and writes `job-output.json`.
     async fn run_phases(mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) -> RunEnd {
         let started_at = now();
         self.attempt.observer.started(started_at);
@@ -404,8 +417,9 @@ impl PreparedBuild<'_> {
         self.finish(&results, started_at, log).await
     }
 
-    /// Waits until the dependent jobs have ended or a stop is requested, if the job returned
-    /// `pause`. Its nodes are kept.
+    /// Does nothing unless the job returned `zuul.pause`. Otherwise passes the job's returned data
+    /// and secret data to the observer, and waits until the dependent jobs have ended or a stop is
+    /// requested. The nodes are kept meanwhile.
     async fn pause(&self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (returned, _) = ReturnedData::read(&self.attempt.jobdir.results);
         if !returned.wants_pause() {
@@ -427,7 +441,9 @@ impl PreparedBuild<'_> {
     }
 
     /// Runs one playbook within its time limit and returns how it ended. A stop request ends it
-    /// early.
+    /// early, unless `stop` is `None`. Stores its entry for `job-output.json`, its lost hosts and
+    /// the failure pattern that matched, which only main playbooks have, in `self`. From then on
+    /// the log also masks what the job returned for masking.
     async fn run_playbook(
         &mut self,
         playbook: &PreparedPlaybook,
@@ -483,7 +499,9 @@ impl PreparedBuild<'_> {
         PlaybookContext { settings, jobdir, agent: self.nodes.agent.as_ref(), disk: &self.disk }
     }
 
-    /// Returns the inventory for one playbook, with expanded variables if it is privileged.
+    /// Returns the inventory for one playbook: with expanded variables if it is privileged (trusted
+    /// or with secrets), otherwise with variables as written. The run that expands them gets no
+    /// restricted variables.
     fn inventory(&self, playbook: &PreparedPlaybook) -> Value {
         let vars = match playbook.sees_frozen() {
             true => JobVars::Frozen(&self.frozen),
@@ -499,8 +517,11 @@ impl PreparedBuild<'_> {
         )
     }
 
-    /// Returns the extra variables of a playbook, lowest precedence first: the job's, the site's,
-    /// the executor's.
+    /// Returns the extra variables of a playbook, which override the inventory's; lowest precedence
+    /// first: the job's `extra-vars`, the site's, the executor's. For a privileged playbook and the
+    /// run that expands variables, the job's own ones lack Ansible's variables; a privileged one
+    /// also does not expand their templates. Post-run playbooks get `zuul_success` and
+    /// `zuul_will_retry` in addition.
     fn vars(&self, playbook: &PreparedPlaybook, results: &ResultTracker) -> Map<String, Value> {
         let mut vars = Map::new();
         let mut extra = self.attempt.job.job.extra_vars.clone();
@@ -533,7 +554,9 @@ impl PreparedBuild<'_> {
     }
 
     /// Returns the plaintext secrets of one playbook by variable name, with those that parents
-    /// returned.
+    /// returned; the playbook's own override these. Names of Ansible's and the executor's variables
+    /// are left out. Templates in the values are marked as unsafe. Empty for the run that expands
+    /// variables.
     fn secrets(&self, playbook: &PreparedPlaybook) -> Map<String, Value> {
         let job = self.attempt.job;
         let listed = match playbook.phase {
@@ -553,9 +576,10 @@ impl PreparedBuild<'_> {
         opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
     }
 
-    /// Expands the templates in job variables by a run of Ansible, for playbooks that must not
-    /// expand them; a host for which that fails gets no variables. Without templates Ansible is not
-    /// run.
+    /// Stores the job variables for privileged playbooks (trusted or with secrets), which must not
+    /// expand templates. Expands them here by an untrusted run of Ansible without secrets; a host
+    /// for which that fails gets no variables. Without templates the variables are stored as
+    /// written and Ansible is not run.
     async fn freeze(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (job, jobdir) = (self.attempt.job, self.attempt.jobdir);
         let hosts: Vec<&str> = inventory::hosts(job).iter().map(|host| host.name).collect();
@@ -602,8 +626,10 @@ impl PreparedBuild<'_> {
         self.frozen = frozen_vars::read(self.attempt.job, &state.facts, &hosts);
     }
 
-    /// Passes on returned secrets, maps file comments to the change's own lines, writes
-    /// `job-output.json`, and returns the end of the build.
+    /// Passes returned secret data to the observer, maps file comments to the change's own lines,
+    /// writes `job-output.json`, and returns the end of the build. The result is computed from
+    /// `results` and from whether the job allows another attempt. Secrets are masked in the
+    /// returned data and the reason. What cannot be mapped or written is only logged.
     async fn finish(
         self,
         results: &ResultTracker,
@@ -642,7 +668,8 @@ impl PreparedBuild<'_> {
 /// The time limit for expanding variables: fact gathering and one task on all hosts.
 const FREEZE_SECONDS: u64 = 120;
 
-/// Records a stop that was requested between playbooks, and returns whether a stop is requested.
+/// Returns whether a stop is requested, and if so records it in `results`. Call it between
+/// playbooks.
 fn record_requested_stop(results: &mut ResultTracker, stop: &StopSignal) -> bool {
     if let Some(reason) = stop.reason() {
         results.record_stop(&reason);
@@ -650,7 +677,8 @@ fn record_requested_stop(results: &mut ResultTracker, stop: &StopSignal) -> bool
     stop.reason().is_some()
 }
 
-/// Writes the machine-readable record of all playbooks to the logs.
+/// Writes the machine-readable record of all playbooks to `job-output.json` in the logs, in place
+/// of an existing file. An error if the log directory was replaced by a link.
 fn write_record(jobdir: &Jobdir, record: &Value) -> std::io::Result<()> {
     // Playbooks can write here, so neither the directory nor the file may be a link.
     if !std::fs::symlink_metadata(&jobdir.logs)?.is_dir() {
@@ -665,12 +693,13 @@ fn write_record(jobdir: &Jobdir, record: &Value) -> std::io::Result<()> {
 /// records.
 const DETAIL_BYTES_MAX: usize = 2_000;
 
-/// Shortens a text to one that fits into a build's record.
+/// Cuts a text to at most 2,000 bytes, so that it fits into a build's record.
 fn short(text: &str) -> String {
     text[..text.floor_char_boundary(DETAIL_BYTES_MAX)].to_owned()
 }
 
-/// Returns the end of a build that ran no playbook.
+/// Returns the end of a build that ran no playbook, at the current time and without data. `detail`,
+/// the reason, is cut to fit into the record.
 fn ended(result: BuildResult, detail: Option<String>) -> RunEnd {
     let detail = detail.map(|detail| short(&detail));
     RunEnd {
@@ -693,7 +722,7 @@ fn disk_result(error: &std::io::Error) -> BuildResult {
     }
 }
 
-/// Returns the message of an error with those of its causes.
+/// Returns the message of an error with those of its causes, separated by `: `.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

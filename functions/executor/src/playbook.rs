@@ -84,7 +84,8 @@ pub struct PreparedPlaybook {
 }
 
 impl PreparedPlaybook {
-    /// Returns the name of its directory (`pre_playbook_0`).
+    /// Returns the name of its directory: `pre_playbook_0`, `playbook_0` or `post_playbook_0`, with
+    /// the index in its phase.
     pub fn name(&self) -> String {
         match self.phase {
             PlaybookPhase::Run => format!("playbook_{}", self.index),
@@ -97,12 +98,13 @@ impl PreparedPlaybook {
         format!("[{} : {}@{}]", self.trust.as_str(), self.canonical, self.branch)
     }
 
-    /// Returns the key under which it shares its home directory and Ansible's state.
+    /// Returns the key under which it shares its home directory and Ansible's state with others:
+    /// one for all trusted playbooks, and another for all untrusted ones without secrets. An
+    /// untrusted playbook with secrets, and the run that expands variables, have their own.
     ///
     /// Like in Zuul, a playbook finds the home directory of the playbooks before it. Here this
-    /// holds only for playbooks with the same rights: all trusted ones share one home, all
-    /// untrusted ones without secrets another. An untrusted playbook with secrets has its own,
-    /// because each may belong to a different job definition.
+    /// holds only for playbooks with the same rights. Each untrusted playbook with secrets may
+    /// belong to a different job definition.
     pub fn state_owner(&self) -> String {
         match (self.trust, self.has_secrets || self.index == FREEZE_INDEX) {
             (CodeTrust::Trusted, _) => TRUSTED.to_owned(),
@@ -160,7 +162,11 @@ pub struct PlaybookOutcome {
     pub failure_output: Option<String>,
 }
 
-/// Runs a playbook to its end, writing its output to `log`.
+/// Runs a playbook in a sandbox to its end, writing its output to `log`. Returns how it ended, its
+/// entry for `job-output.json`, the hosts that became unreachable, and the failure pattern that
+/// matched. It is killed at a stop, after its time limit, or when the build's disk is full; it
+/// counts as broken if it cannot be started. A matched pattern and a failed main task are passed to
+/// the log's observer at once. The file with its secrets is removed as soon as Ansible has read it.
 pub async fn run(
     context: &PlaybookContext<'_>,
     playbook: &PreparedPlaybook,
@@ -184,7 +190,9 @@ pub async fn run(
     outcome
 }
 
-/// Starts the process and handles its messages until it has ended. Kills it when it is stopped,
+/// Starts the playbook's process, whose files must be written, and handles its messages until it
+/// has ended. Returns how it ended. Writes output to `log`, and adds results, lost hosts and the
+/// matched failure pattern to `outcome`, but not the end. Kills the process when it is stopped,
 /// runs out of time or fills its disk.
 async fn watch(
     context: &PlaybookContext<'_>,
@@ -281,7 +289,9 @@ async fn watch(
     }
 }
 
-/// Returns the first failure pattern that matches a host's output line, if any.
+/// Returns the text of the failure pattern that matches the output of a host; `None` if none does.
+/// Output is what follows the first ` | ` in a line of `text`; other lines are ignored. The first
+/// matching line counts, and of its patterns the first.
 fn matching_pattern<'a>(expressions: &'a [Pattern], text: &str) -> Option<&'a str> {
     // Only lines of a host are output; names of tasks and plays are not.
     let mut output = text.lines().filter_map(|line| line.split_once(" | "));
@@ -304,8 +314,9 @@ async fn stopped(stop: Option<&mut StopSignal>) -> String {
     }
 }
 
-/// Determines how a playbook ended from its exit status, from whether it started, and from whether
-/// it lost hosts.
+/// Determines how a playbook that was not killed here ended. It is unreachable if its exit code
+/// says so and it lost hosts (`lost_hosts`). It is broken if a signal ended it, or if bubblewrap,
+/// to judge by `output`, failed before Ansible started. Any other exit code is a normal end.
 fn classify_exit(
     status: ExitStatus,
     has_started: bool,
@@ -327,7 +338,8 @@ fn classify_exit(
     }
 }
 
-/// Starts `ansible-playbook` in the sandbox, as a process group.
+/// Starts `ansible-playbook` in the sandbox, as a process group. The playbook's files must be
+/// written; secrets are passed only if their file exists. Creates the playbook's state directories.
 fn spawn(
     context: &PlaybookContext<'_>,
     playbook: &PreparedPlaybook,
@@ -380,7 +392,7 @@ struct PlaybookFiles {
 }
 
 impl PlaybookFiles {
-    /// Returns the paths of the files that one playbook run needs.
+    /// Returns the paths of the files that one playbook run needs; creates none of them.
     fn new(jobdir: &Jobdir, playbook: &PreparedPlaybook) -> Self {
         let directory = jobdir.ansible.join(playbook.name());
         Self {
@@ -395,7 +407,7 @@ impl PlaybookFiles {
     }
 
     /// Writes configuration, inventory and variables of one playbook run, and its secrets if it has
-    /// any.
+    /// any. An error if the file of the secrets exists; other files are replaced.
     fn write(
         &self,
         context: &PlaybookContext<'_>,
@@ -419,7 +431,8 @@ impl PlaybookFiles {
     }
 }
 
-/// Returns the content of the run's `ansible.cfg`.
+/// Returns the content of the run's `ansible.cfg`: the executor's plugins, the playbook's role
+/// directories before the executor's own, and the limits of the settings.
 fn configuration(context: &PlaybookContext<'_>, playbook: &PreparedPlaybook) -> String {
     let (settings, jobdir) = (context.settings, context.jobdir);
     let plugins = settings.content.join("plugins");

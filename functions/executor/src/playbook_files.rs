@@ -4,17 +4,17 @@ use sluice_model::job::playbook_files;
 use std::path::{Path, PathBuf};
 
 /// Returns the path of the playbook called `name` in the repository at `checkout`, relative to it.
-///
 /// Tries the name as given, with `.yaml` and with `.yml`, first at the root and then below
 /// `playbooks/`. Returns `None` if there is no such file or the name leads out of the repository.
 pub fn find_playbook(checkout: &Path, name: &str) -> Option<PathBuf> {
     playbook_files(name).into_iter().find(|file| checkout.join(file).is_file()).map(PathBuf::from)
 }
 
-/// Converts a playbook that is a single play, or several YAML documents, into a list of plays.
-/// Returns `None` if the text already is a list.
+/// Converts a playbook that is a single play, or several YAML documents, into one list of plays.
+/// Returns `None` if the text is one document that is no single play, so that it needs no change.
+/// Document separators and directives are dropped; tags, comments and anchors stay.
 ///
-/// Works on lines, not on parsed values, to preserve tags, comments and anchors.
+/// Works on lines, not on parsed values, to preserve these.
 pub fn wrap_plays_in_list(text: &str) -> Option<String> {
     let documents = documents(text);
     if documents.len() == 1 && !is_mapping(&documents[0]) {
@@ -41,7 +41,8 @@ pub fn wrap_plays_in_list(text: &str) -> Option<String> {
     Some(list)
 }
 
-/// Splits a text into YAML documents without directives, end markers and empty documents.
+/// Splits a text into YAML documents and returns the lines of each. Separators (`---`), end markers
+/// (`...`), directives (`%`) and documents with nothing but comments are left out.
 fn documents(text: &str) -> Vec<Vec<&str>> {
     let mut documents = vec![Vec::new()];
     for line in text.lines() {
@@ -61,8 +62,9 @@ fn is_content(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#')
 }
 
-/// Returns whether a document is a block mapping, and so a single play. Flow mappings and scalars
-/// are not playbooks; Ansible reports them.
+/// Returns whether a document is a block mapping, and so a single play, judged by its first line
+/// with content. It is false for lists, for a document without content, and for flow mappings and
+/// scalars, which are not playbooks; Ansible reports those.
 fn is_mapping(document: &[&str]) -> bool {
     let Some(first) = document.iter().find(|line| is_content(line)) else { return false };
     let first = first.trim_start();

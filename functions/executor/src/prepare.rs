@@ -53,7 +53,10 @@ pub struct Playbooks {
     pub context: Value,
 }
 
-/// Checks out the playbooks of all phases with their roles.
+/// Checks out the playbooks of all phases with their roles. Returns them in the order in which they
+/// run, with `zuul.playbook_context`, which describes them. If the job names no main playbook and
+/// only candidates are listed, just the first one that exists is prepared. An error if a playbook,
+/// or the last of such candidates, does not exist, or a repository cannot be checked out.
 pub async fn prepare_playbooks(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
@@ -119,8 +122,10 @@ struct PlaybookCheckouts<'a> {
 }
 
 impl PlaybookCheckouts<'_> {
-    /// Checks out one playbook with its roles and returns it, with descriptions of its roles for
-    /// the inventory. An error if its file does not exist.
+    /// Checks out a playbook and the repositories of its roles. Returns the playbook, and for each
+    /// repository of roles an entry for `zuul.playbook_context`; repositories without roles are
+    /// left out. `index` is the position in the phase, which names the playbook's directory. A file
+    /// that contains a single play is rewritten as a list. An error if the file does not exist.
     async fn prepare(
         &mut self,
         phase: PlaybookPhase,
@@ -173,8 +178,11 @@ impl PlaybookCheckouts<'_> {
         Ok((prepared, role_entries))
     }
 
-    /// Links one repository of roles into its own directory below `place`. The link's name is the
-    /// name of the role if the repository is a bare role. Returns `None` if it contains no roles.
+    /// Checks out a repository of roles and links it into `place`, a directory for this link alone.
+    /// Returns the directory for Ansible's roles path, and the entry for `zuul.playbook_context`;
+    /// `None` if this is the playbook's own repository and contains no roles. The link is named
+    /// after the last part of the configured name: if the repository itself is one role, this is
+    /// the role's name.
     async fn role(
         &mut self,
         playbook: &Playbook,
@@ -214,8 +222,11 @@ impl PlaybookCheckouts<'_> {
         }))
     }
 
-    /// Returns the branch and commit of a playbook: for a trusted one the merged commit from when
-    /// the job was frozen, for an untrusted one the tested commit.
+    /// Returns the branch and commit of a playbook. A trusted playbook has the commit that was
+    /// merged when the job was frozen; if none is recorded, that of its branch without the tested
+    /// changes. An untrusted one has the tested commit. If the tested state lacks the playbook's
+    /// branch, the branch is chosen as for a repository in the workspace. An error if the tested
+    /// state lacks the project.
     fn playbook_commit(&self, playbook: &Playbook) -> Result<(BranchName, Oid), PrepareError> {
         if let (true, Some(commit)) = (playbook.trusted, &playbook.commit) {
             return Ok((playbook.branch.clone(), commit.clone()));
@@ -231,8 +242,10 @@ impl PlaybookCheckouts<'_> {
         Ok((state.branch.branch.clone(), commit.clone()))
     }
 
-    /// Returns the branch and commit of a role by the same rule, and the reason for the branch.
-    /// Roles of trusted playbooks are always merged code.
+    /// Returns the branch and commit of the roles that a playbook takes from another project, and
+    /// the reason for the branch. Roles of a trusted playbook are at the commit without the tested
+    /// changes, those of an untrusted one at the tested commit. An error if [`choose_roles`] finds
+    /// no branch.
     fn role_commit(
         &self,
         playbook: &Playbook,
@@ -249,8 +262,9 @@ impl PlaybookCheckouts<'_> {
         Ok((state.branch.branch.clone(), commit.clone(), why))
     }
 
-    /// Checks out a commit of a project for a playbook or role and returns the path. A commit that
-    /// is checked out already is shared.
+    /// Checks out a commit of a project for a playbook or role, outside of the workspace, and
+    /// returns the path. A commit that is checked out already for the same trust is shared.
+    /// `branch` is the name that the checked-out branch gets.
     async fn checkout(
         &mut self,
         connection: &ConnectionName,

@@ -15,7 +15,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts `command` as the leader of a new process group.
+    /// Starts `command` as the leader of a new process group, which is killed when the returned
+    /// value is dropped.
     pub fn spawn(command: &mut Command) -> std::io::Result<Self> {
         let child = command.process_group(0).kill_on_drop(true).spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
@@ -37,7 +38,8 @@ impl Group {
         self.child.stderr.take()
     }
 
-    /// Waits for the leader's end.
+    /// Waits for the leader's end and returns its exit status; other processes of the group may
+    /// still run.
     pub async fn wait(&mut self) -> std::io::Result<ExitStatus> {
         self.child.wait().await
     }
@@ -58,8 +60,8 @@ impl Drop for Group {
     }
 }
 
-/// Reads a stream to its end and returns the first `limit` bytes as text. The rest is discarded, so
-/// that the process never blocks.
+/// Reads a stream to its end, or to the first error, and returns the first `limit` bytes as text.
+/// The rest is discarded, so that the process never blocks.
 pub async fn read_bounded(mut stream: impl AsyncRead + Unpin, limit: usize) -> String {
     let mut text = Vec::new();
     let mut buffer = [0_u8; 8192];

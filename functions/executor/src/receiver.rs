@@ -81,7 +81,8 @@ pub enum CallbackMessage {
 }
 
 impl CallbackMessage {
-    /// Returns an upper estimate of the memory that the message takes in the entry.
+    /// Returns an upper estimate of the memory in bytes that the message takes in the entry; 0 for
+    /// messages that are not part of it.
     fn memory(&self) -> usize {
         // Plays and tasks become maps with several keys.
         const ENTRY: usize = 8 * VALUE_BYTES;
@@ -103,7 +104,7 @@ impl CallbackMessage {
     }
 }
 
-/// Returns an upper estimate of the memory that a JSON value takes.
+/// Returns an upper estimate of the memory in bytes that a JSON value takes.
 fn memory_of(value: &Value) -> usize {
     VALUE_BYTES
         + match value {
@@ -133,7 +134,8 @@ struct QueuedMessage {
 }
 
 impl Receiver {
-    /// Creates the socket at the path `socket` and listens on it.
+    /// Creates the socket at the path `socket` and receives messages from it in the background. An
+    /// error if the path exists.
     pub fn open(socket: &Path) -> std::io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
         // A small queue, so that a playbook that sends faster than the log is written waits.
@@ -143,7 +145,8 @@ impl Receiver {
         Ok(Self { messages, ended })
     }
 
-    /// Returns the next message; `None` once the playbook has ended and all messages were read.
+    /// Returns the next message. `None` after [`Self::finish`], once the remaining messages were
+    /// read or [`LINGER`] has passed.
     pub async fn next(&mut self) -> Option<CallbackMessage> {
         self.messages.recv().await.map(|sent| sent.message)
     }
@@ -179,8 +182,9 @@ async fn listen(listener: UnixListener, sender: mpsc::Sender<QueuedMessage>, end
     let _ = tokio::time::timeout(LINGER, all_read).await;
 }
 
-/// Reads messages from one connection and queues them, until it ends or a message is too long;
-/// ignores invalid ones. Waits while too many bytes are queued.
+/// Reads messages, one JSON text a line, from one connection and queues them. Ends when the
+/// connection or the receiver ends or a message has more than [`MESSAGE_BYTES_MAX`] bytes; ignores
+/// invalid messages. Waits while too many bytes are queued.
 async fn read(stream: UnixStream, sender: mpsc::Sender<QueuedMessage>, waiting: Arc<Semaphore>) {
     let mut reader = BufReader::new(stream);
     loop {
@@ -252,8 +256,9 @@ impl PlaybookRecord {
         self.bytes_left
     }
 
-    /// Adds a message about a play, task or result to the entry. Drops the message if it exceeds
-    /// the memory limit.
+    /// Adds a message about a play, task, result or final counts to the entry; ignores other
+    /// messages, and those whose play or task is missing. A task belongs to the last play. Drops a
+    /// message that exceeds the memory limit.
     pub fn add(&mut self, message: CallbackMessage) {
         let Some(left) = self.bytes_left.checked_sub(message.memory()) else { return };
         self.bytes_left = left;
@@ -295,8 +300,8 @@ impl PlaybookRecord {
         }
     }
 
-    /// Returns the entry of a playbook as JSON, with the keys of `head` (playbook, phase, index …)
-    /// first.
+    /// Returns the entry of a playbook as JSON: the keys of `head` (playbook, phase, index …), then
+    /// `plays` with their tasks and results, and `stats`, which is null if Ansible sent none.
     pub fn finish(self, head: Map<String, Value>) -> Value {
         let plays: Vec<Value> = self
             .plays

@@ -17,7 +17,9 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// Adds every text and number in `value`. Long lines of a text are also added separately.
+    /// Adds every text and number in `value`, at any depth, to what is masked; keys, booleans and
+    /// null are not added. Of a text with several lines, each line of at least 8 bytes is also
+    /// added separately. Values shorter than 4 bytes are not masked.
     pub fn add(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.add_text(text),
@@ -28,7 +30,9 @@ impl Redactor {
         }
     }
 
-    /// Adds a text to mask, and its long lines, unless it is too short to be masked.
+    /// Adds a text to mask, without surrounding spaces, also as it is escaped in JSON. Of a text
+    /// with several lines, each line of at least 8 bytes is also added separately. A text shorter
+    /// than [`LENGTH_MIN`] bytes is not added.
     fn add_text(&mut self, text: &str) {
         let mut found = vec![text.trim()];
         // Keys and certificates are printed line by line. Short lines (`}`, `host: x`) would match
@@ -51,7 +55,8 @@ impl Redactor {
         self.needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
     }
 
-    /// Returns `text` with every secret masked.
+    /// Returns `text` with every added secret replaced by `[REDACTED]`, also where it is escaped as
+    /// in JSON. Values shorter than 4 bytes are not masked.
     pub fn text(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for needle in &self.needles {
@@ -62,7 +67,8 @@ impl Redactor {
         text
     }
 
-    /// Returns `value` with every secret masked in its texts and keys.
+    /// Returns `value` with the added secrets masked in its texts and keys; a number that is a
+    /// secret becomes the text of the mask. Values shorter than 4 bytes are not masked.
     pub fn value(&self, value: Value) -> Value {
         if self.needles.is_empty() {
             return value;
@@ -80,7 +86,8 @@ impl Redactor {
         }
     }
 
-    /// Returns `entries` with every secret masked.
+    /// Returns `entries` with the added secrets masked in keys and values, as by [`Self::value`].
+    /// Keys that become equal are merged into one entry.
     pub fn map(&self, entries: Map<String, Value>) -> Map<String, Value> {
         entries.into_iter().map(|(key, item)| (self.text(&key), self.value(item))).collect()
     }

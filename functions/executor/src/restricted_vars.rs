@@ -48,12 +48,14 @@ pub enum VarScope {
     Everywhere,
 }
 
-/// Removes the variables from `vars` that a job may not set in this scope.
+/// Removes the variables from `vars` that a job may not set in this scope; see [`is_allowed`].
 pub fn restrict(vars: &mut Map<String, Value>, scope: VarScope) {
     vars.retain(|name, _| is_allowed(name, scope));
 }
 
-/// Returns whether a job may set the variable `name` in this scope.
+/// Returns whether a job may set the variable `name` in this scope. Variables that the executor
+/// defines are never allowed. In privileged playbooks, those with Ansible's prefix `ansible_` are
+/// not either, except on one node a few such as `ansible_become`.
 pub fn is_allowed(name: &str, scope: VarScope) -> bool {
     if RESERVED.contains(&name) {
         return false;

@@ -21,9 +21,10 @@ const RECORD_BYTES_MAX: usize = 24 << 10;
 /// The maximum size of file comments in a record that cannot hold all returned data, in bytes.
 const COMMENTS_BYTES_MAX: usize = 10 << 10;
 
-/// Stores returned data that is too large for a record as an object. Returns the part for the
-/// record, and the object's key if there is one. The record keeps the `zuul` part, which the gate
-/// and the pages use, if it fits.
+/// Stores returned data as an object if it is too large for a record, which holds 24 KiB. Returns
+/// the part for the record, and the object's key if there is one. Then that part is only the `zuul`
+/// part, which the gate and the pages use, without file comments that exceed 10 KiB; it is empty if
+/// that is still too large.
 ///
 /// # Errors
 /// Returns an error if the data could not be stored; the caller retries.
@@ -45,8 +46,9 @@ pub async fn store_data(
     Ok((data, Some(key)))
 }
 
-/// Drops file comments that exceed the record's limit, so that many comments do not displace the
-/// data that the queue needs (`child_jobs`, `artifacts`).
+/// Removes from `data` each file comment that does not fit into 10 KiB together with those before
+/// it, and files without comments. So many comments do not displace the data that the queue needs
+/// (`child_jobs`, `artifacts`).
 fn limit_comments(data: &mut Map<String, Value>) {
     let files = data
         .get_mut("zuul")
@@ -80,7 +82,8 @@ const SEALED_BYTES_MAX: usize = 4_000;
 const SECRET_OBJECT: &str = "secret_object";
 
 /// Encrypts the secret data that a job returned for its dependents into an object, and names the
-/// object in `data` (Z5.4).
+/// object in the `zuul` part of `data` (Z5.4). Without secret data nothing is stored. A name that
+/// the job itself returned there is removed in both cases.
 ///
 /// # Errors
 /// Returns an error if the data could not be encrypted or stored; the caller retries.
@@ -116,7 +119,8 @@ pub async fn store_secrets(
     Ok(())
 }
 
-/// Decrypts the secret data that a build returned; empty if there is none.
+/// Reads and decrypts the secret data that a build returned, from the object that `data` names;
+/// empty if it names none. An object of another build is refused.
 ///
 /// # Errors
 /// Returns an error if the store or the key service does not answer, or the object is gone or
@@ -176,8 +180,8 @@ pub struct ReturnedData {
 }
 
 impl ReturnedData {
-    /// Reads the results file at `path`. A missing or empty file means no data. An unreadable file
-    /// is ignored; then the second value is the reason.
+    /// Reads the results file at `path`. A missing or empty file means no data. A file that is
+    /// unreadable, larger than 4 MiB or not JSON is ignored; then the second value is the reason.
     pub fn read(path: &Path) -> (Self, Option<String>) {
         match read_bounded(path) {
             Ok(text) if text.trim().is_empty() => (Self::default(), None),
@@ -200,7 +204,8 @@ impl ReturnedData {
         }
     }
 
-    /// Returns whether the job allows another attempt.
+    /// Returns whether the job allows another attempt: `No` only if it returned `zuul.retry:
+    /// false`.
     pub fn may_retry(&self) -> MayRetry {
         if self.zuul("retry") == Some(&Value::Bool(false)) { MayRetry::No } else { MayRetry::Yes }
     }
@@ -210,7 +215,8 @@ impl ReturnedData {
         self.zuul("pause") == Some(&Value::Bool(true))
     }
 
-    /// Returns the address of the logs if the job uploaded them itself.
+    /// Returns the address of the logs if the job uploaded them itself (`zuul.log_url`); `None` if
+    /// it returned none or an empty one.
     pub fn log_url(&self) -> Option<String> {
         self.zuul("log_url")
             .and_then(Value::as_str)
@@ -218,7 +224,8 @@ impl ReturnedData {
             .map(str::to_owned)
     }
 
-    /// Returns the data that only dependent jobs may see, or the reason if it is too large.
+    /// Returns the data that only dependent jobs may see; empty if there is none. The error is the
+    /// reason for the log if it is larger than [`SECRET_BYTES_MAX`].
     pub fn secret_data(&self) -> Result<Map<String, Value>, String> {
         let bytes: usize = self
             .secret_data
@@ -233,8 +240,8 @@ impl ReturnedData {
         Ok(self.secret_data.clone())
     }
 
-    /// Returns the values to mask in the log from now on: the job's `redactions` and its secret
-    /// data.
+    /// Returns the values to mask in the log from now on: the job's `zuul.redactions`, as one
+    /// value, and each value of its secret data.
     pub fn redactions(&self) -> impl Iterator<Item = &Value> {
         self.zuul("redactions").into_iter().chain(self.secret_data.values())
     }
@@ -245,7 +252,8 @@ impl ReturnedData {
     }
 }
 
-/// Reads a file as text; empty if it does not exist. Returns an error if it is too large.
+/// Reads a file as text, without following a link; empty if it does not exist. An error if it is
+/// larger than [`BYTES_MAX`], not UTF-8 or not a regular file.
 fn read_bounded(path: &Path) -> std::io::Result<String> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(String::new());

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 /// Directories that, like `tasks/`, identify a repository as a bare role if it has no `roles/`.
 const PARTS_OF_A_ROLE: [&str; 6] = ["vars", "defaults", "handlers", "templates", "files", "meta"];
 
-/// Returns the directory to put into Ansible's roles path for the checkout at `checkout`.
-///
-/// For a bare role this is the parent directory, which must contain nothing else. For a repository
-/// with `roles/` it is that directory, otherwise the root. Returns `None` for a playbook's own
-/// repository that has neither `tasks/` nor `roles/`.
+/// Returns the directory to put into Ansible's roles path for the checkout at `checkout`. For a
+/// repository with `tasks/`, which itself is one role, this is the parent directory, which must
+/// contain nothing else. Otherwise it is `roles/`, if that exists. `None` for a playbook's own
+/// repository without both. For another repository without both it is the parent directory if there
+/// is a directory of a role such as `vars/`, else the root.
 pub fn roles_directory(checkout: &Path, origin: RoleOrigin) -> Option<PathBuf> {
     let around = || checkout.parent().map(Path::to_owned);
     let roles = checkout.join("roles");

@@ -72,8 +72,9 @@ pub struct Sandbox<'a> {
 }
 
 impl Sandbox<'_> {
-    /// Returns a command that runs `program` in the sandbox with only `environment` as its
-    /// environment.
+    /// Returns a command that runs `program` in the sandbox, to which the caller appends arguments.
+    /// Its environment is `environment` with the sandbox's own `PATH` and `LANG`, which override.
+    /// Standard input is empty; output and errors are piped.
     ///
     /// All processes in the sandbox end with its first process, because it has its own process
     /// namespace.
@@ -151,7 +152,7 @@ impl Sandbox<'_> {
 }
 
 /// Writes the `passwd` and `group` files of the sandboxes, where programs like ssh look up the home
-/// directory.
+/// directory. No sandbox starts without these files.
 pub fn write_accounts(jobdir: &Jobdir) -> std::io::Result<()> {
     let (user, group) = inner_ids();
     let home = jobdir.home.display();
@@ -179,7 +180,9 @@ pub async fn probe() -> Result<(), SetupError> {
     Err(SetupError::NoSandbox { message })
 }
 
-/// Returns the bubblewrap arguments that all sandboxes share.
+/// Returns the bubblewrap arguments that all sandboxes share: namespaces for users, processes and
+/// IPC, read-only system directories, and temporary directories in memory. The network is shared
+/// unless the caller adds an argument.
 fn base_arguments() -> Vec<String> {
     let mut arguments: Vec<String> =
         ["--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid", "--unshare-ipc"]

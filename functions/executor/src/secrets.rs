@@ -34,8 +34,9 @@ impl ProjectKeys {
     }
 
     /// Decrypts all secrets of a job's playbooks. A secret is left out if its project has no key
-    /// pair or it was encrypted for another project; the job then ends with a configuration error
-    /// that names it.
+    /// pair, if it cannot be decrypted with that key pair, as when it was encrypted for another
+    /// project, or if it requests an OIDC token. The job then ends with a configuration error that
+    /// names the secret.
     ///
     /// # Errors
     /// Returns an error if the store or the key service does not answer; the build is retried then.
@@ -47,7 +48,8 @@ impl ProjectKeys {
                 if secret.oidc.is_some() || opened.get(secret).is_some() {
                     continue;
                 }
-                // Which playbooks may use a secret was decided when the job was frozen (Z4.4, Z5.3).
+                // Which playbooks may use a secret was decided when the job was frozen (Z4.4,
+                // Z5.3).
                 let key = self.key(&secret.connection, &secret.project).await?;
                 let Some(key) = key else { continue };
                 if let Some(plain) = plaintext(&secret.data, &key, 0) {
@@ -59,7 +61,7 @@ impl ProjectKeys {
     }
 
     /// Returns the key pair of a project, from the cache or from storage; `None` if the project has
-    /// none.
+    /// none. An error if the stored key pair is damaged.
     async fn key(
         &self,
         connection: &ConnectionName,
@@ -89,8 +91,9 @@ impl ProjectKeys {
     }
 }
 
-/// Returns a value with each ciphertext decrypted; `None` if one cannot be decrypted, or the value
-/// is nested too deeply.
+/// Returns a value with each ciphertext decrypted; a ciphertext is a mapping whose only key is one
+/// of [`TAGS`]. `None` if one cannot be decrypted or is no text, or the value is nested more than
+/// [`DEPTH_MAX`] deep. `depth` is the depth of this value, 0 for the outermost.
 fn plaintext(value: &Value, key: &ProjectKey, depth: usize) -> Option<Value> {
     if depth > DEPTH_MAX {
         return None;

@@ -133,7 +133,9 @@ impl ExecutorService {
         &self.logs
     }
 
-    /// Runs until `shutdown` is true, then stops all builds; they are retried elsewhere.
+    /// Creates the session, then receives and runs builds until `shutdown` is true or the session
+    /// is gone. Then stops all builds, which are retried elsewhere, and waits at most ten seconds
+    /// for them to end. Returns `Ok` only after a shutdown.
     ///
     /// # Errors
     /// Returns an error if the session cannot be created, or is gone before the shutdown. The
@@ -172,8 +174,11 @@ impl ExecutorService {
         ended
     }
 
-    /// Claims the builds of received messages and acknowledges the messages. Returns the builds to
-    /// run.
+    /// Claims the builds of received messages, trying each up to three times, and returns the
+    /// builds to run. Acknowledges the messages of these builds, of builds with nothing to run, and
+    /// duplicates of builds that run here. A message that is no build is moved to quarantine and
+    /// acknowledged. All other messages are redelivered, also those whose build is being claimed
+    /// here; failures are only logged.
     ///
     /// A message is redelivered if its build could not be claimed for an unknown reason, or if it
     /// could not be acknowledged.
@@ -262,7 +267,9 @@ impl ExecutorService {
         accepted
     }
 
-    /// Runs a claimed build to its end.
+    /// Runs a claimed build to its end, archives its logs, stores the end, wakes its queue and
+    /// provider, and removes its directory. A build whose secrets cannot be decrypted ends as
+    /// `Retry` without being run. Retries to store the end until the session ends.
     ///
     /// # Errors
     /// Returns an error if the end could not be stored or its queue and provider not woken.
@@ -325,8 +332,10 @@ impl ExecutorService {
         reported
     }
 
-    /// Records that a running build will fail or is paused, and wakes its queue. A paused build
-    /// gives up its slot, and its record is retried until it is stored.
+    /// Records that a running build will fail or is paused, and wakes its queue. A failure to
+    /// record that it will fail is only logged. A pause is retried until it is stored; then the
+    /// build gives up its slot, if at most [`PAUSED_MAX`] builds are paused. `BuildUpdate::None`
+    /// does nothing.
     async fn record_update(
         &self,
         claimed: &mut Claimed,
@@ -366,8 +375,9 @@ impl ExecutorService {
         }
     }
 
-    /// Encrypts and stores the secret data that a job returned for its dependents. Retries until
-    /// the session ends.
+    /// Encrypts and stores the secret data that the job has returned for its dependents, and names
+    /// the object in `data`. Retries until it works; gives up without an error when the session has
+    /// ended.
     async fn store_secrets(
         &self,
         build: &BuildId,
@@ -388,8 +398,10 @@ impl ExecutorService {
         }
     }
 
-    /// Stores a build's end and wakes its queue and provider; retries until the session ends. A run
-    /// of another executor is left alone. A build that the executor stopped itself ends as `Retry`.
+    /// Stores a build's end and wakes its queue and provider; retries until the session ends, which
+    /// is an error. From the ninth attempt on only the result is stored, without the returned data.
+    /// A run of another executor is left alone. A build that the executor stopped itself ends as
+    /// `Retry`.
     async fn report_end(
         &self,
         claimed: &mut Claimed,
@@ -449,7 +461,7 @@ impl ExecutorService {
         self.stopped_builds.load(std::sync::atomic::Ordering::Acquire)
     }
 
-    /// Stores the session's first record; an error if a session of this id exists.
+    /// Stores the session's first record and returns it; an error if a session of this id exists.
     async fn create_session(&self) -> Result<Record, ReconcileError> {
         let now = self.ports.clock.now();
         let body = self.session_body(now, now);
@@ -466,7 +478,8 @@ impl ExecutorService {
         }
     }
 
-    /// Returns the content of the session's record with the builds that run now.
+    /// Returns the content of the session's record, alive until [`LIFE_SECONDS`] after `now`. It
+    /// lists all builds that are being claimed, run or are paused here.
     fn session_body(&self, started_at: Timestamp, now: Timestamp) -> Session {
         Session {
             id: self.session.clone(),
@@ -478,9 +491,9 @@ impl ExecutorService {
         }
     }
 
-    /// Renews the session every [`RENEW_SECONDS`] and stops or resumes builds on request, until the
-    /// session is gone. If the session could not be renewed in time, the gate retries its builds
-    /// elsewhere, so all builds are stopped here.
+    /// Renews the session every [`RENEW_SECONDS`] and stops or resumes builds on request; returns
+    /// when the session is gone. Failures are logged. If the session could not be renewed in time,
+    /// the gate retries its builds elsewhere, so all builds are stopped here, but renewing goes on.
     async fn renew(&self, mut record: Record) {
         let started_at = self.ports.clock.now();
         let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
@@ -502,8 +515,9 @@ impl ExecutorService {
         }
     }
 
-    /// Renews the session stored as `record` once, and stops or resumes builds on request. Returns
-    /// false if the session is gone.
+    /// Renews the session stored as `record` once, and updates `record`. Then stops or resumes the
+    /// builds for which that is requested, and ends claims of unknown outcome that were stopped.
+    /// Returns false if the session is gone, and then does nothing else.
     ///
     /// # Errors
     /// Returns an error if the store does not answer; the next renewal tries again.
@@ -581,8 +595,8 @@ impl ExecutorService {
     }
 }
 
-/// Removes a build's directory on a blocking thread, because it may hold many files. Logs a
-/// failure.
+/// Removes a build's directory on a blocking thread, because it may hold many files. A missing
+/// directory is no failure; any other failure is only logged.
 async fn remove_directory(build: &BuildId, jobdir: PathBuf) {
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(jobdir)).await;
     // If the task panicked or the runtime ended, part of the directory may be left.
@@ -594,7 +608,8 @@ async fn remove_directory(build: &BuildId, jobdir: PathBuf) {
     }
 }
 
-/// Returns an end without the data that the build returned, which always fits into a record.
+/// Returns an end with the same result and times, but without returned data and log address, so
+/// that it always fits into a record. Its detail says that the data was dropped.
 fn without_data(ended: &RunEnd) -> RunEnd {
     let detail = "The data returned by the build could not be stored and was dropped.".to_owned();
     RunEnd {
@@ -606,7 +621,8 @@ fn without_data(ended: &RunEnd) -> RunEnd {
     }
 }
 
-/// Returns the end of an attempt that could not start; the build is retried.
+/// Returns the end of an attempt that could not start, with `why` as its detail: its result is
+/// `Retry`, so that the build is retried.
 fn not_started(at: Timestamp, why: String) -> RunEnd {
     RunEnd {
         result: BuildResult::Retry,

@@ -46,7 +46,7 @@ pub struct AnsibleSettings {
 
 impl AnsibleSettings {
     /// Returns default settings for a machine prepared by `install.sh`, with the state directory
-    /// `state`.
+    /// `state`. The host name is read from this machine; no environment variables are read.
     pub fn new(state: &Path) -> Self {
         let shared_memory = Path::new("/dev/shm");
         Self {

@@ -30,15 +30,17 @@ impl ObjectSources {
         Self { ports, dir, project_locks: Mutex::default() }
     }
 
-    /// Returns the download lock of a project, and drops locks that are not in use.
+    /// Returns the download lock of a project, not locked yet, and drops locks that are not in use.
     fn project_lock(&self, project: &ProjectName) -> ProjectLock {
         let mut project_locks = self.project_locks.lock().unwrap_or_else(PoisonError::into_inner);
         project_locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         project_locks.entry(project.clone()).or_default().clone()
     }
 
-    /// Downloads the missing packs of a project into the cache, and returns its directory and all
-    /// packs. Only one download of a project runs at a time.
+    /// Downloads the requested packs of a project that the cache lacks, and returns the cache's
+    /// pack directory with the names of all requested packs, each once. Only one download of a
+    /// project runs at a time. An error if a key is in an unknown format, or a pack is missing or
+    /// damaged.
     async fn fetch(&self, request: &PackRequest<'_>) -> Result<Packs, Cause> {
         let lock = self.project_lock(request.project);
         let _one = lock.lock().await;
@@ -72,7 +74,7 @@ impl ObjectSources {
         Ok(Packs { directory, names })
     }
 
-    /// Downloads a stored pack; an error if it does not exist.
+    /// Downloads the stored pack with the object key `key`; an error if it does not exist.
     async fn object(&self, key: &str) -> Result<Bytes, Cause> {
         let found = self.ports.objects.get(key).await?;
         Ok(found.ok_or_else(|| format!("the pack {key} is not in object storage"))?.bytes)

@@ -40,7 +40,10 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent for one build and adds the key, restricted to the build's own nodes.
+    /// Starts an SSH agent for one build and adds the private key in the file `key`, restricted to
+    /// those of `nodes` whose host keys are known. Without such a node the agent gets no key.
+    /// [`write_configuration`] must have written the known hosts before. An error if the agent
+    /// cannot be started or the key cannot be added; the build is then retried.
     ///
     /// The same key opens the nodes of all builds. Playbooks may use the agent and forward it to
     /// their node, but it must not sign for nodes of other builds. So the key is restricted by
@@ -99,9 +102,9 @@ impl Agent {
     }
 }
 
-/// Writes the known hosts and the client configuration that every ssh of the build uses.
-/// Connections go through the executor's gateway and trust only the recorded host keys; user and
-/// key come from Ansible and the agent.
+/// Writes `known_hosts` and `config` into the build's ssh directory, for every ssh of the build.
+/// Connections go through the executor's gateway and trust only the recorded host keys, so that a
+/// node without any cannot be reached. User and key come from Ansible and the agent.
 pub fn write_configuration(
     jobdir: &Jobdir,
     settings: &AnsibleSettings,
@@ -138,14 +141,15 @@ pub fn write_configuration(
     std::fs::write(jobdir.ssh.join("config"), configuration)
 }
 
-/// Returns the arguments that restrict the key to the build's nodes. Nodes without known host keys
-/// are left out.
+/// Returns the arguments of `ssh-add` that restrict the key to the build's nodes: `-h` and the
+/// host, for each node. Nodes without known host keys are left out.
 fn constraints(nodes: &[NodeAccess]) -> Vec<String> {
     let with_host_keys = nodes.iter().filter(|node| !node.host_keys.is_empty());
     with_host_keys.flat_map(|node| ["-h".to_owned(), known_host(node)]).collect()
 }
 
-/// Returns a node's name in `known_hosts`.
+/// Returns a node's name in `known_hosts`: its address, or `[address]:port` for another port than
+/// 22.
 fn known_host(node: &NodeAccess) -> String {
     match node.ssh_port {
         22 => node.interface_ip.clone(),
@@ -157,10 +161,11 @@ fn known_host(node: &NodeAccess) -> String {
 #[derive(Debug)]
 pub struct SharedConnection(#[expect(dead_code, reason = "held for its drop")] Group);
 
-/// Opens a shared connection to each node, concurrently.
+/// Opens a shared SSH connection to each node, concurrently. Returns the open connections, the
+/// paths of Python that were found, by host name, and a log line for each node that could not be
+/// reached. Such a node is no error. A host without a known Python path has no entry.
 ///
-/// Returns the connections, the Python path by host name, and log lines about nodes that could not
-/// be reached. Looking up the Python path here once saves each playbook a round trip per host.
+/// Looking up the Python path here once saves each playbook a round trip per host.
 pub async fn open_shared(
     jobdir: &Jobdir,
     settings: &AnsibleSettings,
@@ -187,8 +192,10 @@ pub async fn open_shared(
     (shared, interpreters, troubles)
 }
 
-/// Opens a shared connection to one node and asks for its Python path, unless that is configured.
-/// The error is the log line about an unreachable node.
+/// Opens a shared SSH connection to one node in a sandbox of its own and looks up the node's
+/// Python. Returns the open connection and the path; `None` if the node has no Python at a usual
+/// place. The error is the reason for the log: ssh's message, or that the node did not answer in
+/// time.
 async fn open(
     jobdir: &Jobdir,
     settings: &AnsibleSettings,
@@ -238,7 +245,8 @@ async fn open(
     }
 }
 
-/// Returns a command with an environment of only `PATH`, which hides the executor's credentials.
+/// Returns a command with an environment of only `PATH`, which hides the executor's credentials. It
+/// has an empty standard input and is killed when its process handle is dropped.
 fn plain(program: &str) -> Command {
     let mut command = Command::new(program);
     command

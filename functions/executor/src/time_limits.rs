@@ -22,7 +22,8 @@ pub(crate) struct TimeLimits {
 }
 
 impl TimeLimits {
-    /// Starts the clock with the limits of the job, or the executor's where it has none.
+    /// Starts the clock at the time of the call, with the limits of the job, or the executor's
+    /// where it has none.
     pub(crate) fn start(job: &JobAttempt<'_>, settings: &AnsibleSettings) -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -35,21 +36,22 @@ impl TimeLimits {
         }
     }
 
-    /// Returns the time that is left for pre-run playbooks.
+    /// Returns the time that is left for pre-run playbooks, by their own limit or, if the job has
+    /// none, by that of the run phase; zero if it is used up.
     pub(crate) fn left_for_pre(&self) -> Duration {
         self.pre.unwrap_or(self.total).saturating_sub(self.started.elapsed())
     }
 
-    /// Returns the time that is left for cleanup playbooks after a stop. The first call starts one
+    /// Returns the time limit of the next cleanup playbook after a stop. The first call starts one
     /// common limit for all of them: soon afterwards the nodes are released, and a static node may
-    /// serve another build.
+    /// serve another build. It is never more than the limit of a post-run playbook.
     pub(crate) fn left_for_cleanup(&mut self) -> Duration {
         let until = *self.cleanup_until.get_or_insert(Instant::now() + self.cleanup);
         until.saturating_duration_since(Instant::now()).min(self.post)
     }
 
-    /// Returns when the run phase must end. Its time starts with the build, unless pre-run has its
-    /// own limit.
+    /// Returns when the run phase must end. Its time has started with the build; if pre-run has its
+    /// own limit, it starts with this call, which therefore comes once, after pre-run.
     pub(crate) fn run_limit(&self) -> Instant {
         if self.pre.is_some() { Instant::now() + self.total } else { self.started + self.total }
     }

@@ -30,7 +30,10 @@ const OWN_ITEM_KEYS: [&str; 11] = [
     "tag",
 ];
 
-/// Returns the `zuul` dictionary that every playbook of the build sees.
+/// Returns the `zuul` dictionary that every playbook of the build sees. `placed` are the
+/// repositories in the workspace, and `playbooks` becomes its `playbook_context`. Keys that do not
+/// apply, such as `change` for a ref, are left out. Templates in its texts are not marked as unsafe
+/// yet; see [`unsafe_texts`].
 pub fn zuul(
     job: &JobAttempt<'_>,
     placed: &[PlacedRepository],
@@ -108,7 +111,8 @@ pub fn zuul(
     zuul
 }
 
-/// Returns the entry of a variable file in Zuul's format.
+/// Returns the entry of a variable file in Zuul's format. `project_name` is null for a file of the
+/// change's own project.
 fn include_vars(file: &IncludeVars) -> Value {
     let project = match &file.source {
         VarsSource::Project(found) => json!(found.project),
@@ -117,7 +121,8 @@ fn include_vars(file: &IncludeVars) -> Value {
     json!({ "name": file.name, "project_name": project, "required": file.required, "use_ref": file.use_ref })
 }
 
-/// Returns `value` with every text that contains a template marked as unsafe.
+/// Returns `value` with every text that contains a template replaced by the object that Ansible
+/// reads as an unsafe text (`__ansible_unsafe`). Keys stay as they are.
 ///
 /// Ansible does not expand unsafe texts. Texts by authors of changes, like the title
 /// `{{ lookup('env', 'HOME') }}`, and frozen variables must not be expanded.
@@ -132,12 +137,13 @@ pub fn unsafe_texts(value: Value) -> Value {
     }
 }
 
-/// Returns whether `text` contains an Ansible template.
+/// Returns whether `text` contains the beginning of an Ansible template: `{{`, `{%` or `{#`.
 pub fn is_template(text: &str) -> bool {
     text.contains("{{") || text.contains("{%") || text.contains("{#")
 }
 
-/// Returns whether any text in `value` contains an Ansible template.
+/// Returns whether any text in `value`, at any depth, contains an Ansible template. Keys do not
+/// count.
 pub fn has_templates(value: &Value) -> bool {
     match value {
         Value::String(text) => is_template(text),
@@ -155,7 +161,9 @@ pub fn to_map(value: Value) -> Map<String, Value> {
     }
 }
 
-/// Returns the entry of a change in the list of all tested changes (`zuul.items`).
+/// Returns the entry of a change in the list of all tested changes (`zuul.items`): its project,
+/// address, and the keys of the change or ref. The merge commit is included if the change is merged
+/// already.
 fn item(job: &JobAttempt<'_>, change: &SpeculativeChange) -> Value {
     let key = &change.change.key;
     let mut project = project_entry(&key.project);
@@ -172,7 +180,8 @@ fn item(job: &JobAttempt<'_>, change: &SpeculativeChange) -> Value {
     Value::Object(item)
 }
 
-/// Returns an item's entry with its merge commit, if it was merged before the build was ordered.
+/// Returns a copy of an item's entry, with `merge_commit_id` set to the given commit; unchanged if
+/// there is none.
 fn with_merge_commit(item: &Value, merge_commit: Option<&Oid>) -> Value {
     let mut item = item.clone();
     if let (Some(entry), Some(commit)) = (item.as_object_mut(), merge_commit) {
@@ -181,7 +190,9 @@ fn with_merge_commit(item: &Value, merge_commit: Option<&Oid>) -> Value {
     item
 }
 
-/// Returns the keys that describe a change, branch or tag; inapplicable keys are left out.
+/// Returns the keys that describe a change, branch or tag: its branch and commit, and a change's
+/// number, patch set and message or a ref's old and new commit and tag. Keys that do not apply are
+/// left out.
 fn change_entry(change: &SpeculativeChange) -> Map<String, Value> {
     let mut item = Map::new();
     if let Some(branch) = change.change.on_branch() {
@@ -213,8 +224,8 @@ fn change_entry(change: &SpeculativeChange) -> Map<String, Value> {
     item
 }
 
-/// Returns the order's own change without title and message, if the tested state does not contain
-/// it.
+/// Returns the order's own change with an empty address, title and message, for use if the tested
+/// state does not contain it.
 fn bare_change(job: &JobAttempt<'_>) -> SpeculativeChange {
     let change = job.order.change.clone();
     SpeculativeChange {
@@ -226,7 +237,8 @@ fn bare_change(job: &JobAttempt<'_>) -> SpeculativeChange {
     }
 }
 
-/// Returns the change message like Zuul: the title, an empty line, and the description.
+/// Returns the change message like Zuul: the title, an empty line, and the description. A
+/// description that begins with the title, or one without the other, is returned alone.
 fn full_message(change: &SpeculativeChange) -> String {
     match (change.title.as_str(), change.message.as_str()) {
         (title, "") => title.to_owned(),

@@ -61,7 +61,11 @@ pub enum WorkspaceError {
     },
 }
 
-/// Checks out every repository of the job into `work/src`. Returns them sorted by project.
+/// Checks out the job's repositories into `work/src`: the change's own, the required projects, and
+/// those of the other tested changes that `include-projects` and `exclude-projects` allow. Each is
+/// at the tested commit of the branch that [`choose_branch`] returns; its branches are also
+/// available without the tested changes, as `origin/<branch>`. Returns them sorted by project. An
+/// error if the tested state lacks one of the projects, or a checkout fails.
 pub async fn place_repositories(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
@@ -120,7 +124,7 @@ pub async fn place_repositories(
 }
 
 /// Returns whether the repository of a tested change is checked out although the job does not
-/// require it, according to `include-projects` and `exclude-projects`.
+/// require it: `include-projects` lists it or is unset, and `exclude-projects` does not list it.
 fn is_included(job: &JobAttempt<'_>, project: &ProjectName) -> bool {
     let configured = &job.job.run_time;
     let is_listed =
@@ -133,8 +137,9 @@ fn short_ref_name(name: &BranchName) -> BranchName {
     name.as_str().strip_prefix("refs/tags/").map_or_else(|| name.clone(), BranchName::from)
 }
 
-/// Checks out `commit` of one repository at `path`, for a playbook or role. The path must be
-/// outside of the directories that playbooks can write.
+/// Checks out `commit` of one repository at `path`, as the branch `branch`, for a playbook or role.
+/// The path must be outside of the directories that playbooks can write, because the packs are
+/// shared with other builds. `speculation` only names the packs, which must contain `commit`.
 pub async fn checkout_outside_workspace(
     sources: &dyn RepositorySources,
     connection: &ConnectionName,
@@ -152,7 +157,10 @@ pub async fn checkout_outside_workspace(
     checkout(project, packs, path, &state, Vec::new(), PackMode::Linked).await
 }
 
-/// Returns the directory of a project relative to the work root.
+/// Returns the directory of a project relative to the work root, by Zuul's workspace scheme.
+/// `Golang`: `src/host/name`. `Flat`: `src/` and the last part of the name. `Unique`: `src/host/`,
+/// the first part of the name, and the whole name with slashes and special characters
+/// percent-encoded.
 pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
     match scheme {
         WorkspaceScheme::Golang => format!("src/{project}"),
@@ -175,9 +183,11 @@ pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
     }
 }
 
-/// Returns the branch or tag of `project` to check out, and the reason: the first that exists of
-/// the overrides, the change's own branch and the project's default branch, at last any. `None` if
-/// the tested state has no branch of it.
+/// Returns the branch or tag of `project` to check out, and the reason in Zuul's words. It is the
+/// first that exists of `project_override`, the job's `override-checkout`, the change's own branch,
+/// the project's default branch, `main` and `master`; otherwise any. An override names a branch or,
+/// if there is none of that name, a tag. `None` if the tested state has no branch or tag of the
+/// project.
 pub fn choose_branch<'a>(
     job: &JobAttempt<'a>,
     project: &ProjectName,
@@ -188,9 +198,10 @@ pub fn choose_branch<'a>(
     choose_ref(job.speculation, project, overrides, (&job.order.change.branch, own))
 }
 
-/// Returns the first existing ref of the project override, the job override and the change's own
-/// branch, at last any of the project, with the reason. An override is a branch or, if there is
-/// none of that name, a tag. `why_own` is the reason for the change's own branch.
+/// Returns the first existing ref of `project`, and the reason: the project's override, the job's
+/// override, the change's own branch, the default branches, at last any. `overrides` are the
+/// project's and the job's; each names a branch or, if there is none of that name, a tag. `why_own`
+/// is the reason for the change's own branch. `None` if the tested state has no ref of the project.
 fn choose_ref<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -209,12 +220,14 @@ fn choose_ref<'a>(
     first_existing_or_any(speculation, project, &candidates)
 }
 
-/// Returns the branch of `project` that a playbook's roles are taken from, and the reason: the
-/// first that exists of the overrides, the change's own branch and the playbook's branch. Tags are
-/// excluded, because tagging a commit may need fewer rights than merging it.
+/// Returns the branch of `project` from which the roles of a playbook on the branch `playbook` are
+/// taken, and the reason. It is the first that exists of the overrides, the change's own branch,
+/// the playbook's branch and the project's default branches. If none exists, it is any branch for
+/// an untrusted playbook, and `None` for a trusted one. Overrides do not apply to a trusted
+/// playbook, and the branch of a pushed ref never does. Tags are excluded.
 ///
-/// Overrides of a job do not apply to roles of a trusted playbook, which run with its rights
-/// (Z2.2).
+/// Tagging a commit may need fewer rights than merging it, and overrides are a choice of the job,
+/// while roles of a trusted playbook run with its rights (Z2.2).
 pub fn choose_roles<'a>(
     job: &JobAttempt<'a>,
     project: &ProjectName,
@@ -236,9 +249,10 @@ pub fn choose_roles<'a>(
     )
 }
 
-/// Returns the branch that roles are taken from and the reason: the first existing one of
+/// Returns the branch that roles are taken from, and the reason: the first existing one of
 /// `candidates` and the default branches, without tags. Otherwise any branch for untrusted
-/// playbooks, `None` for trusted ones.
+/// playbooks, `None` for trusted ones. `candidates` are the overrides of the project and of the
+/// job, the change's own branch and the playbook's branch.
 fn choose_roles_branch<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -262,8 +276,8 @@ fn choose_roles_branch<'a>(
     })
 }
 
-/// Returns the first existing branch of `project` and the reason: the given ones, the default
-/// branch, `main`, `master`, at last any branch.
+/// Returns the first existing ref of `project`, and its reason: the candidates, the default branch,
+/// `main`, `master`, at last any branch or tag. `None` if the tested state has none.
 fn first_existing_or_any<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -274,8 +288,8 @@ fn first_existing_or_any<'a>(
     first_existing(speculation, project, candidates).or_else(any)
 }
 
-/// Returns the first existing branch of those given, then of the project's default branches; `None`
-/// if none exists.
+/// Returns the first existing ref of `project` with its reason: the candidates, then the configured
+/// default branch, `main` and `master`. `None` if none of these exists.
 fn first_existing<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -294,12 +308,15 @@ fn first_existing<'a>(
     candidates.iter().copied().chain(defaults).find_map(|(branch, why)| Some((find(branch?)?, why)))
 }
 
-/// Returns the tested states of all branches of `project`.
+/// Returns the tested states of all branches and tags of `project`; empty if the tested state does
+/// not contain the project.
 pub fn states_of<'a>(speculation: &'a Speculation, project: &ProjectName) -> Vec<&'a BranchState> {
     speculation.branches.iter().filter(|state| state.branch.project == *project).collect()
 }
 
-/// Returns the packs of the change's own project that contain the tested commit.
+/// Provides the packs of the change's own project on this machine's disk, downloading missing ones.
+/// They contain the commit `tested` and all branches of the project, with and without the tested
+/// changes.
 pub async fn packs_of_own_project(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
@@ -316,7 +333,8 @@ pub async fn packs_of_own_project(
     .await
 }
 
-/// Provides the packs that contain a commit and the states of a project on this machine's disk.
+/// Provides packs of a project on this machine's disk, downloading missing ones. They contain
+/// `commit`, and each of `states` with and without the tested changes.
 async fn packs(
     sources: &dyn RepositorySources,
     connection: Option<&ConnectionName>,
@@ -345,7 +363,11 @@ enum PackMode {
     Copied,
 }
 
-/// Creates a repository from existing packs and their indexes, and checks out a branch.
+/// Creates a repository at `path` from existing packs and their indexes, and checks out the tested
+/// commit of the branch or tag `state`. `origin/<branch>` is the commit without the tested changes,
+/// also for the branches in `others`. `mode` says whether the packs are linked or copied. An error
+/// if it fails or takes longer than [`CHECKOUT_SECONDS`]; `path` may then hold an incomplete
+/// repository.
 async fn checkout(
     project: &ProjectName,
     packs: Packs,

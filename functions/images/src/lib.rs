@@ -30,8 +30,10 @@ impl Images {
         Self { ports }
     }
 
-    /// Reconciles one image: stores its build request in the head and when it is due. Safe to run
-    /// twice: a request that was consumed is gone.
+    /// Reconciles one image: moves its build request, if there is one, into the image's head, and
+    /// stores when it is due again. Creates the head at the first use. Sends wakeups that an
+    /// earlier run left unsent. Image builds are not started yet. Safe to run twice: a request that
+    /// was consumed is gone.
     ///
     /// # Errors
     ///
@@ -78,6 +80,7 @@ impl Images {
 
 #[async_trait]
 impl Reconciler for Images {
+    /// Reconciles the image of an `Image` wakeup; any other wakeup is an error.
     async fn reconcile(
         &self,
         wakeup: &Wakeup,

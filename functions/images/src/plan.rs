@@ -16,7 +16,10 @@ pub struct ImagePlan {
     pub due: Option<Timestamp>,
 }
 
-/// Returns the plan for an image from its head and its build request, if any.
+/// Returns what to write for an image with this head. `request` is the time of a build request,
+/// which becomes part of the head. The head is written if it was not stored before or there is a
+/// request. The image is due again in five minutes as long as a request is open, otherwise not at
+/// all.
 ///
 /// An open request keeps its first time: requests are one until a build begins (N5, L1.2).
 pub fn plan(

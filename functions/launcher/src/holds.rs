@@ -38,7 +38,10 @@ pub(crate) struct Holds {
 }
 
 impl Launcher {
-    /// Reads the autohold requests that may apply to a provider's nodes. Reads nothing if no build
+    /// Matches a provider's failed builds with the autohold requests of their tenants. Returns for
+    /// each match why and until when its nodes are held, and the held nodes whose request no longer
+    /// exists. Stores nothing; [`Holds::writes`] counts the held nodes. Considers at most 20 failed
+    /// builds and 4 autohold requests; a build beyond that has no match. Reads nothing if no build
     /// has failed and no node is held.
     pub(crate) async fn holds(
         &self,
@@ -129,8 +132,10 @@ impl Launcher {
 }
 
 impl Holds {
-    /// Returns the writes that count the held nodes of a plan in their autohold requests. Each
-    /// fails if a concurrent writer counted or deleted the request.
+    /// Returns the writes that count held nodes in their autohold requests, for the builds whose
+    /// node requests `changes` removes. Each write fails if a concurrent writer changed the
+    /// autohold request. The requests in `self` take the new revisions, as if the writes were
+    /// stored.
     pub(crate) fn writes(&mut self, changes: &[PoolChange]) -> Result<Vec<Write>, PortError> {
         let removed = changes.iter().filter_map(|change| match change {
             PoolChange::RemoveRequest(row) => self.rows.get(row),
@@ -157,7 +162,8 @@ impl Holds {
         Ok(writes)
     }
 
-    /// Forgets the autohold rows of requests that a commit has removed.
+    /// Forgets the matches of node requests that a commit has removed, so that they are not counted
+    /// again.
     pub(crate) fn written(&mut self, changes: &[PoolChange]) {
         for change in changes {
             if let PoolChange::RemoveRequest(row) = change {
@@ -167,7 +173,8 @@ impl Holds {
     }
 }
 
-/// Returns whether a request's build has ended with a result for which nodes can be held.
+/// Returns whether a request's build has ended with a result for which nodes can be held: it failed
+/// by itself and is not retried.
 fn has_failed(request: &NodeRequest) -> bool {
     matches!(request.state, RequestState::Ended(_))
         && request.result.is_some_and(autohold::is_held_for)

@@ -111,8 +111,10 @@ impl Launcher {
         Self { ports, configured: Configured::default(), clouds, checks, warned: Mutex::default() }
     }
 
-    /// Reconciles one provider as far as possible. Safe to run twice: launches carry tokens,
-    /// terminations are repeated.
+    /// Reconciles one provider as far as possible: plans, commits, carries out the actions, and
+    /// plans again with their results. After 12 rounds it sends a wakeup to continue later. Does
+    /// nothing if the provider is halted, or is unused and in no layout. Safe to run twice:
+    /// launches carry tokens, terminations are repeated.
     ///
     /// The cell is read once; after a commit the run continues with what it wrote.
     pub async fn drain(
@@ -148,8 +150,10 @@ impl Launcher {
         Ok(cell::send(&self.ports, &[Wakeup::Pool { provider: name.clone() }]).await?)
     }
 
-    /// Reads a provider, its limits, and the builds that its plan needs. Sends its outbox again for
-    /// a redelivered message. `None` if it is halted, or unused and in no layout.
+    /// Reads a provider, its settings, and the builds that its plan needs; settings from the cache,
+    /// less than a minute old, are used if there is no such build. `None` if it is halted, or
+    /// unused and in no layout. A used provider in no layout gets limits by which it only releases
+    /// its nodes. Sends its outbox again for a redelivered message.
     async fn load(
         &self,
         name: &ProviderName,
@@ -212,8 +216,9 @@ impl Launcher {
         }))
     }
 
-    /// Reads the builds that a plan needs, and in the same call the provider's last tenant and the
-    /// queue positions of waiting requests.
+    /// Reads the builds that a plan needs, and in the same call the record of the provider's last
+    /// tenant and the queue positions of the requests `waiting`. A build without an order is
+    /// returned as gone; a tenant or position that was not found is left out.
     async fn read(
         &self,
         name: &ProviderName,
@@ -247,8 +252,8 @@ impl Launcher {
     }
 
     /// Plans from the loaded cell, from what was observed and, where needed, from a list of the
-    /// cloud's machines. A plan that only checks nodes is carried out here and made again with the
-    /// answers.
+    /// cloud's machines. If the list cannot be read, that is logged and the plan is made without
+    /// it. A plan that only checks nodes is carried out here and made again with the answers.
     async fn plan(&self, held: &Held, facts: PoolFacts, cloud: Option<&Cloud>) -> PoolPlan {
         let taken_at = self.ports.clock.now();
         let mut snapshot = snapshot_of(held, with_initial_facts(held, facts));
@@ -278,7 +283,8 @@ impl Launcher {
     }
 
     /// Commits a plan, sends its wakeups and applies its records to the loaded cell. Returns
-    /// whether a concurrent writer was faster.
+    /// [`Committed::Stale`] if a concurrent writer was faster; then nothing is stored or sent.
+    /// Requests whose nodes are not available are logged in both cases.
     async fn commit(&self, held: &mut Held, plan: PoolPlan) -> Result<Committed, ReconcileError> {
         let Held { name, loaded, .. } = &*held;
         let head = match &loaded.head_record {
@@ -313,8 +319,9 @@ impl Launcher {
         Ok(Committed::Yes)
     }
 
-    /// Logs once for each request that its nodes are not available, so that a user at a terminal
-    /// can see why nothing happens.
+    /// Logs, once for each request, that a placement was given up and the request waits for nodes
+    /// again, so that a user at a terminal can see why nothing happens. Does nothing for other
+    /// changes and for requests that only wait for capacity.
     fn warn_of_waiting(&self, name: &ProviderName, change: &PoolChange) {
         let PoolChange::PutRequest(request) = change else { return };
         // Waiting for capacity is normal in a busy pool; a placement that was given up is not.
@@ -332,8 +339,10 @@ impl Launcher {
         tracing::warn!(provider = %name, request = %request.row, "{} waits for nodes: {}", request.requestor, request.reason);
     }
 
-    /// Ends a run: stores the provider's due time if it moved, and sends a delayed wakeup if it is
-    /// due before the next sweep.
+    /// Ends a run that has nothing more to change. Stores the due time if the stored one is
+    /// missing, too late, past or no longer needed, and sends a delayed wakeup if it is due before
+    /// the next sweep. The wakeup is sent only if this run changed the due time. If a concurrent
+    /// writer was faster, nothing is sent and this is no error.
     async fn settle(&self, held: Held, due: Option<Timestamp>) -> Result<(), ReconcileError> {
         let Some(head) = held.loaded.head_record else { return Ok(()) };
         let new_due =
@@ -361,8 +370,8 @@ impl Launcher {
         }
     }
 
-    /// Returns the delayed wakeup for a due time before the next sweep; `None` if there is none or
-    /// the sweep is early enough.
+    /// Returns the delayed wakeup for a due time in less than a minute, at least one second later.
+    /// `None` if there is no due time or the sweep is early enough.
     fn wake(&self, name: &ProviderName, due: Option<Timestamp>) -> Option<Wakeup> {
         let seconds = due?.since(self.ports.clock.now()).div_ceil(1_000);
         let then = Box::new(Wakeup::Pool { provider: name.clone() });
@@ -380,7 +389,8 @@ enum Committed {
     Stale,
 }
 
-/// Adds the facts that were read at the beginning of the run to the later observations.
+/// Returns `facts` with the builds, queue positions and released nodes that were read at the
+/// beginning of the run, which replace those in `facts`.
 fn with_initial_facts(held: &Held, facts: PoolFacts) -> PoolFacts {
     let builds =
         held.builds.iter().chain(&held.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
@@ -388,7 +398,8 @@ fn with_initial_facts(held: &Held, facts: PoolFacts) -> PoolFacts {
     PoolFacts { builds: builds.collect(), released, queue_positions: places, ..facts }
 }
 
-/// Builds the input of the plan from the loaded cell and the observations.
+/// Returns the input of the plan: the loaded cell, its limits and the observations. A provider
+/// without a head gets a new one; the head names the configured connection.
 fn snapshot_of(held: &Held, facts: PoolFacts) -> Snapshot {
     let Held { name, found, loaded, .. } = held;
     let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
@@ -411,7 +422,8 @@ fn is_unused(loaded: &LoadedProvider) -> bool {
     loaded.requests.is_empty() && loaded.nodes.is_empty() && !waits
 }
 
-/// Replaces a record of the loaded cell by what a commit has written.
+/// Replaces, adds or removes the record of one change in the loaded cell, as a commit has written
+/// it.
 fn take_in(loaded: &mut LoadedProvider, change: PoolChange, write: Write) {
     match (change, write) {
         (PoolChange::PutRequest(request), Write::Put { record, .. }) => {
@@ -426,7 +438,10 @@ fn take_in(loaded: &mut LoadedProvider, change: PoolChange, write: Write) {
     }
 }
 
-/// Returns the state of a build from its order, its stop request and its run.
+/// Returns the state of a build from its order, its stop request and its run. Without an order it
+/// is gone; without a run it is withdrawn after a stop, otherwise waiting. With a run it is
+/// claimed, also if the run is unreadable, until the run has ended. A stopped run counts as ended
+/// if its executor is dead, or 120 seconds after the stop.
 fn build_fact(
     order: Option<&Record>,
     stop: Option<&Record>,
@@ -454,8 +469,8 @@ fn build_fact(
     }
 }
 
-/// Returns the write of one change; for a request on condition of its own revision, because a claim
-/// checks that. The head's revision guards the records of a cell.
+/// Returns the write of one change. Each write is conditional on the record's revision in `loaded`,
+/// or on its absence; for a request this matters because a claim changes it without the head.
 fn write(
     name: &ProviderName,
     loaded: &LoadedProvider,
@@ -495,6 +510,7 @@ fn write(
 
 #[async_trait]
 impl Reconciler for Launcher {
+    /// Reconciles the provider of a `Pool` wakeup; any other wakeup is an error.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
             Wakeup::Pool { provider } => self.drain(provider, reception).await,

@@ -52,9 +52,9 @@ impl Configured {
         self.cached().get(provider).map(|cached| tenant::key(&cached.tenant))
     }
 
-    /// Returns the cached settings of a provider; `None` if they are older than [`RECENT_SECONDS`].
-    /// They serve runs that place nothing: if ready machines are outdated, the next read releases
-    /// them.
+    /// Returns the cached settings of a provider; `None` if none are cached or they are older than
+    /// [`RECENT_SECONDS`]. They serve runs that place nothing: if ready machines are outdated, the
+    /// next read releases them.
     pub(crate) fn recent(
         &self,
         provider: &ProviderName,
@@ -66,9 +66,10 @@ impl Configured {
         Some(cached.found.clone())
     }
 
-    /// Returns the settings of a provider from the tenant's record that was just read. Reads all
-    /// tenants if that one does not have it or was not read. `None` if no tenant has it; a retry if
-    /// a tenant that may have it is unreadable.
+    /// Returns the settings of a provider, and caches them, from the tenant record `read`. If that
+    /// is missing or its layout lacks the provider, reads all tenants and takes the first whose
+    /// live layout has it. `None` if no tenant has it; a retry if a tenant that may have it is
+    /// unreadable.
     pub(crate) async fn find(
         &self,
         ports: &Ports,
@@ -105,7 +106,8 @@ impl Configured {
         Ok(None)
     }
 
-    /// Reads a tenant's live layout and returns the provider's settings if the layout has it.
+    /// Reads a tenant's live layout and returns the provider's settings; `None` if the tenant has
+    /// no live layout or the layout lacks the provider.
     async fn found_in(
         &self,
         ports: &Ports,
@@ -139,7 +141,9 @@ impl Configured {
     }
 }
 
-/// Converts a configured provider to the limits that plans use.
+/// Converts a configured provider to the limits that plans use. Of the quotas of provider and
+/// section the smaller one counts; without any, 100 machines. A provider without a connection has
+/// static hosts only, and no labels.
 fn limits(provider: &ProviderConfig) -> ProviderLimits {
     let section = provider.section_quota.as_ref().map(|quota| &quota.limits);
     let smallest = |what: &str| {
@@ -172,7 +176,9 @@ fn limits(provider: &ProviderConfig) -> ProviderLimits {
     }
 }
 
-/// Converts a configured label to the attributes of its machines.
+/// Converts a configured label to the attributes of its machines. A label without a usable image
+/// gets a missing image with the reason. Each machine counts as one instance, without cores and
+/// memory.
 fn limits_of(label: &LabelConfig) -> LabelSpec {
     let image = match &label.image_id {
         Some(id) => LabelImage::Available { id: id.clone() },
@@ -197,7 +203,8 @@ fn limits_of(label: &LabelConfig) -> LabelSpec {
     }
 }
 
-/// Converts a configured static node to a host of the pool.
+/// Converts a configured static node to a host of the pool, whose address is its name and which
+/// serves one build at a time.
 fn static_host(node: &sluice_config::layout::StaticNode) -> StaticHost {
     StaticHost {
         name: node.name.clone(),

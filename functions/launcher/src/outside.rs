@@ -34,6 +34,9 @@ impl SshChecks {
 
 #[async_trait]
 impl Checks for SshChecks {
+    /// Returns `NotYet` also for a node without an address. Waits a limited time for the node's SSH
+    /// server; then each step may take five seconds. The host keys that the node shows are
+    /// accepted.
     async fn check(&self, node: &PoolNode) -> CheckFact {
         let Some((address, port)) = node.endpoint() else {
             return CheckFact::NotYet("it has no address".to_owned());
@@ -43,7 +46,9 @@ impl Checks for SshChecks {
     }
 }
 
-/// Carries out the actions of a plan. Decides nothing; a failure is a fact too.
+/// Carries out the actions of a plan concurrently and returns the results of launches and checks by
+/// node. Decides nothing; a failure is a result too. A termination has no result here; its effect
+/// is found in a later listing.
 pub(crate) async fn act(
     actions: Vec<PoolAction>,
     cloud: Option<&Cloud>,
@@ -73,7 +78,8 @@ enum Answer {
 }
 
 /// Carries out one action of a plan and returns its result; `None` for a termination, whose effect
-/// a later listing shows.
+/// a later listing shows. A launch without a connection to the cloud has failed permanently; a
+/// termination without one, or that fails, is logged and left to a later run.
 async fn act_one(action: PoolAction, cloud: Option<&Cloud>, checks: &dyn Checks) -> Option<Answer> {
     match action {
         PoolAction::Launch(node) => {

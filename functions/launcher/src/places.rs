@@ -25,8 +25,9 @@ struct Ordered {
     item: ItemId,
 }
 
-/// Returns the waiting requests that are old enough for their changes to have advanced in a shared
-/// queue.
+/// Returns the requests that wait for placement, were not first in a shared queue when they were
+/// made, and are at least a second old: their changes may have advanced meanwhile. Requests of
+/// independent pipelines are left out.
 pub(crate) fn may_have_moved<'r>(
     requests: impl Iterator<Item = &'r NodeRequest>,
     now: Timestamp,
@@ -40,14 +41,16 @@ pub(crate) fn may_have_moved<'r>(
     requests.filter(waits).filter(is_shared).filter(is_old).collect()
 }
 
-/// Returns the keys of the heads of the queues that requests belong to, at most [`QUEUES_MAX`].
+/// Returns the keys of the heads of the queues that requests belong to, each once, at most
+/// [`QUEUES_MAX`].
 pub(crate) fn heads(requests: &[&NodeRequest]) -> Vec<Key> {
     let queues: BTreeSet<&QueueKey> = requests.iter().map(|request| &request.queue).collect();
     queues.into_iter().take(QUEUES_MAX).map(queue::head_key).collect()
 }
 
-/// Returns for each request how many changes are ahead of its change, from the records that were
-/// found. Requests without records are left out.
+/// Returns for each request how many entries are ahead of its change's in the queue, from the queue
+/// heads and build orders in `found`. A request is left out if one of the two is missing or
+/// unreadable, or if its change is no longer queued.
 pub(crate) fn current_places(
     requests: &[&NodeRequest],
     found: &BTreeMap<Key, Record>,

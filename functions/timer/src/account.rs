@@ -16,8 +16,10 @@ const HALTED: &str = "HaltedCells";
 const LOGGED_MAX: usize = 20;
 
 impl Timer {
-    /// Counts and logs overdue work and halted cells, and wakes the cells of the overdue work: a
-    /// wakeup may have been lost. On Lambda it also prints the metrics.
+    /// Reads the work that is overdue. Logs each such piece of work and each halted cell, at most
+    /// 20 of each, and the counts. Wakes the cells of the overdue work, because a wakeup may have
+    /// been lost; failures to send are added to `failures`. On Lambda it also prints the metrics.
+    /// An error if the open work cannot be read.
     pub(crate) async fn account(
         &self,
         now: Timestamp,
@@ -48,8 +50,9 @@ impl Timer {
     }
 }
 
-/// Returns the log line with the metrics for CloudWatch: one for each kind of overdue work, such as
-/// `Sluice/UnaccountedDeliveries`, and `Sluice/HaltedCells` for halted queues and providers.
+/// Returns the log line, in CloudWatch's embedded metric format, with the numbers of overdue work
+/// by kind, such as `Sluice/UnaccountedDeliveries`, and of halted queues and providers in
+/// `Sluice/HaltedCells`. The dimension `Stack` is the variable `SLUICE_STACK`, or `sluice`.
 fn metrics(work: &OpenWork, now: Timestamp) -> String {
     let stack = std::env::var("SLUICE_STACK").unwrap_or_else(|_| "sluice".to_owned());
     let names = OpenKind::ALL.into_iter().map(metric).chain([HALTED]);

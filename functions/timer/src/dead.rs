@@ -14,7 +14,10 @@ use sluice_runtime::record::{Key, TransactionOutcome};
 const REVIVE_SECONDS: u32 = 300;
 
 impl Timer {
-    /// Sends the message of a dead letter again, unless the sweep wakes its cell anyway.
+    /// Sends the message of a dead letter again, delayed by five minutes, and records that. Drops
+    /// it if the sweep wakes its cell within that time, if a copy was sent less than five minutes
+    /// ago, or if a concurrent run sends one. The last two do not apply to a redelivery, whose
+    /// earlier run may not have sent it. Before that, sends the outbox of the cell's head.
     ///
     /// Of each wakeup at most one copy is in flight: a cell that fails each time is woken again and
     /// again, and each of those messages dies.
@@ -68,8 +71,8 @@ impl Timer {
     }
 }
 
-/// Returns the key of the head that a wakeup's reconciliation commits on; `None` if that head's
-/// outbox is not sent by the message.
+/// Returns the key of the head record whose outbox the message of this wakeup sends; `None` if
+/// there is none. [`Timer::revive`] sends it instead when the message is given up.
 fn head_of(wakeup: &Wakeup) -> Option<Key> {
     match wakeup {
         Wakeup::Delivery { delivery, .. } => Some(delivery::key(delivery)),

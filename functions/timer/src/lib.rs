@@ -39,13 +39,14 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Creates a timer that has each project compared with its forge every `ask_minutes`.
+    /// Creates a timer that has each project compared with its forge every `ask_minutes`; 0 counts
+    /// as 1.
     pub fn new(ports: Ports, ask_minutes: u64) -> Self {
         Self { ports, ask_minutes: ask_minutes.max(1) }
     }
 
-    /// Runs each minute: wakes what is due, counts overdue work, and starts the sweeps of projects
-    /// that are due.
+    /// Does the work of one minute, and so runs each minute: wakes what is due, counts and wakes
+    /// overdue work, and starts the sweeps of projects that are due.
     ///
     /// # Errors
     ///
@@ -73,9 +74,11 @@ impl Timer {
         failures.end()
     }
 
-    /// Stores a sweep for every project of every tenant and wakes intake. The delivery's id holds
-    /// the time slot, so that two timers store one. With `once_more` only those that are missing
-    /// are stored. Stops after too many failures in a row.
+    /// Stores a sweep for every project of every tenant, for each connection to its host that reads
+    /// changes, and wakes intake. A sweep of this time slot that is stored already is left as it
+    /// is. With `once_more` the stored ones are read first, so that only missing ones are written.
+    /// Failures of single tenants and sweeps are added to `failures`; after too many in a row the
+    /// rest is left out.
     async fn ask_forges(
         &self,
         now: Timestamp,
@@ -128,7 +131,7 @@ impl Timer {
     }
 
     /// Stores the delivery that sweeps a project by one connection, unless it is stored, and wakes
-    /// intake for it. A failure is counted.
+    /// intake for a new one. Success and failure are counted in `failures`.
     async fn ask(
         &self,
         project: &ProjectName,
@@ -152,7 +155,8 @@ impl Timer {
     }
 }
 
-/// Returns the delivery that sweeps a project by one connection.
+/// Returns the accepted delivery that makes intake sweep a project by one connection. Its id is the
+/// same for all sweeps of one time slot `slot`.
 fn sweep_of(
     connection: &ConnectionName,
     project: &ProjectName,

@@ -29,7 +29,8 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Counts a failure and logs it.
+    /// Counts and logs a failure; the text of the first one is kept. `attempt` completes the
+    /// sentence "could not …".
     pub(crate) fn note(&mut self, attempt: &str, error: impl std::fmt::Display) {
         tracing::error!(attempt, %error, "a part of the sweep failed; the rest continues");
         self.count += 1;
@@ -42,12 +43,13 @@ impl Failures {
         self.in_a_row = 0;
     }
 
-    /// Returns whether so many failures came in a row that the sweep should stop.
+    /// Returns whether 20 failures or more came in a row, so that the sweep should stop.
     pub(crate) fn are_too_many(&self) -> bool {
         self.in_a_row >= FAILURES_MAX
     }
 
-    /// Returns an error with the first failure and the number of all; nothing if there was none.
+    /// Returns an error with the text of the first failure and the number of all; `Ok` if there was
+    /// none.
     pub(crate) fn end(self) -> Result<(), ReconcileError> {
         match self.first {
             None => Ok(()),
@@ -60,9 +62,10 @@ impl Failures {
 }
 
 impl Timer {
-    /// Sends the wakeups that are due in one shard of the index, and outboxes that were not sent;
-    /// failures are only counted. The index only finds candidates: the record, read by key, says
-    /// whether it is still due.
+    /// Sends the wakeups of the records that are due in one shard of the index, each once and the
+    /// oldest of each queue first. Also sends the outboxes that their writers left unsent. At most
+    /// [`SWEEP_MAX`] records are read; whether one is due is decided from the record itself.
+    /// Failures are added to `failures`.
     pub(crate) async fn send_due(&self, shard: u32, now: Timestamp, failures: &mut Failures) {
         let keys: Vec<Key> = match self.ports.records.due(shard, now, SWEEP_MAX).await {
             Ok(keys) => keys,
@@ -93,8 +96,10 @@ impl Timer {
         self.send_each(wakeups.into_iter().map(|(wakeup, _)| wakeup), failures).await;
     }
 
-    /// Reads a page of records at once; if that fails, one by one without the unreadable ones.
-    /// Returns none if the service does not answer.
+    /// Reads a page of records and returns the existing ones. If that fails, reads them one by one
+    /// and leaves the unreadable ones out. Returns none if the store throttles. After too many
+    /// failures in a row it stops, unless the store answers another read. Failures are added to
+    /// `failures`.
     async fn read(&self, page: &[Key], failures: &mut Failures) -> Vec<Record> {
         let found = match self.ports.records.get(page).await {
             Ok(found) => return found.into_iter().flatten().collect(),
@@ -126,8 +131,8 @@ impl Timer {
         records
     }
 
-    /// Sends wakeups queue by queue, and one by one where a batch fails; counts failures and leaves
-    /// a queue after too many in a row.
+    /// Sends wakeups queue by queue, and one by one where sending them together fails. Failures are
+    /// added to `failures`; after too many in a row the rest of that queue is left out.
     pub(crate) async fn send_each(
         &self,
         wakeups: impl IntoIterator<Item = Wakeup>,

@@ -54,8 +54,9 @@ struct State {
 }
 
 impl ConnectionCache {
-    /// Returns the connection of this name with its opened secrets, from the cache if it is fresh
-    /// enough; `None` if there is none.
+    /// Returns the connection of this name with its decrypted webhook secrets, from the cache if
+    /// that is fresh enough; `None` if there is none. Otherwise reads all connections again. An
+    /// error if the store or the key service does not answer.
     pub(crate) async fn get(
         &self,
         ports: &Ports,
@@ -81,7 +82,8 @@ impl ConnectionCache {
         Ok(Some(cached))
     }
 
-    /// Returns the status triggers of all tenants, read at most once a minute.
+    /// Returns the commit status and check run triggers of all tenants, from the cache if they were
+    /// read less than a minute ago.
     pub(crate) async fn status_triggers(
         &self,
         ports: &Ports,
@@ -96,7 +98,10 @@ impl ConnectionCache {
         Ok(triggers)
     }
 
-    /// Returns the cached connections, or `None` when they have to be read again.
+    /// Returns the cached connections, or `None` if they have to be read again. With
+    /// [`Freshness::Minute`] they have to be once they are a minute old. With [`Freshness::Now`]
+    /// they always have to be, except within [`REREAD_MILLIS`] after the last such answer, whose
+    /// time this records.
     fn recent(&self, now: Timestamp, freshness: Freshness) -> Option<Arc<ConnectionsFile>> {
         let mut state = self.lock();
         let (at, file) = state.read.clone()?;
@@ -117,7 +122,7 @@ impl ConnectionCache {
     }
 }
 
-/// Decrypts the webhook secrets of a connection, at most two.
+/// Decrypts the first two webhook secrets of a connection and returns them with the connection.
 async fn open(
     ports: &Ports,
     name: &ConnectionName,

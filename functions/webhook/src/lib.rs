@@ -38,17 +38,18 @@ pub struct WebhookReceiver {
 }
 
 impl WebhookReceiver {
-    /// Returns a webhook on these ports.
+    /// Returns a webhook on these ports, with an empty cache of connections.
     pub fn new(ports: Ports) -> Self {
         Self { ports, connections: ConnectionCache::default() }
     }
 
-    /// Answers one request to `/api/connection/{connection}/payload`.
-    ///
-    /// 202 once the delivery is stored, also for repeats and for what is ignored; 401 without
-    /// detail for a signature that is not ours, also of a connection that does not exist; 413 over
-    /// [`BODY_BYTES_MAX`]; 400 for a missing delivery id; 503 when the store does not answer, so
+    /// Answers one webhook request. 202 means that the delivery is stored, is a repeat of one, or
+    /// is ignored or malformed, which is stored too. 401, without detail, means that the signature
+    /// is wrong or the connection does not exist. 413 means a body over [`BODY_BYTES_MAX`], and 400
+    /// that the delivery id or event name is missing. If the store does not answer, it is 503, so
     /// that nothing counts as received that is not stored.
+    ///
+    /// The path is `/api/connection/{connection}/payload`.
     pub async fn receive(
         &self,
         connection: &ConnectionName,
@@ -80,9 +81,10 @@ impl WebhookReceiver {
         }
     }
 
-    /// Checks a webhook's signature and stores its event as a delivery. Returns the status of a
-    /// success, which includes repeated, ignored and malformed events; malformed ones are
-    /// quarantined.
+    /// Checks a webhook's signature, stores its event as a delivery and wakes intake. Returns the
+    /// status of a success, which includes repeated, ignored and malformed events; malformed ones
+    /// are also put into quarantine. If the signature is wrong, the connections are read again once
+    /// before it is refused.
     async fn accept(
         &self,
         name: &ConnectionName,
@@ -139,9 +141,10 @@ impl WebhookReceiver {
         Ok(StatusCode::ACCEPTED)
     }
 
-    /// Returns whether a delivery is an echo of something that Sluice did and that triggers
-    /// nothing. The status triggers are read only for Sluice's own statuses and check runs: these
-    /// come for each change, so they must cost no more than being stored.
+    /// Returns whether a delivery reports something that Sluice did and that triggers nothing.
+    /// Statuses and check runs of Sluice count only if no trigger matches them. Other events count
+    /// if they have Sluice's marker and come from its account, or the account is unknown. The
+    /// status triggers are read only for Sluice's own statuses and check runs.
     async fn echo(
         &self,
         parsed: &Parsed,
@@ -168,8 +171,8 @@ impl WebhookReceiver {
         })
     }
 
-    /// Stores a delivery and wakes intake for it; one that is stored already is left as it is, and
-    /// intake is woken again.
+    /// Stores a delivery, and wakes intake for it unless it is in a final state. One that is stored
+    /// already is left as it is, but intake is woken in the same way.
     async fn store(&self, delivery: &DeliveryRecord) -> Result<(), PortError> {
         let id = delivery::id(&delivery.connection, &delivery.forge_id);
         let wakeup = delivery_wakeup(&id, delivery);
@@ -209,8 +212,8 @@ fn is_signature(value: &str) -> bool {
         .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Shortens what a record cannot hold: GitHub's comments have up to 65,536 characters, and commands
-/// are near the beginning.
+/// Returns the event with its comment cut to 8 KiB: GitHub's comments have up to 65,536 characters,
+/// and commands are near the beginning.
 fn shorten(mut event: ForgeEvent) -> ForgeEvent {
     if let EventKind::Change { comment: Some(comment), .. } = &mut event.kind {
         comment.truncate(comment.floor_char_boundary(COMMENT_BYTES_MAX));
@@ -226,8 +229,9 @@ enum Echo {
     SelfAuthored,
 }
 
-/// Returns the delivery's event and first state; irrelevant and malformed events, and echoes, end
-/// here without an event.
+/// Returns the delivery's event and first state. Only an accepted event, which intake processes, is
+/// returned. For echoes, ignored and malformed deliveries the event is `None` and the state is
+/// final.
 fn classify(parsed: Parsed, echo: Echo) -> (Option<ForgeEvent>, DeliveryState) {
     match (parsed, echo) {
         (Parsed::Event { .. } | Parsed::OnCommit { .. }, Echo::SelfAuthored) => {

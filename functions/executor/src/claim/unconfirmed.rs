@@ -29,8 +29,10 @@ enum ClaimState {
 }
 
 impl Claims {
-    /// Ends the runs of unconfirmed claims whose stop is requested. `is_running` returns whether a
-    /// build is running or being claimed here at that moment.
+    /// Ends the runs of builds that this session may have claimed without learning the outcome, and
+    /// for which a stop is requested. Skips builds for which `is_running` returns true, because
+    /// they run or are being claimed here at that moment. Forgets those that are ended, belong to
+    /// another session or can no longer be claimed; checks the others again in the next call.
     ///
     /// # Errors
     /// Returns an error that names the builds that could not be handled: the store did not answer,
@@ -68,8 +70,10 @@ impl Claims {
         if failed.is_empty() { Ok(()) } else { Err(ReconcileError::Retry(failed.join("; "))) }
     }
 
-    /// Ends the run of an unconfirmed claim if it was stored and a stop is requested. Returns
-    /// whether the claim is done, or the build may still run here.
+    /// Decides from the records in `loaded` about a build whose claim has no known outcome. If the
+    /// claim is stored and a stop is requested, stores the end of the run as aborted. Returns
+    /// [`ClaimState::Pending`] if no stop is requested and the run is this session's or not stored,
+    /// so that the build may still run here; otherwise [`ClaimState::Done`].
     async fn resolve_unconfirmed(
         &self,
         id: &BuildId,
@@ -102,7 +106,8 @@ impl Claims {
         }
     }
 
-    /// Returns the run of a build if this session owns it and it has not ended.
+    /// Returns the record and the content of a build's run, as read in `loaded`. `None` if there is
+    /// no run, it has ended, or it belongs to another session.
     pub(super) fn own_run(
         &self,
         id: &BuildId,
@@ -114,8 +119,10 @@ impl Claims {
         Ok(is_own.then(|| (record.clone(), run)))
     }
 
-    /// Ends a run of this session that does not run here, and wakes its queue and provider. If the
-    /// run was claimed again meanwhile, its later revision makes this write fail.
+    /// Stores the end of a run that this session owns but does not execute, with this result and
+    /// reason, and wakes its queue and provider. Its claimed node request ends with it. An error
+    /// that is retried if the run was written after it was read, or if `loaded` has the request as
+    /// it was before the claim.
     pub(super) async fn end_unconfirmed(
         &self,
         order: &Order,

@@ -21,7 +21,8 @@ type ItemGeneration = (ItemId, u64);
 pub(super) struct ItemBuilds(Arc<Mutex<BTreeMap<ItemGeneration, usize>>>);
 
 impl ItemBuilds {
-    /// Counts a build as running until the returned guard is left or dropped.
+    /// Counts a build of this item and generation as running until the returned guard is left or
+    /// dropped.
     pub(super) fn enter(&self, item: &ItemId, generation: u64) -> ItemBuildGuard {
         let key = (item.clone(), generation);
         *self.lock().entry(key.clone()).or_default() += 1;
@@ -46,8 +47,8 @@ pub(super) struct ItemBuildGuard {
 }
 
 impl ItemBuildGuard {
-    /// Stops counting the build, at most once, and returns whether other builds of the item still
-    /// run here.
+    /// Stops counting the build, unless it has stopped already. Returns whether other builds of the
+    /// same item and generation still run here.
     pub(super) fn leave(&mut self) -> bool {
         let mut counts = self.item_builds.lock();
         if !self.has_left {
@@ -68,8 +69,9 @@ impl Drop for ItemBuildGuard {
     }
 }
 
-/// Returns whether the queue can be woken later for an ended build: it passed, and no job, change
-/// or semaphore waits for it alone.
+/// Returns whether the queue can be woken later for an ended build: it passed, and nothing can wait
+/// for it alone. So it must be a regular job's build of a single change, without parent and child
+/// jobs, semaphores, provided artifacts and `hold-following-changes`.
 pub(super) fn can_defer_wakeup(claimed: &Claimed) -> bool {
     let has_passed = match &claimed.run.phase {
         Phase::Ended(ended) => ended.result == BuildResult::Success,

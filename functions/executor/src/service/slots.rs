@@ -20,8 +20,10 @@ pub const WAIT_SECONDS: u32 = 20;
 const RETURNS_MAX: u32 = 3;
 
 impl ExecutorService {
-    /// Receives and starts builds of one queue until the shutdown. Waits `head_start_millis` at
-    /// each free slot, so that a more urgent queue comes first.
+    /// Receives builds of one queue and starts them in the background, until the shutdown. Before
+    /// each receive it waits for `head_start_millis` and then for a free slot, so that a more
+    /// urgent queue comes first. A failed receive is logged and tried again after a second. Started
+    /// builds go on after it returns.
     pub(super) async fn poll_queue(
         self: Arc<Self>,
         queue: MessageQueue,
@@ -58,8 +60,9 @@ impl ExecutorService {
         u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
     }
 
-    /// Claims and runs received builds in the background while slots are free, and returns the
-    /// others to their queue.
+    /// Claims received builds and runs them in the background, as many as there are free slots, and
+    /// returns the other messages to their queue. Does not wait for the builds. Failures are only
+    /// logged; a message that could not be returned becomes visible again by itself.
     async fn start(self: Arc<Self>, queue: MessageQueue, messages: Vec<Incoming>) {
         let (mut slots, mut accepted_messages) = (Vec::new(), Vec::new());
         for message in messages {
@@ -93,10 +96,10 @@ impl ExecutorService {
         });
     }
 
-    /// Returns a received build to its queue, so that any executor with a free slot receives it.
+    /// Returns a received build to its queue, so that any executor with a free slot receives it at
+    /// once. From its third delivery on it is sent as a new message and the old one is removed.
     ///
-    /// After [`RETURNS_MAX`] deliveries it is sent as a new message and the old one is removed,
-    /// because the queue would soon move it to the dead letters. If that fails halfway, two
+    /// Otherwise the queue would soon move it to the dead letters. If that fails halfway, two
     /// messages remain; only one of them leads to a claim.
     async fn return_to_queue(
         &self,
