@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-/// Returns the text with invisible characters escaped (`\u{1b}`), except line breaks and tabs.
+/// Returns the text with invisible characters escaped (`\u{1b}`): control characters except line
+/// breaks and tabs, directional marks, and noncharacters.
 pub fn plain(text: String) -> String {
     if !text.contains(is_hidden) {
         return text;
@@ -18,7 +19,8 @@ pub fn plain(text: String) -> String {
     shown
 }
 
-/// Returns a JSON document with invisible characters escaped. The document keeps its meaning.
+/// Returns a JSON document with invisible characters escaped, except line breaks and tabs. The
+/// document keeps its meaning.
 pub fn plain_json(document: &str) -> String {
     let mut shown = String::with_capacity(document.len());
     for c in document.chars() {
