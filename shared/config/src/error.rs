@@ -84,7 +84,8 @@ pub enum Severity {
 }
 
 impl Diagnostic {
-    /// Returns a diagnostic of a kind at a position, as an error.
+    /// Returns an error of a kind at a position, without stanza, attribute and suggestion.
+    /// Invisible characters in the message are escaped.
     pub fn new(kind: DiagnosticKind, start: Mark, end: Mark, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -230,7 +231,7 @@ const NAME_CHARS_MAX: usize = 200;
 
 /// Returns the name in `candidates` that is most similar to `wrong`, of equally similar ones the
 /// first in alphabetical order; `None` if none is similar enough. `wrong` itself is never returned,
-/// and names longer than [`NAME_CHARS_MAX`] bytes are not compared.
+/// and names longer than 200 bytes are not compared.
 pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if wrong.len() > NAME_CHARS_MAX {
         return None;

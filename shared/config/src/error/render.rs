@@ -56,7 +56,7 @@ impl ConfigError {
 
     /// Renders the diagnostic for a terminal in several lines, without colors: severity, message,
     /// position, stanza, attribute and suggestion. With `source`, the text of the file, it also
-    /// shows the first line concerned, cut to [`WIDTH_MAX`] characters.
+    /// shows the first line concerned, cut to 160 characters.
     pub fn render(&self, source: Option<&str>) -> String {
         let diagnostic = &self.diagnostic;
         let mut text = format!("{}: {}\n", diagnostic.severity.word(), diagnostic.message);

@@ -39,8 +39,7 @@ pub fn compose_once(text: &str) -> Result<Node, YamlError> {
 /// Returns the document as [`compose_once`] reads it, and every error instead of the first; at most
 /// about a hundred. With errors, the document may only be searched for further errors: it is what
 /// could be read, without members of its list that use an undefined alias. It is `None` if reading
-/// stopped, for example at a syntax error, before any of it was complete. Nothing is read after an
-/// invalid character.
+/// stopped in a document that is not a list. Nothing is read after an invalid character.
 pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
     document(text, Repeated::Refused)
 }
@@ -61,7 +60,8 @@ enum Repeated {
     Refused,
 }
 
-/// Reads the document of a text with its errors. `repeated` says whether duplicate keys are errors.
+/// Returns the document of a text, and its errors, as [`compose_all`] does. `repeated` says whether
+/// duplicate keys are errors.
 fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
     let Some(error) = unreadable(text) else {
         let Read { root, mut noted, broken } = read(text, repeated);
