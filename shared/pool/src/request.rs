@@ -50,7 +50,7 @@ pub struct NodeRequest {
     pub updated_at: Timestamp,
 }
 
-/// Returns whether a count is 0, for leaving it out of a record.
+/// Returns whether a count is 0, for leaving it out of a stored record.
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
@@ -86,7 +86,8 @@ impl NodeRequest {
         }
     }
 
-    /// Returns the nodes it holds, in the order of its labels.
+    /// Returns the nodes it holds, in the order of its labels. Empty before it is placed and after
+    /// it failed.
     pub fn nodes(&self) -> &[NodeId] {
         match &self.state {
             RequestState::Placed(placement)
@@ -97,8 +98,8 @@ impl NodeRequest {
         }
     }
 
-    /// Marks the request as claimed by an executor. Returns `None` unless all its nodes are ready
-    /// and it is unclaimed.
+    /// Returns the request as claimed by an executor; `None` unless all its nodes are ready and it
+    /// is unclaimed.
     pub fn claim(self, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Fulfilled(placement) => Some(Self {
@@ -111,8 +112,8 @@ impl NodeRequest {
         }
     }
 
-    /// Marks the request's build as ended. Returns `None` unless it was claimed. `result` is
-    /// [`BuildResult::RetryLimit`] for a final attempt that does not count.
+    /// Returns the request with its build ended with this result; `None` unless it was claimed.
+    /// `result` is [`BuildResult::RetryLimit`] for a final attempt that does not count.
     pub fn end(self, result: BuildResult, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Claimed(placement) => Some(Self {
@@ -197,7 +198,8 @@ impl RequestRow {
         ))
     }
 
-    /// Returns the change's position in its queue when the request was made; 0 for a malformed row.
+    /// Returns the change's position in its queue when the request was made, as the row holds it; 0
+    /// for a malformed row.
     pub fn relative(&self) -> u32 {
         self.parts().1
     }

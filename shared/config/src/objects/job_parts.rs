@@ -218,8 +218,9 @@ const CONTROLLED: [&str; 19] = [
     "post-run",
 ];
 
-/// Returns the names of the attributes that `attribute-control` makes final. Unknown attributes,
-/// other values than `final: true`, and a value that is no mapping are errors and left out.
+/// Returns the names of the attributes that `attribute-control` makes final. An attribute without
+/// `final` is left out. Unknown attributes, another value than `final: true`, and a value that is
+/// no mapping are errors and left out.
 pub(super) fn attribute_control(node: &Node, p: &mut Diagnostics) -> Vec<String> {
     let mut names = Vec::new();
     let Some(mut fields) = Fields::of(node, "attribute-control", p) else {

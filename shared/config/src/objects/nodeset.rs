@@ -44,9 +44,9 @@ pub enum Alternative {
     Inline(NodeSet),
 }
 
-/// Reads a `nodeset` stanza; `None`, with an error, if it has no name, no `nodes` and
-/// `alternatives`, or too many alternatives. Other errors are only reported: invalid nodes, groups
-/// and alternatives are left out.
+/// Reads a `nodeset` stanza; `None`, with an error, if it has no name, neither `nodes` nor a list
+/// of `alternatives`, or too many alternatives. Other errors are only reported: invalid nodes,
+/// groups and alternatives are left out.
 pub(super) fn stanza(
     fields: &mut Fields<'_>,
     span: Span,
@@ -59,7 +59,7 @@ pub(super) fn stanza(
 }
 
 /// Reads the inline nodeset of a job, which has no name. `None`, with an error, if it is not a
-/// mapping, has neither `nodes` nor `alternatives`, or too many alternatives.
+/// mapping, has neither `nodes` nor a list of `alternatives`, or too many alternatives.
 pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
     let mut fields = Fields::of(node, "nodeset", p)?;
     let body = body_of(&mut fields, "", p);
@@ -69,7 +69,8 @@ pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
 
 /// Takes the nodes and groups, or the alternatives, of a nodeset with this name. If it has both,
 /// that is an error, and the nodes count. Invalid alternatives are errors and left out. `None`,
-/// with an error, if it has neither, or more than [`ALTERNATIVES_MAX`].
+/// with an error, if it has neither, or if the alternatives are not a list or more than
+/// [`ALTERNATIVES_MAX`].
 fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodesetBody> {
     if fields.has("nodes") || !fields.has("alternatives") {
         if let Some(node) = fields.take("alternatives") {

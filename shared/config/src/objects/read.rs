@@ -302,7 +302,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a list of texts; `None` if it is absent. A single text is a list of one.
+    /// Takes a list of texts; `None` if it is absent. A single text is a list of one. Members that
+    /// are no text are errors and left out.
     pub(crate) fn texts(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<Vec<String>> {
         let node = self.take(name)?;
         Some(texts(node, &self.path(name), p))
@@ -376,8 +377,8 @@ impl<'n> Fields<'n> {
         text(node, &path, p).and_then(|_| pattern(node, &path, p))
     }
 
-    /// Takes a list of patterns; `None` if the attribute is absent. A single pattern is a list of
-    /// one.
+    /// Takes a list of patterns, each a text or a mapping with `regex` and `negate`; a single one
+    /// is a list of one. `None` if the attribute is absent. Invalid ones are errors and left out.
     pub(crate) fn patterns(
         &mut self,
         name: &'static str,
@@ -414,8 +415,9 @@ impl<'n> Fields<'n> {
         found.map(|(_, value)| *value)
     }
 
-    /// Takes variables, as [`variables`] reads them; `None` if they are absent, or, with an error,
-    /// not a mapping.
+    /// Takes variables; `None` if they are absent, or, with an error, not a mapping. Names that
+    /// Ansible does not accept or the executor sets itself, and control tags within values, are
+    /// errors, but returned.
     pub(crate) fn variables(
         &mut self,
         name: &'static str,
@@ -439,7 +441,8 @@ impl<'n> Fields<'n> {
         read(inner, &self.path(name), p).map(|value| Combined { value, combine })
     }
 
-    /// Takes a mapping as JSON; `None` if it is absent, or, with an error, not a mapping.
+    /// Takes a mapping as JSON; `None` if it is absent, or, with an error, not a mapping. An
+    /// integer beyond 64 bits is an error, but returned as a text.
     pub(crate) fn mapping(
         &mut self,
         name: &'static str,

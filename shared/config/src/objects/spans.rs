@@ -148,7 +148,8 @@ fn released(attribute: &str) -> &str {
 }
 
 /// Returns the spans of a job's attributes, under their current names, and of the members of lists
-/// that name objects. None of `fields` may have been taken yet, except the name.
+/// that name objects. None of the job's attributes may have been taken from `fields` yet, except
+/// the name.
 pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     for (attribute, _, node) in fields.entries() {
@@ -177,8 +178,8 @@ pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns the spans of a nodeset's nodes, labels and alternatives, also of those that were already
-/// taken, except `nodes`.
+/// Returns the spans of a nodeset's nodes, labels and alternatives. `nodes` may not have been taken
+/// from `fields` yet.
 pub(super) fn of_nodeset(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     if let Some(nodes) = fields.peek("nodes") {
