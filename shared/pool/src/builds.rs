@@ -196,8 +196,9 @@ pub(crate) fn fulfill_ready_requests(ledger: &mut Ledger<'_>) {
 }
 
 /// Recovers nodes allocated to a request that is gone or does not list them (Z1.9). A node in use
-/// is held or deleted once its build has ended. Others are released when their request has been
-/// missing for the provider's `orphan_seconds`; until then only the start of that time is noted.
+/// is held or deleted once its build has ended or is gone. A used, held or deleted node stays as it
+/// is. Others are released when their request has been missing for the provider's `orphan_seconds`;
+/// until then only the start of that time is noted.
 pub(crate) fn recover_orphaned_nodes(ledger: &mut Ledger<'_>) {
     for node in ledger.nodes.values().cloned().collect::<Vec<_>>() {
         let Some(allocation) = &node.allocated_to else {

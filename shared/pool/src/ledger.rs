@@ -292,8 +292,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Makes the plan due as soon as a node, a request, the pause, the delay of min-ready launches
-    /// or the search for leaked machines needs it; at the latest in a minute if there is a node or
-    /// a request.
+    /// or the search for leaked machines needs it; at the latest in a minute if there is a request.
     fn schedule_due_times(&mut self) {
         let (now, pace) = (self.now, &self.limits.pace);
         let soon = now.plus_millis(pace.poll_millis.max(1));

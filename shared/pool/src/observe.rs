@@ -121,9 +121,9 @@ fn observe_node(ledger: &mut Ledger<'_>, node: &PoolNode) {
 }
 
 /// Applies the observed outcome of a launch that was called `tries` times. A listed machine counts
-/// more than the answer. A failed launch repeats the call, pauses launches, or removes the node and
-/// gives up the placement or fails the request, depending on the answer. Without any outcome, does
-/// nothing.
+/// more than the answer. Depending on the answer, a failed launch is repeated, pauses all launches,
+/// or removes the node, which is replaced, or whose request is placed again or fails. Does nothing
+/// without any outcome.
 fn observe_launch(ledger: &mut Ledger<'_>, node: &PoolNode, tries: u32) {
     let id = &node.id;
     if let Some(fact) = tagged(ledger, id) {

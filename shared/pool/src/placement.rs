@@ -246,9 +246,10 @@ pub(crate) fn is_current(ledger: &Ledger<'_>, node: &PoolNode) -> bool {
     }
 }
 
-/// Returns `None` if `missing` fits into the quota beside all machines, otherwise the reason to
-/// wait. In that case deletes free cloud nodes, except those in `pool`, until it will fit once they
-/// are gone, or none is left; the least ready come last.
+/// Returns `None` if `missing` is nothing, or fits into the quota beside all that is used and
+/// reserved; otherwise the reason to wait. In that case marks free cloud nodes for deletion, ready
+/// ones first and except those in `pool`, until it will fit once they are gone, or no more can be
+/// deleted.
 fn make_room(
     ledger: &mut Ledger<'_>,
     missing: Resources,

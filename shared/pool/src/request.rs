@@ -56,7 +56,8 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl NodeRequest {
-    /// Returns a new request that is not yet placed.
+    /// Returns a new request that is not yet placed, without a group, whose recipient is the
+    /// executors.
     pub fn new(
         row: RequestRow,
         build: BuildId,
@@ -188,7 +189,7 @@ pub struct RequestRow(pub String);
 
 impl RequestRow {
     /// Returns the row. Each number that has too many digits becomes the greatest possible one, so
-    /// that it sorts last.
+    /// that it sorts last. Equal numbers give equal rows.
     pub fn new(priority: u32, relative: u32, sequence: u64) -> Self {
         Self(format!(
             "{:03}-{:04}-{:012}",

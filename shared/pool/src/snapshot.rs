@@ -27,8 +27,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns whether to list the provider's machines before planning: a cloud machine is being
-    /// launched, boots or is being deleted, or a search for leaked machines is due.
+    /// Returns whether to list the provider's machines before planning: a cloud machine is
+    /// requested, boots or is being deleted, or a search for leaked machines is due.
     ///
     /// A leaked machine is terminated only after a commit on the head revision of this snapshot. A
     /// concurrent launch records its node in a commit of its own, so this plan's commit would fail.

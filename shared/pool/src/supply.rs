@@ -183,9 +183,9 @@ pub(crate) fn request_checks(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Adds a terminate action for every machine of the cloud that is to be deleted, is known, and was
-/// not called to terminate in the last 30 seconds; notes the call in its node. Stops when the
-/// commit has no more room.
+/// Adds a terminate action for every cloud machine that is to be deleted and whose id is known,
+/// unless it had one in the last 30 seconds; notes the action in its node. Stops when the commit
+/// has no more room.
 pub(crate) fn request_terminations(ledger: &mut Ledger<'_>) {
     let due = |node: &PoolNode| match &node.state {
         NodeState::Deleting { instance: Some(instance), retry_at, reason, .. }
