@@ -228,6 +228,7 @@ impl PartialEq for Pattern {
 impl Eq for Pattern {}
 
 impl Serialize for Pattern {
+    /// Writes the text, or, if the pattern is negated, a mapping with `regex` and `negate`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if !self.negate {
             return serializer.serialize_str(&self.text);

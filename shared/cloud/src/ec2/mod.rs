@@ -130,8 +130,8 @@ impl CloudDriver for Ec2Driver {
         })
     }
 
-    /// Lists machines page by page. More than [`PAGES_MAX`] pages are an error, since an incomplete
-    /// list would make existing machines look gone.
+    /// Lists machines page by page. More than 100 pages are an error, since an incomplete list
+    /// would make existing machines look gone.
     async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError> {
         let attempt = || format!("list machines with tag {}={}", filter.key, filter.value);
         let (mut all, mut next) = (Vec::new(), None::<String>);
@@ -158,9 +158,9 @@ impl CloudDriver for Ec2Driver {
         })
     }
 
-    /// Terminates machines in calls of at most [`BATCH_MAX`]. If EC2 refuses a call because a
-    /// machine does not exist, calls once for each machine. The first other error ends it, with the
-    /// later machines left out.
+    /// Terminates machines in calls of at most 100. If EC2 refuses a call because a machine does
+    /// not exist, calls once for each of its machines. Another error ends the function, without the
+    /// later calls.
     async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError> {
         let attempt = |ids: &[&InstanceId]| {
             let ids: Vec<&str> = ids.iter().map(|id| id.0.as_str()).collect();

@@ -114,6 +114,8 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'_, 'de> {
         false
     }
 
+    /// Reads the next value as the type that its first byte gives, whatever type is wanted. An
+    /// error if the bytes are damaged or nested too deeply.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PackError> {
         match self.byte()? {
             NONE => visitor.visit_unit(),
@@ -154,6 +156,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'_, 'de> {
         }
     }
 
+    /// Reads a value; `None` for a stored `None`. Any other value counts as `Some`.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PackError> {
         match self.peek()? {
             NONE => {
@@ -176,6 +179,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'_, 'de> {
         visitor.visit_newtype_struct(self)
     }
 
+    /// Reads a variant by its name; an error for any other value.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -203,6 +207,7 @@ struct Members<'r, 'n, 'de> {
 impl<'de> de::SeqAccess<'de> for Members<'_, '_, 'de> {
     type Error = PackError;
 
+    /// Reads the next member of the list; `None` after the last.
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
@@ -220,6 +225,7 @@ impl<'de> de::SeqAccess<'de> for Members<'_, '_, 'de> {
 impl<'de> de::MapAccess<'de> for Members<'_, '_, 'de> {
     type Error = PackError;
 
+    /// Reads the next key of the mapping; `None` after the last.
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
@@ -246,6 +252,7 @@ struct Fields<'r, 'n, 'de> {
 impl<'de> de::MapAccess<'de> for Fields<'_, '_, 'de> {
     type Error = PackError;
 
+    /// Reads the name of the struct's next field; `None` at the mark that ends the struct.
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
@@ -275,6 +282,7 @@ impl<'de> de::EnumAccess<'de> for Variant<'_, '_, 'de> {
 impl<'de> de::VariantAccess<'de> for Variant<'_, '_, 'de> {
     type Error = PackError;
 
+    /// Reads the end of a variant without a value; an error if a value follows.
     fn unit_variant(self) -> Result<(), PackError> {
         match self.reader.byte()? {
             NONE => Ok(()),

@@ -104,6 +104,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_i64(value.into())
     }
 
+    /// Writes the number in as few bytes as it needs, with a type of its own if it is negative.
     fn serialize_i64(self, value: i64) -> Result<(), PackError> {
         match u64::try_from(value) {
             Ok(value) => self.serialize_u64(value),
@@ -127,6 +128,8 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_u64(value.into())
     }
 
+    /// Writes the number: in one byte if it is small, otherwise its type and as few bytes as it
+    /// needs.
     fn serialize_u64(self, value: u64) -> Result<(), PackError> {
         if value < u64::from(SMALL) {
             self.out.push(SMALL_NUMBER + value as u8);
@@ -151,6 +154,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_str(value.encode_utf8(&mut [0; 4]))
     }
 
+    /// Writes the length and the text. The length of a short text is in the byte of its type.
     fn serialize_str(self, value: &str) -> Result<(), PackError> {
         if value.len() < usize::from(SMALL) {
             self.out.push(SMALL_TEXT + value.len() as u8);
@@ -175,6 +179,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         Ok(())
     }
 
+    /// Writes the value, after a mark if it would otherwise be read as `None`.
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), PackError> {
         let start = self.out.len();
         value.serialize(&mut *self)?;
@@ -248,6 +253,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_tuple(length)
     }
 
+    /// Writes the start of a mapping; an error if its length is not known in advance.
     fn serialize_map(self, length: Option<usize>) -> Result<Self, PackError> {
         let length = Writer::known_length(length)?;
         self.out.push(MAP);

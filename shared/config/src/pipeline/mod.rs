@@ -248,6 +248,7 @@ pub struct Messages {
 }
 
 impl Default for Messages {
+    /// Returns Zuul's texts; those for enqueued changes and for changes without jobs are empty.
     fn default() -> Self {
         Self {
             start: "Starting {pipeline.name} jobs.".to_owned(),
