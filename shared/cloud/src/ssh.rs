@@ -237,7 +237,8 @@ async fn login(
     Ok(if status == Some(0) { LoginOutcome::Done } else { LoginOutcome::Refused })
 }
 
-/// Runs `true` and returns its exit status; `None` if the server sends none.
+/// Runs `true` in a session that is logged in, and returns its exit status; `None` if the server
+/// sends none. An error if the server opens no channel.
 async fn run_true(session: &Handle<HostKeyRecorder>) -> Result<Option<u32>, russh::Error> {
     let mut channel = session.channel_open_session().await?;
     channel.exec(true, "true").await?;

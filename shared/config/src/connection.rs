@@ -54,7 +54,8 @@ pub struct Connection {
 pub struct Connections(pub BTreeMap<ConnectionName, Connection>);
 
 impl Connections {
-    /// Returns the connections of a system that has only the built-in ones.
+    /// Returns the connections of a system that has only the built-in ones, `timer` and `zuul`,
+    /// which are not stored.
     pub fn new() -> Self {
         Self::default()
     }

@@ -98,8 +98,8 @@ fn subject(diagnostic: &Diagnostic) -> String {
     format!("{}{attribute}", diagnostic.stanza)
 }
 
-/// Returns where a diagnostic ends. An end before the first column of a line becomes the end of the
-/// line before.
+/// Returns where a diagnostic ends. An end at the start of a later line becomes the line before,
+/// and an end before the start becomes the start.
 fn end_mark(diagnostic: &Diagnostic) -> Mark {
     let (start, end) = (diagnostic.start, diagnostic.end);
     if end.column() <= 1 && end.line() > start.line() {

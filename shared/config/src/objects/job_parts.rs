@@ -134,7 +134,7 @@ pub(super) fn combined<T>(node: &Node, read: impl FnOnce(&Node) -> T) -> Combine
 }
 
 /// Takes `override-checkout` or the older `override-branch`; `None` if both are absent, or, with an
-/// error, no text.
+/// error, no text. Both are an error, and the former counts.
 pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let (name, node) = f.one_of(&["override-checkout", "override-branch"], p)?;
     text(node, &f.path(name), p)

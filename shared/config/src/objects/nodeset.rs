@@ -103,8 +103,8 @@ fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<N
     ))
 }
 
-/// Reads an alternative: the name of a nodeset, or inline nodes. `None`, with an error, for another
-/// value.
+/// Reads an alternative: the name of a nodeset, or a mapping with inline nodes and groups. `None`,
+/// with an error, for another value.
 fn alternative(node: &Node, p: &mut Diagnostics) -> Option<Alternative> {
     if let Value::Text(name) = &node.value {
         return Some(Alternative::Named(name.clone()));

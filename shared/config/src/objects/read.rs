@@ -219,13 +219,15 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a text; `None` if it is absent, or, with an error, not a text.
+    /// Takes a text attribute out of the mapping; `None` if it is absent, or, with an error, not a
+    /// text.
     pub(crate) fn text(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         text(node, &self.path(name), p)
     }
 
-    /// Takes a required text; `None`, with an error, if it is absent or not a text.
+    /// Takes a required text attribute out of the mapping; `None`, with an error, if it is absent
+    /// or not a text. It may be empty.
     pub(crate) fn required_text(
         &mut self,
         name: &'static str,
@@ -235,7 +237,8 @@ impl<'n> Fields<'n> {
         text(node, &self.path(name), p)
     }
 
-    /// Takes a required name; `None`, with an error, if it is absent, empty or not a text.
+    /// Takes a required name out of the mapping; `None`, with an error, if it is absent, blank or
+    /// not a text.
     pub(crate) fn required_name(
         &mut self,
         name: &'static str,
@@ -250,7 +253,8 @@ impl<'n> Fields<'n> {
         None
     }
 
-    /// Takes a boolean; `None` if it is absent, or, with an error, another value.
+    /// Takes a boolean attribute out of the mapping; `None` if it is absent, or, with an error,
+    /// another value.
     pub(crate) fn flag(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<bool> {
         let node = self.take(name)?;
         match node.value {
@@ -262,8 +266,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes an integer of at least `least`; `None` if it is absent, or, with an error, another
-    /// value.
+    /// Takes an integer attribute, of at least `least`, out of the mapping; `None` if it is absent,
+    /// or, with an error, another value.
     pub(crate) fn count(
         &mut self,
         name: &'static str,
@@ -274,14 +278,16 @@ impl<'n> Fields<'n> {
         count(node, &self.path(name), (least, u32::MAX), p)
     }
 
-    /// Takes a port number; `None` if it is absent, or, with an error, another value.
+    /// Takes a port number, from 1 to 65535, out of the mapping; `None` if it is absent, or, with
+    /// an error, another value.
     pub(crate) fn port(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u32> {
         let node = self.take(name)?;
         count(node, &self.path(name), (1, u16::MAX.into()), p)
     }
 
-    /// Takes a duration, a number of seconds or a text such as `30m`, in seconds; `None` if it is
-    /// absent, or, with an error, another value.
+    /// Takes a duration out of the mapping and returns it in seconds: a number of seconds, or a
+    /// text of a number with one of the units `s m h d w`, such as `30m`. `None` if it is absent,
+    /// or, with an error, another value.
     pub(crate) fn seconds(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u64> {
         let node = self.take(name)?;
         match seconds(node) {
@@ -302,15 +308,15 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a list of texts; `None` if it is absent. A single text is a list of one. Members that
-    /// are no text are errors and left out.
+    /// Takes a list of texts out of the mapping; `None` if it is absent. A single text is a list of
+    /// one. Members that are no text are errors and left out.
     pub(crate) fn texts(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<Vec<String>> {
         let node = self.take(name)?;
         Some(texts(node, &self.path(name), p))
     }
 
-    /// Takes a list of texts; `None` if it is absent, or, with an error, another value, also a
-    /// single text. Members that are no text are errors and left out.
+    /// Takes a list of texts out of the mapping; `None` if it is absent, or, with an error, another
+    /// value, also a single text. Members that are no text are errors and left out.
     pub(crate) fn text_list(
         &mut self,
         name: &'static str,
@@ -326,8 +332,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a version, a text or a number, as text as Python prints it; `None` if it is absent,
-    /// or, with an error, another value.
+    /// Takes a version, a text or a number, out of the mapping, as text as Python prints it; `None`
+    /// if it is absent, or, with an error, another value.
     pub(crate) fn version(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         match node.value {
@@ -339,8 +345,9 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes an age and returns it in seconds: a text with a number and an optional unit `s m h d
-    /// w`. `None` if it is absent, or, with an error, another value, also a number without quotes.
+    /// Takes an age out of the mapping and returns it in seconds: a text with a number and an
+    /// optional unit `s m h d w`. `None` if it is absent, or, with an error, another value, also a
+    /// number without quotes.
     pub(crate) fn age(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u64> {
         let node = self.take(name)?;
         let found = node.as_text().and_then(|text| text.parse().ok().or_else(|| seconds(node)));
@@ -350,8 +357,9 @@ impl<'n> Fields<'n> {
         found
     }
 
-    /// Takes a list of regular expressions, each written as a text; a single one is a list of one.
-    /// `None` if the attribute is absent. Invalid ones are errors and left out.
+    /// Takes a list of regular expressions, each written as a text, out of the mapping; a single
+    /// one is a list of one. `None` if the attribute is absent. Invalid ones are errors and left
+    /// out.
     pub(crate) fn expressions(
         &mut self,
         name: &'static str,
@@ -365,8 +373,8 @@ impl<'n> Fields<'n> {
         Some(found.collect())
     }
 
-    /// Takes a regular expression, written as a text; `None` if it is absent, or, with an error,
-    /// invalid.
+    /// Takes a regular expression, written as a text, out of the mapping; `None` if it is absent,
+    /// or, with an error, invalid.
     pub(crate) fn expression(
         &mut self,
         name: &'static str,
@@ -377,8 +385,9 @@ impl<'n> Fields<'n> {
         text(node, &path, p).and_then(|_| pattern(node, &path, p))
     }
 
-    /// Takes a list of patterns, each a text or a mapping with `regex` and `negate`; a single one
-    /// is a list of one. `None` if the attribute is absent. Invalid ones are errors and left out.
+    /// Takes a list of patterns, each a text or a mapping with `regex` and `negate`, out of the
+    /// mapping; a single one is a list of one. `None` if the attribute is absent. Invalid ones are
+    /// errors and left out.
     pub(crate) fn patterns(
         &mut self,
         name: &'static str,
@@ -388,8 +397,8 @@ impl<'n> Fields<'n> {
         Some(patterns(node, &self.path(name), p))
     }
 
-    /// Takes one of several keywords and returns its value in `words`; `None` if it is absent, or,
-    /// with an error, another word.
+    /// Takes one of several keywords out of the mapping and returns its value in `words`; `None` if
+    /// it is absent, or, with an error that suggests a similar one, another word.
     pub(crate) fn word<T: Copy>(
         &mut self,
         name: &'static str,
@@ -415,9 +424,9 @@ impl<'n> Fields<'n> {
         found.map(|(_, value)| *value)
     }
 
-    /// Takes variables; `None` if they are absent, or, with an error, not a mapping. Names that
-    /// Ansible does not accept or the executor sets itself, and control tags within values, are
-    /// errors, but returned.
+    /// Takes variables out of the mapping; `None` if they are absent, or, with an error, not a
+    /// mapping. Names that Ansible does not accept or the executor sets itself, and control tags
+    /// within values, are errors, but returned.
     pub(crate) fn variables(
         &mut self,
         name: &'static str,
@@ -427,9 +436,9 @@ impl<'n> Fields<'n> {
         variables(node, &self.path(name), p)
     }
 
-    /// Takes a value that may have the control tag `!override` or `!inherit`, and returns it with
-    /// the tag; `None` if it is absent or `read` returns none. `read` gets the value without the
-    /// tag, the attribute's path and `p`.
+    /// Takes a value that may have the control tag `!override` or `!inherit` out of the mapping,
+    /// and returns it with the tag; `None` if it is absent or `read` returns none. `read` gets the
+    /// value without the tag, the attribute's path and `p`.
     pub(crate) fn combined<T>(
         &mut self,
         name: &'static str,
@@ -441,8 +450,8 @@ impl<'n> Fields<'n> {
         read(inner, &self.path(name), p).map(|value| Combined { value, combine })
     }
 
-    /// Takes a mapping as JSON; `None` if it is absent, or, with an error, not a mapping. An
-    /// integer beyond 64 bits is an error, but returned as a text.
+    /// Takes a mapping out of this mapping, as JSON; `None` if it is absent, or, with an error, not
+    /// a mapping. An integer beyond 64 bits is an error, but returned as a text.
     pub(crate) fn mapping(
         &mut self,
         name: &'static str,
@@ -654,7 +663,8 @@ fn control_within(node: &Node) -> Option<&Node> {
     }
 }
 
-/// Reads the name of a variable; `None`, with an error, if Ansible does not accept it.
+/// Reads the name of a variable; `None`, with an error, if it is not a text or Ansible does not
+/// accept it.
 pub(crate) fn variable_name(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let name = text(node, attribute, p)?;
     if is_variable_name(&name) {
@@ -676,8 +686,9 @@ pub(crate) fn is_variable_name(text: &str) -> bool {
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Returns a duration in seconds: an integer, or a number with one of the units `s m h d w`. `None`
-/// for any other value; reports nothing.
+/// Returns a duration in seconds: an integer, or a text of a number with one of the units `s m h d
+/// w`. `None` for any other value, also a text without a unit and a negative number; reports
+/// nothing.
 pub(crate) fn seconds(node: &Node) -> Option<u64> {
     match &node.value {
         Value::Int(number) => u64::try_from(*number).ok(),

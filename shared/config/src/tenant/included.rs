@@ -23,7 +23,8 @@ const INCLUDED: &str = "included";
 /// The branch of that project.
 const BRANCH: &str = "main";
 
-/// Returns the canonical name of the project of included files, the same in every tenant.
+/// Returns the canonical name of the project of included files, `system/included`, the same in
+/// every tenant.
 pub fn included_project() -> ProjectName {
     ProjectName::new(SYSTEM, INCLUDED)
 }

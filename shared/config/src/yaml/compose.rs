@@ -93,7 +93,8 @@ struct Read {
     broken: Option<YamlError>,
 }
 
-/// Reads a text until its end or the first error that stops reading.
+/// Reads a text until its end or the first error that stops reading. Returns what it read, the
+/// errors that did not stop it, and the one that did.
 fn read(text: &str, repeated: Repeated) -> Read {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();

@@ -176,7 +176,7 @@ fn times_plus(limbs: &mut Vec<u64>, factor: u64, more: u64) {
     }
 }
 
-/// Formats a number of any size in decimal digits.
+/// Formats a number of any size, in limbs of nine digits with the lowest first, in decimal digits.
 fn decimal(limbs: &[u64]) -> String {
     let Some((highest, lower)) = limbs.split_last() else { return "0".to_owned() };
     let lower: String = lower.iter().rev().map(|limb| format!("{limb:09}")).collect();
@@ -205,7 +205,8 @@ fn float(text: &str) -> Option<f64> {
     }
 }
 
-/// Returns a float as Python prints it, for numbers of ordinary size.
+/// Returns a float as Python prints it, for numbers of ordinary size; `nan`, `inf` and `-inf` for
+/// the others.
 pub(super) fn float_text(number: f64) -> String {
     if number.is_nan() {
         "nan".to_owned()
