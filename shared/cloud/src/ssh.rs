@@ -81,9 +81,9 @@ pub enum SshCheckError {
 }
 
 /// Checks a booted node: reads its host keys and logs in. If it passes, returns the configured host
-/// keys, or, if there are none, those it showed. `Failed` only if it shows none of the configured
-/// ones; any other failure is `NotYet`. `within` is the time for reading the keys, and again for
-/// the login.
+/// keys, or, if there are none, those it showed. `Failed` only if the login is shown a host key
+/// that is not a configured one; any other failure is `NotYet`. `within` is the time for reading
+/// the keys, and again for the login.
 pub async fn check(
     target: &SshEndpoint,
     user: &str,

@@ -16,7 +16,7 @@ pub struct PoolNode {
     pub id: NodeId,
     /// The label it was made from.
     pub label: LabelName,
-    /// The label it was created from.
+    /// The provider that it belongs to.
     pub provider: ProviderName,
     /// The provider's region.
     pub region: Option<String>,
