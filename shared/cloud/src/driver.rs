@@ -11,16 +11,20 @@ use std::collections::BTreeMap;
 /// A cloud that launches, lists and terminates machines.
 #[async_trait]
 pub trait CloudDriver: Send + Sync {
-    /// Launches one machine, or returns the machine that the same token launched earlier.
+    /// Launches one machine, or returns the machine that the same token launched earlier. A token
+    /// of a different launch, a used-up quota and lacking capacity are errors of their own
+    /// ([`CloudError`]). Not repeated after an error.
     async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError>;
 
-    /// Lists all machines with the tag, including terminated ones that the cloud still shows.
+    /// Lists all machines with the tag, including stopped ones and terminated ones that the cloud
+    /// still shows. An incomplete list is an error.
     async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError>;
 
-    /// Terminates machines. A machine that no longer exists is not an error.
+    /// Asks the cloud to terminate machines, and does not wait for that. A machine that no longer
+    /// exists is not an error.
     async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError>;
 
-    /// Lists images, newest first.
+    /// Lists the images that match each list of the filter, newest first, in any state.
     async fn images(&self, filter: &CloudImageFilter) -> Result<Vec<ImageFact>, CloudError>;
 }
 
@@ -69,7 +73,9 @@ pub struct LaunchSettings {
 }
 
 impl LaunchSpec {
-    /// Returns the launch parameters of a node; `None` for a static host.
+    /// Returns the launch parameters of a node; `None` for a static host. The zone is left out if
+    /// the settings have a subnet for it. The tags name the node and its provider, and override
+    /// those of the settings.
     pub fn for_node(node: &PoolNode, settings: &LaunchSettings) -> Option<Self> {
         let NodeOrigin::Cloud { client_token, image_id, flavor, .. } = &node.origin else {
             return None;
@@ -102,7 +108,7 @@ pub struct TagFilter {
 }
 
 impl TagFilter {
-    /// Returns the filter for all machines of a provider.
+    /// Returns the filter for all machines that Sluice launched for a provider.
     pub fn provider(provider: &ProviderName) -> Self {
         Self { key: tags::PROVIDER.to_owned(), value: provider.0.clone() }
     }
@@ -130,7 +136,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Returns the machine in the form that node records store.
+    /// Returns the machine in the form that node records store. A tag may give it an SSH port.
     pub fn machine(&self) -> Machine {
         Machine {
             instance: self.id.clone(),
@@ -142,7 +148,8 @@ impl Instance {
         }
     }
 
-    /// Returns the machine as a fact for a plan.
+    /// Returns the machine as a fact for a plan, with the node that its tag names; without one if
+    /// it has no such tag.
     pub fn fact(&self) -> InstanceFact {
         let node = self.tags.get(tags::NODE).map(|id| NodeId(id.clone()));
         InstanceFact { machine: self.machine(), node, state: self.state }
@@ -243,7 +250,8 @@ pub enum CloudError {
     },
 }
 
-/// Returns the answer to a launch as a fact for a plan.
+/// Returns the answer to a launch as a fact for a plan. An unknown outcome becomes a transient one
+/// that can be repeated after a second.
 pub fn launch_fact(answer: &Result<Instance, CloudError>) -> LaunchFact {
     match answer {
         Ok(instance) => LaunchFact::Launched(instance.machine()),

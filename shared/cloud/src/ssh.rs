@@ -32,7 +32,7 @@ pub struct SshEndpoint {
 pub struct LoginKey(Arc<PrivateKey>);
 
 impl LoginKey {
-    /// Parses an unencrypted key in OpenSSH's format.
+    /// Parses an unencrypted private key in OpenSSH's format; any other text is an error.
     pub fn from_openssh(text: &str) -> Result<Self, SshCheckError> {
         PrivateKey::from_openssh(text)
             .map(|key| Self(Arc::new(key)))
@@ -80,8 +80,10 @@ pub enum SshCheckError {
     },
 }
 
-/// Checks a booted node: reads its host keys and logs in. Fails only if a configured host key does
-/// not match; any other failure is "not yet". If none are configured, the shown ones are accepted.
+/// Checks a booted node: reads its host keys and logs in. If it passes, returns the configured host
+/// keys, or, if there are none, those it showed. `Failed` only if the login is shown a host key
+/// that is not a configured one; any other failure is `NotYet`. `within` is the time for reading
+/// the keys, and again for the login.
 pub async fn check(
     target: &SshEndpoint,
     user: &str,
@@ -103,7 +105,8 @@ pub async fn check(
     }
 }
 
-/// Waits for the server and returns the host keys that it shows.
+/// Waits for the server, at most [`LISTEN_PATIENCE`], and returns the host keys that it shows
+/// within the time ([`scan_host_keys`]).
 async fn observe_host_keys(
     target: &SshEndpoint,
     within: Duration,
@@ -112,8 +115,9 @@ async fn observe_host_keys(
     scan_host_keys(target, within).await
 }
 
-/// Waits until the server accepts connections, or [`LISTEN_PATIENCE`] has passed. A machine that
-/// has just booted starts its server soon, and waiting is faster than another check.
+/// Waits until the server accepts connections. An error if it still refuses them after a second, or
+/// at once if connecting fails in another way. A machine that has just booted starts its server
+/// soon, and waiting is faster than another check.
 pub async fn wait_until_listening(target: &SshEndpoint) -> Result<(), SshCheckError> {
     let connect = async {
         loop {
@@ -132,8 +136,9 @@ pub async fn wait_until_listening(target: &SshEndpoint) -> Result<(), SshCheckEr
     }
 }
 
-/// Returns the host keys that a server shows, one per algorithm, in known_hosts form without the
-/// host (`ssh-ed25519 AAAA…`).
+/// Returns the host keys that a server shows, at most one each of Ed25519, ECDSA and RSA, in
+/// known_hosts form without the host (`ssh-ed25519 AAAA…`). An error only if none can be read
+/// within the time. Logs in nowhere.
 ///
 /// Each algorithm takes a connection of its own, and all must finish within the time. The keys are
 /// trusted because the address came from the cloud's listing. The login with our key then proves
@@ -170,7 +175,9 @@ pub async fn scan_host_keys(
     if keys.is_empty() { Err(unreachable(target, failure)) } else { Ok(keys) }
 }
 
-/// Logs in and runs `true`. Fails if the server shows an unexpected host key.
+/// Logs in with the key and runs `true`. An error if the server shows a host key that is not in
+/// `host_keys`, refuses the login, gives `true` another exit status than 0, cannot be reached, or
+/// takes too long. Not repeated.
 pub async fn log_in_and_run_true(
     target: &SshEndpoint,
     user: &str,
@@ -203,8 +210,9 @@ enum LoginOutcome {
     Refused,
 }
 
-/// Opens a connection, logs in with the key and runs `true`. Another exit status counts as a
-/// refused login.
+/// Opens a connection, logs in with the key and runs `true`. Another exit status than 0, or none,
+/// counts as a refused login. An error if the connection fails or `handler` does not accept the
+/// host key.
 async fn login(
     target: &SshEndpoint,
     user: &str,
@@ -229,7 +237,8 @@ async fn login(
     Ok(if status == Some(0) { LoginOutcome::Done } else { LoginOutcome::Refused })
 }
 
-/// Runs `true` and returns its exit status; `None` if the server sends none.
+/// Runs `true` in a session that is logged in, and returns its exit status; `None` if the server
+/// sends none. An error if the server opens no channel.
 async fn run_true(session: &Handle<HostKeyRecorder>) -> Result<Option<u32>, russh::Error> {
     let mut channel = session.channel_open_session().await?;
     channel.exec(true, "true").await?;
@@ -242,7 +251,7 @@ async fn run_true(session: &Handle<HostKeyRecorder>) -> Result<Option<u32>, russ
 }
 
 /// Returns the server's host key for one of these algorithms; `None` if it has none. The error says
-/// why it could not be read in time.
+/// why it could not be read in time. Logs in nowhere.
 async fn scan_one(
     target: &SshEndpoint,
     algorithms: Vec<Algorithm>,
@@ -275,6 +284,9 @@ struct HostKeyRecorder {
 impl Handler for HostKeyRecorder {
     type Error = russh::Error;
 
+    /// Records the host key that the server shows, and accepts it only if it is expected. Without
+    /// expected keys it accepts none, which ends the connection. A certificate is neither recorded
+    /// nor accepted.
     async fn check_server_key(
         &mut self,
         shown: &PublicKeyOrCertificate,
@@ -293,7 +305,7 @@ impl Handler for HostKeyRecorder {
     }
 }
 
-/// Returns the client's settings with these preferred algorithms.
+/// Returns the client's settings with these preferred algorithms, and defaults otherwise.
 fn config(preferred: Preferred) -> Arc<client::Config> {
     Arc::new(client::Config { preferred, ..client::Config::default() })
 }

@@ -54,12 +54,13 @@ pub struct Connection {
 pub struct Connections(pub BTreeMap<ConnectionName, Connection>);
 
 impl Connections {
-    /// Returns the connections of a system that has only the built-in ones.
+    /// Returns the connections of a system that has only the built-in ones, `timer` and `zuul`,
+    /// which are not stored.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a connection.
+    /// Adds a connection; it replaces one with the same name. `canonical_host` may be empty.
     #[must_use]
     pub fn with(mut self, name: &str, driver: Driver, canonical_host: &str) -> Self {
         self.0
@@ -78,7 +79,9 @@ impl Connections {
         }
     }
 
-    /// Returns the canonical name of a project; `None` for an unknown connection.
+    /// Returns the canonical name of a project; `None` for a connection that is not configured.
+    /// Without a canonical host, the connection's name takes its place. Whether the project exists
+    /// is not checked.
     pub fn project(&self, connection: &str, name: &str) -> Option<ProjectName> {
         let found = self.0.get(&ConnectionName::from(connection))?;
         let host = if found.canonical_host.is_empty() { connection } else { &found.canonical_host };

@@ -84,7 +84,8 @@ pub enum Severity {
 }
 
 impl Diagnostic {
-    /// Returns a diagnostic of a kind at a position, as an error.
+    /// Returns an error of a kind at a position, without stanza, attribute and suggestion.
+    /// Invisible characters in the message are escaped.
     pub fn new(kind: DiagnosticKind, start: Mark, end: Mark, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -106,7 +107,7 @@ impl Diagnostic {
         self
     }
 
-    /// Sets the line where the stanza starts; none if the diagnostic is on that line itself.
+    /// Sets the line where the stanza starts; none if the diagnostic is on that line or before it.
     #[must_use]
     pub fn from_stanza_at(mut self, start: Mark) -> Self {
         self.stanza_line =
@@ -121,7 +122,8 @@ impl Diagnostic {
         self
     }
 
-    /// Suggests the name in `candidates` that is most similar to `wrong`, if any is.
+    /// Sets the suggestion: the name in `candidates` that is most similar to `wrong`, or none if
+    /// none is similar enough.
     #[must_use]
     pub fn suggesting<'a>(
         mut self,
@@ -132,7 +134,9 @@ impl Diagnostic {
         self
     }
 
-    /// Suggests the name in `candidates` that is most similar to `wrong`, within the budget.
+    /// Sets the suggestion: the name in `candidates` that is most similar to `wrong`, or none if
+    /// none is similar enough. Only as many names are compared as the budget allows; they are
+    /// deducted from it.
     #[must_use]
     pub(crate) fn suggesting_within<'a>(
         mut self,
@@ -153,7 +157,8 @@ impl Diagnostic {
 }
 
 impl ConfigError {
-    /// Returns the short text for a change, in Zuul's wording.
+    /// Returns the message with its suggestion, without its position, in Zuul's wording for a
+    /// report. A syntax error begins with `syntax error: `.
     pub fn short_text(&self) -> String {
         match self.diagnostic.kind {
             DiagnosticKind::Syntax => format!("syntax error: {}", self.sentence()),
@@ -161,7 +166,7 @@ impl ConfigError {
         }
     }
 
-    /// Returns the message with its suggestion.
+    /// Returns the message, with its suggestion in parentheses if there is one.
     pub(crate) fn sentence(&self) -> String {
         match &self.diagnostic.suggestion {
             Some(suggestion) => {
@@ -173,6 +178,8 @@ impl ConfigError {
 }
 
 impl fmt::Display for ConfigError {
+    /// Writes `path:line: `, then the message with its suggestion. The project and the column are
+    /// left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -198,12 +205,13 @@ pub(crate) struct SuggestionBudget {
 }
 
 impl SuggestionBudget {
-    /// Returns the budget of one layout or overlay.
+    /// Returns the unspent budget of one layout or overlay.
     pub(crate) fn new() -> Self {
         Self { left: Cell::new(COMPARED_MAX) }
     }
 
-    /// Returns the same as [`nearest`], comparing only as many names as the budget allows.
+    /// Returns the same as [`nearest`] for as many of the candidates as the budget allows, and
+    /// deducts them from it. `None` once the budget is spent.
     pub(crate) fn nearest<'a>(
         &self,
         wrong: &str,
@@ -223,7 +231,9 @@ impl SuggestionBudget {
 /// Maximum length of names that are compared.
 const NAME_CHARS_MAX: usize = 200;
 
-/// Returns the name in `candidates` that is most similar to `wrong`; `None` if none is similar enough.
+/// Returns the name in `candidates` that is most similar to `wrong`, of equally similar ones the
+/// first in alphabetical order; `None` if none is similar enough. `wrong` itself is never returned,
+/// and names longer than 200 bytes are not compared.
 pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if wrong.len() > NAME_CHARS_MAX {
         return None;

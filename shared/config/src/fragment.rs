@@ -49,7 +49,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Returns a diagnostic with this file as its location.
+    /// Returns the diagnostic, an error or a warning, together with this file's connection,
+    /// project, branch and path.
     pub fn error(&self, diagnostic: Diagnostic) -> ConfigError {
         ConfigError {
             connection: self.connection.clone(),
@@ -119,7 +120,9 @@ impl PartialEq for Fragment {
 }
 
 impl Fragment {
-    /// Returns a fragment with stored stanzas, the first `sound` of them without errors.
+    /// Returns a fragment whose stanzas are decoded from `packed` when they are first used.
+    /// `stanzas` are their byte ranges, in order; the first `sound` of them have no errors. Nothing
+    /// is checked here: a range that cannot be decoded later counts as no stanza.
     pub(crate) fn packed(
         source: Source,
         hash: String,
@@ -140,7 +143,8 @@ impl Fragment {
         }
     }
 
-    /// Returns a fragment without stanzas, only with diagnostics about a file that cannot be read.
+    /// Returns a fragment without stanzas, only with diagnostics about a file whose text is not
+    /// read. Its hash depends on the source, and on the positions and messages of the diagnostics.
     pub(crate) fn diagnostics_only(source: Source, diagnostics: Vec<Diagnostic>) -> Self {
         let texts = diagnostics
             .iter()
@@ -161,18 +165,20 @@ impl Fragment {
         }
     }
 
-    /// Returns the stanzas without errors, in order.
+    /// Returns the stanzas without errors, in the order of the file. Stored ones that cannot be
+    /// decoded are left out.
     pub fn stanzas(&self) -> impl Iterator<Item = &Stanza> {
         (0..self.sound).filter_map(|number| self.stanza(number))
     }
 
-    /// Returns all stanzas in the order of their indexes ([`Fragment::stanza`]). Those with errors
-    /// come last and must not define anything.
+    /// Returns all stanzas in the order of their indexes ([`Fragment::stanza`]), without stored
+    /// ones that cannot be decoded. Those with errors come last and must not define anything.
     pub(crate) fn read(&self) -> impl Iterator<Item = &Stanza> {
         (0..self.count()).filter_map(|number| self.stanza(number))
     }
 
-    /// Returns the stanzas with errors.
+    /// Returns the stanzas with errors, as far as they could be parsed. They must not define
+    /// anything.
     pub(crate) fn faulty(&self) -> impl Iterator<Item = &Stanza> {
         (self.sound..self.count()).filter_map(|number| self.stanza(number))
     }
@@ -190,8 +196,8 @@ impl Fragment {
         number < self.sound
     }
 
-    /// Returns a stanza by its index; `None` if there is none. Those with errors have the highest
-    /// indexes.
+    /// Returns a stanza by its index; `None` if there is none, or if a stored one cannot be
+    /// decoded. Those with errors have the highest indexes.
     pub fn stanza(&self, number: usize) -> Option<&Stanza> {
         match &self.stanzas {
             Stanzas::Parsed(list) => list.get(number),
@@ -205,13 +211,14 @@ impl Fragment {
         }
     }
 
-    /// Returns the diagnostics with their location.
+    /// Returns all diagnostics, warnings included, each with this file as its location.
     pub fn errors(&self) -> impl Iterator<Item = ConfigError> + '_ {
         self.diagnostics.iter().map(|diagnostic| self.source.error(diagnostic.clone()))
     }
 }
 
-/// Returns the hash that the fragment of a file would have, without parsing it.
+/// Returns the hash that the fragment of a file would have, without parsing it. It depends on the
+/// text, the origin and the trust.
 pub fn hash(file: &SourceFile) -> String {
     let Source { connection, project, branch, path, trust } = &file.source;
     let trust = if trust.is_trusted() { "config" } else { "untrusted" };
@@ -226,7 +233,8 @@ pub fn hash(file: &SourceFile) -> String {
     ])
 }
 
-/// Returns the hash of a set of files from their hashes, regardless of their order.
+/// Returns the hash of several files from their hashes, regardless of their order. A hash that is
+/// repeated counts twice.
 pub fn content<'h>(hashes: impl IntoIterator<Item = &'h str>) -> String {
     let mut sorted: Vec<&str> = hashes.into_iter().collect();
     sorted.sort_unstable();
@@ -249,7 +257,9 @@ pub fn text_of(bytes: Vec<u8>) -> String {
     text
 }
 
-/// Parses a file. Never fails: the result contains all errors at once.
+/// Parses a file. Never fails: the fragment has all errors and warnings at once. A file that is not
+/// valid YAML has no stanzas at all. Otherwise the stanzas without errors come first, then those
+/// with errors, which define nothing. If pragmas set something several times, the last one counts.
 pub fn parse(file: &SourceFile) -> Fragment {
     let (root, broken) = yaml::compose_all(&file.text);
     let mut found = root.as_ref().map(objects::stanzas).unwrap_or_default();
@@ -295,10 +305,11 @@ pub(crate) const ROOTS: [&str; 4] = ["zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuu
 /// A file of this name keeps its directory from being read.
 const IGNORE: &str = ".zuul.ignore";
 
-/// Returns the paths of a repository that are configuration, in reading order (Z2.4).
-///
-/// `paths` are all paths of the tree; `extra` are the tenant's `extra-config-paths`, directories
-/// ending in `/`.
+/// Returns the paths of a repository that are configuration (Z2.4): those in the first of
+/// `zuul.yaml`, `zuul.d/`, `.zuul.yaml` and `.zuul.d/` that has any, then those in `extra`. Of a
+/// directory these are the files `*.yaml` at any depth, sorted, except below a directory with a
+/// `.zuul.ignore`. `paths` are all paths of the tree. `extra` are the tenant's
+/// `extra-config-paths`: files, and directories ending in `/`. No path is returned twice.
 pub fn config_paths<'p>(
     paths: impl IntoIterator<Item = &'p str>,
     extra: &[String],
@@ -337,8 +348,9 @@ pub fn config_paths<'p>(
     found
 }
 
-/// Returns the configuration files of a branch in reading order ([`config_paths`]). `files` are all
-/// files of the branch, as path and text.
+/// Returns the configuration files of a branch in reading order, each with its origin: those that
+/// [`config_paths`] selects with the project's extra paths. `files` are all files of the branch, as
+/// path and text.
 pub fn source_files(
     project: &TenantProject,
     branch: &BranchName,
@@ -362,8 +374,10 @@ pub fn source_files(
     paths.into_iter().filter_map(file).collect()
 }
 
-/// Returns a fragment with a warning for each location of configuration that is ignored because an
-/// earlier location exists. `files` are all files of the branch, as path and text.
+/// Returns one fragment, with one warning, for each location of configuration (`zuul.d/`,
+/// `.zuul.yaml` …) that is ignored because an earlier one has files. The warning is in the first
+/// ignored file there. A location that is read as an extra path is not reported. `files` are all
+/// files of the branch, as path and text.
 pub fn ignored_locations(
     project: &TenantProject,
     branch: &BranchName,

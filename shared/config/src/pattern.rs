@@ -49,7 +49,8 @@ pub struct PatternError {
 }
 
 impl Pattern {
-    /// Parses a regular expression. Look-around and back-references are errors, as in RE2.
+    /// Parses a regular expression as a pattern that is not negated. Look-around and
+    /// back-references are errors, as in RE2.
     pub fn new(text: &str) -> Result<Self, PatternError> {
         Self::checked(text, Negation::Absent)
     }
@@ -59,7 +60,7 @@ impl Pattern {
         Self::checked(text, Negation::Present)
     }
 
-    /// Parses a regular expression and compiles it once to find errors.
+    /// Returns a pattern if its regular expression is valid, otherwise why it is not.
     fn checked(text: &str, negation: Negation) -> Result<Self, PatternError> {
         if Simple::parse(text).is_none() {
             compile(text, Anchoring::Anywhere)?;
@@ -67,12 +68,14 @@ impl Pattern {
         Ok(Self::unchecked(text, negation == Negation::Present))
     }
 
-    /// Returns the pattern that matches exactly `literal`.
+    /// Returns the pattern that matches exactly the text `literal`, in which no character is
+    /// special.
     pub fn exactly(literal: &str) -> Self {
         Self::unchecked(&format!("^{}$", regex::escape(literal)), false)
     }
 
-    /// Returns a pattern that is compiled at its first use.
+    /// Returns a pattern that is compiled at its first use. Its text is not checked: an invalid one
+    /// matches nothing, even if negated.
     fn unchecked(text: &str, negate: bool) -> Self {
         Self { text: text.to_owned(), negate, compiled: Box::default() }
     }
@@ -87,23 +90,27 @@ impl Pattern {
         self.negate
     }
 
-    /// Returns whether it matches from the start of the text, as for branches, refs and files.
+    /// Returns whether the pattern matches `text` from its start, not necessarily to its end, as
+    /// for branches, refs and files. For a negated pattern, returns the opposite.
     pub fn matches(&self, text: &str) -> bool {
         self.matches_at(text, Anchoring::AtStart)
     }
 
-    /// Returns whether it occurs anywhere in the text, as for comments, people and hashtags.
+    /// Returns whether the pattern matches anywhere in `text`, as for comments, people and
+    /// hashtags. For a negated pattern, returns the opposite.
     pub fn finds(&self, text: &str) -> bool {
         self.matches_at(text, Anchoring::Anywhere)
     }
 
-    /// Returns whether it matches the whole text, as for commit statuses.
+    /// Returns whether the pattern matches the whole text, as for commit statuses. For a negated
+    /// pattern, returns the opposite.
     pub fn matches_whole(&self, text: &str) -> bool {
         self.matches_at(text, Anchoring::Whole)
     }
 
-    /// Returns whether the pattern matches at the given anchors. A text that does not compile,
-    /// which only a layout stored by another version can contain, matches nothing.
+    /// Returns whether the pattern matches at the given anchors; the opposite for a negated one. A
+    /// pattern that does not compile, which only a layout stored by another version can contain,
+    /// matches nothing, even if negated.
     fn matches_at(&self, text: &str, anchoring: Anchoring) -> bool {
         // A dot does not match a line break, which the simple matcher does not check.
         if let Some(simple) = Simple::parse(&self.text).filter(|_| !text.contains('\n')) {
@@ -122,7 +129,8 @@ impl Pattern {
     }
 }
 
-/// Compiles the expression for one kind of anchoring.
+/// Compiles a regular expression for one kind of anchoring. The error has the reason in one line:
+/// RE2 does not allow it, or it is malformed.
 fn compile(text: &str, anchoring: Anchoring) -> Result<Regex, PatternError> {
     let error = |reason: String| PatternError { text: text.to_owned(), reason };
     let translated = translate(text).map_err(|reason| error(reason.to_owned()))?;
@@ -148,7 +156,8 @@ struct Simple<'p> {
 }
 
 impl<'p> Simple<'p> {
-    /// Splits a pattern into literals; `None` if it has other parts.
+    /// Splits a pattern into its literals; `None` if it has other parts than literals with `.*`
+    /// between them, a `^` at the start and a `$` at the end.
     fn parse(text: &'p str) -> Option<Self> {
         let inner = text.strip_prefix('^');
         let (at_start, inner) = (inner.is_some(), inner.unwrap_or(text));
@@ -158,7 +167,8 @@ impl<'p> Simple<'p> {
         Some(Self { at_start, at_end, pieces })
     }
 
-    /// Returns whether a text matches the literals, without a regular expression.
+    /// Returns whether a text matches the literals, without a regular expression. The caller has
+    /// checked that the text has no line break, which `.*` does not match.
     fn matches(&self, text: &str, anchoring: Anchoring) -> bool {
         let Some((first, others)) = self.pieces.split_first() else { return false };
         let at_end = self.at_end || anchoring == Anchoring::Whole;
@@ -184,7 +194,8 @@ fn after<'t>(text: &'t str, piece: &str) -> Option<&'t str> {
     text.find(piece).and_then(|start| text.get(start + piece.len()..))
 }
 
-/// Returns the literal text of a piece of a pattern; `None` if it has special characters.
+/// Returns the text that a piece of a pattern matches, with `\.`, `\/`, `\-` and `\+` unescaped;
+/// `None` if it has other special characters.
 fn literal(piece: &str) -> Option<Cow<'_, str>> {
     let is_plain = |c: char| c.is_alphanumeric() || "/-_ @:,=~#%".contains(c);
     if piece.chars().all(is_plain) {
@@ -217,6 +228,7 @@ impl PartialEq for Pattern {
 impl Eq for Pattern {}
 
 impl Serialize for Pattern {
+    /// Writes the text, or, if the pattern is negated, a mapping with `regex` and `negate`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if !self.negate {
             return serializer.serialize_str(&self.text);
@@ -247,6 +259,8 @@ impl<'de> Visitor<'de> for PatternVisitor {
         Ok(Pattern::unchecked(text, false))
     }
 
+    /// Reads `regex`, and optionally `negate`. Another key or no `regex` is an error, but an
+    /// invalid regular expression is not: it matches nothing.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pattern, A::Error> {
         let mut text = None;
         let mut negate = false;

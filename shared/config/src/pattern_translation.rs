@@ -1,9 +1,10 @@
 //! Translates RE2's syntax to that of the `regex` crate.
 
-/// Returns the expression in the crate's syntax, or why RE2 would refuse it.
-///
-/// RE2 takes `\d \w \s \b` for ASCII only, a `{` that starts no repetition and a `[`, `&&`, `~~` or
-/// `--` within a class for themselves, and knows `\Q…\E`.
+/// Translates an expression from RE2's syntax to that of the `regex` crate: RE2 takes `\d`, `\w`,
+/// `\s` and `\b` for ASCII only, takes some characters for themselves that are special in the
+/// crate, and knows `\Q…\E`. The error says why RE2 refuses it: look-around, a back-reference, a
+/// backslash at the end, or a class that is not closed. Other errors are left for the crate to
+/// find.
 pub(crate) fn translate(text: &str) -> Result<String, &'static str> {
     let characters: Vec<char> = text.chars().collect();
     let mut output = String::with_capacity(text.len() + 8);
@@ -30,8 +31,8 @@ pub(crate) fn translate(text: &str) -> Result<String, &'static str> {
     Ok(output)
 }
 
-/// Refuses the group that starts at this position if RE2 does not know its kind, such as
-/// look-around.
+/// Returns an error if the group that starts at this position is look-around or a back-reference.
+/// Writes nothing.
 fn group(characters: &[char], at: usize) -> Result<(), &'static str> {
     let rest: String = characters.iter().skip(at).take(4).collect();
     if rest.starts_with("(?=")
@@ -55,7 +56,9 @@ fn starts_repetition(characters: &[char], at: usize) -> bool {
     closed && !low.is_empty() && low.chars().chain(high.chars()).all(|c| c.is_ascii_digit())
 }
 
-/// Translates a backslash outside a class. Returns the position after it.
+/// Translates the backslash at this position, which is outside a class, and appends the result to
+/// `output`; `\Q` up to its `\E` or the end. Returns the position after it. A back-reference, and a
+/// backslash at the end, are errors.
 fn escape(characters: &[char], at: usize, output: &mut String) -> Result<usize, &'static str> {
     let Some(&letter) = characters.get(at + 1) else {
         return Err("it ends in a backslash");
@@ -90,7 +93,8 @@ fn escape(characters: &[char], at: usize, output: &mut String) -> Result<usize, 
     Ok(at + 2)
 }
 
-/// Translates a character class. Returns the position after it.
+/// Translates the character class that starts at this position and appends it to `output`. Returns
+/// the position after it. A class that is not closed is an error.
 fn class(characters: &[char], start: usize, output: &mut String) -> Result<usize, &'static str> {
     let mut at = start + 1;
     output.push('[');

@@ -12,7 +12,9 @@ use sluice_model::{NodeId, wakeup::Wakeup};
 /// lost.
 const RESEND_SECONDS: u64 = 900;
 
-/// Applies the observed state of each build to its request and nodes.
+/// Applies the observed state of each request's build to the request and its nodes, as far as the
+/// commit has room. If the builds of all claimed requests were read when that was due, notes this
+/// in the head.
 pub(crate) fn apply_builds(ledger: &mut Ledger<'_>) {
     let mut running = ledger
         .requests
@@ -35,9 +37,9 @@ pub(crate) fn apply_builds(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Returns the state of a request's build; `None` if neither request nor fact shows one. The
-/// request itself is authoritative once its executor has written it; otherwise the observed fact
-/// counts.
+/// Returns the state of a request's build; `None` if neither request nor fact shows one. Once its
+/// executor has written the request, the request is authoritative, except that the fact says
+/// whether nodes are held; otherwise the fact counts.
 fn observed_build(request: &NodeRequest, fact: Option<&BuildFact>) -> Option<BuildFact> {
     match (&request.state, fact) {
         (RequestState::Ended(_), Some(held @ BuildFact::EndedHeld { .. })) => Some(held.clone()),
@@ -50,7 +52,10 @@ fn observed_build(request: &NodeRequest, fact: Option<&BuildFact>) -> Option<Bui
     }
 }
 
-/// Applies the state of a build to its request and nodes.
+/// Applies the state of a build to its request and nodes. A claimed build sets its nodes in use.
+/// When it ends, its nodes are deleted or held, and the request is removed. If it was withdrawn, is
+/// gone or ended without its nodes, the nodes are released or left for later recovery, and the
+/// request is removed. A waiting build may be sent again.
 fn apply_build(ledger: &mut Ledger<'_>, request: &NodeRequest, fact: &BuildFact) {
     use RequestState as S;
     match (&request.state, fact) {
@@ -109,7 +114,7 @@ fn apply_build(ledger: &mut Ledger<'_>, request: &NodeRequest, fact: &BuildFact)
     }
 }
 
-/// Releases all nodes of a request and removes it.
+/// Releases all nodes of a request ([`Ledger::release_node`]) and removes it.
 fn release_request(ledger: &mut Ledger<'_>, request: &NodeRequest, why: &str) {
     for id in request.nodes() {
         ledger.release_node(id, why);
@@ -117,7 +122,9 @@ fn release_request(ledger: &mut Ledger<'_>, request: &NodeRequest, why: &str) {
     close(ledger, request, why);
 }
 
-/// Sends a build again if no executor has claimed it for [`RESEND_SECONDS`].
+/// Sends a build again to the request's recipient if the request has not changed for
+/// [`RESEND_SECONDS`], so no executor has claimed it. Counts this in the request if the recipient
+/// is the executors.
 fn send_again(ledger: &mut Ledger<'_>, request: &NodeRequest) {
     if ledger.now < request.updated_at.plus_seconds(RESEND_SECONDS) {
         return;
@@ -135,8 +142,8 @@ fn send_again(ledger: &mut Ledger<'_>, request: &NodeRequest) {
     ledger.wakeups.push(sent);
 }
 
-/// Returns the wakeup that the nodes are ready: for the executors with all keys they will read, or
-/// for the queue.
+/// Returns the wakeup that the nodes are ready: for the executors with the keys of all records they
+/// will read, or, if it is the recipient, for the queue. Sends nothing.
 fn send(ledger: &Ledger<'_>, request: &NodeRequest) -> Wakeup {
     if request.ready_recipient == ReadyRecipient::Queue {
         return Wakeup::Answer { queue: request.queue.clone() };
@@ -153,13 +160,14 @@ fn send(ledger: &Ledger<'_>, request: &NodeRequest) -> Wakeup {
     }
 }
 
-/// Removes a request that is over.
+/// Removes a request that is over, and records why. Its nodes stay as they are.
 fn close(ledger: &mut Ledger<'_>, request: &NodeRequest, why: &str) {
     ledger.explain(format!("request {} is over: {why}", request.row));
     ledger.remove_request(&request.row);
 }
 
-/// Marks each request whose nodes are all ready as fulfilled, and wakes up its recipient (Z1.8).
+/// Marks each placed request whose nodes are all ready as fulfilled, and adds the wakeup of its
+/// recipient, the executors or the queue (Z1.8). Those for which the commit has no room wait.
 pub(crate) fn fulfill_ready_requests(ledger: &mut Ledger<'_>) {
     for request in ledger.requests.values().cloned().collect::<Vec<_>>() {
         let RequestState::Placed(placement) = request.state else {
@@ -187,7 +195,10 @@ pub(crate) fn fulfill_ready_requests(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Recovers nodes allocated to a request that is gone or does not list them (Z1.9).
+/// Recovers nodes allocated to a request that is gone or does not list them (Z1.9). A node in use
+/// is held or deleted once its build has ended or is gone. A used, held or deleted node stays as it
+/// is. Others are released when their request has been missing for the provider's `orphan_seconds`;
+/// until then only the start of that time is noted.
 pub(crate) fn recover_orphaned_nodes(ledger: &mut Ledger<'_>) {
     for node in ledger.nodes.values().cloned().collect::<Vec<_>>() {
         let Some(allocation) = &node.allocated_to else {

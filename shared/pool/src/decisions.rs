@@ -33,7 +33,8 @@ pub struct PoolPlan {
 }
 
 impl PoolPlan {
-    /// Returns whether there is nothing to commit and nothing to carry out.
+    /// Returns whether there is nothing to commit, send or carry out. The plan may still have
+    /// reasons, and be due again.
     pub fn is_empty(&self) -> bool {
         self.head_changed == HeadChange::Same
             && self.changes.is_empty()

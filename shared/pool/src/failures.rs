@@ -14,8 +14,10 @@ pub(crate) enum PlacementLoss {
     Transient,
 }
 
-/// Deletes a machine that did not become ready, and replaces it or gives up its request's placement
-/// (Z1.6). Does nothing if the plan has no room for that.
+/// Deletes a node whose machine failed. If it belongs to a placed request, adds a replacement;
+/// after the last attempt, or for a static host, gives up the placement (Z1.6). Otherwise no
+/// machine is launched for min-ready in the next minute. Does nothing if the plan has no room for
+/// that.
 pub(crate) fn machine_failed(ledger: &mut Ledger<'_>, id: &NodeId, why: &str) {
     let Some(node) = ledger.nodes.get(id).cloned() else {
         return;
@@ -40,13 +42,13 @@ pub(crate) fn machine_failed(ledger: &mut Ledger<'_>, id: &NodeId, why: &str) {
     }
 }
 
-/// Returns the number of nodes that a request holds.
+/// Returns the number of nodes that a request holds; 0 if the request does not exist.
 fn node_count(ledger: &Ledger<'_>, row: &RequestRow) -> usize {
     ledger.requests.get(row).map_or(0, |request| request.nodes().len())
 }
 
-/// Returns the placed request that the node belongs to, and the node's index in it; `None` if there
-/// is none.
+/// Returns the placed request that the node belongs to, and the node's index in it. `None` if it
+/// has none, or if the request is in another state or does not list it.
 pub(crate) fn placed_request_of(
     ledger: &Ledger<'_>,
     node: &PoolNode,
@@ -60,7 +62,9 @@ pub(crate) fn placed_request_of(
     }
 }
 
-/// Replaces a failed machine of a placed request by a new node.
+/// Adds a new node, to be launched with the label's current image and flavor, in the place of a
+/// failed one at index `slot` of a placed request. The caller deletes the failed node. Does nothing
+/// if the request does not exist.
 fn replace_node(
     ledger: &mut Ledger<'_>,
     row: &RequestRow,
@@ -109,8 +113,9 @@ fn replace_node(
     });
 }
 
-/// Releases all nodes of a placed request, which then waits for another placement. The request
-/// fails after too many placements.
+/// Releases all nodes of a placed request, which then waits for another placement: 15 seconds, or,
+/// if machines did not boot, longer with each such placement. After too many of these, fails the
+/// request instead. Does nothing if the request does not exist.
 pub(crate) fn drop_placement(
     ledger: &mut Ledger<'_>,
     row: &RequestRow,
@@ -147,7 +152,8 @@ pub(crate) fn drop_placement(
     });
 }
 
-/// Fails a request, releases its nodes and wakes up its queue (Z1.6).
+/// Marks a request as failed for this reason, releases its nodes and adds the wakeup of its queue
+/// (Z1.6). Does nothing if the request does not exist.
 pub(crate) fn fail_request(ledger: &mut Ledger<'_>, row: &RequestRow, why: &str) {
     let Some(request) = ledger.requests.get(row) else {
         return;

@@ -42,7 +42,8 @@ pub(crate) struct Ledger<'a> {
 }
 
 impl<'a> Ledger<'a> {
-    /// Returns the working copy of a snapshot, with an expired pause removed.
+    /// Returns the working copy of a snapshot, with the quota of its limits in the head, and with
+    /// an expired pause by the cloud removed.
     pub(crate) fn new(snapshot: &'a Snapshot, now: Timestamp) -> Self {
         let mut head = snapshot.head.clone();
         head.quota = snapshot.limits.quota;
@@ -72,7 +73,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Returns whether `more` records fit in the commit. If not, makes the plan due again at once.
+    /// Returns whether `more` further records fit in the commit, which has at most [`RECORDS_MAX`].
+    /// If not, makes the plan due again at once.
     pub(crate) fn has_room(&mut self, more: usize) -> bool {
         let fits = self.touched_requests.len() + self.touched_nodes.len() + more <= RECORDS_MAX;
         if !fits {
@@ -81,17 +83,18 @@ impl<'a> Ledger<'a> {
         fits
     }
 
-    /// Makes the plan due at `at` or earlier.
+    /// Makes the plan due at this time or, if it already is due earlier, then.
     pub(crate) fn due_at(&mut self, at: Timestamp) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Records a decision and its reason.
+    /// Appends a decision and its reason to the plan, for display.
     pub(crate) fn explain(&mut self, reason: impl Into<String>) {
         self.reasons.push(reason.into());
     }
 
-    /// Changes a request and marks it as updated. Does nothing if the request does not exist.
+    /// Changes a request, sets when it was updated, and has the commit write it. Does nothing if
+    /// the request does not exist.
     pub(crate) fn update_request(
         &mut self,
         row: &RequestRow,
@@ -104,13 +107,14 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Removes a request.
+    /// Removes a request and has the commit delete it. Its nodes stay as they are.
     pub(crate) fn remove_request(&mut self, row: &RequestRow) {
         self.requests.remove(row);
         self.touched_requests.insert(row.clone());
     }
 
-    /// Changes a node and marks it as updated. Does nothing if the node does not exist.
+    /// Changes a node, sets when it was updated, and has the commit write it. Does nothing if the
+    /// node does not exist.
     pub(crate) fn update_node(&mut self, id: &NodeId, change: impl FnOnce(&mut PoolNode)) {
         if let Some(node) = self.nodes.get_mut(id) {
             change(node);
@@ -119,21 +123,22 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Adds a new node.
+    /// Adds a new node and has the commit create it.
     pub(crate) fn add_node(&mut self, node: PoolNode) {
         self.touched_nodes.insert(node.id.clone());
         self.nodes.insert(node.id.clone(), node);
     }
 
-    /// Removes a node and records the reason.
+    /// Removes a node's record at once, without terminating its machine, and records the reason.
     pub(crate) fn remove_node(&mut self, id: &NodeId, why: &str) {
         self.nodes.remove(id);
         self.touched_nodes.insert(id.clone());
         self.explain(format!("node {id} is gone: {why}"));
     }
 
-    /// Applies an event to a node. If the event is illegal in the node's state, only records a
-    /// reason.
+    /// Applies an event to a node, and has the commit write it if its state changes. If the event
+    /// is illegal in the node's state, only records a reason. Does nothing if the node does not
+    /// exist.
     pub(crate) fn advance(&mut self, id: &NodeId, event: NodeEvent) {
         let Some(node) = self.nodes.get_mut(id) else {
             return;
@@ -154,8 +159,9 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Deletes a node. A launched machine is marked for termination and its record stays until it
-    /// is gone. Other nodes are removed at once.
+    /// Ends a node's allocation and marks the node for deletion; its record stays until its machine
+    /// is gone. A static host, and a node whose launch was not called yet, are removed at once.
+    /// Records the reason. Does nothing if the node does not exist.
     pub(crate) fn delete_node(&mut self, id: &NodeId, why: &str) {
         let Some(node) = self.nodes.get(id) else {
             return;
@@ -169,7 +175,10 @@ impl<'a> Ledger<'a> {
         self.advance(id, NodeEvent::Deleted { reason: why.to_owned(), at: self.now });
     }
 
-    /// Returns an unused node to the pool, and deletes a used one (Z1.7).
+    /// Takes a node from its request (Z1.7). A node on which no build ran, launched or being
+    /// launched, returns to the pool. A static host, a node in use or used, and one whose launch
+    /// was not called yet are deleted. Held nodes and those that are being deleted stay as they
+    /// are.
     pub(crate) fn release_node(&mut self, id: &NodeId, why: &str) {
         let Some(node) = self.nodes.get(id) else {
             return;
@@ -188,18 +197,20 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Returns the resources of machines that exist or may exist, including leaked ones.
+    /// Returns the resources of machines of the cloud that exist or may exist, including leaked
+    /// ones and those that are being deleted.
     pub(crate) fn used(&self) -> Resources {
         self.nodes.values().fold(self.leaked, |sum, node| sum.plus(node.used()))
     }
 
-    /// Returns the resources reserved for placed requests.
+    /// Returns the resources of nodes whose launch was not called yet.
     pub(crate) fn reserved(&self) -> Resources {
         self.nodes.values().fold(Resources::default(), |sum, node| sum.plus(node.reserved()))
     }
 
-    /// Adds actions that terminate leaked machines: those with Sluice's tag but without a node
-    /// record (Z1.9). Counts them as used, and notes in the head when it searched.
+    /// Adds actions that terminate leaked machines: those with Sluice's tag that no node record
+    /// knows (Z1.9). Counts them as used; those that are already stopping are only counted. Notes
+    /// in the head when it searched, if a search was due. Does nothing without a listing.
     pub(crate) fn terminate_leaked(&mut self) {
         let Some(listing) = &self.facts.listing else {
             return;
@@ -227,7 +238,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Adds the action that terminates a machine without a node record, and looks again soon.
+    /// Adds the action that terminates a machine without a node record, records the reason, and
+    /// makes the plan due again in 30 seconds.
     pub(crate) fn terminate_stray(&mut self, instance: &InstanceId, why: &str) {
         self.explain(format!("machine {instance} is terminated: {why}"));
         self.actions.push(PoolAction::Terminate {
@@ -238,7 +250,8 @@ impl<'a> Ledger<'a> {
         self.due_at(self.now.plus_seconds(30));
     }
 
-    /// Compares the working copy with the snapshot and returns the plan.
+    /// Returns the plan: a change for each record that differs from the snapshot, the head with
+    /// current sums of resources, the actions, wakeups and reasons, and when to plan again.
     pub(crate) fn finish(mut self, snapshot: &Snapshot) -> PoolPlan {
         self.head.used = self.used();
         self.head.reserved = self.reserved();
@@ -278,7 +291,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Makes the plan due for every record that is not in a final state.
+    /// Makes the plan due as soon as a node, a request, the pause, the delay of min-ready launches
+    /// or the search for leaked machines needs it; at the latest in a minute if there is a request.
     fn schedule_due_times(&mut self) {
         let (now, pace) = (self.now, &self.limits.pace);
         let soon = now.plus_millis(pace.poll_millis.max(1));

@@ -25,8 +25,8 @@ pub struct ProviderLimits {
 }
 
 impl ProviderLimits {
-    /// Returns the limits of a provider that is no longer configured: it may only delete what it
-    /// has.
+    /// Returns the limits of a provider that is no longer configured: without quota, labels and
+    /// hosts, so that it only deletes what it has.
     pub fn retired(provider: ProviderName) -> Self {
         Self {
             provider,
@@ -39,7 +39,7 @@ impl ProviderLimits {
         }
     }
 
-    /// Returns whether the provider offers cloud machines.
+    /// Returns whether the provider offers cloud machines: it has any labels of them.
     pub fn has_cloud(&self) -> bool {
         !self.labels.is_empty()
     }
@@ -59,12 +59,12 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Returns an amount of machines without cores and memory.
+    /// Returns an amount of machines, with cores and memory not counted.
     pub fn instances(instances: u32) -> Self {
         Self { instances, cores: None, ram_mib: None }
     }
 
-    /// Returns the sum of both amounts.
+    /// Returns the sum of both amounts. What is counted in only one of them is counted in the sum.
     pub fn plus(self, other: Self) -> Self {
         let sum = |a: Option<u32>, b: Option<u32>| match (a, b) {
             (None, None) => None,
@@ -77,8 +77,8 @@ impl Resources {
         }
     }
 
-    /// Returns whether the amount is within `quota`, or equal to it (Z1.5). The quota limits only
-    /// the numbers it has.
+    /// Returns whether the amount is within `quota`, or equal to it (Z1.5). Cores and memory that
+    /// the quota does not count are not limited; those that the amount does not count are 0.
     pub fn fits(self, quota: Self) -> bool {
         let within = |used: Option<u32>, quota: Option<u32>| {
             quota.is_none_or(|quota| used.unwrap_or(0) <= quota)

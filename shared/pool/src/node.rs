@@ -16,7 +16,7 @@ pub struct PoolNode {
     pub id: NodeId,
     /// The label it was made from.
     pub label: LabelName,
-    /// The label it was created from.
+    /// The provider that it belongs to.
     pub provider: ProviderName,
     /// The provider's region.
     pub region: Option<String>,
@@ -250,7 +250,7 @@ pub struct IllegalEvent {
 
 impl NodeState {
     /// Returns the state after `event`, or an error if the event is illegal in this state. Events
-    /// may be observed twice, so harmless repeats are legal.
+    /// may be observed twice, so harmless repeats are legal and keep the state.
     pub fn next(self, event: NodeEvent) -> Result<Self, IllegalEvent> {
         use NodeEvent as E;
         use NodeState as S;
@@ -330,7 +330,8 @@ impl NodeState {
         }
     }
 
-    /// Returns the state's name in Z1.8.
+    /// Returns the state's name in Z1.8, such as `in-use`. It is `building` from the request of a
+    /// machine until it has booted.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Requested(_) | Self::Building { .. } => "building",
@@ -345,7 +346,7 @@ impl NodeState {
 }
 
 impl PoolNode {
-    /// Returns its machine; `None` before the launch and while it is deleted.
+    /// Returns its machine; `None` before the launch is answered and while the node is deleted.
     pub fn machine(&self) -> Option<&Machine> {
         match &self.state {
             NodeState::Building { machine }
@@ -358,8 +359,8 @@ impl PoolNode {
         }
     }
 
-    /// Returns the quota that its machine may use: nothing for a static host, and nothing before
-    /// the launch is intended.
+    /// Returns the quota that its machine may use, from the call of its launch until its record is
+    /// removed. Nothing for a static host and before the call.
     pub fn used(&self) -> Resources {
         match (&self.origin, &self.state) {
             (_, NodeState::Requested(LaunchProgress::Reserved))
@@ -368,7 +369,8 @@ impl PoolNode {
         }
     }
 
-    /// Returns the quota that is reserved for its launch.
+    /// Returns the quota that is reserved for its launch, until the launch is called. Nothing for a
+    /// static host.
     pub fn reserved(&self) -> Resources {
         match (&self.origin, &self.state) {
             (
@@ -397,7 +399,9 @@ impl PoolNode {
         matches!(self.origin, NodeOrigin::Static { .. })
     }
 
-    /// Returns the address and port that executors connect to; `None` if it has no address.
+    /// Returns the address and port that executors connect to: the private IPv4 address, or, if the
+    /// label prefers it and there is one, a public IPv4 or IPv6 address. `None` if there is no such
+    /// address, before the launch is answered, and while the node is deleted.
     pub fn endpoint(&self) -> Option<(String, u16)> {
         let machine = self.machine()?;
         let private = machine.private_ipv4.clone();
@@ -409,8 +413,8 @@ impl PoolNode {
         Some((address, machine.ssh_port.unwrap_or(self.ssh_port)))
     }
 
-    /// Returns the node's access data for a build, with the names it has there. Returns `None`
-    /// unless the node is ready or in use.
+    /// Returns the node's access data for a build, with the names it has there. `None` if it has no
+    /// address, or is neither ready nor in use.
     pub fn access(&self, names: Vec<String>) -> Option<NodeAccess> {
         let (NodeState::Ready { machine, host_keys } | NodeState::InUse { machine, host_keys, .. }) =
             &self.state

@@ -9,7 +9,9 @@ use sluice_model::{NodeId, Timestamp};
 /// The maximum number of transitions of one node in one plan: launched, booted, checked.
 const STEPS_MAX: usize = 4;
 
-/// Applies all observed facts about machines.
+/// Applies all observed facts about machines (listing, launch answers, checks) to the nodes, as far
+/// as the commit has room. Terminates leaked machines, and those whose node was given up before the
+/// launch was answered.
 pub(crate) fn observe_machines(ledger: &mut Ledger<'_>) {
     for (id, fact) in &ledger.facts.launches {
         if let (None, LaunchFact::Launched(machine)) = (ledger.nodes.get(id), fact) {
@@ -36,8 +38,8 @@ pub(crate) fn observe_machines(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Applies checks of hosts that this same plan lends. A plan that is repeated with the answers to
-/// its own checks lends the same hosts to the same nodes.
+/// Applies the answers to checks of static hosts that this same plan lends. A plan that is repeated
+/// with the answers to its own checks lends the same hosts to the same nodes.
 pub(crate) fn observe_lent_hosts(ledger: &mut Ledger<'_>) {
     for id in ledger.facts.checks.keys() {
         let Some(node) = ledger.nodes.get(id).cloned() else { continue };
@@ -49,7 +51,9 @@ pub(crate) fn observe_lent_hosts(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Applies the facts about one node to its state.
+/// Applies the facts about one node to its state, by one step at most. A machine that ended,
+/// disappeared or takes too long fails. Used nodes, and held ones whose time is over or whose hold
+/// was removed, are deleted. Those in use stay as they are.
 fn observe_node(ledger: &mut Ledger<'_>, node: &PoolNode) {
     let id = &node.id;
     match &node.state {
@@ -116,7 +120,10 @@ fn observe_node(ledger: &mut Ledger<'_>, node: &PoolNode) {
     }
 }
 
-/// Applies the observed outcome of a launch call.
+/// Applies the observed outcome of a launch that was called `tries` times. A listed machine counts
+/// more than the answer. Depending on the answer, a failed launch is repeated, pauses all launches,
+/// or removes the node, which is replaced, or whose request is placed again or fails. Does nothing
+/// without any outcome.
 fn observe_launch(ledger: &mut Ledger<'_>, node: &PoolNode, tries: u32) {
     let id = &node.id;
     if let Some(fact) = tagged(ledger, id) {
@@ -184,7 +191,8 @@ fn observe_launch(ledger: &mut Ledger<'_>, node: &PoolNode, tries: u32) {
     }
 }
 
-/// Records in the node's request why it still waits.
+/// Records in the node's placed request why it still waits. Does nothing if there is none, or it
+/// already has this reason.
 fn explain_to_request(ledger: &mut Ledger<'_>, node: &PoolNode, why: &str) {
     if let Some((row, _)) = failures::placed_request_of(ledger, node)
         && ledger.requests.get(&row).is_some_and(|request| request.reason != why)
@@ -193,13 +201,15 @@ fn explain_to_request(ledger: &mut Ledger<'_>, node: &PoolNode, why: &str) {
     }
 }
 
-/// Removes a node whose launch answered that no machine was created. If there were several calls,
-/// an earlier one may have created a machine, so the node is deleted instead.
+/// Removes a node whose launch answered that no machine was created. If there were several calls
+/// (`tries`), an earlier one may have created a machine, so the node is marked for deletion
+/// instead.
 fn remove_unlaunched(ledger: &mut Ledger<'_>, id: &NodeId, tries: u32, why: &str) {
     if tries <= 1 { ledger.remove_node(id, why) } else { ledger.delete_node(id, why) }
 }
 
-/// Sets when an unanswered launch call is repeated.
+/// Sets when the unanswered launch call of a node is repeated. Does nothing to a node in another
+/// state.
 fn postpone(ledger: &mut Ledger<'_>, id: &NodeId, at: Timestamp) {
     ledger.update_node(id, |node| {
         if let NodeState::Requested(LaunchProgress::Intended { retry_at, .. }) = &mut node.state {
@@ -208,7 +218,8 @@ fn postpone(ledger: &mut Ledger<'_>, id: &NodeId, at: Timestamp) {
     });
 }
 
-/// Fails a starting machine that ended, disappeared or takes too long.
+/// Fails the starting machine of a node if it ended, disappeared or takes too long. `state` is its
+/// state in the listing; `None` if it is not listed.
 fn fail_if_not_booting(
     ledger: &mut Ledger<'_>,
     node: &PoolNode,
@@ -226,7 +237,9 @@ fn fail_if_not_booting(
     }
 }
 
-/// Returns why a machine that should exist is gone; `None` if it exists or was not listed.
+/// Returns why a machine that should exist is gone; `None` if it exists, is too new to be listed,
+/// or is a static host, or if there is no listing. `state` is its state in the listing; `None` if
+/// it is not listed.
 fn disappearance(
     ledger: &Ledger<'_>,
     node: &PoolNode,
@@ -245,7 +258,9 @@ fn disappearance(
     }
 }
 
-/// Removes a node being deleted once its machine is gone, or was never created.
+/// Removes a node being deleted once a listing shows that its machine is gone or was never created.
+/// While `instance` is unknown, sets it from the listing or the answer to the launch. `since` is
+/// when it was marked for deletion.
 fn observe_deleting(
     ledger: &mut Ledger<'_>,
     node: &PoolNode,
@@ -288,7 +303,7 @@ fn observe_deleting(
     }
 }
 
-/// Returns when a machine that has not booted counts as failed.
+/// Returns when a machine that has not booted or cannot be logged in to counts as failed.
 fn boot_deadline(node: &PoolNode, machine: &Machine) -> Timestamp {
     machine.launched_at.max(node.created_at).plus_seconds(node.boot_timeout_seconds)
 }

@@ -23,7 +23,10 @@ pub(crate) enum Backlog {
     Blocked,
 }
 
-/// Places requests in service order until one has to wait.
+/// Places requests in service order until one has to wait. Requests that can never be placed fail;
+/// those that are not due yet are skipped. Returns whether requests are left waiting: `Blocked` if
+/// one waits, the commit has no more room, or an operator has paused the provider, in which case
+/// nothing is placed.
 pub(crate) fn place_requests(ledger: &mut Ledger<'_>) -> Backlog {
     if let Paused::ByOperator { reason } = &ledger.head.paused {
         let reason = format!("nothing is placed: {reason}");
@@ -84,8 +87,8 @@ enum NodeSource {
     Static(usize),
 }
 
-/// Chooses a zone and nodes for a request, or explains why there are none. May delete free pool
-/// nodes to make room.
+/// Chooses a zone and nodes for a request, or returns why it can never have them, or only later.
+/// Reserves nothing. May delete free pool nodes to make room in the quota.
 fn choose_nodes(ledger: &mut Ledger<'_>, request: &NodeRequest) -> PlacementChoice {
     if request.labels.len() > NODES_PER_REQUEST_MAX {
         return PlacementChoice::Never(format!(
@@ -155,7 +158,8 @@ fn choose_nodes(ledger: &mut Ledger<'_>, request: &NodeRequest) -> PlacementChoi
 }
 
 /// Returns the zones in which all the labels are available: one that labels are restricted to, or
-/// all of the provider's. Returns a reason if there is none.
+/// all of the provider's (none if it has none). The error says that labels are restricted to
+/// different zones.
 fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String>, String> {
     let bound =
         labels.iter().filter_map(|label| Some((limits.labels.get(label)?.zone.as_ref()?, label)));
@@ -171,8 +175,9 @@ fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String
     }
 }
 
-/// Returns the zone with the most reusable pool nodes, starting at the head's next zone, and a pool
-/// node or `None` for each label.
+/// Returns the zone with the most free pool nodes for the request, and for each of its labels such
+/// a node, or `None` if there is none. Of equal zones, the first from the head's next zone on
+/// counts. The zone is `None` if `zones` is empty.
 fn pick_zone(
     ledger: &Ledger<'_>,
     request: &NodeRequest,
@@ -191,7 +196,9 @@ fn pick_zone(
     (best.0, best.1)
 }
 
-/// Returns a free node of the zone for each label, preferring those that are ready soonest.
+/// Returns for each label a free node of the zone with the label's current image, or `None` if
+/// there is none left. Prefers those that are ready soonest, then older ones. No node is returned
+/// twice. `zone` is `None` for nodes without a zone.
 fn match_pool_nodes(
     ledger: &Ledger<'_>,
     labels: &[LabelName],
@@ -215,7 +222,7 @@ fn match_pool_nodes(
         .collect()
 }
 
-/// Returns how far a node is from being ready; 0 is ready.
+/// Returns how far a node is from being ready: 0 is ready, 3 not launched or in any other state.
 fn readiness_rank(node: &PoolNode) -> u8 {
     match node.state {
         NodeState::Ready { .. } => 0,
@@ -226,6 +233,7 @@ fn readiness_rank(node: &PoolNode) -> u8 {
 }
 
 /// Returns whether the node has the image and zone with which its label would be launched now (N4).
+/// Always true for a static host; false if the label is not configured or has no image.
 pub(crate) fn is_current(ledger: &Ledger<'_>, node: &PoolNode) -> bool {
     let bound = ledger.limits.labels.get(&node.label).and_then(|label| label.zone.as_ref());
     if !node.is_static() && bound.is_some() && bound != node.az.as_ref() {
@@ -238,8 +246,10 @@ pub(crate) fn is_current(ledger: &Ledger<'_>, node: &PoolNode) -> bool {
     }
 }
 
-/// Deletes free nodes that the request cannot use until `missing` will fit into the quota. Returns
-/// the reason to wait, or `None` if it already fits.
+/// Returns `None` if `missing` is nothing, or fits into the quota beside all that is used and
+/// reserved; otherwise the reason to wait. In that case marks free cloud nodes for deletion, ready
+/// ones first and except those in `pool`, until it will fit once they are gone, or no more can be
+/// deleted.
 fn make_room(
     ledger: &mut Ledger<'_>,
     missing: Resources,
@@ -282,7 +292,7 @@ fn make_room(
     ))
 }
 
-/// Returns the current number of uses of each static host.
+/// Returns the current number of uses of each static host, in the order of the provider's limits.
 fn static_host_uses(ledger: &Ledger<'_>) -> Vec<u32> {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for node in ledger.nodes.values() {
@@ -298,8 +308,8 @@ fn static_host_uses(ledger: &Ledger<'_>) -> Vec<u32> {
         .collect()
 }
 
-/// Returns a host for each label, within `free` uses of each host; `None` if there is no such
-/// assignment. Finds it by augmenting paths.
+/// Returns for each label the index of a static host that offers it, so that no host is used more
+/// often than its number in `free`; `None` if there is no such assignment.
 fn match_static_hosts(
     ledger: &Ledger<'_>,
     labels: &[&LabelName],
@@ -328,7 +338,9 @@ fn match_static_hosts(
     Some(hosts)
 }
 
-/// Assigns a slot to a label, moving earlier assignments if needed. Returns whether it succeeded.
+/// Assigns a free slot to a label, moving earlier assignments to other slots if needed. Returns
+/// whether it succeeded. `slots` are the hosts' indexes, one for each use; `taken` is each slot's
+/// label, and is updated; `tried` marks the slots that were tried for this label.
 fn assign_host(
     ledger: &Ledger<'_>,
     labels: &[&LabelName],
@@ -351,7 +363,8 @@ fn assign_host(
     false
 }
 
-/// Reserves all the chosen nodes for the request.
+/// Places the request on the chosen nodes: allocates pool nodes, adds nodes to launch and nodes
+/// that lend static hosts, and advances the head's generation and next zone. Launches nothing.
 fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes) {
     ledger.head.generation += 1;
     ledger.head.next_zone = ledger.head.next_zone.wrapping_add(1);
@@ -400,8 +413,9 @@ fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes) 
     });
 }
 
-/// Adds a node with reserved quota and returns its id. The caller must have incremented the head's
-/// generation.
+/// Adds a node with reserved quota, which is not launched yet, and returns its id. The caller must
+/// have incremented the head's generation; `part` distinguishes nodes of the same generation. For
+/// an unknown label it adds nothing, but returns an id.
 pub(crate) fn add_reserved_node(
     ledger: &mut Ledger<'_>,
     name: &LabelName,
@@ -448,7 +462,8 @@ pub(crate) fn add_reserved_node(
     id
 }
 
-/// Adds a node that lends a static host to a request, and returns its id.
+/// Adds a node that lends a static host to a request and is checked at once, and returns its id.
+/// `host` is the host's index in the limits. `generation` and `slot` make the id unique.
 fn add_static_node(
     ledger: &mut Ledger<'_>,
     name: &LabelName,

@@ -6,7 +6,9 @@ use crate::snapshot::Snapshot;
 use crate::{builds, observe, placement, supply};
 use sluice_model::Timestamp;
 
-/// Decides what to do next at a provider (Z1.4 to Z1.11).
+/// Decides what to do next at a provider (Z1.4 to Z1.11): which requests are placed, fulfilled or
+/// failed, and which machines are launched, checked or terminated. Returns what to commit and to
+/// carry out; does nothing itself.
 ///
 /// The plan is one commit: the head and at most [`crate::decisions::RECORDS_MAX`] records. If
 /// something does not fit, the plan is due again at once. After the commit, a plan without new

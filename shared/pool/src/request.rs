@@ -50,13 +50,14 @@ pub struct NodeRequest {
     pub updated_at: Timestamp,
 }
 
-/// Returns whether a count is 0, for leaving it out of a record.
+/// Returns whether a count is 0, for leaving it out of a stored record.
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
 impl NodeRequest {
-    /// Returns a new request that is not yet placed.
+    /// Returns a new request that is not yet placed, without a group, whose recipient is the
+    /// executors.
     pub fn new(
         row: RequestRow,
         build: BuildId,
@@ -86,7 +87,8 @@ impl NodeRequest {
         }
     }
 
-    /// Returns the nodes it holds, in the order of its labels.
+    /// Returns the nodes it holds, in the order of its labels. Empty before it is placed and after
+    /// it failed.
     pub fn nodes(&self) -> &[NodeId] {
         match &self.state {
             RequestState::Placed(placement)
@@ -97,8 +99,8 @@ impl NodeRequest {
         }
     }
 
-    /// Marks the request as claimed by an executor. Returns `None` unless all its nodes are ready
-    /// and it is unclaimed.
+    /// Returns the request as claimed by an executor; `None` unless all its nodes are ready and it
+    /// is unclaimed.
     pub fn claim(self, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Fulfilled(placement) => Some(Self {
@@ -111,8 +113,8 @@ impl NodeRequest {
         }
     }
 
-    /// Marks the request's build as ended. Returns `None` unless it was claimed. `result` is
-    /// [`BuildResult::RetryLimit`] for a final attempt that does not count.
+    /// Returns the request with its build ended with this result; `None` unless it was claimed.
+    /// `result` is [`BuildResult::RetryLimit`] for a final attempt that does not count.
     pub fn end(self, result: BuildResult, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Claimed(placement) => Some(Self {
@@ -187,7 +189,7 @@ pub struct RequestRow(pub String);
 
 impl RequestRow {
     /// Returns the row. Each number that has too many digits becomes the greatest possible one, so
-    /// that it sorts last.
+    /// that it sorts last. Equal numbers give equal rows.
     pub fn new(priority: u32, relative: u32, sequence: u64) -> Self {
         Self(format!(
             "{:03}-{:04}-{:012}",
@@ -197,7 +199,8 @@ impl RequestRow {
         ))
     }
 
-    /// Returns the change's position in its queue when the request was made; 0 for a malformed row.
+    /// Returns the change's position in its queue when the request was made, as the row holds it; 0
+    /// for a malformed row.
     pub fn relative(&self) -> u32 {
         self.parts().1
     }

@@ -13,8 +13,10 @@ use crate::request::{NodeRequest, RequestRow};
 use sluice_model::{QueueKey, Timestamp};
 use std::collections::BTreeMap;
 
-/// Returns the requests in the order in which they are served. `current_places` holds current
-/// positions in shared queues, where known.
+/// Returns all requests, whatever their state, in the order in which they are served: by priority,
+/// then the change's position in its queue, then by sequence. `current_places` holds current
+/// positions in shared queues, where known; they replace those in the rows. In an independent
+/// pipeline the position is among the changes of the group instead, if it is greater.
 pub(crate) fn in_service_order(
     requests: &BTreeMap<RequestRow, NodeRequest>,
     current_places: &BTreeMap<RequestRow, usize>,
@@ -32,8 +34,8 @@ pub(crate) fn in_service_order(
     ordered.into_iter().cloned().collect()
 }
 
-/// Returns the position of each change of a group within that group, in the order of their first
-/// requests.
+/// Returns the position of each change of a group within that group, rounded as in Zuul, in the
+/// order of their first requests. Requests without a group are ignored.
 fn places(requests: &BTreeMap<RequestRow, NodeRequest>) -> BTreeMap<&QueueKey, u32> {
     let mut groups: BTreeMap<&str, BTreeMap<&QueueKey, Timestamp>> = BTreeMap::new();
     for request in requests.values() {

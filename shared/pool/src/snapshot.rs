@@ -27,8 +27,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns whether to list the provider's machines before planning: a machine is in transition,
-    /// or a search for leaked machines is due.
+    /// Returns whether to list the provider's machines before planning: a cloud machine is
+    /// requested, boots or is being deleted, or a search for leaked machines is due.
     ///
     /// A leaked machine is terminated only after a commit on the head revision of this snapshot. A
     /// concurrent launch records its node in a commit of its own, so this plan's commit would fail.
@@ -49,9 +49,9 @@ impl Snapshot {
     }
 }
 
-/// Returns the builds whose orders and runs the plan needs: those that wait for nodes, and those on
-/// nodes without a request. Once in a while it includes running builds, whose executors normally
-/// report the end.
+/// Returns the builds whose orders and runs the plan needs: those of requests that no executor has
+/// claimed, and those in use on nodes whose request is gone. Once a minute it includes the builds
+/// of claimed requests, whose executors normally report the end. Ended requests are left out.
 pub fn builds_to_observe<'a>(
     head: &ProviderHead,
     requests: impl Iterator<Item = &'a NodeRequest> + Clone,
@@ -121,7 +121,7 @@ impl ProviderHead {
         }
     }
 
-    /// Returns whether it is time to read running builds.
+    /// Returns whether running builds were last read a minute ago or earlier.
     pub(crate) fn is_time_for_running(&self, now: Timestamp) -> bool {
         now >= self.running_checked_at.plus_seconds(RUNNING_CHECK_SECONDS)
     }

@@ -14,8 +14,10 @@ use sluice_model::{LabelName, NodeId};
 /// Seconds between two calls to terminate the same machine.
 const TERMINATE_RETRY_SECONDS: u64 = 30;
 
-/// Launches reserved nodes in service order as far as the quota allows, and repeats unanswered
-/// launch calls. Fails a request that exceeds the whole quota. Does nothing while paused.
+/// Adds launch actions for the reserved nodes of placed requests, in service order, until one does
+/// not fit into the free quota, and for all launch calls whose time to repeat has come. Fails a
+/// request whose nodes exceed the whole quota. Does nothing while launches are paused, and nothing
+/// for which the commit has no room.
 pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
     if ledger.head.paused != Paused::No {
         return;
@@ -65,7 +67,8 @@ pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Records the intent to launch, and adds the launch action.
+/// Records the intent to launch a node, with the time to repeat the call, and adds the launch
+/// action.
 fn call(ledger: &mut Ledger<'_>, node: &PoolNode) {
     let retry_at = ledger.now.plus_seconds(ledger.limits.pace.launch_retry_seconds.max(1));
     ledger.advance(&node.id, NodeEvent::LaunchIntended { retry_at });
@@ -75,7 +78,10 @@ fn call(ledger: &mut Ledger<'_>, node: &PoolNode) {
     }
 }
 
-/// Launches machines up to each label's min-ready, unless a request waits for quota (Z1.11).
+/// Adds nodes with launch actions up to each label's min-ready (Z1.11), until the quota or the
+/// commit is full. They get the label's zone, or the provider's zones in turn. Labels without an
+/// image are left out. Does nothing if a request waits for quota, while launches are paused, and
+/// for a while after such a machine has failed.
 pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
     if backlog == Backlog::Blocked
         || ledger.head.paused != Paused::No
@@ -120,8 +126,9 @@ pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
     }
 }
 
-/// Deletes ready machines that are outdated, too old, or idle beyond min-ready while no request
-/// waits for quota.
+/// Deletes free ready machines of the cloud that are outdated, too old, of a label that is no
+/// longer configured, or, while no request waits, idle beyond min-ready. Those unchanged for
+/// longest come first. Stops when the commit has no more room.
 pub(crate) fn delete_surplus(ledger: &mut Ledger<'_>, backlog: Backlog) {
     let ready = |node: &&PoolNode| {
         node.is_free() && !node.is_static() && matches!(node.state, NodeState::Ready { .. })
@@ -138,7 +145,8 @@ pub(crate) fn delete_surplus(ledger: &mut Ledger<'_>, backlog: Backlog) {
     }
 }
 
-/// Returns why a free ready node is to be deleted; `None` if it is to be kept.
+/// Returns why a ready node of the cloud, which the caller knows to be free, is to be deleted;
+/// `None` if it is to be kept. It is never idle while a request waits for quota (`backlog`).
 fn surplus_reason(ledger: &Ledger<'_>, node: &PoolNode, backlog: Backlog) -> Option<&'static str> {
     let now = ledger.now;
     let Some(label) = ledger.limits.labels.get(&node.label) else {
@@ -157,12 +165,14 @@ fn surplus_reason(ledger: &Ledger<'_>, node: &PoolNode, backlog: Backlog) -> Opt
         .then_some("it is idle and no request needs it")
 }
 
-/// Returns the number of free nodes of a label, including those that are not ready yet.
+/// Returns the number of nodes of a label that are not allocated, including those that are not
+/// ready yet.
 fn free_count(ledger: &Ledger<'_>, label: &LabelName) -> usize {
     ledger.nodes.values().filter(|node| node.label == *label && node.is_free()).count()
 }
 
-/// Adds a check action for every booted machine whose next check is due.
+/// Adds a check action for every booted machine and static host under test whose next check is due.
+/// Changes no node.
 pub(crate) fn request_checks(ledger: &mut Ledger<'_>) {
     for node in ledger.nodes.values() {
         if let NodeState::Testing { next_check_at, .. } = node.state
@@ -173,7 +183,9 @@ pub(crate) fn request_checks(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Adds a terminate action for every machine that is to be deleted.
+/// Adds a terminate action for every cloud machine that is to be deleted and whose id is known,
+/// unless it had one in the last 30 seconds; notes the action in its node. Stops when the commit
+/// has no more room.
 pub(crate) fn request_terminations(ledger: &mut Ledger<'_>) {
     let due = |node: &PoolNode| match &node.state {
         NodeState::Deleting { instance: Some(instance), retry_at, reason, .. }

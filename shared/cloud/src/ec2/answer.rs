@@ -6,7 +6,8 @@ use sluice_model::Timestamp;
 use sluice_pool::{InstanceId, InstanceState};
 use std::collections::BTreeMap;
 
-/// Parses an answer. If it cannot be parsed, the outcome of the call is unknown.
+/// Parses the XML of an answer. If it cannot be parsed, returns the error that the outcome of the
+/// call `attempt` is unknown.
 pub(super) fn parse<T: DeserializeOwned>(body: &str, attempt: String) -> Result<T, CloudError> {
     quick_xml::de::from_str(body).map_err(|error| CloudError::Unknown {
         attempt,
@@ -100,7 +101,8 @@ fn tag_map(tags: ItemSet<Tag>) -> BTreeMap<String, String> {
 }
 
 impl InstanceItem {
-    /// Converts a machine from EC2's form.
+    /// Converts a machine from EC2's form. Any state other than pending, running and terminated
+    /// becomes stopping. Empty addresses are `None`; without a readable launch time, it is 0.
     fn into_instance(self) -> Instance {
         let state = match self.state.name.as_str() {
             "pending" => InstanceState::Pending,
@@ -148,7 +150,7 @@ struct ImageItem {
 }
 
 impl ImagesAnswer {
-    /// Converts images from EC2's form.
+    /// Converts images from EC2's form, in the order of the answer.
     pub(super) fn into_images(self) -> Vec<ImageFact> {
         let image = |item: ImageItem| ImageFact {
             id: item.id,

@@ -35,7 +35,7 @@ pub(super) struct QueryForm {
 }
 
 impl QueryForm {
-    /// Returns the form of a call without parameters.
+    /// Returns the form of a call with only its action and the API version.
     pub(super) fn new(action: &'static str) -> Self {
         let pairs = vec![
             ("Action".to_owned(), action.to_owned()),
@@ -44,19 +44,19 @@ impl QueryForm {
         Self { action, pairs }
     }
 
-    /// Sets a parameter.
+    /// Appends a parameter; one of the same name is not replaced.
     pub(super) fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.pairs.push((name.into(), value.into()));
     }
 
-    /// Sets `name.1`, `name.2` and so on.
+    /// Appends the parameters `name.1`, `name.2` and so on; none if there are no values.
     pub(super) fn list(&mut self, name: &str, values: &[String]) {
         for (number, value) in values.iter().enumerate() {
             self.set(format!("{name}.{}", number + 1), value);
         }
     }
 
-    /// Returns the encoded form.
+    /// Returns the parameters URL-encoded, as the body of a POST.
     fn body(&self) -> String {
         url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.pairs).finish()
     }
@@ -77,8 +77,9 @@ impl CallFailure {
         matches!(self, Self::Refused { code, .. } if code == "InvalidInstanceID.NotFound")
     }
 
-    /// Classifies the failure. Only a closed list of codes is permanent; everything else is
-    /// retried.
+    /// Classifies the failure of the operation `attempt`. Only a closed list of EC2's codes is
+    /// permanent, and others mean quota, capacity, a used token or a later attempt. Everything
+    /// else, and an unanswered call, has an unknown outcome.
     pub(super) fn into_error(self, attempt: String) -> CloudError {
         let (status, code, message) = match self {
             Self::Unanswered(why) => return CloudError::Unknown { attempt, why },
@@ -140,7 +141,9 @@ struct OneError {
 }
 
 impl Ec2Driver {
-    /// Sends one call and returns the body of the answer.
+    /// Sends one signed call, once, and returns the body of the answer, undecoded. An answer other
+    /// than success is `Refused`, with EC2's code and message. No answer, and an answer of more
+    /// than 32 MiB, are `Unanswered`.
     pub(super) async fn call(&self, form: &QueryForm) -> Result<String, CallFailure> {
         let unanswered = |context: &str, error: &dyn std::fmt::Display| {
             CallFailure::Unanswered(format!("{context}: {error}"))
@@ -180,7 +183,8 @@ impl Ec2Driver {
         Err(CallFailure::Refused { status: status.as_u16(), code, message })
     }
 
-    /// Returns the signed request of a call.
+    /// Returns the signed request of a call, to EC2's endpoint in the region or to the one in the
+    /// settings. An error if there are no AWS credentials.
     async fn signed(&self, form: &QueryForm) -> Result<http::Request<String>, CallFailure> {
         let unanswered = |context: &str, error: &dyn std::fmt::Display| {
             CallFailure::Unanswered(format!("{context}: {error}"))

@@ -31,7 +31,7 @@ pub struct Ec2Settings {
 
 impl Ec2Settings {
     /// Returns the settings of a region. `AWS_ENDPOINT_URL_EC2`, or else `AWS_ENDPOINT_URL`, sets
-    /// another endpoint. An invalid URL is an error.
+    /// another endpoint than Amazon's; an empty one counts as unset. An invalid URL is an error.
     pub fn from_environment(region: impl Into<String>) -> Result<Self, CloudError> {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let endpoint = read("AWS_ENDPOINT_URL_EC2").or_else(|| read("AWS_ENDPOINT_URL"));
@@ -54,7 +54,7 @@ pub struct Ec2Driver {
 }
 
 impl Ec2Driver {
-    /// Creates a driver without calling EC2.
+    /// Creates a driver without calling EC2. Its calls time out after 30 seconds.
     pub fn new(
         settings: Ec2Settings,
         credentials: SharedCredentialsProvider,
@@ -70,7 +70,8 @@ impl Ec2Driver {
         Ok(Self { settings, credentials, http })
     }
 
-    /// Adds tags to machines or images, by id.
+    /// Adds tags to machines or images, by id. A tag whose key an object already has is
+    /// overwritten.
     pub async fn create_tags(
         &self,
         ids: &[String],
@@ -86,7 +87,7 @@ impl Ec2Driver {
         self.call(&form).await.map_err(|failure| failure.into_error(attempt)).map(drop)
     }
 
-    /// Terminates machines by one call.
+    /// Terminates machines by one call. If one of them does not exist, EC2 refuses the whole call.
     async fn terminate_some(&self, instances: &[&InstanceId]) -> Result<(), CallFailure> {
         let ids: Vec<String> = instances.iter().map(|id| id.0.clone()).collect();
         let mut form = QueryForm::new("TerminateInstances");
@@ -97,6 +98,8 @@ impl Ec2Driver {
 
 #[async_trait]
 impl CloudDriver for Ec2Driver {
+    /// Launches one machine by RunInstances, which terminates when it shuts itself down. An answer
+    /// without a machine is an unknown outcome.
     async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError> {
         let attempt = || format!("launch image {} as {}", spec.image_id, spec.instance_type);
         let mut form = QueryForm::new("RunInstances");
@@ -127,6 +130,8 @@ impl CloudDriver for Ec2Driver {
         })
     }
 
+    /// Lists machines page by page. More than 100 pages are an error, since an incomplete list
+    /// would make existing machines look gone.
     async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError> {
         let attempt = || format!("list machines with tag {}={}", filter.key, filter.value);
         let (mut all, mut next) = (Vec::new(), None::<String>);
@@ -153,6 +158,9 @@ impl CloudDriver for Ec2Driver {
         })
     }
 
+    /// Terminates machines in calls of at most 100. If EC2 refuses a call because a machine does
+    /// not exist, calls once for each of its machines. Another error ends the function, without the
+    /// later calls.
     async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError> {
         let attempt = |ids: &[&InstanceId]| {
             let ids: Vec<&str> = ids.iter().map(|id| id.0.as_str()).collect();
@@ -179,6 +187,8 @@ impl CloudDriver for Ec2Driver {
         Ok(())
     }
 
+    /// Lists images by a single call, newest first and of the same age by id; a further page is not
+    /// read.
     async fn images(&self, filter: &CloudImageFilter) -> Result<Vec<ImageFact>, CloudError> {
         let attempt = || "list images".to_owned();
         let mut form = QueryForm::new("DescribeImages");

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-/// Returns the text with invisible characters escaped (`\u{1b}`), except line breaks and tabs.
+/// Returns the text with invisible characters escaped (`\u{1b}`): control characters except line
+/// breaks and tabs, directional marks, and noncharacters.
 pub fn plain(text: String) -> String {
     if !text.contains(is_hidden) {
         return text;
@@ -18,7 +19,8 @@ pub fn plain(text: String) -> String {
     shown
 }
 
-/// Returns a JSON document with invisible characters escaped. The document keeps its meaning.
+/// Returns a JSON document with invisible characters escaped, except line breaks and tabs. The
+/// document keeps its meaning.
 pub fn plain_json(document: &str) -> String {
     let mut shown = String::with_capacity(document.len());
     for c in document.chars() {
@@ -32,8 +34,8 @@ pub fn plain_json(document: &str) -> String {
     shown
 }
 
-/// Returns a line with a visible symbol for each invisible character, so that columns stay the
-/// same.
+/// Returns a line with one visible symbol for each invisible character, so that columns stay the
+/// same. Tabs stay.
 pub(super) fn line(text: &str) -> String {
     let sign = |c: char| match u32::from(c) {
         // Each control character has a symbol.
@@ -44,8 +46,8 @@ pub(super) fn line(text: &str) -> String {
     text.chars().map(|c| if is_hidden(c) { sign(c) } else { c }).collect()
 }
 
-/// Returns whether a character affects the display without being visible: control characters,
-/// directional marks, and noncharacters.
+/// Returns whether a character affects the display without being visible: control characters except
+/// line breaks and tabs, directional marks, and noncharacters.
 fn is_hidden(c: char) -> bool {
     let is_directional = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}');
     (c.is_control() && !matches!(c, '\n' | '\t'))

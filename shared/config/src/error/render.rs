@@ -31,7 +31,9 @@ pub struct ReviewComment {
 }
 
 impl ConfigError {
-    /// Returns the comment for a change that contains the file.
+    /// Returns the comment for a change that contains the file. It reaches from the start of the
+    /// stanza, or of the diagnostic if that is unknown, to the end of the diagnostic. Its text is
+    /// the message with its suggestion, and the stanza and attribute.
     pub fn review_comment(&self) -> ReviewComment {
         let diagnostic = &self.diagnostic;
         let start = diagnostic.stanza_line.map_or(diagnostic.start, |line| Mark(line.get(), 1));
@@ -52,8 +54,9 @@ impl ConfigError {
         }
     }
 
-    /// Renders the diagnostic for a terminal, with an excerpt of `source` (the file's text) if
-    /// given.
+    /// Renders the diagnostic for a terminal in several lines, without colors: severity, message,
+    /// position, stanza, attribute and suggestion. With `source`, the text of the file, it also
+    /// shows the first line concerned, cut to 160 characters.
     pub fn render(&self, source: Option<&str>) -> String {
         let diagnostic = &self.diagnostic;
         let mut text = format!("{}: {}\n", diagnostic.severity.word(), diagnostic.message);
@@ -86,7 +89,7 @@ impl Severity {
     }
 }
 
-/// Returns the stanza and attribute that a diagnostic is about, for its first line.
+/// Returns the stanza and attribute that a diagnostic is about, such as `job x, attribute "vars"`.
 fn subject(diagnostic: &Diagnostic) -> String {
     let attribute = diagnostic
         .attribute
@@ -95,8 +98,8 @@ fn subject(diagnostic: &Diagnostic) -> String {
     format!("{}{attribute}", diagnostic.stanza)
 }
 
-/// Returns where a diagnostic ends. An end before the first column of a line becomes the end of the
-/// line before.
+/// Returns where a diagnostic ends. An end at the start of a later line becomes the line before,
+/// and an end before the start becomes the start.
 fn end_mark(diagnostic: &Diagnostic) -> Mark {
     let (start, end) = (diagnostic.start, diagnostic.end);
     if end.column() <= 1 && end.line() > start.line() {
@@ -106,8 +109,9 @@ fn end_mark(diagnostic: &Diagnostic) -> Mark {
     }
 }
 
-/// Returns the first line of a diagnostic with its span marked, and the last line's number if it
-/// has several. Empty if the source has no such line.
+/// Returns the first line of a diagnostic, cut to [`WIDTH_MAX`] characters, with its span marked in
+/// a line below, and the last line's number if it has several. Empty if the source has no such
+/// line.
 fn excerpt(source: &str, diagnostic: &Diagnostic) -> String {
     let (start, end) = (diagnostic.start, end_mark(diagnostic));
     let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX).saturating_sub(1);

@@ -45,8 +45,9 @@ const GERRIT_EVENTS: [&str; 24] = [
     "dropped-output",
 ];
 
-/// Reads a trigger of a driver; `None`, with an error, if it is not a mapping. The flag is the
-/// `debug` attribute.
+/// Reads a trigger of a driver. Returns what it matches, and its attribute `debug`. Invalid
+/// attributes are errors and unset. Those of Pagure and an unknown driver are kept as written,
+/// without `debug`. `None`, with an error, if it is not a mapping, or the driver has no events.
 pub(super) fn trigger(
     driver: Driver,
     node: &Node,
@@ -111,7 +112,8 @@ pub(super) fn trigger(
     Some((kind, debug))
 }
 
-/// Takes `event` (or `events`). `supported` are the events of the driver; others are errors.
+/// Takes the texts of `event` (or `events`). Events that are not in `supported`, those of the
+/// driver, are errors, but returned. Empty, with an error, if the attribute is absent.
 fn events(f: &mut Fields<'_>, supported: &[&str], p: &mut Diagnostics) -> Vec<String> {
     let Some((_, node)) = f.one_of(&["event", "events"], p) else {
         p.syntax(f.node(), "trigger.event", "required key not provided: \"event\"");
@@ -133,7 +135,8 @@ fn events(f: &mut Fields<'_>, supported: &[&str], p: &mut Diagnostics) -> Vec<St
     list
 }
 
-/// Takes the attributes of a GitHub trigger.
+/// Takes the attributes of a GitHub trigger; the older `require-status` becomes part of `require`.
+/// Absent and, with an error, invalid ones are unset.
 fn github_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubTrigger {
     let require =
         f.take("require").and_then(|node| filter(Driver::GitHub, node, "trigger.require", p));
@@ -165,7 +168,8 @@ fn github_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubTrigger {
     }
 }
 
-/// Takes the attributes of a Gerrit trigger.
+/// Takes the attributes of a Gerrit trigger. The older `require-approval` and `reject-approval`
+/// become part of `require` and `reject`. Absent and, with an error, invalid ones are unset.
 fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritTrigger {
     let require =
         f.take("require").and_then(|node| filter(Driver::Gerrit, node, "trigger.require", p));
@@ -200,8 +204,9 @@ fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritTrigger {
     }
 }
 
-/// Takes an attribute by its name, or by its older name, which takes only text. Empty if neither is
-/// present, or, with an error, if both are.
+/// Takes patterns from an attribute by its name, or by its older name, which takes only texts.
+/// Invalid ones are errors and left out. Empty if neither is present, or, with an error, if both
+/// are.
 fn either(
     f: &mut Fields<'_>,
     [name, older]: [&'static str; 2],
@@ -215,8 +220,8 @@ fn either(
     f.patterns(name, p).or(older).unwrap_or_default()
 }
 
-/// Adds the approvals of the older form to a Gerrit filter, or to a new one if there is no filter.
-/// Any other filter stays as it is.
+/// Adds the approvals of the older form, `more`, to a Gerrit filter, or to a new one if there is no
+/// filter. Without them, and for another filter, the filter stays as it is.
 fn with_approvals(filter: Option<FilterKind>, more: Option<Vec<Approval>>) -> Option<FilterKind> {
     match (filter, more) {
         (Some(FilterKind::Gerrit(mut filter)), Some(more)) => {
@@ -230,7 +235,9 @@ fn with_approvals(filter: Option<FilterKind>, more: Option<Vec<Approval>>) -> Op
     }
 }
 
-/// Reads a requirement of a driver; `None`, with an error, if it is not a mapping.
+/// Reads the requirements of a driver from the attribute `name`; `None`, with an error, if they are
+/// not a mapping. Invalid attributes are errors and unset. The requirements of drivers other than
+/// GitHub, Gerrit and GitLab are kept as written, unchecked.
 pub(super) fn filter(
     driver: Driver,
     node: &Node,
@@ -276,7 +283,8 @@ pub(super) fn filter(
     Some(kind)
 }
 
-/// Reads GitHub reviews that a change must or must not have.
+/// Reads GitHub reviews that a change must or must not have. Members that are not a mapping are
+/// errors and left out; their invalid attributes are errors and unset.
 fn reviews(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<ReviewRequirement> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -296,7 +304,9 @@ fn reviews(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<ReviewRequi
     list
 }
 
-/// Reads votes. Every key that does not select a person or a time is a label.
+/// Reads votes. Every key that does not select a person or a time is a label, with one value or
+/// several. Members that are not a mapping, and values that are no integer, are errors and left
+/// out.
 fn approvals(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Approval> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -329,7 +339,9 @@ fn approvals(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Approval>
     list
 }
 
-/// Reads a reporter of a driver; `None`, with an error, if it is not valid.
+/// Reads a reporter of a driver from the attribute `name`; a null has no attributes. Invalid
+/// attributes are errors and unset. Those of Pagure and an unknown driver are kept as written.
+/// `None`, with an error, if it is not a mapping, or the driver cannot report.
 pub(super) fn reporter(
     driver: Driver,
     node: &Node,
@@ -385,8 +397,8 @@ pub(super) fn reporter(
     Some(kind)
 }
 
-/// Reads a timer: five cron fields, optionally followed by seconds and a jitter. `None`, with an
-/// error, if it is not valid.
+/// Reads a timer as text: five cron fields, optionally followed by seconds and a jitter. `None`,
+/// with an error, if it is not valid.
 fn time(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
     match Cron::parse(&text) {
@@ -411,8 +423,8 @@ const TOPIC_FIELDS: [&str; 9] = [
     "connection",
 ];
 
-/// Reads an MQTT topic with fields in braces; `None`, with an error, if a field is unknown or a
-/// brace is not closed.
+/// Reads an MQTT topic with fields in braces as text, unchanged; `None`, with an error, if it is no
+/// text, a field is unknown or a brace is not closed.
 fn topic(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
     let (mut rest, mut is_right) = (text.as_str(), true);
@@ -450,7 +462,7 @@ fn qos(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<u8> {
     }
 }
 
-/// Takes the attributes of a GitHub reporter.
+/// Takes the attributes of a GitHub reporter. Absent and, with an error, invalid ones are unset.
 fn github_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubReporter {
     use CheckConclusion as Check;
     let statuses = [
@@ -485,7 +497,8 @@ fn github_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubReporter {
     }
 }
 
-/// Takes the attributes of a Gerrit reporter.
+/// Takes the attributes of a Gerrit reporter; every attribute that is not known is a label with a
+/// vote. Absent and, with an error, invalid ones are unset.
 fn gerrit_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritReporter {
     let mut reporter = GerritReporter {
         submit: f.flag("submit", p).unwrap_or(false),

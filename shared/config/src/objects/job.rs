@@ -198,7 +198,7 @@ impl Default for JobStanza {
 }
 
 impl JobStanza {
-    /// Returns a definition with only a name.
+    /// Returns a definition in which only the name and the span are set.
     pub fn named(name: &str, span: Span) -> Self {
         Self {
             name: name.to_owned(),
@@ -250,8 +250,8 @@ impl JobStanza {
         }
     }
 
-    /// Returns the attributes it sets that affect how a job runs, which may not change in a final
-    /// job.
+    /// Returns the names of the attributes it sets, run-time attributes included, that affect how a
+    /// job runs, which may not change in a final job.
     pub fn changes_execution(&self) -> Vec<&'static str> {
         let set = [
             ("parent", self.parent != Parent::Unset),
@@ -283,7 +283,9 @@ impl JobStanza {
     }
 }
 
-/// Reads the attributes of a job. `fields` only holds attributes of jobs.
+/// Takes all attributes of a job from `fields`, except those that are unknown, and returns the
+/// definition. Absent and, with an error, invalid ones are unset. Older names are read like the
+/// current ones. The caller has taken the name.
 pub(crate) fn read(
     name: &str,
     span: Span,
@@ -383,7 +385,8 @@ pub(crate) fn read(
     job
 }
 
-/// Reads the name of a nodeset, or inline nodes; `None`, with an error, for another value.
+/// Reads the name of a nodeset, or inline nodes; `None`, with an error, for another value. The
+/// older `attribute` name `nodes` may also have the list of nodes itself.
 fn nodeset_ref(attribute: &str, node: &Node, p: &mut Diagnostics) -> Option<NodesetRef> {
     match &node.value {
         Value::Text(name) => Some(NodesetRef::Named(name.clone())),

@@ -8,8 +8,9 @@ use serde_json::{Map, Value as Json};
 use sluice_model::job::{JobDependency, SemaphoreUse};
 use std::collections::BTreeMap;
 
-/// Reads a list whose members are a name (read by `bare`) or a mapping (by `full`). Other members
-/// are errors and left out.
+/// Reads a list whose members are a name (read by `bare`) or a mapping (by `full`); a single member
+/// is a list of one. Other members are errors and left out, as is a mapping for which `full`
+/// returns none. Attributes that `full` does not take are errors.
 pub(super) fn named<T>(
     node: &Node,
     attribute: &str,
@@ -34,7 +35,8 @@ pub(super) fn named<T>(
     list
 }
 
-/// Reads `semaphores` or the older `semaphore`.
+/// Reads `semaphores`, or the older `semaphore`, which may not be a list; `attribute` says which.
+/// Invalid members are errors and left out.
 pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Diagnostics) -> Vec<SemaphoreUse> {
     if attribute == "semaphore" && node.as_list().is_some() {
         p.expected(node, attribute, "a name or a mapping");
@@ -52,7 +54,8 @@ pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Diagnostics) -> V
     )
 }
 
-/// Reads the secrets of a job, each with the variable that gets it.
+/// Reads the secrets of a job, each with the variable that gets it; a bare name is both. Invalid
+/// members are errors and left out. The names `zuul` and `nodepool` are errors, but returned.
 pub(super) fn secrets(node: &Node, p: &mut Diagnostics) -> Vec<SecretRef> {
     let list = named(
         node,
@@ -79,7 +82,8 @@ pub(super) fn secrets(node: &Node, p: &mut Diagnostics) -> Vec<SecretRef> {
     list
 }
 
-/// Reads a list of playbooks.
+/// Reads a list of playbooks. Invalid members are errors and left out. Only in `post-run`
+/// (`attribute`) a playbook may have `cleanup`.
 pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<PlaybookRef> {
     named(
         node,
@@ -95,7 +99,8 @@ pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Diagnostics) -> Ve
     )
 }
 
-/// Reads the repositories of roles.
+/// Reads the repositories of roles: mappings with either `zuul` or `galaxy`. Members with both or
+/// neither, and other values, are errors and left out.
 pub(super) fn roles(node: &Node, p: &mut Diagnostics) -> Vec<RoleRef> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -121,20 +126,22 @@ pub(super) fn roles(node: &Node, p: &mut Diagnostics) -> Vec<RoleRef> {
     list
 }
 
-/// Reads a value with its control tag.
+/// Reads a value with its control tag, if it has one (`!override`, `!inherit`). `read` gets the
+/// value without the tag.
 pub(super) fn combined<T>(node: &Node, read: impl FnOnce(&Node) -> T) -> Combined<T> {
     let (inner, combine) = untag(node);
     Combined { value: read(inner), combine }
 }
 
 /// Takes `override-checkout` or the older `override-branch`; `None` if both are absent, or, with an
-/// error, no text.
+/// error, no text. Both are an error, and the former counts.
 pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let (name, node) = f.one_of(&["override-checkout", "override-branch"], p)?;
     text(node, &f.path(name), p)
 }
 
-/// Reads the projects to check out in addition.
+/// Reads the projects to check out in addition. Invalid members are errors and left out.
+/// `attribute` is for messages.
 pub(super) fn required_projects(
     attribute: &str,
     node: &Node,
@@ -152,7 +159,8 @@ pub(super) fn required_projects(
     )
 }
 
-/// Reads the jobs that a job depends on.
+/// Reads the jobs that a job depends on; unless a member says so, a dependency is not soft. Invalid
+/// members are errors and left out.
 pub(super) fn dependencies(node: &Node, p: &mut Diagnostics) -> Vec<JobDependency> {
     named(
         node,
@@ -166,7 +174,8 @@ pub(super) fn dependencies(node: &Node, p: &mut Diagnostics) -> Vec<JobDependenc
     )
 }
 
-/// Reads variables by host or group; `None`, with an error, if they are not a mapping.
+/// Reads variables by host or group. `None`, with an error, if `node` is not a mapping; an entry
+/// with an unreadable name or variables is left out, with an error.
 pub(super) fn variables_by_name(
     node: &Node,
     attribute: &str,
@@ -209,7 +218,9 @@ const CONTROLLED: [&str; 19] = [
     "post-run",
 ];
 
-/// Returns the names of the attributes that `attribute-control` makes final.
+/// Returns the names of the attributes that `attribute-control` makes final. An attribute without
+/// `final` is left out. Unknown attributes, another value than `final: true`, and a value that is
+/// no mapping are errors and left out.
 pub(super) fn attribute_control(node: &Node, p: &mut Diagnostics) -> Vec<String> {
     let mut names = Vec::new();
     let Some(mut fields) = Fields::of(node, "attribute-control", p) else {
@@ -233,8 +244,9 @@ pub(super) fn attribute_control(node: &Node, p: &mut Diagnostics) -> Vec<String>
     names
 }
 
-/// Reads the older `auth` into `job`: secrets, whether children inherit them, and storage (Z4.4,
-/// Z4.8).
+/// Reads the older `auth` into `job`: appends the secrets, sets whether children inherit them (not,
+/// by default), and sets the storage containers, if any (Z4.4, Z4.8). Changes nothing, with an
+/// error, if it is not a mapping.
 pub(super) fn auth(node: &Node, job: &mut JobStanza, p: &mut Diagnostics) {
     let Some(mut fields) = Fields::of(node, "auth", p) else {
         return;

@@ -172,7 +172,9 @@ pub(crate) struct ParsedStanzas {
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
-/// Parses a file's list of stanzas.
+/// Parses a file's list of stanzas. A stanza with an error is in `faulty`, as far as it could be
+/// read; one with only warnings is not. One that could not be read at all only has its error. Any
+/// other document than a list is one error; an empty one is none.
 pub(crate) fn stanzas(root: &Node) -> ParsedStanzas {
     let mut found = ParsedStanzas::default();
     if root.is_null() {
@@ -201,7 +203,8 @@ pub(crate) fn stanzas(root: &Node) -> ParsedStanzas {
     found
 }
 
-/// Returns the stanza without the spans of members of lists with errors.
+/// Returns the stanza without the spans of the members of those lists that a diagnostic is about,
+/// because a member that could not be read is missing there. The spans of the lists stay.
 fn without_members(mut stanza: Stanza, diagnostics: &[Diagnostic]) -> Stanza {
     let attributes = diagnostics.iter().filter_map(|diagnostic| diagnostic.attribute.as_deref());
     let attributes: BTreeSet<String> =
@@ -219,8 +222,10 @@ fn without_members(mut stanza: Stanza, diagnostics: &[Diagnostic]) -> Stanza {
     stanza
 }
 
-/// Splits a stanza into its keyword, its body and its span; `None`, with an error, if it has no
-/// single keyword. The name and attributes may also be next to a bare keyword.
+/// Splits a stanza into its keyword, its body and its span; `None`, with an error, if it is not a
+/// mapping with a single keyword. The name and attributes may also be next to a bare keyword.
+/// Without them, the body is an empty mapping. Whether the keyword is known is not checked; it is
+/// empty if it is no text.
 pub(crate) fn split<'n>(member: &'n Node, p: &mut Diagnostics) -> Option<(&'n str, Node, Span)> {
     let map = member.as_map().unwrap_or_default();
     let span = Span::of(member);
@@ -265,8 +270,8 @@ pub(crate) fn split<'n>(member: &'n Node, p: &mut Diagnostics) -> Option<(&'n st
     None
 }
 
-/// Parses one stanza; `None`, with an error, if its kind is unknown or it lacks what its kind
-/// requires. A stanza with other errors is returned as far as it could be read.
+/// Parses one stanza, and names it in `p`. `None`, with an error, if its kind is unknown or it
+/// lacks what its kind requires. A stanza with other errors is returned as far as it could be read.
 fn stanza(member: &Node, p: &mut Diagnostics) -> Option<Stanza> {
     let (word, body, span) = split(member, p)?;
     let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);

@@ -44,8 +44,9 @@ pub enum Alternative {
     Inline(NodeSet),
 }
 
-/// Reads a `nodeset` stanza; `None`, with an error, if it has no name, or no valid nodes or
-/// alternatives.
+/// Reads a `nodeset` stanza; `None`, with an error, if it has no name, neither `nodes` nor a list
+/// of `alternatives`, or too many alternatives. Other errors are only reported: invalid nodes,
+/// groups and alternatives are left out.
 pub(super) fn stanza(
     fields: &mut Fields<'_>,
     span: Span,
@@ -57,7 +58,8 @@ pub(super) fn stanza(
     Some(NodesetStanza { name: name?, span, spans, body: body? })
 }
 
-/// Reads the inline nodes of a job; `None`, with an error, if they are not a nodeset.
+/// Reads the inline nodeset of a job, which has no name. `None`, with an error, if it is not a
+/// mapping, has neither `nodes` nor a list of `alternatives`, or too many alternatives.
 pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
     let mut fields = Fields::of(node, "nodeset", p)?;
     let body = body_of(&mut fields, "", p);
@@ -65,8 +67,10 @@ pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
     body
 }
 
-/// Takes the nodes and groups, or the alternatives, of a nodeset; `None`, with an error, if it has
-/// neither, or too many alternatives.
+/// Takes the nodes and groups, or the alternatives, of a nodeset with this name. If it has both,
+/// that is an error, and the nodes count. Invalid alternatives are errors and left out. `None`,
+/// with an error, if it has neither, or if the alternatives are not a list or more than
+/// [`ALTERNATIVES_MAX`].
 fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodesetBody> {
     if fields.has("nodes") || !fields.has("alternatives") {
         if let Some(node) = fields.take("alternatives") {
@@ -99,8 +103,8 @@ fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<N
     ))
 }
 
-/// Reads an alternative: the name of a nodeset, or inline nodes. `None`, with an error, for another
-/// value.
+/// Reads an alternative: the name of a nodeset, or a mapping with inline nodes and groups. `None`,
+/// with an error, for another value.
 fn alternative(node: &Node, p: &mut Diagnostics) -> Option<Alternative> {
     if let Value::Text(name) = &node.value {
         return Some(Alternative::Named(name.clone()));
@@ -111,7 +115,9 @@ fn alternative(node: &Node, p: &mut Diagnostics) -> Option<Alternative> {
     set.map(Alternative::Inline)
 }
 
-/// Takes the nodes and groups of a nodeset; `None`, with an error, if it has no `nodes`.
+/// Takes the nodes and groups of a nodeset, and gives it this name; `None`, with an error, if it
+/// has no `nodes`. Invalid nodes and groups are errors and left out; a repeated name is an error,
+/// but kept.
 fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodeSet> {
     let Some(list) = fields.take("nodes") else {
         p.syntax(
@@ -138,13 +144,15 @@ fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) ->
     Some(set)
 }
 
-/// Reads a list of nodes without groups.
+/// Reads a list of nodes without groups as a nodeset without a name. Nodes without a name or label
+/// are errors and left out.
 pub(super) fn nodes_only(list: &[Node], p: &mut Diagnostics) -> NodeSet {
     nodes_and_names(list, p).0
 }
 
-/// Reads a list of nodes. Also returns all names, including nodes with errors, since groups may
-/// name them.
+/// Reads a list of nodes. Also returns all names, including those of nodes with errors, since
+/// groups may name them. Nodes without a name or label are errors and left out; a repeated or
+/// invalid name is an error, but kept.
 fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<String>) {
     let mut set = NodeSet::default();
     let mut seen = BTreeSet::new();
@@ -185,7 +193,8 @@ fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<Str
 }
 
 /// Reads a group of nodes; `None`, with an error, if it has no name or no nodes. `names` are all
-/// node names, for finding undefined ones.
+/// node names: others, except `localhost`, are errors, but kept. An invalid group name is an error,
+/// but kept.
 fn group(node: &Node, names: &BTreeSet<String>, p: &mut Diagnostics) -> Option<NodeGroup> {
     let mut fields = Fields::of(node, "groups", p)?;
     let name_node = fields.peek("name").unwrap_or(node);
@@ -214,9 +223,9 @@ fn group(node: &Node, names: &BTreeSet<String>, p: &mut Diagnostics) -> Option<N
     Some(NodeGroup { name: name?, nodes: nodes? })
 }
 
-/// Reports a host or group name that is empty, names the executor, or has special characters.
-/// Ansible expands templates in names when a playbook prints them, so a trusted playbook could run
-/// code on the executor (Z7.5).
+/// Reports a host or group name that is empty, names the executor, or has special characters;
+/// `kind` is `Nodes` or `Groups`, for the message. Ansible expands templates in names when a
+/// playbook prints them, so a trusted playbook could run code on the executor (Z7.5).
 fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Diagnostics) {
     let plain = |c: char| c.is_alphanumeric() || "-_.:@+/ ".contains(c);
     if name.is_empty() || !name.chars().all(plain) {

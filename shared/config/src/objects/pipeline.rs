@@ -25,8 +25,9 @@ pub struct PipelineStanza {
     pub node: Node,
 }
 
-/// Reads a `pipeline` stanza. Triggers and reporters are read when connections are known
-/// ([`PipelineStanza::resolve`]).
+/// Reads only the name of a `pipeline` stanza, and keeps the other attributes as written,
+/// unchecked, until connections are known ([`PipelineStanza::resolve`]). Without a name, which is
+/// an error, the name is empty.
 pub(super) fn stanza(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -> PipelineStanza {
     // A stanza without a name is still parsed, to find its other errors.
     let name = fields.required_name("name", p).unwrap_or_default();
@@ -36,8 +37,9 @@ pub(super) fn stanza(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -
 }
 
 impl PipelineStanza {
-    /// Returns the pipeline with its connections resolved (`None` if it is invalid), and all
-    /// diagnostics.
+    /// Returns the pipeline with its connections resolved, and all diagnostics. The pipeline is
+    /// `None` if it has an error. Some errors about its reporters do not count: for an unknown
+    /// connection, the reporters are left out instead.
     pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Diagnostic>) {
         let none = || Diagnostics {
             list: Vec::new(),
@@ -62,10 +64,10 @@ const MANAGERS: [(&str, Manager); 4] = [
     ("supercedent", Manager::Supercedent),
 ];
 
-/// Reads the pipeline.
-///
-/// `spared` collects the diagnostics that do not make it invalid: a wrong reporter does not prevent
-/// tests, while removing the pipeline would drop all its items.
+/// Reads the pipeline. Absent and, with an error, invalid attributes get their defaults. Errors in
+/// `p` make it invalid. `spared` collects those that do not, since a wrong reporter does not
+/// prevent tests, while removing the pipeline would drop all its items: reporters of unknown
+/// connections, which are left out, and a repeated list for merge conflicts.
 fn read(
     name: &str,
     mut f: Fields<'_>,
@@ -118,8 +120,9 @@ const OF_WINDOW: [&str; 7] = [
     "window-decrease-factor",
 ];
 
-/// Takes the attributes of the window. Only a dependent pipeline uses them; in others they are
-/// warnings, and the window is the manager's own.
+/// Takes the attributes of a dependent pipeline's window. Absent and, with an error, invalid ones
+/// are the manager's defaults; a null ceiling is none; a ceiling below the floor is an error. In
+/// other pipelines each attribute is a warning, and the window is the manager's own.
 fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> WindowSettings {
     let fixed = WindowSettings::of(manager);
     let without_effect = match manager {
@@ -167,7 +170,8 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> WindowSe
     }
 }
 
-/// Takes the texts of reports.
+/// Takes the texts of reports into `messages`. Those that are absent or, with an error, no text
+/// stay as they are.
 fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Diagnostics) {
     let mut set = |names: &[&'static str], slot: &mut String| {
         let Some((name, node)) = f.one_of(names, p) else { return };
@@ -186,8 +190,9 @@ fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Diagnostics) {
     messages.footer = f.text("footer-message", p);
 }
 
-/// Takes a mapping of connections and returns its entries, each with its driver, and the errors for
-/// unknown connections, which the caller reports.
+/// Takes a mapping of connections, and returns its entries in order, each as name, driver and
+/// value, and the errors for unknown connections, which the caller reports. Both are empty if it is
+/// absent or, with an error, not a mapping.
 fn by_connection<'n>(
     f: &mut Fields<'n>,
     name: &'static str,
@@ -214,7 +219,8 @@ fn by_connection<'n>(
     (found, unknown)
 }
 
-/// Takes the triggers of all connections.
+/// Takes the triggers of all connections, in the order as written. Those of unknown connections and
+/// invalid ones are errors and left out.
 fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Diagnostics) -> Vec<Trigger> {
     let mut triggers = Vec::new();
     let (found, unknown) = by_connection(f, "trigger", connections, p);
@@ -229,7 +235,8 @@ fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Diagnostics) 
     triggers
 }
 
-/// Takes the requirements of all connections (`require`, `reject`).
+/// Takes the requirements of all connections from the attribute `name` (`require` or `reject`).
+/// Those of unknown connections and invalid ones are errors and left out.
 fn filters(
     f: &mut Fields<'_>,
     name: &'static str,
@@ -247,8 +254,9 @@ fn filters(
         .collect()
 }
 
-/// Takes the reporters of every occasion, errors to `spared` for unknown connections. Without
-/// reporters of their own, merge conflicts and configuration errors use those for failure.
+/// Takes the reporters of every occasion. Invalid ones are errors in `p` and left out; those of
+/// unknown connections are errors in `spared` and left out. Without reporters of their own, merge
+/// conflicts and configuration errors use those for failure.
 fn reporters(
     f: &mut Fields<'_>,
     connections: &Connections,

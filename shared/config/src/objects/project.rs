@@ -41,7 +41,8 @@ pub struct ProjectStanza {
 }
 
 impl ProjectStanza {
-    /// Returns the pattern of project names; `None` if the stanza names a single project.
+    /// Returns the pattern of project names, with its `^`; `None` if the stanza names a single
+    /// project or none.
     pub fn expression(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| name.starts_with('^'))
     }
@@ -80,7 +81,8 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// Returns why a value is not allowed; `None` if it is.
+    /// Returns why a value does not fit the parameter's type and values, as the end of a sentence
+    /// (`must be …`); `None` if it fits.
     pub(crate) fn refuses(&self, value: &Json) -> Option<String> {
         let chosen = |value: &Json| self.values.contains(value);
         let words = || match self.values.as_slice() {
@@ -129,7 +131,8 @@ const OF_PROJECTS_ONLY: [&str; 4] = ["branches", "templates", "merge-mode", "def
 /// Maximum depth of nested job lists.
 const TREE_DEPTH_MAX: usize = 20;
 
-/// Reads a `project` stanza.
+/// Reads a `project` stanza, in which every attribute that is not known is a pipeline. Invalid
+/// attributes are errors and unset. Without a name it is `None`: the project of the file.
 pub(super) fn project(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -> ProjectStanza {
     let spans = spans::of_project(fields);
     let name = fields.text("name", p);
@@ -147,7 +150,9 @@ pub(super) fn project(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) 
     }
 }
 
-/// Reads a `project-template` stanza; `None` if it has no name.
+/// Reads a `project-template` stanza, in which every attribute that is not known is a pipeline;
+/// `None`, with an error, if it has no name. Attributes that only projects have are errors and left
+/// out, unless their value has the form of a pipeline.
 pub(super) fn template(
     fields: &mut Fields<'_>,
     span: Span,
@@ -173,7 +178,9 @@ pub(super) fn template(
     template.name.is_some().then_some(template)
 }
 
-/// Reads the attributes that projects and templates share.
+/// Reads the attributes that projects and templates share, and every attribute that is left as a
+/// pipeline; so call it after all others were taken. Invalid ones are errors and left out.
+/// `branches`, `templates`, `merge_mode`, `default_branch` and `spans` are left empty.
 fn common(
     name: Option<String>,
     fields: &mut Fields<'_>,
@@ -205,6 +212,7 @@ fn common(
 }
 
 /// Reads what a project does in one pipeline; `None`, with an error, if it is not a mapping.
+/// Invalid attributes, jobs and parameters are errors and left out.
 fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Diagnostics) -> Option<PipelineJobs> {
     let mut fields = Fields::of(node, pipeline, p)?;
     let mut found = PipelineJobs {
@@ -224,7 +232,9 @@ fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Diagnostics) -> Option<Pip
     Some(found)
 }
 
-/// Reads a job list. The jobs of a nested list follow the job that contains them, and depend on it.
+/// Reads a list of jobs, and appends them to `jobs`. The jobs of a nested list follow the job that
+/// contains them, and depend on it: `after` is its name. Members that are not jobs are errors and
+/// left out, as is everything below [`TREE_DEPTH_MAX`] levels; `depth` is the level of this list.
 fn job_list(
     node: &Node,
     after: Option<&str>,
@@ -277,8 +287,9 @@ fn job_list(
     }
 }
 
-/// Reads an entry of a job list: the job's attributes, and the nested list that depends on it.
-/// `None`, with an error, if the name is not text or the attributes are not a mapping.
+/// Reads an entry of a job list. Returns the job with its attributes, and the nested list that
+/// depends on it, if any. `None`, with an error, if the name is not text or the attributes are not
+/// a mapping; null attributes are none. A `name` that differs is an error and ignored.
 fn entry<'n>(
     key: &Node,
     attributes: &'n Node,
@@ -301,7 +312,9 @@ fn entry<'n>(
     Some((job, tree))
 }
 
-/// Reads a parameter of a manual enqueue; `None`, with an error, if it has no valid name or type.
+/// Reads a parameter of a manual enqueue; `None`, with an error, if it has no valid name or type. A
+/// default that does not fit the type and values is an error, but kept. A single default of a
+/// multiple selection becomes a list.
 fn parameter(node: &Node, p: &mut Diagnostics) -> Option<Parameter> {
     let mut fields = Fields::of(node, "parameters", p)?;
     let name = fields
@@ -357,7 +370,8 @@ fn parameter(node: &Node, p: &mut Diagnostics) -> Option<Parameter> {
     Some(parameter)
 }
 
-/// Reads a parameter's value; `None`, with an error, if it is not a string, number or boolean.
+/// Reads a parameter's value as JSON; `None`, with an error, if it is not a string, number or
+/// boolean. An integer beyond 64 bits is an error, but returned as a text.
 fn value(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<Json> {
     match node.value {
         Value::Text(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Bool(_) => {

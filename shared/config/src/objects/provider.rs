@@ -26,7 +26,8 @@ pub struct ProviderObject {
     pub attributes: Map<String, Json>,
 }
 
-/// Reads an `image` stanza; `None` if it has no name.
+/// Reads an `image` stanza; `None`, with an error, if it has no name. No `type` is an error, as are
+/// invalid attributes, which are left out.
 pub(super) fn image(
     fields: &mut Fields<'_>,
     span: Span,
@@ -42,7 +43,8 @@ pub(super) fn image(
     object(fields, &[IMAGE], span, p)
 }
 
-/// Reads a `flavor` stanza; `None` if it has no name.
+/// Reads a `flavor` stanza; `None`, with an error, if it has no name. Invalid attributes are errors
+/// and left out.
 pub(super) fn flavor(
     fields: &mut Fields<'_>,
     span: Span,
@@ -51,7 +53,8 @@ pub(super) fn flavor(
     object(fields, &[FLAVOR], span, p)
 }
 
-/// Reads a `label` stanza; `None` if it has no name.
+/// Reads a `label` stanza; `None`, with an error, if it has no name. Invalid attributes are errors
+/// and left out.
 pub(super) fn label(
     fields: &mut Fields<'_>,
     span: Span,
@@ -60,7 +63,8 @@ pub(super) fn label(
     object(fields, &[LABEL], span, p)
 }
 
-/// Reads a `section` stanza; `None` if it has no name.
+/// Reads a `section` stanza; `None`, with an error, if it has no name. Invalid attributes are
+/// errors and left out.
 pub(super) fn section(
     fields: &mut Fields<'_>,
     span: Span,
@@ -69,7 +73,8 @@ pub(super) fn section(
     of_many(fields, OF_A_SECTION, span, p)
 }
 
-/// Reads a `provider` stanza; `None` if it has no name.
+/// Reads a `provider` stanza; `None`, with an error, if it has no name. No `section` is an error,
+/// as are invalid attributes, which are left out.
 pub(super) fn provider(
     fields: &mut Fields<'_>,
     span: Span,
@@ -81,8 +86,9 @@ pub(super) fn provider(
     of_many(fields, OF_A_PROVIDER, span, p)
 }
 
-/// Reads a section or provider; `None` if it has no name. Its defaults for images, flavors and
-/// labels apply to all of them (L3.2).
+/// Reads a section or provider with the attributes in `own_words`, those that both have, and those
+/// of images, flavors and labels that can be set for all of them (L3.2). `None`, with an error, if
+/// it has no name. Invalid attributes are errors and left out.
 fn of_many(
     fields: &mut Fields<'_>,
     own_words: &[Word],
@@ -96,7 +102,8 @@ fn of_many(
     object(fields, &[own_words, OF_BOTH, &label, &image, &flavor], span, p)
 }
 
-/// Reads a named object with the attributes in `words`; `None` if it has no name.
+/// Reads a named object with the attributes in `words`; `None`, with an error, if it has no name.
+/// Invalid attributes are errors and left out; unknown ones stay in `fields`.
 fn object(
     fields: &mut Fields<'_>,
     words: &[&[Word]],
@@ -109,7 +116,9 @@ fn object(
     Some(ProviderObject { name: name?, span, spans, attributes })
 }
 
-/// Takes all attributes in `words` that are present.
+/// Takes all attributes in `words` that are present, and returns them under their current names.
+/// Invalid ones are errors and left out. If several names of an attribute are present, the one that
+/// is last in `words` counts.
 fn attributes(
     fields: &mut Fields<'_>,
     words: &[&[Word]],
@@ -127,7 +136,9 @@ fn attributes(
     found
 }
 
-/// Reads the value of an attribute by its shape; `None`, with an error, if it has another one.
+/// Reads the value of an attribute by its shape, as JSON; `None`, with an error, if it has another
+/// one. Of lists and mappings, invalid parts are errors and left out, except unknown words of a
+/// list, which are returned.
 fn value(node: &Node, word: &Word, p: &mut Diagnostics) -> Option<Json> {
     let counted = |range: (u32, u32), p: &mut Diagnostics| {
         super::read::count(node, word.name, range, p).map(Json::from)
@@ -191,8 +202,9 @@ fn value(node: &Node, word: &Word, p: &mut Diagnostics) -> Option<Json> {
     None
 }
 
-/// Reads the defaults of a section or provider for its images, flavors or labels; `None`, with an
-/// error, if they are not a mapping.
+/// Reads the defaults of a section or provider for its images, flavors or labels, which may be
+/// those in `words` that are not particular to one object. Others are errors and left out. `None`,
+/// with an error, if it is not a mapping.
 fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -> Option<Json> {
     let mut fields = Fields::of(node, attribute, p)?;
     let is_of_one = |word: &&Word| NOT_BY_DEFAULT.contains(&word.name);
@@ -213,7 +225,8 @@ fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -
     Some(Json::Object(map))
 }
 
-/// Reads a mapping with known keys; empty, with an error, if it is not a mapping.
+/// Reads a mapping with known keys as JSON; empty, with an error, if it is not a mapping. Missing
+/// required keys, unknown keys and invalid values are errors and left out.
 fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Diagnostics) -> Json {
     let mut found = Map::new();
     let Some(mut fields) = Fields::of(node, attribute, p) else {
@@ -232,7 +245,8 @@ fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Diagnostics) -
     Json::Object(found)
 }
 
-/// Reads limits: counts by resource name.
+/// Reads limits as JSON: counts by resource name, or by the code of an Amazon quota (`L-…`).
+/// Unknown names and invalid counts are errors and left out.
 fn limits(node: &Node, attribute: &str, p: &mut Diagnostics) -> Json {
     let mut found = Map::new();
     for (key, limit) in node.as_map().unwrap_or_default() {
@@ -253,8 +267,9 @@ fn limits(node: &Node, attribute: &str, p: &mut Diagnostics) -> Json {
     Json::Object(found)
 }
 
-/// Reads a list of names or of mappings with a name. Members without a name are errors and left
-/// out.
+/// Reads a list of names, or of mappings with a name and the attributes in `words`, as a JSON list
+/// of mappings. Members without a name are errors and left out. Invalid and unknown attributes are
+/// errors and left out.
 fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Diagnostics) -> Json {
     let mut list = Vec::new();
     for member in members(node) {
@@ -277,7 +292,8 @@ fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Diagnosti
     Json::Array(list)
 }
 
-/// Takes the labels of a static node: a list, or the single `label` of the older form.
+/// Takes the labels of a static node: a list, or the single `label` of the older form. Empty, with
+/// an error, if both are absent; values that are no text are errors and left out.
 fn static_labels(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
     match f.one_of(&["labels", "label"], p) {
         Some(("label", node)) => super::read::text(node, "nodes.label", p).into_iter().collect(),
@@ -293,7 +309,8 @@ fn static_labels(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
     }
 }
 
-/// Reads the list of static nodes.
+/// Reads the list of static nodes as a JSON list of mappings, each with all attributes. Members
+/// without a name are errors and left out; absent and invalid attributes are null or empty.
 fn static_nodes(node: &Node, p: &mut Diagnostics) -> Json {
     let mut list = Vec::new();
     for member in members(node) {

@@ -61,7 +61,7 @@ const fn word(name: &'static str, shape: Shape) -> Word {
     Word { name, canonical: name, shape }
 }
 
-/// Returns an older name of an attribute.
+/// Returns an older name of the attribute whose current name is `canonical`.
 const fn older(name: &'static str, canonical: &'static str, shape: Shape) -> Word {
     Word { name, canonical, shape }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Adds a diagnostic about the current stanza.
+    /// Adds a diagnostic, and sets its stanza and the line of the stanza to those that are read.
     pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
         let diagnostic = diagnostic.in_stanza(&self.stanza);
         self.list.push(match self.start {
@@ -27,13 +27,15 @@ impl Diagnostics {
         });
     }
 
-    /// Adds a syntax error about a value.
+    /// Adds a syntax error about a value. `attribute` is the path of the value's attribute; an
+    /// empty one names none.
     pub(crate) fn syntax(&mut self, node: &Node, attribute: &str, message: impl Into<String>) {
         let diagnostic = Diagnostic::new(DiagnosticKind::Syntax, node.start, node.end, message);
         self.add(if attribute.is_empty() { diagnostic } else { diagnostic.about(attribute) });
     }
 
-    /// Adds a warning about a value that works, but is probably not intended.
+    /// Adds a warning about a value that works, but is probably not intended. `attribute` is the
+    /// path of its attribute.
     pub(crate) fn warning(&mut self, node: &Node, attribute: &str, message: impl Into<String>) {
         self.add(
             Diagnostic::new(DiagnosticKind::Syntax, node.start, node.end, message)
@@ -47,7 +49,8 @@ impl Diagnostics {
         self.list.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// Adds an error about a plain word that YAML reads as another type than text.
+    /// Adds `message` as a syntax error about a value that is not a text. If YAML reads a plain
+    /// word (such as `yes` or `1.0`) that way, the error advises to quote it.
     pub(crate) fn unquoted(&mut self, node: &Node, message: String, attribute: &str) {
         let is_word = matches!(
             node.value,
@@ -57,7 +60,8 @@ impl Diagnostics {
         self.syntax(node, attribute, format!("{message}{advice}"));
     }
 
-    /// Adds a syntax error that says which kind of value is expected.
+    /// Adds a syntax error that says what kind of value is expected (`what`), and which kind was
+    /// found.
     pub(crate) fn expected(&mut self, node: &Node, attribute: &str, what: &str) {
         self.syntax(
             node,
@@ -83,7 +87,9 @@ pub(crate) struct Fields<'n> {
 }
 
 impl<'n> Fields<'n> {
-    /// Returns the fields of a mapping; `None`, with an error, for other values.
+    /// Returns the fields of a mapping; `None`, with an error, for other values. Keys that are no
+    /// text are errors and left out. `prefix` is how paths in errors begin: the name of the
+    /// mapping, empty for a stanza.
     pub(crate) fn of(node: &'n Node, prefix: &str, p: &mut Diagnostics) -> Option<Self> {
         let Some(map) = node.as_map() else {
             let name = if prefix.is_empty() { "the stanza" } else { prefix };
@@ -118,27 +124,31 @@ impl<'n> Fields<'n> {
         self.left.iter().any(|(key, ..)| *key == name)
     }
 
-    /// Returns an attribute that is present and not yet taken, without taking it.
+    /// Returns the value of an attribute without taking it; `None` if it is absent or already
+    /// taken. The attribute does not count as known.
     pub(crate) fn peek(&self, name: &str) -> Option<&'n Node> {
         self.left.iter().find(|(key, ..)| *key == name).map(|(.., value)| *value)
     }
 
-    /// Returns the keys that are not yet taken.
+    /// Returns the keys that are not yet taken, in the order as written.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &'n Node> {
         self.left.iter().map(|(_, key, _)| *key)
     }
 
-    /// Returns the attributes that are not yet taken, each with its name, key and value.
+    /// Returns the attributes that are not yet taken, each with its name, key and value, in the
+    /// order as written.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'n str, &'n Node, &'n Node)> {
         self.left.iter().copied()
     }
 
-    /// Returns the name of an attribute with the names of the mappings around it.
+    /// Returns the name of an attribute after the names of the mappings around it, with dots
+    /// between them.
     pub(crate) fn path(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_owned() } else { format!("{}.{name}", self.prefix) }
     }
 
-    /// Takes an attribute; `None` if it is not present. The attribute counts as known.
+    /// Takes the value of an attribute out of the mapping; `None` if it is absent or already taken.
+    /// In both cases the attribute counts as known: [`Fields::finish`] may suggest its name.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<&'n Node> {
         self.requested.push(name);
         let at = self.left.iter().position(|(key, ..)| *key == name)?;
@@ -146,7 +156,8 @@ impl<'n> Fields<'n> {
         Some(self.left.remove(at).2)
     }
 
-    /// Takes an attribute. Without it, adds an error and returns `None`.
+    /// Takes the value of an attribute out of the mapping. Without it, adds an error and returns
+    /// `None`.
     pub(crate) fn required(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<&'n Node> {
         let node = self.take(name);
         if node.is_none() {
@@ -155,8 +166,9 @@ impl<'n> Fields<'n> {
         node
     }
 
-    /// Takes an attribute that has several names, with the name it has here; `None` if none is
-    /// present. Several names are an error, and the first in `names` counts.
+    /// Takes an attribute that has several names, and returns the name it has here with its value;
+    /// `None` if none is present. If several are present, all are taken, the first in `names`
+    /// counts, and the others are errors.
     pub(crate) fn one_of(
         &mut self,
         names: &[&'static str],
@@ -179,17 +191,20 @@ impl<'n> Fields<'n> {
         found
     }
 
-    /// Returns whether any requested attribute was present.
+    /// Returns whether any attribute was present when it was taken by its name; [`Fields::rest`]
+    /// does not count.
     pub(crate) fn has_been_given(&self) -> bool {
         self.given
     }
 
-    /// Takes all remaining attributes.
+    /// Takes all remaining attributes, and returns each with its name, in the order as written.
+    /// [`Fields::finish`] then reports none.
     pub(crate) fn rest(&mut self) -> Vec<(&'n str, &'n Node)> {
         std::mem::take(&mut self.left).into_iter().map(|(name, _, value)| (name, value)).collect()
     }
 
-    /// Reports the remaining attributes as unknown.
+    /// Reports the remaining attributes as unknown, each as an error that suggests a similar name
+    /// of those that were requested.
     pub(crate) fn finish(self, p: &mut Diagnostics) {
         for (name, key, _) in &self.left {
             let diagnostic = Diagnostic::new(
@@ -204,13 +219,15 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a text; `None` if it is absent, or, with an error, not a text.
+    /// Takes a text attribute out of the mapping; `None` if it is absent, or, with an error, not a
+    /// text.
     pub(crate) fn text(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         text(node, &self.path(name), p)
     }
 
-    /// Takes a required text; `None`, with an error, if it is absent or not a text.
+    /// Takes a required text attribute out of the mapping; `None`, with an error, if it is absent
+    /// or not a text. It may be empty.
     pub(crate) fn required_text(
         &mut self,
         name: &'static str,
@@ -220,7 +237,8 @@ impl<'n> Fields<'n> {
         text(node, &self.path(name), p)
     }
 
-    /// Takes a required name; `None`, with an error, if it is absent, empty or not a text.
+    /// Takes a required name out of the mapping; `None`, with an error, if it is absent, blank or
+    /// not a text.
     pub(crate) fn required_name(
         &mut self,
         name: &'static str,
@@ -235,7 +253,8 @@ impl<'n> Fields<'n> {
         None
     }
 
-    /// Takes a boolean; `None` if it is absent, or, with an error, another value.
+    /// Takes a boolean attribute out of the mapping; `None` if it is absent, or, with an error,
+    /// another value.
     pub(crate) fn flag(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<bool> {
         let node = self.take(name)?;
         match node.value {
@@ -247,8 +266,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes an integer of at least `least`; `None` if it is absent, or, with an error, another
-    /// value.
+    /// Takes an integer attribute, of at least `least`, out of the mapping; `None` if it is absent,
+    /// or, with an error, another value.
     pub(crate) fn count(
         &mut self,
         name: &'static str,
@@ -259,14 +278,16 @@ impl<'n> Fields<'n> {
         count(node, &self.path(name), (least, u32::MAX), p)
     }
 
-    /// Takes a port number; `None` if it is absent, or, with an error, another value.
+    /// Takes a port number, from 1 to 65535, out of the mapping; `None` if it is absent, or, with
+    /// an error, another value.
     pub(crate) fn port(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u32> {
         let node = self.take(name)?;
         count(node, &self.path(name), (1, u16::MAX.into()), p)
     }
 
-    /// Takes a duration, a number of seconds or a text such as `30m`, in seconds; `None` if it is
-    /// absent, or, with an error, another value.
+    /// Takes a duration out of the mapping and returns it in seconds: a number of seconds, or a
+    /// text of a number with one of the units `s m h d w`, such as `30m`. `None` if it is absent,
+    /// or, with an error, another value.
     pub(crate) fn seconds(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u64> {
         let node = self.take(name)?;
         match seconds(node) {
@@ -287,14 +308,15 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a list of texts; `None` if it is absent. A single text is a list of one.
+    /// Takes a list of texts out of the mapping; `None` if it is absent. A single text is a list of
+    /// one. Members that are no text are errors and left out.
     pub(crate) fn texts(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<Vec<String>> {
         let node = self.take(name)?;
         Some(texts(node, &self.path(name), p))
     }
 
-    /// Takes a list of texts; `None` if it is absent, or, with an error, another value. A single
-    /// text is an error.
+    /// Takes a list of texts out of the mapping; `None` if it is absent, or, with an error, another
+    /// value, also a single text. Members that are no text are errors and left out.
     pub(crate) fn text_list(
         &mut self,
         name: &'static str,
@@ -310,8 +332,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a version, a text or a number, as text; `None` if it is absent, or, with an error,
-    /// another value.
+    /// Takes a version, a text or a number, out of the mapping, as text as Python prints it; `None`
+    /// if it is absent, or, with an error, another value.
     pub(crate) fn version(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         match node.value {
@@ -323,8 +345,9 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes an age in seconds: a text with a number and an optional unit `s m h d w`. `None` if it
-    /// is absent, or, with an error, another value.
+    /// Takes an age out of the mapping and returns it in seconds: a text with a number and an
+    /// optional unit `s m h d w`. `None` if it is absent, or, with an error, another value, also a
+    /// number without quotes.
     pub(crate) fn age(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<u64> {
         let node = self.take(name)?;
         let found = node.as_text().and_then(|text| text.parse().ok().or_else(|| seconds(node)));
@@ -334,8 +357,9 @@ impl<'n> Fields<'n> {
         found
     }
 
-    /// Takes regular expressions, each written as a text; `None` if the attribute is absent.
-    /// Invalid ones are left out, with an error.
+    /// Takes a list of regular expressions, each written as a text, out of the mapping; a single
+    /// one is a list of one. `None` if the attribute is absent. Invalid ones are errors and left
+    /// out.
     pub(crate) fn expressions(
         &mut self,
         name: &'static str,
@@ -349,8 +373,8 @@ impl<'n> Fields<'n> {
         Some(found.collect())
     }
 
-    /// Takes a regular expression, written as a text; `None` if it is absent, or, with an error,
-    /// invalid.
+    /// Takes a regular expression, written as a text, out of the mapping; `None` if it is absent,
+    /// or, with an error, invalid.
     pub(crate) fn expression(
         &mut self,
         name: &'static str,
@@ -361,8 +385,9 @@ impl<'n> Fields<'n> {
         text(node, &path, p).and_then(|_| pattern(node, &path, p))
     }
 
-    /// Takes a list of patterns; `None` if the attribute is absent. A single pattern is a list of
-    /// one.
+    /// Takes a list of patterns, each a text or a mapping with `regex` and `negate`, out of the
+    /// mapping; a single one is a list of one. `None` if the attribute is absent. Invalid ones are
+    /// errors and left out.
     pub(crate) fn patterns(
         &mut self,
         name: &'static str,
@@ -372,8 +397,8 @@ impl<'n> Fields<'n> {
         Some(patterns(node, &self.path(name), p))
     }
 
-    /// Takes one of several keywords and returns its value in `words`; `None` if it is absent, or,
-    /// with an error, another word.
+    /// Takes one of several keywords out of the mapping and returns its value in `words`; `None` if
+    /// it is absent, or, with an error that suggests a similar one, another word.
     pub(crate) fn word<T: Copy>(
         &mut self,
         name: &'static str,
@@ -399,8 +424,9 @@ impl<'n> Fields<'n> {
         found.map(|(_, value)| *value)
     }
 
-    /// Takes variables, as [`variables`] reads them; `None` if they are absent, or, with an error,
-    /// not a mapping.
+    /// Takes variables out of the mapping; `None` if they are absent, or, with an error, not a
+    /// mapping. Names that Ansible does not accept or the executor sets itself, and control tags
+    /// within values, are errors, but returned.
     pub(crate) fn variables(
         &mut self,
         name: &'static str,
@@ -410,8 +436,9 @@ impl<'n> Fields<'n> {
         variables(node, &self.path(name), p)
     }
 
-    /// Takes a value that may have a control tag for combining it with inherited values; `None` if
-    /// it is absent or `read` returns none.
+    /// Takes a value that may have the control tag `!override` or `!inherit` out of the mapping,
+    /// and returns it with the tag; `None` if it is absent or `read` returns none. `read` gets the
+    /// value without the tag, the attribute's path and `p`.
     pub(crate) fn combined<T>(
         &mut self,
         name: &'static str,
@@ -423,7 +450,8 @@ impl<'n> Fields<'n> {
         read(inner, &self.path(name), p).map(|value| Combined { value, combine })
     }
 
-    /// Takes a mapping as JSON; `None` if it is absent, or, with an error, not a mapping.
+    /// Takes a mapping out of this mapping, as JSON; `None` if it is absent, or, with an error, not
+    /// a mapping. An integer beyond 64 bits is an error, but returned as a text.
     pub(crate) fn mapping(
         &mut self,
         name: &'static str,
@@ -467,12 +495,14 @@ pub(crate) fn text(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<
     }
 }
 
-/// Reads a list of texts; a single text is a list of one.
+/// Reads a list of texts; a single text is a list of one. Members that are no text are errors and
+/// left out.
 pub(crate) fn texts(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String> {
     members(node).iter().filter_map(|member| text(member, attribute, p)).collect()
 }
 
-/// Reads a list of patterns; a single pattern is a list of one.
+/// Reads a list of patterns, each a text or a mapping with `regex` and `negate`; a single one is a
+/// list of one. Invalid ones are errors and left out.
 pub(crate) fn patterns(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Pattern> {
     members(node).iter().filter_map(|member| pattern(member, attribute, p)).collect()
 }
@@ -504,7 +534,8 @@ fn pattern(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<Pattern>
     }
 }
 
-/// Reads an integer from `least` to `most`; `None`, with an error, for any other value.
+/// Reads an integer from `least` to `most`, both included; `None`, with an error, for any other
+/// value.
 pub(crate) fn count(
     node: &Node,
     attribute: &str,
@@ -527,7 +558,8 @@ pub(crate) fn count(
     None
 }
 
-/// Reports an integer that JSON would not preserve: values are stored as JSON with 64-bit integers.
+/// Reports the first integer in the value, at any depth, that JSON would not preserve: values are
+/// stored as JSON with 64-bit integers.
 pub(crate) fn check_integer_range(node: &Node, attribute: &str, p: &mut Diagnostics) {
     if let Some(long) = node.first_unheld() {
         let message = format!(
@@ -540,7 +572,8 @@ pub(crate) fn check_integer_range(node: &Node, attribute: &str, p: &mut Diagnost
     }
 }
 
-/// Reads a mapping as JSON; `None`, with an error, for any other value.
+/// Reads a mapping as JSON; `None`, with an error, for any other value, also a tagged mapping. An
+/// integer beyond 64 bits is an error, but returned as a text.
 pub(crate) fn mapping(
     node: &Node,
     attribute: &str,
@@ -569,8 +602,9 @@ const LOGIN: [&str; 5] = [
     "ansible_user",
 ];
 
-/// Reads variables; `None`, with an error, if they are not a mapping. Reports names that Ansible
-/// does not accept or the executor sets itself, and control tags within the values.
+/// Reads variables; `None`, with an error, if they are not a mapping. Names that Ansible does not
+/// accept or the executor sets itself, and control tags within the values, are errors, but
+/// returned.
 pub(crate) fn variables(
     node: &Node,
     attribute: &str,
@@ -617,7 +651,8 @@ pub(crate) fn variables(
     Some(map)
 }
 
-/// Returns the first control tag within a value, where it has no meaning; `None` if there is none.
+/// Returns the first control tag (`!override`, `!inherit`) in a value, at any depth, where it has
+/// no meaning; `None` if there is none.
 fn control_within(node: &Node) -> Option<&Node> {
     match &node.value {
         Value::Tagged(..) if untag(node).1.is_some() => Some(node),
@@ -628,7 +663,8 @@ fn control_within(node: &Node) -> Option<&Node> {
     }
 }
 
-/// Reads the name of a variable; `None`, with an error, if Ansible does not accept it.
+/// Reads the name of a variable; `None`, with an error, if it is not a text or Ansible does not
+/// accept it.
 pub(crate) fn variable_name(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let name = text(node, attribute, p)?;
     if is_variable_name(&name) {
@@ -650,8 +686,9 @@ pub(crate) fn is_variable_name(text: &str) -> bool {
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Returns a duration in seconds: an integer, or a number with one of the units `s m h d w`. `None`
-/// for any other value; reports nothing.
+/// Returns a duration in seconds: an integer, or a text of a number with one of the units `s m h d
+/// w`. `None` for any other value, also a text without a unit and a negative number; reports
+/// nothing.
 pub(crate) fn seconds(node: &Node) -> Option<u64> {
     match &node.value {
         Value::Int(number) => u64::try_from(*number).ok(),

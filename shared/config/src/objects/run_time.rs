@@ -69,8 +69,8 @@ pub struct IncludeVarsRef {
 }
 
 impl RunTimeStanza {
-    /// Returns the attributes it sets that affect how a job runs, which may not change in a final
-    /// job.
+    /// Returns the names of the run-time attributes it sets that affect how a job runs, which may
+    /// not change in a final job.
     pub(super) fn changes_execution(&self) -> impl Iterator<Item = &'static str> + use<> {
         let set = [
             ("type", self.kind.is_some()),
@@ -90,7 +90,8 @@ impl RunTimeStanza {
     }
 }
 
-/// Takes the run-time attributes.
+/// Takes the run-time attributes of a job, except the containers, which `auth` has. Absent and,
+/// with an error, invalid ones are unset.
 pub(super) fn read(f: &mut Fields<'_>, p: &mut Diagnostics) -> RunTimeStanza {
     let kinds = [
         ("regular", JobKind::Regular),
@@ -139,7 +140,8 @@ fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Diagnostics) -> Option
     }
 }
 
-/// Reads regular expressions as text. Invalid ones are reported and returned all the same.
+/// Reads a list of regular expressions as texts. Invalid ones are errors, but returned; values that
+/// are no text are errors and left out.
 fn expressions(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String> {
     for one in members(node) {
         if let Some(wrong) = one.as_text().and_then(|text| Pattern::new(text).err()) {
@@ -149,8 +151,8 @@ fn expressions(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String>
     texts(node, attribute, p)
 }
 
-/// Reads a list of projects, each a name or a mapping with a name. A mapping without one selects no
-/// project and is a warning.
+/// Reads a list of projects, each a name or a mapping with a name. A mapping without one is
+/// returned with a warning, and selects no project. Other members are errors and left out.
 fn selectors(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Selector> {
     named(
         node,
@@ -171,7 +173,9 @@ fn selectors(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Selector>
     )
 }
 
-/// Reads the variables files that a job includes.
+/// Reads the variables files that a job includes, each a name or a mapping. Unless it says
+/// otherwise, a file is required, and read in its tested state. Members without a name are errors
+/// and left out. Both `project` and `zuul-project` are an error, but returned.
 fn include_vars(node: &Node, p: &mut Diagnostics) -> Vec<IncludeVarsRef> {
     let plain = |name| IncludeVarsRef {
         name,
@@ -202,7 +206,7 @@ fn include_vars(node: &Node, p: &mut Diagnostics) -> Vec<IncludeVarsRef> {
 }
 
 /// Takes the older `host` with its `fingerprint` (Z8.1); `None` if both are absent, or, with an
-/// error, if one is missing or invalid.
+/// error, if only one is present or one is invalid.
 fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
     let (name, fingerprint) = (f.take("host"), f.take("fingerprint"));
     let (name, fingerprint) = match (name, fingerprint) {
@@ -238,7 +242,8 @@ fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
     Some(ExternalHost { name: name?, fingerprint })
 }
 
-/// Reads the older list of containers.
+/// Reads the names of the older list of object storage containers (`auth: swift`). Members that are
+/// not a mapping with a container's name are errors and left out.
 pub(super) fn containers(node: &Node, p: &mut Diagnostics) -> Vec<String> {
     let mut found = Vec::new();
     for member in members(node) {

@@ -71,7 +71,9 @@ pub struct PragmaStanza {
     pub implied_branches: Option<Vec<Pattern>>,
 }
 
-/// Reads a `queue` stanza; `None` if it has no name.
+/// Reads a `queue` stanza; `None`, with an error, if it has no name. Branches share the queue
+/// unless `type`, or else the older `per-branch`, says otherwise; having both is a warning.
+/// `dependencies-by-topic` without `allow-circular-dependencies` is an error, but returned.
 pub(super) fn queue(
     fields: &mut Fields<'_>,
     span: Span,
@@ -113,7 +115,8 @@ pub(super) fn queue(
     })
 }
 
-/// Reads a `secret` stanza; `None` if it has no name.
+/// Reads a `secret` stanza; `None`, with an error, if it has no name. Both or neither of `data` and
+/// `oidc`, and encrypted values that are not ciphertexts, are errors, but the stanza is returned.
 pub(super) fn secret(
     fields: &mut Fields<'_>,
     span: Span,
@@ -141,7 +144,8 @@ pub(super) fn secret(
     Some(SecretStanza { span, spans, data, oidc, name: fields.required_name("name", p)? })
 }
 
-/// Reports encrypted values that are not valid ciphertexts.
+/// Reports encrypted values, at any depth, that are not valid ciphertexts: base64, or a list of
+/// base64 texts. Of each list only the first wrong text is reported.
 fn ciphertexts(node: &Node, p: &mut Diagnostics) {
     match &node.value {
         Value::Tagged(tag, inner) if tag.starts_with("!encrypted/") => {
@@ -162,7 +166,7 @@ fn ciphertexts(node: &Node, p: &mut Diagnostics) {
     }
 }
 
-/// Returns whether a text is padded base64, ignoring whitespace.
+/// Returns whether a text is padded base64, ignoring whitespace. False for an empty text.
 fn is_base64(text: &str) -> bool {
     let packed: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let padding = packed.iter().rev().take_while(|byte| **byte == b'=').count();
@@ -171,7 +175,8 @@ fn is_base64(text: &str) -> bool {
     !body.is_empty() && padding <= 2 && packed.len().is_multiple_of(4) && body.iter().all(is_digit)
 }
 
-/// Reads the attributes of a token. Defaults apply to the others.
+/// Reads the attributes of a secret's OIDC token. Absent and, with an error, invalid ones are unset
+/// or empty, as are all of a null and, with an error, of another value than a mapping.
 fn token(node: &Node, p: &mut Diagnostics) -> OidcToken {
     if node.is_null() {
         return OidcToken::default();
@@ -187,7 +192,8 @@ fn token(node: &Node, p: &mut Diagnostics) -> OidcToken {
     token
 }
 
-/// Reads a `semaphore` stanza; `None` if it has no name.
+/// Reads a `semaphore` stanza; `None`, with an error, if it has no name. Without a valid `max`, one
+/// build may hold it.
 pub(super) fn semaphore(
     fields: &mut Fields<'_>,
     span: Span,
@@ -197,7 +203,7 @@ pub(super) fn semaphore(
     Some(SemaphoreStanza { span, max, name: fields.required_name("name", p)? })
 }
 
-/// Reads a `pragma` stanza.
+/// Reads a `pragma` stanza. Absent and, with an error, invalid settings are unset.
 pub(super) fn pragma(fields: &mut Fields<'_>, p: &mut Diagnostics) -> PragmaStanza {
     let implied_branch_matchers = fields.flag("implied-branch-matchers", p);
     // Regular expressions, like a job's `branches`.

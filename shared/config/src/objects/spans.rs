@@ -18,13 +18,14 @@ impl AttributeSpans {
         self.0.is_empty()
     }
 
-    /// Returns the span of an attribute; `None` if it is unknown.
+    /// Returns the span of an attribute, or of a member by its full name (`secrets.0`); `None` if
+    /// it is unknown.
     pub fn of(&self, attribute: &str) -> Option<Span> {
         self.0.iter().find(|(name, _)| name == attribute).map(|(_, span)| *span)
     }
 
     /// Returns the span of a member of an attribute's list, or else that of the attribute; `None`
-    /// if neither is known.
+    /// if neither is known. `member` is the member's index from 0, or its name in a list by name.
     pub fn of_member(&self, attribute: &str, member: &str) -> Option<Span> {
         let is_it = |name: &str| {
             name.strip_prefix(attribute).and_then(|rest| rest.strip_prefix('.')) == Some(member)
@@ -38,13 +39,14 @@ impl AttributeSpans {
         self.0.push((attribute.to_owned(), Span::of(node)));
     }
 
-    /// Adds the span of a member of an attribute's list.
+    /// Adds the span of a member of an attribute's list. `member` is its index from 0.
     fn add_member(&mut self, attribute: &str, member: usize, node: &Node) {
         self.0.push((format!("{attribute}.{member}"), Span::of(node)));
     }
 
-    /// Adds an attribute and its members. For members that are mappings, uses the value of the
-    /// first of `keys` that is present.
+    /// Adds an attribute and the members of its list, by index; a single value is a list of one.
+    /// For members that are mappings, uses the value of the first of `keys` that is present, or
+    /// else the member.
     fn add_list(&mut self, attribute: &str, node: &Node, keys: &[&str]) {
         let (inner, _) = untag(node);
         self.add(attribute, inner);
@@ -54,8 +56,9 @@ impl AttributeSpans {
         }
     }
 
-    /// Adds members that follow `before` others in an attribute's list. Adds the attribute if it
-    /// has no span yet.
+    /// Adds members that follow `before` others in an attribute's list. For members that are
+    /// mappings, uses the value of the first of `keys` that is present, or else the member. Adds
+    /// the attribute if it has no span yet.
     fn add_more(&mut self, attribute: &str, before: usize, node: &Node, keys: &[&str]) {
         if self.of(attribute).is_none() {
             self.add(attribute, node);
@@ -66,10 +69,9 @@ impl AttributeSpans {
         }
     }
 
-    /// Removes the spans of members of lists with errors.
-    ///
-    /// A member that could not be read is missing in its list, so the indexes no longer match. The
-    /// spans of the lists stay.
+    /// Removes the spans of the members, by index, of lists with errors: a member that could not be
+    /// read is missing in its list, so the indexes no longer match. `attributes` are the names in
+    /// the errors, also older ones. The spans of the lists stay.
     pub(super) fn forget_members(&mut self, attributes: &BTreeSet<String>) {
         let any = |words: &[&str]| words.iter().any(|word| attributes.contains(*word));
         let has_error = |list: &str| match list {
@@ -86,7 +88,9 @@ impl AttributeSpans {
         });
     }
 
-    /// Adds the labels and alternatives of a nodeset.
+    /// Adds the labels and alternatives of a nodeset: `label` and `alternatives`, with a member for
+    /// each node and each alternative. The nodes of inline alternatives are numbered through.
+    /// `body` may also be the list of nodes itself; adds nothing if it has neither.
     fn add_nodeset(&mut self, body: &Node) {
         let mut labels = 0;
         let mut add_nodes = |spans: &mut Self, nodes: &Node| {
@@ -131,7 +135,8 @@ const LISTS_OF_A_JOB: [(&str, &[&str]); 11] = [
     ("post-run", &["name"]),
 ];
 
-/// Returns the current name of a job's attribute.
+/// Returns the current name of a job's attribute that may have an older one; any other name as it
+/// is.
 fn released(attribute: &str) -> &str {
     match attribute {
         "repos" => "required-projects",
@@ -142,7 +147,9 @@ fn released(attribute: &str) -> &str {
     }
 }
 
-/// Returns the spans of a job's attributes. `fields` still contains them all.
+/// Returns the spans of a job's attributes, under their current names, and of the members of lists
+/// that name objects. None of the job's attributes may have been taken from `fields` yet, except
+/// the name.
 pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     for (attribute, _, node) in fields.entries() {
@@ -171,7 +178,8 @@ pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns the spans of a nodeset's labels and alternatives.
+/// Returns the spans of a nodeset's nodes, labels and alternatives. `nodes` may not have been taken
+/// from `fields` yet.
 pub(super) fn of_nodeset(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     if let Some(nodes) = fields.peek("nodes") {
@@ -181,7 +189,8 @@ pub(super) fn of_nodeset(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns the spans of a project's or template's attributes.
+/// Returns the spans of a project's or template's attributes; for a pipeline, that of its name.
+/// None of `fields` may have been taken yet.
 pub(super) fn of_project(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     if let Some(name) = fields.peek("name") {
@@ -203,7 +212,8 @@ pub(super) fn of_project(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns the spans of a secret's attributes, including those of its token.
+/// Returns the spans of a secret's attributes, and of its token's lifetime and issuer (`oidc.ttl`,
+/// `oidc.iss`). None of `fields` may have been taken yet.
 pub(super) fn of_secret(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     fields.entries().for_each(|(name, _, node)| spans.add(name, node));
@@ -216,7 +226,8 @@ pub(super) fn of_secret(fields: &Fields<'_>) -> AttributeSpans {
 }
 
 /// Returns the spans of a provider object's attributes, and of the named members of its lists
-/// (`labels.small`) with their attributes (`labels.small.flavor`).
+/// (`labels.small`) with their attributes (`labels.small.flavor`). None of `fields` may have been
+/// taken yet.
 pub(super) fn of_provider_object(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     for (name, _, node) in fields.entries() {

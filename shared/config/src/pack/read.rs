@@ -10,7 +10,8 @@ use serde::de::{self, Deserialize, DeserializeSeed, IntoDeserializer as _, Visit
 /// Maximum nesting. Configuration nests less than 100 levels deep, within a few structs.
 const DEPTH_MAX: u32 = 400;
 
-/// Decodes a value written with this table of names.
+/// Decodes a value written with this table of names. An error if the bytes are damaged, anything
+/// follows the value, or it is not a `T`.
 pub(crate) fn read<'de, T: Deserialize<'de>>(
     bytes: &'de [u8],
     names: &'de [impl AsRef<str>],
@@ -33,19 +34,19 @@ fn damaged(why: &str) -> PackError {
 }
 
 impl<'de> Reader<'_, 'de> {
-    /// Returns the next byte without consuming it.
+    /// Returns the next byte without consuming it; an error at the end.
     fn peek(&self) -> Result<u8, PackError> {
         self.rest.first().copied().ok_or_else(|| damaged("they end too early"))
     }
 
-    /// Consumes the next byte.
+    /// Consumes and returns the next byte; an error at the end.
     fn byte(&mut self) -> Result<u8, PackError> {
         let byte = self.peek()?;
         self.rest = self.rest.get(1..).unwrap_or_default();
         Ok(byte)
     }
 
-    /// Consumes the next `length` bytes.
+    /// Consumes and returns the next `length` bytes; an error if fewer are left.
     fn take(&mut self, length: usize) -> Result<&'de [u8], PackError> {
         let (taken, rest) =
             self.rest.split_at_checked(length).ok_or_else(|| damaged("they end too early"))?;
@@ -53,7 +54,8 @@ impl<'de> Reader<'_, 'de> {
         Ok(taken)
     }
 
-    /// Consumes a number of variable length.
+    /// Consumes and returns a number of variable length; an error if it does not end within ten
+    /// bytes.
     fn number(&mut self) -> Result<u64, PackError> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -66,19 +68,21 @@ impl<'de> Reader<'_, 'de> {
         Err(damaged("a number does not end"))
     }
 
-    /// Consumes the number of values that follow. An error if fewer bytes are left, since each
-    /// value takes at least one.
+    /// Consumes and returns the number of values that follow. An error if fewer bytes are left,
+    /// since each value takes at least one.
     fn length(&mut self) -> Result<usize, PackError> {
         let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         if length > self.rest.len() { Err(damaged("they end too early")) } else { Ok(length) }
     }
 
-    /// Consumes a text of `length` bytes.
+    /// Consumes and returns a text of `length` bytes; an error if fewer are left or they are not
+    /// UTF-8.
     fn text(&mut self, length: usize) -> Result<&'de str, PackError> {
         std::str::from_utf8(self.take(length)?).map_err(|_| damaged("a text is no UTF-8"))
     }
 
     /// Consumes the index of a name and returns the name; `None` for index 0, which ends a struct.
+    /// An error if the name is not in the table.
     fn name(&mut self) -> Result<Option<StrDeserializer<'de, PackError>>, PackError> {
         let Some(place) = usize::try_from(self.number()?).unwrap_or(usize::MAX).checked_sub(1)
         else {
@@ -88,7 +92,7 @@ impl<'de> Reader<'_, 'de> {
         Ok(Some(name.into_deserializer()))
     }
 
-    /// Reads a nested value, down to a maximum depth.
+    /// Reads a nested value; an error below [`DEPTH_MAX`] levels.
     fn nested<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, PackError>,
@@ -110,6 +114,8 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'_, 'de> {
         false
     }
 
+    /// Reads the next value as the type that its first byte gives, whatever type is wanted. An
+    /// error if the bytes are damaged or nested too deeply.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PackError> {
         match self.byte()? {
             NONE => visitor.visit_unit(),
@@ -150,6 +156,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'_, 'de> {
         }
     }
 
+    /// Reads a value; `None` for a stored `None`. Any other value counts as `Some`.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, PackError> {
         match self.peek()? {
             NONE => {
@@ -172,6 +179,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'_, 'de> {
         visitor.visit_newtype_struct(self)
     }
 
+    /// Reads a variant by its name; an error for any other value.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -199,6 +207,7 @@ struct Members<'r, 'n, 'de> {
 impl<'de> de::SeqAccess<'de> for Members<'_, '_, 'de> {
     type Error = PackError;
 
+    /// Reads the next member of the list; `None` after the last.
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
@@ -216,6 +225,7 @@ impl<'de> de::SeqAccess<'de> for Members<'_, '_, 'de> {
 impl<'de> de::MapAccess<'de> for Members<'_, '_, 'de> {
     type Error = PackError;
 
+    /// Reads the next key of the mapping; `None` after the last.
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
@@ -242,6 +252,7 @@ struct Fields<'r, 'n, 'de> {
 impl<'de> de::MapAccess<'de> for Fields<'_, '_, 'de> {
     type Error = PackError;
 
+    /// Reads the name of the struct's next field; `None` at the mark that ends the struct.
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
@@ -271,6 +282,7 @@ impl<'de> de::EnumAccess<'de> for Variant<'_, '_, 'de> {
 impl<'de> de::VariantAccess<'de> for Variant<'_, '_, 'de> {
     type Error = PackError;
 
+    /// Reads the end of a variant without a value; an error if a value follows.
     fn unit_variant(self) -> Result<(), PackError> {
         match self.reader.byte()? {
             NONE => Ok(()),

@@ -12,14 +12,16 @@ use std::collections::HashMap;
 pub(crate) struct Packer(Writer);
 
 impl Packer {
-    /// Encodes a value and returns its length in bytes.
+    /// Appends an encoded value to the buffer, and new names to the table. Returns the length of
+    /// the value in bytes. An error for a list or map of unknown length; the buffer then has a part
+    /// of the value.
     pub(crate) fn pack<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<usize, PackError> {
         let before = self.0.out.len();
         value.serialize(&mut self.0)?;
         Ok(self.0.out.len() - before)
     }
 
-    /// Returns the bytes and the names.
+    /// Returns the bytes of all values, and the table of names, to which the bytes refer.
     pub(crate) fn finish(self) -> (Vec<u8>, Vec<&'static str>) {
         (self.0.out, self.0.names)
     }
@@ -35,7 +37,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes a number in as few bytes as it needs.
+    /// Appends a number in as few bytes as it needs.
     fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.out.push((number & 0x7f) as u8 | 0x80);
@@ -44,12 +46,12 @@ impl Writer {
         self.out.push(number as u8);
     }
 
-    /// Writes the number of values that follow.
+    /// Appends the number of values that follow.
     fn length(&mut self, length: usize) {
         self.number(length as u64);
     }
 
-    /// Writes the index of a name in the table, from 1.
+    /// Appends the index of a name in the table, from 1. Adds a new name to the table.
     fn name(&mut self, name: &'static str) {
         let place = *self.places.entry(name).or_insert_with(|| {
             self.names.push(name);
@@ -58,13 +60,13 @@ impl Writer {
         self.length(place);
     }
 
-    /// Writes that an enum's variant with this name follows.
+    /// Appends the mark that an enum's variant with this name follows.
     fn variant(&mut self, name: &'static str) {
         self.out.push(VARIANT);
         self.name(name);
     }
 
-    /// Returns the length of a list or map; an error if serde does not know it before.
+    /// Returns the length of a list or map; an error if serde does not know it in advance.
     fn known_length(length: Option<usize>) -> Result<usize, PackError> {
         length.ok_or_else(|| PackError("a list of unknown length cannot be stored".to_owned()))
     }
@@ -102,6 +104,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_i64(value.into())
     }
 
+    /// Writes the number in as few bytes as it needs, with a type of its own if it is negative.
     fn serialize_i64(self, value: i64) -> Result<(), PackError> {
         match u64::try_from(value) {
             Ok(value) => self.serialize_u64(value),
@@ -125,6 +128,8 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_u64(value.into())
     }
 
+    /// Writes the number: in one byte if it is small, otherwise its type and as few bytes as it
+    /// needs.
     fn serialize_u64(self, value: u64) -> Result<(), PackError> {
         if value < u64::from(SMALL) {
             self.out.push(SMALL_NUMBER + value as u8);
@@ -149,6 +154,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_str(value.encode_utf8(&mut [0; 4]))
     }
 
+    /// Writes the length and the text. The length of a short text is in the byte of its type.
     fn serialize_str(self, value: &str) -> Result<(), PackError> {
         if value.len() < usize::from(SMALL) {
             self.out.push(SMALL_TEXT + value.len() as u8);
@@ -173,6 +179,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         Ok(())
     }
 
+    /// Writes the value, after a mark if it would otherwise be read as `None`.
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), PackError> {
         let start = self.out.len();
         value.serialize(&mut *self)?;
@@ -246,6 +253,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_tuple(length)
     }
 
+    /// Writes the start of a mapping; an error if its length is not known in advance.
     fn serialize_map(self, length: Option<usize>) -> Result<Self, PackError> {
         let length = Writer::known_length(length)?;
         self.out.push(MAP);
@@ -276,7 +284,7 @@ struct Fields<'w> {
 }
 
 impl Fields<'_> {
-    /// Writes a struct's field, unless its value is left out.
+    /// Appends a struct's field, with its name, unless its value is `None`.
     fn field<T: Serialize + ?Sized>(
         &mut self,
         name: &'static str,
@@ -293,6 +301,7 @@ impl Fields<'_> {
         Ok(())
     }
 
+    /// Appends the mark that ends a struct.
     fn end(self) -> Result<(), PackError> {
         self.writer.out.push(0);
         Ok(())

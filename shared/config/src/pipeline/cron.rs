@@ -49,7 +49,8 @@ struct Set {
 }
 
 impl Set {
-    /// Returns whether the set contains a number.
+    /// Returns whether the set contains a number, which must be below 64. The last day of a month
+    /// is not considered.
     fn has(self, number: u64) -> bool {
         self.numbers & (1 << number) != 0
     }
@@ -68,7 +69,8 @@ struct Field {
 }
 
 impl Cron {
-    /// Parses a timer's `time`. The error names the wrong field and the reason.
+    /// Parses a timer's `time`: five to seven fields. The error names the wrong field and the
+    /// reason. A jitter of more than a day, and a timer that never fires, are errors too.
     pub fn parse(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         if !(5..=7).contains(&fields.len()) {
@@ -109,7 +111,8 @@ impl Cron {
         }
     }
 
-    /// Returns the first time after a point in time at which it fires; `None` if there is none.
+    /// Returns the first full second after a point in time at which it fires, in UTC and without
+    /// the jitter; `None` if there is none within about 40 years.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         let from = after.seconds() + 1;
         for day in from / DAY_SECONDS..from / DAY_SECONDS + DAYS_MAX {
@@ -124,7 +127,7 @@ impl Cron {
         None
     }
 
-    /// Returns whether the timer fires on the day that begins at this second.
+    /// Returns whether the timer fires on the day that begins at this second since 1970, in UTC.
     fn is_on(&self, begin: u64) -> bool {
         let at = Timestamp(begin * SECOND_MILLIS);
         let (_, month, day) = at.date();
@@ -136,8 +139,8 @@ impl Cron {
             && self.weekdays.has(weekday)
     }
 
-    /// Returns the first second of a day, not before `from`, at which it fires; `None` if it does
-    /// not. Does not check whether it fires on that day.
+    /// Returns the first second of a day, not before the second `from` of the day, at which it
+    /// fires; `None` if there is none. Does not check whether it fires on that day.
     fn within_day(&self, from: u64) -> Option<u64> {
         let minutes = (0..24).filter(|hour| self.hours.has(*hour)).flat_map(|hour| {
             (0..60)
@@ -155,7 +158,8 @@ impl Cron {
     }
 }
 
-/// Parses a field: numbers, names, ranges and steps, separated by commas.
+/// Parses a field: numbers, names, ranges and steps, separated by commas; for days also `last`. The
+/// error names the field, the wrong part and the valid range.
 fn set(text: &str, field: &Field) -> Result<Set, String> {
     let wrong = |part: &str| {
         format!("{part:?} is not a {} from {} to {}", field.name, field.least, field.most)

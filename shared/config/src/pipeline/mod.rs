@@ -83,7 +83,8 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Returns a pipeline with a manager and Zuul's defaults.
+    /// Returns a pipeline with a manager and Zuul's defaults: without triggers, requirements and
+    /// reporters.
     pub fn new(name: &str, manager: Manager) -> Self {
         Self {
             name: name.into(),
@@ -186,7 +187,7 @@ impl WindowSettings {
         self.initial > 0
     }
 
-    /// Returns the size after a success, starting from `size`.
+    /// Returns the size after a success, starting from `size`; at most the ceiling.
     pub fn after_success(&self, size: u32) -> u32 {
         let grown = match self.increase.kind {
             GrowthKind::Linear => size.saturating_add(self.increase.factor),
@@ -195,7 +196,7 @@ impl WindowSettings {
         self.ceiling.map_or(grown, |ceiling| grown.min(ceiling))
     }
 
-    /// Returns the size after a failure, starting from `size`.
+    /// Returns the size after a failure, starting from `size`; at least the floor.
     pub fn after_failure(&self, size: u32) -> u32 {
         let shrunk = match self.decrease.kind {
             GrowthKind::Linear => size.saturating_sub(self.decrease.factor),
@@ -247,6 +248,7 @@ pub struct Messages {
 }
 
 impl Default for Messages {
+    /// Returns Zuul's texts; those for enqueued changes and for changes without jobs are empty.
     fn default() -> Self {
         Self {
             start: "Starting {pipeline.name} jobs.".to_owned(),

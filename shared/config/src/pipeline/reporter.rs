@@ -30,7 +30,8 @@ pub struct Reporters {
 }
 
 impl Reporters {
-    /// Returns the reporters of every occasion.
+    /// Returns the reporters of every occasion, one occasion after the other. Those that apply to
+    /// several occasions are repeated.
     pub fn all(&self) -> impl Iterator<Item = &PipelineReporter> {
         let occasions = [
             &self.start,

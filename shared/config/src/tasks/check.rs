@@ -6,9 +6,9 @@ use crate::error::{Diagnostic, DiagnosticKind, SuggestionBudget};
 use crate::objects::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the diagnostics of a graph of tasks: duplicate ids, undefined names, dependency cycles.
-///
-/// `roles` are the roles that nodes have, if known: other roles are an error then.
+/// Returns the errors of a graph of tasks, sorted: repeated ids, undefined names of tasks and
+/// stages, and the first dependency cycle. `roles` are the roles that nodes have, if known: other
+/// roles are an error then, unless a group has that name.
 pub fn check(tasks: &[DeploymentTask], roles: Option<&BTreeSet<String>>) -> Vec<Diagnostic> {
     let mut by_id: BTreeMap<&str, &DeploymentTask> = BTreeMap::new();
     let mut found = Vec::new();
@@ -70,8 +70,8 @@ pub fn check(tasks: &[DeploymentTask], roles: Option<&BTreeSet<String>>) -> Vec<
     found
 }
 
-/// Returns the error for the first dependency cycle, naming its tasks in dependency order; `None`
-/// if there is none.
+/// Returns the error for one dependency cycle, naming its tasks in dependency order; `None` if
+/// there is none. Undefined names are ignored.
 fn circle(tasks: &[DeploymentTask]) -> Option<Diagnostic> {
     let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for task in tasks {

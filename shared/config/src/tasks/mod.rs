@@ -106,7 +106,8 @@ const KINDS: [(&str, TaskKind); 6] = [
 ];
 
 impl TaskKind {
-    /// Returns its parameters, and which of them are required.
+    /// Returns the names of the parameters that a task of this type may have, each with the kind of
+    /// its value; none is required. `timeout`, which every type has, is not among them.
     fn parameters(self) -> &'static [(&'static str, Need)] {
         match self {
             Self::Stage => &[],
@@ -135,8 +136,9 @@ enum Need {
     Strategy,
 }
 
-/// Parses a file of tasks: a list, or a single task. Returns all errors at once; tasks with errors
-/// are left out.
+/// Parses a file of tasks: a list, or a single task. Returns the tasks without errors, and all
+/// errors and warnings at once. A text that is not YAML has one error; an empty one has no tasks.
+/// Names are not checked: see [`check`].
 pub fn parse(text: &str) -> (Vec<DeploymentTask>, Vec<Diagnostic>) {
     let root = match yaml::compose(text) {
         Ok(root) => root,
@@ -167,8 +169,8 @@ pub fn parse(text: &str) -> (Vec<DeploymentTask>, Vec<Diagnostic>) {
     (tasks, diagnostics)
 }
 
-/// Reads one task; `None`, with an error, if it is not a mapping or has no id or no known type.
-/// Other errors are only reported; the caller drops the task.
+/// Reads one task, and names it in `p`; `None`, with an error, if it is not a mapping or has no id
+/// or no known type. Other errors are only reported; the caller drops the task.
 fn task(node: &Node, p: &mut Diagnostics) -> Option<DeploymentTask> {
     let name = node.get("id").and_then(Node::as_text).unwrap_or_default();
     p.stanza = format!("task {name}").trim_end().to_owned();
@@ -227,7 +229,8 @@ fn task(node: &Node, p: &mut Diagnostics) -> Option<DeploymentTask> {
     })
 }
 
-/// Reads the type of a task; `None`, with an error, for an unknown one.
+/// Reads the type of a task; `None`, with an error, for an unknown one or another value than a
+/// text.
 fn kind_of(node: &Node, p: &mut Diagnostics) -> Option<TaskKind> {
     let wrong = text(node, "type", p)?;
     let found = KINDS.iter().find(|(word, _)| *word == wrong);
@@ -240,7 +243,8 @@ fn kind_of(node: &Node, p: &mut Diagnostics) -> Option<TaskKind> {
     found.map(|(_, kind)| *kind)
 }
 
-/// Reads the roles of nodes on which a task runs.
+/// Reads the roles of the nodes on which a task runs: `*` for all, or a list of names. `word` is
+/// the attribute's name, for messages.
 fn roles(word: &str, node: &Node, p: &mut Diagnostics) -> Roles {
     match node.as_text() {
         Some("*") => Roles::All,
@@ -248,13 +252,15 @@ fn roles(word: &str, node: &Node, p: &mut Diagnostics) -> Roles {
     }
 }
 
-/// Reads a list of task names with their positions.
+/// Reads a list of names of tasks or roles with their positions; a single one is a list of one.
+/// Members that are no text are errors and left out. `word` is the attribute's name, for messages.
 fn names(word: &str, node: &Node, p: &mut Diagnostics) -> Vec<Name> {
     let name = |member| Some(Name { text: text(member, word, p)?, span: Span::of(member) });
     members(node).iter().filter_map(name).collect()
 }
 
-/// Reads how a task proceeds over several nodes; `None`, with an error, if it has no valid type.
+/// Reads how a task proceeds over several nodes; `None`, with an error, if it is not a mapping or
+/// has no valid type. An `amount` without `parallel` is an error and ignored.
 fn strategy(node: &Node, p: &mut Diagnostics) -> Option<Strategy> {
     let mut f = Fields::of(node, "strategy", p)?;
     let kind = f.word("type", &[("parallel", true), ("one_by_one", false)], p);
@@ -269,7 +275,8 @@ fn strategy(node: &Node, p: &mut Diagnostics) -> Option<Strategy> {
     kind.map(|parallel| if parallel { Strategy::Parallel(amount) } else { Strategy::OneByOne })
 }
 
-/// Checks one parameter of a task against what its type requires.
+/// Reports an error if the value of a parameter is not a text, or is a path that contains a blank.
+/// An integer is allowed for a text that is not a path.
 fn parameter(word: &str, node: &Node, need: Need, p: &mut Diagnostics) {
     let attribute = format!("parameters.{word}");
     let text = match &node.value {

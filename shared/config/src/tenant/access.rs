@@ -25,7 +25,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Returns the rules it names, each with its attribute.
+    /// Returns the names of the rules in `access-rules`, `admin-rules` and `role-mappings`, each as
+    /// attribute and name. A name may occur several times.
     pub(super) fn rules(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let lists = [("access-rules", &self.access_rules), ("admin-rules", &self.admin_rules)];
         let mapped = self.role_mappings.keys().map(|name| ("role-mappings", name.as_str()));
@@ -35,7 +36,7 @@ impl Access {
             .chain(mapped)
     }
 
-    /// Returns the roles it names.
+    /// Returns the names of the roles in `role-mappings`. A name may occur several times.
     pub(super) fn roles(&self) -> impl Iterator<Item = &str> {
         self.role_mappings.values().flatten().map(String::as_str)
     }
@@ -112,7 +113,8 @@ impl Permission {
         ("enqueue", Self::Enqueue),
     ];
 
-    /// Returns whether it may be limited to projects and refs.
+    /// Returns whether the permission may be limited to projects and refs: only to dequeue and to
+    /// enqueue.
     fn takes_conditions(self) -> bool {
         matches!(self, Self::Dequeue | Self::Enqueue)
     }
@@ -133,7 +135,8 @@ pub enum Grant {
     },
 }
 
-/// Takes the attributes that tenants and `api-root` share.
+/// Takes the attributes that tenants and `api-root` share; `admin_rules`, which only tenants have,
+/// stays empty. Absent and, with an error, invalid ones are unset.
 pub(super) fn access(f: &mut Fields<'_>, p: &mut Diagnostics) -> Access {
     Access {
         access_rules: f.texts("access-rules", p).unwrap_or_default(),
@@ -147,7 +150,8 @@ pub(super) fn access(f: &mut Fields<'_>, p: &mut Diagnostics) -> Access {
     }
 }
 
-/// Reads which roles each authorization rule grants.
+/// Reads which roles each authorization rule grants: the names of roles by the name of the rule.
+/// Empty, with an error, if it is not a mapping. Roles that are no text are errors and left out.
 fn role_mappings(node: &Node, p: &mut Diagnostics) -> BTreeMap<String, Vec<String>> {
     let Some(mut rules) = Fields::of(node, "role-mappings", p) else {
         return BTreeMap::new();
@@ -159,7 +163,8 @@ fn role_mappings(node: &Node, p: &mut Diagnostics) -> BTreeMap<String, Vec<Strin
     found
 }
 
-/// Reads an authorization rule; `None`, with an error, if it has no name or no conditions.
+/// Reads an authorization rule; `None`, with an error, if it has no name or no conditions. A
+/// condition that is no mapping is an error and left out.
 pub(super) fn rule(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRule> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
@@ -175,7 +180,7 @@ pub(super) fn rule(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRule
 }
 
 /// Reads an authorization role; `None`, with an error, if it has no name, the name of a built-in
-/// role, or no permissions.
+/// role, or no mapping of permissions.
 pub(super) fn role(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRole> {
     let mut f = Fields::of(body, "", p)?;
     let name_node = f.peek("name");
@@ -193,7 +198,8 @@ pub(super) fn role(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRole
     Some(AuthorizationRole { name, permissions: permissions? })
 }
 
-/// Reads the permissions of a role with their conditions; `None` if the value has another form.
+/// Reads the permissions of a role with their conditions; `None`, with an error, if the value is
+/// not a mapping. Unknown permissions and invalid values are errors and left out.
 fn permissions(node: &Node, p: &mut Diagnostics) -> Option<BTreeMap<Permission, Grant>> {
     let mut f = Fields::of(node, "permissions", p)?;
     let mut found = BTreeMap::new();
@@ -218,8 +224,9 @@ fn permissions(node: &Node, p: &mut Diagnostics) -> Option<BTreeMap<Permission, 
     Some(found)
 }
 
-/// Reads the conditions that limit a permission to projects and refs. Without `conditions` the
-/// permission always applies; `None`, with an error, if they are empty or not a mapping.
+/// Reads the mapping that limits a permission by its `conditions` to projects and refs. Without
+/// `conditions` the permission always applies. `None`, with an error, if one of the two is not a
+/// mapping, or the conditions are empty. `path` is how errors name the attribute.
 fn conditions(node: &Node, path: &str, p: &mut Diagnostics) -> Option<Grant> {
     let mut f = Fields::of(node, path, p)?;
     let inner_path = f.path("conditions");

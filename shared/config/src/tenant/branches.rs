@@ -27,8 +27,10 @@ impl<'a> BranchFacts<'a> {
 }
 
 impl TenantConfig {
-    /// Returns whether configuration is loaded from a branch: only `load-branch` if set, the
-    /// default branch of a config project, and every branch of other projects that is not excluded.
+    /// Returns whether configuration is loaded from a branch. If `load-branch` is set, this is only
+    /// that branch, whatever else is set. Otherwise it is each branch that is not excluded (by
+    /// name, protection or lock) and not always-dynamic; in a config project only the default
+    /// branch, or one of which this is unknown.
     pub fn reads_branch(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         if let Some(only) = &project.load_branch {
             return branch.name == only;
@@ -40,30 +42,35 @@ impl TenantConfig {
     }
 
     /// Returns whether a branch belongs to the tenant: jobs run for it, even if no configuration is
-    /// loaded from it.
+    /// loaded from it. False for an excluded branch (by name, protection or lock) and an
+    /// always-dynamic one. `load-branch` and the default branch do not matter.
     pub fn counts_branch(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         self.is_included(project, branch) && !project.is_always_dynamic(branch.name)
     }
 
-    /// Returns whether configuration proposed for a branch takes effect, which includes
-    /// always-dynamic branches.
+    /// Returns whether configuration that a change to this branch proposes takes effect: on each
+    /// branch that is read ([`Self::reads_branch`]), and, without `load-branch`, on an
+    /// always-dynamic one that protection and locks do not exclude.
     pub fn takes_proposals(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         let is_dynamic = project.load_branch.is_none() && project.is_always_dynamic(branch.name);
         self.reads_branch(project, branch) || is_dynamic && self.allows_protection(project, branch)
     }
 
-    /// Returns whether unprotected branches of a project are excluded.
+    /// Returns whether unprotected branches of a project are excluded: by its own setting, or else
+    /// by the tenant's.
     pub fn leaves_out_unprotected(&self, project: &TenantProject) -> bool {
         project.exclude_unprotected_branches.unwrap_or(self.exclude_unprotected_branches)
     }
 
-    /// Returns whether locked branches of a project are excluded.
+    /// Returns whether locked branches of a project are excluded: by its own setting, or else by
+    /// the tenant's.
     pub fn leaves_out_locked(&self, project: &TenantProject) -> bool {
         project.exclude_locked_branches.unwrap_or(self.exclude_locked_branches)
     }
 
-    /// Returns whether the include and exclude lists of the project, and the forge's protection and
-    /// locks, allow a branch.
+    /// Returns whether the project's `include-branches` or else its `exclude-branches` (ignored if
+    /// the former is set), and the forge's protection and locks, allow a branch. `load-branch`,
+    /// `always-dynamic-branches` and the default branch are not considered.
     fn is_included(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         // `include-branches` decides by itself: `exclude-branches` is ignored then.
         let is_named = match (&project.include_branches, &project.exclude_branches) {
@@ -74,7 +81,9 @@ impl TenantConfig {
         is_named && self.allows_protection(project, branch)
     }
 
-    /// Returns whether the forge's protection and locks allow a branch.
+    /// Returns whether the forge's protection and locks allow a branch. False if it is known to be
+    /// unprotected or locked, and the settings exclude such branches. An unknown fact excludes
+    /// nothing.
     fn allows_protection(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         let is_open = branch.is_protected == Some(false) && self.leaves_out_unprotected(project);
         let is_locked = branch.is_locked == Some(true) && self.leaves_out_locked(project);
@@ -83,11 +92,9 @@ impl TenantConfig {
 }
 
 impl TenantProject {
-    /// Returns whether the configuration of a branch only applies to changes to it
-    /// (`always-dynamic-branches`).
-    ///
-    /// As in Zuul, such a branch counts as excluded unless `include-branches` names it.
-    /// `exclude-branches` makes no difference then.
+    /// Returns whether the configuration of a branch only applies to changes to it:
+    /// `always-dynamic-branches` matches it, and `include-branches`, if set, does not. As in Zuul,
+    /// it then counts as excluded elsewhere. `exclude-branches` makes no difference.
     pub fn is_always_dynamic(&self, branch: &str) -> bool {
         let names = |list: &Option<Vec<Pattern>>| {
             list.as_ref().is_some_and(|list| matches_whole(list, branch))

@@ -23,7 +23,8 @@ const INCLUDED: &str = "included";
 /// The branch of that project.
 const BRANCH: &str = "main";
 
-/// Returns the canonical name of the project of included files, the same in every tenant.
+/// Returns the canonical name of the project of included files, `system/included`, the same in
+/// every tenant.
 pub fn included_project() -> ProjectName {
     ProjectName::new(SYSTEM, INCLUDED)
 }
@@ -43,7 +44,8 @@ pub struct MainConfigText<'a> {
 }
 
 impl TenantConfig {
-    /// Returns the source of an included file; `None` if the tenant includes none.
+    /// Returns the origin of a file with this path in the project of included files; `None` if the
+    /// tenant includes no files. Whether it includes this file is not checked.
     pub fn included_source(&self, path: &str) -> Option<Source> {
         self.included.as_ref().map(|included| Source {
             connection: included.connection.clone(),
@@ -54,11 +56,10 @@ impl TenantConfig {
         })
     }
 
-    /// Returns the files that the tenant includes, in order, parsed by `parse`, and if files are
-    /// missing one more fragment that holds only their errors.
-    ///
-    /// `stored` are the files next to the main configuration by name. A missing file is an error at
-    /// the place in the main configuration that includes it.
+    /// Returns the files that the tenant includes, in order, each parsed by `parse`. `stored` are
+    /// the files next to the main configuration, as text by name. If some are missing there, one
+    /// more fragment at the end holds only their errors, each at the place in the main
+    /// configuration that includes the file.
     pub fn included_fragments(
         &self,
         main: MainConfigText<'_>,
@@ -80,7 +81,9 @@ impl TenantConfig {
         fragments
     }
 
-    /// Returns the error for a missing file.
+    /// Returns the error for an included file that does not exist. `main` is the text of the main
+    /// configuration. The error points to the name in the tenant's `include`, otherwise to the
+    /// tenant's stanza, and to line 1 if that is not found either.
     fn missing(&self, name: &str, main: &str) -> Diagnostic {
         let message = format!(
             "The tenant includes \"{name}\", but there is no such file next to the main \
@@ -101,8 +104,10 @@ impl TenantConfig {
     }
 }
 
-/// Returns an error for each provider object in included files whose name another file uses for the
-/// same kind.
+/// Returns an error for each image, flavor, label, section or provider in included files whose name
+/// an earlier file of `files` uses for the same kind. Names repeated within one file, and stanzas
+/// with errors, are not reported here. `files` are the included files of all tenants; their order
+/// only decides which file has the error.
 ///
 /// All tenants know these objects by the one project of all included files (L3.4), so two objects
 /// would be confused even if no tenant includes both files. `files` are all included files, in any
@@ -145,7 +150,8 @@ pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
     found
 }
 
-/// Returns the stanza of a tenant; `None` if there is none. Its attributes may also be next to the
+/// Returns the stanza of a tenant, with its keyword, from the document of the main configuration;
+/// `None` if there is none or `root` is no list. The tenant's attributes may also be next to the
 /// bare keyword.
 fn stanza_of<'n>(root: &'n Node, name: &str) -> Option<&'n Node> {
     root.as_list()?.iter().find(|member| {
@@ -155,7 +161,9 @@ fn stanza_of<'n>(root: &'n Node, name: &str) -> Option<&'n Node> {
     })
 }
 
-/// Takes the names of the included files: paths relative to the main configuration, without `..`.
+/// Takes the names of the included files: paths relative to the main configuration. A path that is
+/// absolute or contains `..` or an empty part, a repeated one, and a value that is no text are
+/// errors and left out. Empty if the attribute is absent.
 pub(super) fn files(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for member in f.take("include").map(members).unwrap_or_default() {

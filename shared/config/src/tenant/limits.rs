@@ -8,7 +8,8 @@ use crate::objects::SecretStanza;
 use sluice_model::job::NodeSet;
 
 impl TenantConfig {
-    /// Returns why a job may not use a label; `None` if it may.
+    /// Returns a message if the tenant's `allowed-labels` or `disallowed-labels` forbid a label to
+    /// jobs; `None` if not. A pattern must match the whole label.
     pub(crate) fn refuses_label(&self, label: &str) -> Option<String> {
         let is_one_of =
             |list: &Vec<crate::Pattern>| list.iter().any(|pattern| pattern.matches_whole(label));
@@ -23,7 +24,8 @@ impl TenantConfig {
         })
     }
 
-    /// Returns why a nodeset has too many nodes; `None` if it does not.
+    /// Returns a message if a nodeset has more nodes than the tenant's `max-nodes-per-job`; `None`
+    /// if not, or without a limit.
     pub(crate) fn refuses_nodes(&self, set: &NodeSet) -> Option<String> {
         let limit = self.max_nodes_per_job?;
         let count = set.nodes.len();
@@ -32,7 +34,8 @@ impl TenantConfig {
         })
     }
 
-    /// Returns why a job's timeout is too long; `None` if it is not.
+    /// Returns a message if the timeout of the job with this name exceeds the tenant's
+    /// `max-job-timeout`; `None` if not, or without a timeout or a limit.
     pub(crate) fn refuses_timeout(&self, job: &str, seconds: Option<u64>) -> Option<String> {
         let limit = self.max_job_timeout_seconds?;
         seconds
@@ -40,7 +43,9 @@ impl TenantConfig {
             .then(|| format!("The job \"{job}\" exceeds tenant max-job-timeout {limit}."))
     }
 
-    /// Returns why a token's lifetime is too long; `None` if it is not.
+    /// Returns a message if the lifetime of a secret's OIDC token exceeds the tenant's
+    /// `max-oidc-ttl`; `None` if not, if the secret is no token or sets no lifetime, or without a
+    /// limit.
     pub(crate) fn refuses_lifetime(&self, secret: &SecretStanza) -> Option<String> {
         let (limit, ttl) = (self.max_oidc_ttl_seconds?, secret.oidc.as_ref()?.ttl_seconds?);
         (ttl > limit).then(|| {
@@ -51,7 +56,8 @@ impl TenantConfig {
         })
     }
 
-    /// Returns why a token's issuer is not allowed; `None` if it is.
+    /// Returns a message if the issuer of a secret's OIDC token is not one of the tenant's
+    /// `allowed-oidc-issuers`; `None` if it is, or if the secret is no token or names no issuer.
     pub(crate) fn refuses_issuer(&self, secret: &SecretStanza) -> Option<String> {
         let issuer = secret.oidc.as_ref()?.issuer.as_ref()?;
         (!self.allowed_oidc_issuers.contains(issuer)).then(|| {

@@ -186,7 +186,8 @@ pub struct TenantProject {
 }
 
 impl TenantConfig {
-    /// Returns a tenant without projects.
+    /// Returns a tenant without projects, files, access rules and limits. The limits that the main
+    /// configuration has by default (nodes, timeout, token lifetime) are not set here.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -218,7 +219,8 @@ impl TenantConfig {
         }
     }
 
-    /// Returns a project by its canonical name; `None` if the tenant does not list it.
+    /// Returns a project that the tenant lists, by its canonical name; `None` if it lists none of
+    /// that name. The project of included files is not listed.
     pub fn project(&self, name: &ProjectName) -> Option<&TenantProject> {
         self.projects.iter().find(|project| project.name == *name)
     }
@@ -230,7 +232,8 @@ impl TenantConfig {
     }
 }
 
-/// Returns whether projects with a trust level define objects of a kind by default.
+/// Returns whether projects with a trust level define objects of a kind by default: config projects
+/// all kinds, untrusted ones all but pipelines and provider configuration.
 fn is_default_kind(kind: ObjectKind, trust: Trust) -> bool {
     // Untrusted projects define provider configuration only if the tenant includes it.
     trust.is_trusted() || !(kind.is_provider_config() || kind == ObjectKind::Pipeline)
@@ -244,12 +247,14 @@ impl TenantProject {
     }
 
     /// Returns whether the tenant excludes objects of a kind that projects with this trust define
-    /// by default.
+    /// by default. False for a kind that they do not define by default.
     pub(crate) fn leaves_out(&self, kind: ObjectKind) -> bool {
         !self.kinds.contains(&kind) && is_default_kind(kind, self.trust)
     }
 
-    /// Returns a project with the defaults of its trust level.
+    /// Returns a project, by its canonical name, with the defaults of its trust level: a config
+    /// project defines all kinds of objects and base jobs, an untrusted one neither pipelines,
+    /// provider configuration nor base jobs.
     pub fn new(connection: &str, name: ProjectName, trust: Trust) -> Self {
         let kinds = ObjectKind::WORDS.iter().map(|(_, kind)| *kind);
         let kinds = kinds.filter(|kind| is_default_kind(*kind, trust)).collect();
@@ -275,8 +280,10 @@ impl TenantProject {
     }
 }
 
-/// Parses the main configuration. Returns all errors at once; a tenant with errors is kept without
-/// the invalid parts.
+/// Parses the main configuration. Returns it with all errors and warnings at once; `path` is the
+/// file name that these show. A tenant with errors is kept without the invalid parts. Stanzas
+/// without a name, repeated ones, and those of unknown kind are left out. A text that is not a YAML
+/// list gives an empty configuration and one error; an empty text is no error.
 pub fn parse_main(
     path: &str,
     text: &str,
@@ -345,7 +352,8 @@ pub fn parse_main(
 }
 
 /// Stores in each tenant the limits of the global semaphores that it uses. Returns an error for
-/// each undefined semaphore, authorization rule and role.
+/// each undefined semaphore, authorization rule and role that a tenant names. `stanzas` are the
+/// nodes of the tenants, in the same order.
 fn resolve_tenant_names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     let MainConfig { tenants, authorization_rules, authorization_roles, global_semaphores, .. } =
@@ -391,12 +399,13 @@ fn resolve_tenant_names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagn
     diagnostics
 }
 
-/// Returns the names of all roles: those defined in the file, and the built-in ones.
+/// Returns the names of all roles: those defined in the file, then the built-in ones.
 fn role_names(defined: &BTreeMap<String, AuthorizationRole>) -> Vec<&str> {
     defined.keys().map(String::as_str).chain(access::BUILT_IN_ROLES).collect()
 }
 
-/// Returns an error for each undefined authorization rule and role that `api-root` uses.
+/// Returns an error for each undefined authorization rule and role that `api-root` uses. `stanza`
+/// is its node.
 fn resolve_root_names(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
     let (rules, roles) = (&config.authorization_rules, role_names(&config.authorization_roles));
     let diagnostic = |attribute: &str, what: &str, name: &str, defined: Vec<&str>| {
@@ -419,8 +428,8 @@ fn resolve_root_names(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
         .collect()
 }
 
-/// Returns the span of a text in an attribute of a stanza, or of the whole stanza if it is not
-/// found.
+/// Returns the span of the first key or value, at any depth of an attribute of a stanza, that is
+/// exactly this text. If there is none, returns the span of the whole stanza.
 fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
     /// Returns the first key or value within `node` that is this text; `None` if there is none.
     fn find<'n>(node: &'n Node, text: &str) -> Option<&'n Node> {
@@ -443,8 +452,9 @@ fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
     Span::of(value.unwrap_or(stanza))
 }
 
-/// Reads one stanza of the main configuration into `config`. `None`, with an error, if it has no
-/// valid form or repeats a tenant, and is left out.
+/// Reads one stanza of the main configuration into `config`, and names it in `p`. A stanza without
+/// a valid form or name, of an unknown kind, or with a name that is already defined is an error and
+/// left out. The result only ends the function early and says nothing: some of these return `Some`.
 fn stanza(
     member: &Node,
     connections: &Connections,
@@ -508,7 +518,9 @@ fn stanza(
     Some(())
 }
 
-/// Reads a tenant; `None` if it has no name.
+/// Reads a tenant; `None`, with an error, if it has no name or is no mapping. Other invalid
+/// attributes are errors and keep their defaults. Names of global semaphores, rules and roles are
+/// not checked here.
 fn tenant(body: &Node, connections: &Connections, p: &mut Diagnostics) -> Option<TenantConfig> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
@@ -548,8 +560,8 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Diagnostics) -> Option
     name.map(|_| tenant)
 }
 
-/// Takes the default Ansible version; `None` if it is absent. An unsupported one is reported and
-/// returned all the same.
+/// Takes the default Ansible version; `None` if it is absent or, with an error, neither text nor
+/// number. An unsupported one is an error, but returned.
 fn default_ansible_version(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let attribute = "default-ansible-version";
     let node = f.peek(attribute);
@@ -568,7 +580,8 @@ fn default_ansible_version(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<St
 }
 
 /// Takes a list of connections; `None` if it is absent. Warns about unknown ones, which stay in the
-/// list without effect.
+/// list without effect; `timer` and `zuul` are known. Values that are no text are errors and left
+/// out.
 fn allowed_connections(
     f: &mut Fields<'_>,
     attribute: &'static str,
@@ -590,7 +603,8 @@ fn allowed_connections(
     f.texts(attribute, p)
 }
 
-/// Adds a named object that may only be defined once. A second one is reported and left out.
+/// Adds a named object that may only be defined once. A second one is an error at `member` and left
+/// out. `word` is the kind of object, for the message.
 fn add_unique<T>(
     into: &mut BTreeMap<String, T>,
     name: String,
@@ -610,8 +624,8 @@ fn add_unique<T>(
     }
 }
 
-/// Takes a limit of a tenant whose default is `usual`; `None` for -1, which means no limit, as in
-/// Zuul.
+/// Takes a limit of a tenant; `None` for -1, which means no limit, as in Zuul. If it is absent or,
+/// with an error, not a number from 0, returns `usual`.
 fn limit(f: &mut Fields<'_>, name: &'static str, usual: u32, p: &mut Diagnostics) -> Option<u32> {
     if f.peek(name).is_some_and(|node| node.value == Value::Int(-1)) {
         f.take(name);

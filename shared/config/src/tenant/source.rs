@@ -11,7 +11,10 @@ use crate::yaml::{Node, Value};
 use sluice_model::ProjectName;
 use std::collections::BTreeSet;
 
-/// Reads the projects of a tenant from its `source` attribute into `tenant`.
+/// Adds the projects that `sources`, the tenant's `source` attribute, lists to `tenant`: the config
+/// projects of all connections first, each list in order. Unknown connections, repeated projects
+/// and invalid members are errors and left out. Unless a connection is unknown, also reports
+/// unknown names in `shadow`, and warns about `configure-projects` without effect.
 pub(super) fn sources(
     sources: &Node,
     connections: &Connections,
@@ -84,14 +87,17 @@ pub(super) fn sources(
     }
 }
 
-/// Returns the values of an attribute of a project in the tenant's list; none if it is not set.
+/// Returns the values of an attribute of a project in the tenant's list; a single value is a list
+/// of one. `member` is the project's name, or a mapping of it to attributes. Empty if the attribute
+/// is not set.
 fn values_of<'n>(member: &'n Node, word: &str) -> &'n [Node] {
     let attributes = member.as_map().and_then(<[_]>::first).map(|(_, attributes)| attributes);
     attributes.and_then(|attributes| attributes.get(word)).map(members).unwrap_or_default()
 }
 
-/// Warns about `configure-projects` patterns that match only config projects, which no untrusted
-/// project may configure.
+/// Warns about `configure-projects` patterns of the project `name` that match only config projects,
+/// which no untrusted project may configure. `member` is its node in the tenant's list. A pattern
+/// that matches no project is not reported. Nothing is reported if one of the patterns is invalid.
 fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Diagnostics) {
     let Some(project) = tenant.project(name) else { return };
     let nodes = values_of(member, "configure-projects");
@@ -117,8 +123,9 @@ fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut D
     }
 }
 
-/// Reports projects named in `shadow` that the tenant does not have, as Zuul does. `all_names` are
-/// all names of the tenant's projects, `short` those without a host, for suggestions.
+/// Reports as errors the projects named in `shadow` of a project that the tenant does not have, as
+/// Zuul does. `member` is the project's node in the tenant's list. `all_names` are all names of the
+/// tenant's projects, `short` those without a host, for suggestions.
 fn shadow<'n>(
     member: &Node,
     all_names: &BTreeSet<&str>,
@@ -149,7 +156,8 @@ struct GroupDefaults {
 }
 
 impl ListReader<'_> {
-    /// Reads a list of projects with this trust, and adds each with its node to `found`.
+    /// Reads a list of projects with this trust, and appends each with its node to `found`. The
+    /// members of groups (`projects`) are appended singly. Invalid ones are errors and left out.
     fn list<'n>(
         &self,
         node: &'n Node,
@@ -180,8 +188,11 @@ impl ListReader<'_> {
         }
     }
 
-    /// Reads one member of a list of projects, a name or a project with attributes, and adds it to
-    /// `found`. `group` has the attributes of the group around it.
+    /// Reads one member of a list of projects, a name or a mapping of it to attributes, and appends
+    /// the project to `found`. `group` has the attributes of the group around it; the project's own
+    /// `include` replaces those of the group and their `exclude`. Another value, and the reserved
+    /// name of the included files, are errors and append nothing. Invalid attributes are errors,
+    /// but the project is appended. `list` is the attribute that errors name.
     fn member<'n>(
         &self,
         list: &str,
@@ -259,7 +270,10 @@ impl ListReader<'_> {
     }
 }
 
-/// Takes the attributes of a project in a tenant's list.
+/// Takes a project's attributes, except those for kinds of objects, from `f` into `project`. Absent
+/// and, with an error, invalid ones get their defaults. `allow-base-jobs` is only taken for a
+/// config project, `configure-projects` and `allow-reporter-jobs` only for an untrusted one.
+/// Default locations and repeated paths in `extra-config-paths` are errors, but kept.
 fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut Diagnostics) {
     project.shadow = f.texts("shadow", p).unwrap_or_default();
     for member in f.peek("extra-config-paths").map(members).unwrap_or_default() {
@@ -298,7 +312,8 @@ fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut D
     }
 }
 
-/// Reads the kinds of objects that a project may or may not define.
+/// Reads a list of kinds of objects, in singular or plural; a single word is a list of one. Unknown
+/// ones are errors and left out. `attribute` (`include` or `exclude`) is for messages.
 fn kinds(attribute: &str, node: &Node, p: &mut Diagnostics) -> Vec<ObjectKind> {
     let mut found = Vec::new();
     for member in members(node) {

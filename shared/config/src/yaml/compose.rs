@@ -24,23 +24,22 @@ const NOTED_MAX: usize = 100;
 const STANDARD: &str = "tag:yaml.org,2002:";
 
 /// Returns the document of a text; an empty text is a null. As in PyYAML, the last value of a
-/// duplicate key wins.
+/// duplicate key wins. The error is the first one found: syntax, an undefined alias, an unknown
+/// tag, a second document, or too much nesting or size.
 pub fn compose(text: &str) -> Result<Node, YamlError> {
     sound(document(text, Repeated::LastCounts))
 }
 
-/// Returns the document of a text as Zuul reads configuration: duplicate keys are an error, since
-/// one of the values would be ignored.
+/// Returns the document of a text as Zuul reads configuration: like [`compose`], but a duplicate
+/// key is an error, since one of the values would be ignored.
 pub fn compose_once(text: &str) -> Result<Node, YamlError> {
     sound(document(text, Repeated::Refused))
 }
 
-/// Does the same as [`compose_once`], but returns every error. Duplicate keys and unknown tags do
-/// not stop parsing.
-///
-/// Members of the document's list with an undefined alias are left out. If the text ends in a
-/// syntax error, the members before it are returned. A document with errors may only be searched
-/// for further errors.
+/// Returns the document as [`compose_once`] reads it, and every error instead of the first; at most
+/// about a hundred. With errors, the document may only be searched for further errors: it is what
+/// could be read, without members of its list that use an undefined alias. It is `None` if reading
+/// stopped in a document that is not a list. Nothing is read after an invalid character.
 pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
     document(text, Repeated::Refused)
 }
@@ -61,7 +60,8 @@ enum Repeated {
     Refused,
 }
 
-/// Reads the document of a text with its errors. `repeated` says whether duplicate keys are errors.
+/// Returns the document of a text, and its errors, as [`compose_all`] does. `repeated` says whether
+/// duplicate keys are errors.
 fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
     let Some(error) = unreadable(text) else {
         let Read { root, mut noted, broken } = read(text, repeated);
@@ -93,7 +93,8 @@ struct Read {
     broken: Option<YamlError>,
 }
 
-/// Reads a text until its end or the first error that stops reading.
+/// Reads a text until its end or the first error that stops reading. Returns what it read, the
+/// errors that did not stop it, and the one that did.
 fn read(text: &str, repeated: Repeated) -> Read {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
@@ -117,8 +118,8 @@ fn read(text: &str, repeated: Repeated) -> Read {
     Read { root, noted: composer.noted, broken }
 }
 
-/// Returns an error at the first character that YAML does not allow, because the parser does not
-/// report its position; `None` if there is none.
+/// Returns an error at the first character that YAML does not allow, including the mark for bytes
+/// that are not UTF-8, because the parser does not report its position; `None` if there is none.
 fn unreadable(text: &str) -> Option<YamlError> {
     let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..);
     let at = text.find(|c| !is_allowed(c))?;
@@ -193,14 +194,15 @@ fn error(mark: Mark, message: impl Into<String>) -> YamlError {
     YamlError { mark, message: message.into() }
 }
 
-/// Converts a position of the parser.
+/// Converts a position of the parser, which counts from 0, to one that counts from 1.
 fn mark(place: libyaml_safer::Mark) -> Mark {
     let clip = |number: u64| u32::try_from(number).unwrap_or(u32::MAX - 1) + 1;
     Mark(clip(place.line), clip(place.column))
 }
 
 impl Composer<'_, '_> {
-    /// Returns the parser's next event, or its error with a position.
+    /// Returns the parser's next event, or its error with a position. A panic of the parser is an
+    /// error, too. After an error the parser must not be used again.
     fn event(&mut self) -> Result<Event, YamlError> {
         // The parser panics on some invalid texts, for example `[!tag, a]`. A file must not stop a
         // function, so the panic is caught and the parser is not used again.
@@ -218,7 +220,8 @@ impl Composer<'_, '_> {
         Ok(event)
     }
 
-    /// Reads the next document; an empty text is a null.
+    /// Reads the only document of the text; an empty text is a null. An error if it is incomplete,
+    /// or if another document follows; the complete part is then in `above`.
     fn document(&mut self) -> Result<Node, YamlError> {
         self.event()?;
         let first = self.event()?;
@@ -237,7 +240,7 @@ impl Composer<'_, '_> {
         }
     }
 
-    /// Reads the end of the document and of the stream.
+    /// Reads the end of the document and of the stream. An error if another document follows.
     fn end(&mut self) -> Result<(), YamlError> {
         self.event()?;
         let next = self.event()?;
@@ -250,7 +253,9 @@ impl Composer<'_, '_> {
         }
     }
 
-    /// Records an error that does not stop reading. Too many of them do.
+    /// Records an error that does not stop reading. Drops it if one is recorded at the same
+    /// position, or if an unknown alias is there. Once [`NOTED_MAX`] are recorded, returns it
+    /// instead, which stops reading.
     fn note(&mut self, error_found: YamlError) -> Result<(), YamlError> {
         if self.noted.len() >= NOTED_MAX {
             return Err(error_found);
@@ -264,7 +269,8 @@ impl Composer<'_, '_> {
         Ok(())
     }
 
-    /// Returns the result, or on error records the error and returns a replacement value.
+    /// Returns the value that was read. If that failed, records the error and returns the value
+    /// `instead`; an error, which stops reading, if too many are recorded.
     fn or_instead(
         &mut self,
         read: Result<Composed, YamlError>,
@@ -279,8 +285,8 @@ impl Composer<'_, '_> {
         }
     }
 
-    /// Counts values and bytes of text, including those that aliases repeat. An error if the
-    /// document becomes too large.
+    /// Adds values and bytes of text, including those that aliases repeat, to the counts of the
+    /// document. An error at `place` if there are more than [`NODES_MAX`] or [`TEXT_BYTES_MAX`].
     fn count(&mut self, more: usize, text_bytes: usize, place: Mark) -> Result<(), YamlError> {
         self.nodes = self.nodes.saturating_add(more);
         self.text_bytes = self.text_bytes.saturating_add(text_bytes);
@@ -300,7 +306,10 @@ impl Composer<'_, '_> {
         Ok(())
     }
 
-    /// Reads the value that starts with an event.
+    /// Reads the whole value that starts with an event; an alias becomes a copy of its value. A
+    /// wrong tag is recorded as an error, and the value becomes a text, an empty list or an empty
+    /// mapping. An anchored value is stored for later aliases. An error, which stops reading, for
+    /// wrong syntax and too much nesting or size.
     fn node(&mut self, event: Event, depth: usize) -> Result<Composed, YamlError> {
         let start = mark(event.start_mark);
         let end = mark(event.end_mark);
@@ -345,7 +354,8 @@ impl Composer<'_, '_> {
         Ok(composed)
     }
 
-    /// Notes that the value of an anchor begins, so that an alias within it is an error.
+    /// Notes that the value of an anchor begins, so that an alias within it is an error. A repeated
+    /// anchor is recorded as an error, and its aliases become null. Does nothing without an anchor.
     fn open(&mut self, anchor: &Option<String>, place: Mark) -> Result<(), YamlError> {
         let Some(anchor) = anchor else { return Ok(()) };
         if self.anchors.insert(anchor.clone(), Anchor::Open).is_none() {
@@ -355,7 +365,9 @@ impl Composer<'_, '_> {
         self.note(error(place, format!("found duplicate anchor \"{anchor}\"")))
     }
 
-    /// Stores the value of an anchor for later aliases.
+    /// Stores the value of an anchor, and its size, for later aliases. If the anchor is repeated,
+    /// or an unknown alias may be in the value, its aliases become null instead. An error if the
+    /// document becomes too large.
     fn close(&mut self, anchor: String, node: &Node, size: Size) -> Result<(), YamlError> {
         if !matches!(self.anchors.get(&anchor), Some(Anchor::Open)) {
             return Ok(());
@@ -371,7 +383,9 @@ impl Composer<'_, '_> {
     }
 
     /// Returns a copy of the value of an anchor. An alias that is undefined or within its own
-    /// anchor is recorded as an error and becomes null.
+    /// anchor is recorded as an error and becomes null. It also becomes null, without an error, if
+    /// its anchor is ambiguous. After such a null, the member of the document's list that contains
+    /// it is left out. An error if the document becomes too large.
     fn alias(&mut self, anchor: &str, place: Mark) -> Result<Composed, YamlError> {
         if let Some(Anchor::Read(_, size)) = self.anchors.get(anchor) {
             // Count it before copying.
@@ -398,7 +412,9 @@ impl Composer<'_, '_> {
         Ok(Composed { node: Node { value: Value::Null, start: place, end: place }, merge: false })
     }
 
-    /// Reads the members of a list and returns them with its end.
+    /// Reads the members of a list up to its end, and returns them with its end. Members of the
+    /// document's list with an unknown alias are left out. If reading stops within the document's
+    /// list (`depth` 0), the complete members are in `above`.
     fn sequence(&mut self, depth: usize, start: Mark) -> Result<(Vec<Node>, Mark), YamlError> {
         let mut list: Vec<Node> = Vec::new();
         let broken = loop {
@@ -423,7 +439,9 @@ impl Composer<'_, '_> {
         Err(broken)
     }
 
-    /// Reads the members of a mapping and returns them with its end; `<<` is merged.
+    /// Reads the members of a mapping up to its end, and returns them with its end. `<<` is merged:
+    /// the mapping's own keys win. The last value of a duplicate key counts; where that is refused,
+    /// it is recorded as an error. A list or mapping as a key is recorded as an error and left out.
     fn mapping(&mut self, depth: usize) -> Result<(Vec<(Node, Node)>, Mark), YamlError> {
         let mut merged: Vec<(Node, Node)> = Vec::new();
         let mut pairs: Vec<(Node, Node)> = Vec::new();
@@ -478,7 +496,8 @@ fn end_of(event: &Event, last: Option<Mark>) -> Mark {
     if is_closed { end } else { last.unwrap_or(end) }
 }
 
-/// Returns the pairs that `<<` merges. In a list of mappings, earlier ones win.
+/// Returns the pairs that `<<` merges, those that win last. In a list of mappings, earlier ones
+/// win. A control tag (`!override`, `!inherit`) is ignored. Any other value is an error.
 fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
     let place = node.start;
     match node.value {
@@ -550,7 +569,9 @@ fn identity(key: &Node) -> String {
     }
 }
 
-/// Returns a scalar as a value of the type that its tag or its text says.
+/// Returns a scalar as a value of the type that its tag, or, if it is `plain` (without quotes) and
+/// untagged, its text says. Any other is a text. A tag of the configuration language stays around
+/// the value. An error for an unknown tag, or a text that is not of the tag's type.
 fn scalar_node(
     tag: Option<String>,
     text: &str,
@@ -598,7 +619,9 @@ fn is_empty_text(text: &str) -> bool {
     text.is_empty()
 }
 
-/// Returns a list or mapping with its tag applied. An error for an unknown tag.
+/// Returns a list or mapping with its tag applied. `own_kind` is its standard type, `seq` or `map`.
+/// A tag of the configuration language stays around the value; `!!omap` and `!!pairs` make a list
+/// of pairs. An error for any other tag.
 fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, YamlError> {
     let Some(tag) = tag.filter(|tag| tag != "!") else {
         return Ok(Composed { node, merge: false });
@@ -615,8 +638,9 @@ fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, Y
     Ok(Composed { node, merge: false })
 }
 
-/// Converts a list of single-key mappings with `!!omap` or `!!pairs` to a list of pairs, as PyYAML
-/// does.
+/// Converts a list of single-key mappings with `!!omap` or `!!pairs` to a list of lists of two, key
+/// and value, as PyYAML does. A member that is not a mapping with one key is an error. Any other
+/// value than a list is returned as it is.
 fn in_pairs(node: Node) -> Result<Node, YamlError> {
     let Node { value, start, end } = node;
     let list = match value {
@@ -657,7 +681,8 @@ fn is_control_tag(tag: &str) -> bool {
     matches!(tag, "!override" | "!inherit")
 }
 
-/// Returns the error for an unknown tag.
+/// Returns the error for a tag that is unknown, or not allowed for its value, with advice for
+/// YAML's own types.
 fn unknown_tag(tag: &str, place: Mark) -> YamlError {
     // No attribute accepts these types, and JSON cannot represent them.
     let instead = match tag.strip_prefix(STANDARD) {

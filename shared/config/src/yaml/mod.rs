@@ -81,7 +81,7 @@ pub enum Value {
 }
 
 impl Node {
-    /// Returns the text; `None` if it is not a text.
+    /// Returns the text; `None` for any other value, also for a tagged text, a number or a date.
     pub fn as_text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -89,7 +89,7 @@ impl Node {
         }
     }
 
-    /// Returns the members of a list; `None` if it is not a list.
+    /// Returns the members of a list; `None` for any other value, also for a tagged list.
     pub fn as_list(&self) -> Option<&[Node]> {
         match &self.value {
             Value::List(list) => Some(list),
@@ -97,7 +97,8 @@ impl Node {
         }
     }
 
-    /// Returns the members of a mapping; `None` if it is not a mapping.
+    /// Returns the members of a mapping, in the order as written; `None` for any other value, also
+    /// for a tagged mapping.
     pub fn as_map(&self) -> Option<&[(Node, Node)]> {
         match &self.value {
             Value::Map(map) => Some(map),
@@ -105,7 +106,7 @@ impl Node {
         }
     }
 
-    /// Returns the value of a key of a mapping; `None` if there is no such key or it is not a
+    /// Returns the value of a text key of a mapping; `None` if there is no such key or it is not a
     /// mapping.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.as_map()?.iter().find(|(name, _)| name.as_text() == Some(key)).map(|(_, value)| value)
@@ -146,11 +147,9 @@ impl Node {
         }
     }
 
-    /// Returns the value as JSON, without positions.
-    ///
-    /// Keys become texts. A tagged value becomes a mapping with the tag as its only key. A number
-    /// that is not finite becomes a text, as does an integer that JSON does not hold: check
-    /// [`Node::first_unheld`] before.
+    /// Returns the value as JSON, without positions. Keys and dates become texts. A tagged value
+    /// becomes a mapping with the tag as its only key. A number that is not finite becomes a text,
+    /// as does an integer that JSON does not hold: check [`Node::first_unheld`] before.
     pub fn to_json(&self) -> Json {
         match &self.value {
             Value::Null => Json::Null,
@@ -175,8 +174,9 @@ impl Node {
         }
     }
 
-    /// Returns the first integer in the value that JSON would not preserve digit by digit, the
-    /// value itself included; `None` if there is none.
+    /// Returns the first integer in the value, at any depth, that JSON would not preserve digit by
+    /// digit, because it is beyond 64 bits; `None` if there is none. Keys of mappings are not
+    /// searched.
     pub fn first_unheld(&self) -> Option<&Node> {
         match &self.value {
             Value::Long(digits) => digits.parse::<u64>().is_err().then_some(self),
@@ -187,7 +187,8 @@ impl Node {
         }
     }
 
-    /// Returns a mapping's key as JSON text; keys of other types read as they do in JSON.
+    /// Returns a mapping's key as JSON text; keys of other types read as they do in JSON. A list, a
+    /// mapping or a tagged value becomes an empty text.
     fn json_key(&self) -> String {
         match &self.value {
             Value::Null => "null".to_owned(),

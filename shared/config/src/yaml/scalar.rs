@@ -48,7 +48,7 @@ static DATE: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
-/// Returns the type of a plain scalar.
+/// Returns the type that the text of a scalar without quotes and tag means, as in PyYAML.
 pub(super) fn kind(text: &str) -> Kind {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Kind::Null,
@@ -71,7 +71,8 @@ pub(super) fn kind(text: &str) -> Kind {
     }
 }
 
-/// Returns the value of a text of a kind. Fails if the text is not a valid value of it.
+/// Returns a text as a value of this type; the text of a merge key stays a text. The error is a
+/// message that the text is not a valid value of it.
 pub(super) fn value(text: &str, kind: Kind) -> Result<Value, String> {
     match kind {
         Kind::Null => Ok(Value::Null),
@@ -97,8 +98,9 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// Reads an integer of any size, as Python does. Integers beyond 64 bits are stored as decimal
-/// digits.
+/// Reads an integer of any size in the notations that Python's YAML accepts: decimal, `0b`, `0x`,
+/// octal with `0`, base 60, and `_` between digits. Integers beyond 64 bits are stored as decimal
+/// digits. The error is a message: no integer, or more than [`DIGITS_MAX`] digits.
 fn integer(text: &str) -> Result<Value, String> {
     let plain = text.replace('_', "");
     let (negative, digits) = match plain.strip_prefix('-') {
@@ -118,7 +120,8 @@ fn integer(text: &str) -> Result<Value, String> {
     })
 }
 
-/// Returns the decimal digits of an unsigned integer; `None` if it is not valid.
+/// Returns the decimal digits of an unsigned integer in any of YAML's notations, without `_`;
+/// `None` if it is not valid.
 fn magnitude(digits: &str) -> Option<String> {
     let mut limbs = Vec::new();
     if digits == "0" {
@@ -145,7 +148,8 @@ const LIMB: u64 = 1_000_000_000;
 /// The number of digits read at once. In any base up to 16 their value is less than a limb.
 const AT_ONCE: usize = 7;
 
-/// Appends digits to a number; `None` if there are none or one is invalid.
+/// Appends the digits of a text, in this base, to the number in `limbs`; `None` if there are none
+/// or one is invalid.
 fn read(limbs: &mut Vec<u64>, digits: &str, radix: u32) -> Option<()> {
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
         return None;
@@ -158,7 +162,8 @@ fn read(limbs: &mut Vec<u64>, digits: &str, radix: u32) -> Option<()> {
     Some(())
 }
 
-/// Multiplies a number and adds to it. Both arguments must be less than a limb.
+/// Multiplies the number in `limbs` by `factor` and adds `more` to it. Both must be less than a
+/// limb.
 fn times_plus(limbs: &mut Vec<u64>, factor: u64, more: u64) {
     let mut carry = more;
     for limb in limbs.iter_mut() {
@@ -171,14 +176,15 @@ fn times_plus(limbs: &mut Vec<u64>, factor: u64, more: u64) {
     }
 }
 
-/// Formats a number of any size in decimal digits.
+/// Formats a number of any size, in limbs of nine digits with the lowest first, in decimal digits.
 fn decimal(limbs: &[u64]) -> String {
     let Some((highest, lower)) = limbs.split_last() else { return "0".to_owned() };
     let lower: String = lower.iter().rev().map(|limb| format!("{limb:09}")).collect();
     format!("{highest}{lower}")
 }
 
-/// Parses a floating-point number, also in base 60, as PyYAML does; `None` for any other text.
+/// Parses a floating-point number, also in base 60, with `_` between digits, or `.inf` and `.nan`,
+/// as PyYAML does; `None` for any other text.
 fn float(text: &str) -> Option<f64> {
     let plain = text.replace('_', "").to_ascii_lowercase();
     let (sign, digits) = match plain.strip_prefix('-') {
@@ -199,7 +205,8 @@ fn float(text: &str) -> Option<f64> {
     }
 }
 
-/// Returns a float as Python prints it, for numbers of ordinary size.
+/// Returns a float as Python prints it, for numbers of ordinary size; `nan`, `inf` and `-inf` for
+/// the others.
 pub(super) fn float_text(number: f64) -> String {
     if number.is_nan() {
         "nan".to_owned()
