@@ -75,9 +75,10 @@ impl Merger {
     }
 
     /// Computes the outcome of merging one item for one generation, stores it once and wakes the
-    /// gate. A repeated call only wakes the gate. A state that still fails after
-    /// `GIVE_UP_SECONDS` is stored as a conflict; an unreachable forge is waited for. Does
-    /// nothing if the item no longer requests this generation.
+    /// gate. A repeated call only wakes the gate. A state that still fails after `GIVE_UP_SECONDS`
+    /// is stored as a conflict; an unreachable forge is waited for. Does nothing if the item is
+    /// gone or no longer requests this generation. Until there is an outcome, an error has the
+    /// message redelivered.
     pub async fn answer(
         &self,
         key: &QueueKey,
@@ -193,6 +194,7 @@ impl Merger {
 
 #[async_trait]
 impl Reconciler for Merger {
+    /// Answers a merge request of the gate. Any other wakeup is an error.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
             Wakeup::Merge { queue, item, generation } => {

@@ -38,9 +38,11 @@ const ENDED: [&str; 8] = [
 ];
 
 impl Reporter {
-    /// Sends one report to the forge, by mail or by MQTT, and stores the result. Safe to repeat:
-    /// statuses and check runs are set, comments are found by their marker. The start report of an
-    /// item that has ended is dropped.
+    /// Sends one report to the forge, by mail or by MQTT, and stores the result. `named` is the
+    /// report's id, for a start report with its item. Does nothing if the report does not exist;
+    /// one that was sent is only rechecked if it is a start report. The start report of an item
+    /// that has ended is dropped. Safe to repeat: statuses and check runs are set, comments are
+    /// found by their marker.
     pub(crate) async fn report(
         &self,
         named: &str,
@@ -212,7 +214,8 @@ impl Reporter {
     }
 
     /// Rechecks a start report that several reporters received: one of them may have sent it after
-    /// the end report. Does nothing before the time from which none of them can still send it.
+    /// the end report. If the item has ended, repeats the end report; then removes the due time.
+    /// Does nothing before the time from which none of them can still send it.
     async fn recheck_start(
         &self,
         record: Record,
@@ -280,8 +283,8 @@ fn removed(action: &ReportAction) -> String {
     format!("the connection {} was removed, so the report cannot be sent", connection(action))
 }
 
-/// Returns whether the forge shows a status or check run of this name as running. Always true for
-/// refs, whose end status can be repeated safely.
+/// Returns whether the forge shows a status or check run of this name as running; false if the
+/// change has another head. Always true for refs, whose end status can be repeated safely.
 async fn shows_running(
     forge: &dyn Forge,
     change: &ChangeRef,
@@ -324,7 +327,9 @@ async fn touched(forge: &dyn Forge, change: &ChangeRef) -> Result<Vec<String>, F
     }
 }
 
-/// Carries out one action of a report at the forge, such as a status, a comment or a label.
+/// Carries out one action of a report at the forge, such as a status, a comment or a label. Line
+/// comments without lines are left out; if the forge refuses them for good, a comment replaces them
+/// where the action asks for that, otherwise that is no error. Does nothing for mail and MQTT.
 async fn perform(
     forge: &dyn Forge,
     report: &Report,

@@ -70,8 +70,9 @@ impl Reporter {
         Ok(end)
     }
 
-    /// Compares the tree of the merge commit with the tested one. The branch may have moved on
-    /// since.
+    /// Returns that the landing landed if the tree of the commit `landed` is the tested one,
+    /// otherwise a mismatch. The branch may have moved on since. If the forge has not shown the
+    /// commit for [`UNREAD_SECONDS`], the result is unproven; before that, a retry.
     pub(crate) async fn verify_commit(
         &self,
         forge: &dyn Forge,
@@ -85,7 +86,9 @@ impl Reporter {
         }
     }
 
-    /// Compares the tree at the tip of the branch with the tested one.
+    /// Returns that the landing landed if the tree at the tip of the branch is the tested one,
+    /// otherwise a mismatch. If the forge has not shown the tip for [`UNREAD_SECONDS`], the result
+    /// is unproven; before that, a retry.
     async fn verify_tip(
         &self,
         forge: &dyn Forge,
@@ -123,7 +126,8 @@ impl Reporter {
         Err(retryable(error))
     }
 
-    /// Stores since when the forge does not show the merge commit, unless that is stored already.
+    /// Stores since when the forge does not show the merge commit, unless that is stored already or
+    /// the landing has ended.
     async fn record_unverifiable(
         &self,
         order: &Landing,
@@ -148,12 +152,12 @@ impl Reporter {
 }
 
 /// Returns the result of a landing whose change a third party merged: a person, or another gate
-/// with the same change. The branch was or will be tested there, so another tree is no alarm. The
-/// result also notifies the queue that the change is merged, which it may not get to know
-/// otherwise.
+/// with the same change. It landed if the merge commit or the tip of the branch has the tested
+/// tree; otherwise it was merged elsewhere, or is refused if the forge does not show the branch.
+/// For the first member of a bundle it never counts as landed: the later members were not checked.
 ///
-/// For the first member of a bundle this never counts as landed: the later members were not
-/// checked.
+/// The branch was or will be tested there, so another tree is no alarm. The result also notifies
+/// the queue that the change is merged, which it may not get to know otherwise.
 pub(crate) async fn end_of_foreign_merge(
     begun: &LandingContext<'_>,
     order: &Landing,

@@ -57,8 +57,8 @@ impl AwaitedProjects {
 }
 
 impl Tenants {
-    /// Returns the projects to read after the awaited landings, or `None` while one of them is in
-    /// progress.
+    /// Returns the projects to read after the awaited landings, and the landings that the tenant
+    /// stopped waiting for. `None` while another one is in progress. Stores nothing.
     pub(crate) async fn await_landings(
         &self,
         head: &Tenant,
