@@ -15,8 +15,9 @@ use sluice_runtime::Ports;
 use sluice_runtime::record::Query;
 use std::collections::BTreeSet;
 
-/// Answers with a tenant's autohold requests, or those of one project, named by its full name or
-/// its last parts.
+/// Answers with a tenant's autohold requests in creation order, without unreadable ones; 404 if the
+/// tenant does not exist. A `project` that is given and not empty selects those of one project, by
+/// its full name or its last parts. An unknown project gives an empty list.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -38,7 +39,8 @@ fn matches_name(project: &ProjectName, name: &str) -> bool {
     before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
-/// Answers with one autohold request; 404 if it does not exist.
+/// Answers with one autohold request; 404 if it or the tenant does not exist, or its record is
+/// unreadable.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,

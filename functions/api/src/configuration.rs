@@ -20,7 +20,8 @@ use std::collections::BTreeMap;
 /// Zuul's name of the error that a project of the main configuration cannot be read.
 const UNREADABLE: &str = "Project Not Found";
 
-/// Answers `T/pipelines` with the pipelines of a tenant.
+/// Answers `T/pipelines` with the names of a tenant's pipelines, and the connections with drivers
+/// that trigger them.
 pub(crate) async fn pipelines(
     api: &Api,
     tenant: &TenantName,
@@ -46,7 +47,8 @@ pub(crate) async fn tenant_status(
     ))
 }
 
-/// Answers `T/config-errors` with the configuration errors of a tenant that match the parameters.
+/// Answers `T/config-errors` with the page of a tenant's configuration errors and warnings that
+/// match the parameters. Unreadable projects come first; attributes that Sluice ignores come last.
 pub(crate) async fn errors(
     api: &Api,
     tenant: &TenantName,
@@ -94,7 +96,8 @@ pub(crate) async fn errors(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Returns whether an error matches the request's filter parameters.
+/// Returns whether an error matches the request's filter parameters. A parameter that is not given
+/// matches everything; of several values one must match.
 fn matches_filter(
     request: &ApiRequest,
     project: &ProjectName,
@@ -112,7 +115,7 @@ fn matches_filter(
         && is("name", &[name])
 }
 
-/// Answers `T/projects` with the projects of a tenant.
+/// Answers `T/projects` with the projects of a tenant, in order of the name without its host.
 pub(crate) async fn projects(
     api: &Api,
     tenant: &TenantName,
@@ -185,7 +188,8 @@ pub(crate) async fn project(
     })))
 }
 
-/// Answers `T/jobs` with all jobs of a tenant and their variants.
+/// Answers `T/jobs` with all jobs of a tenant, in order of name, and the parents and branches of
+/// their variants. The description is cut to its first line.
 pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
@@ -275,7 +279,8 @@ fn by_name(layout: &Layout) -> BTreeMap<&str, Vec<(&Source, &JobStanza)>> {
 }
 
 /// Returns whether a `project` stanza is about a project, and its source may configure that
-/// project.
+/// project: a config project, the project itself, or one that the tenant lets configure it. Without
+/// a name it is about its own project; a name that starts with `^` is a pattern.
 fn applies_to(
     layout: &Layout,
     project: &TenantProject,

@@ -98,7 +98,8 @@ impl Api {
         response
     }
 
-    /// Answers one request whichever page it comes from.
+    /// Answers one request whichever page it comes from. `OPTIONS` gets the CORS headers, and the
+    /// answer to `HEAD` has no body. A failed request gets its error as the answer.
     async fn answer_any_page(&self, request: Request<Bytes>) -> Response<Bytes> {
         if request.method() == Method::OPTIONS {
             return reply::options();

@@ -78,7 +78,8 @@ fn missing(name: &TenantName) -> ErrorResponse {
     ErrorResponse::missing(format!("There is no tenant {name}."))
 }
 
-/// Returns a tenant with its live layout; an error if it does not exist or was never loaded.
+/// Returns a tenant with its live layout. The error is 404 if it does not exist or was removed, and
+/// 422 if it was never loaded.
 pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<LiveLayout, ErrorResponse> {
     if let Some(live) =
         api.layouts.load_live(&api.ports, name).await?.filter(|live| !live.tenant.is_removed)
@@ -98,7 +99,8 @@ pub(crate) fn readable<T: DeserializeOwned>(record: &Record) -> Option<T> {
     decode(record).inspect_err(left_out).ok()
 }
 
-/// Decodes a record like [`readable`], and adds a message to `problems` if it is unreadable.
+/// Decodes a record. If it is unreadable, logs that, adds a message to `problems` and returns
+/// `None`. `what` names the record in the message.
 pub(crate) fn read_or_report<T: DeserializeOwned>(
     record: &Record,
     what: &str,
@@ -115,8 +117,9 @@ pub(crate) fn read_or_report<T: DeserializeOwned>(
     }
 }
 
-/// Returns the keys of a tenant's non-empty queues in order, of one pipeline or of all, with
-/// messages about unreadable index records.
+/// Returns the keys of a tenant's non-empty queues in order, of one pipeline or of all, at most
+/// [`QUEUES_MAX`]. The second part has messages about unreadable index records, and one if there
+/// may be more queues. An unknown tenant or pipeline has none.
 async fn queue_keys(
     ports: &Ports,
     name: &TenantName,
@@ -160,7 +163,7 @@ fn unreadable_listing(key: Option<&QueueKey>, bad: &BadRecord) -> String {
     }
 }
 
-/// Loads all non-empty queues of a tenant, without those with an unreadable record.
+/// Loads the non-empty queues of a tenant: [`queues_of`] without a pipeline.
 pub(crate) async fn queues(
     ports: &Ports,
     name: &TenantName,
@@ -168,8 +171,9 @@ pub(crate) async fn queues(
     queues_of(ports, name, None).await
 }
 
-/// Loads the non-empty queues of one pipeline, or of all, with the latest job states; unreadable
-/// ones are only named.
+/// Loads the non-empty queues of one pipeline, or of all, with the latest job states. Unreadable
+/// queues are only named, and queues whose change is shown in a host queue are left out. An unknown
+/// tenant has no queues, which is no error: see [`require_tenant`].
 pub(crate) async fn queues_of(
     ports: &Ports,
     name: &TenantName,
@@ -211,7 +215,8 @@ pub(crate) async fn queues_of(
     Ok(read)
 }
 
-/// Returns whether a queue is empty because its change is shown in the queue that hosts it.
+/// Returns whether a queue is not shown because its change is in its host queue: it has no entries
+/// and no inbox messages, and is not halted.
 fn is_hosted_elsewhere(loaded: &LoadedQueue) -> bool {
     let lends =
         |head: &Head| head.hosted_in.is_some() && head.entries.is_empty() && head.halted.is_none();
@@ -235,8 +240,9 @@ fn queue_problem(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> Strin
     }
 }
 
-/// Updates job states from the executors' runs. A queue itself learns of claims and successes
-/// later: at its next reconciliation, or when all jobs of the item have ended.
+/// Updates the states of ordered and running jobs from the executors' runs: ordered ones that were
+/// claimed, and those that ended with success. A queue itself learns of these later: at its next
+/// reconciliation, or when all jobs of the item have ended.
 async fn update_from_runs(
     ports: &Ports,
     queues: &mut [(QueueKey, LoadedQueue)],
@@ -269,7 +275,8 @@ async fn update_from_runs(
     Ok(())
 }
 
-/// Returns an item of a tenant, queued or not; `None` if there is none with this id.
+/// Returns an item of a tenant, queued or not, with the latest job states; `None` if the tenant has
+/// none with this id. A queued item comes with its whole queue. An unreadable record is an error.
 pub(crate) async fn item(
     ports: &Ports,
     name: &TenantName,
@@ -304,7 +311,7 @@ pub(crate) async fn item(
 }
 
 /// Returns items by the queues and ids in `item_keys`: the queued item, or the item as it left.
-/// Unreadable items are missing.
+/// Missing and unreadable items are left out.
 pub(crate) async fn items(
     ports: &Ports,
     item_keys: &BTreeSet<(QueueKey, ItemId)>,
@@ -340,7 +347,7 @@ pub(crate) async fn facts(
     Ok(found)
 }
 
-/// Returns when events were received, by delivery id, without expired deliveries.
+/// Returns when events were received, by delivery id, without expired and unreadable deliveries.
 pub(crate) async fn received<'e>(
     ports: &Ports,
     events: impl IntoIterator<Item = &'e str>,
@@ -356,7 +363,7 @@ pub(crate) async fn received<'e>(
     Ok(require_tenant.collect())
 }
 
-/// Returns the records under `keys`, in their order.
+/// Returns the records under `keys`, in their order; `None` for a missing one.
 pub(crate) async fn read_many(
     ports: &Ports,
     keys: &[Key],

@@ -85,7 +85,9 @@ pub(crate) async fn status(
     Ok(reply::cacheable_json(&body, 1, now))
 }
 
-/// Answers `T/status/change/{id}` with the items of one change.
+/// Answers `T/status/change/{id}` with the queued items of one change, or of the bundle that
+/// contains it; an empty list if there are none. `id` is as in `7,1`, for a ref its commit or name.
+/// An unknown tenant is 404.
 pub(crate) async fn change(
     api: &Api,
     tenant: &TenantName,
@@ -134,7 +136,8 @@ fn id_of(change: &ChangeRef) -> Option<String> {
 }
 
 /// Returns the name of a queue as users know it, and its branch. A queue of one project has the
-/// project's name; only a queue per branch has a branch.
+/// project's name without its host. Only a supercedent queue or one per branch has a branch. An
+/// empty queue has the name of its record.
 fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h BranchName>) {
     let whole = head.key.queue.0.as_str();
     let Some(change) = head.slots().next().map(|slot| &slot.change) else { return (whole, None) };
@@ -178,7 +181,8 @@ impl StatusContext<'_> {
         })
     }
 
-    /// Returns pipelines that the live configuration no longer has, but that still have items.
+    /// Returns pipelines that the live configuration no longer has, but that still have queues, in
+    /// the shape that Zuul's API has.
     fn pipelines_without_layout(
         &self,
         layout: &Layout,
@@ -317,8 +321,8 @@ impl StatusContext<'_> {
         }
     }
 
-    /// Returns the milliseconds until the last of some jobs ends; `None` if one has not started or
-    /// is unknown.
+    /// Returns the milliseconds until the last of some jobs ends; `None` without jobs, if one has
+    /// not started or has no estimate, or if an item's jobs are not known yet.
     fn remaining_of(&self, items: &[&Item], jobs: &[(&Item, &Job)]) -> Option<u64> {
         if items.iter().any(|item| item.jobs.is_empty() && item.merged().is_none()) {
             return None;
@@ -342,7 +346,7 @@ pub(crate) fn trigger_driver(kind: &TriggerKind) -> &'static str {
     }
 }
 
-/// Returns what a job waits for; `None` if it is running or has ended.
+/// Returns in Zuul's words what a job waits for; `None` if it is running, paused or has ended.
 pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
     match &job.status {
         JobStatus::Ordered { .. } if job.waits_for.is_some() => {

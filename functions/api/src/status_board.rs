@@ -34,7 +34,8 @@ const RECENT_MAX: usize = 12;
 const INBOX_MAX: usize = 20;
 
 /// Answers with everything that the status page shows, or with the part about one pipeline, project
-/// or change.
+/// or change. With fewer jobs if the answer would be too large. 404 for an unknown pipeline; an
+/// unknown project or change selects nothing.
 pub(crate) async fn board(
     api: &Api,
     tenant: &TenantName,
@@ -172,7 +173,9 @@ fn is_shown(selection: &StatusSelection<'_>, loaded: &LoadedQueue) -> bool {
     !selection.selects_changes() || slots.any(|slot| selection.matches(&slot.change))
 }
 
-/// Returns a queue with its items, and why it is halted if it is.
+/// Returns a queue with its selected items, and why it is halted if it is. Of its inbox at most
+/// [`INBOX_MAX`] messages are shown. `mark` is the reason in the halt record, next to that in the
+/// queue's head.
 fn queue(
     context: &StatusContext<'_>,
     selection: &StatusSelection<'_>,

@@ -106,7 +106,8 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
     shown
 }
 
-/// Returns the name of the parent job of a variant; `None` for a base job.
+/// Returns the name of the parent job of a variant, the tenant's default one if it names none;
+/// `None` for a base job.
 pub(crate) fn parent<'a>(layout: &'a Layout, job: &'a JobStanza) -> Option<&'a str> {
     match &job.parent {
         Parent::Named(name) => Some(name),
@@ -147,7 +148,7 @@ pub(crate) fn nodeset(set: &NodeSet) -> Value {
 }
 
 /// Returns the role repositories of a variant, with the implicit one of its project if it has
-/// playbooks.
+/// playbooks. Roles of other kinds than `zuul` and of unknown projects are left out.
 fn roles(layout: &Layout, source: &Source, job: &JobStanza) -> Vec<Value> {
     let implicit_role = json!({
         "target_name": source.project.role_name(),
@@ -190,7 +191,8 @@ fn playbook(source: &Source, job: &JobStanza, roles: &[Value], playbook: &Playbo
 }
 
 /// Returns the nodeset or its alternatives with the key under which Zuul shows them; `None` if the
-/// nodeset is not defined.
+/// nodeset is not defined. Alternatives that are not defined or have alternatives themselves are
+/// left out.
 fn nodes(layout: &Layout, found: &NodesetRef) -> Option<(&'static str, Value)> {
     let body = match found {
         NodesetRef::Inline(body) => body,

@@ -298,11 +298,9 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Returns the branches that contain a tag's commit, by which its jobs are selected; `None` if
-    /// the repository is too large to search.
-    ///
-    /// The inner error says that the commit is gone. Of more than [`CONTAINING_MAX`] branches, the
-    /// default branch and the first by name are returned.
+    /// Returns the branches that contain a tag's commit, by which its jobs are selected: the
+    /// default branch first, at most [`CONTAINING_MAX`]. `None` if the repository is too large to
+    /// search. The inner error says that the commit is gone.
     async fn containing(
         &self,
         at: &ProjectAt,

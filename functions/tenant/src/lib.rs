@@ -371,8 +371,11 @@ impl Tenants {
         }
     }
 
-    /// Reads what the main configuration says about a tenant; one with errors changes no tenant
-    /// that has a live layout. Otherwise an error in one place would remove the projects of others.
+    /// Reads what the main configuration says about a tenant. If it has errors, a tenant with a
+    /// live layout keeps that one's configuration, because otherwise an error in one place would
+    /// remove the projects of others. Without a live layout the tenant counts as named if the valid
+    /// part names it, and otherwise as unknown. A tenant is never omitted by a main configuration
+    /// with errors.
     async fn tenant_spec(
         &self,
         name: &TenantName,
