@@ -233,7 +233,7 @@ impl<'h> Place<'h> {
         entry.members.iter().find(|slot| slot.id == *id).map(|slot| Self { entry, slot })
     }
 
-    /// Returns the other members of its bundle.
+    /// Returns the names of the other members of its bundle as a JSON list.
     fn other_members(self) -> Value {
         let others = self.entry.members.iter().filter(|other| other.id != self.slot.id);
         others.map(|slot| change_key(&slot.change.key)).collect()
