@@ -65,7 +65,7 @@ pub(crate) async fn held(
     Ok(requests.into_iter().flat_map(|request| request.held).map(|held| held.build).collect())
 }
 
-/// Reads a tenant's requests in creation order, without unreadable ones.
+/// Reads a tenant's requests in creation order, at most [`LISTED_MAX`], without unreadable ones.
 async fn read_requests(ports: &Ports, tenant: &TenantName) -> Result<Vec<Autohold>, ErrorResponse> {
     let records = ports.records.query(&Query::prefix(partition(tenant), "", LISTED_MAX)).await?;
     Ok(records.iter().filter_map(readable).collect())

@@ -62,8 +62,8 @@ impl BuildRow {
         }
     }
 
-    /// Returns how the build ended: as in the run, else as in the item, else as stopped before any
-    /// executor ran it. `None` if it has not ended.
+    /// Returns how the build ended: as in the run, else as in the item, else as aborted if it was
+    /// stopped before any executor claimed it. `None` if it has not ended.
     pub(crate) fn end(&self) -> Option<End> {
         if let Some(Run { phase: Phase::Ended(ended), .. }) = &self.run {
             return Some(End {
@@ -186,8 +186,9 @@ pub(crate) fn url_of(facts: Option<&ChangeFacts>) -> Option<String> {
     facts.map(|facts| facts.url.clone()).filter(|url| !url.is_empty())
 }
 
-/// Returns a number that grows with time and, within a millisecond, with the id, like the index. It
-/// stays below 2^53, the limit of JavaScript integers, until the year 2109.
+/// Returns the number that orders builds and buildsets: it grows with time and, within a
+/// millisecond, with the first three hex digits of the id, as in the index. It stays below 2^53,
+/// the limit of JavaScript integers, until the year 2109.
 pub(crate) fn number(at: Timestamp, id: &str) -> u64 {
     let first = id.get(..3).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0);
     at.0.saturating_mul(NUMBERS_PER_MS).saturating_add(first * NUMBERS_PER_MS / 0x1000)

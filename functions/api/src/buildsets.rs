@@ -268,7 +268,7 @@ async fn read(
     Ok(found.filter(|buildset| buildset.queue.tenant == *tenant).map(BuildsetRow::from).collect())
 }
 
-/// Sets the time of the event for each row.
+/// Sets for each row when its event was received; `None` if the delivery has expired.
 async fn read_events(ports: &Ports, rows: &mut [BuildsetRow]) -> Result<(), ErrorResponse> {
     let received = load::received(ports, rows.iter().map(|row| row.item.event_id.as_str())).await?;
     for row in rows {

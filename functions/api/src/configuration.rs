@@ -36,7 +36,8 @@ pub(crate) async fn pipelines(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Answers `T/tenant-status` with the number of configuration errors and unreadable projects.
+/// Answers `T/tenant-status` with one number: that of the configuration errors and warnings plus
+/// that of the unreadable projects.
 pub(crate) async fn tenant_status(
     api: &Api,
     tenant: &TenantName,

@@ -116,8 +116,8 @@ pub(crate) async fn pipeline(
     Ok(reply::json(&json!({"parameters": shown.collect::<Vec<_>>()})))
 }
 
-/// Freezes the jobs for the query; an error for an unknown project or pipeline, or jobs that cannot
-/// be frozen.
+/// Freezes the jobs for the query and returns them with the project. The error is 404 for an
+/// unknown project or pipeline, and 400 for jobs that cannot be frozen.
 fn freeze<'l>(
     layout: &'l Layout,
     query: &FreezeQuery<'_>,
@@ -219,7 +219,8 @@ fn zuul_json(
     })
 }
 
-/// Returns the repositories that the job would check out.
+/// Returns as JSON the repositories that the job would check out: the project itself, then its
+/// required projects.
 fn projects_json(layout: &Layout, project: &TenantProject, job: &FrozenJob) -> Value {
     let own = (&project.connection, &project.name, None);
     let required = job.required_projects.iter().filter(|required| required.project != project.name);

@@ -47,7 +47,8 @@ pub struct HttpLiveLogSource {
 }
 
 impl HttpLiveLogSource {
-    /// Returns a reader.
+    /// Returns a reader that waits a few seconds for an executor, follows no redirect and uses no
+    /// proxy.
     ///
     /// # Errors
     /// When the HTTP client cannot be set up.

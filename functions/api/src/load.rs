@@ -56,14 +56,15 @@ pub(crate) enum ItemLocation {
     Left(Box<Buildset>),
 }
 
-/// Returns the names of all tenants in order.
+/// Returns the names of all tenants in order, without removed ones.
 pub(crate) async fn tenants(ports: &Ports) -> Result<Vec<TenantName>, ErrorResponse> {
     let mut names = tenant::list_tenants(ports).await?;
     names.sort();
     Ok(names)
 }
 
-/// Returns an error with status 404 if the tenant does not exist or was removed.
+/// Returns an error with status 404 if the tenant does not exist or was removed. One whose
+/// configuration was never loaded exists.
 pub(crate) async fn require_tenant(ports: &Ports, name: &TenantName) -> Result<(), ErrorResponse> {
     let keys = [tenant::key(name), Key::new(tenant::TENANTS, escape(name.as_str()))];
     let found = ports.records.get(&keys).await?;
@@ -333,7 +334,7 @@ pub(crate) async fn items(
     Ok(found)
 }
 
-/// Returns the latest stored facts of changes, without unreadable ones.
+/// Returns the latest stored facts of changes, without missing and unreadable ones.
 pub(crate) async fn facts(
     ports: &Ports,
     changes: &BTreeSet<ChangeKey>,

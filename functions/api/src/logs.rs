@@ -248,8 +248,8 @@ fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPar
     }
 }
 
-/// Returns the response with a file, or with a part of it from `first`; an error if the whole file
-/// is too large for a response.
+/// Returns the response with a whole file, or with status 206 and the part of it from `first`. The
+/// error is 413 if a whole file does not fit into a response. `path` decides the content type.
 fn whole_or_part(
     part: &ObjectPart,
     path: &str,
@@ -277,8 +277,8 @@ fn whole_or_part(
     Ok(reply::finish(builder, part.bytes.clone()))
 }
 
-/// Returns the content type and encoding of a file, by name. A `.gz` has the type of its content;
-/// an archive stays an archive.
+/// Returns the content type and encoding of a file, by name; an unknown one is text. A `.gz` has
+/// the type of its content, with the encoding `gzip`; an archive stays an archive.
 fn content_type(path: &str) -> (&'static str, Option<&'static str>) {
     let name = path.rsplit('/').next().unwrap_or(path);
     let inner = name.strip_suffix(".gz").filter(|inner| !inner.ends_with(".tar"));

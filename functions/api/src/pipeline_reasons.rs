@@ -301,7 +301,8 @@ fn change_json(
 }
 
 /// Returns a message about an unreadable queue of a pipeline that may contain the change; `None` if
-/// there is no such queue.
+/// there is no such queue. In an independent pipeline only the change's own queue and its host
+/// queue may contain it.
 fn unreadable_queue_note(
     queues: &load::TenantQueues,
     pipeline: &Pipeline,

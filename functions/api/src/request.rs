@@ -168,7 +168,8 @@ fn decode(text: &str, is_decoded: impl Fn(u8) -> bool) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// Parses `bytes=A-` and `bytes=A-B`; `None` for other forms, which HTTP allows to ignore.
+/// Parses `bytes=A-` and `bytes=A-B`; `None` for other forms, which HTTP allows to ignore. Whether
+/// B is less than A is not checked.
 fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     let last = if last.is_empty() { None } else { Some(last.parse().ok()?) };

@@ -52,7 +52,7 @@ fn without_parameters(
     Ok(response)
 }
 
-/// Answers a request by its path below `/api`.
+/// Answers a request by its path below `/api`; an unknown path is 404.
 async fn api_route(
     api: &Api,
     rest: &[&str],
@@ -74,7 +74,8 @@ async fn api_route(
     }
 }
 
-/// Answers a request by its path below `/api/tenant/{tenant}`.
+/// Answers a request by its path below `/api/tenant/{tenant}`. An unknown path, tenant or parameter
+/// is 404; a path that would change something is 405.
 async fn tenant_route(
     api: &Api,
     tenant: &TenantName,
@@ -191,8 +192,8 @@ async fn empty_list(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, E
     Ok(reply::json(&json!([])))
 }
 
-/// Answers `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`. A project's name may
-/// contain the part `branch`: the longest name of an existing project is used.
+/// Answers `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`; any other path is 404.
+/// A project's name may contain the part `branch`: the longest name of an existing project is used.
 async fn freeze_route(
     api: &Api,
     tenant: &TenantName,

@@ -37,8 +37,9 @@ pub(crate) struct StatusContext<'a> {
     pub(crate) detail: DetailLevel,
 }
 
-/// Answers `T/status` with all pipelines and queues of a tenant, with fewer jobs if the answer
-/// would be too large.
+/// Answers `T/status` in Zuul's format with all pipelines and queues of a tenant, with fewer jobs
+/// if the answer would be too large. Unreadable queues are left out; a message in the answer says
+/// so.
 pub(crate) async fn status(
     api: &Api,
     tenant: &TenantName,

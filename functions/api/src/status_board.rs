@@ -117,8 +117,8 @@ fn held(events: &EventProcessing) -> Option<String> {
     events.is_active().then(|| format!("{}{because}", events.describe()))
 }
 
-/// Returns the disabled pipelines with their consecutive failures. Adds unreadable records to
-/// `problems`.
+/// Returns the pipelines that are disabled after consecutive failures, with the number of these.
+/// Adds unreadable records to `problems`.
 async fn disabled(
     ports: &Ports,
     tenant: &TenantName,

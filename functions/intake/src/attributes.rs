@@ -431,8 +431,8 @@ fn concerns(event: &ForgeEvent, name: &str) -> bool {
     }
 }
 
-/// Returns whether an event reports a new revision, which removes the votes and statuses of the old
-/// one.
+/// Returns whether an event reports a new revision of a change, which removes the votes and
+/// statuses of the old one. The event that opens a GitHub change does not.
 fn is_new_revision(event: &ForgeEvent) -> bool {
     match &event.kind {
         EventKind::Gerrit(gerrit) => gerrit.r#type == "patchset-created",

@@ -96,7 +96,7 @@ pub(crate) struct ProjectTenants {
 }
 
 impl ProjectTenants {
-    /// Returns the tenant of this name if it has the project.
+    /// Returns the tenant of this name if it has the project and can be read.
     pub(crate) fn tenant(&self, name: &TenantName) -> Option<&ConcernedTenant> {
         self.tenants.iter().find(|concerned| concerned.live.tenant.name == *name)
     }
@@ -113,12 +113,12 @@ impl ChangeContext {
     }
 
     /// Returns the time on the forge's clock at which `facts` were true, without counting another
-    /// event.
+    /// event. For a change that was never seen it is the time of its last update.
     pub(crate) fn moment(&self, facts: &ChangeFacts) -> Timestamp {
         self.seen.as_ref().map_or(facts.updated_at, |seen| seen.moment(facts))
     }
 
-    /// Returns the tenant of this name if it has the change's project.
+    /// Returns the tenant of this name if it has the change's project and can be read.
     pub(crate) fn tenant(&self, name: &TenantName) -> Option<&ConcernedTenant> {
         self.tenants.iter().find(|concerned| concerned.live.tenant.name == *name)
     }

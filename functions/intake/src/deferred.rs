@@ -341,9 +341,9 @@ impl Intake {
     }
 
     /// Routes a push, or an event about a change, to the tenants after `after` in order of name,
-    /// for which earlier commits had no room. Postpones an event about a change if the forge's
-    /// answer is older than what is stored, or if the forge does not show the change within
-    /// [`WAIT_MILLIS`] of the receipt; after that it fails.
+    /// for which earlier commits had no room. Postpones a push whose move the forge does not show,
+    /// and an event if the forge's answer is older than what is stored, or if the forge does not
+    /// show the change within [`WAIT_MILLIS`] of the receipt; after that it fails.
     pub(crate) async fn continue_routing(
         &self,
         id: &DeliveryId,

@@ -151,7 +151,7 @@ pub(crate) struct ChangeCache {
 
 impl ChangeCache {
     /// Creates a cache that contains the event's own change. `is_needed` says whether other changes
-    /// may depend on it.
+    /// may depend on it, `as_of` when `facts` were true by the forge's clock.
     pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool, as_of: Timestamp) -> Self {
         let changes = BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]);
         Self {
@@ -223,8 +223,8 @@ impl Intake {
         Ok(*cache.sender_permission.insert(may))
     }
 
-    /// Reads a change from the cache or its forge, and caches it; `None` if the forge does not have
-    /// it or the connection was removed.
+    /// Reads a change from the cache or its forge, and caches the answer; `None` if the forge does
+    /// not have it or the connection was removed. How many changes are read is not limited here.
     pub(crate) async fn read(
         &self,
         key: &ChangeKey,
@@ -456,11 +456,9 @@ pub(crate) fn is_of_tenant(layout: &Layout, change: &ChangeKey) -> bool {
 }
 
 /// Builds the part of a message that offers a change to a queue; its texts are cut. With a reason
-/// in `refused` it has no dependencies.
-///
-/// In a dependent pipeline it lists the members of its bundle. Elsewhere it lists the changes of
-/// its dependency cycle; whether they are tested as one bundle is decided with all of them at hand
-/// ([`crate::bundle`]).
+/// in `refused` it has no dependencies. In a dependent pipeline it lists the members of its bundle.
+/// Elsewhere it lists the other changes of its dependency cycle; whether they are tested as one
+/// bundle is decided later, with all of them at hand ([`crate::bundle`]).
 pub(crate) fn candidate(
     facts: &ChangeFacts,
     needs: &Dependencies,

@@ -97,7 +97,9 @@ impl Intake {
         })
     }
 
-    /// Returns the forge of a connection; the inner error says why it has none, which is final.
+    /// Returns the forge of a connection; the inner error says why it has none, which is final: it
+    /// was removed, or leads to no forge. A stored connection that this instance has not loaded is
+    /// a retry.
     ///
     /// # Errors
     ///

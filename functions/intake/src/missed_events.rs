@@ -263,8 +263,8 @@ impl Intake {
         Ok(PushAudience::AllTenants)
     }
 
-    /// Returns whether a branch on the forge is at the commit of a later push than this one; false
-    /// when the forge does not answer.
+    /// Returns whether the forge shows the branch at the tip that is stored in `refs`, so that a
+    /// later push than this one is known already; false when the forge does not answer.
     async fn is_superseded(&self, event: &ForgeEvent, refs: &BranchTips, moved: &RefMove) -> bool {
         let Ok(forge) = self.forge(&event.connection) else { return false };
         let tip = forge.ref_tip(&event.project, &moved.git_ref).await;

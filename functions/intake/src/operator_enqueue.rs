@@ -53,7 +53,8 @@ pub(crate) struct NamedPipeline<'a> {
 }
 
 impl Requester {
-    /// Returns how detailed the reports about the enqueued change are.
+    /// Returns how detailed the reports about the enqueued change are: the trigger's setting, and
+    /// the outcome only for an operator.
     pub(crate) fn detail(self) -> ReportDetail {
         match self {
             Self::Operator => ReportDetail::Outcome,
@@ -265,8 +266,8 @@ fn ref_not_found(project: &ProjectName, moved: &RefMove) -> String {
     )
 }
 
-/// Returns the pipeline that an operator named; the error says that the tenant lacks it, or lacks
-/// the project.
+/// Returns the pipeline that an operator named, with its layout. `live` is `None` if the tenant
+/// lacks the project; the error says that, or that the tenant lacks the pipeline.
 fn find_pipeline<'a>(
     live: Option<&'a LiveLayout>,
     tenant: &TenantName,

@@ -190,7 +190,8 @@ impl Intake {
     /// Processes one delivery and commits its effects with its new state; safe to run twice. Does
     /// nothing if its record expired. If it has ended already, only a redelivery has an effect: the
     /// outbox is sent again. A postponed delivery keeps its state until its due time or its tenant
-    /// wakes it. The error is a retry if another run committed first.
+    /// wakes it. The error is a retry if another run committed first, or if [`PARTS_MAX`] commits
+    /// have no room for all tenants.
     ///
     /// Where one commit has no room for all concerned tenants, several follow each other. Each
     /// stores on the delivery's record which tenants are done; only the last one gives it a final
@@ -432,11 +433,9 @@ impl Intake {
     /// Adds to `effects` the change's facts, its seen events, its dependencies, its trigger
     /// outcomes, and a message to every queue that the event concerns. Returns a reason, and adds
     /// nothing, if the delivery has to be postponed because the forge's answer may be older than
-    /// what is stored; its due time brings it back.
-    ///
-    /// Synthesizes the missing event of a revision first when another event shows a revision that
-    /// no event reported. An event that was already processed, or is out of date, is not new to
-    /// triggers.
+    /// what is stored; its due time brings it back. An event that was processed before, or is out
+    /// of date, starts no pipeline. If the change has a revision that no event reported, that event
+    /// is synthesized.
     async fn apply_change_event(
         &self,
         id: &DeliveryId,
@@ -590,8 +589,9 @@ impl Intake {
     }
 }
 
-/// Stores a change in the list of open ones, so that a sweep finds its end if no webhook reports
-/// it. Removes it once its end was processed.
+/// Adds an open change to the list of open ones, so that a sweep finds its end if no webhook
+/// reports it. Removes a closed or merged one once its end was processed. Writes to `effects` only
+/// if that changes the list.
 fn update_open_changes(
     stored: &open_changes::OpenChanges,
     facts: &ChangeFacts,

@@ -65,11 +65,9 @@ impl Intake {
     /// name. For a pushed branch a tenant reads its configuration again and gets the push
     /// afterwards as a deferred delivery, except after its own landing that touched no
     /// configuration. Any other push is offered to the pipelines that it triggers, or deferred if
-    /// the tenant has to wait. Tenants for which the commit has no room are left to the next
-    /// commit.
-    ///
-    /// Returns a reason when the delivery has to be postponed, because the forge may not show the
-    /// move yet.
+    /// the tenant has to wait. Returns a reason if the delivery has to be postponed, because the
+    /// forge does not show the move yet. Tenants for which the commit has no room are left to the
+    /// next commit.
     pub(crate) async fn process_push(
         &self,
         id: &DeliveryId,

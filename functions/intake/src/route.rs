@@ -201,11 +201,8 @@ impl Intake {
     /// Returns the message for a queue and its description. A new event that triggers the pipeline,
     /// for a change that may enter, gives a message that enqueues it. Otherwise a queue that is not
     /// empty gets the change's new state, with the reason if it has to leave. `None` if neither
-    /// applies, for example for a triggered change that does not meet the requirements of an empty
-    /// queue's pipeline.
-    ///
-    /// `was_known_ended` is set for a change that had ended before this event: if it is in a queue,
-    /// it was enqueued in that state on purpose.
+    /// applies. `was_known_ended` is set for a change that had ended before this event: if it is in
+    /// a queue that merges nothing, it was enqueued so on purpose and stays.
     async fn message_for_queue(
         &self,
         routed_event: RoutedEvent<'_>,
@@ -442,8 +439,9 @@ impl Intake {
         Ok(candidates)
     }
 
-    /// Returns a candidate for another change than the event's; `None` if that change has more
-    /// dependencies than the tenant allows, which is not reported.
+    /// Returns a candidate for another change than the event's, with its dependencies resolved;
+    /// `None` if that change has more of them than the tenant allows, which is not reported. Any
+    /// other refusal is part of the candidate.
     pub(crate) async fn offered_candidate(
         &self,
         facts: &ChangeFacts,
@@ -489,8 +487,8 @@ impl Intake {
     }
 }
 
-/// Sets the report detail of the change and the members of its bundle. The other candidates were
-/// not enqueued by the trigger and stay unchanged.
+/// Sets whether the change and the members of its bundle are reported in detail. The other
+/// candidates were not enqueued by the trigger and are not.
 pub(crate) fn with_detail(
     mut candidates: Vec<Candidate>,
     change: &ChangeRef,
@@ -506,7 +504,8 @@ pub(crate) fn with_detail(
     candidates
 }
 
-/// Returns whether a pipeline tests changes without their dependencies.
+/// Returns whether a pipeline tests changes without their dependencies; only an independent one
+/// can.
 pub(crate) fn ignores_dependencies(pipeline: &Pipeline) -> bool {
     pipeline.ignore_dependencies && pipeline.manager == Manager::Independent
 }

@@ -278,7 +278,8 @@ pub(crate) fn revision_of(change: &ChangeRef) -> String {
     format!("{REVISION}{}{FOR}{}", change.head, change.branch)
 }
 
-/// Returns the branches that the change targeted in earlier events, without its current one.
+/// Returns the branches that the change targeted in earlier events, without its current one. One
+/// may occur twice.
 pub(crate) fn former_branches(seen: &SeenEvents, facts: &ChangeFacts) -> Vec<BranchName> {
     let marks = seen.marks.iter().filter(|mark| mark.starts_with(REVISION));
     let branches =

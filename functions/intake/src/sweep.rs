@@ -142,8 +142,7 @@ impl Intake {
     /// complete, that is stored in `effects`. `seen` comes with the revision of its record.
     ///
     /// The listing shows a new revision, and whether the change was updated since it was complete.
-    /// Only updated changes are read, and some for their statuses. A change that turns out to be
-    /// complete is stored as such. `seen` comes with the revision of its record.
+    /// Only updated changes are read, and some for their statuses.
     async fn missed_events(
         &self,
         open: &OpenChange,
@@ -193,12 +192,11 @@ impl Intake {
         Ok(missed_events)
     }
 
-    /// Stores a synthesized delivery for a missed event in `effects`, unless one is in progress.
-    /// `retractions` says how often a mark of the change was removed; with another number, the
-    /// event is another one.
-    ///
-    /// If an earlier one has ended and the event is still missing, the forge did not show it then,
-    /// so another attempt follows, at most [`ATTEMPTS_MAX`].
+    /// Stores a synthesized delivery for a missed event in `effects`, unless one is in progress. If
+    /// an earlier one has ended and the event is still missing, the forge did not show it then, so
+    /// another attempt follows; after [`ATTEMPTS_MAX`] it only logs that it gives up. `retractions`
+    /// says how often a mark of the change was removed; with another number, the event is another
+    /// one.
     pub(crate) async fn synthesize(
         &self,
         event: &ForgeEvent,

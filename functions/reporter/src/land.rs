@@ -133,8 +133,8 @@ impl Reporter {
         Ok(())
     }
 
-    /// Returns whether a connection was removed, so that its forge cannot be asked; `false` if that
-    /// cannot be read.
+    /// Returns whether a connection was removed, so that its forge cannot be asked. False if this
+    /// function still has it, and if the stored connections cannot be read.
     pub(crate) async fn is_connection_removed(&self, name: &ConnectionName) -> bool {
         !self.forges.contains_key(name)
             && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
@@ -261,8 +261,9 @@ impl Reporter {
             .await
     }
 
-    /// Returns why a change must not be merged, according to the forge; `None` if it may. A retry
-    /// while an earlier merge or push may be in flight and explain the obstacle.
+    /// Returns why a change must not be merged: it was closed, has another head than was tested,
+    /// has a dependency that is not merged, or misses a requirement. `None` if it may be. The last
+    /// two are a retry while an earlier merge or push may be in flight and explain them.
     async fn refusal(
         &self,
         context: &LandingContext<'_>,
@@ -290,8 +291,9 @@ impl Reporter {
         Ok(Some(filter::merge_requirement_message(&why)))
     }
 
-    /// Returns the result of a landing that cannot start, `None` if it can: the branch has moved (a
-    /// retry while a merge may be in flight), or a later bundle member could not follow.
+    /// Returns the result of a landing that cannot start: a later bundle member could not follow,
+    /// or the branch has another tree than was tested on. `None` if it can start. While an earlier
+    /// merge or push may be in flight, the bundle is not checked and a moved branch may be a retry.
     async fn end_on(
         &self,
         context: &LandingContext<'_>,

@@ -115,8 +115,8 @@ impl Reporter {
         self.write(record, report, begun.as_ref(), due).await
     }
 
-    /// Stores a report as sent, or as refused with these errors, and wakes its queue if that waits
-    /// for it.
+    /// Stores a report as sent if `refused` is empty, otherwise as refused with these errors, and
+    /// wakes its queue if that waits for it.
     pub(crate) async fn finish_report(
         &self,
         record: Record,
@@ -127,8 +127,8 @@ impl Reporter {
         self.write(record, report, None, None).await
     }
 
-    /// Returns the final state of a report: sent, or refused with these errors, which are also
-    /// logged.
+    /// Returns the final state of a report: sent if `refused` is empty, otherwise refused with
+    /// these errors, which are also logged.
     fn state(&self, report: &Report, refused: &[String]) -> ReportState {
         let at = self.ports.clock.now();
         if refused.is_empty() {
@@ -139,8 +139,9 @@ impl Reporter {
     }
 
     /// Stores the result of a report, for a start report (`begun`) on condition that the item has
-    /// not ended. Where it has, repeats the end report and returns a retry. Wakes the queue if it
-    /// waits for the report.
+    /// not ended, and wakes the queue if it waits for the report. `due` is when the report is
+    /// rechecked. The error is a retry if the item has ended, after which the end report is
+    /// repeated, or if another reporter was faster.
     async fn write(
         &self,
         record: Record,
@@ -177,8 +178,9 @@ impl Reporter {
         }
     }
 
-    /// Sets the time, by each forge's clock, from which no other receiver of the same message can
-    /// still send the report.
+    /// Returns the report with the time, by each forge's clock, from which no other receiver of the
+    /// same message can still send it. Forges that send no time and removed connections are left
+    /// out.
     async fn with_duplicates_end(&self, report: Report) -> Result<Report, ReconcileError> {
         let mut quiet_from = BTreeMap::new();
         for action in report.actions.iter().filter(|action| !action.is_message()) {
@@ -243,8 +245,9 @@ impl Reporter {
         Ok(())
     }
 
-    /// Sends the end statuses of an item again if the forge shows them as running. Comments have
-    /// markers and stay as they are. Labels are not checked, since users change them, too.
+    /// Sends the end statuses of an item again if the forge shows them as running; a final error is
+    /// ignored. Comments have markers and stay as they are. Labels are not checked, since users
+    /// change them, too.
     async fn repeat_end_report(&self, item: &ItemId) -> Result<(), ReconcileError> {
         let keys: Vec<Key> = Report::end_ids(item).iter().map(|id| report::key(id)).collect();
         for record in self.ports.records.get(&keys).await?.into_iter().flatten() {

@@ -24,8 +24,9 @@ use sluice_runtime::{CellCommit as Write, cell};
 const UNREAD_SECONDS: u64 = 300;
 
 impl Reporter {
-    /// Returns the result of a landing whose change is merged according to the forge, by Sluice or
-    /// by a third party.
+    /// Returns the result of a landing whose change is merged according to the forge: that of a
+    /// third party's merge, or whether the commit that the forge names, otherwise the tip of the
+    /// branch, has the tested tree. A retry while a push may be in flight and explain a mismatch.
     pub(crate) async fn end_of_merged(
         &self,
         begun: &LandingContext<'_>,
@@ -42,11 +43,11 @@ impl Reporter {
         self.recheck_branch(begun, order, end).await
     }
 
-    /// Searches the branch for the tested commit if the forge names another commit as the merge;
-    /// other results are returned unchanged.
+    /// Checks a mismatch again where a push may have moved the branch. If the branch contains the
+    /// tested commit, returns the result of checking that commit; while a push may be in flight, a
+    /// retry. Any other result, and otherwise the mismatch, is returned unchanged.
     ///
     /// After a late push the forge names the push's last commit, which may be another change's.
-    /// Fails with a retry while a push may still be in flight.
     pub(crate) async fn recheck_branch(
         &self,
         begun: &LandingContext<'_>,

@@ -324,7 +324,8 @@ impl Tenants {
     }
 
     /// Wakes every queue of the tenant that is not empty, then removes the flag that requests this
-    /// from the head. Returns the new record.
+    /// from the head. Returns the new record. A queue whose list record is unreadable is only
+    /// logged. The error is a retry if another run committed first.
     async fn notify_queues(
         &self,
         record: Record,

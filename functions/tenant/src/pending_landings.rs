@@ -168,7 +168,8 @@ fn status_by_predecessors(orders: Vec<Option<Landing>>) -> LandingStatus {
     seen
 }
 
-/// Returns why the tenant stops waiting for an unfinished landing; `None` if it still waits.
+/// Returns why the tenant stops waiting for an unfinished landing; `None` if it still waits. A
+/// reason that is stored in `awaited` stays.
 ///
 /// Reasons are an obstacle that the record has reported for long, silence for very long, and a
 /// landing that is not ordered. Once given up it stays so, or each new sign of progress would block
@@ -209,8 +210,9 @@ fn given_up(
     awaited.given_up.clone().or_else(stuck)
 }
 
-/// Returns when a landing ended; `None` while it is in progress, and for a while if it has no
-/// record. Later that counts as ended: it expired, or is unreadable.
+/// Returns when a landing ended; `None` while it is in progress, and for [`PATIENCE_SECONDS`] if it
+/// has no record. After that it counts as ended when it was ordered: its record expired, or is
+/// unreadable.
 fn ended_at(
     awaited: &PendingConfigLanding,
     seen: &LandingStatus,

@@ -194,8 +194,8 @@ impl Tenants {
         Ok(known)
     }
 
-    /// Returns the write of a project's source, and first stores its branches as an object if they
-    /// are too large for a record.
+    /// Returns the write of a project's source, without condition. First stores its branches as an
+    /// object if they are too large for a record.
     async fn store(
         &self,
         config: &TenantConfig,
