@@ -313,7 +313,8 @@ enum IsTemplate {
     No,
 }
 
-/// Returns a project stanza or template in the shape that Zuul's API has.
+/// Returns a project stanza or template in the shape that Zuul's API has: the pipelines in the
+/// order of the layout, their jobs grouped by name.
 fn config_json(
     layout: &Layout,
     source: &Source,

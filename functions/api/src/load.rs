@@ -172,9 +172,10 @@ pub(crate) async fn queues(
     queues_of(ports, name, None).await
 }
 
-/// Loads the non-empty queues of one pipeline, or of all, with the latest job states. Unreadable
-/// queues are only named, and queues whose change is shown in a host queue are left out. An unknown
-/// tenant has no queues, which is no error: see [`require_tenant`].
+/// Loads the non-empty queues of one pipeline, or of all, with the latest job states, at most
+/// [`QUEUES_MAX`]. Unreadable queues are only named, with a message, and queues whose change is
+/// shown in a host queue are left out. An unknown tenant has no queues, which is no error: see
+/// [`require_tenant`].
 pub(crate) async fn queues_of(
     ports: &Ports,
     name: &TenantName,
@@ -241,9 +242,10 @@ fn queue_problem(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> Strin
     }
 }
 
-/// Updates the states of ordered and running jobs from the executors' runs: ordered ones that were
-/// claimed, and those that ended with success. A queue itself learns of these later: at its next
-/// reconciliation, or when all jobs of the item have ended.
+/// Updates in place the states of ordered and running jobs from the executors' runs: ordered ones
+/// that were claimed, and those that ended with success. A queue itself learns of these later: at
+/// its next reconciliation, or when all jobs of the item have ended. An unreadable run changes
+/// nothing.
 async fn update_from_runs(
     ports: &Ports,
     queues: &mut [(QueueKey, LoadedQueue)],

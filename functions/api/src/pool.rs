@@ -164,7 +164,8 @@ async fn builds_of(
     Ok(own_builds)
 }
 
-/// Returns a node in the shape that Zuul's API has.
+/// Returns a node in the shape that Zuul's API has. What its label says is read from the live
+/// layout, and is null if that lacks the label.
 fn node_json(node: &PoolNode, layout: &Layout) -> Value {
     let machine = node.machine();
     let label = layout

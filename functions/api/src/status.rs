@@ -209,7 +209,8 @@ impl StatusContext<'_> {
             .collect()
     }
 
-    /// Returns a queue with its items; `None` if it is empty.
+    /// Returns a queue with its items in the shape that Zuul's API has; `None` if it is empty. A
+    /// new list of items begins at each entry that is tested on top of no other one.
     fn queue(&self, layout: &Layout, key: &QueueKey, loaded: &LoadedQueue) -> Option<Value> {
         let head = loaded.head.as_ref().filter(|head| !head.entries.is_empty())?;
         let view = QueueView::of(head);
@@ -228,8 +229,8 @@ impl StatusContext<'_> {
         Some(json!({"name": name, "branch": branch, "window": head.window, "heads": heads}))
     }
 
-    /// Returns the members of an entry as one item; `None` if the records of all its members are
-    /// missing.
+    /// Returns the members of an entry as one item, without jobs if the detail level leaves them
+    /// out; `None` if the records of all its members are missing.
     fn item(
         &self,
         key: &QueueKey,
@@ -261,7 +262,9 @@ impl StatusContext<'_> {
         }))
     }
 
-    /// Returns a job of an item in the shape that Zuul's API has.
+    /// Returns a job of an item in the shape that Zuul's API has. Times and the estimate are in
+    /// seconds; elapsed and remaining time in milliseconds. What only a build has is null without
+    /// one.
     fn job(&self, key: &QueueKey, item: &Item, job: &Job) -> Value {
         let (started_at, ended_at) = match &job.status {
             JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => {

@@ -173,9 +173,10 @@ fn is_shown(selection: &StatusSelection<'_>, loaded: &LoadedQueue) -> bool {
     !selection.selects_changes() || slots.any(|slot| selection.matches(&slot.change))
 }
 
-/// Returns a queue with its selected items, and why it is halted if it is. Of its inbox at most
-/// [`INBOX_MAX`] messages are shown. `mark` is the reason in the halt record, next to that in the
-/// queue's head.
+/// Returns a queue with its selected items, its last five merged changes, and why it is halted if
+/// it is. Of its inbox at most [`INBOX_MAX`] messages are shown. An item has no jobs, and only its
+/// last reason, if the detail level leaves its jobs out. `mark` is the reason in the halt record,
+/// next to that in the queue's head.
 fn queue(
     context: &StatusContext<'_>,
     selection: &StatusSelection<'_>,
@@ -357,7 +358,7 @@ fn change_key(key: &ChangeKey) -> Value {
     }
 }
 
-/// Returns a message that waits in a queue's inbox.
+/// Returns the time, the kind and the changes of a message that waits in a queue's inbox.
 fn inbox_message(inbox_message: &InboxMessage) -> Value {
     let (kind, changes) = match &inbox_message.kind {
         InboxMessageKind::Enqueue { candidates } => (
@@ -382,7 +383,8 @@ fn inbox_message(inbox_message: &InboxMessage) -> Value {
     json!({"at": inbox_message.at, "kind": kind, "changes": changes})
 }
 
-/// Returns a finished buildset for the status page.
+/// Returns a finished buildset for the status page. One that has not ended gets an empty result and
+/// the time 0.
 fn finished(row: &BuildsetRow) -> Value {
     let (result, why, at) = row.end.clone().unwrap_or_default();
     json!({

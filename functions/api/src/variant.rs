@@ -11,7 +11,9 @@ use sluice_config::objects::{
 };
 use sluice_model::job::{NodeSet, WorkspaceCheckout, WorkspaceScheme};
 
-/// Returns a variant of a job in the shape that Zuul's API has.
+/// Returns a variant of a job in the shape that Zuul's API has. What it does not set is shown with
+/// Zuul's default, or null. A nodeset that is not defined is left out, and of secrets only the
+/// names are shown.
 pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
     let list = |combined: &Option<Combined<Vec<String>>>| {
         combined.as_ref().map(|list| list.value.clone()).unwrap_or_default()

@@ -272,8 +272,9 @@ impl Attributes {
 }
 
 impl MissedUpdate {
-    /// Returns the text that identifies this missed update among the updates of its change. It
-    /// includes the current value, read from `facts`.
+    /// Returns the text that identifies this missed update among the updates of its change. For an
+    /// edit, a draft state and a topic it includes the value that `facts` shows, for a vote its
+    /// value and time, for a status its state and number.
     pub(crate) fn mark(&self, facts: &ChangeFacts) -> String {
         let now = shown(facts);
         let value = |name: &str| now.get(name).map_or("", String::as_str).to_owned();

@@ -224,7 +224,8 @@ impl Intake {
 
     /// Returns for which tenants a push is new. Stores a branch's push in `effects` unless it is
     /// known already, a later one superseded it, or no tenant may have the project by its
-    /// connection (`is_for_any`). A tag's push is always new and is not stored.
+    /// connection (`is_for_any`). One that only other connections reported is new for the event's
+    /// connection, and that is stored. A tag's push is always new and is not stored.
     ///
     /// A push that a sweep synthesized is not new when its webhook arrives later. A push by a
     /// connection that no tenant has the project by is not stored: it triggers nothing, so it is

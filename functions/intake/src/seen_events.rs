@@ -143,9 +143,10 @@ impl SeenEvents {
     }
 
     /// Returns the seen events without the marks of what the forge does not show any longer, and
-    /// without those that the event retracts. A label that is added again is thus new again. That
-    /// marks were removed is counted, and those that the forge no longer shows are remembered as
-    /// gone.
+    /// without those that the event retracts. A label that is added again is thus new again. The
+    /// mark of an end stays until an event or a new revision reports that the change is open again.
+    /// That marks were removed is counted, and those that the forge no longer shows are remembered
+    /// as gone.
     pub(crate) fn without_stale_marks(mut self, event: &ForgeEvent, facts: &ChangeFacts) -> Self {
         let now = shown(facts);
         if facts.updated_at > self.moved_at {

@@ -430,8 +430,8 @@ fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {
     job.pre_run.iter().chain(&job.run).chain(&job.post_run)
 }
 
-/// Parses the configuration files of one branch. Files that the layout has unchanged are not parsed
-/// again.
+/// Parses the configuration files of one branch; `files` are their paths and contents. Files that
+/// the layout has unchanged are not parsed again. Files at ignored places give a diagnostic.
 fn configuration(
     layout: &Layout,
     project: &TenantProject,

@@ -88,9 +88,10 @@ impl Reporter {
         done
     }
 
-    /// Stores the trouble of a landing once, if it has lasted for a while or will last for
-    /// `seconds` more. Does nothing if the landing does not exist or has ended. Stored trouble is
-    /// replaced only to note that the landing's connection was removed.
+    /// Stores the trouble of a landing once, if by then it was ordered at least
+    /// [`TROUBLE_AFTER_SECONDS`] ago, counting `seconds` more. `why` is cut to
+    /// [`TROUBLE_BYTES_MAX`] bytes. Does nothing if the landing does not exist or has ended. Stored
+    /// trouble is replaced only to note that the landing's connection was removed.
     async fn record_trouble(
         &self,
         item: &ItemId,

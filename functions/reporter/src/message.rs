@@ -111,7 +111,8 @@ impl Reporter {
 
     /// Reads the facts about the item that messages contain: from its buildset, or from its queue
     /// if it has not left, with the runs of its builds. The data that builds returned is read only
-    /// if a message contains it. Facts that are missing are left out.
+    /// if a message contains it. Facts that are missing are left out; an unreadable record is an
+    /// error.
     async fn read_published_item(&self, report: &Report) -> Result<PublishedItem, ReconcileError> {
         let keys = [buildset_key(&report.item), queue::item_key(&report.queue, &report.item)];
         let found = self.ports.records.get(&keys).await?;
@@ -148,7 +149,8 @@ impl Reporter {
         Ok(published)
     }
 
-    /// Adds the data that builds returned and that is too large for their runs' records.
+    /// Adds the data that ended builds returned and that is too large for their runs' records. A
+    /// missing object is skipped; a damaged one is an error.
     async fn read_returned(&self, published: &mut PublishedItem) -> Result<(), ReconcileError> {
         for run in published.runs.values() {
             let Phase::Ended(end) = &run.phase else { continue };
