@@ -189,8 +189,8 @@ pub(crate) async fn project(
     })))
 }
 
-/// Answers `T/jobs` with all jobs of a tenant, in order of name, and the parents and branches of
-/// their variants. The description is cut to its first line.
+/// Answers `T/jobs` with all jobs of a tenant, in order of name: the first line of the description,
+/// the tags, and the parents and branches of the variants.
 pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;

@@ -52,8 +52,8 @@ pub(crate) async fn follow(
     Ok(text(&piece, offset, ends))
 }
 
-/// Returns a piece of the log from the executor; `None` if the build is not running or its executor
-/// has no address or does not answer.
+/// Returns a piece of the log from the executor; `None` if the build is not running, no longer runs
+/// there, or its executor has no address or does not answer.
 async fn running(
     api: &Api,
     row: &BuildRow,

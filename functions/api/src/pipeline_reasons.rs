@@ -143,8 +143,9 @@ impl ChangeState {
     }
 }
 
-/// Returns the projects that the request means: the named one or 404, or all of the tenant, at most
-/// [`PROJECTS_MAX`].
+/// Returns the projects that the request means: the named one, or 404 if the tenant does not have
+/// it; without a name the tenant's first [`PROJECTS_MAX`], without those that the live layout
+/// lacks.
 fn projects(
     live: &LiveLayout,
     named: Option<&str>,

@@ -431,7 +431,8 @@ fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {
 }
 
 /// Parses the configuration files of one branch; `files` are their paths and contents. Files that
-/// the layout has unchanged are not parsed again. Files at ignored places give a diagnostic.
+/// the layout has unchanged are not parsed again. A location that is ignored because of an earlier
+/// one gives a warning.
 fn configuration(
     layout: &Layout,
     project: &TenantProject,

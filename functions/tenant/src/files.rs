@@ -161,9 +161,10 @@ impl Tenants {
         Ok(key)
     }
 
-    /// Returns the parsed files of one branch in the order in which they apply; none for a branch
-    /// without files. Files that the live layout has unchanged are not parsed again. `work` counts
-    /// whether the branch was reused or fetched.
+    /// Returns the parsed files of one branch in the order in which they apply, with a fragment of
+    /// warnings about ignored locations; none for a branch without files. Files that the live
+    /// layout has unchanged are not parsed again. `work` counts whether the branch was reused or
+    /// fetched.
     pub(crate) async fn fragments(
         &self,
         live: Option<&Layout>,

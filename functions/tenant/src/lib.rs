@@ -374,9 +374,9 @@ impl Tenants {
 
     /// Reads what the main configuration says about a tenant. If it has errors, a tenant with a
     /// live layout keeps that one's configuration, because otherwise an error in one place would
-    /// remove the projects of others. Without a live layout the tenant counts as named if the valid
-    /// part names it, and otherwise as unknown. A tenant is never omitted by a main configuration
-    /// with errors.
+    /// remove the projects of others. A tenant that never had a layout then counts as named if the
+    /// valid part names it. Any other one, such as a removed tenant, is unknown. A tenant is never
+    /// omitted by a main configuration with errors.
     async fn tenant_spec(
         &self,
         name: &TenantName,
