@@ -15,8 +15,9 @@ use sluice_runtime::Ports;
 use sluice_runtime::record::Query;
 use std::collections::BTreeSet;
 
-/// Answers with a tenant's autohold requests, or those of one project, named by its full name or
-/// its last parts.
+/// Answers with a tenant's autohold requests in creation order, without unreadable ones; 404 if the
+/// tenant does not exist. A `project` that is given and not empty selects those of one project, by
+/// its full name or its last parts. An unknown project gives an empty list.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -38,7 +39,8 @@ fn matches_name(project: &ProjectName, name: &str) -> bool {
     before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
-/// Answers with one autohold request; 404 if it does not exist.
+/// Answers with one autohold request; 404 if it or the tenant does not exist, or its record is
+/// unreadable.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -63,7 +65,7 @@ pub(crate) async fn held(
     Ok(requests.into_iter().flat_map(|request| request.held).map(|held| held.build).collect())
 }
 
-/// Reads a tenant's requests in creation order, without unreadable ones.
+/// Reads a tenant's requests in creation order, at most [`LISTED_MAX`], without unreadable ones.
 async fn read_requests(ports: &Ports, tenant: &TenantName) -> Result<Vec<Autohold>, ErrorResponse> {
     let records = ports.records.query(&Query::prefix(partition(tenant), "", LISTED_MAX)).await?;
     Ok(records.iter().filter_map(readable).collect())

@@ -62,8 +62,8 @@ impl BuildRow {
         }
     }
 
-    /// Returns how the build ended: as in the run, else as in the item, else as stopped before any
-    /// executor ran it. `None` if it has not ended.
+    /// Returns how the build ended: as in the run, else as in the item, else as aborted if it was
+    /// stopped before any executor claimed it. `None` if it has not ended.
     pub(crate) fn end(&self) -> Option<End> {
         if let Some(Run { phase: Phase::Ended(ended), .. }) = &self.run {
             return Some(End {
@@ -88,7 +88,8 @@ impl BuildRow {
         })
     }
 
-    /// Returns when the first playbook started; for a running build, when it was claimed.
+    /// Returns when the first playbook started; for a running or paused build, when an executor
+    /// claimed it. `None` if the build was not claimed, or ended before its first playbook.
     pub(crate) fn started_at(&self) -> Option<Timestamp> {
         match &self.run {
             Some(Run {
@@ -105,7 +106,7 @@ impl BuildRow {
         number(self.order.ordered_at, self.order.build.as_str())
     }
 
-    /// Returns the build in the shape of `builds`.
+    /// Returns the build as an entry of the answer to `T/builds`.
     pub(crate) fn to_json(&self) -> Value {
         let mut build = self.core();
         build.insert("pipeline".into(), json!(self.order.queue.pipeline));
@@ -116,7 +117,8 @@ impl BuildRow {
         Value::Object(build)
     }
 
-    /// Returns the build as part of its buildset.
+    /// Returns the build as it is listed in its buildset: [`Self::to_json`] without the pipeline,
+    /// the event and the item.
     pub(crate) fn core(&self) -> Map<String, Value> {
         let end = self.end();
         let started_at = self.started_at();
@@ -147,7 +149,8 @@ impl BuildRow {
         }
     }
 
-    /// Returns the artifacts that the job returned, if they have a name and an address.
+    /// Returns the artifacts that the job returned, if they have a name and an address; none before
+    /// the build is paused or has ended.
     fn artifacts(&self) -> Vec<Value> {
         let data = match &self.run {
             Some(Run { phase: Phase::Ended(ended), .. }) => &ended.data,
@@ -162,7 +165,8 @@ impl BuildRow {
     }
 }
 
-/// Returns a change in the shape of `ref`.
+/// Returns a change or ref in the shape of `ref`, a member of builds and buildsets. An absent or
+/// empty `url` is shown as null.
 pub(crate) fn change_json(change: &ChangeRef, url: Option<&str>) -> Value {
     let moved = change.key.ref_move();
     json!({
@@ -182,8 +186,9 @@ pub(crate) fn url_of(facts: Option<&ChangeFacts>) -> Option<String> {
     facts.map(|facts| facts.url.clone()).filter(|url| !url.is_empty())
 }
 
-/// Returns a number that grows with time and, within a millisecond, with the id, like the index. It
-/// stays below 2^53, the limit of JavaScript integers, until the year 2109.
+/// Returns the number that orders builds and buildsets: it grows with time and, within a
+/// millisecond, with the first three hex digits of the id, as in the index. It stays below 2^53,
+/// the limit of JavaScript integers, until the year 2109.
 pub(crate) fn number(at: Timestamp, id: &str) -> u64 {
     let first = id.get(..3).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0);
     at.0.saturating_mul(NUMBERS_PER_MS).saturating_add(first * NUMBERS_PER_MS / 0x1000)

@@ -29,7 +29,10 @@ const STEP: usize = 100;
 /// The header with the number of the last searched build, if a search stopped early.
 const SEARCHED_UNTIL_HEADER: &str = "x-sluice-searched-until";
 
-/// Answers `T/builds` with the builds of a tenant, newest first, that match the parameters.
+/// Answers `T/builds` with the page of a tenant's builds, newest first, that match the parameters.
+/// Jobs that ended without a build are among them. After [`SEARCHED_MAX`] builds the search stops,
+/// and a header says where. An unknown parameter is 404, an invalid one 400; an unknown tenant is
+/// not checked here.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -56,7 +59,10 @@ pub(crate) async fn list(
     Ok(found.add_search_header(reply::json(&Value::Array(body))))
 }
 
-/// Answers `T/build-times` with the start and duration of successful builds.
+/// Answers `T/build-times` with the start and duration of the builds on the page that have ended
+/// and match the parameters, newest first, whatever their result. `start_time` and `end_time` bound
+/// when a build ended, compared as ISO texts. They are applied to the page, which may thus have
+/// fewer entries than `limit`.
 pub(crate) async fn times(
     api: &Api,
     tenant: &TenantName,
@@ -99,7 +105,8 @@ pub(crate) async fn times(
     Ok(found.add_search_header(reply::json(&body)))
 }
 
-/// Answers `T/build/{uuid}` with one build; 404 if it does not exist in the tenant.
+/// Answers `T/build/{uuid}` with one build; 404 if it does not exist in the tenant, 503 if its run
+/// or job graph is unreadable.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -139,7 +146,8 @@ pub(crate) async fn row(
     })
 }
 
-/// Returns the builds with these ids, in the same order, without expired ones.
+/// Returns the builds with these ids, in the same order, with `held` set. Expired builds, those of
+/// other tenants and those with an unreadable record are left out.
 pub(crate) async fn rows(
     ports: &Ports,
     tenant: &TenantName,
@@ -152,7 +160,8 @@ pub(crate) async fn rows(
     Ok(rows)
 }
 
-/// Returns the builds that an executor ended among the newest `limit` builds of a tenant.
+/// Returns the orders and ends of the builds that an executor ended among the newest `limit` builds
+/// of a tenant, newest first. Unreadable ones are left out.
 pub(crate) async fn newest_ended(
     ports: &Ports,
     tenant: &TenantName,
@@ -184,7 +193,8 @@ struct BuildSearch {
 }
 
 impl BuildSearch {
-    /// Adds a header that says until when the search went, if it did not find enough.
+    /// Adds a header with the number of the last searched build, and one that lets pages of other
+    /// origins read it, if the search stopped before it found enough.
     fn add_search_header(&self, mut response: Response<Bytes>) -> Response<Bytes> {
         if let Some(number) = self.searched_until {
             response.headers_mut().insert(SEARCHED_UNTIL_HEADER, number.into());
@@ -197,8 +207,9 @@ impl BuildSearch {
     }
 }
 
-/// Searches the builds of a tenant, newest first, until `row_limit` match or the search limit is
-/// reached.
+/// Searches the builds of a tenant, newest first, until at least `row_limit` match, `idx_min` is
+/// passed or [`SEARCHED_MAX`] were searched. Only in the last case the result says where the search
+/// stopped. Unreadable builds are left out.
 async fn search(
     api: &Api,
     tenant: &TenantName,
@@ -241,7 +252,7 @@ async fn search(
     Ok(found)
 }
 
-/// Sets `held` for the builds whose nodes are held.
+/// Sets whether each build is among those whose nodes are held.
 fn mark_held(rows: &mut [BuildRow], held: &BTreeSet<BuildId>) {
     for row in rows {
         row.held = held.contains(&row.order.build);
@@ -276,8 +287,9 @@ async fn orders(
     Ok(orders.filter(|order| order.queue.tenant == *tenant).collect())
 }
 
-/// Reads the other records of builds, and leaves out a build with an unreadable run. It would look
-/// as if no executor had run it.
+/// Reads the other records of builds, in the order of `orders`, and leaves out a build with an
+/// unreadable run: it would look as if no executor had run it. `held`, `nodeset` and `provides`
+/// stay unset.
 async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, ErrorResponse> {
     let keys = orders.iter().flat_map(|order| [run_key(&order.build), stop_key(&order.build)]);
     let records = load::read_many(ports, &keys.collect::<Vec<_>>()).await?;
@@ -319,8 +331,8 @@ fn with_run(order: Order, pair: &[Option<Record>]) -> Option<BuildRow> {
     Some(row)
 }
 
-/// Reads a build's frozen job for its nodeset and `provides`; does nothing if the job graph has
-/// expired.
+/// Reads a build's frozen job and sets its nodeset and `provides`. Does nothing if the job graph
+/// has expired or lacks the job; an unreadable graph is an error.
 async fn read_frozen_job(api: &Api, row: &mut BuildRow) -> Result<(), ErrorResponse> {
     let Some(object) = api.ports.objects.get(&row.order.graph).await? else {
         return Ok(());

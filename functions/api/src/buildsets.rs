@@ -48,7 +48,8 @@ impl From<Buildset> for BuildsetRow {
 }
 
 impl BuildsetRow {
-    /// Returns the row of a queued item, which counts as finished if only its last jobs run.
+    /// Returns the row of a queued item. It has no end, except that an item of which only the last
+    /// jobs run counts as finished with success.
     fn open(queue: QueueKey, item: Item) -> Self {
         let reporting = item.reporting.as_ref();
         let end = reporting
@@ -61,7 +62,8 @@ impl BuildsetRow {
         self.end.as_ref().map(|(result, _, _)| result.as_str())
     }
 
-    /// Returns the number that orders buildsets: newer ones have greater numbers.
+    /// Returns the number that orders buildsets: newer ones have greater numbers. It counts from
+    /// the end, for a queued item from its admission.
     pub(crate) fn number(&self) -> u64 {
         let at = self.end.as_ref().map_or(self.item.admitted_at, |(_, _, at)| *at);
         number(at, self.item.id.as_str())
@@ -78,7 +80,7 @@ impl BuildsetRow {
         }
     }
 
-    /// Returns the buildset in the shape of `buildsets`.
+    /// Returns the buildset as an entry of the answer to `T/buildsets`.
     pub(crate) fn to_json(&self) -> Value {
         let times = self.item.jobs.iter().map(times);
         let first = times.clone().filter_map(|(from, _)| from).min();
@@ -102,7 +104,9 @@ impl BuildsetRow {
     }
 }
 
-/// Answers `T/buildsets` with the buildsets of a tenant, newest first, that match the parameters.
+/// Answers `T/buildsets` with the page of a tenant's buildsets that match the parameters: the
+/// queued items, then the finished ones, newest first. An unknown parameter is 404, an invalid one
+/// 400; an unknown tenant is not checked here.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -114,8 +118,8 @@ pub(crate) async fn list(
     Ok(reply::json(&Value::Array(rows.iter().map(BuildsetRow::to_json).collect())))
 }
 
-/// Answers `T/buildset/{uuid}` with one buildset and its builds; 404 if it does not exist in the
-/// tenant.
+/// Answers `T/buildset/{uuid}` with one buildset, finished or queued, and its builds; 404 if it
+/// does not exist in the tenant.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -141,8 +145,9 @@ pub(crate) async fn get(
     Ok(reply::json(&body))
 }
 
-/// Answers `T/badge` with a picture of the newest finished buildset's result that matches; 404 if
-/// there is none.
+/// Answers `T/badge` with an SVG picture of the newest finished buildset's result: `passing` for a
+/// success, otherwise `failing`. The parameters `project`, `pipeline` and `branch` select it; 404
+/// if there is none.
 pub(crate) async fn badge(
     api: &Api,
     tenant: &TenantName,
@@ -172,7 +177,8 @@ pub(crate) async fn badge(
     Ok(reply::finish(builder, svg.into()))
 }
 
-/// Returns the newest finished buildsets of a tenant, at most `limit`.
+/// Returns the newest finished buildsets of a tenant, newest first, at most `limit`, without
+/// unreadable ones.
 pub(crate) async fn newest(
     ports: &Ports,
     tenant: &TenantName,
@@ -182,7 +188,9 @@ pub(crate) async fn newest(
     read(ports, tenant, &keys).await
 }
 
-/// Searches the buildsets of a tenant, newest first: the queued items, then the finished ones.
+/// Returns the page of a tenant's buildsets that the request's parameters select: the queued items,
+/// then the finished ones, each newest first. At most about [`SEARCHED_MAX`] finished ones are
+/// searched; the page then ends early. The times of the events are not set.
 async fn search(
     api: &Api,
     tenant: &TenantName,
@@ -212,8 +220,9 @@ async fn search(
     Ok(rows.into_iter().skip(bounds.skip).take(bounds.limit).collect())
 }
 
-/// Returns at most `step` finished buildsets before an index position, newest first, and the
-/// position for the next page; `None` if there are no more.
+/// Returns the finished buildsets among the next `step` index entries before a position, newest
+/// first, and the position for the next page; `None` if there are no more. `before` is `None` for
+/// the first page. Expired and unreadable ones are left out.
 pub(crate) async fn page(
     ports: &Ports,
     tenant: &TenantName,
@@ -227,7 +236,8 @@ pub(crate) async fn page(
     Ok((found, oldest.filter(|_| keys.len() == step)))
 }
 
-/// Returns the queued items, newest first, without those that only run their last jobs.
+/// Returns the queued items, newest first, without those that only run their last jobs and those of
+/// unreadable queues.
 async fn queued_items(
     ports: &Ports,
     tenant: &TenantName,
@@ -247,7 +257,7 @@ async fn queued_items(
     Ok(rows)
 }
 
-/// Reads finished buildsets by key, without expired and unreadable ones.
+/// Reads finished buildsets by key, without expired and unreadable ones and those of other tenants.
 async fn read(
     ports: &Ports,
     tenant: &TenantName,
@@ -258,7 +268,7 @@ async fn read(
     Ok(found.filter(|buildset| buildset.queue.tenant == *tenant).map(BuildsetRow::from).collect())
 }
 
-/// Sets the time of the event for each row.
+/// Sets for each row when its event was received; `None` if the delivery has expired.
 async fn read_events(ports: &Ports, rows: &mut [BuildsetRow]) -> Result<(), ErrorResponse> {
     let received = load::received(ports, rows.iter().map(|row| row.item.event_id.as_str())).await?;
     for row in rows {
@@ -267,7 +277,7 @@ async fn read_events(ports: &Ports, rows: &mut [BuildsetRow]) -> Result<(), Erro
     Ok(())
 }
 
-/// Returns all builds of an item in order, then its jobs without a build.
+/// Returns all builds of an item as JSON, in order, then its jobs that ended without a build.
 async fn builds_of(
     ports: &Ports,
     tenant: &TenantName,

@@ -20,7 +20,8 @@ use std::collections::BTreeMap;
 /// Zuul's name of the error that a project of the main configuration cannot be read.
 const UNREADABLE: &str = "Project Not Found";
 
-/// Answers `T/pipelines` with the pipelines of a tenant.
+/// Answers `T/pipelines` with the names of a tenant's pipelines, and the connections with drivers
+/// that trigger them.
 pub(crate) async fn pipelines(
     api: &Api,
     tenant: &TenantName,
@@ -35,7 +36,8 @@ pub(crate) async fn pipelines(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Answers `T/tenant-status` with the number of configuration errors and unreadable projects.
+/// Answers `T/tenant-status` with one number: that of the configuration errors and warnings plus
+/// that of the unreadable projects.
 pub(crate) async fn tenant_status(
     api: &Api,
     tenant: &TenantName,
@@ -46,7 +48,8 @@ pub(crate) async fn tenant_status(
     ))
 }
 
-/// Answers `T/config-errors` with the configuration errors of a tenant that match the parameters.
+/// Answers `T/config-errors` with the page of a tenant's configuration errors and warnings that
+/// match the parameters. Unreadable projects come first; attributes that Sluice ignores come last.
 pub(crate) async fn errors(
     api: &Api,
     tenant: &TenantName,
@@ -94,7 +97,8 @@ pub(crate) async fn errors(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Returns whether an error matches the request's filter parameters.
+/// Returns whether an error matches the request's filter parameters. A parameter that is not given
+/// matches everything; of several values one must match.
 fn matches_filter(
     request: &ApiRequest,
     project: &ProjectName,
@@ -112,7 +116,7 @@ fn matches_filter(
         && is("name", &[name])
 }
 
-/// Answers `T/projects` with the projects of a tenant.
+/// Answers `T/projects` with the projects of a tenant, in order of the name without its host.
 pub(crate) async fn projects(
     api: &Api,
     tenant: &TenantName,
@@ -185,7 +189,8 @@ pub(crate) async fn project(
     })))
 }
 
-/// Answers `T/jobs` with all jobs of a tenant and their variants.
+/// Answers `T/jobs` with all jobs of a tenant, in order of name: the first line of the description,
+/// the tags, and the parents and branches of the variants.
 pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
@@ -275,7 +280,8 @@ fn by_name(layout: &Layout) -> BTreeMap<&str, Vec<(&Source, &JobStanza)>> {
 }
 
 /// Returns whether a `project` stanza is about a project, and its source may configure that
-/// project.
+/// project: a config project, the project itself, or one that the tenant lets configure it. Without
+/// a name it is about its own project; a name that starts with `^` is a pattern.
 fn applies_to(
     layout: &Layout,
     project: &TenantProject,
@@ -307,7 +313,8 @@ enum IsTemplate {
     No,
 }
 
-/// Returns a project stanza or template in the shape that Zuul's API has.
+/// Returns a project stanza or template in the shape that Zuul's API has: the pipelines in the
+/// order of the layout, their jobs grouped by name.
 fn config_json(
     layout: &Layout,
     source: &Source,

@@ -57,7 +57,9 @@ impl DurationEstimates {
     }
 }
 
-/// Estimates the duration of each job from its newest successful builds.
+/// Returns the average duration in milliseconds of each job's newest successful builds: at most
+/// [`SUCCESSES_MAX`] of them, among the newest [`BUILDS_MAX`] builds of the tenant. Jobs without
+/// one are missing.
 async fn estimate_durations(
     ports: &Ports,
     tenant: &TenantName,

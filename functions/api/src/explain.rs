@@ -20,7 +20,8 @@ use sluice_model::{BranchName, ItemId, TenantName};
 use std::collections::BTreeSet;
 
 /// Answers with the definitions that applied to a job of an item, and why each definition applies
-/// now or not; 404 if the item does not exist or the job is not its.
+/// in the live layout or not; 404 if the item does not exist in the tenant or the job is not its.
+/// Notes say where the two may differ.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
@@ -112,7 +113,8 @@ struct FrozenJobs {
     graph: Option<JobGraph>,
 }
 
-/// Reads what an item's jobs were frozen with; `None` if they are not frozen yet.
+/// Reads what an item's jobs were frozen with; `None` if they are not frozen yet. What has expired
+/// is left empty.
 async fn read_frozen(api: &Api, item: &Item) -> Result<Option<FrozenJobs>, ErrorResponse> {
     let Some(merged) = item.merged() else { return Ok(None) };
     let speculation: Option<Speculation> = read_object(api, &merged.speculation).await?;
@@ -123,7 +125,8 @@ async fn read_frozen(api: &Api, item: &Item) -> Result<Option<FrozenJobs>, Error
     Ok(Some(FrozenJobs { configured, containing, graph: read_object(api, &merged.graph).await? }))
 }
 
-/// Reads and decodes a stored object; `None` if it does not exist.
+/// Reads and decodes a stored object; `None` if it does not exist, an error with status 503 if it
+/// is damaged.
 async fn read_object<T: DeserializeOwned>(
     api: &Api,
     key: &str,

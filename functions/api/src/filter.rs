@@ -88,7 +88,10 @@ impl<'a> BuildFilter<'a> {
         self.idx_min.is_none_or(|min| number >= min) && self.idx_max.is_none_or(|max| number <= max)
     }
 
-    /// Returns whether a build or buildset matches the filters that need no other record.
+    /// Returns whether a build or buildset matches the filters about its subject: project,
+    /// pipeline, branch, job, change, patch set, ref, newrev and the ids. A filter by job matches
+    /// no buildset. Filters about the outcome are [`Self::matches_build`] and
+    /// [`Self::matches_result`].
     pub(crate) fn matches_subject(&self, subject: &BuildSubject<'_>) -> bool {
         let key = &subject.change.key;
         let project = |pattern: &str| {
@@ -114,7 +117,8 @@ impl<'a> BuildFilter<'a> {
             && self.any("queue_item_uuid", |value| value == subject.item)
     }
 
-    /// Returns whether the outcome of a build matches, given that its subject does.
+    /// Returns whether a build matches the filters by result, completeness, voting, nodeset,
+    /// finality and held nodes. Those about its subject are [`Self::matches_subject`].
     pub(crate) fn matches_build(&self, row: &BuildRow) -> bool {
         let end = row.end();
         let result = end.as_ref().map(|end| end.result.as_str());
@@ -122,12 +126,14 @@ impl<'a> BuildFilter<'a> {
             && self.matches_end(result, row.order.voting, row.nodeset.as_deref())
     }
 
-    /// Returns whether builds with held nodes (`held`), or without, match.
+    /// Returns whether the filter `held` accepts a build whose nodes are held (`held`), or are not.
     pub(crate) fn matches_held(&self, held: bool) -> bool {
         self.any("held", |value| parse_bool(value) == Some(held))
     }
 
-    /// Returns whether the outcome of a job matches, given that its subject does.
+    /// Returns whether a job matches the filters by result, completeness, voting, nodeset and
+    /// finality. `result` is `None` for a job that has not ended; it matches no value of `final`.
+    /// Filters about its subject are [`Self::matches_subject`].
     pub(crate) fn matches_end(
         &self,
         result: Option<&str>,
@@ -141,13 +147,15 @@ impl<'a> BuildFilter<'a> {
             && self.any("final", |value| parse_bool(value) == is_final)
     }
 
-    /// Returns whether jobs without a build can match: they have no id, and have ended.
+    /// Returns whether the filters may match jobs that ended without a build: not if an id is
+    /// given, or only unfinished builds are wanted.
     pub(crate) fn may_be_unbuilt(&self) -> bool {
         self.request.parameter("uuid").is_none()
             && self.any("complete", |value| parse_bool(value) == Some(true))
     }
 
-    /// Returns whether a result matches; `None` is that of an unfinished build.
+    /// Returns whether a result matches the filters `result`, `complete` and `exclude_result`;
+    /// `None` is that of an unfinished build.
     pub(crate) fn matches_result(&self, result: Option<&str>) -> bool {
         self.any("result", |value| result == Some(value))
             && self.any("complete", |value| parse_bool(value) == Some(result.is_some()))
@@ -161,7 +169,7 @@ impl<'a> BuildFilter<'a> {
     }
 }
 
-/// Parses `true`, `1`, `false` and `0`; `None` for any other text.
+/// Parses `true`, `1`, `false` and `0` in any case; `None` for any other text.
 fn parse_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" => Some(true),

@@ -26,7 +26,9 @@ pub(crate) struct FreezeQuery<'a> {
     pub(crate) branch: &'a str,
 }
 
-/// Answers `…/freeze-jobs` with the jobs that would run for a branch of a project in a pipeline.
+/// Answers `…/freeze-jobs` with the names and dependencies of the jobs that would run for a branch
+/// of a project in a pipeline. 404 for an unknown project or pipeline, 400 if the jobs cannot be
+/// frozen.
 pub(crate) async fn jobs(
     api: &Api,
     tenant: &TenantName,
@@ -39,7 +41,8 @@ pub(crate) async fn jobs(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Answers `…/freeze-job/{job}` with one job as it would run for a branch of a project.
+/// Answers `…/freeze-job/{job}` with one job as it would run for a branch of a project. 404 if it
+/// would not run, or for an unknown project or pipeline; 400 if the jobs cannot be frozen.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
@@ -65,7 +68,8 @@ struct FreezePipelineQuery {
 }
 
 /// Answers `T/project/{p}/freeze-pipeline` with the parameters that a pipeline accepts for a ref of
-/// a project; empty if it accepts none.
+/// a project; empty if it accepts none. `sent` is the request's body, JSON with `pipeline` and
+/// `ref`: 400 if it is invalid. 404 for an unknown project or pipeline.
 pub(crate) async fn pipeline(
     api: &Api,
     tenant: &TenantName,
@@ -112,8 +116,8 @@ pub(crate) async fn pipeline(
     Ok(reply::json(&json!({"parameters": shown.collect::<Vec<_>>()})))
 }
 
-/// Freezes the jobs for the query; an error for an unknown project or pipeline, or jobs that cannot
-/// be frozen.
+/// Freezes the jobs for the query and returns them with the project. The error is 404 for an
+/// unknown project or pipeline, and 400 for jobs that cannot be frozen.
 fn freeze<'l>(
     layout: &'l Layout,
     query: &FreezeQuery<'_>,
@@ -134,7 +138,8 @@ fn freeze<'l>(
     Ok((project, graph))
 }
 
-/// Returns a frozen job in the shape that Zuul's API has.
+/// Returns a frozen job in the shape that Zuul's API has. Of secrets it has only the names; the job
+/// `noop` has no playbooks.
 fn frozen_json(
     layout: &Layout,
     tenant: &TenantName,
@@ -181,7 +186,8 @@ fn frozen_json(
     shown
 }
 
-/// Returns the `zuul` variables that the job would get.
+/// Returns the `zuul` variables that the job would get, with placeholders for what only a build
+/// has.
 fn zuul_json(
     tenant: &TenantName,
     project: &TenantProject,
@@ -213,7 +219,8 @@ fn zuul_json(
     })
 }
 
-/// Returns the repositories that the job would check out.
+/// Returns as JSON the repositories that the job would check out: the project itself, then its
+/// required projects.
 fn projects_json(layout: &Layout, project: &TenantProject, job: &FrozenJob) -> Value {
     let own = (&project.connection, &project.name, None);
     let required = job.required_projects.iter().filter(|required| required.project != project.name);
@@ -233,7 +240,7 @@ fn projects_json(layout: &Layout, project: &TenantProject, job: &FrozenJob) -> V
     Value::Array(list.collect())
 }
 
-/// Returns a playbook in the shape that Zuul's API has.
+/// Returns a playbook in the shape that Zuul's API has. Of secrets it has only the names.
 fn playbook_json(layout: &Layout, playbook: &Playbook) -> Value {
     let roles = playbook.roles.iter().map(|role| {
         json!({

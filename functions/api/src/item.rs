@@ -12,7 +12,8 @@ use http::Response;
 use serde_json::{Value, json};
 use sluice_model::{ItemId, TenantName};
 
-/// Answers with everything about one item, which is queued or has left.
+/// Answers with everything about one item, which is queued or has left; 404 if it does not exist in
+/// the tenant.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -68,7 +69,7 @@ pub(crate) async fn get(
     Ok(reply::json(&body))
 }
 
-/// Sets a member of a JSON object.
+/// Sets a member of a JSON object; does nothing to another value.
 fn insert(body: &mut Value, name: &str, value: Value) {
     if let Some(map) = body.as_object_mut() {
         map.insert(name.to_owned(), value);

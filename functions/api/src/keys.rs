@@ -14,7 +14,9 @@ use http::{Response, header};
 use sluice_model::TenantName;
 use sluice_records::project_key::public_object;
 
-/// Answers with a project's public key as PEM (`BEGIN PUBLIC KEY`). `name` must end in `.pub`.
+/// Answers with a project's public key as PEM (`BEGIN PUBLIC KEY`). `name` is the project's name
+/// with `.pub` at its end, or that of the tenant's included files. 404 if it does not end so, there
+/// is no such project, or the project has no key pair yet.
 pub(crate) async fn public(
     api: &Api,
     tenant: &TenantName,
@@ -42,7 +44,7 @@ pub(crate) async fn public(
     Ok(reply::finish(builder, object.ok_or_else(none)?.bytes))
 }
 
-/// Answers Zuul's routes for SSH keys with an explanation.
+/// Answers Zuul's routes for SSH keys with an explanation, always with status 404.
 pub(crate) async fn no_ssh_keys(
     api: &Api,
     tenant: &TenantName,

@@ -73,7 +73,8 @@ pub struct Api {
 
 impl Api {
     /// Creates the API over the given ports. `web_root` is the public address of the pages, for
-    /// example `https://ci.example.org/`.
+    /// example `https://ci.example.org/`. Pages of any origin may read its answers: see
+    /// [`Self::restricted_to_own_pages`].
     pub fn new(ports: Ports, live_logs: Arc<dyn LiveLogSource>, web_root: &str) -> Self {
         let started_at = ports.clock.now();
         let web_root = format!("{}/", web_root.trim_end_matches('/'));
@@ -81,15 +82,16 @@ impl Api {
         Self { ports, layouts, live_logs, estimates, web_root, started_at, any_page: true }
     }
 
-    /// Restricts browsers to the API's own pages. A local system has no authentication, and every
-    /// page open in a browser on the machine could reach it.
+    /// Returns the API without the header that lets pages of other origins read its answers in a
+    /// browser. A local system has no authentication, and every page open in a browser on the
+    /// machine could reach it.
     #[must_use]
     pub fn restricted_to_own_pages(self) -> Self {
         Self { any_page: false, ..self }
     }
 
-    /// Answers one request. Errors are answers too: a status and JSON with `error` and
-    /// `description`.
+    /// Answers one request; writes nothing. Errors are answers too: a status and JSON with `error`
+    /// and `description`. A method that would write gets status 405.
     pub async fn answer(&self, request: Request<Bytes>) -> Response<Bytes> {
         let mut response = self.answer_any_page(request).await;
         if !self.any_page {
@@ -98,7 +100,8 @@ impl Api {
         response
     }
 
-    /// Answers one request whichever page it comes from.
+    /// Answers one request whichever page it comes from. `OPTIONS` gets the CORS headers, and the
+    /// answer to `HEAD` has no body. A failed request gets its error as the answer.
     async fn answer_any_page(&self, request: Request<Bytes>) -> Response<Bytes> {
         if request.method() == Method::OPTIONS {
             return reply::options();

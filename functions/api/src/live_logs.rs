@@ -47,7 +47,8 @@ pub struct HttpLiveLogSource {
 }
 
 impl HttpLiveLogSource {
-    /// Returns a reader.
+    /// Returns a reader that waits a few seconds for an executor, follows no redirect and uses no
+    /// proxy.
     ///
     /// # Errors
     /// When the HTTP client cannot be set up.
@@ -65,6 +66,8 @@ impl HttpLiveLogSource {
 
 #[async_trait]
 impl LiveLogSource for HttpLiveLogSource {
+    /// Reads a piece over HTTP: status 404 means that the build no longer runs there. Without a
+    /// length in the answer, the log ends with the bytes that were read.
     async fn read(
         &self,
         address: &str,

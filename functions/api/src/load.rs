@@ -56,14 +56,15 @@ pub(crate) enum ItemLocation {
     Left(Box<Buildset>),
 }
 
-/// Returns the names of all tenants in order.
+/// Returns the names of all tenants in order, without removed ones.
 pub(crate) async fn tenants(ports: &Ports) -> Result<Vec<TenantName>, ErrorResponse> {
     let mut names = tenant::list_tenants(ports).await?;
     names.sort();
     Ok(names)
 }
 
-/// Returns an error with status 404 if the tenant does not exist or was removed.
+/// Returns an error with status 404 if the tenant does not exist or was removed. One whose
+/// configuration was never loaded exists.
 pub(crate) async fn require_tenant(ports: &Ports, name: &TenantName) -> Result<(), ErrorResponse> {
     let keys = [tenant::key(name), Key::new(tenant::TENANTS, escape(name.as_str()))];
     let found = ports.records.get(&keys).await?;
@@ -78,7 +79,8 @@ fn missing(name: &TenantName) -> ErrorResponse {
     ErrorResponse::missing(format!("There is no tenant {name}."))
 }
 
-/// Returns a tenant with its live layout; an error if it does not exist or was never loaded.
+/// Returns a tenant with its live layout. The error is 404 if it does not exist or was removed, and
+/// 422 if it was never loaded.
 pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<LiveLayout, ErrorResponse> {
     if let Some(live) =
         api.layouts.load_live(&api.ports, name).await?.filter(|live| !live.tenant.is_removed)
@@ -98,7 +100,8 @@ pub(crate) fn readable<T: DeserializeOwned>(record: &Record) -> Option<T> {
     decode(record).inspect_err(left_out).ok()
 }
 
-/// Decodes a record like [`readable`], and adds a message to `problems` if it is unreadable.
+/// Decodes a record. If it is unreadable, logs that, adds a message to `problems` and returns
+/// `None`. `what` names the record in the message.
 pub(crate) fn read_or_report<T: DeserializeOwned>(
     record: &Record,
     what: &str,
@@ -115,8 +118,9 @@ pub(crate) fn read_or_report<T: DeserializeOwned>(
     }
 }
 
-/// Returns the keys of a tenant's non-empty queues in order, of one pipeline or of all, with
-/// messages about unreadable index records.
+/// Returns the keys of a tenant's non-empty queues in order, of one pipeline or of all, at most
+/// [`QUEUES_MAX`]. The second part has messages about unreadable index records, and one if there
+/// may be more queues. An unknown tenant or pipeline has none.
 async fn queue_keys(
     ports: &Ports,
     name: &TenantName,
@@ -160,7 +164,7 @@ fn unreadable_listing(key: Option<&QueueKey>, bad: &BadRecord) -> String {
     }
 }
 
-/// Loads all non-empty queues of a tenant, without those with an unreadable record.
+/// Loads the non-empty queues of a tenant: [`queues_of`] without a pipeline.
 pub(crate) async fn queues(
     ports: &Ports,
     name: &TenantName,
@@ -168,8 +172,10 @@ pub(crate) async fn queues(
     queues_of(ports, name, None).await
 }
 
-/// Loads the non-empty queues of one pipeline, or of all, with the latest job states; unreadable
-/// ones are only named.
+/// Loads the non-empty queues of one pipeline, or of all, with the latest job states, at most
+/// [`QUEUES_MAX`]. Unreadable queues are only named, with a message, and queues whose change is
+/// shown in a host queue are left out. An unknown tenant has no queues, which is no error: see
+/// [`require_tenant`].
 pub(crate) async fn queues_of(
     ports: &Ports,
     name: &TenantName,
@@ -211,7 +217,8 @@ pub(crate) async fn queues_of(
     Ok(read)
 }
 
-/// Returns whether a queue is empty because its change is shown in the queue that hosts it.
+/// Returns whether a queue is not shown because its change is in its host queue: it has no entries
+/// and no inbox messages, and is not halted.
 fn is_hosted_elsewhere(loaded: &LoadedQueue) -> bool {
     let lends =
         |head: &Head| head.hosted_in.is_some() && head.entries.is_empty() && head.halted.is_none();
@@ -235,8 +242,10 @@ fn queue_problem(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> Strin
     }
 }
 
-/// Updates job states from the executors' runs. A queue itself learns of claims and successes
-/// later: at its next reconciliation, or when all jobs of the item have ended.
+/// Updates in place the states of ordered and running jobs from the executors' runs: ordered ones
+/// that were claimed, and those that ended with success. A queue itself learns of these later: at
+/// its next reconciliation, or when all jobs of the item have ended. An unreadable run changes
+/// nothing.
 async fn update_from_runs(
     ports: &Ports,
     queues: &mut [(QueueKey, LoadedQueue)],
@@ -269,7 +278,8 @@ async fn update_from_runs(
     Ok(())
 }
 
-/// Returns an item of a tenant, queued or not; `None` if there is none with this id.
+/// Returns an item of a tenant, queued or not, with the latest job states; `None` if the tenant has
+/// none with this id. A queued item comes with its whole queue. An unreadable record is an error.
 pub(crate) async fn item(
     ports: &Ports,
     name: &TenantName,
@@ -304,7 +314,7 @@ pub(crate) async fn item(
 }
 
 /// Returns items by the queues and ids in `item_keys`: the queued item, or the item as it left.
-/// Unreadable items are missing.
+/// Missing and unreadable items are left out.
 pub(crate) async fn items(
     ports: &Ports,
     item_keys: &BTreeSet<(QueueKey, ItemId)>,
@@ -326,7 +336,7 @@ pub(crate) async fn items(
     Ok(found)
 }
 
-/// Returns the latest stored facts of changes, without unreadable ones.
+/// Returns the latest stored facts of changes, without missing and unreadable ones.
 pub(crate) async fn facts(
     ports: &Ports,
     changes: &BTreeSet<ChangeKey>,
@@ -340,7 +350,7 @@ pub(crate) async fn facts(
     Ok(found)
 }
 
-/// Returns when events were received, by delivery id, without expired deliveries.
+/// Returns when events were received, by delivery id, without expired and unreadable deliveries.
 pub(crate) async fn received<'e>(
     ports: &Ports,
     events: impl IntoIterator<Item = &'e str>,
@@ -356,7 +366,7 @@ pub(crate) async fn received<'e>(
     Ok(require_tenant.collect())
 }
 
-/// Returns the records under `keys`, in their order.
+/// Returns the records under `keys`, in their order; `None` for a missing one.
 pub(crate) async fn read_many(
     ports: &Ports,
     keys: &[Key],

@@ -23,8 +23,10 @@ const FILE_BYTES_MAX: usize = 4 << 20;
 /// The maximum number of files in a listing.
 const LISTED_MAX: usize = 1_000;
 
-/// Answers `T/build/{uuid}/log?offset=N` with the log's text from byte N. `X-Log-Length` is the
-/// current length, `X-Log-Next` the next offset, `X-Log-Ended` whether the log is complete.
+/// Answers `T/build/{uuid}/log?offset=N` with the log's text from byte N, at most
+/// [`LIVE_BYTES_MAX`] bytes: from the executor while the build runs, otherwise from the archive.
+/// `X-Log-Length` is the current length, `X-Log-Next` the next offset, `X-Log-Ended` whether the
+/// log is complete. 404 if there is no such build; without a log the text is empty.
 pub(crate) async fn follow(
     api: &Api,
     tenant: &TenantName,
@@ -50,8 +52,8 @@ pub(crate) async fn follow(
     Ok(text(&piece, offset, ends))
 }
 
-/// Returns a piece of the log from the executor; `None` if the build is not running or its executor
-/// has no address or does not answer.
+/// Returns a piece of the log from the executor; `None` if the build is not running, no longer runs
+/// there, or its executor has no address or does not answer.
 async fn running(
     api: &Api,
     row: &BuildRow,
@@ -73,8 +75,8 @@ async fn running(
     }
 }
 
-/// Returns the address of the executor that runs a build, from its run or its session; `None` if
-/// neither has one.
+/// Returns the address of the executor that runs a build, from its run or its session, without the
+/// path of the log; `None` if neither has one.
 async fn address(api: &Api, run: &Run) -> Result<Option<String>, ErrorResponse> {
     if let Some(log) =
         run.log.as_ref().filter(|log| log.starts_with("http://") || log.starts_with("https://"))
@@ -94,7 +96,8 @@ enum LogEnd {
     Later,
 }
 
-/// Returns the response with a piece of a log.
+/// Returns the response with a piece of a log that begins at `offset`. A character that is cut at
+/// its end is left for the next piece, unless the log ends there.
 fn text(piece: &LogPiece, offset: u64, ends: LogEnd) -> Response<Bytes> {
     let next = offset.saturating_add(piece.bytes.len() as u64);
     let is_rest = next >= piece.length;
@@ -132,7 +135,9 @@ fn unfinished(bytes: &[u8]) -> usize {
     0
 }
 
-/// Answers `/logs/{build}/{path}` with an archived file, or with the listing of a directory.
+/// Answers `/logs/{build}/{path}` with an archived file or the requested part of it, or with the
+/// HTML listing of a directory, at most [`LISTED_MAX`] files. 404 if neither exists, or if the
+/// build's id or the path is malformed. 413 for a whole file of more than [`FILE_BYTES_MAX`] bytes.
 pub(crate) async fn file(
     api: &Api,
     build: &str,
@@ -206,16 +211,17 @@ fn archived() -> http::response::Builder {
         .header(header::ACCEPT_RANGES, "bytes")
 }
 
-/// Returns the first byte and the maximum length of a range request; `None` if there is no range or
-/// it is invalid.
+/// Returns the first byte and the maximum length of a range request, at most [`FILE_BYTES_MAX`];
+/// `None` if there is no range or it is invalid.
 fn requested_part(range: Option<(u64, Option<u64>)>) -> Option<(u64, usize)> {
     let (first, last) = range.filter(|(first, last)| last.is_none_or(|last| last >= *first))?;
     let request = last.map_or(u64::MAX, |last| (last - first).saturating_add(1));
     Some((first, usize::try_from(request).unwrap_or(usize::MAX).min(FILE_BYTES_MAX)))
 }
 
-/// Reads an archived file, or the requested part of it, up to the response limit; `None` if it does
-/// not exist. Also returns the first byte of a valid range request.
+/// Reads an archived file, or the requested part of it, up to [`FILE_BYTES_MAX`] bytes; `None` if
+/// it does not exist. Also returns the first byte of a valid range request. A range that begins
+/// behind the end counts as none.
 async fn part(
     api: &Api,
     key: &str,
@@ -232,8 +238,9 @@ async fn part(
     Ok(api.ports.objects.get_part(key, 0, FILE_BYTES_MAX).await?.map(|part| (part, None)))
 }
 
-/// Returns a file from a pack, or the requested part of it, up to the response limit. Also returns
-/// the first byte of a valid range request.
+/// Returns a file from a pack, or the requested part of it, up to [`FILE_BYTES_MAX`] bytes. Also
+/// returns the first byte of a valid range request. A range that begins behind the end counts as
+/// none.
 fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPart, Option<u64>) {
     match requested_part(range).filter(|(first, _)| *first < content.len() as u64) {
         Some((first, most)) => (logs::slice_of(content, first, most), Some(first)),
@@ -241,8 +248,8 @@ fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPar
     }
 }
 
-/// Returns the response with a file, or with a part of it from `first`; an error if the whole file
-/// is too large for a response.
+/// Returns the response with a whole file, or with status 206 and the part of it from `first`. The
+/// error is 413 if a whole file does not fit into a response. `path` decides the content type.
 fn whole_or_part(
     part: &ObjectPart,
     path: &str,
@@ -270,8 +277,8 @@ fn whole_or_part(
     Ok(reply::finish(builder, part.bytes.clone()))
 }
 
-/// Returns the content type and encoding of a file, by name. A `.gz` has the type of its content;
-/// an archive stays an archive.
+/// Returns the content type and encoding of a file, by name; an unknown one is text. A `.gz` has
+/// the type of its content, with the encoding `gzip`; an archive stays an archive.
 fn content_type(path: &str) -> (&'static str, Option<&'static str>) {
     let name = path.rsplit('/').next().unwrap_or(path);
     let inner = name.strip_suffix(".gz").filter(|inner| !inner.ends_with(".tar"));

@@ -15,7 +15,8 @@ const REQUESTS_MAX: usize = 300;
 /// What each node request waits for, by the request's row.
 pub(crate) type NodeWaits = BTreeMap<String, String>;
 
-/// Returns the keys of the node requests that items wait for.
+/// Returns the keys of the node requests that ordered jobs of these items wait for, at most
+/// [`REQUESTS_MAX`].
 pub(crate) fn open<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<Key> {
     let is_open = |job: &&Job| matches!(job.status, JobStatus::Ordered { .. });
     let requests = items
@@ -27,7 +28,8 @@ pub(crate) fn open<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<Key> {
         .collect()
 }
 
-/// Reads node requests and describes what each waits for.
+/// Reads node requests and describes what each waits for. Missing and unreadable requests are left
+/// out.
 pub(crate) async fn read(ports: &Ports, keys: &[Key]) -> Result<NodeWaits, ErrorResponse> {
     let mut node_waits = NodeWaits::new();
     for record in load::read_many(ports, keys).await?.into_iter().flatten() {

@@ -72,7 +72,7 @@ pub(crate) fn icon() -> Response<Bytes> {
     reply::finish(builder, Bytes::from_static(ICON.as_bytes()))
 }
 
-/// Escapes text for HTML.
+/// Escapes `&`, `<`, `>` and `"` for HTML.
 pub(crate) fn text(raw: &str) -> String {
     raw.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

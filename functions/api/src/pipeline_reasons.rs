@@ -58,7 +58,9 @@ struct ChangeState {
 }
 
 /// Answers with the reasons why each pipeline tests a change or does not. The parameters are the
-/// number `change` and a `project`; without it, every project that has such a change.
+/// number `change`, which is required, and a `project`; without it, every project that has such a
+/// change, of the first [`PROJECTS_MAX`]. 404 for an unknown project. An unknown change of a named
+/// project is answered as not found.
 pub(crate) async fn answer(
     api: &Api,
     tenant: &TenantName,
@@ -119,7 +121,8 @@ pub(crate) async fn answer(
 }
 
 impl ChangeState {
-    /// Decodes the facts of a change that were read from its forge.
+    /// Decodes the facts of a change that were read from its forge; an unreadable record is noted
+    /// among the problems. The outcomes of its events are not read here.
     fn new(key: ChangeKey, record: Option<&Record>) -> Self {
         let mut problems = Vec::new();
         let what = format!("The data of {key} from its forge");
@@ -127,7 +130,8 @@ impl ChangeState {
         Self { key, is_seen: record.is_some(), facts, routing: None, problems }
     }
 
-    /// Decodes the outcomes of the change's events.
+    /// Sets the outcomes of the change's events from their record. Without a record there are none;
+    /// an unreadable one is noted among the problems.
     fn read_trigger_outcomes(&mut self, record: Option<&Record>) {
         self.routing = match record {
             None => Some(RoutingRecord::default()),
@@ -139,8 +143,9 @@ impl ChangeState {
     }
 }
 
-/// Returns the projects that the request means: the named one or 404, or all of the tenant, at most
-/// [`PROJECTS_MAX`].
+/// Returns the projects that the request means: the named one, or 404 if the tenant does not have
+/// it; without a name the tenant's first [`PROJECTS_MAX`], without those that the live layout
+/// lacks.
 fn projects(
     live: &LiveLayout,
     named: Option<&str>,
@@ -157,7 +162,8 @@ fn projects(
     Ok(found.map(|project| (project.connection.clone(), project.name.clone())).collect())
 }
 
-/// Reads the landings in progress by item, and adds unreadable records to `problems`.
+/// Reads the landings in progress, at most [`LANDINGS_MAX`], by item, and adds unreadable records
+/// to `problems`. Missing ones are left out.
 async fn landings(
     api: &Api,
     queues: &load::TenantQueues,
@@ -175,8 +181,8 @@ async fn landings(
     Ok(state.map(|landing| (landing.item.clone(), landing)).collect())
 }
 
-/// Returns the changes with deferred events, each with a description of the event. Adds unreadable
-/// records to `problems`.
+/// Returns the changes with deferred events that have not ended, each with a description of the
+/// event, among the [`DEFERRED_MAX`] oldest. Adds unreadable records to `problems`.
 async fn deferred_events(
     api: &Api,
     tenant: &TenantName,
@@ -212,7 +218,9 @@ async fn deferred_events(
         .collect())
 }
 
-/// Returns a change with the reasons of each pipeline.
+/// Returns a change with the reasons of each pipeline. Pipelines that the project takes no part in
+/// are left out, unless the change is or was offered to them. An unknown change gets the message
+/// that it was not found.
 fn change_json(
     api: &Api,
     live: &LiveLayout,
@@ -294,7 +302,8 @@ fn change_json(
 }
 
 /// Returns a message about an unreadable queue of a pipeline that may contain the change; `None` if
-/// there is no such queue.
+/// there is no such queue. In an independent pipeline only the change's own queue and its host
+/// queue may contain it.
 fn unreadable_queue_note(
     queues: &load::TenantQueues,
     pipeline: &Pipeline,

@@ -24,7 +24,7 @@ const PROVIDERS_MAX: usize = 50;
 /// The maximum number of nodes or requests in one answer.
 const LISTED_MAX: usize = 1_000;
 
-/// Answers `T/labels` with the labels of the tenant's providers.
+/// Answers `T/labels` with the labels of the tenant's providers, each name once, in order.
 pub(crate) async fn labels(
     api: &Api,
     tenant: &TenantName,
@@ -40,7 +40,8 @@ pub(crate) async fn labels(
 }
 
 /// Answers `T/nodes` with the unallocated nodes of the tenant's providers, and those allocated to
-/// its own builds.
+/// its own builds, at most [`LISTED_MAX`]. Providers beyond [`PROVIDERS_MAX`] and those with an
+/// unreadable record are left out.
 pub(crate) async fn nodes(
     api: &Api,
     tenant: &TenantName,
@@ -66,7 +67,9 @@ pub(crate) async fn nodes(
     Ok(reply::json(&Value::Array(list)))
 }
 
-/// Answers `T/nodeset-requests` with the node requests of the tenant's builds.
+/// Answers `T/nodeset-requests` with the node requests of the tenant's builds, at most
+/// [`LISTED_MAX`]. Providers beyond [`PROVIDERS_MAX`] and those with an unreadable record are left
+/// out.
 pub(crate) async fn requests(
     api: &Api,
     tenant: &TenantName,
@@ -119,7 +122,8 @@ async fn providers(
     Ok(all)
 }
 
-/// Returns the halted providers of a tenant as JSON, with the reasons.
+/// Returns the halted ones among the layout's first [`PROVIDERS_MAX`] providers as JSON, with the
+/// reasons.
 pub(crate) async fn halted(ports: &Ports, layout: &Layout) -> Result<Vec<Value>, ErrorResponse> {
     let named: BTreeMap<Key, &str> = layout
         .providers()
@@ -137,7 +141,8 @@ pub(crate) async fn halted(ports: &Ports, layout: &Layout) -> Result<Vec<Value>,
     Ok(halted.map(|(name, why)| json!({"name": name, "why": why})).collect())
 }
 
-/// Returns the tenant's builds among those that have nodes. Their requests may already be deleted.
+/// Returns the ids of the tenant's builds among those that have nodes, of at most [`LISTED_MAX`].
+/// Their requests may already be deleted.
 async fn builds_of(
     api: &Api,
     tenant: &TenantName,
@@ -159,7 +164,8 @@ async fn builds_of(
     Ok(own_builds)
 }
 
-/// Returns a node in the shape that Zuul's API has.
+/// Returns a node in the shape that Zuul's API has. What its label says is read from the live
+/// layout, and is null if that lacks the label.
 fn node_json(node: &PoolNode, layout: &Layout) -> Value {
     let machine = node.machine();
     let label = layout
@@ -207,7 +213,8 @@ fn node_json(node: &PoolNode, layout: &Layout) -> Value {
     })
 }
 
-/// Returns a node request in the shape that Zuul's API has.
+/// Returns a node request in the shape that Zuul's API has. Without the build's order, what only
+/// that has is null.
 fn request_json(request: &NodeRequest, order: Option<&Order>) -> Value {
     let state = match &request.state {
         RequestState::Requested => "requested",

@@ -41,10 +41,9 @@ pub(crate) struct PageRange {
 }
 
 impl ApiRequest {
-    /// Parses a request.
-    ///
-    /// # Errors
-    /// When the method does not only read, or there are too many parameters.
+    /// Parses a request. The error is 405 for a method that does not only read, and for a query
+    /// that must be sent with POST but is not; 400 for more than [`PARAMETERS_MAX`] parameters. An
+    /// invalid byte range is ignored.
     pub(crate) fn read(request: &Request<Bytes>) -> Result<Self, ErrorResponse> {
         let parts: Vec<String> = request
             .uri()
@@ -82,7 +81,7 @@ impl ApiRequest {
         Ok(Self { parts, parameters, range, accepts_html, body })
     }
 
-    /// Returns an error for a parameter that is not in `allowed`, as Zuul does.
+    /// Returns an error with status 404 for a parameter that is not in `allowed`, as Zuul does.
     pub(crate) fn allow_parameters(&self, allowed: &[&str]) -> Result<(), ErrorResponse> {
         match self.parameters.iter().find(|(name, _)| !allowed.contains(&name.as_str())) {
             Some((name, _)) => {
@@ -109,7 +108,7 @@ impl ApiRequest {
     }
 
     /// Returns a parameter as a whole number; `None` if it is not given, an error with status 400
-    /// if it is none.
+    /// if it is no whole number.
     pub(crate) fn number_parameter(&self, name: &str) -> Result<Option<u64>, ErrorResponse> {
         let read = |text: &str| {
             text.parse().map_err(|_| {
@@ -119,8 +118,8 @@ impl ApiRequest {
         self.parameter(name).map(read).transpose()
     }
 
-    /// Returns `limit` (default 50, at most [`PAGE_MAX`]) and `skip`. An error with status 400 if
-    /// `skip` is too large.
+    /// Returns `limit` (default 50, cut to [`PAGE_MAX`]) and `skip` (default 0). An error with
+    /// status 400 if `skip` is larger than [`SKIP_MAX`], or one of them is no number.
     pub(crate) fn page(&self) -> Result<PageRange, ErrorResponse> {
         let limit = self.number_parameter("limit")?.map_or(50, clamped).min(PAGE_MAX);
         let skip = self.number_parameter("skip")?.map_or(0, clamped);
@@ -142,12 +141,13 @@ fn decode_path_part(text: &str) -> String {
     decode(text, |byte| byte != b'/')
 }
 
-/// Decodes the name or value of a parameter.
+/// Decodes the name or value of a parameter: percent-encoded bytes, and `+` for a space.
 pub(crate) fn decode_form_text(text: &str) -> String {
     decode(&text.replace('+', " "), |_| true)
 }
 
-/// Decodes percent-encoded bytes for which `is_decoded` is true; others stay encoded.
+/// Decodes percent-encoded bytes for which `is_decoded` is true; others stay encoded. Invalid
+/// encodings stay as they are, and what is not UTF-8 is replaced.
 fn decode(text: &str, is_decoded: impl Fn(u8) -> bool) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -168,7 +168,8 @@ fn decode(text: &str, is_decoded: impl Fn(u8) -> bool) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// Parses `bytes=A-` and `bytes=A-B`; `None` for other forms, which HTTP allows to ignore.
+/// Parses `bytes=A-` and `bytes=A-B`; `None` for other forms, which HTTP allows to ignore. Whether
+/// B is less than A is not checked.
 fn parse_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     let last = if last.is_empty() { None } else { Some(last.parse().ok()?) };

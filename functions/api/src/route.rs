@@ -13,7 +13,8 @@ use http::Response;
 use serde_json::json;
 use sluice_model::TenantName;
 
-/// Answers a request by its path: pages, logs, and the API below `/api`.
+/// Answers a request by its path: pages, logs, and the API below `/api`. An unknown path is 404, as
+/// a page for a client that accepts HTML.
 pub(crate) async fn answer(
     api: &Api,
     request: &ApiRequest,
@@ -42,7 +43,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// Returns a response, or an error if the request has parameters.
+/// Returns a response, or an error with status 404 if the request has parameters.
 fn without_parameters(
     request: &ApiRequest,
     response: Response<Bytes>,
@@ -51,7 +52,7 @@ fn without_parameters(
     Ok(response)
 }
 
-/// Answers a request by its path below `/api`.
+/// Answers a request by its path below `/api`; an unknown path is 404.
 async fn api_route(
     api: &Api,
     rest: &[&str],
@@ -73,7 +74,8 @@ async fn api_route(
     }
 }
 
-/// Answers a request by its path below `/api/tenant/{tenant}`.
+/// Answers a request by its path below `/api/tenant/{tenant}`. An unknown path, tenant or parameter
+/// is 404; a path that would change something is 405.
 async fn tenant_route(
     api: &Api,
     tenant: &TenantName,
@@ -174,8 +176,8 @@ async fn in_existing_tenant(
     answer.await
 }
 
-/// Answers Zuul's route for streaming logs over a WebSocket with an explanation. Logs are read
-/// piece by piece instead.
+/// Answers Zuul's route for streaming logs over a WebSocket with an explanation, always with status
+/// 404. Logs are read piece by piece instead.
 async fn no_websocket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
     let log = format!("/api/tenant/{tenant}/build/UUID/log");
@@ -184,14 +186,14 @@ async fn no_websocket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>,
     )))
 }
 
-/// Answers with an empty list if the tenant exists.
+/// Answers with an empty list if the tenant exists, otherwise with status 404.
 async fn empty_list(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
     Ok(reply::json(&json!([])))
 }
 
-/// Answers `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`. A project's name may
-/// contain the part `branch`: the longest name of an existing project is used.
+/// Answers `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`; any other path is 404.
+/// A project's name may contain the part `branch`: the longest name of an existing project is used.
 async fn freeze_route(
     api: &Api,
     tenant: &TenantName,

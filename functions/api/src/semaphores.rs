@@ -16,8 +16,8 @@ use std::collections::BTreeSet;
 /// The maximum number of keys in one read of the table.
 const KEYS_AT_ONCE: usize = 100;
 
-/// Answers `T/semaphores` with the semaphores of a tenant and their holders. Holders of other
-/// tenants are only counted.
+/// Answers `T/semaphores` with the semaphores of a tenant, global ones too, and their holders.
+/// Holders of other tenants are only counted. An unreadable record makes the whole answer an error.
 pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let names: BTreeSet<&str> = live.layout.semaphore_names().collect();
@@ -50,7 +50,7 @@ pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes
     Ok(reply::json(&Value::Array(list)))
 }
 
-/// Returns a semaphore in the shape that Zuul's API has.
+/// Returns a semaphore in the shape that Zuul's API has. Holders of other tenants are only counted.
 fn to_json(semaphore: &Semaphore, max: u32, tenant: &TenantName) -> Value {
     let of_tenant = semaphore.holders.iter().filter(|holder| holder.queue.tenant == *tenant);
     let this_tenant: Vec<Value> = of_tenant

@@ -37,8 +37,9 @@ pub(crate) struct StatusContext<'a> {
     pub(crate) detail: DetailLevel,
 }
 
-/// Answers `T/status` with all pipelines and queues of a tenant, with fewer jobs if the answer
-/// would be too large.
+/// Answers `T/status` in Zuul's format with all pipelines and queues of a tenant, with fewer jobs
+/// if the answer would be too large. Unreadable queues are left out; a message in the answer says
+/// so.
 pub(crate) async fn status(
     api: &Api,
     tenant: &TenantName,
@@ -85,7 +86,9 @@ pub(crate) async fn status(
     Ok(reply::cacheable_json(&body, 1, now))
 }
 
-/// Answers `T/status/change/{id}` with the items of one change.
+/// Answers `T/status/change/{id}` with the queued items of one change, or of the bundle that
+/// contains it; an empty list if there are none. `id` is as in `7,1`, for a ref its commit or name.
+/// An unknown tenant is 404.
 pub(crate) async fn change(
     api: &Api,
     tenant: &TenantName,
@@ -134,7 +137,8 @@ fn id_of(change: &ChangeRef) -> Option<String> {
 }
 
 /// Returns the name of a queue as users know it, and its branch. A queue of one project has the
-/// project's name; only a queue per branch has a branch.
+/// project's name without its host. Only a supercedent queue or one per branch has a branch. An
+/// empty queue has the name of its record.
 fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h BranchName>) {
     let whole = head.key.queue.0.as_str();
     let Some(change) = head.slots().next().map(|slot| &slot.change) else { return (whole, None) };
@@ -178,7 +182,8 @@ impl StatusContext<'_> {
         })
     }
 
-    /// Returns pipelines that the live configuration no longer has, but that still have items.
+    /// Returns pipelines that the live configuration no longer has, but that still have queues, in
+    /// the shape that Zuul's API has.
     fn pipelines_without_layout(
         &self,
         layout: &Layout,
@@ -204,7 +209,8 @@ impl StatusContext<'_> {
             .collect()
     }
 
-    /// Returns a queue with its items; `None` if it is empty.
+    /// Returns a queue with its items in the shape that Zuul's API has; `None` if it is empty. A
+    /// new list of items begins at each entry that is tested on top of no other one.
     fn queue(&self, layout: &Layout, key: &QueueKey, loaded: &LoadedQueue) -> Option<Value> {
         let head = loaded.head.as_ref().filter(|head| !head.entries.is_empty())?;
         let view = QueueView::of(head);
@@ -223,8 +229,8 @@ impl StatusContext<'_> {
         Some(json!({"name": name, "branch": branch, "window": head.window, "heads": heads}))
     }
 
-    /// Returns the members of an entry as one item; `None` if the records of all its members are
-    /// missing.
+    /// Returns the members of an entry as one item, without jobs if the detail level leaves them
+    /// out; `None` if the records of all its members are missing.
     fn item(
         &self,
         key: &QueueKey,
@@ -256,7 +262,9 @@ impl StatusContext<'_> {
         }))
     }
 
-    /// Returns a job of an item in the shape that Zuul's API has.
+    /// Returns a job of an item in the shape that Zuul's API has. Times and the estimate are in
+    /// seconds; elapsed and remaining time in milliseconds. What only a build has is null without
+    /// one.
     fn job(&self, key: &QueueKey, item: &Item, job: &Job) -> Value {
         let (started_at, ended_at) = match &job.status {
             JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => {
@@ -317,8 +325,8 @@ impl StatusContext<'_> {
         }
     }
 
-    /// Returns the milliseconds until the last of some jobs ends; `None` if one has not started or
-    /// is unknown.
+    /// Returns the milliseconds until the last of some jobs ends; `None` without jobs, if one has
+    /// not started or has no estimate, or if an item's jobs are not known yet.
     fn remaining_of(&self, items: &[&Item], jobs: &[(&Item, &Job)]) -> Option<u64> {
         if items.iter().any(|item| item.jobs.is_empty() && item.merged().is_none()) {
             return None;
@@ -342,7 +350,7 @@ pub(crate) fn trigger_driver(kind: &TriggerKind) -> &'static str {
     }
 }
 
-/// Returns what a job waits for; `None` if it is running or has ended.
+/// Returns in Zuul's words what a job waits for; `None` if it is running, paused or has ended.
 pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
     match &job.status {
         JobStatus::Ordered { .. } if job.waits_for.is_some() => {

@@ -34,7 +34,8 @@ const RECENT_MAX: usize = 12;
 const INBOX_MAX: usize = 20;
 
 /// Answers with everything that the status page shows, or with the part about one pipeline, project
-/// or change.
+/// or change. With fewer jobs if the answer would be too large. 404 for an unknown pipeline; an
+/// unknown project or change selects nothing.
 pub(crate) async fn board(
     api: &Api,
     tenant: &TenantName,
@@ -116,8 +117,8 @@ fn held(events: &EventProcessing) -> Option<String> {
     events.is_active().then(|| format!("{}{because}", events.describe()))
 }
 
-/// Returns the disabled pipelines with their consecutive failures. Adds unreadable records to
-/// `problems`.
+/// Returns the pipelines that are disabled after consecutive failures, with the number of these.
+/// Adds unreadable records to `problems`.
 async fn disabled(
     ports: &Ports,
     tenant: &TenantName,
@@ -172,7 +173,10 @@ fn is_shown(selection: &StatusSelection<'_>, loaded: &LoadedQueue) -> bool {
     !selection.selects_changes() || slots.any(|slot| selection.matches(&slot.change))
 }
 
-/// Returns a queue with its items, and why it is halted if it is.
+/// Returns a queue with its selected items, its last five merged changes, and why it is halted if
+/// it is. Of its inbox at most [`INBOX_MAX`] messages are shown. An item has no jobs, and only its
+/// last reason, if the detail level leaves its jobs out. `mark` is the reason in the halt record,
+/// next to that in the queue's head.
 fn queue(
     context: &StatusContext<'_>,
     selection: &StatusSelection<'_>,
@@ -230,7 +234,7 @@ impl<'h> Place<'h> {
         entry.members.iter().find(|slot| slot.id == *id).map(|slot| Self { entry, slot })
     }
 
-    /// Returns the other members of its bundle.
+    /// Returns the names of the other members of its bundle as a JSON list.
     fn other_members(self) -> Value {
         let others = self.entry.members.iter().filter(|other| other.id != self.slot.id);
         others.map(|slot| change_key(&slot.change.key)).collect()
@@ -354,7 +358,7 @@ fn change_key(key: &ChangeKey) -> Value {
     }
 }
 
-/// Returns a message that waits in a queue's inbox.
+/// Returns the time, the kind and the changes of a message that waits in a queue's inbox.
 fn inbox_message(inbox_message: &InboxMessage) -> Value {
     let (kind, changes) = match &inbox_message.kind {
         InboxMessageKind::Enqueue { candidates } => (
@@ -379,7 +383,8 @@ fn inbox_message(inbox_message: &InboxMessage) -> Value {
     json!({"at": inbox_message.at, "kind": kind, "changes": changes})
 }
 
-/// Returns a finished buildset for the status page.
+/// Returns a finished buildset for the status page. One that has not ended gets an empty result and
+/// the time 0.
 fn finished(row: &BuildsetRow) -> Value {
     let (result, why, at) = row.end.clone().unwrap_or_default();
     json!({

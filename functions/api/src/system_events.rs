@@ -15,8 +15,9 @@ const PAGE: usize = 1_000;
 /// The maximum number of reads for one answer.
 const PAGES_MAX: usize = 12;
 
-/// Answers with the system events of a tenant that match the parameters. `idx_min` and `idx_max`
-/// are layout numbers.
+/// Answers with the page of a tenant's system events that match the parameters, newest first.
+/// `idx_min` and `idx_max` are layout numbers. At most [`PAGES_MAX`] times [`PAGE`] events are
+/// searched. 404 for an unknown tenant.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,

@@ -14,8 +14,9 @@ use sluice_records::open_work::{self, OpenEntry, OpenKind};
 /// The maximum number of entries in one answer; the counts are complete.
 const NAMED_MAX: usize = 100;
 
-/// Answers with the work that no function attends to: the number of each kind, the ids and the
-/// reasons. Deliveries belong to a tenant by their project.
+/// Answers with a tenant's work that no function has handled in time: the number of each kind, and
+/// the ids and reasons of at most [`NAMED_MAX`]. Deliveries belong to a tenant by their project.
+/// `complete` is false if not all work could be searched.
 pub(crate) async fn ledger(
     api: &Api,
     tenant: &TenantName,

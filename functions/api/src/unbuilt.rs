@@ -38,8 +38,10 @@ pub(crate) struct UnbuiltSearch {
     pub(crate) searched_until: Option<u64>,
 }
 
-/// Returns the newest jobs that ended without a build and match a filter: at least `row_limit`, if
-/// there are that many not older than `until`.
+/// Returns the newest jobs that ended without a build and match a filter, newest first: at least
+/// `row_limit`, if there are that many not older than `until`. After [`SEARCHED_MAX`] items the
+/// search stops, and the result says where. Only items that have left their queue, or only run
+/// their last jobs, are searched.
 pub(crate) async fn newest(
     api: &Api,
     tenant: &TenantName,
@@ -95,7 +97,8 @@ fn of_row(row: &BuildsetRow, filter: &BuildFilter<'_>) -> Vec<JobWithoutBuild> {
     made.collect()
 }
 
-/// Returns jobs without a build in the shape of `builds`, with the times of their events.
+/// Returns jobs without a build in the shape of `builds`, with the times of their events, each with
+/// the number that orders it among builds.
 pub(crate) async fn to_json(
     api: &Api,
     jobs: Vec<JobWithoutBuild>,
@@ -109,7 +112,7 @@ pub(crate) async fn to_json(
     Ok(shown.collect())
 }
 
-/// Returns an item's jobs without a build, as parts of its buildset.
+/// Returns an item's jobs that ended without a build, as parts of its buildset.
 pub(crate) fn of_item(item: &Item) -> impl Iterator<Item = Value> {
     ended(item).map(move |(job, _)| {
         let at = ended_at(job).unwrap_or(item.admitted_at);

@@ -11,7 +11,9 @@ use sluice_config::objects::{
 };
 use sluice_model::job::{NodeSet, WorkspaceCheckout, WorkspaceScheme};
 
-/// Returns a variant of a job in the shape that Zuul's API has.
+/// Returns a variant of a job in the shape that Zuul's API has. What it does not set is shown with
+/// Zuul's default, or null. A nodeset that is not defined is left out, and of secrets only the
+/// names are shown.
 pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
     let list = |combined: &Option<Combined<Vec<String>>>| {
         combined.as_ref().map(|list| list.value.clone()).unwrap_or_default()
@@ -106,7 +108,8 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
     shown
 }
 
-/// Returns the name of the parent job of a variant; `None` for a base job.
+/// Returns the name of the parent job of a variant, the tenant's default one if it names none;
+/// `None` for a base job.
 pub(crate) fn parent<'a>(layout: &'a Layout, job: &'a JobStanza) -> Option<&'a str> {
     match &job.parent {
         Parent::Named(name) => Some(name),
@@ -147,7 +150,7 @@ pub(crate) fn nodeset(set: &NodeSet) -> Value {
 }
 
 /// Returns the role repositories of a variant, with the implicit one of its project if it has
-/// playbooks.
+/// playbooks. Roles of other kinds than `zuul` and of unknown projects are left out.
 fn roles(layout: &Layout, source: &Source, job: &JobStanza) -> Vec<Value> {
     let implicit_role = json!({
         "target_name": source.project.role_name(),
@@ -190,7 +193,8 @@ fn playbook(source: &Source, job: &JobStanza, roles: &[Value], playbook: &Playbo
 }
 
 /// Returns the nodeset or its alternatives with the key under which Zuul shows them; `None` if the
-/// nodeset is not defined.
+/// nodeset is not defined. Alternatives that are not defined or have alternatives themselves are
+/// left out.
 fn nodes(layout: &Layout, found: &NodesetRef) -> Option<(&'static str, Value)> {
     let body = match found {
         NodesetRef::Inline(body) => body,

@@ -60,13 +60,14 @@ pub(crate) struct SweepScope {
 }
 
 impl SweepScope {
-    /// Returns whether an account is the connection's own, so that Sluice made the update.
+    /// Returns whether `by` is the account of the sweep's connection, so that Sluice made the
+    /// update; false if the connection is not stored.
     pub(crate) fn is_own(&self, by: &str) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.is_own_account(by))
     }
 
-    /// Returns whether an account is, or may be, the connection's own. Reviews by such an account
-    /// are ignored, as in webhooks.
+    /// Returns whether `by` is, or may be, the account of the sweep's connection; false if the
+    /// connection is not stored. Reviews by such an account are ignored, as in webhooks.
     pub(crate) fn may_be_self(&self, by: &str) -> bool {
         self.connection
             .as_ref()
@@ -103,9 +104,9 @@ impl Attributes {
         }
     }
 
-    /// Returns the attributes to store after the first event of a change. If that event opens it or
-    /// is a new revision, votes and statuses are left out: they have events of their own, which may
-    /// be missed.
+    /// Returns the attributes that the forge shows, to be stored after the first event of a change.
+    /// If that event opens it or is a new revision, votes and statuses are left out: they have
+    /// events of their own, which may be missed.
     pub(crate) fn first(event: &ForgeEvent, facts: &ChangeFacts) -> Self {
         let mut first = Self::of(facts);
         if is_new_revision(event) || is_opened(event) {
@@ -119,9 +120,12 @@ impl Attributes {
         self.synthesized_at.clear();
     }
 
-    /// Applies an event to the stored attributes and returns how new it is, and whether any
-    /// attribute changed. `is_synthesized` marks an event by a sweep: its updates are remembered,
-    /// so that the same update in a later webhook is not new.
+    /// Stores what the forge shows for the attributes that an event may have changed. Returns how
+    /// new the event is, and whether a stored value became another. Left as stored are votes and
+    /// statuses at a new revision, statuses that are older or other than the event's, and new names
+    /// beyond [`NAMES_MAX`]. An event by a sweep (`is_synthesized`) is new if a value changed; its
+    /// updates are remembered for an hour. Any other event is new unless nothing changed and all
+    /// its updates are remembered; they are forgotten then.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
@@ -190,7 +194,8 @@ impl Attributes {
     }
 
     /// Returns whether every attribute that the forge shows was processed. Statuses do not count,
-    /// because the forge does not count them as updates of the change.
+    /// because the forge does not count them as updates of the change. Neither do new attributes
+    /// beyond [`NAMES_MAX`].
     pub(crate) fn are_complete(&self, facts: &ChangeFacts) -> bool {
         let moves = |name: &&String| !name.starts_with(STATUS);
         let now = shown(facts);
@@ -200,9 +205,10 @@ impl Attributes {
             .all(|name| is_same(name, self.values.get(name), now.get(name)) || !self.has_room(name))
     }
 
-    /// Returns the updates that the forge shows and no event reported. Left out are added labels,
-    /// which have marks in [`SeenEvents`](crate::seen_events::SeenEvents), votes that the
-    /// connection's own account removed, and statuses that no pipeline uses.
+    /// Returns the updates that the forge shows and no event reported; stores nothing. Left out are
+    /// added labels, which have marks in [`SeenEvents`](crate::seen_events::SeenEvents), votes that
+    /// the connection's own account removed, statuses that no pipeline uses, check runs that have
+    /// not ended, and new attributes beyond [`NAMES_MAX`].
     pub(crate) fn missed_updates(
         &self,
         facts: &ChangeFacts,
@@ -266,8 +272,9 @@ impl Attributes {
 }
 
 impl MissedUpdate {
-    /// Returns the text that identifies this missed update among the updates of its change,
-    /// including the current value.
+    /// Returns the text that identifies this missed update among the updates of its change. For an
+    /// edit, a draft state and a topic it includes the value that `facts` shows, for a vote its
+    /// value and time, for a status its state and number.
     pub(crate) fn mark(&self, facts: &ChangeFacts) -> String {
         let now = shown(facts);
         let value = |name: &str| now.get(name).map_or("", String::as_str).to_owned();
@@ -302,8 +309,9 @@ impl MissedUpdate {
         }
     }
 
-    /// Builds the event that a webhook would have delivered for this update, in the form of GitHub
-    /// or Gerrit.
+    /// Builds the event that a webhook would have delivered for this update. `is_gerrit` selects
+    /// the form of edits and removed labels; every other update exists at one forge only and has
+    /// that one's form. The account is set in Gerrit's form only.
     pub(crate) fn kind(&self, number: u64, is_gerrit: bool) -> EventKind {
         let change = |event: &str, action: &str, label: Option<String>, status: Option<String>| {
             let (event, action) = (event.to_owned(), action.to_owned());
@@ -368,7 +376,7 @@ const BY: &str = " by ";
 const AT: &str = " at ";
 
 /// Returns the attributes that the forge shows of a change, by name. Title and description are
-/// digests.
+/// digests, a label's value is empty, and votes and statuses carry their time or number.
 fn shown(facts: &ChangeFacts) -> BTreeMap<String, String> {
     let mut shown = BTreeMap::from([
         (TITLE.to_owned(), short(&[&facts.title])),
@@ -424,8 +432,8 @@ fn concerns(event: &ForgeEvent, name: &str) -> bool {
     }
 }
 
-/// Returns whether an event reports a new revision, which removes the votes and statuses of the old
-/// one.
+/// Returns whether an event reports a new revision of a change, which removes the votes and
+/// statuses of the old one. The event that opens a GitHub change does not.
 fn is_new_revision(event: &ForgeEvent) -> bool {
     match &event.kind {
         EventKind::Gerrit(gerrit) => gerrit.r#type == "patchset-created",
@@ -455,7 +463,8 @@ fn is_named(gerrit: &GerritEvent, vote: &CastVote, name: &str) -> bool {
 }
 
 /// Returns the keys by which a repeated update is recognised; empty for an event that is always
-/// new. Each vote has a key of its own, because a sweep synthesizes one event for each.
+/// new. Each vote has a key of its own, because a sweep synthesizes one event for each. A vote that
+/// keeps its value, or whose earlier value is unknown, has none.
 fn update_keys(event: &ForgeEvent) -> Vec<String> {
     match &event.kind {
         EventKind::Gerrit(gerrit) => match gerrit.r#type.as_str() {
@@ -511,7 +520,8 @@ fn value_of(stored: &str) -> i64 {
     split_value(stored).0.parse().unwrap_or_default()
 }
 
-/// Splits a stored vote or status into its value, and its time or number where it has one.
+/// Splits a stored vote or status into its value, and its time in milliseconds or its number;
+/// `None` where it has none.
 fn split_value(stored: &str) -> (&str, Option<u64>) {
     stored.split_once(AT).map_or((stored, None), |(value, at)| (value, at.parse().ok()))
 }
@@ -527,8 +537,8 @@ fn is_same(name: &str, stored: Option<&String>, now: Option<&String>) -> bool {
         || stored.zip(now).is_some_and(|(stored, now)| is_old(stored) && is_value(stored, now))
 }
 
-/// Returns whether an event reports a status while the forge shows another status, or none, in its
-/// place.
+/// Returns whether an event reports a status while the forge shows a status with another state, or
+/// none, in its place; false for any other event.
 fn is_other_status_shown(event: &ForgeEvent, shown: Option<&String>) -> bool {
     let EventKind::Change { action, status: Some(reported), .. } = &event.kind else {
         return false;
@@ -538,9 +548,9 @@ fn is_other_status_shown(event: &ForgeEvent, shown: Option<&String>) -> bool {
         && state != shown.map(|shown| split_value(shown).0)
 }
 
-/// Returns whether the status that the forge shows is older than the stored one. Numbers grow, and
-/// the forge's answer may be stale. A status without a number is older only if it has the same
-/// value.
+/// Returns whether the attribute `name` is a status and the one that the forge shows is older than
+/// the stored one; false if either is missing. Numbers grow, and the forge's answer may be stale. A
+/// shown status without a number is older only if the stored one has a number and the same value.
 fn is_older_status(name: &str, stored: Option<&String>, now: Option<&String>) -> bool {
     let (Some(stored), Some(now), true) = (stored, now, name.starts_with(STATUS)) else {
         return false;
@@ -575,7 +585,7 @@ fn status_name_of(text: &str) -> Option<String> {
     Some(status_name(by, context))
 }
 
-/// Returns the first characters of the digest of `parts`.
+/// Returns the first [`SHORT`] characters of the digest of `parts`.
 fn short(parts: &[&str]) -> String {
     digest(parts).chars().take(SHORT).collect()
 }

@@ -27,9 +27,10 @@ pub(crate) struct SentOffer<'a> {
 }
 
 impl Intake {
-    /// Returns the members of a change's bundle as candidates in merge order, if the pipeline tests
-    /// them as one (Z6.5). `None` if the change is in no bundle, the bundle is too large, or a
-    /// member may not enter.
+    /// Returns the members of a change's bundle as candidates in merge order, for a pipeline that
+    /// tests them as one (Z6.5). `needs` are the dependencies of `own`. `None` if changes have no
+    /// queue of their own in the pipeline, `own` is refused or merged, it is in no bundle, the
+    /// bundle is too large, or a member may not enter or depends on other members.
     pub(crate) async fn bundle_candidates(
         &self,
         own: &Candidate,
@@ -68,7 +69,11 @@ impl Intake {
         Ok(Some(all))
     }
 
-    /// Sends the other bundle members to their own queues, unless they are in `message` already.
+    /// Adds to `effects` a message for each other member of the change's bundle, to the member's
+    /// own queue, and a log line. A member that `message` enqueues already gets only the log line.
+    /// A member that may not enter is skipped, and with a warning one for which the commit has no
+    /// room. Does nothing where changes have no queue of their own, where the pipeline ignores
+    /// dependencies or refuses the change, or if `message` enqueues nothing.
     ///
     /// A member that is queued and tested on the same state stays as it is. The report detail is
     /// that of the event's own change.
@@ -134,8 +139,9 @@ impl Intake {
         Ok(())
     }
 
-    /// Reads a bundle member and returns it as a candidate; `None` if it may not enter the
-    /// pipeline, or would be refused there.
+    /// Reads a bundle member and returns its facts with its candidate; triggers are not asked.
+    /// `None` if the forge does not have it, it is not open, its project or the pipeline's
+    /// requirements keep it out of the pipeline, or it would be refused there.
     async fn bundle_member(
         &self,
         key: &ChangeKey,
@@ -160,13 +166,14 @@ impl Intake {
     }
 }
 
-/// Returns whether each change has a queue of its own in a pipeline that merges nothing.
+/// Returns whether a pipeline is independent and merges nothing; each change then has a queue of
+/// its own.
 fn has_queue_per_change(pipeline: &Pipeline) -> bool {
     pipeline.manager == Manager::Independent && !lands_in(pipeline)
 }
 
-/// Returns the queue to which the messages of a bundle are sent: the change's own queue, or, where
-/// each member has its own queue, that of the member with the lowest key.
+/// Returns the queue to which a message is sent: `own`, or, if it enqueues a bundle in a pipeline
+/// where each change has its own queue, that of the member with the lowest key.
 pub(crate) fn bundle_queue(
     message: &InboxMessage,
     pipeline: &Pipeline,

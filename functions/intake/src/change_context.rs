@@ -96,7 +96,7 @@ pub(crate) struct ProjectTenants {
 }
 
 impl ProjectTenants {
-    /// Returns the tenant of this name if it has the project.
+    /// Returns the tenant of this name if it has the project and can be read.
     pub(crate) fn tenant(&self, name: &TenantName) -> Option<&ConcernedTenant> {
         self.tenants.iter().find(|concerned| concerned.live.tenant.name == *name)
     }
@@ -113,12 +113,12 @@ impl ChangeContext {
     }
 
     /// Returns the time on the forge's clock at which `facts` were true, without counting another
-    /// event.
+    /// event. For a change that was never seen it is the time of its last update.
     pub(crate) fn moment(&self, facts: &ChangeFacts) -> Timestamp {
         self.seen.as_ref().map_or(facts.updated_at, |seen| seen.moment(facts))
     }
 
-    /// Returns the tenant of this name if it has the change's project.
+    /// Returns the tenant of this name if it has the change's project and can be read.
     pub(crate) fn tenant(&self, name: &TenantName) -> Option<&ConcernedTenant> {
         self.tenants.iter().find(|concerned| concerned.live.tenant.name == *name)
     }
@@ -153,7 +153,7 @@ impl ConsumedMarks {
             .is_some_and(|gone| gone == mark)
     }
 
-    /// Stores that a push mark was consumed.
+    /// Stores that a push mark was consumed. A full cache forgets all others first.
     fn remember(&self, pushed: Key, mark: String) {
         let mut gone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if gone.len() >= GONE_MAX {
@@ -177,7 +177,10 @@ impl TenantListCache {
 }
 
 impl Intake {
-    /// Reads what is stored about a change, and the tenants that have its project.
+    /// Reads what is stored about a change, the tenants that have its project, what an event has to
+    /// wait for at each, and their non-empty queues that may hold the change. An unreadable record
+    /// counts as absent, so that every event is new again. A tenant that cannot be read is no
+    /// error: it is in `unreadable`.
     pub(crate) async fn change_context(
         &self,
         facts: &ChangeFacts,
@@ -185,7 +188,8 @@ impl Intake {
         self.change_context_with(facts, &[]).await
     }
 
-    /// Reads the stored context of a change that also targeted the branches `more` before.
+    /// Reads the same as [`Self::change_context`] for a change that also targeted the branches
+    /// `more` before: they are added to its former branches, and their queues may hold it.
     pub(crate) async fn change_context_with(
         &self,
         facts: &ChangeFacts,
@@ -232,8 +236,10 @@ impl Intake {
         })
     }
 
-    /// Reads the tenants whose live layout has the project. Records with the keys in `more` are
-    /// read along with them.
+    /// Reads the tenants that have the project, in their live layout or in the configuration they
+    /// are about to load, in order of name. A tenant that cannot be read is no error: it is in
+    /// `unreadable`. `order` says whether an event waits for earlier deferred ones. Records with
+    /// the keys in `more` are read along and are in `found`; occupied queues are left empty.
     pub(crate) async fn tenants_with(
         &self,
         project: &ProjectName,
@@ -243,9 +249,10 @@ impl Intake {
         self.project_tenants(project, order, more, |_, _| Vec::new()).await
     }
 
-    /// Reads the tenants that have a project, and reads again if a push mark disappeared meanwhile.
-    /// It also reads the keys in `more` and the list entries of the queues that `queues` names for
-    /// each layout.
+    /// Reads the tenants that have a project, and reads again, at most [`READINGS_MAX`] times in
+    /// all, if a push mark disappeared meanwhile. It also reads the keys in `more` and the list
+    /// entries of the queues that `queues` names for each layout. These records are in `found`; the
+    /// tenants' occupied queues are left empty.
     async fn project_tenants(
         &self,
         project: &ProjectName,
@@ -263,8 +270,9 @@ impl Intake {
         Ok(self.read_project_tenants(project, order, more, &queues).await?.0)
     }
 
-    /// Reads the tenants that have a project once; the flag is true if a push mark disappeared
-    /// meanwhile, so that a tenant's head may have been read too early.
+    /// Reads the tenants that have a project once, in order of name, with the records of
+    /// [`Self::project_tenants`]. The flag is true if a push mark disappeared meanwhile, so that a
+    /// tenant's head may have been read too early.
     async fn read_project_tenants(
         &self,
         project: &ProjectName,
@@ -340,8 +348,8 @@ impl Intake {
         Ok((ProjectTenants { tenants, unreadable, found: read.found }, is_old))
     }
 
-    /// Returns the live layout of the tenant in this record if it has the project. The inner error
-    /// is the reason why the tenant cannot be read.
+    /// Returns the live layout of the tenant in this record; `None` if it has no layout yet or does
+    /// not have the project. The inner error is the reason why the tenant cannot be read.
     async fn live_layout_of(
         &self,
         record: Record,
@@ -361,9 +369,11 @@ impl Intake {
         Ok(live.map(|live| Some(live).filter(|live| has(live, project))))
     }
 
-    /// Returns the marks of pushes that the tenant has not read yet: pushes to the project and to
-    /// projects that configure it. The flag is true if a mark disappeared since the tenant's head
-    /// was read.
+    /// Returns the sort keys of the tenant's pending rereads after pushes to the project and to
+    /// projects that configure it, without those that have been pending longer than events wait.
+    /// `read` must hold the records at [`pushed_keys`]; the records of the rereads are added to it.
+    /// The flag is true if one disappeared since the tenant's head was read: the head is then
+    /// outdated.
     async fn marks(
         &self,
         live: &LiveLayout,
@@ -391,7 +401,9 @@ impl Intake {
     }
 }
 
-/// Returns the pending configuration that a new event has to wait for at this tenant, or `None`.
+/// Returns what a new event has to wait for at this tenant: a wanted layout that is not live,
+/// configuration that is being read, the unread pushes `marks`, and the deferred event
+/// `predecessor`. `None` without any of them.
 ///
 /// Configuration that has been pending longer than any event waits is ignored: an unresponsive
 /// forge, or a landing that does not end, must not block all events.
@@ -412,8 +424,9 @@ fn awaited(
     is_any.then_some(PendingConfig { layout, pushes: marks, predecessor })
 }
 
-/// Returns for each tenant the last deferred event of the project that was not processed yet; none
-/// for tenants without one. The event's own reason to wait may have passed already.
+/// Returns for each tenant the last deferred event of the project if it was not processed yet.
+/// `read` must hold the records that name these events; their deliveries are added to it. Empty if
+/// `order` waits for no event. An unreadable delivery counts as processed.
 async fn last_deferred_events(
     ports: &Ports,
     names: impl Iterator<Item = &TenantName>,
@@ -440,7 +453,8 @@ async fn last_deferred_events(
     Ok(named)
 }
 
-/// Returns whether events still wait for the push with this mark. They stop after [`WAIT_MILLIS`].
+/// Returns whether events still wait for the push with this mark: until [`WAIT_MILLIS`] after its
+/// deferred delivery began to wait, and without one until the mark is gone.
 fn is_awaited(mark: &Record, now: Timestamp) -> bool {
     let since =
         tenant::decode_reread(mark).and_then(|dirty| dirty.deferred).map(|waiting| waiting.since);
@@ -449,7 +463,8 @@ fn is_awaited(mark: &Record, now: Timestamp) -> bool {
 
 /// Returns the keys of the records that name the newest pushes to the project, to the trusted
 /// projects, and to the projects that configure its pipelines. Pushes to other projects do not
-/// change where its events go.
+/// change where its events go. At most [`CENTRAL_MAX`] trusted and [`CONFIGURING_MAX`] configuring
+/// projects are taken.
 fn pushed_keys(live: &LiveLayout, project: &ProjectName) -> Vec<Key> {
     let name = &live.tenant.name;
     let central = live.layout.tenant().projects.iter().filter(|central| central.trust.is_trusted());
@@ -514,7 +529,8 @@ fn has(live: &LiveLayout, project: &ProjectName) -> bool {
     live.layout.project(project.as_str()).is_some() || live.tenant.projects.contains(project)
 }
 
-/// Returns the queues of a tenant that a change may be in, or may enter now.
+/// Returns the queues of a tenant that a change may be in, or may enter now. They need not exist,
+/// and one may occur twice.
 fn queues_of(
     live: &LiveLayout,
     facts: &ChangeFacts,

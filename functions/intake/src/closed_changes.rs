@@ -39,9 +39,11 @@ pub(crate) enum LifecycleEvent {
 }
 
 impl Intake {
-    /// Synthesizes the missed end of changes that are stored as open, no longer listed, and ended
-    /// at the forge; reads at most [`READS_MAX`] of them. Adds listed changes to those stored as
-    /// open. `listed` are the project's open changes with their seen events.
+    /// Adds to `effects` a synthesized event for each change that is stored as open, no longer
+    /// listed, and ended at the forge. At most [`READS_MAX`] unlisted changes are read, others at
+    /// each time `at`; one that the forge does not show is skipped. Listed changes that were seen
+    /// and did not end are stored as open too. `listed` are the project's open changes with their
+    /// seen events and the revision of that record.
     pub(crate) async fn find_closed_changes(
         &self,
         event: &ForgeEvent,
@@ -105,7 +107,7 @@ pub(crate) fn end_mark(facts: &ChangeFacts) -> Option<&'static str> {
     }
 }
 
-/// Returns the lifecycle event that an event contains, if it is one.
+/// Returns whether an event ended or reopened a change; `None` for any other event.
 pub(crate) fn lifecycle_event(event: &ForgeEvent) -> Option<LifecycleEvent> {
     let action = match &event.kind {
         EventKind::Change { event, action, .. } if event == "pull_request" => action.as_str(),
@@ -119,8 +121,8 @@ pub(crate) fn lifecycle_event(event: &ForgeEvent) -> Option<LifecycleEvent> {
     }
 }
 
-/// Returns whether the forge's answer contradicts a lifecycle event, for example because it is too
-/// early.
+/// Returns whether the forge's answer contradicts a lifecycle event: an ended change is open, or a
+/// reopened one is closed. False for any other event.
 pub(crate) fn is_not_shown_yet(event: &ForgeEvent, facts: &ChangeFacts) -> bool {
     match lifecycle_event(event) {
         Some(LifecycleEvent::Ended) => facts.status == ChangeStatus::Open,

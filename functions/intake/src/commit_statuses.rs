@@ -46,8 +46,11 @@ impl CommitStatusEvent<'_> {
 }
 
 impl Intake {
-    /// Processes a status or check run for each open change at its commit. Several changes get a
-    /// delivery each. Where no pipeline uses statuses, the forge is not asked for the changes.
+    /// Processes a status or check run for each open change at its commit with a number above
+    /// `status.after`. A single change is processed at once. Several get a stored delivery each, at
+    /// most [`CHANGES_MAX`], and the rest gets one that continues. Where no pipeline uses the
+    /// status, nothing is done except for a log line. The outcome is a failure if the connection
+    /// does not lead to a forge, or the forge refuses for good.
     pub(crate) async fn process_commit_event(
         &self,
         id: &DeliveryId,
@@ -138,7 +141,8 @@ pub(crate) fn uses_status(project_tenants: &ProjectTenants, event: &ForgeEvent) 
     pipelines.any(|pipeline| filter::uses_status(pipeline, event))
 }
 
-/// Returns whether an event that Sluice caused triggers a live pipeline.
+/// Returns whether an event may trigger a live pipeline if Sluice caused it, which is not checked
+/// here.
 pub(crate) fn is_triggered_by_self(project_tenants: &ProjectTenants, event: &ForgeEvent) -> bool {
     project_tenants.tenants.iter().any(|ConcernedTenant { live, .. }| {
         let may =

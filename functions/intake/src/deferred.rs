@@ -91,8 +91,12 @@ pub(crate) struct RemainingRouting<'a> {
 }
 
 impl Intake {
-    /// Returns whether an event that was deferred at `since` may be processed for the tenant now,
-    /// has to wait, or is to be dropped. An event that waited too long may be processed.
+    /// Returns whether an event that was deferred at `since` may be processed for the tenant now.
+    /// It waits while an awaited push is unread, the tenant is reading configuration, the awaited
+    /// layout is not live, the event before it is not processed, or the tenant cannot be read.
+    /// After [`WAIT_MILLIS`], and after [`ORDER_MILLIS`] if the event before it is not processed,
+    /// it may be processed anyway. It is dropped if the tenant no longer has the project, or could
+    /// not be read for a day.
     pub(crate) async fn deferred_readiness(
         &self,
         project: &ProjectName,
@@ -143,8 +147,10 @@ impl Intake {
         })
     }
 
-    /// Returns whether a delivery for a single tenant may be processed, has to wait, or is to be
-    /// dropped. `tenants` and `unreadable` are the tenants with its project.
+    /// Returns whether a delivery for a single tenant, received at `since`, may be processed. It
+    /// waits while the tenant cannot be read, and at most [`WAIT_MILLIS`] for pending configuration
+    /// or earlier deferred events. It is dropped if the tenant does not have the project, or could
+    /// not be read for a day. `tenants` and `unreadable` are the tenants with its project.
     pub(crate) fn tenant_readiness(
         &self,
         tenants: &[ConcernedTenant],
@@ -168,8 +174,8 @@ impl Intake {
         }
     }
 
-    /// Stores an event about a change to be processed when the tenant's awaited configuration is
-    /// live.
+    /// Stores an event as a delivery of its own for the tenant, to be processed when what it awaits
+    /// is done, and logs that. Later events of the project wait behind it.
     pub(crate) fn defer_event(
         &self,
         id: &DeliveryId,
@@ -212,7 +218,8 @@ impl Intake {
     }
 
     /// Stores a deferred delivery for a tenant and makes it the last one of its project, so that
-    /// later events wait behind it. Returns its id.
+    /// later events wait behind it. Returns its id. If it waits behind another one, a record is
+    /// stored by which that one wakes it.
     pub(crate) fn store_deferred(
         &self,
         deferred: &DeliveryRecord,
@@ -245,8 +252,11 @@ impl Intake {
         Ok(delivery)
     }
 
-    /// Wakes the next deferred event of the project after this one, and removes this one's records.
-    /// Nothing waits behind the last event that was deferred for a tenant.
+    /// Adds to `effects` the wakeup of the project's next deferred event after `own`, and the
+    /// removal of the records of `own`. None is woken if `own` is the last one that was deferred,
+    /// or no last one is stored. `concerned` must have been read with
+    /// [`EventOrder::AfterDeferred`]. A next event behind more than [`NEXT_MAX`] other deliveries
+    /// is not found; it comes by its due time.
     pub(crate) async fn wake_next_deferred(
         &self,
         own: &DeferredDelivery,
@@ -279,8 +289,10 @@ impl Intake {
     }
 
     /// Processes a deferred event about a change for its tenant and wakes the project's next
-    /// deferred one. Postpones it again if it has to wait; fails if the tenant no longer has the
-    /// project.
+    /// deferred one. Postpones it again if it has to wait, if the forge's answer is older than what
+    /// is stored, or if the forge does not show the change and it waited less than
+    /// [`ORDER_MILLIS`]. Fails if it is to be dropped, or if the forge does not show the change
+    /// after that.
     pub(crate) async fn resume_deferred(
         &self,
         id: &DeliveryId,
@@ -328,9 +340,10 @@ impl Intake {
         Ok(DeliveryOutcome::Processed(effects))
     }
 
-    /// Routes an event to the tenants that did not fit into an earlier commit. Postpones it when
-    /// the forge's answer is older than the facts that the other tenants got, or does not show the
-    /// change.
+    /// Routes a push, or an event about a change, to the tenants after `after` in order of name,
+    /// for which earlier commits had no room. Postpones a push whose move the forge does not show,
+    /// and an event if the forge's answer is older than what is stored, or if the forge does not
+    /// show the change within [`WAIT_MILLIS`] of the receipt; after that it fails.
     pub(crate) async fn continue_routing(
         &self,
         id: &DeliveryId,
@@ -384,8 +397,9 @@ impl Intake {
         Ok(DeliveryOutcome::Processed(effects))
     }
 
-    /// Reads from the forge the change that an event is about; the inner error is the outcome with
-    /// which the delivery ends if that fails for good.
+    /// Reads from the forge the change that an event is about. The inner error is the outcome with
+    /// which the delivery ends: the event is about no change, the connection does not lead to a
+    /// forge, or the forge refuses for good.
     async fn reread_change(
         &self,
         event: &ForgeEvent,
@@ -407,8 +421,9 @@ impl Intake {
     }
 
     /// Routes an event to the tenants in `before` after other tenants got it, and stores the
-    /// change's facts, its dependencies and the trigger outcomes. `is_somewhere` is true when one
-    /// of the other tenants has a pipeline for the change.
+    /// change's facts. For a new event it also stores the trigger outcomes, and for a change that
+    /// was seen before its new dependencies. `is_somewhere` is true when one of the other tenants
+    /// has a pipeline for the change.
     async fn route_remaining(
         &self,
         routed_event: RoutedEvent<'_>,
@@ -446,8 +461,9 @@ impl Intake {
         Ok(())
     }
 
-    /// Postpones a delivery: the tenant wakes it when its next layout is live, and it gets a due
-    /// time.
+    /// Postpones a delivery in a commit of its own: the tenant wakes it when its next layout is
+    /// live, and it gets a due time ([`RETRY_SECONDS`]). `record` is the delivery's record to
+    /// write. The error is a retry if another run wrote the delivery meanwhile.
     pub(crate) async fn postpone(
         &self,
         id: &DeliveryId,
@@ -482,8 +498,8 @@ impl Intake {
     }
 }
 
-/// Returns whether an event waits for an unreadable tenant or, after waiting `waited` milliseconds,
-/// is dropped.
+/// Returns that an event waits for an unreadable tenant or, once it has waited a day, is dropped.
+/// `waited` is in milliseconds.
 pub(crate) fn unreadable_readiness(name: &TenantName, waited: u64) -> Readiness {
     match waited < DAMAGED_MILLIS {
         true => Readiness::NotYet(format!("tenant {name} cannot be read")),

@@ -77,9 +77,11 @@ impl Dependencies {
         bundle_landing_order(forth.intersection(&back).cloned().collect(), &self.parents)
     }
 
-    /// Returns why a pipeline may not test the change, or `None` if it may. Reasons are its own
-    /// dependencies, a dependency of a connection that the pipeline does not accept, or a queue
-    /// that forbids the cycle (D04, D11). The text is Zuul's.
+    /// Returns why a pipeline may not test the change `own`, or `None` if it may. Reasons are a
+    /// refusal found while its dependencies were resolved, an open dependency of a connection that
+    /// the pipeline does not accept, and a dependency cycle, of it or of an open dependency, that a
+    /// queue forbids or that has more than [`BUNDLE_MAX`] members (D04, D11). The text is Zuul's
+    /// where Zuul has one.
     pub(crate) fn refusal(
         &self,
         own: &ChangeRef,
@@ -114,8 +116,8 @@ impl Dependencies {
     }
 }
 
-/// Returns the changes that are reached from a change in one step or more. `way` returns the start
-/// and the end of each edge.
+/// Returns the changes that are reached from a change in one step or more; itself only if it is in
+/// a cycle. `way` returns the start and the end of each edge.
 fn reachable<'a>(
     from: &ChangeKey,
     named: &'a [(ChangeKey, ChangeKey)],
@@ -149,7 +151,7 @@ pub(crate) struct ChangeCache {
 
 impl ChangeCache {
     /// Creates a cache that contains the event's own change. `is_needed` says whether other changes
-    /// may depend on it.
+    /// may depend on it, `as_of` when `facts` were true by the forge's clock.
     pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool, as_of: Timestamp) -> Self {
         let changes = BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]);
         Self {
@@ -179,8 +181,9 @@ impl ChangeCache {
 }
 
 impl Intake {
-    /// Resolves the dependencies of a change within a tenant by reading forges; a refusal is part
-    /// of the result.
+    /// Resolves the dependencies of a change within a tenant, transitively, by reading forges. A
+    /// refusal is part of the result, which is then incomplete; an error only has the message
+    /// redelivered. Merged dependencies are left out.
     pub(crate) async fn dependencies_of(
         &self,
         facts: &ChangeFacts,
@@ -193,8 +196,9 @@ impl Intake {
         Ok(needs)
     }
 
-    /// Returns the permission of the event's sender in the repository; none without a sender, or if
-    /// the forge or its connection does not exist for it. The forge is asked once, then the cache.
+    /// Returns the permission of the event's sender in the repository, and keeps it in the cache.
+    /// It is `RepositoryPermission::None` for an event without a sender, which a sweep found, if
+    /// the forge refuses the question for good, or if the connection was removed.
     pub(crate) async fn sender_permission(
         &self,
         event: &ForgeEvent,
@@ -219,8 +223,8 @@ impl Intake {
         Ok(*cache.sender_permission.insert(may))
     }
 
-    /// Reads a change from the cache or its forge, and caches it; `None` if the forge does not have
-    /// it or the connection was removed.
+    /// Reads a change from the cache or its forge, and caches the answer; `None` if the forge does
+    /// not have it or the connection was removed. How many changes are read is not limited here.
     pub(crate) async fn read(
         &self,
         key: &ChangeKey,
@@ -318,7 +322,7 @@ impl Intake {
 
     /// Adds the dependencies of a change to `needs`, and theirs in turn, depth first. `path` holds
     /// the changes that led here, from the event's own. A refusal is stored in `needs` and ends the
-    /// search.
+    /// search. Merged dependencies are left out.
     async fn follow_dependencies(
         &self,
         facts: &ChangeFacts,
@@ -451,12 +455,10 @@ pub(crate) fn is_of_tenant(layout: &Layout, change: &ChangeKey) -> bool {
         .is_some_and(|project| project.connection == change.connection)
 }
 
-/// Builds the message part that offers a change to a queue. A refused change has no dependencies in
-/// it.
-///
-/// In a dependent pipeline it lists the members of its bundle. Elsewhere it lists the changes of
-/// its dependency cycle; whether they are tested as one bundle is decided with all of them at hand
-/// ([`crate::bundle`]).
+/// Builds the part of a message that offers a change to a queue; its texts are cut. With a reason
+/// in `refused` it has no dependencies. In a dependent pipeline it lists the members of its bundle.
+/// Elsewhere it lists the other changes of its dependency cycle; whether they are tested as one
+/// bundle is decided later, with all of them at hand ([`crate::bundle`]).
 pub(crate) fn candidate(
     facts: &ChangeFacts,
     needs: &Dependencies,

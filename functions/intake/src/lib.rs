@@ -97,7 +97,9 @@ impl Intake {
         })
     }
 
-    /// Returns the forge of a connection; the inner error says why it has none, which is final.
+    /// Returns the forge of a connection; the inner error says why it has none, which is final: it
+    /// was removed, or leads to no forge. A stored connection that this instance has not loaded is
+    /// a retry.
     ///
     /// # Errors
     ///
@@ -121,6 +123,7 @@ impl Intake {
 
 #[async_trait]
 impl Reconciler for Intake {
+    /// Processes a delivery, or fires a tenant's due timers. Any other wakeup is an error.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
             Wakeup::Delivery { delivery, .. } => self.process_delivery(delivery, reception).await,
@@ -136,7 +139,8 @@ impl Reconciler for Intake {
     }
 }
 
-/// Returns the error that has a message redelivered after a forge call failed.
+/// Returns the error that has a message redelivered after a forge call failed, after the forge's
+/// delay if it names one. A final error gives a retry as well.
 fn retry_error(error: ForgeError) -> ReconcileError {
     match error.class() {
         ErrorClass::RedeliverAfter { seconds } => {

@@ -62,8 +62,10 @@ pub(crate) struct PushContext<'a> {
 
 impl Intake {
     /// Compares a project's branches with the stored ones, stores the new tips, and synthesizes a
-    /// push for each that moved. There is one for each connection by which tenants have the
-    /// project, because triggers match their own connection only.
+    /// push for each that moved, at most [`PUSHES_MAX`]. There is one for each connection by which
+    /// tenants have the project, because triggers match their own connection only. At most as many
+    /// again are synthesized that only some connections reported. A push that a sweep stored before
+    /// is not stored again. If the forge refuses to list branches for good, that is only logged.
     pub(crate) async fn find_missed_pushes(
         &self,
         event: &ForgeEvent,
@@ -165,7 +167,9 @@ impl Intake {
     }
 
     /// Asks the forge to redeliver webhooks that it could not deliver (no answer, or a server
-    /// error) and that are not stored; at most [`REDELIVERIES_MAX`].
+    /// error) and that are not stored; at most [`REDELIVERIES_MAX`]. Only those sent at least two
+    /// minutes and less than three days ago count, and of repeated attempts the last. A final
+    /// refusal by the forge is only logged.
     pub(crate) async fn redeliver_webhooks(
         &self,
         event: &ForgeEvent,
@@ -218,8 +222,10 @@ impl Intake {
         Ok(())
     }
 
-    /// Stores that a branch was pushed and returns for which tenants the push is new. A tag's push
-    /// is always new and is not stored.
+    /// Returns for which tenants a push is new. Stores a branch's push in `effects` unless it is
+    /// known already, a later one superseded it, or no tenant may have the project by its
+    /// connection (`is_for_any`). One that only other connections reported is new for the event's
+    /// connection, and that is stored. A tag's push is always new and is not stored.
     ///
     /// A push that a sweep synthesized is not new when its webhook arrives later. A push by a
     /// connection that no tenant has the project by is not stored: it triggers nothing, so it is
@@ -258,8 +264,8 @@ impl Intake {
         Ok(PushAudience::AllTenants)
     }
 
-    /// Returns whether a branch on the forge is at the commit of a later push than this one; false
-    /// when the forge does not answer.
+    /// Returns whether the forge shows the branch at the tip that is stored in `refs`, so that a
+    /// later push than this one is known already; false when the forge does not answer.
     async fn is_superseded(&self, event: &ForgeEvent, refs: &BranchTips, moved: &RefMove) -> bool {
         let Ok(forge) = self.forge(&event.connection) else { return false };
         let tip = forge.ref_tip(&event.project, &moved.git_ref).await;
@@ -268,8 +274,8 @@ impl Intake {
     }
 }
 
-/// Selects the missed webhooks that the sweep at `now` redelivers. The selection rotates, so that
-/// one that the forge always refuses does not block others forever.
+/// Returns the missed webhooks that the sweep at `now` redelivers, at most [`REDELIVERIES_MAX`].
+/// The selection rotates, so that one that the forge always refuses does not block others forever.
 fn rotate_selection<T>(mut missed: Vec<T>, now: Timestamp) -> Vec<T> {
     let first = first_of(missed.len(), now);
     missed.rotate_left(first);

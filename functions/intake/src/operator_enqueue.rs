@@ -53,7 +53,8 @@ pub(crate) struct NamedPipeline<'a> {
 }
 
 impl Requester {
-    /// Returns how detailed the reports about the enqueued change are.
+    /// Returns how detailed the reports about the enqueued change are: the trigger's setting, and
+    /// the outcome only for an operator.
     pub(crate) fn detail(self) -> ReportDetail {
         match self {
             Self::Operator => ReportDetail::Outcome,
@@ -63,8 +64,11 @@ impl Requester {
 }
 
 impl Intake {
-    /// Enqueues a change in the pipeline that an operator named, without asking its triggers. The
-    /// outcome is a failure if the change is not at `head`.
+    /// Enqueues a change in the pipeline that an operator named, without asking its triggers.
+    /// `head`, if given, is the start of the commit that the change must be at. Postpones the
+    /// delivery while the tenant has to wait. The outcome is a failure if the change is at another
+    /// commit, the tenant lacks the project or pipeline, or the pipeline does not accept the
+    /// change.
     pub(crate) async fn enqueue(
         &self,
         id: &DeliveryId,
@@ -116,9 +120,12 @@ impl Intake {
         }
     }
 
-    /// Sends a change to a pipeline's queue, and the members of its bundle to theirs, without
-    /// asking triggers. Returns the reason if the pipeline does not accept the change, otherwise
-    /// `None`.
+    /// Adds to `effects` the message that offers a change to a pipeline's queue, those for the
+    /// members of its bundle, the change's facts and a log line; triggers are not asked. Returns
+    /// the reason, and adds nothing, if the change is not open where the pipeline merges, does not
+    /// meet the requirements, has its project by another connection in the tenant, or exceeds the
+    /// tenant's max-dependencies. Other refusals by its dependencies are part of the message.
+    /// Otherwise returns `None`.
     pub(crate) async fn offer(
         &self,
         offer: Offer<'_>,
@@ -169,8 +176,10 @@ impl Intake {
         Ok(None)
     }
 
-    /// Enqueues a ref in the pipeline that an operator named, without asking its triggers. The
-    /// outcome is a failure if the forge does not show the ref or the pipeline does not accept it.
+    /// Enqueues a ref in the pipeline that an operator named, without asking its triggers.
+    /// Postpones the delivery while the tenant has to wait. The outcome is a failure if the forge
+    /// does not show the ref, a tag is named without a commit, the tenant lacks the project or
+    /// pipeline, or the pipeline does not accept the ref. A deleted ref need not exist.
     pub(crate) async fn enqueue_ref(
         &self,
         id: &DeliveryId,
@@ -257,8 +266,8 @@ fn ref_not_found(project: &ProjectName, moved: &RefMove) -> String {
     )
 }
 
-/// Returns the pipeline that an operator named; the error says that the tenant lacks it, or lacks
-/// the project.
+/// Returns the pipeline that an operator named, with its layout. `live` is `None` if the tenant
+/// lacks the project; the error says that, or that the tenant lacks the pipeline.
 fn find_pipeline<'a>(
     live: Option<&'a LiveLayout>,
     tenant: &TenantName,

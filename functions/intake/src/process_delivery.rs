@@ -167,7 +167,7 @@ impl Effects {
     }
 
     /// Requests that a tenant read a project's configuration again and wake the waiting delivery
-    /// afterwards.
+    /// afterwards; adds the records for that and the tenant's wakeup.
     pub(crate) fn reread_configuration(
         &mut self,
         tenant: &TenantName,
@@ -187,7 +187,11 @@ impl Effects {
 }
 
 impl Intake {
-    /// Processes one delivery. Safe to run twice: it ends with one commit on the delivery's record.
+    /// Processes one delivery and commits its effects with its new state; safe to run twice. Does
+    /// nothing if its record expired. If it has ended already, only a redelivery has an effect: the
+    /// outbox is sent again. A postponed delivery keeps its state until its due time or its tenant
+    /// wakes it. The error is a retry if another run committed first, or if [`PARTS_MAX`] commits
+    /// have no room for all tenants.
     ///
     /// Where one commit has no room for all concerned tenants, several follow each other. Each
     /// stores on the delivery's record which tenants are done; only the last one gives it a final
@@ -245,7 +249,9 @@ impl Intake {
         Err(ReconcileError::Retry(format!("{id} concerns more tenants than one run can process")))
     }
 
-    /// Dispatches the delivery's event to the code for its kind and returns the result.
+    /// Dispatches the delivery's event to the code for its kind and returns the result, without
+    /// committing it. A partly routed delivery continues with its remaining tenants; one without an
+    /// event has no effects.
     async fn process_event(
         &self,
         id: &DeliveryId,
@@ -381,7 +387,9 @@ impl Intake {
 
     /// Processes an event about a change that was received at `came_at`: reads the change from its
     /// forge and routes it. Postpones the delivery while the forge does not show the event's effect
-    /// yet.
+    /// or the change, at most [`SHOWN_MILLIS`] after the receipt, and if the forge's answer is
+    /// older than what is stored. The outcome is a failure if the connection does not lead to a
+    /// forge, or if the forge does not have the change after that time.
     pub(crate) async fn process_change_event(
         &self,
         id: &DeliveryId,
@@ -422,13 +430,12 @@ impl Intake {
         }
     }
 
-    /// Stores a change's facts and sends a message to every queue that the event concerns. Returns
-    /// a reason if the delivery has to be postponed because the forge's answer may be older than
-    /// what is stored; its due time brings it back.
-    ///
-    /// Synthesizes the missing event of a revision first when another event shows a revision that
-    /// no event reported. An event that was already processed, or is out of date, is not new to
-    /// triggers.
+    /// Adds to `effects` the change's facts, its seen events, its dependencies, its trigger
+    /// outcomes, and a message to every queue that the event concerns. Returns a reason, and adds
+    /// nothing, if the delivery has to be postponed because the forge's answer may be older than
+    /// what is stored; its due time brings it back. An event that was processed before, or is out
+    /// of date, starts no pipeline. If the change has a revision that no event reported, that event
+    /// is synthesized.
     async fn apply_change_event(
         &self,
         id: &DeliveryId,
@@ -504,7 +511,8 @@ impl Intake {
     }
 
     /// Commits the effects of a delivery with its new state, and sends the messages. Returns the
-    /// delivery's new record. An error if another run committed first.
+    /// delivery's new record. An error if another run committed first, or another event of the same
+    /// change.
     async fn commit_effects(
         &self,
         id: &DeliveryId,
@@ -581,8 +589,9 @@ impl Intake {
     }
 }
 
-/// Stores a change in the list of open ones, so that a sweep finds its end if no webhook reports
-/// it. Removes it once its end was processed.
+/// Adds an open change to the list of open ones, so that a sweep finds its end if no webhook
+/// reports it. Removes a closed or merged one once its end was processed. Writes to `effects` only
+/// if that changes the list.
 fn update_open_changes(
     stored: &open_changes::OpenChanges,
     facts: &ChangeFacts,

@@ -61,11 +61,13 @@ pub(crate) struct OfferedRef<'a> {
 }
 
 impl Intake {
-    /// Processes a push for all tenants, or for those after `after`: each reads its configuration
-    /// again for a pushed branch, except after its own landing that touched no configuration.
-    ///
-    /// Returns a reason when the delivery has to be postponed, because the forge may not show the
-    /// move yet.
+    /// Processes a push for the tenants for which it is new, or for those after `after` in order of
+    /// name. For a pushed branch a tenant reads its configuration again and gets the push
+    /// afterwards as a deferred delivery, except after its own landing that touched no
+    /// configuration. Any other push is offered to the pipelines that it triggers, or deferred if
+    /// the tenant has to wait. Returns a reason if the delivery has to be postponed, because the
+    /// forge does not show the move yet. Tenants for which the commit has no room are left to the
+    /// next commit.
     pub(crate) async fn process_push(
         &self,
         id: &DeliveryId,
@@ -191,7 +193,8 @@ impl Intake {
         Ok(None)
     }
 
-    /// Builds the deferred delivery that continues a push once the tenant's configuration is live.
+    /// Builds the deferred delivery that continues a push once the tenant's configuration is live;
+    /// does not store it.
     fn deferred_push(
         &self,
         id: &DeliveryId,
@@ -221,7 +224,9 @@ impl Intake {
     }
 
     /// Continues a push for a tenant that has read its configuration again, and wakes the project's
-    /// next deferred event. Postpones it while the tenant or an earlier event is not ready.
+    /// next deferred event. Postpones it while the tenant or an earlier event is not ready, or the
+    /// forge does not show the move. Only logs that the tenant no longer has the project or could
+    /// not be read for a day; that is no failure.
     pub(crate) async fn resume_push(
         &self,
         id: &DeliveryId,
@@ -264,7 +269,9 @@ impl Intake {
     }
 
     /// Offers a ref to the pipelines of one tenant whose triggers match its push. Returns a reason
-    /// when the delivery has to be postponed.
+    /// when the delivery has to be postponed because the forge does not show the move, at most
+    /// [`SHOWN_MILLIS`] after the receipt. After that, or if the move is rejected, it only logs
+    /// why. A pipeline that does not accept the ref is skipped with a log line.
     async fn route_ref(
         &self,
         id: &DeliveryId,
@@ -314,8 +321,10 @@ impl Intake {
         Ok(None)
     }
 
-    /// Compares a ref on the forge with the move that was reported; the move is rejected if its
-    /// connection was removed or the forge's error is final.
+    /// Compares a ref on the forge with the move that was reported. The move is not shown if a
+    /// pushed ref does not exist, a deleted one exists, or the forge does not have the commit. It
+    /// is rejected if its connection was removed or the forge's error is final. An annotated tag is
+    /// confirmed with the commit that it leads to.
     pub(crate) async fn read_ref(
         &self,
         event: &ForgeEvent,
@@ -372,7 +381,8 @@ impl Intake {
         Ok(RefReading::Confirmed(change, moved_on))
     }
 
-    /// Sends a ref to a pipeline's queue, for its author or an operator.
+    /// Adds to `effects` the message that offers a ref to a pipeline's queue, and a log line. The
+    /// pipeline's requirements are not checked here.
     pub(crate) fn offer_ref(
         &self,
         Offer { id, requester }: Offer<'_>,

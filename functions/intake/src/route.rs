@@ -93,10 +93,10 @@ pub(crate) struct TargetQueue<'a> {
 }
 
 impl Intake {
-    /// Sends a message to every concerned queue: the change may enter it, or may have to leave it.
-    /// Queues of branches that the change targeted before get one as well. New events are deferred
-    /// for tenants whose configuration is being read, and for unreadable ones. The next commit
-    /// processes the tenants that do not fit into this one.
+    /// Adds to `effects` a message for every concerned queue: the change may enter it, or may have
+    /// to leave it. Queues of branches that the change targeted before get one as well. New events
+    /// are deferred for tenants whose configuration is being read, and for unreadable ones. The
+    /// tenants that do not fit into this commit are left to the next one.
     pub(crate) async fn route(
         &self,
         routed_event: RoutedEvent<'_>,
@@ -198,11 +198,11 @@ impl Intake {
         Ok(routed)
     }
 
-    /// Returns the message for a queue and its description, or `None` if the event does not concern
-    /// it.
-    ///
-    /// `was_known_ended` is set for a change that had ended before this event: if it is in a queue,
-    /// it was enqueued in that state on purpose.
+    /// Returns the message for a queue and its description. A new event that triggers the pipeline,
+    /// for a change that may enter, gives a message that enqueues it. Otherwise a queue that is not
+    /// empty gets the change's new state, with the reason if it has to leave. `None` if neither
+    /// applies. `was_known_ended` is set for a change that had ended before this event: if it is in
+    /// a queue that merges nothing, it was enqueued so on purpose and stays.
     async fn message_for_queue(
         &self,
         routed_event: RoutedEvent<'_>,
@@ -323,7 +323,8 @@ impl Intake {
         Ok(filter::report_detail(pipeline, event, facts, may))
     }
 
-    /// Builds an inbox message for a queue about a change.
+    /// Builds an inbox message for a queue about a change, without sending it. One delivery, queue
+    /// and change always give the same id. It does not count as an operator's.
     pub(crate) fn inbox_message(
         &self,
         id: &DeliveryId,
@@ -343,8 +344,11 @@ impl Intake {
         }
     }
 
-    /// Returns the candidates that an event enqueues; in a dependent pipeline also the change's
-    /// dependencies ahead of it and its dependents behind it (D01, D02).
+    /// Returns the candidates that an event enqueues, in the order of the queue. In a dependent
+    /// pipeline these are also the change's dependencies ahead of it and at most [`FOLLOWERS_MAX`]
+    /// dependents behind it, with the members of their bundles, as far as they may enter the same
+    /// queue (D01, D02). In another pipeline it is the change alone, or all members of its bundle
+    /// if they are tested as one.
     pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,
@@ -435,8 +439,9 @@ impl Intake {
         Ok(candidates)
     }
 
-    /// Returns a candidate for another change than the event's; `None` if that change has more
-    /// dependencies than the tenant allows, which is not reported.
+    /// Returns a candidate for another change than the event's, with its dependencies resolved;
+    /// `None` if that change has more of them than the tenant allows, which is not reported. Any
+    /// other refusal is part of the candidate.
     pub(crate) async fn offered_candidate(
         &self,
         facts: &ChangeFacts,
@@ -449,8 +454,9 @@ impl Intake {
         Ok((!needs.is_ignored).then(|| candidate(facts, &needs, refused, pipeline)))
     }
 
-    /// Returns the changes that depend on a change and whose stored facts satisfy `follows`. It
-    /// reads no forge, because anyone may open any number of dependents.
+    /// Returns the changes that depend on a change and whose stored facts satisfy `follows`, among
+    /// the first [`NEEDED_BY_MAX`]. It reads no forge, because anyone may open any number of
+    /// dependents.
     pub(crate) async fn dependents(
         &self,
         key: &ChangeKey,
@@ -470,7 +476,8 @@ impl Intake {
         Ok(following)
     }
 
-    /// Returns whether a change names another one as its dependency.
+    /// Returns whether a change names another one as its dependency, by its commits or its message.
+    /// Topics do not count.
     pub(crate) fn depends_on(&self, facts: &ChangeFacts, key: &ChangeKey) -> bool {
         // Any connection to its host counts; which one is right depends on the tenant.
         let names = |url: &String| {
@@ -480,8 +487,8 @@ impl Intake {
     }
 }
 
-/// Sets the report detail of the change and the members of its bundle. The other candidates were
-/// not enqueued by the trigger and stay unchanged.
+/// Sets whether the change and the members of its bundle are reported in detail. The other
+/// candidates were not enqueued by the trigger and are not.
 pub(crate) fn with_detail(
     mut candidates: Vec<Candidate>,
     change: &ChangeRef,
@@ -497,7 +504,8 @@ pub(crate) fn with_detail(
     candidates
 }
 
-/// Returns whether a pipeline tests changes without their dependencies.
+/// Returns whether a pipeline tests changes without their dependencies; only an independent one
+/// can.
 pub(crate) fn ignores_dependencies(pipeline: &Pipeline) -> bool {
     pipeline.ignore_dependencies && pipeline.manager == Manager::Independent
 }
@@ -514,7 +522,8 @@ pub(crate) fn may_configure(live: &LiveLayout, facts: &ChangeFacts) -> bool {
         .is_none_or(|files| !config_paths(files.iter().map(String::as_str), &extra).is_empty())
 }
 
-/// Returns the queues to which a change belonged while it targeted other branches.
+/// Returns the queues to which a change belonged while it targeted other branches, one for each
+/// branch. Its current queue may be among them.
 pub(crate) fn former_queues(
     live: &LiveLayout,
     pipeline: &Pipeline,

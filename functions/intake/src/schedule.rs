@@ -46,7 +46,8 @@ pub(crate) struct BranchesToTest<'a> {
 
 impl Intake {
     /// Stores the deliveries of a tenant's due timers, then advances its schedule. Safe to run
-    /// twice: the deliveries are stored once.
+    /// twice: the deliveries are stored once. Without a live layout nothing fires. The error is a
+    /// retry if another run stores them at the same time.
     pub(crate) async fn fire_due_timers(&self, tenant: &TenantName) -> Result<(), ReconcileError> {
         let record = get(&self.ports, &schedule::key(tenant)).await?;
         let before: Schedule = match &record {
@@ -73,7 +74,9 @@ impl Intake {
     }
 
     /// Stores the deliveries of one firing of a timer, unless they are stored already, and wakes
-    /// intake for them.
+    /// intake for those that are not delayed. Each project of the pipeline has one for every
+    /// [`BRANCHES_MAX`] branches; with a jitter, each branch has its own. The error is a retry if
+    /// another run stores them at the same time.
     async fn store_timer_deliveries(
         &self,
         live: &LiveLayout,
@@ -165,7 +168,10 @@ impl Intake {
         Ok((record, (!is_late).then_some(wakeup)))
     }
 
-    /// Enqueues the current state of branches in the pipeline whose timer fired.
+    /// Enqueues branches in the pipeline whose timer fired, with their commits if `dereference` is
+    /// set. Postpones the delivery while the tenant cannot be read, at most a day. Only logs why if
+    /// the tenant or pipeline no longer has the project, or does not accept refs; that is no
+    /// failure. With `dereference`, a branch that the forge does not have is skipped.
     pub(crate) async fn process_timer_event(
         &self,
         id: &DeliveryId,

@@ -72,8 +72,9 @@ impl SeenEvents {
         is_unmarked || new > 0
     }
 
-    /// Applies an event to the change's attributes and returns whether it is new. `is_synthesized`
-    /// is true for an event of a sweep.
+    /// Applies an event to the change's attributes and returns whether it is new. The first event
+    /// is always new and stores the attributes that the forge shows. `is_synthesized` is true for
+    /// an event of a sweep.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
@@ -89,8 +90,10 @@ impl SeenEvents {
         novelty
     }
 
-    /// Returns the attribute changes that the forge shows and no event reported. The first call
-    /// stores the attributes and returns none.
+    /// Returns the updates that the forge shows and no event reported, except added labels, votes
+    /// that the connection's own account removed, and statuses that no pipeline uses. If no
+    /// attributes are stored yet, stores those of `facts` and returns none. Records nothing else:
+    /// the same updates are returned until an event reports them.
     pub(crate) fn missed_updates(
         &mut self,
         facts: &ChangeFacts,
@@ -105,12 +108,10 @@ impl SeenEvents {
         ENDS.iter().any(|end| self.contains(end))
     }
 
-    /// Stores a lifecycle event of the change and returns whether it is new; other events are
-    /// always new.
-    ///
-    /// A synthesized event is not new when a webhook reported the same meanwhile, or the change is
-    /// in another state. Its own webhook is not new when it arrives later, for as long as forges
-    /// redeliver.
+    /// Stores a lifecycle event of the change and returns whether it is new; any other event is
+    /// always new. A synthesized event is not new if the forge shows another state, or if the
+    /// change was known to be in that state. The webhook of an event that a sweep synthesized is
+    /// not new for as long as forges redeliver; a later or different one is.
     pub(crate) fn apply_lifecycle(
         &mut self,
         event: &ForgeEvent,
@@ -141,8 +142,11 @@ impl SeenEvents {
         self.retractions
     }
 
-    /// Removes the marks of what the forge does not show any longer, and those that the event
-    /// retracts. A label that is added again is thus new again.
+    /// Returns the seen events without the marks of what the forge does not show any longer, and
+    /// without those that the event retracts. A label that is added again is thus new again. The
+    /// mark of an end stays until an event or a new revision reports that the change is open again.
+    /// That marks were removed is counted, and those that the forge no longer shows are remembered
+    /// as gone.
     pub(crate) fn without_stale_marks(mut self, event: &ForgeEvent, facts: &ChangeFacts) -> Self {
         let now = shown(facts);
         if facts.updated_at > self.moved_at {
@@ -172,7 +176,8 @@ impl SeenEvents {
     }
 
     /// Returns whether the forge's answer may be older than the events that were processed. It is
-    /// if it shows an earlier time, or the same second without a mark of that second.
+    /// if it shows an earlier time, or the same second without a mark of that second or with a mark
+    /// that is gone. False once [`SAME_MOVE_MILLIS`] have passed since the newest update.
     ///
     /// That is checked only while answers may be stale; afterwards the answer is believed. What
     /// this event itself retracts does not count, nor do another revision and another review of the
@@ -193,9 +198,9 @@ impl SeenEvents {
         missing.any(|mark| !is_replaced(mark)) || self.gone.iter().any(|mark| now.contains(mark))
     }
 
-    /// Returns the time on the forge's clock at which `facts` were true, and counts an event at it.
-    /// A forge reports times in seconds, and none for statuses, so events of the same second get
-    /// increasing times.
+    /// Counts an event at the time of `facts` and returns that time on the forge's clock. A forge
+    /// reports times in seconds, and none for statuses, so events of the same second get increasing
+    /// times. Facts older than the newest update are not counted.
     pub(crate) fn next_moment(&mut self, facts: &ChangeFacts) -> Timestamp {
         if facts.updated_at > self.moved_at {
             // A forge that reports fractions of a second may advance by less than was counted.
@@ -208,8 +213,8 @@ impl SeenEvents {
         self.moment(facts)
     }
 
-    /// Returns the time on the forge's clock at which `facts` were true; 0 if the forge reports no
-    /// time.
+    /// Returns the time on the forge's clock at which `facts` were true, without counting an event;
+    /// 0 if the forge reports no time.
     pub(crate) fn moment(&self, facts: &ChangeFacts) -> Timestamp {
         let is_newest = facts.updated_at == self.moved_at && facts.updated_at.0 > 0;
         facts.updated_at.plus_millis(if is_newest {
@@ -274,7 +279,8 @@ pub(crate) fn revision_of(change: &ChangeRef) -> String {
     format!("{REVISION}{}{FOR}{}", change.head, change.branch)
 }
 
-/// Returns the branches that the change targeted in earlier events, without its current one.
+/// Returns the branches that the change targeted in earlier events, without its current one. One
+/// may occur twice.
 pub(crate) fn former_branches(seen: &SeenEvents, facts: &ChangeFacts) -> Vec<BranchName> {
     let marks = seen.marks.iter().filter(|mark| mark.starts_with(REVISION));
     let branches =
@@ -303,7 +309,8 @@ pub(crate) fn state_name(state: ReviewState) -> &'static str {
 }
 
 /// Returns the marks of an event that is processed only once; none for other events, such as
-/// comments, which are new each time.
+/// comments, which are new each time. An event whose effect the forge no longer shows has none
+/// either. Without marks an event counts as new.
 pub(crate) fn marks(event: &ForgeEvent, facts: &ChangeFacts) -> Vec<String> {
     if let EventKind::Gerrit(gerrit) = &event.kind {
         return (gerrit.r#type == "patchset-created")

@@ -45,8 +45,9 @@ const ATTEMPTS_MAX: usize = 8;
 
 impl Intake {
     /// Compares a project's branches and open changes with what is stored, synthesizes the missed
-    /// events, and has the forge redeliver failed webhooks. The inner error is a final error of the
-    /// forge.
+    /// events, and has the forge redeliver failed webhooks. At most [`SYNTHESIZED_MAX`] events of
+    /// open changes are synthesized; the next sweep continues. Only logs if no tenant may have the
+    /// project by the event's connection. The inner error is a final error of the forge.
     pub(crate) async fn sweep_project(
         &self,
         event: &ForgeEvent,
@@ -135,12 +136,13 @@ impl Intake {
         Ok(SweepScope { connection, is_gerrit, statuses })
     }
 
-    /// Returns the events of an open change that were missed: a new revision, or reviews, labels
-    /// and attributes.
+    /// Returns the events of an open change that were missed: a new revision alone, or else
+    /// reviews, labels, attributes and a reopening. Empty if nothing was missed, the sweep may read
+    /// no more changes, or the forge does not show the change. If the change turns out to be
+    /// complete, that is stored in `effects`. `seen` comes with the revision of its record.
     ///
     /// The listing shows a new revision, and whether the change was updated since it was complete.
-    /// Only updated changes are read, and some for their statuses. A change that turns out to be
-    /// complete is stored as such. `seen` comes with the revision of its record.
+    /// Only updated changes are read, and some for their statuses.
     async fn missed_events(
         &self,
         open: &OpenChange,
@@ -190,10 +192,11 @@ impl Intake {
         Ok(missed_events)
     }
 
-    /// Stores a synthesized delivery for a missed event, unless one is in progress.
-    ///
-    /// If an earlier one has ended and the event is still missing, the forge did not show it then,
-    /// so another attempt follows, at most [`ATTEMPTS_MAX`].
+    /// Stores a synthesized delivery for a missed event in `effects`, unless one is in progress. If
+    /// an earlier one has ended and the event is still missing, the forge did not show it then, so
+    /// another attempt follows; after [`ATTEMPTS_MAX`] it only logs that it gives up. `retractions`
+    /// says how often a mark of the change was removed; with another number, the event is another
+    /// one.
     pub(crate) async fn synthesize(
         &self,
         event: &ForgeEvent,
@@ -243,7 +246,7 @@ impl Intake {
 }
 
 /// Returns the index of the change at which a sweep begins; it depends on the time, so that every
-/// change comes first in some sweep.
+/// change comes first in some sweep. Always below `count`; 0 if there are none.
 pub(crate) fn first_of(count: usize, at: Timestamp) -> usize {
     let name = digest(&["sweep", &at.0.to_string()]);
     let number =
@@ -261,8 +264,8 @@ struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// Counts one more read and returns whether the limit allows it; a complete change is read only
-    /// for its statuses.
+    /// Counts one more read and returns whether the limit allows it. A complete change is read only
+    /// for its statuses, and not at all if no pipeline uses any.
     fn may_read(&mut self, is_complete: bool, scope: &SweepScope) -> bool {
         let (count, most) = match is_complete {
             true => (&mut self.for_statuses, if scope.statuses { STATUS_READS_MAX } else { 0 }),
@@ -401,16 +404,17 @@ impl MissedEvent {
     }
 }
 
-/// Returns whether a tenant may have the project by the connection of an event. Several connections
-/// may lead to one host: events that are found by a connection without tenants concern none.
+/// Returns whether a tenant may have the project by the connection of an event; true also without
+/// any tenant, and with one that cannot be read. Several connections may lead to one host: events
+/// that are found by a connection without tenants concern none.
 pub(crate) fn may_have_project_by(project_tenants: &ProjectTenants, event: &ForgeEvent) -> bool {
     project_tenants.tenants.is_empty()
         || !project_tenants.unreadable.is_empty()
         || project_tenants.tenants.iter().any(|concerned| has_project_by(concerned, event))
 }
 
-/// Returns whether a tenant has the project by the event's connection. A tenant whose live layout
-/// does not have it may be about to add it.
+/// Returns whether a tenant has the project by the event's connection; true also if its live layout
+/// does not have the project, because it may be about to add it.
 pub(crate) fn has_project_by(concerned: &ConcernedTenant, event: &ForgeEvent) -> bool {
     let project = concerned.live.layout.tenant().project(&event.project);
     project.is_none_or(|project| project.connection == event.connection)

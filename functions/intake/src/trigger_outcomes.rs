@@ -23,9 +23,10 @@ pub(crate) struct AuthoredEvent<'a> {
 }
 
 impl Intake {
-    /// Records for each pipeline of these tenants whether a new event enqueued the change, and if
-    /// not, why. Reads no forge. `is_somewhere` is true when another tenant has a pipeline for the
-    /// change.
+    /// Adds to `verdicts`, for each pipeline of these tenants, whether a new event enqueued the
+    /// change, and if not, why; writes them to `effects`. The messages of the event must be in
+    /// `effects` already. Tenants that have to wait are skipped: the deferred event records theirs.
+    /// `is_somewhere` is true when another tenant has a pipeline for the change. Reads no forge.
     pub(crate) fn record_trigger_outcomes(
         &self,
         AuthoredEvent { event, author: by }: AuthoredEvent<'_>,

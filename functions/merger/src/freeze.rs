@@ -25,8 +25,11 @@ const ERRORS_MAX: usize = 20;
 const PROJECTS_AT_ONCE: usize = 4;
 
 impl Merger {
-    /// Freezes the item's jobs in the merged state, stores the job graph and the state, and returns
-    /// the outcome.
+    /// Freezes the item's jobs in the merged state, stores the job graph and the state as objects,
+    /// and returns the outcome that names them. Adds the branches that jobs need to `state`, which
+    /// must contain the item's change already. If the configuration of the change or its
+    /// dependencies has new errors, a job cannot be frozen, or a playbook is missing, the outcome
+    /// lists the errors and nothing is stored.
     pub(crate) async fn freeze(
         &self,
         key: &QueueKey,
@@ -114,7 +117,10 @@ impl Merger {
     }
 
     /// Returns the outcome of an item whose dependencies propose an invalid configuration (C12),
-    /// since the error is not its own. `None` if their configuration is valid.
+    /// since the error is not its own; it lists the errors of `proposed`, the configuration of the
+    /// whole state. `None` if the dependencies' configuration is valid, if there are no
+    /// dependencies or no proposed configuration, or if the item is in a bundle or edits
+    /// configuration in a dependency cycle: those are checked together.
     async fn invalid_dependencies(
         &self,
         state: &MergedState,
@@ -165,8 +171,9 @@ impl Merger {
         state.speculation.config_branches.iter().any(|key| key != own && is_trusted(key))
     }
 
-    /// Returns the configuration that the changes of the state propose (Z6.6). `instead` replaces
-    /// the commit of one branch.
+    /// Returns the configuration that the changes of the state propose, one entry for each branch
+    /// (Z6.6). `instead` replaces the commit of one branch. Projects from which the tenant reads
+    /// nothing are left out.
     async fn proposed(
         &self,
         state: &MergedState,
@@ -195,8 +202,9 @@ impl Merger {
         Ok(proposed)
     }
 
-    /// Adds the branches that jobs need to the state: of required projects, playbooks, roles and
-    /// variables files. Pins trusted playbooks and files.
+    /// Adds the branches that jobs need to the state: of the change's own project, required
+    /// projects, playbooks, roles and variables files. Sets in `graph` the commits of trusted
+    /// playbooks and of variables files of config projects.
     async fn add_needed_branches(
         &self,
         state: &mut MergedState,
@@ -314,8 +322,10 @@ impl Merger {
         Ok(())
     }
 
-    /// Merges or reads the branches of one project that jobs need and the state lacks, in the order
-    /// in which they are needed.
+    /// Reads the tips of the branches of one project that jobs need and the state lacks, in the
+    /// order in which they are needed. Each is the requested branch or tag, otherwise the change's
+    /// own branch, the project's default branch, or `main`, whichever exists first. Nothing is
+    /// returned for one that the state contains or of which none exists.
     async fn missing_branches_of(
         &self,
         state: &MergedState,
@@ -377,11 +387,10 @@ enum NeededCheckout {
     Checkout(BranchName),
 }
 
-/// Pins a trusted playbook to the merged state: proposed content of a config project is never
-/// executed (Z2.2, X07).
-///
-/// Where its own branch is gone, it is taken from the project's default branch, not from a branch
-/// that another job needs.
+/// Sets the commit of a trusted playbook to that of its branch without the changes of the state:
+/// proposed content of a config project is never executed (Z2.2, X07). Other playbooks stay as they
+/// are. Where its own branch is not in `branches`, its project's default branch counts, then any
+/// branch of the project; the commit is `None` if there is none.
 fn pin(playbook: &mut Playbook, branches: &[BranchState], defaults: &[BranchKey]) {
     if !playbook.trusted {
         return;
@@ -398,8 +407,10 @@ fn pin(playbook: &mut Playbook, branches: &[BranchState], defaults: &[BranchKey]
     playbook.commit = state.map(|state| state.base.id.clone());
 }
 
-/// Pins a variables file of a config project to the merged commit, because trusted playbooks use
-/// its values.
+/// Sets the commit of a variables file of a config project to the merged one, because trusted
+/// playbooks use its values. Files of other projects stay as they are. The branch is the file's
+/// own, otherwise the project's default branch, otherwise any of the project in `branches`; the
+/// commit is `None` if there is none.
 fn pin_vars(file: &mut IncludeVars, change: &ChangeRef, layout: &Layout, branches: &[BranchState]) {
     let (_, project) = file.source.project(&change.key);
     if !layout.tenant().source_project(project).is_some_and(|known| known.trust.is_trusted()) {
@@ -419,8 +430,9 @@ fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {
     job.pre_run.iter().chain(&job.run).chain(&job.post_run)
 }
 
-/// Parses the configuration files of one branch. Files that the layout has unchanged are not parsed
-/// again.
+/// Parses the configuration files of one branch; `files` are their paths and contents. Files that
+/// the layout has unchanged are not parsed again. A location that is ignored because of an earlier
+/// one gives a warning.
 fn configuration(
     layout: &Layout,
     project: &TenantProject,
@@ -438,7 +450,8 @@ fn configuration(
     }
 }
 
-/// Formats the trace of why jobs were selected or not, at most [`DEBUG_BYTES_MAX`].
+/// Returns the lines of the trace of why jobs were selected or not, at most [`DEBUG_BYTES_MAX`] in
+/// total. If lines are missing, the last one is `…`.
 fn lines_of(trace: &[JobTrace]) -> Vec<String> {
     let mut left = DEBUG_BYTES_MAX;
     let lines = trace.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -456,7 +469,7 @@ fn lines_of(trace: &[JobTrace]) -> Vec<String> {
 }
 
 /// Adds a first line to configuration errors: the change depends on an unmerged change to a config
-/// project, which has no effect yet.
+/// project, which has no effect yet. Any other outcome stays as it is.
 fn with_config_project_note(answer: MergeResult) -> MergeResult {
     let MergeResult::Misconfigured { mut errors, notes } = answer else { return answer };
     let sentence = "This change depends on a change to a config project, whose configuration is used only once it is merged.";
@@ -470,7 +483,8 @@ fn misconfigured(errors: &[ConfigError], own: &BranchKey) -> MergeResult {
     MergeResult::Misconfigured { errors: texts(errors), notes: notes(errors, own) }
 }
 
-/// Formats configuration errors as texts; from [`ERRORS_MAX`] on they are only counted.
+/// Formats configuration errors as texts. After the first [`ERRORS_MAX`], a last line says how many
+/// more there are.
 fn texts(errors: &[ConfigError]) -> Vec<String> {
     let mut texts: Vec<String> = errors.iter().take(ERRORS_MAX).map(ToString::to_string).collect();
     if errors.len() > ERRORS_MAX {
@@ -479,7 +493,8 @@ fn texts(errors: &[ConfigError]) -> Vec<String> {
     texts
 }
 
-/// Returns line comments for the configuration errors in the change's own files.
+/// Returns line comments for the configuration errors in the change's own project and branch, at
+/// most [`LINE_NOTES_MAX`].
 fn notes(errors: &[ConfigError], own: &BranchKey) -> Vec<LineNote> {
     let is_own = |error: &&ConfigError| error.project == own.project && error.branch == own.branch;
     let note = |error: &ConfigError| {

@@ -46,7 +46,8 @@ struct IncludedSources {
 
 impl Merger {
     /// Replaces the included project in jobs by the repositories from which their files are really
-    /// read. Returns an error for each job whose files have no such source.
+    /// read, and adds these to `state`. If there is no such repository, changes nothing and returns
+    /// an error for each concerned job that the layout defines. Otherwise returns none.
     pub(crate) async fn assign_included(
         &self,
         state: &mut MergedState,
@@ -80,9 +81,9 @@ impl Merger {
         Ok(Vec::new())
     }
 
-    /// Finds the source of each file of included jobs and adds the sources that are used to the
-    /// state. `None` if there are no files next to the included ones and no readable config
-    /// project.
+    /// Finds the source of each file of included jobs and adds the first source, and the others
+    /// that are used, to the state. `missing` holds the possible paths of each file. `None` if
+    /// there are no files next to the included ones and no readable config project.
     async fn homes(
         &self,
         state: &mut MergedState,
@@ -136,8 +137,8 @@ impl Merger {
         Ok(first.map(|first| IncludedSources { included, has_own, by_paths, first }))
     }
 
-    /// Returns the state of a config project's branch without proposed changes; `None` if the
-    /// branch is missing or cannot be read.
+    /// Returns the state of a config project's branch: from `state`, or read at its tip. Its base
+    /// is the commit without proposed changes. `None` if the branch is missing or cannot be read.
     async fn merged(
         &self,
         state: &MergedState,

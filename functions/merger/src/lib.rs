@@ -75,9 +75,10 @@ impl Merger {
     }
 
     /// Computes the outcome of merging one item for one generation, stores it once and wakes the
-    /// gate. A repeated call only wakes the gate. A state that still fails after
-    /// `GIVE_UP_SECONDS` is stored as a conflict; an unreachable forge is waited for. Does
-    /// nothing if the item no longer requests this generation.
+    /// gate. A repeated call only wakes the gate. A state that still fails after `GIVE_UP_SECONDS`
+    /// is stored as a conflict; an unreachable forge is waited for. Does nothing if the item is
+    /// gone or no longer requests this generation. Until there is an outcome, an error has the
+    /// message redelivered.
     pub async fn answer(
         &self,
         key: &QueueKey,
@@ -161,8 +162,8 @@ impl Merger {
         Ok(MergeResult::Conflict { change, detail })
     }
 
-    /// Stores a value under the hash of its content, unless that was done recently, and returns its
-    /// key.
+    /// Stores a value under the hash of its content, unless this instance did that within
+    /// [`STORED_MILLIS`], and returns its key.
     async fn store<T: Serialize>(&self, prefix: &str, value: &T) -> Result<String, ReconcileError> {
         let text = serde_json::to_string(value)
             .map_err(|error| ReconcileError::Retry(error.to_string()))?;
@@ -193,6 +194,7 @@ impl Merger {
 
 #[async_trait]
 impl Reconciler for Merger {
+    /// Answers a merge request of the gate. Any other wakeup is an error.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
             Wakeup::Merge { queue, item, generation } => {

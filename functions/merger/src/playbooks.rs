@@ -16,7 +16,7 @@ use sluice_repos::ProjectAt;
 impl Merger {
     /// Returns an error for each missing playbook that jobs of the item's own branch name, if the
     /// item causes that, by naming it or by deleting the file. `checked` is the layout with all
-    /// proposed configuration.
+    /// proposed configuration. Empty if the item proposes no configuration for that branch.
     pub(crate) async fn removed_playbooks(
         &self,
         state: &MergedState,
@@ -78,8 +78,9 @@ impl Merger {
         Ok(errors)
     }
 
-    /// Returns whether a playbook exists in the branch that an executor would use: that of its
-    /// definition, otherwise the one that the job checks out.
+    /// Returns whether a playbook exists in its own branch of the state or, where the state lacks
+    /// that branch, in any branch of its project. A trusted playbook is looked up without the
+    /// changes of the state.
     async fn is_there(
         &self,
         state: &MergedState,

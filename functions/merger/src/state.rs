@@ -40,8 +40,8 @@ impl MergedState {
         self.speculation.branches.iter().find(|state| state.branch == *key)
     }
 
-    /// Copies the result of the item's own change into the state: its base, its tested commit and
-    /// whether it can be fast-forwarded.
+    /// Copies the result of the item's own change into the state: its base, its tested commit,
+    /// whether it can be fast-forwarded, its files, and whether it edits configuration.
     fn take(&mut self, placed: AppliedMember) {
         (self.base, self.tested, self.can_fast_forward) =
             (Some(placed.base), Some(placed.result), placed.is_stored);
@@ -102,8 +102,10 @@ impl Merger {
         })
     }
 
-    /// Merges the item's dependencies and its own change into the state. The inner error is the
-    /// item's outcome.
+    /// Merges into the state the item's dependencies that are neither in it nor landed, then the
+    /// item's change; of a bundle, all members in landing order. If the state ahead contains this
+    /// member's result already, only takes that. The inner error is the item's outcome, for example
+    /// a conflict.
     pub(crate) async fn put_changes(
         &self,
         state: &mut MergedState,
@@ -154,8 +156,10 @@ impl Merger {
         Ok(Ok(()))
     }
 
-    /// Merges one change into the state and returns its effect on its branch. The inner error is
-    /// the item's outcome, for example a conflict.
+    /// Merges one change into the state and returns its effect on its branch. A change that is
+    /// already merged, or a ref, is added without merging. The inner error is the item's outcome: a
+    /// conflict, a commit that is gone, or a project that the tenant does not have by the change's
+    /// connection.
     async fn put_change(
         &self,
         state: &mut MergedState,
@@ -221,8 +225,8 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Adds a change that is already merged: its branch is tested as it is; the inner error is a
-    /// conflict, because the branch is gone.
+    /// Adds a change that is already merged: the tip of its branch is tested as it is. The inner
+    /// error is a conflict, because the branch is gone.
     async fn put_merged(
         &self,
         state: &mut MergedState,
@@ -247,9 +251,9 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Adds a ref as it was pushed, without merging; the inner error is a conflict, because the
-    /// commit is gone. A ref that was not pushed, of a timer, is its branch's current tip; a
-    /// deleted one is the project's default branch.
+    /// Adds the state of a ref, without merging: the pushed commit; for a timer event, the tip of
+    /// its branch; for a deleted ref, the tip of the project's default branch. For a tag, also
+    /// finds the branches that contain it. The inner error is a conflict: the commit is gone.
     async fn put_ref(
         &self,
         state: &mut MergedState,
@@ -294,11 +298,9 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Returns the branches that contain a tag's commit, by which its jobs are selected; `None` if
-    /// the repository is too large to search.
-    ///
-    /// The inner error says that the commit is gone. Of more than [`CONTAINING_MAX`] branches, the
-    /// default branch and the first by name are returned.
+    /// Returns the branches that contain a tag's commit, by which its jobs are selected: the
+    /// default branch first, at most [`CONTAINING_MAX`]. `None` if the repository is too large to
+    /// search. The inner error says that the commit is gone.
     async fn containing(
         &self,
         at: &ProjectAt,
@@ -327,7 +329,7 @@ impl Merger {
 }
 
 /// Returns the effect of a change that is tested without merging: the branch before and after it is
-/// the same.
+/// the same. It counts as editing no configuration, and its commit as not stored.
 fn placed_as_it_is(
     candidate: &Candidate,
     state: &BranchState,

@@ -42,8 +42,9 @@ impl BranchPush {
         self.behind.last().map_or(first, |(_, last)| last)
     }
 
-    /// Returns the writes that mark the landings behind the first as attempted, each on condition
-    /// of its revision.
+    /// Returns the writes that mark the landings behind the first as attempted on `tip`, each on
+    /// condition of its revision. `asked_until` says until when the push may take effect, by the
+    /// forge's clock.
     pub(crate) fn intents(
         &self,
         tip: &Commit,
@@ -66,8 +67,8 @@ impl BranchPush {
     }
 
     /// Returns the writes that reset these landings after the forge refused the push, so that the
-    /// forge merges each of them. A landing that an earlier push covered may still be in its
-    /// branch.
+    /// forge merges each of them. They hold only if the writes of [`Self::intents`] were committed
+    /// and nothing since. A landing that an earlier push covered may still be in its branch.
     pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
         let withdrawn = |(seen, order): &(Record, Landing)| {
             let pushed = order.has_unanswered_push || order.is_moving();
@@ -81,7 +82,8 @@ impl BranchPush {
         self.behind.iter().map(withdrawn).collect()
     }
 
-    /// Returns the writes that mark these landings after a push without an answer.
+    /// Returns the writes that mark these landings after a push without an answer. They hold only
+    /// if the writes of [`Self::intents`] were committed and nothing since.
     ///
     /// The forge merges each of them, but the push may still take effect: each checks its branch
     /// and does not report a failure while that is possible.
@@ -126,8 +128,8 @@ fn without_removed_connection(order: &Landing) -> Option<LandingTrouble> {
     order.trouble.clone().map(|trouble| LandingTrouble { is_connection_removed: false, ..trouble })
 }
 
-/// Returns the write of a landing that is being merged, on condition of its revision. It is due
-/// when the push can no longer take effect.
+/// Returns the write of a landing that is being merged, on condition that its stored revision is
+/// `revision`. It is due when the push can no longer take effect.
 fn under_way(
     seen: &Record,
     order: &Landing,
@@ -151,9 +153,9 @@ fn after(record: Record, revision: u64) -> Write {
 
 impl Reporter {
     /// Prepares the push that fast-forwards a branch from `tip` to the tested commit, and further
-    /// to landings behind it that may be merged now. `None` if the forge has to merge: the landing
-    /// was ordered so, the change was tested on another commit than `tip`, or the commits are not
-    /// stored.
+    /// to landings behind it, up to the first that may not be merged now or does not fit. `None` if
+    /// the forge has to merge: the landing was ordered so, the change was tested on another commit
+    /// than `tip`, the commits are not stored, or the pack cannot be built.
     pub(crate) async fn prepare_push(
         &self,
         order: &Landing,
@@ -211,8 +213,10 @@ impl Reporter {
         .await?)
     }
 
-    /// Returns whether a landing may be merged by the same push as the changes in `ahead`. If not,
-    /// its own message merges it later.
+    /// Returns whether a landing may be merged by the same push as the changes in `ahead`, which
+    /// count as merged. False if it has ended, its change is not as tested, misses a requirement or
+    /// depends on an unmerged change, or if the forge refuses to show it; its own message merges it
+    /// later.
     async fn may_land_now(
         &self,
         order: &Landing,

@@ -69,8 +69,10 @@ struct Ready<'a> {
 }
 
 impl Reporter {
-    /// Merges the change of one item in the tested state of one generation. An error that lasts is
-    /// stored in the landing, for users who wait for it.
+    /// Merges the change of one item in the tested state of one generation, and stores the result.
+    /// Does nothing if the landing does not exist or has ended; a redelivery then sends its outbox
+    /// again. An error that lasts is stored in the landing, for users who wait for it, and
+    /// returned.
     pub(crate) async fn land(
         &self,
         item: &ItemId,
@@ -86,8 +88,10 @@ impl Reporter {
         done
     }
 
-    /// Stores the trouble of a landing once, if it has lasted for a while or will last for
-    /// `seconds` more.
+    /// Stores the trouble of a landing once, if by then it was ordered at least
+    /// [`TROUBLE_AFTER_SECONDS`] ago, counting `seconds` more. `why` is cut to
+    /// [`TROUBLE_BYTES_MAX`] bytes. Does nothing if the landing does not exist or has ended. Stored
+    /// trouble is replaced only to note that the landing's connection was removed.
     async fn record_trouble(
         &self,
         item: &ItemId,
@@ -130,15 +134,17 @@ impl Reporter {
         Ok(())
     }
 
-    /// Returns whether a connection was removed, so that its forge cannot be asked; `false` if that
-    /// cannot be read.
+    /// Returns whether a connection was removed, so that its forge cannot be asked. False if this
+    /// function still has it, and if the stored connections cannot be read.
     pub(crate) async fn is_connection_removed(&self, name: &ConnectionName) -> bool {
         !self.forges.contains_key(name)
             && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
     }
 
-    /// Checks a landing that has not ended against the forge and merges its change. May be
-    /// repeated: once the intent is stored, the forge is read before it is asked again.
+    /// Checks a landing that has not ended against the forge, merges its change and stores the
+    /// result. May be repeated: once the intent is stored, the forge is read before it is asked
+    /// again. Does nothing if the landing does not exist or has ended; a redelivery then sends its
+    /// outbox again. While an earlier request may be in flight, an obstacle is a retry.
     async fn execute(
         &self,
         item: &ItemId,
@@ -256,8 +262,9 @@ impl Reporter {
             .await
     }
 
-    /// Returns why a change must not be merged, according to the forge; `None` if it may. A retry
-    /// while an earlier merge or push may be in flight and explain the obstacle.
+    /// Returns why a change must not be merged: it was closed, has another head than was tested,
+    /// has a dependency that is not merged, or misses a requirement. `None` if it may be. The last
+    /// two are a retry while an earlier merge or push may be in flight and explain them.
     async fn refusal(
         &self,
         context: &LandingContext<'_>,
@@ -285,8 +292,9 @@ impl Reporter {
         Ok(Some(filter::merge_requirement_message(&why)))
     }
 
-    /// Returns the result of a landing that cannot start, `None` if it can: the branch has moved (a
-    /// retry while a merge may be in flight), or a later bundle member could not follow.
+    /// Returns the result of a landing that cannot start: a later bundle member could not follow,
+    /// or the branch has another tree than was tested on. `None` if it can start. While an earlier
+    /// merge or push may be in flight, the bundle is not checked and a moved branch may be a retry.
     async fn end_on(
         &self,
         context: &LandingContext<'_>,
@@ -314,8 +322,10 @@ impl Reporter {
         Ok(Some(LandingEnd::BaseMoved { tip: tip.clone() }))
     }
 
-    /// Stores the intent and merges the change: by a push where possible, otherwise by the forge's
-    /// merge.
+    /// Stores the intent, merges the change and stores the result: by a push where possible,
+    /// otherwise, or if the push is refused, by the forge's merge. If another queue acquired a
+    /// branch lock, the landing ends as not merged because its branch moved. The error is a retry,
+    /// among others after a push without an answer.
     async fn attempt(
         &self,
         context: &LandingContext<'_>,
@@ -396,8 +406,9 @@ impl Reporter {
         self.end_unless_pushed(context, record, order, end).await
     }
 
-    /// Pushes the tested commit to the branch and returns whether the forge accepted, refused or
-    /// left it unknown.
+    /// Pushes the tested commit to the branch. Returns the landing's verified result, that the
+    /// forge refused, or that a repeated push got no answer. A first push without an answer, a
+    /// branch that moved, and a refusal while an earlier request may be in flight are retries.
     async fn push(
         &self,
         context: &LandingContext<'_>,
@@ -431,8 +442,9 @@ impl Reporter {
         }
     }
 
-    /// Asks the forge to merge the change, checks the merged tree and returns the result. A retry
-    /// while an earlier request may be in flight.
+    /// Asks the forge to merge the change, checks the merged tree and returns the result. If the
+    /// forge refuses for good, the result is a refusal, or that of a third party's merge if the
+    /// change is merged. A retry while an earlier request may be in flight.
     async fn merge(
         &self,
         context: &LandingContext<'_>,
@@ -506,8 +518,8 @@ impl Reporter {
             .any(|(record, fence)| record.as_ref().is_some_and(|record| record.fence > *fence)))
     }
 
-    /// Returns the pipeline requirement that a change no longer meets, or `None` (G12). The event
-    /// about it may still be on its way.
+    /// Returns the pipeline requirement that a change no longer meets (G12); `None` if there is
+    /// none, or the landing carries no requirements. The event about it may still be on its way.
     pub(crate) fn requirement_refusal(
         &self,
         order: &Landing,
@@ -516,8 +528,10 @@ impl Reporter {
         order.requirements.as_ref()?.refusal(&order.queue.pipeline, facts, self.ports.clock.now())
     }
 
-    /// Returns why a change may not be merged yet because of a dependency that is not known to be
-    /// merged (Z6.5); `None` if there is none.
+    /// Returns why a change may not be merged yet: too many dependencies, an address that is no
+    /// change, or a dependency that is not known to be merged (Z6.5). `None` if there is no reason.
+    /// Dependencies that its queue merged before it and addresses on hosts without a connection do
+    /// not count.
     pub(crate) async fn dependency_refusal(
         &self,
         order: &Landing,
@@ -592,7 +606,9 @@ impl Reporter {
     }
 
     /// Returns the result of a landing if a later bundle member could not be merged: then nothing
-    /// of the bundle is merged. `None` if all members can.
+    /// of the bundle is merged. It is a refusal if a member is not as tested, cannot be read, or
+    /// misses a requirement or dependency, and a moved base if the member's branch moved. `None` if
+    /// all members can.
     ///
     /// A change in the seconds between this check and the member's own landing is detected there,
     /// when a part of the bundle is already merged.
@@ -667,8 +683,9 @@ impl Reporter {
         Ok(None)
     }
 
-    /// Ends a landing that seems to have failed, or as merged if a push may have moved the branch
-    /// and it now contains the tested commit.
+    /// Stores the result `end` of a landing. If it is not merged according to that, but a push may
+    /// have moved the branch and it now contains the tested commit, stores the result of checking
+    /// that commit instead.
     async fn end_unless_pushed(
         &self,
         context: &LandingContext<'_>,
@@ -705,7 +722,7 @@ impl Reporter {
     }
 
     /// Stores a landing with further writes, due at `due_at` or in a minute; wakes its queue if it
-    /// has ended. `None` if a concurrent writer was faster.
+    /// has ended. `None` if a concurrent writer was faster or a condition in `with` does not hold.
     async fn save(
         &self,
         record: Record,
@@ -727,7 +744,7 @@ impl Reporter {
 }
 
 /// Returns the error that has the message delivered again after a forge's error, after the pause
-/// that the forge asked for.
+/// that the forge asked for. A final error gives a retry as well.
 pub(crate) fn retryable(error: ForgeError) -> ReconcileError {
     match error.class() {
         ErrorClass::RedeliverAfter { seconds } => {

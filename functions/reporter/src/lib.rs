@@ -34,7 +34,8 @@ impl Reporter {
         Self { ports, forges, notifiers: BTreeMap::new() }
     }
 
-    /// Adds the connections through which reports are sent by mail or MQTT.
+    /// Returns the reporter with the connections through which reports are sent by mail or MQTT;
+    /// they replace those it had.
     #[must_use]
     pub fn with_notifiers(self, notifiers: BTreeMap<ConnectionName, Arc<dyn Notify>>) -> Self {
         Self { notifiers, ..self }
@@ -53,6 +54,8 @@ impl Reporter {
 
 #[async_trait]
 impl Reconciler for Reporter {
+    /// Executes a landing or sends a report, whichever the wakeup names. Any other wakeup is an
+    /// error.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
             Wakeup::Report { report, .. } => match sluice_records::landing::parse(report) {

@@ -65,7 +65,9 @@ impl Reporter {
         Err(ReconcileError::Retry(unknown.join("; ")))
     }
 
-    /// Sends one message of a report by mail or MQTT; does nothing for actions at a forge.
+    /// Sends one message of a report by mail or MQTT; `action` must be a message. The error is a
+    /// refusal if the connection was removed, and an unknown result if this function does not have
+    /// it.
     async fn pass_on(
         &self,
         report: &Report,
@@ -108,7 +110,9 @@ impl Reporter {
     }
 
     /// Reads the facts about the item that messages contain: from its buildset, or from its queue
-    /// if it has not left. Facts that are missing are left out.
+    /// if it has not left, with the runs of its builds. The data that builds returned is read only
+    /// if a message contains it. Facts that are missing are left out; an unreadable record is an
+    /// error.
     async fn read_published_item(&self, report: &Report) -> Result<PublishedItem, ReconcileError> {
         let keys = [buildset_key(&report.item), queue::item_key(&report.queue, &report.item)];
         let found = self.ports.records.get(&keys).await?;
@@ -145,7 +149,8 @@ impl Reporter {
         Ok(published)
     }
 
-    /// Adds the data that builds returned and that is too large for their runs' records.
+    /// Adds the data that ended builds returned and that is too large for their runs' records. A
+    /// missing object is skipped; a damaged one is an error.
     async fn read_returned(&self, published: &mut PublishedItem) -> Result<(), ReconcileError> {
         for run in published.runs.values() {
             let Phase::Ended(end) = &run.phase else { continue };

@@ -38,9 +38,11 @@ const ENDED: [&str; 8] = [
 ];
 
 impl Reporter {
-    /// Sends one report to the forge, by mail or by MQTT, and stores the result. Safe to repeat:
-    /// statuses and check runs are set, comments are found by their marker. The start report of an
-    /// item that has ended is dropped.
+    /// Sends one report to the forge, by mail or by MQTT, and stores the result. `named` is the
+    /// report's id, for a start report with its item. Does nothing if the report does not exist;
+    /// one that was sent is only rechecked if it is a start report. The start report of an item
+    /// that has ended is dropped. Safe to repeat: statuses and check runs are set, comments are
+    /// found by their marker.
     pub(crate) async fn report(
         &self,
         named: &str,
@@ -113,8 +115,8 @@ impl Reporter {
         self.write(record, report, begun.as_ref(), due).await
     }
 
-    /// Stores a report as sent, or as refused with these errors, and wakes its queue if that waits
-    /// for it.
+    /// Stores a report as sent if `refused` is empty, otherwise as refused with these errors, and
+    /// wakes its queue if that waits for it.
     pub(crate) async fn finish_report(
         &self,
         record: Record,
@@ -125,8 +127,8 @@ impl Reporter {
         self.write(record, report, None, None).await
     }
 
-    /// Returns the final state of a report: sent, or refused with these errors, which are also
-    /// logged.
+    /// Returns the final state of a report: sent if `refused` is empty, otherwise refused with
+    /// these errors, which are also logged.
     fn state(&self, report: &Report, refused: &[String]) -> ReportState {
         let at = self.ports.clock.now();
         if refused.is_empty() {
@@ -137,8 +139,9 @@ impl Reporter {
     }
 
     /// Stores the result of a report, for a start report (`begun`) on condition that the item has
-    /// not ended. Where it has, repeats the end report and returns a retry. Wakes the queue if it
-    /// waits for the report.
+    /// not ended, and wakes the queue if it waits for the report. `due` is when the report is
+    /// rechecked. The error is a retry if the item has ended, after which the end report is
+    /// repeated, or if another reporter was faster.
     async fn write(
         &self,
         record: Record,
@@ -175,8 +178,9 @@ impl Reporter {
         }
     }
 
-    /// Sets the time, by each forge's clock, from which no other receiver of the same message can
-    /// still send the report.
+    /// Returns the report with the time, by each forge's clock, from which no other receiver of the
+    /// same message can still send it. Forges that send no time and removed connections are left
+    /// out.
     async fn with_duplicates_end(&self, report: Report) -> Result<Report, ReconcileError> {
         let mut quiet_from = BTreeMap::new();
         for action in report.actions.iter().filter(|action| !action.is_message()) {
@@ -212,7 +216,8 @@ impl Reporter {
     }
 
     /// Rechecks a start report that several reporters received: one of them may have sent it after
-    /// the end report. Does nothing before the time from which none of them can still send it.
+    /// the end report. If the item has ended, repeats the end report; then removes the due time.
+    /// Does nothing before the time from which none of them can still send it.
     async fn recheck_start(
         &self,
         record: Record,
@@ -240,8 +245,9 @@ impl Reporter {
         Ok(())
     }
 
-    /// Sends the end statuses of an item again if the forge shows them as running. Comments have
-    /// markers and stay as they are. Labels are not checked, since users change them, too.
+    /// Sends the end statuses of an item again if the forge shows them as running; a final error is
+    /// ignored. Comments have markers and stay as they are. Labels are not checked, since users
+    /// change them, too.
     async fn repeat_end_report(&self, item: &ItemId) -> Result<(), ReconcileError> {
         let keys: Vec<Key> = Report::end_ids(item).iter().map(|id| report::key(id)).collect();
         for record in self.ports.records.get(&keys).await?.into_iter().flatten() {
@@ -280,8 +286,8 @@ fn removed(action: &ReportAction) -> String {
     format!("the connection {} was removed, so the report cannot be sent", connection(action))
 }
 
-/// Returns whether the forge shows a status or check run of this name as running. Always true for
-/// refs, whose end status can be repeated safely.
+/// Returns whether the forge shows a status or check run of this name as running; false if the
+/// change has another head. Always true for refs, whose end status can be repeated safely.
 async fn shows_running(
     forge: &dyn Forge,
     change: &ChangeRef,
@@ -324,7 +330,9 @@ async fn touched(forge: &dyn Forge, change: &ChangeRef) -> Result<Vec<String>, F
     }
 }
 
-/// Carries out one action of a report at the forge, such as a status, a comment or a label.
+/// Carries out one action of a report at the forge, such as a status, a comment or a label. Line
+/// comments without lines are left out; if the forge refuses them for good, a comment replaces them
+/// where the action asks for that, otherwise that is no error. Does nothing for mail and MQTT.
 async fn perform(
     forge: &dyn Forge,
     report: &Report,

@@ -24,8 +24,9 @@ use sluice_runtime::{CellCommit as Write, cell};
 const UNREAD_SECONDS: u64 = 300;
 
 impl Reporter {
-    /// Returns the result of a landing whose change is merged according to the forge, by Sluice or
-    /// by a third party.
+    /// Returns the result of a landing whose change is merged according to the forge: that of a
+    /// third party's merge, or whether the commit that the forge names, otherwise the tip of the
+    /// branch, has the tested tree. A retry while a push may be in flight and explain a mismatch.
     pub(crate) async fn end_of_merged(
         &self,
         begun: &LandingContext<'_>,
@@ -42,11 +43,11 @@ impl Reporter {
         self.recheck_branch(begun, order, end).await
     }
 
-    /// Searches the branch for the tested commit if the forge names another commit as the merge;
-    /// other results are returned unchanged.
+    /// Checks a mismatch again where a push may have moved the branch. If the branch contains the
+    /// tested commit, returns the result of checking that commit; while a push may be in flight, a
+    /// retry. Any other result, and otherwise the mismatch, is returned unchanged.
     ///
     /// After a late push the forge names the push's last commit, which may be another change's.
-    /// Fails with a retry while a push may still be in flight.
     pub(crate) async fn recheck_branch(
         &self,
         begun: &LandingContext<'_>,
@@ -70,8 +71,9 @@ impl Reporter {
         Ok(end)
     }
 
-    /// Compares the tree of the merge commit with the tested one. The branch may have moved on
-    /// since.
+    /// Returns that the landing landed if the tree of the commit `landed` is the tested one,
+    /// otherwise a mismatch. The branch may have moved on since. If the forge has not shown the
+    /// commit for [`UNREAD_SECONDS`], the result is unproven; before that, a retry.
     pub(crate) async fn verify_commit(
         &self,
         forge: &dyn Forge,
@@ -85,7 +87,9 @@ impl Reporter {
         }
     }
 
-    /// Compares the tree at the tip of the branch with the tested one.
+    /// Returns that the landing landed if the tree at the tip of the branch is the tested one,
+    /// otherwise a mismatch. If the forge has not shown the tip for [`UNREAD_SECONDS`], the result
+    /// is unproven; before that, a retry.
     async fn verify_tip(
         &self,
         forge: &dyn Forge,
@@ -123,7 +127,8 @@ impl Reporter {
         Err(retryable(error))
     }
 
-    /// Stores since when the forge does not show the merge commit, unless that is stored already.
+    /// Stores since when the forge does not show the merge commit, unless that is stored already or
+    /// the landing has ended.
     async fn record_unverifiable(
         &self,
         order: &Landing,
@@ -148,12 +153,12 @@ impl Reporter {
 }
 
 /// Returns the result of a landing whose change a third party merged: a person, or another gate
-/// with the same change. The branch was or will be tested there, so another tree is no alarm. The
-/// result also notifies the queue that the change is merged, which it may not get to know
-/// otherwise.
+/// with the same change. It landed if the merge commit or the tip of the branch has the tested
+/// tree; otherwise it was merged elsewhere, or is refused if the forge does not show the branch.
+/// For the first member of a bundle it never counts as landed: the later members were not checked.
 ///
-/// For the first member of a bundle this never counts as landed: the later members were not
-/// checked.
+/// The branch was or will be tested there, so another tree is no alarm. The result also notifies
+/// the queue that the change is merged, which it may not get to know otherwise.
 pub(crate) async fn end_of_foreign_merge(
     begun: &LandingContext<'_>,
     order: &Landing,

@@ -52,8 +52,8 @@ impl FileCache {
         seen.iter().find(|(known, _)| known == asked).map(|(_, files)| files.clone())
     }
 
-    /// Caches the files of a request, unless they are too large, and drops the oldest ones if there
-    /// are too many.
+    /// Caches the files of a request, unless they are larger than [`SEEN_BYTES_MAX`], and drops the
+    /// oldest request if there are more than [`SEEN_MAX`].
     fn keep(&self, asked: String, files: &[(String, String)]) {
         if files.iter().map(|(path, text)| path.len() + text.len()).sum::<usize>() > SEEN_BYTES_MAX
         {
@@ -84,8 +84,9 @@ pub(crate) struct FragmentStats {
 }
 
 impl Tenants {
-    /// Returns the live layout to take unchanged files from; `None` if another version of Sluice
-    /// parsed it or it cannot be read. Then everything is parsed again.
+    /// Returns the live layout to take unchanged files from. `None` if nothing is live, the tenant
+    /// is removed, another version of Sluice parsed it, or it cannot be read; then everything is
+    /// parsed again.
     pub(crate) async fn reusable_layout(&self, head: &Tenant) -> Option<Arc<Layout>> {
         let object = head.layout_object.as_ref().filter(|_| !head.is_removed)?;
         match self.layouts.open(&self.ports, object).await {
@@ -99,6 +100,7 @@ impl Tenants {
 
     /// Reads the configuration files of a branch at a commit and stores them as an object. Returns
     /// the object's key and the digest of the content; `None` for a branch without configuration.
+    /// If the commit is gone, the error is `Unknown`: the branch moved meanwhile.
     pub(crate) async fn read_branch(
         &self,
         at: &ProjectAt,
@@ -120,7 +122,8 @@ impl Tenants {
         Ok(Some((self.put_files(text).await.map_err(Unread::Port)?, content)))
     }
 
-    /// Reads the configuration files of a project at a commit, from the cache if they are there.
+    /// Reads the configuration files of a project at a commit, from the cache if `origin` allows it
+    /// and they are there, and caches them. If the commit is gone, the error is `Unknown`.
     async fn texts(
         &self,
         at: &ProjectAt,
@@ -158,8 +161,10 @@ impl Tenants {
         Ok(key)
     }
 
-    /// Returns the parsed files of one branch in the order in which they apply. Files that the live
-    /// layout has unchanged are not parsed again.
+    /// Returns the parsed files of one branch in the order in which they apply, with a fragment of
+    /// warnings about ignored locations; none for a branch without files. Files that the live
+    /// layout has unchanged are not parsed again. `work` counts whether the branch was reused or
+    /// fetched.
     pub(crate) async fn fragments(
         &self,
         live: Option<&Layout>,

@@ -25,8 +25,9 @@ pub(crate) enum TenantIncludes {
 }
 
 impl Tenants {
-    /// Reads the files that a tenant includes from the repository of its main configuration, and
-    /// the commit that they belong to.
+    /// Reads the files that a tenant includes from what is stored with the main configuration
+    /// `main`, and the commit with the playbooks and roles of their jobs. Without included files
+    /// there is nothing to read, and no commit.
     pub(crate) async fn included_sources(
         &self,
         config: &TenantConfig,
@@ -54,7 +55,7 @@ impl TenantIncludes {
     }
 
     /// Parses the included files in the tenant's order, and adds a diagnostic for each missing
-    /// file.
+    /// file. Those of the live layout are returned as they are.
     pub(crate) fn fragments(
         &self,
         config: &TenantConfig,

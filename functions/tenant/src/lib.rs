@@ -115,8 +115,10 @@ impl Tenants {
         Self { ports, repos, forges, layouts: Layouts::default(), file_cache: FileCache::default() }
     }
 
-    /// Reconciles one tenant: reads what changed, and makes a new layout live if it differs. Safe
-    /// to run twice.
+    /// Reconciles one tenant: reads what changed, makes a new layout live if it differs, and wakes
+    /// queues and deferred events. While a landing of configuration is in progress, only postpones
+    /// the tenant. If not everything could be read in one run, stores what was read and wakes the
+    /// tenant again. A tenant that the main configuration omits is removed. Safe to run twice.
     pub async fn reconcile_tenant(&self, name: &TenantName) -> Result<(), ReconcileError> {
         let mut record = get(&self.ports, &tenant::key(name)).await?;
         let mut head = record.as_ref().map(decode::<Tenant>).transpose()?;
@@ -263,8 +265,8 @@ impl Tenants {
         self.wake_deferred(name).await
     }
 
-    /// Returns when the tenant has to be reconciled again without a wakeup; `None` if only a wakeup
-    /// can change it.
+    /// Returns when the timer has to wake the tenant; `None` if only another function's message can
+    /// change it.
     fn due(&self, head: &Tenant) -> Option<Due> {
         let waits = head.is_notifying_queues || !head.landings.is_empty();
         let soon = waits.then(|| self.ports.clock.now().plus_seconds(RECHECK_SECONDS));
@@ -274,7 +276,8 @@ impl Tenants {
     }
 
     /// Moves an overdue due time of the tenant into the future, so that the sweep does not find it
-    /// every minute.
+    /// every minute. Does nothing without a record or an overdue time, and if a concurrent writer
+    /// is faster.
     async fn postpone(&self, record: Option<Record>, head: &Tenant) -> Result<(), ReconcileError> {
         let Some(record) = record else { return Ok(()) };
         if record.due.as_ref().is_none_or(|due| due.at > self.ports.clock.now()) {
@@ -290,7 +293,8 @@ impl Tenants {
         Ok(())
     }
 
-    /// Stores what was read so far and wakes the tenant again at once.
+    /// Stores what was read so far, marks the tenant as reading, and wakes it again at once. The
+    /// error is a retry if another run committed first.
     async fn continue_reading(
         &self,
         record: Option<Record>,
@@ -320,7 +324,8 @@ impl Tenants {
     }
 
     /// Wakes every queue of the tenant that is not empty, then removes the flag that requests this
-    /// from the head. Returns the new record.
+    /// from the head. Returns the new record. A queue whose list record is unreadable is only
+    /// logged. The error is a retry if another run committed first.
     async fn notify_queues(
         &self,
         record: Record,
@@ -367,8 +372,11 @@ impl Tenants {
         }
     }
 
-    /// Reads what the main configuration says about a tenant; one with errors changes no tenant
-    /// that has a live layout. Otherwise an error in one place would remove the projects of others.
+    /// Reads what the main configuration says about a tenant. If it has errors, a tenant with a
+    /// live layout keeps that one's configuration, because otherwise an error in one place would
+    /// remove the projects of others. A tenant that never had a layout then counts as named if the
+    /// valid part names it. Any other one, such as a removed tenant, is unknown. A tenant is never
+    /// omitted by a main configuration with errors.
     async fn tenant_spec(
         &self,
         name: &TenantName,
@@ -398,7 +406,8 @@ impl Tenants {
         }
     }
 
-    /// Returns a tenant of the main configuration together with the files that it includes.
+    /// Returns a tenant of the main configuration together with the files that it includes. `main`
+    /// is the text of the main configuration.
     async fn named(
         &self,
         config: TenantConfig,
@@ -455,7 +464,8 @@ impl Tenants {
         Ok(MainConfigReading { config, connections, errors_found, text: text.to_owned() })
     }
 
-    /// Returns the stored requests to read projects again, each with its record's key.
+    /// Returns the stored requests to read projects again, each with its record's key, at most
+    /// [`MARKS_MAX`].
     async fn marks(&self, name: &TenantName) -> Result<Vec<(RereadRequest, Key)>, ReconcileError> {
         let query = Query::prefix(tenant::partition(name), tenant::REREAD, MARKS_MAX);
         let records = self.ports.records.query(&query).await?;
@@ -466,7 +476,9 @@ impl Tenants {
     }
 
     /// Builds a tenant's layout from its parsed sources, and counts the branches whose files were
-    /// reused or fetched.
+    /// reused or fetched. Sources of projects that the tenant does not have are left out, and
+    /// excluded branches are not listed as the layout's. `live` is the layout whose parsed files
+    /// are reused.
     async fn layout(
         &self,
         config: &TenantConfig,
@@ -515,7 +527,9 @@ fn record_of(record: Option<Record>, head: &Tenant) -> Result<Record, PortError>
     }
 }
 
-/// Lists the projects that could not be read, with the reasons, for users.
+/// Lists the landings of configuration that the tenant stopped waiting for, then the projects that
+/// could not be read, with the reasons, for users. A reason is cut to [`REASON_CHARS_MAX`]
+/// characters.
 fn problems(
     sources: &[ProjectSource],
     given_up: &[PendingConfigLanding],
@@ -539,6 +553,7 @@ fn problems(
 
 #[async_trait]
 impl Reconciler for Tenants {
+    /// Reconciles the tenant that the wakeup names. Any other wakeup is an error.
     async fn reconcile(
         &self,
         wakeup: &Wakeup,

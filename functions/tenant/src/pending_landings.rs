@@ -57,8 +57,8 @@ impl AwaitedProjects {
 }
 
 impl Tenants {
-    /// Returns the projects to read after the awaited landings, or `None` while one of them is in
-    /// progress.
+    /// Returns the projects to read after the awaited landings, and the landings that the tenant
+    /// stopped waiting for. `None` while another one is in progress. Stores nothing.
     pub(crate) async fn await_landings(
         &self,
         head: &Tenant,
@@ -111,8 +111,10 @@ enum LandingStatus {
 }
 
 impl Tenants {
-    /// Determines the status of a bundle member whose landing was not ordered yet, from the members
-    /// before it. Until the bundle is merged, or a member failed, its merge may still come.
+    /// Returns the status of a bundle member whose landing was not ordered yet, from the landings
+    /// of the members before it, of which `first` is the first. The first of these that has not
+    /// ended is in progress. If one ended without being merged, this landing never begins; if all
+    /// are merged, it is next. Without a readable record of the first there is no status.
     async fn status_of_predecessors(
         &self,
         awaited: &PendingConfigLanding,
@@ -148,7 +150,9 @@ fn status_of(order: Option<Landing>) -> LandingStatus {
 }
 
 /// Returns the status of a bundle member from the landings before it, in order; each is ordered
-/// when the one before it is merged.
+/// when the one before it is merged. The first one that is not merged decides: in progress, or over
+/// if it ended otherwise. Landings behind a missing one are ignored. If those before it are merged,
+/// the member is next; if the first is missing, there is no status.
 fn status_by_predecessors(orders: Vec<Option<Landing>>) -> LandingStatus {
     let mut seen = LandingStatus::Nothing;
     for order in orders {
@@ -168,11 +172,11 @@ fn status_by_predecessors(orders: Vec<Option<Landing>>) -> LandingStatus {
     seen
 }
 
-/// Returns why the tenant stops waiting for an unfinished landing; `None` if it still waits.
-///
-/// Reasons are an obstacle that the record has reported for long, silence for very long, and a
-/// landing that is not ordered. Once given up it stays so, or each new sign of progress would block
-/// the tenant again.
+/// Returns why the tenant stops waiting for an unfinished landing: an obstacle that its record has
+/// reported for [`PATIENCE_SECONDS`], no obstacle reported within [`SILENCE_SECONDS`] of the order,
+/// or a bundle member that its queue does not order in time. `None` if it still waits, has ended or
+/// has no record. A reason that is stored in `awaited` stays, or each new sign of progress would
+/// block the tenant again.
 fn given_up(
     awaited: &PendingConfigLanding,
     seen: &LandingStatus,
@@ -209,8 +213,9 @@ fn given_up(
     awaited.given_up.clone().or_else(stuck)
 }
 
-/// Returns when a landing ended; `None` while it is in progress, and for a while if it has no
-/// record. Later that counts as ended: it expired, or is unreadable.
+/// Returns when a landing ended; `None` while it is in progress, and for [`PATIENCE_SECONDS`] if it
+/// has no record. After that it counts as ended when it was ordered: its record expired, or is
+/// unreadable.
 fn ended_at(
     awaited: &PendingConfigLanding,
     seen: &LandingStatus,

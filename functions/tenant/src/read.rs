@@ -93,9 +93,11 @@ struct StoredSources {
 }
 
 impl Tenants {
-    /// Reads the projects that moved, were never read, have new parameters, or have to be retried.
-    /// The others stay as stored. An unreachable forge is waited for if the project is in
-    /// `awaited_projects`.
+    /// Reads the projects that moved, were never read, have new parameters, or have to be retried;
+    /// the others stay as stored. Returns all sources and the writes that store what was read,
+    /// without committing them. After [`READ_MAX`] forge requests or [`WRITES_MAX`] projects, the
+    /// rest is left to the next run. A project that cannot be read keeps what was read last, except
+    /// that an unreachable forge of one in `awaited_projects` is a retry.
     pub(crate) async fn read(
         &self,
         config: &TenantConfig,
@@ -156,8 +158,8 @@ impl Tenants {
         Ok(sources)
     }
 
-    /// Reads the stored sources of the tenant's projects, and notes those whose records are
-    /// damaged.
+    /// Reads the stored sources of the tenant's projects, and lists those whose records are
+    /// damaged. They may be of projects that the tenant no longer has.
     async fn known(&self, config: &TenantConfig) -> Result<StoredSources, ReconcileError> {
         let mut known = StoredSources::default();
         let mut after = None;
@@ -192,8 +194,8 @@ impl Tenants {
         Ok(known)
     }
 
-    /// Returns the write of a project's source, and first stores its branches as an object if they
-    /// are too large for a record.
+    /// Returns the write of a project's source, without condition. First stores its branches as an
+    /// object if they are too large for a record.
     async fn store(
         &self,
         config: &TenantConfig,
@@ -210,8 +212,10 @@ impl Tenants {
         Ok(Write::Put { record, expect: Expect::Anything })
     }
 
-    /// Reads one project; an error does not stop the tenant, and once the budget is spent the
-    /// remaining branches stay as they were and the project is unfinished.
+    /// Reads one project and returns the source to store. An error of its forge is part of the
+    /// source, or a retry where [`Self::unreadable`] says so. Once the budget is spent, the
+    /// remaining branches stay as they were and the project is unfinished. At most [`BRANCHES_MAX`]
+    /// branches are taken, the most relevant first.
     async fn read_project(
         &self,
         reading: ProjectReading<'_>,
@@ -421,7 +425,8 @@ fn in_order<'a>(
     ordered.into_iter().map(|(_, branch, commit)| (branch, commit)).collect()
 }
 
-/// Returns what the layout has to know about a branch, from its stored source.
+/// Returns what the layout has to know about a branch, from its stored source. Whether it is the
+/// default branch is left unknown.
 pub(crate) fn facts_of(read: &BranchSource) -> BranchFacts<'_> {
     let BranchSource { is_protected, is_locked, .. } = read;
     BranchFacts {

@@ -33,7 +33,10 @@ pub(crate) fn sure_at(omitted_since: Timestamp) -> Timestamp {
 }
 
 impl Tenants {
-    /// Removes an omitted tenant step by step; each step is safe to run twice.
+    /// Removes an omitted tenant step by step; each step is safe to run twice. The first run only
+    /// notes since when it is omitted. A run at least [`SURE_SECONDS`] later removes it, or any run
+    /// if an operator confirmed the removal under the main configuration with the digest `main`.
+    /// Later runs finish that. Without a head, only deletes what was stored for the tenant.
     pub(crate) async fn remove_omitted(
         &self,
         name: &TenantName,
@@ -64,7 +67,9 @@ impl Tenants {
         }
     }
 
-    /// Makes an empty layout live and takes the tenant off the list; then its queues are notified.
+    /// Makes an empty layout live under a new number and takes the tenant off the list; then
+    /// deletes what was read for it and notifies its queues. The error is a retry if another run
+    /// committed first.
     async fn remove(&self, record: Record, head: Tenant) -> Result<(), ReconcileError> {
         let name = &head.name;
         let layout = Layout::empty(TenantConfig::new(name.as_str()));
@@ -98,8 +103,8 @@ impl Tenants {
         self.clear(record, next).await
     }
 
-    /// Finishes the removal: deletes what was read for the tenant, notifies its queues, awaits its
-    /// last landings.
+    /// Finishes the removal: deletes what was read for the tenant, then notifies its queues if that
+    /// is still to do, otherwise awaits its last landings and forgets them.
     async fn clear(&self, record: Record, head: Tenant) -> Result<(), ReconcileError> {
         self.forget_all(&head.name).await?;
         if head.is_notifying_queues {
@@ -136,7 +141,7 @@ impl Tenants {
     }
 
     /// Deletes the sources of the tenant's projects, the requests to read them again, and its
-    /// deferred events.
+    /// deferred events. If they are too many for one run, wakes the tenant to continue.
     async fn forget_all(&self, name: &TenantName) -> Result<(), ReconcileError> {
         for kind in [tenant::REREAD, tenant::LAST_REREAD, tenant::DEFERRED, tenant::SOURCES] {
             if !self.forget(name, kind).await? {
@@ -149,7 +154,8 @@ impl Tenants {
         Ok(())
     }
 
-    /// Deletes a tenant's records of one kind, and returns whether none is left.
+    /// Deletes a tenant's records of one kind, a prefix of sort keys, and returns whether none is
+    /// left; false after [`WRITES_MAX`] writes.
     async fn forget(&self, name: &TenantName, kind: &str) -> Result<bool, ReconcileError> {
         for _ in 0..WRITES_MAX {
             let query = Query::prefix(tenant::partition(name), kind, FORGOTTEN_AT_ONCE);
