@@ -97,7 +97,9 @@ pub enum ErrorClass {
 }
 
 impl ForgeError {
-    /// Returns the error's class.
+    /// Returns what the caller does with the message it is processing: a pause that the forge asked
+    /// for, a redelivery for a refused token or an unknown outcome, and no retry for all other
+    /// errors.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. }

@@ -33,8 +33,8 @@ pub trait Forge: Send + Sync {
         head: &Oid,
     ) -> Result<Vec<ChangeRef>, ForgeError>;
 
-    /// Returns the open changes of a topic, by project and number, at most 100; none on a forge
-    /// without topics.
+    /// Returns the open changes of a topic, by project and number, at most 100. A driver without
+    /// topics returns none, which is no error.
     async fn open_changes_of_topic(&self, _topic: &str) -> Result<Vec<ChangeKey>, ForgeError> {
         Ok(Vec::new())
     }
@@ -113,14 +113,14 @@ pub trait Forge: Send + Sync {
         comments: &[LineComment],
     ) -> Result<(), ForgeError>;
 
-    /// Returns the time on the forge's own clock from its last answer, or `None` where none is
-    /// recent or has a time.
+    /// Returns the time on the forge's own clock from its last answer. `None` where no answer is
+    /// recent or has a time, and in a driver that does not say.
     fn time(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Returns the account of the connection; `None` where the forge does not say, as for an
-    /// application's token.
+    /// Returns the account of the connection's token; `None` where the forge does not say, as for
+    /// an application's token, and in a driver that does not know.
     async fn own_account(&self) -> Result<Option<String>, ForgeError> {
         Ok(None)
     }
@@ -185,7 +185,8 @@ pub trait Forge: Send + Sync {
     /// happened.
     async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError>;
 
-    /// Returns the newest webhook deliveries of a project, newest first, at most 100 per hook.
+    /// Returns the newest deliveries of all webhooks of a project, also of those that lead to other
+    /// services; newest first, at most 100 for each hook.
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<WebhookDelivery>, ForgeError>;
 
     /// Has the forge redeliver a webhook under the same id; a receiver that has it already ignores

@@ -73,7 +73,7 @@ impl PackedLogs {
     }
 
     /// Returns the content of the file of this name, `None` when there is none. Of several with one
-    /// name, the last one added wins.
+    /// name, returns the last one added.
     pub fn find(&self, name: &str) -> Option<&Bytes> {
         self.files.iter().rev().find(|(added, _)| added == name).map(|(_, content)| content)
     }
@@ -93,7 +93,8 @@ impl PackedLogs {
         Ok(bytes.into())
     }
 
-    /// Decodes an object of packed files. An error if it has another version or is damaged.
+    /// Decodes an object of packed files. An error if it has another version, is too short for its
+    /// list of files, or has bytes that belong to no file.
     fn decode(bytes: &Bytes) -> Result<Self, String> {
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
         let index: PackIndex =
@@ -119,7 +120,7 @@ impl PackedLogs {
     }
 }
 
-/// Stores the small files of a build as one object.
+/// Stores the small files of a build as one object, in place of an earlier one.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -161,7 +162,8 @@ pub async fn read_file(
 }
 
 /// Reads at most `most` bytes of a file from byte `first` on, packed or not; `None` when there is
-/// no file of this name.
+/// no file of this name. The result is empty beyond the file's end, and has the length of the whole
+/// file.
 ///
 /// # Errors
 /// As [`load_packed`].
@@ -179,7 +181,8 @@ pub async fn read_file_part(
     Ok(packed.find(name).map(|content| slice_of(content, first, most)))
 }
 
-/// Returns at most `most` bytes of `content` from byte `first` on; empty beyond its end.
+/// Returns at most `most` bytes of `content` from byte `first` on, empty beyond its end, with the
+/// length of all of `content`.
 pub fn slice_of(content: &Bytes, first: u64, most: usize) -> ObjectPart {
     let from = usize::try_from(first).unwrap_or(usize::MAX).min(content.len());
     let to = from.saturating_add(most).min(content.len());

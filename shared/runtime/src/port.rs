@@ -191,7 +191,7 @@ impl std::fmt::Debug for Ports {
     }
 }
 
-/// Returns the shard of the index `due` for a partition.
+/// Returns the shard of the index `due` for a partition, below [`DUE_SHARDS`], always the same.
 pub fn due_shard(partition: &str) -> u32 {
     // FNV-1a spreads well enough, and all writers must always agree on the shard.
     let hash = partition

@@ -41,7 +41,7 @@ pub fn sign(secret: &ForgeSecret, raw_body: &[u8]) -> String {
     mac(secret, raw_body).map(|mac| format!("sha256={}", hex::encode(mac))).unwrap_or_default()
 }
 
-/// Computes the HMAC of a body; `None` for an unusable secret.
+/// Computes the HMAC-SHA-256 of a body; `None` for an unusable secret, which cannot happen.
 fn mac(secret: &ForgeSecret, raw_body: &[u8]) -> Option<[u8; 32]> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes()).ok()?;
     mac.update(raw_body);
