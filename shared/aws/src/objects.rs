@@ -22,7 +22,9 @@ pub(crate) struct S3Objects {
 }
 
 impl S3Objects {
-    /// Creates the port onto a bucket.
+    /// Creates the port onto the bucket that `settings` name; makes no requests. The bucket is part
+    /// of the path if the settings say so or if `sdk_config` has an endpoint, otherwise of the host
+    /// name.
     pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings) -> Self {
         let in_path = match settings.bucket_address {
             BucketAddress::Path => true,
@@ -35,7 +37,7 @@ impl S3Objects {
         Self { client: Client::from_conf(config.build()), bucket: settings.bucket.clone() }
     }
 
-    /// Returns the size of an object; `None` if it does not exist.
+    /// Returns the size of an object in bytes; `None` if it does not exist.
     async fn length(&self, key: &str) -> Result<Option<u64>, PortError> {
         let asked = self.client.head_object().bucket(&self.bucket).key(key).send().await;
         match asked {
@@ -49,7 +51,8 @@ impl S3Objects {
         }
     }
 
-    /// Lists one page of keys after `after`, at most `limit`. Also returns whether there are more.
+    /// Lists one page of the keys that begin with `prefix`, in order, after `after`: at most
+    /// `limit` and at most 1,000. Also returns whether there are more.
     async fn page(
         &self,
         prefix: &str,
@@ -152,6 +155,9 @@ impl Objects for S3Objects {
         Ok(Some(ObjectPart { bytes: body.into_bytes(), length }))
     }
 
+    /// Stores an object. If its condition does not hold, or there is no object for
+    /// [`PutMode::IfMatch`], the outcome is [`PutOutcome::ConditionFailed`]. A conflict with a
+    /// concurrent conditional write is an error, since it is unknown which one succeeded.
     async fn put(
         &self,
         key: &str,

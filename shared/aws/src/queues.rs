@@ -36,7 +36,8 @@ pub(crate) struct SqsQueues {
 }
 
 impl SqsQueues {
-    /// Creates the port onto message queues.
+    /// Creates the port onto the message queues that `settings` name; makes no requests. `entropy`
+    /// draws the ids by which SQS recognises repeated requests.
     pub(crate) fn new(
         sdk_config: &SdkConfig,
         settings: &AwsSettings,
@@ -53,7 +54,7 @@ impl SqsQueues {
         }
     }
 
-    /// Returns the URL of a queue. An error if the settings lack it.
+    /// Returns the URL of a queue. An error if the settings lack it; `attempt` begins its text.
     fn url(&self, queue: MessageQueue, attempt: &str) -> Result<&str, PortError> {
         self.urls.get(&queue).map(String::as_str).ok_or_else(|| {
             let why = format!("its URL is not configured; set {}", queue.variable());
@@ -61,7 +62,9 @@ impl SqsQueues {
         })
     }
 
-    /// Returns an entry of a batch in the SDK's form.
+    /// Returns an entry of a batch in the SDK's form; `place` is its position in the batch. On a
+    /// FIFO queue it gets a fresh deduplication id, and its delay is ignored. On a standard queue
+    /// its delay is at most 900 seconds, and the group is left out if the settings say so.
     fn entry(
         &self,
         queue: MessageQueue,
@@ -210,7 +213,7 @@ impl Queues for SqsQueues {
     }
 }
 
-/// Converts a received message; `None` if it lacks a field.
+/// Converts a received message; `None` if it lacks id, body, receipt or a valid receive count.
 fn incoming(message: Message) -> Option<Incoming> {
     let attributes = message.attributes.unwrap_or_default();
     let group = attributes.get(&MessageSystemAttributeName::MessageGroupId);
@@ -224,7 +227,8 @@ fn incoming(message: Message) -> Option<Incoming> {
     })
 }
 
-/// Returns the messages in their order, cut where a request is full.
+/// Returns the messages in their order, in batches of at most 10 messages and 240 KiB. A larger
+/// message is a batch of its own.
 fn batches(messages: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
     let mut batches: Vec<Vec<Outgoing>> = Vec::new();
     let mut bytes = 0;
@@ -243,8 +247,8 @@ fn batches(messages: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
     batches
 }
 
-/// Returns a message group in SQS's form: unchanged, or as a digest if it is too long or has
-/// invalid characters.
+/// Returns a message group in SQS's form: unchanged, or as its SHA-256 if it is empty, too long or
+/// has invalid characters.
 fn group_id(group: String) -> String {
     let allowed = !group.is_empty()
         && group.len() <= GROUP_CHARS_MAX
@@ -252,7 +256,9 @@ fn group_id(group: String) -> String {
     if allowed { group } else { hex::encode(Sha256::digest(group)) }
 }
 
-/// Returns the error of a batch with refused messages; `None` when all were accepted.
+/// Returns the error of a batch with refused messages, with the number of them and the reason of
+/// the first; `None` when all were accepted. It counts as throttled if that reason asks to slow
+/// down.
 fn some_refused(attempt: String, refused: &[BatchResultErrorEntry]) -> Option<PortError> {
     let first = refused.first()?;
     Some(PortError {

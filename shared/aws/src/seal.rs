@@ -20,7 +20,7 @@ pub(crate) struct KmsSeal {
 }
 
 impl KmsSeal {
-    /// Creates the port onto a KMS key.
+    /// Creates the port onto the KMS key that `settings` name; makes no requests.
     pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings) -> Self {
         let config = aws_sdk_kms::config::Builder::from(sdk_config)
             .retry_config(limits::retries())

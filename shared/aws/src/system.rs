@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct SystemClock;
 
 impl Clock for SystemClock {
+    /// Returns the time of the system's clock; the epoch if that is before 1970.
     fn now(&self) -> Timestamp {
         // A clock before 1970 is set wrong; deadlines then all lie ahead, which delays and corrupts
         // nothing.

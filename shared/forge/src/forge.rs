@@ -259,7 +259,7 @@ pub enum StatusState {
 }
 
 impl StatusState {
-    /// Returns the forge's word.
+    /// Returns the word for the state in GitHub's API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -314,7 +314,7 @@ pub enum Conclusion {
 }
 
 impl Conclusion {
-    /// Returns the forge's word.
+    /// Returns the word for the conclusion in GitHub's API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -338,7 +338,7 @@ pub enum ReviewDecision {
 }
 
 impl ReviewDecision {
-    /// Returns GitHub's word.
+    /// Returns the word for the review in GitHub's API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Approve => "APPROVE",

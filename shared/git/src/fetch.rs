@@ -102,7 +102,7 @@ pub struct RemoteRef {
 }
 
 impl RemoteRef {
-    /// Returns the commit that the ref leads to.
+    /// Returns the commit that the ref leads to; for an annotated tag, the tagged object.
     pub fn commit(&self) -> &Oid {
         self.peeled.as_ref().unwrap_or(&self.target)
     }

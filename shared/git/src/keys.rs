@@ -29,14 +29,16 @@ pub fn commit_delta(project: &ProjectName, from: &Oid, to: &Oid) -> String {
     format!("{}deltas/{}..{}", prefix(project), escape(from.as_str()), escape(to.as_str()))
 }
 
-/// Parses the name of the pack from its key; `None` for any other key.
+/// Parses the name of the pack from its key, of any project; `None` for any other key.
 pub fn pack_of(key: &str) -> Option<PackName> {
     let file = key.strip_prefix("git/")?.rsplit('/').next()?;
     let stem = file.strip_suffix(JOINED)?;
     stem.parse().ok()
 }
 
-/// Escapes a canonical project name to one path segment, also for a directory name.
+/// Escapes a canonical project name to one path segment, also for a directory name: every byte
+/// except letters, digits, `-`, `_` and a `.` that is not the first becomes `%` and two hexadecimal
+/// digits.
 pub fn escape(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 8);
     for (at, byte) in name.bytes().enumerate() {

@@ -115,7 +115,9 @@ impl Queues for World {
     }
 }
 
-/// Receives messages without waiting.
+/// Receives at most `max` messages of a queue without waiting and hides them for
+/// `visibility_seconds`. Messages that were received too often are moved to the dead letters of the
+/// state. An error if there is no such queue, or if `max` is not from 1 to 10.
 pub(crate) fn receive(
     state: &mut State,
     queue: MessageQueue,

@@ -91,7 +91,8 @@ impl Records for World {
     }
 }
 
-/// Returns an error for a commit that DynamoDB would refuse.
+/// Returns an error for a commit that DynamoDB would refuse, or that is too large for a record: too
+/// many writes, two writes of one record, or too large a body.
 fn check_limits(writes: &[Write]) -> Result<(), PortError> {
     let refused = |why: String| Err(PortError::unknown("commit a transaction", why));
     if writes.len() > TRANSACTION_RECORDS_MAX {
@@ -115,7 +116,8 @@ fn check_limits(writes: &[Write]) -> Result<(), PortError> {
     Ok(())
 }
 
-/// Returns whether the condition of a write is met.
+/// Returns whether the condition of a write is met by the stored records. A missing record meets
+/// [`Expect::FenceAtMost`].
 fn holds(state: &State, write: &Write) -> bool {
     let (key, expect) = match write {
         Write::Put { record, expect } => (&record.key, expect),
@@ -130,7 +132,8 @@ fn holds(state: &State, write: &Write) -> bool {
     }
 }
 
-/// Applies a write to the table and its indexes.
+/// Applies a write to the table and its indexes without checking its condition, counts it, and adds
+/// it to the journal if there is one. A check does nothing.
 pub(crate) fn apply(state: &mut State, write: Write) {
     let (key, record) = match write {
         Write::Put { record, .. } => (record.key.clone(), Some(record)),

@@ -68,13 +68,14 @@ pub struct GitRepos {
 }
 
 impl GitRepos {
-    /// Creates repositories that are cached below `dir`.
+    /// Creates repositories that are cached below `dir`, with the connections `remotes`. Reads and
+    /// creates nothing yet.
     pub fn new(ports: Ports, remotes: BTreeMap<ConnectionName, Remote>, dir: PathBuf) -> Self {
         Self { ports, remotes, dir, caches: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Returns the address and credential of a project, or an error if its connection is not
-    /// configured.
+    /// Returns the address of a project, the connection's base URL with the project's path, and the
+    /// credential. An error if the connection is not configured.
     fn remote(&self, project: &ProjectAt) -> Result<FetchSource, ReposError> {
         let remote = self.remotes.get(&project.connection).ok_or_else(|| {
             ReposError::Unknown(format!("the connection {} is not configured", project.connection))
@@ -83,8 +84,8 @@ impl GitRepos {
         Ok(FetchSource { url, credential: remote.credential.clone() })
     }
 
-    /// Returns the cache of a project's repository, a new one if there is none. Drops another
-    /// project's when there are too many.
+    /// Returns the cache of a project's repository, a new one if there is none. If there are too
+    /// many, drops the first one by name; its directory stays.
     fn cache(&self, project: &ProjectName) -> Arc<ProjectCache> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         if caches.len() >= CACHES_MAX && !caches.contains_key(project) {
@@ -95,14 +96,15 @@ impl GitRepos {
     }
 
     /// Returns whether the objects of this merge are stored, so that its branch can be
-    /// fast-forwarded.
+    /// fast-forwarded: the connection lands by fast-forward, and the merge mode keeps the proposed
+    /// commit.
     fn keeps(&self, ask: &BranchMerge) -> bool {
         let landing = self.remotes.get(&ask.connection).map(|remote| remote.landing);
         landing == Some(LandingMethod::FastForward) && ask.mode.keeps_head()
     }
 
-    /// Fetches a branch tip, and `more` in the same request, and returns the tip.
-    /// [`ReposError::Gone`] if the forge has no such branch.
+    /// Fetches a branch tip from the forge, and `more` in the same request, and returns the tip.
+    /// [`ReposError::Gone`] if the forge has no such branch or `more`.
     async fn fetch_tip(
         &self,
         cache: &ProjectCache,
@@ -396,9 +398,11 @@ enum LocalMerge {
     Conflict(String),
 }
 
-/// Merges in the cache. The new pack completes `packs`, whatever other packs the cache has: packs
-/// of other states and unlisted fetched packs are not part of this state, so an executor does not
-/// have them.
+/// Merges a change onto `onto` in the cache, and writes a pack of the result and the proposed
+/// commit that completes `packs`, whatever other packs the cache has (`None` if they are complete).
+/// Conflicts, unrelated histories and too many commits to replay are outcomes. With
+/// [`DeltaMode::Added`] also returns the objects that the result adds to `onto`, unless they are
+/// too many or there is no new commit.
 fn merge_here(
     repository: &mut Repository,
     ask: &BranchMerge,
@@ -444,9 +448,9 @@ fn merge_here(
     Ok(LocalMerge::Merged { result, pack, files, delta })
 }
 
-/// Returns the paths that a change touches: those that differ from the merge base, and those that
-/// its merge changes in the branch. They differ when the branch renamed a file, because merges
-/// follow renames. `None` when there are too many.
+/// Returns the paths that a change touches, sorted: those in which `head` differs from the merge
+/// base, and those in which `result` differs from `onto`. They differ when the branch renamed a
+/// file, because merges follow renames. `None` when there are too many, or when a comparison fails.
 fn changed_paths(
     repository: &Repository,
     onto: &Oid,
@@ -461,8 +465,8 @@ fn changed_paths(
     Ok(Some(all.into_iter().collect()))
 }
 
-/// Converts a fetch error: the repository or commit is gone, it can never be read, the forge is
-/// unreachable, or the outcome is unknown.
+/// Converts a fetch error: gone (no such repository, ref or commit), unreadable (access denied, too
+/// large, unusable address), unreachable (no answer in time), or unknown (the cache failed).
 pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
     match &error {
         FetchError::Gone { .. } | FetchError::NoRepository { .. } => {

@@ -160,7 +160,9 @@ pub trait Repos: Send + Sync {
 /// The name of the file that excludes its directory from configuration (Z2.4).
 const IGNORE: &str = ".zuul.ignore";
 
-/// Returns whether a path may contain configuration, or excludes a directory from it.
+/// Returns whether a path may contain configuration, by its name alone: `zuul.yaml`, `.zuul.yaml`,
+/// a `.yaml` file below `zuul.d/` or `.zuul.d/`, or one that `extra` selects (a directory with a
+/// final `/`, or a file). Also true for a `.zuul.ignore` that would exclude such files.
 pub fn is_configuration(path: &str, extra: &[String]) -> bool {
     let counts = |path: &str| !config_paths([path], extra).is_empty();
     counts(path)

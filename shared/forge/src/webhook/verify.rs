@@ -13,7 +13,8 @@ use subtle::{Choice, ConstantTimeEq};
 pub struct Rejected;
 
 /// Accepts `raw_body` when `signature_header` (`X-Hub-Signature-256`: `sha256=` and 64 hexadecimal
-/// digits) was made with one of `secrets`.
+/// digits) was made with one of `secrets`. Rejects a missing or malformed header. Empty secrets do
+/// not count, so that without a secret nothing is accepted.
 ///
 /// All secrets are tried and compared in constant time, so neither time nor answer reveals a near
 /// match. During a rotation `secrets` has the new and the old one. Without a secret nothing is
