@@ -11,14 +11,12 @@ use url::Url;
 pub const DEPENDENCIES_MAX: usize = 100;
 
 /// Returns the http and https URLs that `text` names in lines `Depends-On: <url>`, in order,
-/// without duplicates. Case does not matter in the keyword. Other lines, and those whose URL is
-/// unusable, are ignored. Returns at most one more than [`DEPENDENCIES_MAX`]: then there are too
-/// many ([`names_too_many`]).
+/// without duplicates. The keyword may have any case. Other lines, and those whose URL is unusable,
+/// are ignored. Returns at most one more than [`DEPENDENCIES_MAX`]: the dependencies of a change
+/// with that many are unknown ([`names_too_many`]).
 ///
-/// Returns at most one more than [`DEPENDENCIES_MAX`]: the dependencies of a change with that many
-/// are unknown ([`names_too_many`]). The keyword may have any case; the line may end with white
-/// space or a carriage return. A URL must be http or https with a host. Which change it means is
-/// decided by the connection that has the host.
+/// The line may end with white space or a carriage return. Which change a URL means is decided by
+/// the connection that has the host.
 pub fn depends_on(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for address in text.lines().filter_map(address_of) {

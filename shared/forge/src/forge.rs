@@ -154,12 +154,11 @@ pub trait Forge: Send + Sync {
     }
 
     /// Merges a change whose head is still `change.head`, and returns the commit at the branch's
-    /// tip afterwards.
+    /// tip afterwards. A change that is already merged at this head is a success. Returns
+    /// [`ForgeError::HeadMoved`] when the head is another, and [`ForgeError::Conflict`] when it
+    /// does not merge.
     ///
-    /// Returns [`ForgeError::HeadMoved`] when the head is another, and [`ForgeError::Conflict`]
-    /// when it does not merge. Forges do not guard the base: the caller reads the tip before and
-    /// after (Z6.4). A change that is already merged at this head is a success, so a retry finds
-    /// what an earlier attempt did.
+    /// Forges do not guard the base: the caller reads the tip before and after (Z6.4).
     async fn merge(
         &self,
         change: &ChangeRef,
@@ -168,11 +167,9 @@ pub trait Forge: Send + Sync {
     ) -> Result<Oid, ForgeError>;
 
     /// Moves a branch from one commit to another by an atomic push; `pack` has the objects that the
-    /// forge lacks.
-    ///
-    /// The caller has to check that the second commit follows the first: a forge may not.
-    /// [`ForgeError::HeadMoved`] means that the branch is not at `from`; [`ForgeError::Refused`]
-    /// that it is, so pushes are not accepted. A branch that is at `to` already is a success.
+    /// forge lacks. The caller has to check that the second commit follows the first: a forge may
+    /// not. A branch that is at `to` already is a success. [`ForgeError::HeadMoved`] means that the
+    /// branch is not at `from`; [`ForgeError::Refused`] that it is, so pushes are not accepted.
     async fn fast_forward(
         &self,
         branch: &BranchKey,

@@ -46,7 +46,7 @@ pub enum CommandError {
 
 /// Runs `git` in `dir` with `input` on its standard input, and kills it at `deadline`. Discards its
 /// standard output. An error unless it succeeds in time; it has the beginning of git's error
-/// output. Git is isolated from the machine's configuration and has no network.
+/// output.
 ///
 /// Git reads no configuration of the system or the user, runs no hooks, never prompts, and has no
 /// transports.

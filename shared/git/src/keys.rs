@@ -10,10 +10,8 @@ use std::fmt::Write as _;
 /// The ending of the key of a pack with its index.
 const JOINED: &str = ".joined";
 
-/// Returns the key prefix of a project's objects, ending in `/`.
-///
-/// Every byte of the canonical name except letters, digits, `-`, `_` and inner `.` is
-/// percent-encoded, so that no name is part of another's prefix.
+/// Returns the key prefix of a project's objects, ending in `/`: `git/` and the canonical name as
+/// [`escape`] writes it, so that no name is part of another's prefix.
 pub fn prefix(project: &ProjectName) -> String {
     format!("git/{}/", escape(project.as_str()))
 }

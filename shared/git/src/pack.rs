@@ -242,9 +242,6 @@ fn entry_header(kind: Kind, mut size: u64, out: &mut Vec<u8>) {
 /// Reads pack data, adds missing delta bases from `objects`, and stores the pack with an index in
 /// `directory`. Returns `None` for a pack without objects. An error for an object that is unpacked
 /// larger than `object_bytes_max`.
-///
-/// Returns `None` for a pack without objects. `object_bytes_max` limits the unpacked size of each
-/// object.
 pub(crate) fn keep_stream(
     data: &mut dyn BufRead,
     directory: &Path,

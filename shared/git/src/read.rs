@@ -120,13 +120,9 @@ impl Repository {
     }
 
     /// Returns the tips that are `commit` or descend from it. Commits dated more than 30 days
-    /// before it are not followed, so that a tip may be missing if clocks were wrong by more. After
-    /// `commits_max` commits, fails with [`GitReadError::TooLarge`]. A tip that is not in the
-    /// repository is an error.
-    ///
-    /// Commits dated more than 30 days before it are not followed, so that the cost depends on what
-    /// was committed since; clocks may be wrong by that much. Fails with [`GitReadError::TooLarge`]
-    /// after `commits_max` commits.
+    /// before it are not followed, so that the cost depends on what was committed since; a tip may
+    /// be missing if clocks were wrong by more. After `commits_max` commits, fails with
+    /// [`GitReadError::TooLarge`]. A tip that is not in the repository is an error.
     pub fn containing(
         &self,
         commit: &Oid,
@@ -263,11 +259,9 @@ impl Repository {
     }
 
     /// Reads the regular files at a commit or tree for which `wanted` returns true, as path and
-    /// content, sorted as git does. `wanted` also decides for each directory whether it is entered.
-    /// Links and submodules are left out. Exceeding any of the limits is an error.
-    ///
-    /// `wanted` is called for each directory before it is entered, so that reading configuration is
-    /// cheap in a large tree.
+    /// content, sorted as git does. `wanted` also decides for each directory whether it is entered,
+    /// so that reading configuration is cheap in a large tree. Links and submodules are left out.
+    /// Exceeding any of the limits is an error.
     pub fn read_files(
         &self,
         at: &Oid,

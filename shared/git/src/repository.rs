@@ -52,8 +52,6 @@ impl Repository {
     /// Opens a separate repository in `dir` with packs from `pack_dir`, which are hard-linked or
     /// copied. A missing pack is an error; one that `dir` has already is kept. Changes to it never
     /// affect `pack_dir`.
-    ///
-    /// Changes to it never affect `pack_dir`.
     pub fn of_packs(
         project: &ProjectName,
         dir: &Path,
@@ -104,9 +102,7 @@ impl Repository {
     }
 
     /// Adds a pack and its index, given as whole files, and checks both against their checksums and
-    /// each other. Returns the pack's name. Does nothing more when the cache has the pack.
-    ///
-    /// Does nothing when the cache has the pack.
+    /// each other. Returns the pack's name. Stores nothing when the cache has the pack.
     pub fn add_pack(&mut self, pack: &[u8], index: &[u8]) -> Result<PackName, GitPackError> {
         let name = pack::verify(pack, index)
             .map_err(|reason| GitPackError::Damaged { project: self.project.clone(), reason })?;
@@ -131,20 +127,15 @@ impl Repository {
     /// Writes the objects that `tips` reach and no pack of the cache has, such as those that merges
     /// created, as one self-contained pack with its index. Returns `None` when every object is in a
     /// pack already. Equal tips and packs give an equal pack.
-    ///
-    /// Returns `None` when every object is in a pack already. Equal tips give an equal pack.
     pub fn pack_new_objects(&mut self, tips: &[Oid]) -> Result<Option<NewPack>, GitPackError> {
         let held = self.packs()?;
         self.pack_objects_beyond(tips, &held)
     }
 
     /// Writes the objects that `tips` reach and none of the packs `base` contains as one
-    /// self-contained pack with its index. Other packs of the cache do not count. Returns `None`
-    /// when `base` contains everything. The packs `base` must be in the cache, and each must be
-    /// complete together with those before it.
-    ///
-    /// `base` and this pack together are complete, whatever other packs the cache has. Returns
-    /// `None` when `base` contains everything. Equal arguments give an equal pack.
+    /// self-contained pack with its index, whatever other packs the cache has. Returns `None` when
+    /// `base` contains everything. The packs `base` must be in the cache and together complete;
+    /// then they are so with this pack. Equal arguments give an equal pack.
     pub fn pack_objects_beyond(
         &mut self,
         tips: &[Oid],
@@ -232,8 +223,6 @@ impl Repository {
                 }
                 Kind::Tree => {
                     for entry in
-                        /// Reopens the packs of the directory, so that new ones are found, and
-                        /// keeps the objects in memory.
                         gix::objs::TreeRefIter::from_bytes(&object.data, gix::hash::Kind::Sha1)
                     {
                         let entry = entry.map_err(|source| failed(source.into()))?;
@@ -249,8 +238,8 @@ impl Repository {
         Ok(found)
     }
 
-    /// Reopens the packs and keeps the objects in memory. The store has room for a limited number
-    /// of packs.
+    /// Reopens the packs of the directory, so that new ones are found, and keeps the objects in
+    /// memory. The store has room for a limited number of packs.
     pub(crate) fn reload(&mut self) -> Result<(), GitPackError> {
         let memory = self.git.objects.take_object_memory().unwrap_or_default();
         self.git = open_git(&self.project, &self.dir)?;

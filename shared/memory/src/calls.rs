@@ -91,8 +91,8 @@ pub(crate) fn write_units<'a>(writes: &[Write], old: impl Fn(&Write) -> Option<&
     writes.iter().map(units).sum()
 }
 
-/// Returns the write units of both indexes, which hold keys only: in each, one to remove the old
-/// entry, one to add the new one, and none if the entry is unchanged.
+/// Returns the write units of both indexes together, which hold keys only: in each, one to remove
+/// the old entry, one to add the new one, and none if the entry is unchanged.
 fn index_units(before: Option<&Record>, after: Option<&Record>) -> f64 {
     let moved = |before: bool, after: bool, same: bool| {
         if same { 0.0 } else { f64::from(u8::from(before) + u8::from(after)) }

@@ -77,10 +77,9 @@ pub(crate) struct State {
 type Decide = Box<dyn FnMut(PendingCall) -> Fate + Send>;
 
 impl World {
-    /// Returns an empty world that is deterministic for `seed`; its clock is at `now`.
-    ///
-    /// Standard queues deliver in an order drawn from the seed, and `twice_per_mille` of their
-    /// messages twice.
+    /// Returns an empty world that is deterministic for `seed`; its clock is at `now` and stands
+    /// still. Standard queues deliver in an order drawn from the seed, and `twice_per_mille` of
+    /// 1000 messages twice.
     pub fn new(seed: u64, twice_per_mille: u16, now: Timestamp) -> Self {
         let queues = MessageQueue::ALL
             .into_iter()
@@ -110,14 +109,13 @@ impl World {
                 fates: BTreeMap::new(),
                 decide: None,
                 died_at: None,
-                /// Returns ports of this world, which share its state. Their calls are counted for
-                /// the caller of this handle.
                 last_step: "",
             })),
         }
     }
 
-    /// Returns ports of this world.
+    /// Returns ports of this world, which share its state. Their calls are counted for the caller
+    /// of this handle.
     pub fn ports(&self) -> Ports {
         let world = Arc::new(self.clone());
         Ports {
@@ -263,8 +261,8 @@ impl World {
         state.queues.values().filter_map(|queue| queue.next_wake_ms(now)).min().map(Timestamp)
     }
 
-    /// Returns the earliest time at which a record is due in the index `due`; `None` if there is
-    /// none.
+    /// Returns the earliest time at which the index `due` shows a record as due, which may be past;
+    /// `None` if there is none.
     pub fn next_due_at(&self) -> Option<Timestamp> {
         self.lock().indexes.next_due_at()
     }

@@ -218,12 +218,10 @@ impl Wakeup {
         }
     }
 
-    /// Returns the SQS message group: the name of the cell or group of cells that is reconciled, or
-    /// its digest if SQS does not accept the name. `None` for merges and wakes. On standard queues
-    /// it only serves fairness between tenants.
-    ///
-    /// SQS accepts groups of 1 to 128 printable ASCII characters. A name that does not conform is
-    /// replaced by its digest.
+    /// Returns the SQS message group: the name of the cell or group of cells that is reconciled. A
+    /// name that SQS does not accept, since it is not 1 to 128 printable ASCII characters, is
+    /// replaced by its digest. `None` for merges and wakes. On standard queues the group only
+    /// serves fairness between tenants.
     pub fn group(&self) -> Option<String> {
         let group = self.cell()?;
         let is_valid = (1..=GROUP_CHARS_MAX).contains(&group.len())

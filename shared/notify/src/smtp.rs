@@ -23,7 +23,9 @@ pub struct Smtp {
 }
 
 impl Smtp {
-    /// Creates a channel to a mail server. It connects for each mail, because mails are rare.
+    /// Creates a channel to a mail server; connects only for each mail. Another machine must offer
+    /// encryption, which this machine need not. An error if TLS cannot be set up, or if only one of
+    /// user and password is given.
     ///
     /// # Errors
     ///

@@ -71,13 +71,12 @@ pub fn put_verdicts(change: &ChangeKey, routing: &RoutingRecord) -> Result<Write
 /// The sort key prefix of the records that name the dependents of a change.
 pub const NEEDED_BY: &str = "needed-by#";
 
-/// Returns the unconditional write of a change's facts; the last write wins. A message of more than
-/// 16,000 bytes is cut to 4,000 characters, and more than 24,000 bytes of paths become `None`. If
-/// the record is still too large, drops step by step statuses, message and files, reviews, very
-/// long dependency URLs, and then votes and the rest of labels and title. `truncated` marks missing
-/// statuses and reviews; other omissions are not marked.
-///
-/// Facts that do not fit into a record are shortened; `cut` marks missing statuses and reviews.
+/// Returns the unconditional write of a change's facts; the last write wins, because every decision
+/// reads the forge again. A message of more than 16,000 bytes is cut to 4,000 characters, and more
+/// than 24,000 bytes of paths become `None`. If the record is still too large, drops step by step
+/// statuses, message and files, reviews, very long dependency URLs, and then votes and the rest of
+/// labels and title. `truncated` marks missing statuses and reviews; other omissions are not
+/// marked.
 ///
 /// # Errors
 /// When the shortened facts are too large.

@@ -99,10 +99,8 @@ pub fn item_record(
 }
 
 /// Returns the key of an inbox message. Keys sort by time, but those of operators' commands come
-/// before all others.
-///
-/// Commands sort before all other messages: only the first of many messages are read, and a halted
-/// queue waits for a command.
+/// before all others: only the first of many messages are read, and a halted queue waits for a
+/// command.
 pub fn message_key(queue: &QueueKey, message: &InboxMessage) -> Key {
     let first = if message.is_command() { "-" } else { "" };
     Key::new(partition(queue), format!("inbox#{first}{:015}-{}", message.at.0, message.id))

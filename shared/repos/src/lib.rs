@@ -134,9 +134,8 @@ pub trait Repos: Send + Sync {
     /// Merges a change into a branch.
     async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError>;
     /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, and the files below
-    /// `zuul.d/`, `.zuul.d/` and `extra`.
-    ///
-    /// `state` names the packs that contain the commit; `None` when it is on the forge.
+    /// `zuul.d/`, `.zuul.d/` and `extra`. `state` names the packs that contain the commit; `None`
+    /// when it is on the forge.
     async fn configuration_files(
         &self,
         project: &ProjectAt,
@@ -145,9 +144,7 @@ pub trait Repos: Send + Sync {
         extra: &[String],
     ) -> Result<CommitFiles, ReposError>;
     /// Returns those of `paths` that are files at a commit, in the given order. A link counts as a
-    /// file.
-    ///
-    /// `state` as above.
+    /// file. `state` names the packs that contain the commit; `None` when it is on the forge.
     async fn existing_files(
         &self,
         project: &ProjectAt,

@@ -81,12 +81,10 @@ pub trait Reconciler: Send + Sync {
 
 /// Processes a batch and returns the ids of the messages that must be delivered again; the queue
 /// removes the others. Groups run concurrently; within a group, all messages after a failed one
-/// fail too. Unreadable messages are moved to quarantine and count as processed. Failed messages
-/// are hidden for a time that grows with their receipts.
+/// fail too. Failed messages are hidden for a time that grows with their receipts. Unreadable
+/// messages are moved to quarantine and count as processed.
 ///
-/// Groups run concurrently. Within a group, the first failure ends the group, so that order is
-/// kept. A repeated wakeup of a batch is reconciled once, as is one that an earlier wakeup covers.
-/// A failed message is postponed by a back-off that grows with its receipts.
+/// A repeated wakeup of a group is reconciled once, as is one that an earlier wakeup covers.
 pub async fn handle(
     function: &dyn Reconciler,
     queue: MessageQueue,

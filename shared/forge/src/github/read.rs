@@ -167,10 +167,9 @@ async fn reviews(
 }
 
 /// Selects the reviewers whose permissions are read, at most `REVIEWERS_MAX`, and returns them by
-/// name, and whether others were left out.
-///
-/// Members of the repository come first, then those with an approval or a request for changes, then
-/// the newest. So many other reviews displace no relevant reviewer.
+/// name, and whether others were left out. Members of the repository come first, then those with an
+/// approval or a request for changes, then the newest. So many other reviews displace no relevant
+/// reviewer.
 fn first_asked(latest: BTreeMap<String, Latest>) -> (Vec<(String, Latest)>, bool) {
     let is_cut = latest.len() > REVIEWERS_MAX;
     let mut asked: Vec<(String, Latest)> = latest.into_iter().collect();

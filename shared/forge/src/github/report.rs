@@ -329,11 +329,9 @@ async fn send(
 }
 
 /// Returns whether Sluice wrote a comment or review: it ends with the marker, and its author is the
-/// account `me`. Where that is not known (`None`), the author must be an application and the text
-/// must be `body`. `false` without an author.
-///
-/// If the forge does not reveal the own login, as for an application's token, a text counts as
-/// Sluice's if an application wrote exactly this text; nothing else is ever overwritten.
+/// account `me`. Where that is not known (`None`), as for an application's token, the author must
+/// be an application and the text must be `body`; nothing else is ever overwritten. `false` without
+/// an author.
 fn is_ours(
     user: &Option<shapes::User>,
     there: &Option<String>,

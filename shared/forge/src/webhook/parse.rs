@@ -78,10 +78,6 @@ impl CommitEvent {
 /// the forge `host`. It never fails: an event from which nothing follows is [`Parsed::Ignored`], an
 /// unreadable body [`Parsed::Malformed`]. It checks no signature ([`super::verify`]), nor whether
 /// Sluice itself caused the event: the caller compares sender and marker.
-///
-/// It never fails: an unreadable body is [`Parsed::Malformed`]. It does not check the signature
-/// ([`super::verify`]), nor whether a comment is Sluice's own: the caller compares sender and
-/// marker.
 pub fn parse(connection: &ConnectionName, host: &str, event_name: &str, body: &[u8]) -> Parsed {
     match read(connection, host, event_name, body) {
         Ok(parsed) => parsed,

@@ -17,8 +17,7 @@ pub struct Rejected;
 /// not count, so that without a secret nothing is accepted.
 ///
 /// All secrets are tried and compared in constant time, so neither time nor answer reveals a near
-/// match. During a rotation `secrets` has the new and the old one. Without a secret nothing is
-/// accepted; an empty secret is never tried.
+/// match. During a rotation `secrets` has the new and the old one.
 pub fn verify(
     secrets: &[ForgeSecret],
     signature_header: Option<&str>,

@@ -122,8 +122,7 @@ impl FrozenJob {
     /// applied parents and variants and the commits of trusted playbooks. Builds with an equal hash
     /// survive a layout change, and members of a bundle may share one build.
     ///
-    /// The hash ignores the commits of trusted playbooks. Otherwise each merge in a config project
-    /// would cancel all builds (R01).
+    /// With the commits, each merge in a config project would cancel all builds (R01).
     pub fn hash(&self) -> String {
         let mut job = Self { inheritance: Vec::new(), ..self.clone() };
         for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {

@@ -37,8 +37,8 @@ impl Queue {
         }
     }
 
-    /// Returns visible messages of the groups with the fewest messages in flight, at most
-    /// [`CHOICE_MAX`].
+    /// Returns the sequences of visible messages, without those in `given`, of the groups with the
+    /// fewest messages in flight, oldest first, at most [`CHOICE_MAX`].
     fn fair_candidates(&self, now_ms: u64, given: &BTreeSet<u64>) -> Vec<u64> {
         let mut fewest = usize::MAX;
         let mut candidates = Vec::new();
