@@ -89,6 +89,8 @@ enum More {
 
 #[async_trait]
 impl Objects for S3Objects {
+    /// Returns an object with its content and its entity tag; `None` when there is none. An error
+    /// also if its content does not arrive in the time for its size.
     async fn get(&self, key: &str) -> Result<Option<Object>, PortError> {
         let attempt = || format!("get the object {key}");
         let found = self.client.get_object().bucket(&self.bucket).key(key).send().await;
@@ -113,6 +115,8 @@ impl Objects for S3Objects {
         Ok(Some(Object { bytes: body.into_bytes(), etag }))
     }
 
+    /// Returns at most `most` bytes of an object (but at least one) from byte `first` on, with the
+    /// length of the whole object; no bytes beyond its end. `None` when there is no object.
     async fn get_part(
         &self,
         key: &str,
@@ -198,6 +202,8 @@ impl Objects for S3Objects {
         }
     }
 
+    /// Returns at most `limit` keys that begin with `prefix`, in order, after the key `after` if
+    /// that is given. Requests as many pages as that takes.
     async fn list(
         &self,
         prefix: &str,
@@ -219,6 +225,7 @@ impl Objects for S3Objects {
         Ok(keys)
     }
 
+    /// Removes an object. Succeeds when there is none.
     async fn delete(&self, key: &str) -> Result<(), PortError> {
         self.client
             .delete_object()

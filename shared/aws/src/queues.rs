@@ -95,6 +95,9 @@ impl SqsQueues {
 
 #[async_trait]
 impl Queues for SqsQueues {
+    /// Sends messages in their order, in batches. An error, also for a single refused message, ends
+    /// it: messages of earlier batches were sent, and any of this batch may have been. A queue
+    /// whose URL is not configured is an error.
     async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError> {
         let url = self.url(queue, "send to")?;
         for batch in batches(messages) {
@@ -118,6 +121,9 @@ impl Queues for SqsQueues {
         Ok(())
     }
 
+    /// Receives up to `max` messages (at least 1, at most 10) and waits up to `wait_seconds` (at
+    /// most 20) for the first one; none after that is no error. They are hidden from other
+    /// receivers for `visibility_seconds`. If one lacks a field, the whole call is an error.
     async fn receive(
         &self,
         queue: MessageQueue,
@@ -159,6 +165,7 @@ impl Queues for SqsQueues {
             .collect()
     }
 
+    /// Removes a received message for good, by the receipt of this delivery.
     async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError> {
         self.client
             .delete_message()
@@ -170,6 +177,8 @@ impl Queues for SqsQueues {
             .map_err(|error| failed(format!("acknowledge in {queue:?}"), error))
     }
 
+    /// Removes received messages for good, ten in a request. A refused receipt does not keep the
+    /// others, and is an error at the end. A request that fails ends the call.
     async fn acknowledge_all(
         &self,
         queue: MessageQueue,
@@ -195,6 +204,7 @@ impl Queues for SqsQueues {
         refused.map_or(Ok(()), Err)
     }
 
+    /// Makes a received message visible again `seconds` from now.
     async fn postpone(
         &self,
         queue: MessageQueue,

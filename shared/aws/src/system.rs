@@ -23,6 +23,8 @@ impl Clock for SystemClock {
 pub struct OsEntropy;
 
 impl Entropy for OsEntropy {
+    /// Returns 32 random hexadecimal digits, unique in practice.
+    ///
     /// # Panics
     /// When the operating system returns no random bytes: writes could then not be distinguished.
     #[expect(

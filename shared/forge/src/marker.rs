@@ -13,8 +13,8 @@ const EXTERNAL: &str = "sluice:";
 pub struct Marker(String);
 
 impl Marker {
-    /// Returns the marker of `key`, at most 200 characters. White space, and what could end an HTML
-    /// comment, becomes `_`.
+    /// Returns the marker of `key`, cut to 200 characters. Every character except ASCII letters,
+    /// digits and `._:/#@+=` becomes `_`, so that it cannot end an HTML comment.
     pub fn new(key: &str) -> Self {
         let harmless =
             |c: char| if c.is_ascii_alphanumeric() || "._:/#@+=".contains(c) { c } else { '_' };

@@ -230,6 +230,7 @@ impl fetch::Negotiate for OneRound {
         Ok(negotiate::Action::MustNegotiate { remote_ref_target_known: Vec::new() })
     }
 
+    /// Adds all wants to the request, and returns whether there are any.
     fn add_wants(&mut self, arguments: &mut fetch::Arguments, _known: &[bool]) -> bool {
         for want in &self.wants {
             arguments.want(want);
@@ -237,6 +238,7 @@ impl fetch::Negotiate for OneRound {
         !self.wants.is_empty()
     }
 
+    /// Adds all haves to the request. The returned flag is always true: there is no second round.
     fn one_round(
         &mut self,
         _state: &mut negotiate::one_round::State,

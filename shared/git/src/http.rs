@@ -271,6 +271,8 @@ impl Http for Bounded {
     type ResponseBody = Body;
     type PostBody = PostBody;
 
+    /// Requests the list of refs at `url` and returns its answer, which must have status 2xx.
+    /// Follows redirects as git does, and stores the new address for [`Self::redirected_base_url`].
     fn get(
         &mut self,
         url: &str,
@@ -397,6 +399,7 @@ impl Shared {
 pub(crate) struct PostBody(Shared);
 
 impl Write for PostBody {
+    /// Appends all bytes to the body of the request. An error if the request was sent already.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut *self.0.lock() {
             Exchange::Pending(_, body) => body.extend_from_slice(bytes),
@@ -455,6 +458,8 @@ pub(crate) struct Body {
 }
 
 impl Read for Body {
+    /// Reads a part of the answer's body and counts it against the budget. An error if the budget
+    /// is used up.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let available = self.fill_buf()?;
         let count = available.len().min(buffer.len());
@@ -465,6 +470,8 @@ impl Read for Body {
 }
 
 impl BufRead for Body {
+    /// Returns the bytes of the answer's body that are available; sends the request first if that
+    /// was not done. An error if the budget is used up.
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.of.budget.check()?;
         let reader = match self.reader.take() {
@@ -474,6 +481,7 @@ impl BufRead for Body {
         self.reader.insert(reader).fill_buf()
     }
 
+    /// Marks bytes as read, and counts them against the budget.
     fn consume(&mut self, count: usize) {
         if let Some(reader) = &mut self.reader {
             self.of.budget.spend(count);

@@ -217,7 +217,7 @@ impl Repository {
         }
     }
 
-    /// Returns the tree of a commit.
+    /// Returns the tree of a commit, given by its id or that of an annotated tag.
     pub(crate) fn tree_of(&self, commit: &Oid) -> Result<ObjectId, GitReadError> {
         let found = self.find_commit(commit)?;
         found

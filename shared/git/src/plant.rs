@@ -160,7 +160,8 @@ impl NewFile {
     }
 }
 
-/// Returns what is wrong with a component of a path; `None` when it is valid.
+/// Returns what is wrong with a component of a path: it is empty, `.`, `..`, a spelling of `.git`,
+/// or has a zero byte. `None` when it is valid.
 fn wrong(part: &str) -> Option<&'static str> {
     match part {
         "" | "." | ".." => Some("a part of it is no name"),

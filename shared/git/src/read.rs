@@ -85,7 +85,8 @@ const SKEW_SECONDS: i64 = 30 * 24 * 3_600;
 const DEPTH_MAX: usize = 256;
 
 impl Repository {
-    /// Reads a commit. An annotated tag is followed to its commit.
+    /// Reads a commit: its tree, its parents, its committer time and its message. An annotated tag
+    /// is followed to its commit. An error if it is missing.
     pub fn commit(&self, commit: &Oid) -> Result<CommitFacts, GitReadError> {
         let found = self.find_commit(commit)?;
         let failed = |source: gix::Error| self.engine("read the commit", commit, source);
@@ -342,7 +343,7 @@ impl Repository {
         self.find(object)?.peel_to_tree().map_err(|source| self.not_a("tree", object, source))
     }
 
-    /// Finds an object. An error if it is missing.
+    /// Finds an object of any kind by its id. An error if it is missing, or if the id is none.
     fn find(&self, object: &Oid) -> Result<gix::Object<'_>, GitReadError> {
         let found = self
             .git

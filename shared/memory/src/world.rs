@@ -245,8 +245,8 @@ impl World {
             .collect()
     }
 
-    /// Returns group and time of the oldest message of a queue, including those in flight; `None`
-    /// if it is empty.
+    /// Returns the group and the time of sending of the oldest message of a queue, including those
+    /// in flight; `None` if the queue is empty.
     pub fn oldest_message(&self, queue: MessageQueue) -> Option<(Option<String>, Timestamp)> {
         let state = self.lock();
         let oldest = state.queues.get(&queue)?.messages().min_by_key(|message| message.sent_ms)?;
@@ -425,6 +425,8 @@ impl Seal for World {
         self.with("seal.seal", |_| Ok([context.as_bytes(), b"\0", plain].concat())).await
     }
 
+    /// Returns the plain bytes of what [`Self::seal`] returned. An error for another context. Its
+    /// step is called `seal.open`.
     async fn open(&self, context: &str, sealed: &[u8]) -> Result<Vec<u8>, PortError> {
         self.with("seal.open", |_| {
             sealed

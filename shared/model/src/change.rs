@@ -67,6 +67,7 @@ impl ImageSelection {
 }
 
 impl fmt::Display for ImageSelection {
+    /// Writes `image`, the names separated by commas, and the upload and the build if they are set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "image {}", self.names.join(", "))?;
         if let Some(upload) = &self.upload {
@@ -137,6 +138,7 @@ struct StoredKey {
 }
 
 impl From<ChangeKey> for StoredKey {
+    /// Returns the stored form of the key, with either a number or a ref.
     fn from(key: ChangeKey) -> Self {
         let ChangeKey { connection, project, id } = key;
         let (number, moved) = match id {

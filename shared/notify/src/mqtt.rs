@@ -75,7 +75,8 @@ impl Mqtt {
         Ok(Self { address, login, tls })
     }
 
-    /// Connects to the broker, with TLS if the address says so.
+    /// Connects to the broker, with TLS if the address says so. Sends nothing of MQTT yet, and has
+    /// no time limit of its own.
     async fn connect(&self) -> std::io::Result<Box<dyn Wire>> {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
         stream.set_nodelay(true)?;

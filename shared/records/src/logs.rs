@@ -78,7 +78,8 @@ impl PackedLogs {
         self.files.iter().rev().find(|(added, _)| added == name).map(|(_, content)| content)
     }
 
-    /// Encodes the files as one object: a line of JSON with names and lengths, then the contents.
+    /// Encodes the files as one object: a line of JSON with names and lengths, then the contents,
+    /// both in the order in which they were added.
     fn encode(&self) -> Result<Bytes, serde_json::Error> {
         let entry = |(name, content): &(String, Bytes)| PackedFile {
             name: name.clone(),
@@ -135,7 +136,8 @@ pub async fn store_packed(
     ports.objects.put(&key, bytes, PutMode::Always, "application/octet-stream").await.map(drop)
 }
 
-/// Reads the packed small files of a build; empty when there is no such object.
+/// Reads the packed small files of a build; empty when there is no such object. An object that
+/// cannot be decoded is an error.
 ///
 /// # Errors
 /// When the store does not answer, or the object cannot be decoded.
@@ -145,7 +147,8 @@ pub async fn load_packed(ports: &Ports, build: &BuildId) -> Result<PackedLogs, P
     PackedLogs::decode(&object.bytes).map_err(|why| PortError::unknown(format!("read {key}"), why))
 }
 
-/// Reads a whole file of a build, packed or not; `None` when there is no file of this name.
+/// Reads a whole file of a build: its own object, or else from the packed files; `None` when there
+/// is no file of this name.
 ///
 /// # Errors
 /// As [`load_packed`].

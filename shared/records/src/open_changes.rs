@@ -59,7 +59,8 @@ impl OpenChanges {
         }
     }
 
-    /// Removes an open change by its number, if it is listed.
+    /// Removes an open change of a connection by its number, if it is listed, and the connection if
+    /// it has no more.
     fn remove_number(&mut self, connection: &ConnectionName, number: u64) {
         if let Some(numbers) = self.by.get_mut(connection) {
             numbers.remove(&number);

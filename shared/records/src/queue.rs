@@ -296,6 +296,8 @@ pub enum LoadError {
 }
 
 impl From<LoadError> for sluice_runtime::batch::ReconcileError {
+    /// Returns the error by which a reconciliation ends: a retry if the store did not answer, and
+    /// for a bad record that its cell cannot be decided on.
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Port(error) => error.into(),

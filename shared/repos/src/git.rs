@@ -125,6 +125,8 @@ impl GitRepos {
 
 #[async_trait]
 impl Repos for GitRepos {
+    /// Lists all branches of a project on its forge with their tips, by name, and the default
+    /// branch, if the forge reports one. Fetches no objects.
     async fn branches(&self, at: &ProjectAt) -> Result<Branches, ReposError> {
         let from = self.remote(at)?;
         self.cache(&at.project)
@@ -157,6 +159,9 @@ impl Repos for GitRepos {
             .await
     }
 
+    /// Fetches a branch from its forge and returns its state: base and result are its tip. Objects
+    /// that no listed pack has are uploaded and listed first. [`ReposError::Gone`] if there is no
+    /// such branch.
     async fn branch_tip(
         &self,
         at: &ProjectAt,
@@ -169,6 +174,9 @@ impl Repos for GitRepos {
         Ok(BranchState::untouched(branch, tip, packs))
     }
 
+    /// Fetches the commit of a tag, given by its short name, and returns it as the state of the
+    /// full ref: base and result are the commit. Objects that no listed pack has are uploaded and
+    /// listed first. [`ReposError::Gone`] if there is no such tag, or if it leads to no commit.
     async fn tag_state(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
         let (cache, from) = (self.cache(&at.project), self.remote(at)?);
         let name = format!("{TAGS}{tag}");
@@ -202,6 +210,10 @@ impl Repos for GitRepos {
         Ok(BranchState::untouched(branch, tip, packs))
     }
 
+    /// Fetches a commit and returns it as the state of `branch`: base and result are the commit.
+    /// Also returns the sorted paths that differ from `since`; `None` without `since`, if it is
+    /// gone or cannot be read, or if too many differ. Objects that no listed pack has are uploaded
+    /// and listed first.
     async fn commit_state(
         &self,
         at: &ProjectAt,
@@ -235,6 +247,10 @@ impl Repos for GitRepos {
         Ok((BranchState::untouched(branch, commit, packs), files))
     }
 
+    /// Fetches all branches of a project and returns the names of those that contain a commit, by
+    /// name. Branches that only older commits lead to may be missing if clocks were wrong by more
+    /// than a month. [`ReposError::Gone`] without the commit, and [`ReposError::Unreadable`] if too
+    /// many commits would be visited.
     async fn branches_containing(
         &self,
         at: &ProjectAt,
@@ -263,6 +279,10 @@ impl Repos for GitRepos {
             .await
     }
 
+    /// Merges a change onto `ask.onto`, or onto the branch's tip on the forge, and uploads a pack
+    /// with the new objects and the proposed commit. A conflict is a result and no error. The
+    /// returned state names all packs that it needs. If the branch can be fast-forwarded later,
+    /// also stores what the result adds to the commit below it. Writes nothing to the forge.
     async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError> {
         let at =
             ProjectAt { connection: ask.connection.clone(), project: ask.branch.project.clone() };
@@ -316,6 +336,9 @@ impl Repos for GitRepos {
         }
     }
 
+    /// Reads the configuration files at a commit, as path and content, sorted as git does: those at
+    /// the usual places and below `extra`, and ignore files. The commit is in the packs of `state`,
+    /// or is fetched from the forge. Too many or too large files are [`ReposError::Unreadable`].
     async fn configuration_files(
         &self,
         at: &ProjectAt,
@@ -353,6 +376,8 @@ impl Repos for GitRepos {
             .await
     }
 
+    /// Returns those of `paths` that are files at a commit, in the given order; a link on the path
+    /// counts as a file. The commit is in the packs of `state`, or is fetched from the forge.
     async fn existing_files(
         &self,
         at: &ProjectAt,

@@ -122,7 +122,7 @@ pub(crate) fn number(value: u64) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// Encodes a value as an attribute with JSON.
+/// Encodes a value as a text attribute with JSON. `key` names the record in errors.
 fn json(key: &Key, value: &impl Serialize) -> Result<AttributeValue, PortError> {
     serde_json::to_string(value)
         .map(AttributeValue::S)

@@ -169,6 +169,9 @@ impl DynamoRecords {
 
 #[async_trait]
 impl Records for DynamoRecords {
+    /// Returns the records under `keys`, in their order, each read consistently; `None` for a
+    /// missing one. Any number of keys is allowed, also repeated ones. Several records are not one
+    /// snapshot.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
         if let [key] = keys {
             return Ok(vec![self.get_one(key).await?]);
@@ -182,6 +185,9 @@ impl Records for DynamoRecords {
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
+    /// Returns the records that match `query`, in key order, read consistently, at most its limit;
+    /// fewer only if there are no more. There need be no record at the key `after`. A record that
+    /// cannot be decoded is an error.
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
         let attempt = format!("query {} / {}…", query.partition, query.prefix);
         let after = query.after.as_ref().filter(|after| **after >= query.prefix);
@@ -212,6 +218,8 @@ impl Records for DynamoRecords {
         items.into_iter().map(decode).collect()
     }
 
+    /// Returns the keys in one shard of the index `due` that are due at `until` or before, the
+    /// earliest first, at most `limit`. The index may lag behind the table.
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
         let asked = self
             .client
@@ -227,6 +235,9 @@ impl Records for DynamoRecords {
         self.keys(attempt, asked, limit).await
     }
 
+    /// Returns the keys in one partition of the index `find`, by descending sort key of the index,
+    /// at most `limit`; only below the sort key `before` if that is given. The index may lag behind
+    /// the table.
     async fn find(
         &self,
         partition: &str,

@@ -187,6 +187,7 @@ impl Forge for GitHub {
         read::ref_tip(self, project, git_ref).await
     }
 
+    /// Returns the URL of a commit's page, or of the project's without a commit. Makes no requests.
     fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String {
         let base = self.web.as_str().trim_end_matches('/');
         let project = escape_path(project.name());

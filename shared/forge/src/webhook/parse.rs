@@ -262,7 +262,7 @@ impl Change {
         Self { number, event, action, comment: None, label: None, state: None, status: None }
     }
 
-    /// Returns the event with its details.
+    /// Returns the event about a change with its details, in the form of the records.
     fn kind(self) -> EventKind {
         let Self { number, event, action, comment, label, state, status } = self;
         EventKind::Change {

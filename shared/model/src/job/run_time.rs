@@ -102,6 +102,7 @@ pub enum Tristate {
 }
 
 impl Serialize for Tristate {
+    /// Writes `"auto"`, `true` or `false`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Auto => serializer.serialize_str("auto"),
@@ -112,6 +113,7 @@ impl Serialize for Tristate {
 }
 
 impl<'de> Deserialize<'de> for Tristate {
+    /// Reads `true`, `false` or `"auto"`. Any other value is an error.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TristateVisitor;
         impl de::Visitor<'_> for TristateVisitor {
@@ -125,6 +127,7 @@ impl<'de> Deserialize<'de> for Tristate {
                 Ok(if yes { Tristate::Yes } else { Tristate::No })
             }
 
+            /// Reads `auto`; any other text is an error.
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Tristate, E> {
                 if text == "auto" {
                     Ok(Tristate::Auto)
