@@ -114,7 +114,8 @@ impl ForgeError {
         }
     }
 
-    /// Returns a [`ForgeError::Unknown`] with its attempt and cause.
+    /// Returns a [`ForgeError::Unknown`] with its attempt and cause. The request may have had its
+    /// effect.
     pub fn unknown(
         attempted: impl Into<String>,
         source: impl Into<Box<dyn Error + Send + Sync>>,

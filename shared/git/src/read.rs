@@ -456,7 +456,7 @@ impl Repository {
     }
 }
 
-/// Returns an object id in the form of the records.
+/// Returns an object id as 40 hexadecimal digits in lower case, the form of the records.
 pub(crate) fn oid(id: &gix::oid) -> Oid {
     Oid(id.to_hex().to_string())
 }

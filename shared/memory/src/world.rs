@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// Returns ports of this world whose calls are counted for `caller`.
+    /// Returns ports of this world, which share its state and whose calls are counted for `caller`.
     pub fn ports_of(&self, caller: &'static str) -> Ports {
         Self { caller, ..self.clone() }.ports()
     }
@@ -178,17 +178,18 @@ impl World {
         let _ = self.lock().records.values().all(look);
     }
 
-    /// Returns how many set fates have not been used, because their steps were not reached.
+    /// Returns how many set fates have not been used, because their steps were not reached. Decided
+    /// fates do not count.
     pub fn fates_left(&self) -> usize {
         self.lock().fates.len()
     }
 
-    /// Returns the number of steps.
+    /// Returns the number of steps since the world was created; the next step has this number.
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
 
-    /// Returns the name of the last step.
+    /// Returns the name of the last step; empty before the first one.
     pub fn last_step(&self) -> &'static str {
         self.lock().last_step
     }

@@ -99,7 +99,7 @@ impl EventProcessing {
         if held.is_empty() { "nothing is paused".to_owned() } else { held.join(", ") }
     }
 
-    /// Returns whether no command was ever given.
+    /// Returns whether no command was ever given, so that nothing is paused or discarded.
     pub fn is_unused(&self) -> bool {
         *self == Self::default()
     }

@@ -200,7 +200,7 @@ impl Talk {
         Ok(self.wire.flush().await?)
     }
 
-    /// Closes the session with the broker.
+    /// Sends the disconnect packet and closes the connection with the broker.
     async fn leave(&mut self) -> Result<(), Failure> {
         self.send(Packet::Disconnect).await?;
         Ok(self.wire.shutdown().await?)

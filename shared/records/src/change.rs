@@ -46,7 +46,7 @@ pub fn put_seen_events<T: Serialize>(
     Ok(Write::Put { record, expect: seen.map_or(Expect::Absent, Expect::Revision) })
 }
 
-/// Returns whether `key` names the processed events of a change.
+/// Returns whether `key` names the record of the processed events of a change.
 pub fn is_seen_events(key: &Key) -> bool {
     key.partition.starts_with("change#") && key.sort == "seen-events"
 }

@@ -59,7 +59,8 @@ pub fn with_body<T: Serialize>(mut record: Record, value: &T) -> Result<Record, 
     Ok(record)
 }
 
-/// Decodes the body of a record.
+/// Decodes the JSON body of a record. A body of another form is an error that names the record's
+/// key.
 ///
 /// # Errors
 /// [`BadRecord`] when the body is not the expected JSON.

@@ -10,7 +10,8 @@ use sluice_model::{ItemId, QueueKey, TenantName, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 
-/// Returns the key of the landing of an item from one speculative state.
+/// Returns the key of the landing of an item from one speculative state, which `generation`
+/// numbers.
 pub fn key(item: &ItemId, generation: u64) -> Key {
     Key::new(format!("landing#{item}"), format!("{generation:08}"))
 }
@@ -75,7 +76,8 @@ pub struct NonConfigMerge {
     pub tree: Oid,
 }
 
-/// Returns the key of the expected result of a landing on a branch, given the commit before it.
+/// Returns the key of the expected result of a landing on a branch; `from` is the commit of the
+/// branch before the landing.
 pub fn non_config_merge_key(branch: &BranchKey, from: &Oid) -> Key {
     let at = format!("{}@{}", escape(branch.project.as_str()), escape(branch.branch.as_str()));
     Key::new(format!("non-config-merge#{at}"), from.as_str())

@@ -144,7 +144,8 @@ impl Layouts {
         Ok(Ok(live))
     }
 
-    /// Returns the cached last read of a tenant, however old; `None` when it was never read.
+    /// Returns the cached last read of a tenant, however old; `None` when this process never read
+    /// it, or dropped it for others.
     pub fn last_read(&self, name: &TenantName) -> Option<LiveLayout> {
         self.last_read.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }

@@ -22,12 +22,12 @@ pub const LOG: &str = "job-output.txt";
 /// The version of the format that is written, and the only one that is read.
 const VERSION: u32 = 1;
 
-/// Returns the object of a file that is not packed.
+/// Returns the key of the object with a file that is not packed.
 pub fn key(build: &BuildId, name: &str) -> String {
     format!("logs/{build}/{name}")
 }
 
-/// Returns the object with the small files of a build.
+/// Returns the key of the object with the packed small files of a build.
 pub fn packed_key(build: &BuildId) -> String {
     format!("logs/{build}.files")
 }

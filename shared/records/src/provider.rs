@@ -48,7 +48,8 @@ pub fn node_key(provider: &ProviderName, node: &NodeId) -> Key {
     Key::new(partition(provider), format!("node#{node}"))
 }
 
-/// Returns the write of a new node request. It fails when the request exists.
+/// Returns the write of a new node request (revision 1). It fails when the request exists. The
+/// index of open work lists it until it is removed. The caller wakes the provider.
 ///
 /// # Errors
 /// When the record is too large.

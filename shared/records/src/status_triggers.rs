@@ -19,7 +19,8 @@ const TRIGGERS_MAX: usize = 20;
 pub struct StatusTriggers(BTreeMap<TenantName, Vec<StatusTrigger>>);
 
 impl StatusTriggers {
-    /// Returns whether a status or check run event matches a trigger of any tenant.
+    /// Returns whether a status or check run event matches a stored trigger of any tenant. Triggers
+    /// beyond those that are stored do not count.
     pub fn is_for(&self, event: &ForgeEvent) -> bool {
         self.0.values().flatten().any(|trigger| trigger.is_for(event))
     }

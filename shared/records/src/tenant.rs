@@ -505,7 +505,8 @@ pub fn put_tenant_list_version(tenant: &TenantName, at: Timestamp) -> Result<Wri
     })
 }
 
-/// Returns the write that removes a tenant from the list. The caller writes a new version with it.
+/// Returns the unconditional write that removes a tenant from the list of tenants. The caller
+/// writes a new version of the list with it ([`put_tenant_list_version`]).
 pub fn remove_from_tenant_list(tenant: &TenantName) -> Write {
     Write::Delete { key: Key::new(TENANTS, escape(tenant.as_str())), expect: Expect::Anything }
 }

@@ -67,11 +67,13 @@ pub trait Reconciler: Send + Sync {
     /// the outbox ([`crate::cell::OutboxGuard::Message`]) sends the outbox again on
     /// [`Reception::Redelivery`].
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError>;
-    /// Reconciles the cell of a message that is received for the first time.
+    /// Reconciles the cell of a message that is received for the first time: calls
+    /// [`Self::reconcile`] with [`Reception::First`].
     async fn reconcile_first(&self, wakeup: &Wakeup) -> Result<(), ReconcileError> {
         self.reconcile(wakeup, Reception::First).await
     }
-    /// Reconciles the cell of a message that was received before.
+    /// Reconciles the cell of a message that was received before: calls [`Self::reconcile`] with
+    /// [`Reception::Redelivery`].
     async fn reconcile_again(&self, wakeup: &Wakeup) -> Result<(), ReconcileError> {
         self.reconcile(wakeup, Reception::Redelivery).await
     }

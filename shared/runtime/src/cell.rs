@@ -192,9 +192,9 @@ pub async fn clear_outbox(ports: &Ports, head: &mut Record) -> Result<(), PortEr
     Ok(())
 }
 
-/// Commits a decision, sends its outbox and clears it; the returned head has none. If the commit is
-/// stale, sends nothing. After an error in sending, the commit stays, and the sweep has its outbox
-/// sent.
+/// Commits a decision, sends its outbox and clears it, in the table and in the returned head. If
+/// the commit is stale, sends nothing. After an error in sending, the commit stays, and the sweep
+/// has its outbox sent.
 ///
 /// # Errors
 /// As [`commit`] and [`deliver`].

@@ -21,7 +21,8 @@ pub struct PortError {
 }
 
 impl PortError {
-    /// Returns an error whose call may or may not have had its effect.
+    /// Returns an error, not throttled, whose call may or may not have had its effect. `attempt`
+    /// reads like `write KEY`.
     pub fn unknown(attempt: impl Into<String>, why: impl ToString) -> Self {
         Self { attempt: attempt.into(), why: why.to_string(), throttled: false }
     }

@@ -136,7 +136,8 @@ impl DynamoRecords {
     }
 
     /// Writes several records in one transaction. A repetition with the same `write_id` within
-    /// minutes changes nothing more. Failed conditions are an outcome that names their records.
+    /// minutes changes nothing more, unless that is empty. Failed conditions are an outcome that
+    /// names their records.
     async fn transact(
         &self,
         writes: Vec<Write>,

@@ -29,7 +29,7 @@ const CHECK_RUNS_ARE_OF_APPS: &str = "GitHub lets GitHub Apps alone make check r
     report by `status` instead of `check`, or wait until a connection can be a GitHub App";
 
 /// Sets a status on a commit, unless the newest status of its context was set for the same report
-/// already. The description is cut to 140 characters. Never retried.
+/// already. The description is cut to 140 characters. The request that sets it is never repeated.
 pub(super) async fn set_status(
     github: &GitHub,
     project: &ProjectName,
@@ -194,9 +194,10 @@ pub(super) async fn put_comment(
     }
 }
 
-/// Comments on lines of a pull request in one review, unless Sluice's review with this marker
-/// exists. If GitHub refuses the lines, tries once more with only the last line of each range, and
-/// then returns the refusal. `text` is the review's own text.
+/// Comments on lines of a pull request in one review with the text `text`, cut to 65,000
+/// characters, unless Sluice's review with this marker exists. If GitHub refuses the lines and some
+/// comments have ranges, tries once more with only the last line of each. A second refusal is
+/// returned.
 pub(super) async fn put_line_comments(
     github: &GitHub,
     change: &ChangeRef,

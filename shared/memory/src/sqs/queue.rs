@@ -181,9 +181,9 @@ impl Queue {
     }
 
     /// Accepts a message, which is visible after its own delay or else the queue's. A FIFO queue
-    /// drops a message with the deduplication id of one of the last five minutes, and answers with
-    /// the earlier one: that is no refusal. Refuses a message that the queue's kind or limits do
-    /// not allow; nothing is stored then.
+    /// drops a message whose deduplication id it accepted in the last five minutes, and answers
+    /// with the earlier message: that is no refusal. Refuses a message that the queue's kind or
+    /// limits do not allow; nothing is stored then.
     ///
     /// # Errors
     /// The [`Refusal`] of a message that the queue's kind or limits do not allow; nothing is stored
@@ -286,7 +286,7 @@ impl Queue {
 
     /// Deletes the message of `handle`. A message that is gone is no refusal, nor, on a standard
     /// queue, one that was received again, which stays. A FIFO queue refuses a handle after its
-    /// visibility timeout. Refuses a handle that this queue did not make.
+    /// visibility timeout or after another receive. Refuses a handle that this queue did not make.
     ///
     /// # Errors
     /// [`Refusal::ReceiptInvalid`] for a handle of another queue or an invented one. On a FIFO
@@ -368,7 +368,7 @@ impl Queue {
     }
 
     /// Returns how many messages there are at `now_ms`, by state. Messages past their retention
-    /// count until the next other call.
+    /// count until a send, a receive or a deletion drops them.
     #[must_use]
     pub fn counts(&self, now_ms: u64) -> Counts {
         let mut counts = Counts::default();

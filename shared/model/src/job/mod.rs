@@ -112,7 +112,7 @@ pub struct FrozenJob {
     pub run_time: RunTime,
 }
 
-/// Returns the default of a boolean field that is left out when true.
+/// Returns `true`, the default of a boolean field that is left out of a record when true.
 fn yes() -> bool {
     true
 }

@@ -43,8 +43,9 @@ pub(super) struct InboxWindow {
 impl InboxWindow {
     /// Adds the next message in key order if it belongs to the window; otherwise marks the window
     /// as cut. Commands always belong to it. Left out are enqueue requests beyond `ENQUEUES_MAX`,
-    /// all later requests and updates about the changes of such a request, and updates beyond
-    /// `UPDATES_MAX`.
+    /// all later requests and updates about the changes of such a request, and updates once the
+    /// window has `ENQUEUES_MAX` and `UPDATES_MAX` messages together. A message that cannot be
+    /// decoded is an error.
     pub(super) fn add(&mut self, record: Record) -> Result<(), BadRecord> {
         let message: InboxMessage = decode(&record)?;
         let is_excluded = |key: &ChangeKey| self.excluded.contains(key);
