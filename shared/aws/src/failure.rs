@@ -28,6 +28,7 @@ pub(crate) fn is_throttling(code: &str) -> bool {
 }
 
 /// Returns the error of a failed call: the service's code and message, or why there is no answer.
+/// It counts as throttled if the code asks to slow down; otherwise the call may have taken effect.
 pub(crate) fn failed<E, R>(attempt: impl Into<String>, error: SdkError<E, R>) -> PortError
 where
     E: ProvideErrorMetadata + Error + 'static,
@@ -49,7 +50,8 @@ pub(crate) fn status<E>(
     error.raw_response().map(|response| response.status().as_u16())
 }
 
-/// Describes why a call got no answer.
+/// Describes why a call got no answer that could be read. The answer itself is never shown, because
+/// it may contain the requested data.
 fn why_unanswered<E, R>(error: &SdkError<E, R>) -> String
 where
     E: Error + 'static,

@@ -30,10 +30,9 @@ use aws_config::BehaviorVersion;
 use sluice_runtime::Ports;
 use std::sync::Arc;
 
-/// Returns the ports onto the table, bucket, key and queues that `settings` name.
-///
-/// Region, credentials, endpoint and HTTP client come from `sdk_config`; time-outs and retries are
-/// this crate's own. Nothing is sent before the first call of a port.
+/// Returns the ports onto the table, bucket, key and queues that `settings` name. Nothing is sent
+/// before the first call of a port. Region, credentials, endpoint and HTTP client come from
+/// `sdk_config`; time-outs and retries are this crate's own.
 pub async fn ports(sdk_config: &SdkConfig, settings: AwsSettings) -> Ports {
     let entropy = Arc::new(OsEntropy);
     Ports {

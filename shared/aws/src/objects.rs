@@ -22,7 +22,9 @@ pub(crate) struct S3Objects {
 }
 
 impl S3Objects {
-    /// Creates the port onto a bucket.
+    /// Creates the port onto the bucket that `settings` name; makes no requests. The bucket is part
+    /// of the path if the settings say so or if `sdk_config` has an endpoint, otherwise of the host
+    /// name.
     pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings) -> Self {
         let in_path = match settings.bucket_address {
             BucketAddress::Path => true,
@@ -35,7 +37,7 @@ impl S3Objects {
         Self { client: Client::from_conf(config.build()), bucket: settings.bucket.clone() }
     }
 
-    /// Returns the size of an object; `None` if it does not exist.
+    /// Returns the size of an object in bytes; `None` if it does not exist.
     async fn length(&self, key: &str) -> Result<Option<u64>, PortError> {
         let asked = self.client.head_object().bucket(&self.bucket).key(key).send().await;
         match asked {
@@ -49,7 +51,8 @@ impl S3Objects {
         }
     }
 
-    /// Lists one page of keys after `after`, at most `limit`. Also returns whether there are more.
+    /// Lists one page of the keys that begin with `prefix`, in order, after `after`: at most
+    /// `limit` and at most 1,000. Also returns whether there are more.
     async fn page(
         &self,
         prefix: &str,
@@ -86,6 +89,8 @@ enum More {
 
 #[async_trait]
 impl Objects for S3Objects {
+    /// Returns an object with its content and its entity tag; `None` when there is none. An error
+    /// also if its content does not arrive in the time for its size.
     async fn get(&self, key: &str) -> Result<Option<Object>, PortError> {
         let attempt = || format!("get the object {key}");
         let found = self.client.get_object().bucket(&self.bucket).key(key).send().await;
@@ -110,6 +115,8 @@ impl Objects for S3Objects {
         Ok(Some(Object { bytes: body.into_bytes(), etag }))
     }
 
+    /// Returns at most `most` bytes of an object (but at least one) from byte `first` on, with the
+    /// length of the whole object; no bytes beyond its end. `None` when there is no object.
     async fn get_part(
         &self,
         key: &str,
@@ -152,6 +159,9 @@ impl Objects for S3Objects {
         Ok(Some(ObjectPart { bytes: body.into_bytes(), length }))
     }
 
+    /// Stores an object. If its condition does not hold, or there is no object for
+    /// [`PutMode::IfMatch`], the outcome is [`PutOutcome::ConditionFailed`]. A conflict with a
+    /// concurrent conditional write is an error, since it is unknown which one succeeded.
     async fn put(
         &self,
         key: &str,
@@ -192,6 +202,8 @@ impl Objects for S3Objects {
         }
     }
 
+    /// Returns at most `limit` keys that begin with `prefix`, in order, after the key `after` if
+    /// that is given. Requests as many pages as that takes.
     async fn list(
         &self,
         prefix: &str,
@@ -213,6 +225,7 @@ impl Objects for S3Objects {
         Ok(keys)
     }
 
+    /// Removes an object. Succeeds when there is none.
     async fn delete(&self, key: &str) -> Result<(), PortError> {
         self.client
             .delete_object()

@@ -91,7 +91,9 @@ pub struct ProvisionError {
     why: String,
 }
 
-/// Creates the missing resources. Safe to run at every start: existing ones are not changed.
+/// Creates the missing table, bucket, key and queues, and returns the key's id and the URLs of all
+/// queues, also of existing ones. Safe to run at every start: existing ones are not changed. The
+/// first failure ends it; what was created before stays.
 ///
 /// # Errors
 /// [`ProvisionError`] names the first thing that could not be made.
@@ -113,7 +115,8 @@ pub async fn provision(
     Ok(Provided { key_id, queue_urls })
 }
 
-/// Returns a function that adds the attempt to an error.
+/// Returns a function that converts an error to a [`ProvisionError`], with its causes; `what` names
+/// the resource.
 fn failed(what: String) -> impl Fn(&(dyn Error + 'static)) -> ProvisionError {
     move |error| ProvisionError { what: what.clone(), why: text_of(error) }
 }
@@ -124,8 +127,9 @@ fn text_of(error: &(dyn Error + 'static)) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Creates the table with its indexes unless it exists, and waits until it is active. Then turns on
-/// expiry if wanted; a refusal of that is only logged.
+/// Creates the table with its indexes unless it exists, and waits until it is active, at most a
+/// minute. Then turns on expiry if wanted; a refusal of that is only logged. An existing table of
+/// another form is no error.
 async fn table(sdk_config: &SdkConfig, wanted: &TableSpec) -> Result<(), ProvisionError> {
     let failed = failed(format!("the table {}", wanted.name));
     let client = aws_sdk_dynamodb::Client::new(sdk_config);
@@ -193,7 +197,8 @@ async fn table(sdk_config: &SdkConfig, wanted: &TableSpec) -> Result<(), Provisi
     Ok(())
 }
 
-/// Returns a key schema in the SDK's form.
+/// Returns a key schema in the SDK's form: the first attribute is the partition key, the second the
+/// sort key.
 fn schema(
     keys: &[KeyAttribute; 2],
 ) -> Result<Vec<KeySchemaElement>, aws_sdk_dynamodb::error::BuildError> {
@@ -204,7 +209,7 @@ fn schema(
     keys.iter().zip(kinds).map(element).collect()
 }
 
-/// Creates a bucket unless it exists.
+/// Creates a bucket unless it exists and can be read. Does not wait for it.
 async fn bucket(sdk_config: &SdkConfig, name: &str) -> Result<(), ProvisionError> {
     let config = aws_sdk_s3::config::Builder::from(sdk_config).force_path_style(true);
     let client = aws_sdk_s3::Client::from_conf(config.build());
@@ -215,7 +220,8 @@ async fn bucket(sdk_config: &SdkConfig, name: &str) -> Result<(), ProvisionError
     made.map(drop).map_err(|error| failed(format!("the bucket {name}"))(&error))
 }
 
-/// Creates a key with an alias unless it exists, and returns the key's id.
+/// Creates a key with an alias, given without `alias/`, unless the alias exists, and returns the
+/// key's id.
 async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionError> {
     let failed = failed(format!("the key {alias}"));
     let client = aws_sdk_kms::Client::new(sdk_config);
@@ -247,8 +253,9 @@ async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionErr
     Ok(id)
 }
 
-/// Creates a queue unless it exists, and returns its URL. `known` has the URLs of the queues for
-/// dead letters.
+/// Creates a queue unless it exists, and returns its URL; an existing one keeps its settings.
+/// `known` has the URLs of the queues for dead letters. If the dead letter queue is not among them,
+/// the queue is created without one.
 async fn queue(
     sdk_config: &SdkConfig,
     wanted: &QueueSpec,

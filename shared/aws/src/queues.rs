@@ -36,7 +36,8 @@ pub(crate) struct SqsQueues {
 }
 
 impl SqsQueues {
-    /// Creates the port onto message queues.
+    /// Creates the port onto the message queues that `settings` name; makes no requests. `entropy`
+    /// draws the ids by which SQS recognises repeated requests.
     pub(crate) fn new(
         sdk_config: &SdkConfig,
         settings: &AwsSettings,
@@ -53,7 +54,7 @@ impl SqsQueues {
         }
     }
 
-    /// Returns the URL of a queue. An error if the settings lack it.
+    /// Returns the URL of a queue. An error if the settings lack it; `attempt` begins its text.
     fn url(&self, queue: MessageQueue, attempt: &str) -> Result<&str, PortError> {
         self.urls.get(&queue).map(String::as_str).ok_or_else(|| {
             let why = format!("its URL is not configured; set {}", queue.variable());
@@ -61,7 +62,9 @@ impl SqsQueues {
         })
     }
 
-    /// Returns an entry of a batch in the SDK's form.
+    /// Returns an entry of a batch in the SDK's form; `place` is its position in the batch. On a
+    /// FIFO queue it gets a fresh deduplication id, and its delay is ignored. On a standard queue
+    /// its delay is at most 900 seconds, and the group is left out if the settings say so.
     fn entry(
         &self,
         queue: MessageQueue,
@@ -92,6 +95,9 @@ impl SqsQueues {
 
 #[async_trait]
 impl Queues for SqsQueues {
+    /// Sends messages in their order, in batches. An error, also for a single refused message, ends
+    /// it: messages of earlier batches were sent, and any of this batch may have been. A queue
+    /// whose URL is not configured is an error.
     async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError> {
         let url = self.url(queue, "send to")?;
         for batch in batches(messages) {
@@ -115,6 +121,9 @@ impl Queues for SqsQueues {
         Ok(())
     }
 
+    /// Receives up to `max` messages (at least 1, at most 10) and waits up to `wait_seconds` (at
+    /// most 20) for the first one; none after that is no error. They are hidden from other
+    /// receivers for `visibility_seconds`. If one lacks a field, the whole call is an error.
     async fn receive(
         &self,
         queue: MessageQueue,
@@ -156,6 +165,7 @@ impl Queues for SqsQueues {
             .collect()
     }
 
+    /// Removes a received message for good, by the receipt of this delivery.
     async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError> {
         self.client
             .delete_message()
@@ -167,6 +177,8 @@ impl Queues for SqsQueues {
             .map_err(|error| failed(format!("acknowledge in {queue:?}"), error))
     }
 
+    /// Removes received messages for good, ten in a request. A refused receipt does not keep the
+    /// others, and is an error at the end. A request that fails ends the call.
     async fn acknowledge_all(
         &self,
         queue: MessageQueue,
@@ -192,6 +204,7 @@ impl Queues for SqsQueues {
         refused.map_or(Ok(()), Err)
     }
 
+    /// Makes a received message visible again `seconds` from now.
     async fn postpone(
         &self,
         queue: MessageQueue,
@@ -210,7 +223,7 @@ impl Queues for SqsQueues {
     }
 }
 
-/// Converts a received message; `None` if it lacks a field.
+/// Converts a received message; `None` if it lacks id, body, receipt or a valid receive count.
 fn incoming(message: Message) -> Option<Incoming> {
     let attributes = message.attributes.unwrap_or_default();
     let group = attributes.get(&MessageSystemAttributeName::MessageGroupId);
@@ -224,7 +237,8 @@ fn incoming(message: Message) -> Option<Incoming> {
     })
 }
 
-/// Returns the messages in their order, cut where a request is full.
+/// Returns the messages in their order, in batches of at most 10 messages and 240 KiB. A larger
+/// message is a batch of its own.
 fn batches(messages: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
     let mut batches: Vec<Vec<Outgoing>> = Vec::new();
     let mut bytes = 0;
@@ -243,8 +257,8 @@ fn batches(messages: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
     batches
 }
 
-/// Returns a message group in SQS's form: unchanged, or as a digest if it is too long or has
-/// invalid characters.
+/// Returns a message group in SQS's form: unchanged, or as its SHA-256 if it is empty, too long or
+/// has invalid characters.
 fn group_id(group: String) -> String {
     let allowed = !group.is_empty()
         && group.len() <= GROUP_CHARS_MAX
@@ -252,7 +266,9 @@ fn group_id(group: String) -> String {
     if allowed { group } else { hex::encode(Sha256::digest(group)) }
 }
 
-/// Returns the error of a batch with refused messages; `None` when all were accepted.
+/// Returns the error of a batch with refused messages, with the number of them and the reason of
+/// the first; `None` when all were accepted. It counts as throttled if that reason asks to slow
+/// down.
 fn some_refused(attempt: String, refused: &[BatchResultErrorEntry]) -> Option<PortError> {
     let first = refused.first()?;
     Some(PortError {

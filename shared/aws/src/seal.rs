@@ -20,7 +20,7 @@ pub(crate) struct KmsSeal {
 }
 
 impl KmsSeal {
-    /// Creates the port onto a KMS key.
+    /// Creates the port onto the KMS key that `settings` name; makes no requests.
     pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings) -> Self {
         let config = aws_sdk_kms::config::Builder::from(sdk_config)
             .retry_config(limits::retries())
@@ -31,7 +31,8 @@ impl KmsSeal {
 
 #[async_trait]
 impl Seal for KmsSeal {
-    /// Seals 1 to 4096 bytes, the limit of KMS.
+    /// Encrypts 1 to 4096 bytes, the limit of KMS; any other length is an error. The same `context`
+    /// is required to open the result.
     async fn seal(&self, context: &str, plain: &[u8]) -> Result<Vec<u8>, PortError> {
         let attempt = || format!("seal {context}");
         if plain.is_empty() || plain.len() > PLAIN_BYTES_MAX {
@@ -55,6 +56,7 @@ impl Seal for KmsSeal {
         Ok(blob.into_inner())
     }
 
+    /// Decrypts the output of [`Self::seal`]. An error if it was sealed under another `context`.
     async fn open(&self, context: &str, sealed: &[u8]) -> Result<Vec<u8>, PortError> {
         let attempt = || format!("open the sealed {context}");
         let opened = self

@@ -54,7 +54,9 @@ pub struct SettingsError {
 }
 
 impl AwsSettings {
-    /// Reads `SLUICE_TABLE`, `SLUICE_BUCKET`, `SLUICE_KEY` and a `SLUICE_QUEUE_…` for each queue.
+    /// Reads `SLUICE_TABLE`, `SLUICE_BUCKET`, `SLUICE_KEY` and a `SLUICE_QUEUE_…` for each queue
+    /// from the environment; the other settings are the defaults. An error that names all of them
+    /// if any is missing or empty.
     ///
     /// # Errors
     /// [`SettingsError`] names every variable that is missing or empty, at once.
@@ -62,7 +64,8 @@ impl AwsSettings {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// Reads the same variables from wherever `variable` finds them.
+    /// Reads the same variables as [`Self::from_environment`] from `variable`, which returns the
+    /// value of a variable by its name.
     ///
     /// # Errors
     /// As [`Self::from_environment`].
@@ -92,7 +95,7 @@ impl AwsSettings {
     }
 }
 
-/// Formats the names of missing variables.
+/// Returns the names of missing variables, separated by commas, with `is` or `are`.
 fn list(missing: &[&'static str]) -> String {
     let verb = if missing.len() == 1 { "is" } else { "are" };
     format!("{} {verb}", missing.join(", "))

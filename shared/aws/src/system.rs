@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct SystemClock;
 
 impl Clock for SystemClock {
+    /// Returns the time of the system's clock; the epoch if that is before 1970.
     fn now(&self) -> Timestamp {
         // A clock before 1970 is set wrong; deadlines then all lie ahead, which delays and corrupts
         // nothing.
@@ -22,6 +23,8 @@ impl Clock for SystemClock {
 pub struct OsEntropy;
 
 impl Entropy for OsEntropy {
+    /// Returns 32 random hexadecimal digits, unique in practice.
+    ///
     /// # Panics
     /// When the operating system returns no random bytes: writes could then not be distinguished.
     #[expect(

@@ -10,12 +10,13 @@ use url::Url;
 /// The most URLs that one change may name.
 pub const DEPENDENCIES_MAX: usize = 100;
 
-/// Returns the URLs that `text` names in lines `Depends-On: <url>`, in order, without duplicates.
+/// Returns the http and https URLs that `text` names in lines `Depends-On: <url>`, in order,
+/// without duplicates. The keyword may have any case. Other lines, and those whose URL is unusable,
+/// are ignored. Returns at most one more than [`DEPENDENCIES_MAX`]: the dependencies of a change
+/// with that many are unknown ([`names_too_many`]).
 ///
-/// Returns at most one more than [`DEPENDENCIES_MAX`]: the dependencies of a change with that many
-/// are unknown ([`names_too_many`]). The keyword may have any case; the line may end with white
-/// space or a carriage return. A URL must be http or https with a host. Which change it means is
-/// decided by the connection that has the host.
+/// The line may end with white space or a carriage return. Which change a URL means is decided by
+/// the connection that has the host.
 pub fn depends_on(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for address in text.lines().filter_map(address_of) {
@@ -29,14 +30,14 @@ pub fn depends_on(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns whether a change names more URLs than are read. The others may name any change, so they
-/// must not be ignored.
+/// Returns whether a change names more URLs than are read, given the result of [`depends_on`]. The
+/// others may name any change, so they must not be ignored.
 pub fn names_too_many(addresses: &[String]) -> bool {
     addresses.len() > DEPENDENCIES_MAX
 }
 
-/// Returns those of the URLs that are not the page of a change on any of these forges. Makes no
-/// requests.
+/// Returns those of the URLs that are not the page of a change on any of these forges, in their
+/// order. Makes no requests, so an existing page of another kind is not distinguished from none.
 pub fn no_changes<'a>(
     forges: &BTreeMap<ConnectionName, Arc<dyn Forge>>,
     addresses: &'a [String],
@@ -47,7 +48,8 @@ pub fn no_changes<'a>(
         .collect()
 }
 
-/// Returns the URL in a line `Depends-On: <url>`; `None` for any other line.
+/// Returns the URL in a line `Depends-On: <url>`, as written; `None` for any other line, and for a
+/// text that is not one http or https URL with a host.
 fn address_of(line: &str) -> Option<String> {
     let (word, rest) = line.split_once(':')?;
     if !word.eq_ignore_ascii_case("Depends-On") {

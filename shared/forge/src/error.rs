@@ -97,7 +97,9 @@ pub enum ErrorClass {
 }
 
 impl ForgeError {
-    /// Returns the error's class.
+    /// Returns what the caller does with the message it is processing: a pause that the forge asked
+    /// for, a redelivery for a refused token or an unknown outcome, and no retry for all other
+    /// errors.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. }
@@ -112,7 +114,8 @@ impl ForgeError {
         }
     }
 
-    /// Returns a [`ForgeError::Unknown`] with its attempt and cause.
+    /// Returns a [`ForgeError::Unknown`] with its attempt and cause. The request may have had its
+    /// effect.
     pub fn unknown(
         attempted: impl Into<String>,
         source: impl Into<Box<dyn Error + Send + Sync>>,

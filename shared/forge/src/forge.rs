@@ -33,8 +33,8 @@ pub trait Forge: Send + Sync {
         head: &Oid,
     ) -> Result<Vec<ChangeRef>, ForgeError>;
 
-    /// Returns the open changes of a topic, by project and number, at most 100; none on a forge
-    /// without topics.
+    /// Returns the open changes of a topic, by project and number, at most 100. A driver without
+    /// topics returns none, which is no error.
     async fn open_changes_of_topic(&self, _topic: &str) -> Result<Vec<ChangeKey>, ForgeError> {
         Ok(Vec::new())
     }
@@ -113,14 +113,14 @@ pub trait Forge: Send + Sync {
         comments: &[LineComment],
     ) -> Result<(), ForgeError>;
 
-    /// Returns the time on the forge's own clock from its last answer, or `None` where none is
-    /// recent or has a time.
+    /// Returns the time on the forge's own clock from its last answer. `None` where no answer is
+    /// recent or has a time, and in a driver that does not say.
     fn time(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Returns the account of the connection; `None` where the forge does not say, as for an
-    /// application's token.
+    /// Returns the account of the connection's token; `None` where the forge does not say, as for
+    /// an application's token, and in a driver that does not know.
     async fn own_account(&self) -> Result<Option<String>, ForgeError> {
         Ok(None)
     }
@@ -154,12 +154,11 @@ pub trait Forge: Send + Sync {
     }
 
     /// Merges a change whose head is still `change.head`, and returns the commit at the branch's
-    /// tip afterwards.
+    /// tip afterwards. A change that is already merged at this head is a success. Returns
+    /// [`ForgeError::HeadMoved`] when the head is another, and [`ForgeError::Conflict`] when it
+    /// does not merge.
     ///
-    /// Returns [`ForgeError::HeadMoved`] when the head is another, and [`ForgeError::Conflict`]
-    /// when it does not merge. Forges do not guard the base: the caller reads the tip before and
-    /// after (Z6.4). A change that is already merged at this head is a success, so a retry finds
-    /// what an earlier attempt did.
+    /// Forges do not guard the base: the caller reads the tip before and after (Z6.4).
     async fn merge(
         &self,
         change: &ChangeRef,
@@ -168,11 +167,9 @@ pub trait Forge: Send + Sync {
     ) -> Result<Oid, ForgeError>;
 
     /// Moves a branch from one commit to another by an atomic push; `pack` has the objects that the
-    /// forge lacks.
-    ///
-    /// The caller has to check that the second commit follows the first: a forge may not.
-    /// [`ForgeError::HeadMoved`] means that the branch is not at `from`; [`ForgeError::Refused`]
-    /// that it is, so pushes are not accepted. A branch that is at `to` already is a success.
+    /// forge lacks. The caller has to check that the second commit follows the first: a forge may
+    /// not. A branch that is at `to` already is a success. [`ForgeError::HeadMoved`] means that the
+    /// branch is not at `from`; [`ForgeError::Refused`] that it is, so pushes are not accepted.
     async fn fast_forward(
         &self,
         branch: &BranchKey,
@@ -185,7 +182,8 @@ pub trait Forge: Send + Sync {
     /// happened.
     async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError>;
 
-    /// Returns the newest webhook deliveries of a project, newest first, at most 100 per hook.
+    /// Returns the newest deliveries of all webhooks of a project, also of those that lead to other
+    /// services; newest first, at most 100 for each hook.
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<WebhookDelivery>, ForgeError>;
 
     /// Has the forge redeliver a webhook under the same id; a receiver that has it already ignores
@@ -258,7 +256,7 @@ pub enum StatusState {
 }
 
 impl StatusState {
-    /// Returns the forge's word.
+    /// Returns the word for the state in GitHub's API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -313,7 +311,7 @@ pub enum Conclusion {
 }
 
 impl Conclusion {
-    /// Returns the forge's word.
+    /// Returns the word for the conclusion in GitHub's API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -337,7 +335,7 @@ pub enum ReviewDecision {
 }
 
 impl ReviewDecision {
-    /// Returns GitHub's word.
+    /// Returns the word for the review in GitHub's API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Approve => "APPROVE",

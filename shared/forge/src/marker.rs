@@ -13,8 +13,8 @@ const EXTERNAL: &str = "sluice:";
 pub struct Marker(String);
 
 impl Marker {
-    /// Returns the marker of `key`, at most 200 characters. White space, and what could end an HTML
-    /// comment, becomes `_`.
+    /// Returns the marker of `key`, cut to 200 characters. Every character except ASCII letters,
+    /// digits and `._:/#@+=` becomes `_`, so that it cannot end an HTML comment.
     pub fn new(key: &str) -> Self {
         let harmless =
             |c: char| if c.is_ascii_alphanumeric() || "._:/#@+=".contains(c) { c } else { '_' };
@@ -36,13 +36,14 @@ impl Marker {
         format!("{EXTERNAL}{}", self.0)
     }
 
-    /// Returns the marker in a check run's `external_id`, if it is Sluice's.
+    /// Returns the marker in a check run's `external_id`; `None` if it is not Sluice's or has no
+    /// key.
     pub fn from_external_id(text: &str) -> Option<Self> {
         text.strip_prefix(EXTERNAL).filter(|key| !key.is_empty()).map(Self::new)
     }
 
-    /// Returns the marker in the last line of `body`; `None` if there is none. One further up, or
-    /// quoted, is a copy.
+    /// Returns the marker in the last line of `body`, which may be followed by white space; `None`
+    /// if there is none. One further up, or quoted, is a copy and does not count.
     pub fn find(body: &str) -> Option<Self> {
         let key =
             body.trim_end().lines().next_back()?.trim().strip_prefix(OPEN)?.strip_suffix(CLOSE)?;

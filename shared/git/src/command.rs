@@ -44,8 +44,9 @@ pub enum CommandError {
     },
 }
 
-/// Runs `git` in `dir` with `input` on its standard input, and kills it at `deadline`. An error
-/// unless it succeeds in time.
+/// Runs `git` in `dir` with `input` on its standard input, and kills it at `deadline`. Discards its
+/// standard output. An error unless it succeeds in time; it has the beginning of git's error
+/// output.
 ///
 /// Git reads no configuration of the system or the user, runs no hooks, never prompts, and has no
 /// transports.
@@ -89,8 +90,9 @@ pub(crate) fn git<A: AsRef<OsStr>>(
     written.map_err(start)
 }
 
-/// Returns the full path of git. With a bare name and a custom environment, the standard library
-/// would use `fork`, which is slow in a process with much memory.
+/// Returns the full path of git, from the first call on always the same; the bare name `git` if the
+/// search path has none. With a bare name and a custom environment, the standard library would use
+/// `fork`, which is slow in a process with much memory.
 fn program() -> &'static OsStr {
     static PROGRAM: OnceLock<OsString> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -108,7 +110,9 @@ fn program() -> &'static OsStr {
     })
 }
 
-/// Returns a git command with an empty environment that sees no configuration of the machine.
+/// Returns a command that runs git in `dir` with these arguments, no environment but `PATH`, and no
+/// configuration, hooks or transports of the machine. Standard input and error are piped; output is
+/// discarded.
 fn prepare<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
     let mut command = Command::new(program());
     command
@@ -143,7 +147,8 @@ fn prepare<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
     command
 }
 
-/// Reads git's error output to its end and returns the beginning.
+/// Reads git's error output to its end and returns the beginning, at most 16 KB; empty without a
+/// pipe.
 fn listen(stderr: Option<std::process::ChildStderr>) -> String {
     let Some(mut stderr) = stderr else {
         return String::new();

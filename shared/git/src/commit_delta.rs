@@ -41,7 +41,7 @@ pub struct CommitDelta {
 pub struct BadCommitDelta(&'static str);
 
 impl CommitDelta {
-    /// Returns the bytes to store.
+    /// Encodes the objects for [`Self::read`].
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         for (id, entry) in &self.entries {
@@ -52,8 +52,8 @@ impl CommitDelta {
         out
     }
 
-    /// Decodes the output of [`CommitDelta::bytes`]. Does not check the objects; the forge that
-    /// receives them does.
+    /// Decodes the output of [`CommitDelta::bytes`]. An error if it has another format or is cut
+    /// off. Does not check the objects; the forge that receives them does.
     ///
     /// # Errors
     /// When the bytes have another format or are truncated.
@@ -73,7 +73,7 @@ impl CommitDelta {
         Ok(delta)
     }
 
-    /// Returns this delta combined with that of another commit.
+    /// Returns this delta combined with that of another commit; an object of both is there once.
     #[must_use]
     pub fn with(mut self, other: Self) -> Self {
         for (id, entry) in other.entries {
@@ -87,7 +87,7 @@ impl CommitDelta {
         self.size
     }
 
-    /// Returns one pack of all objects, as a push sends it.
+    /// Returns one pack of all objects, as a push sends it, also if there are none.
     ///
     /// # Errors
     /// When there are more objects than a pack can hold.
@@ -96,7 +96,7 @@ impl CommitDelta {
             .map_err(|_| BadCommitDelta("its objects do not fit into a pack"))
     }
 
-    /// Adds an encoded object.
+    /// Adds an encoded object, in place of an earlier one with the same id, and adapts the size.
     fn put(&mut self, id: ObjectId, entry: Vec<u8>) {
         self.size += entry.len();
         if let Some(before) = self.entries.insert(id, entry) {
@@ -106,8 +106,9 @@ impl CommitDelta {
 }
 
 impl Repository {
-    /// Returns what a repository with `from` needs for `to`; `None` when `to` is not a descendant
-    /// of `from`, so that a branch cannot be fast-forwarded.
+    /// Returns the objects that a repository with `from` needs for `to`; `None` when `to` is not a
+    /// descendant of `from`, so that a branch cannot be fast-forwarded. Objects of submodules are
+    /// not included. More than 1,000 commits or 16 MB are an error.
     ///
     /// # Errors
     /// [`GitReadError::TooLarge`] when the delta exceeds the limits.
@@ -141,8 +142,9 @@ impl Repository {
         Ok(Some(delta))
     }
 
-    /// Adds the objects of a tree, and the tree, that are not in the same directory of one of the
-    /// trees `known`. An error if the delta becomes too large or the directories nest too deep.
+    /// Adds to `delta` a tree and everything below it, without what is in the same directory of one
+    /// of the trees `known`, and without submodules. `at` names the commit in errors; `depth` is
+    /// that of the tree. An error if the delta becomes too large or the directories nest too deep.
     fn add_tree(
         &self,
         at: &Oid,
@@ -181,7 +183,8 @@ impl Repository {
         self.add_object(at, tree, delta)
     }
 
-    /// Adds one object. An error if the delta becomes too large.
+    /// Adds one object to `delta`, unless it is there already. `at` names the commit in errors. An
+    /// error if the object or the delta becomes too large.
     fn add_object(
         &self,
         at: &Oid,
@@ -208,8 +211,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Returns the entries of a tree without submodules, whose commits belong to other
-    /// repositories.
+    /// Returns the entries of one directory, in git's order, without submodules, whose commits
+    /// belong to other repositories.
     fn entries(&self, at: &Oid, tree: ObjectId) -> Result<Vec<Entry>, GitReadError> {
         let found = self
             .git

@@ -20,7 +20,10 @@ use std::time::{Duration, Instant};
 const SILENCE_MAX_SECONDS: u64 = 30;
 
 impl Repository {
-    /// Opens a conversation: checks the address and reads the forge's handshake.
+    /// Opens a conversation with the forge at `url`: checks the address, then sends the first
+    /// request and reads the forge's handshake. The address must be https, or http without a
+    /// credential or to this machine, and must not contain a user. The limits of time and size
+    /// apply to the whole conversation.
     pub(crate) fn connect<'a>(
         &self,
         url: &'a str,
@@ -87,8 +90,9 @@ fn agent() -> gix::protocol::command::Feature {
 }
 
 impl Connection<'_> {
-    /// Lists the wanted refs, sorted; an error if they exceed the limit. A forge can only filter by
-    /// prefix, so the answer may contain more; unwanted refs do not count towards the limit.
+    /// Lists the refs for which `is_wanted` is true, sorted by name; an error if there are more
+    /// than the limit. The forge is asked for those with `prefixes` only, but may answer with more,
+    /// which do not count towards the limit.
     pub(crate) fn refs(
         &mut self,
         prefixes: &[&str],
@@ -128,7 +132,8 @@ impl Connection<'_> {
     }
 
     /// Requests a pack with everything reachable from `wants` and not from `haves`, and stores it
-    /// in the pack directory of `repository`. `None` if it has no objects.
+    /// with its index in the pack directory of `repository`. `None` if it has no objects. The
+    /// repository does not read the new pack until it is reloaded.
     pub(crate) fn pack(
         &mut self,
         repository: &Repository,
@@ -178,7 +183,9 @@ impl Connection<'_> {
         }
     }
 
-    /// Converts a failure into the error class that the caller acts on.
+    /// Converts a failure into the error class that the caller acts on: too large, out of time,
+    /// access denied, no such repository, or commit gone. Anything else is
+    /// [`FetchError::Unavailable`]. `doing` names the attempt.
     fn failed(&self, doing: &'static str, source: gix::Error) -> FetchError {
         let (project, url) = (self.project.clone(), self.url.to_owned());
         // The library reports the server's refusals only as text.
@@ -201,7 +208,7 @@ impl Connection<'_> {
     }
 }
 
-/// Converts a listed ref; `None` for one that leads to nothing.
+/// Converts a listed ref; `None` for one that leads to no object.
 fn remote_ref(found: &Ref) -> Option<RemoteRef> {
     let (name, target, peeled) = found.unpack();
     let leads_to = match found {
@@ -223,6 +230,7 @@ impl fetch::Negotiate for OneRound {
         Ok(negotiate::Action::MustNegotiate { remote_ref_target_known: Vec::new() })
     }
 
+    /// Adds all wants to the request, and returns whether there are any.
     fn add_wants(&mut self, arguments: &mut fetch::Arguments, _known: &[bool]) -> bool {
         for want in &self.wants {
             arguments.want(want);
@@ -230,6 +238,7 @@ impl fetch::Negotiate for OneRound {
         !self.wants.is_empty()
     }
 
+    /// Adds all haves to the request. The returned flag is always true: there is no second round.
     fn one_round(
         &mut self,
         _state: &mut negotiate::one_round::State,

@@ -30,7 +30,7 @@ impl Credential {
         Self::new("x-access-token", token)
     }
 
-    /// Returns the value of the `Authorization` header.
+    /// Returns the value of the `Authorization` header: `Basic` and the credential in base64.
     pub(crate) fn header(&self) -> String {
         let pair = format!("{}:{}", self.user, self.password);
         format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair))
@@ -102,7 +102,7 @@ pub struct RemoteRef {
 }
 
 impl RemoteRef {
-    /// Returns the commit that the ref leads to.
+    /// Returns the commit that the ref leads to; for an annotated tag, the tagged object.
     pub fn commit(&self) -> &Oid {
         self.peeled.as_ref().unwrap_or(&self.target)
     }
@@ -126,7 +126,8 @@ const LINES_BACK_MAX: usize = 16;
 
 impl Repository {
     /// Lists the refs of a forge's repository whose full names start with one of `prefixes`, sorted
-    /// by name.
+    /// by name. No such ref is no error; more than `limits.refs_max` are. Fetches and stores
+    /// nothing.
     pub fn ls_refs(
         &self,
         url: &str,
@@ -138,8 +139,8 @@ impl Repository {
         connection.refs(prefixes, |name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
     }
 
-    /// Looks up one ref by its full name; `None` when there is none. Other refs with this prefix do
-    /// not count towards the limit.
+    /// Looks up one ref by its full name at a forge's repository; `None` when there is none. Other
+    /// refs with this prefix do not count towards the limit. Fetches and stores nothing.
     pub fn ls_ref(
         &self,
         url: &str,
@@ -151,7 +152,10 @@ impl Repository {
         Ok(connection.refs(&[name], |found| found == name)?.pop())
     }
 
-    /// Fetches the requested objects that are missing, in at most three requests.
+    /// Fetches the requested objects, with their history, that this repository lacks, in at most
+    /// three requests, and adds them to it as a pack. Returns all requested refs, also those whose
+    /// objects were there. A ref or commit that the forge does not have is [`FetchError::Gone`]; a
+    /// prefix without refs is no error.
     pub fn fetch(&mut self, request: &FetchRequest<'_>) -> Result<Fetched, FetchError> {
         let mut connection = self.connect(request.url, request.credential, request.limits)?;
         let (refs, wanted) = self.resolve(&mut connection, request.wants)?;
@@ -177,8 +181,9 @@ impl Repository {
         Ok(Fetched { refs, packs: made.into_iter().collect() })
     }
 
-    /// Resolves requests to refs and the objects behind them. An error if a ref requested by its
-    /// name does not exist.
+    /// Resolves requests to refs, sorted, and to the ids of the objects behind them (for an
+    /// annotated tag, the tag's own) together with the requested commits. An error if a ref
+    /// requested by its name does not exist. Asks the forge only if a ref or prefix is requested.
     fn resolve(
         &self,
         connection: &mut Connection<'_>,
@@ -221,8 +226,8 @@ impl Repository {
         Ok((refs.into_iter().collect(), objects))
     }
 
-    /// Chooses the commits to offer to the forge: the given ones, then some of their first-parent
-    /// ancestors at doubling distances.
+    /// Chooses the commits to offer to the forge, at most 512: those of `haves` that the repository
+    /// has, then first-parent ancestors of the first 16 at doubling distances.
     fn offer(&self, haves: &[Oid]) -> Result<Vec<ObjectId>, GitReadError> {
         let mut offered: Vec<ObjectId> = Vec::new();
         for have in haves.iter().take(HAVES_MAX) {

@@ -44,7 +44,7 @@ impl Budget {
         })
     }
 
-    /// Returns whether the deadline ended the fetch.
+    /// Returns whether the deadline ended the fetch, or has passed since.
     pub(crate) fn timed_out(&self) -> bool {
         self.timed_out.load(Ordering::Relaxed) || Instant::now() >= self.deadline
     }
@@ -70,7 +70,8 @@ impl Budget {
         Err(io::Error::other(format!("the forge answered with HTTP status {status}")))
     }
 
-    /// Returns an error if the time or the bytes are used up.
+    /// Returns an error if the time or the bytes are used up. For the time, also records that for
+    /// [`Self::timed_out`].
     fn check(&self) -> io::Result<()> {
         if Instant::now() >= self.deadline {
             self.timed_out.store(true, Ordering::Relaxed);
@@ -82,7 +83,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Counts received bytes.
+    /// Counts received bytes. If that exceeds the budget, records it, and the next [`Self::check`]
+    /// fails.
     fn spend(&self, bytes: usize) {
         let bytes = bytes as u64;
         let spent = self
@@ -126,7 +128,8 @@ impl Bounded {
             .filter(|_| self.origin.is_some() && origin(url) == self.origin)
     }
 
-    /// Completes a request with the library's headers, and the credential if it may be sent there.
+    /// Completes a request with the library's headers (`name: value`), and with the credential if
+    /// it may be sent to `url`. A credential that no header can contain is left out.
     fn prepared<S: AsRef<str>>(
         &self,
         mut request: RequestBuilder,
@@ -151,8 +154,10 @@ impl Bounded {
         }
     }
 
-    /// Requests the list of refs and follows redirects as git does: never from https to http, and
-    /// only to an address with the same ending.
+    /// Requests the list of refs and returns an answer with status 2xx. Follows at most five
+    /// redirects as git does: never from https to http, and only to an address with the same
+    /// ending. The new address is stored in `moved_to`. A request that fails on a dead connection
+    /// is sent once more.
     fn asked<S: AsRef<str>>(
         &mut self,
         url: &str,
@@ -219,8 +224,8 @@ const IDLE_SECONDS: u64 = 10;
 const CONNECT_SECONDS: u64 = 20;
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Returns the process-wide client for servers that may be silent for this long. It contains no
-/// secrets: credentials belong to requests.
+/// Returns the process-wide client for servers that may be silent for this long; it follows no
+/// redirects. It contains no secrets: credentials belong to requests.
 ///
 /// A timeout of the client limits each wait for the server. A timeout of a request would limit the
 /// whole transfer, for which there is the budget.
@@ -242,7 +247,8 @@ fn client(silence: Duration) -> io::Result<Client> {
     Ok(new)
 }
 
-/// Returns the error of a request with its cause, which the client's own text omits.
+/// Returns the error of a request with the text of its innermost cause, which the client's own text
+/// omits; `the forge is silent` for a timeout.
 fn failure(error: &reqwest::Error) -> io::Error {
     let mut cause: &dyn Error = error;
     while let Some(deeper) = cause.source() {
@@ -265,6 +271,8 @@ impl Http for Bounded {
     type ResponseBody = Body;
     type PostBody = PostBody;
 
+    /// Requests the list of refs at `url` and returns its answer, which must have status 2xx.
+    /// Follows redirects as git does, and stores the new address for [`Self::redirected_base_url`].
     fn get(
         &mut self,
         url: &str,
@@ -280,6 +288,8 @@ impl Http for Bounded {
         })
     }
 
+    /// Prepares a request. It is sent when its answer is first read, and an answer other than 2xx
+    /// is then an error.
     fn post(
         &mut self,
         url: &str,
@@ -321,7 +331,8 @@ enum Exchange {
 
 impl Exchange {
     /// Returns the answer, and sends the request first if that was not done. An error if the budget
-    /// is used up or the status is not a success.
+    /// is used up, if the status is not a success, or if the answer's body was taken or the request
+    /// failed before.
     fn answer(&mut self, budget: &Budget) -> io::Result<&Response> {
         *self = match std::mem::replace(self, Self::Over) {
             Self::Pending(request, body) => {
@@ -357,7 +368,8 @@ impl Shared {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the answer's headers, one per line.
+    /// Returns the answer's headers, one `name:value` per line; sends the request first if that was
+    /// not done.
     fn headers(&self) -> io::Result<Vec<u8>> {
         let mut exchange = self.lock();
         let mut lines = Vec::new();
@@ -369,7 +381,8 @@ impl Shared {
         Ok(lines)
     }
 
-    /// Returns the answer, whose body is to be read.
+    /// Takes the answer, whose body is to be read; sends the request first if that was not done. A
+    /// second call is an error.
     fn body(&self) -> io::Result<Response> {
         let mut exchange = self.lock();
         exchange.answer(&self.budget)?;
@@ -386,6 +399,7 @@ impl Shared {
 pub(crate) struct PostBody(Shared);
 
 impl Write for PostBody {
+    /// Appends all bytes to the body of the request. An error if the request was sent already.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut *self.0.lock() {
             Exchange::Pending(_, body) => body.extend_from_slice(bytes),
@@ -408,7 +422,8 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// Returns the headers of the answer as bytes to read.
+    /// Returns the headers of the answer as bytes to read, from where the last read ended; sends
+    /// the request first if that was not done.
     fn lines(&mut self) -> io::Result<&mut Cursor<Vec<u8>>> {
         let lines = match self.lines.take() {
             Some(lines) => lines,
@@ -443,6 +458,8 @@ pub(crate) struct Body {
 }
 
 impl Read for Body {
+    /// Reads a part of the answer's body and counts it against the budget. An error if the budget
+    /// is used up.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let available = self.fill_buf()?;
         let count = available.len().min(buffer.len());
@@ -453,6 +470,8 @@ impl Read for Body {
 }
 
 impl BufRead for Body {
+    /// Returns the bytes of the answer's body that are available; sends the request first if that
+    /// was not done. An error if the budget is used up.
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.of.budget.check()?;
         let reader = match self.reader.take() {
@@ -462,6 +481,7 @@ impl BufRead for Body {
         self.reader.insert(reader).fill_buf()
     }
 
+    /// Marks bytes as read, and counts them against the budget.
     fn consume(&mut self, count: usize) {
         if let Some(reader) = &mut self.reader {
             self.of.budget.spend(count);

@@ -17,8 +17,8 @@ const MARK: &[u8] = b"slu+pack";
 const TRAILER_BYTES: usize = 16;
 
 impl NewPack {
-    /// Reads the pack and its index and returns the object to upload; [`Repository::add_stored`]
-    /// reads it.
+    /// Reads the pack and its index from the cache directory and returns the object to upload:
+    /// pack, index and trailer. [`Repository::add_stored`] reads it.
     ///
     /// # Errors
     /// [`GitPackError::Directory`] when one of the files cannot be read.
@@ -42,8 +42,9 @@ impl NewPack {
 }
 
 impl Repository {
-    /// Adds a pack from its stored form, as [`NewPack::joined`] returns it. Pack and index are
-    /// checked as by [`Repository::add_pack`].
+    /// Adds a pack from its stored form, as [`NewPack::joined`] returns it, and returns its name.
+    /// Pack and index are checked as by [`Repository::add_pack`]. Does nothing when the cache has
+    /// the pack.
     ///
     /// # Errors
     /// [`GitPackError::Damaged`] when `object` is not a pack with its index.
@@ -54,14 +55,14 @@ impl Repository {
     }
 }
 
-/// Opens a file and returns its length.
+/// Opens a file for reading and returns it with its length in bytes.
 fn open(path: &Path) -> Result<(File, usize), Error> {
     let file = File::open(path)?;
     let bytes = usize::try_from(file.metadata()?.len()).map_err(Error::other)?;
     Ok((file, bytes))
 }
 
-/// Joins a pack and its index as [`NewPack::joined`] does.
+/// Joins a pack and its index as [`NewPack::joined`] does. Checks nothing.
 pub(crate) fn join(pack: &[u8], index: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(pack.len() + index.len() + TRAILER_BYTES);
     out.extend_from_slice(pack);
@@ -76,7 +77,8 @@ fn append_trailer(out: &mut Vec<u8>, pack_bytes: usize) {
     out.extend_from_slice(&(pack_bytes as u64).to_be_bytes());
 }
 
-/// Splits an object into pack and index; the error says what is damaged.
+/// Splits an object into pack and index by its trailer; the error says what is damaged. The two
+/// parts are not checked.
 fn split(object: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
     const CUT: &str = "it has no trailer of a pack with its index";
     let (rest, length) = object.split_last_chunk::<8>().ok_or(CUT)?;

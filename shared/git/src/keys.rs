@@ -10,10 +10,8 @@ use std::fmt::Write as _;
 /// The ending of the key of a pack with its index.
 const JOINED: &str = ".joined";
 
-/// Returns the key prefix of a project's objects, ending in `/`.
-///
-/// Every byte of the canonical name except letters, digits, `-`, `_` and inner `.` is
-/// percent-encoded, so that no name is part of another's prefix.
+/// Returns the key prefix of a project's objects, ending in `/`: `git/` and the canonical name as
+/// [`escape`] writes it, so that no name is part of another's prefix.
 pub fn prefix(project: &ProjectName) -> String {
     format!("git/{}/", escape(project.as_str()))
 }
@@ -29,14 +27,16 @@ pub fn commit_delta(project: &ProjectName, from: &Oid, to: &Oid) -> String {
     format!("{}deltas/{}..{}", prefix(project), escape(from.as_str()), escape(to.as_str()))
 }
 
-/// Parses the name of the pack from its key; `None` for any other key.
+/// Parses the name of the pack from its key, of any project; `None` for any other key.
 pub fn pack_of(key: &str) -> Option<PackName> {
     let file = key.strip_prefix("git/")?.rsplit('/').next()?;
     let stem = file.strip_suffix(JOINED)?;
     stem.parse().ok()
 }
 
-/// Escapes a canonical project name to one path segment, also for a directory name.
+/// Escapes a canonical project name to one path segment, also for a directory name: every byte
+/// except letters, digits, `-`, `_` and a `.` that is not the first becomes `%` and two hexadecimal
+/// digits.
 pub fn escape(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 8);
     for (at, byte) in name.bytes().enumerate() {

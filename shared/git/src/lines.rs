@@ -21,7 +21,8 @@ pub enum LinePosition {
 }
 
 impl LineMap {
-    /// Compares two texts, which may contain any bytes.
+    /// Compares two texts, which may contain any bytes, line by line: lines of `from` are mapped to
+    /// lines of `to`.
     pub fn new(from: &[u8], to: &[u8]) -> Self {
         let input = InternedInput::new(from, to);
         let diff = diff_with_slider_heuristics(Algorithm::Histogram, &input);
@@ -30,8 +31,9 @@ impl LineMap {
         Self { hunks: diff.hunks().collect(), from_lines, to_lines }
     }
 
-    /// Returns the position of a line in the other text; `None` when that text is empty. A line
-    /// after the end is nearest to the last line.
+    /// Returns the position in the other text of a line, counted from 1; `None` when that text is
+    /// empty. A removed line is nearest to the line that replaced it or to the one above, and a
+    /// line after the end to the last line.
     pub fn find(&self, line: u32) -> Option<LinePosition> {
         let at = line.saturating_sub(1);
         if self.to_lines == 0 {

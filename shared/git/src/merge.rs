@@ -56,7 +56,9 @@ pub struct MergedCommit {
 
 impl Repository {
     /// Merges a proposed commit into a branch's tip as a forge's merge button would: never by
-    /// fast-forward.
+    /// fast-forward. A conflict, unrelated histories, and a commit that the branch already contains
+    /// are outcomes and no errors. New commits stay in memory until
+    /// [`Repository::pack_new_objects`]. Equal arguments give equal commits.
     ///
     /// The new commits stay in memory until [`Repository::pack_new_objects`]. Their committer
     /// is `Sluice <sluice@localhost>` and their time the newer committer time of the two commits,
@@ -102,7 +104,9 @@ impl Repository {
         }
     }
 
-    /// Merges the two commits, by their merge bases, into one new commit with `parents`.
+    /// Merges the two commits, by their merge bases, into one new commit with `parents`, the
+    /// merge's message, and `committer` as author too. The commit stays in memory. Conflicting
+    /// paths are an outcome and no error.
     fn merge_both(
         &self,
         merge: Merge<'_>,
@@ -148,7 +152,8 @@ impl Repository {
         }))
     }
 
-    /// Applies the changes of a commit relative to `base` to `ours`; all three are trees.
+    /// Applies the changes from `base` to `theirs` to `ours`; all three are trees. Returns the
+    /// merged tree, which it writes to memory, or the conflicting paths.
     pub(crate) fn merge_three(
         &self,
         base: ObjectId,
@@ -164,7 +169,9 @@ impl Repository {
         self.git.tree_merge_options()
     }
 
-    /// Decides on the outcome of a merge of trees: the merged tree, or the conflicting paths.
+    /// Decides on the outcome of a merge of trees: the merged tree, which it writes to memory, or
+    /// the sorted conflicting paths. A file that one side adds to a directory that the other
+    /// renames is a conflict too.
     fn settle(
         &self,
         [base, ours, theirs]: [ObjectId; 3],
@@ -190,7 +197,8 @@ impl Repository {
         Ok(Settled::Tree(outcome.tree.write()?.detach()))
     }
 
-    /// Returns the error for a merge that could not be computed.
+    /// Returns the error for a merge that could not be computed. A missing object is an error of
+    /// reading, since the packs are then incomplete.
     pub(crate) fn merge_failed(&self, merge: &Merge<'_>, source: gix::Error) -> MergeError {
         if source.is_not_found() {
             // An object behind a commit that is present is missing: the list of packs is not
@@ -209,7 +217,7 @@ impl Repository {
         }
     }
 
-    /// Returns the tree of a commit.
+    /// Returns the tree of a commit, given by its id or that of an annotated tag.
     pub(crate) fn tree_of(&self, commit: &Oid) -> Result<ObjectId, GitReadError> {
         let found = self.find_commit(commit)?;
         found
@@ -227,7 +235,8 @@ pub(crate) enum Settled {
     Conflict(Vec<String>),
 }
 
-/// Returns the message with a final line feed, as git stores it.
+/// Returns the message without white space at its end and with one final line feed, as git stores
+/// it.
 fn whole_lines(message: &str) -> String {
     let trimmed = message.trim_end();
     format!("{trimmed}\n")

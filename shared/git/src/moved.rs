@@ -12,8 +12,8 @@ use gix::object::tree::diff::ChangeDetached;
 use std::collections::BTreeSet;
 
 impl Repository {
-    /// Lists the paths that one side added to a directory that the other side renamed; all
-    /// arguments are trees.
+    /// Lists the paths of files that one side added to a directory of `base` that the other side
+    /// renamed. All arguments are trees.
     pub(crate) fn added_to_renamed(
         &self,
         base: ObjectId,
@@ -68,8 +68,9 @@ impl Repository {
         Ok(paths)
     }
 
-    /// Reverts moves that the library made for a renamed directory although git makes none: files
-    /// in directories that are new themselves.
+    /// Reverts, in the merged tree of `outcome`, moves that the library made for a renamed
+    /// directory although git makes none: files in directories that are new themselves. `base` is
+    /// the tree of the merge base.
     pub(crate) fn put_back(&self, base: ObjectId, outcome: &mut Outcome<'_>) -> gix::Result<()> {
         let base = self.git.find_tree(base)?;
         for conflict in &outcome.conflicts {
@@ -98,7 +99,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Returns the differences between two trees. `rewrites` says how renames are detected.
+    /// Returns the differences between two trees. `rewrites` says how renames are detected; `None`:
+    /// a rename is a removal and an addition.
     fn changes(
         &self,
         old: ObjectId,
@@ -123,8 +125,9 @@ fn parent(path: &BString) -> Option<BString> {
     path.rfind_byte(b'/').map(|at| path[..at].into())
 }
 
-/// Adds the directory renames that the rename of one file indicates: its own directory, and parents
-/// as long as both paths have the same ending.
+/// Adds to `renamed` the old paths of the directories that the rename of one file indicates: its
+/// own directory, and parents as long as both paths have the same ending. Adds none if the file
+/// stayed in its directory.
 fn collect_renamed(from: &BString, to: &BString, renamed: &mut BTreeSet<BString>) {
     let (mut from, mut to) = (parent(from), parent(to));
     // Terminates: each round shortens `from`.

@@ -42,6 +42,8 @@ impl fmt::Display for PackName {
 impl FromStr for PackName {
     type Err = BadPackName;
 
+    /// Parses the name of a pack. An error unless it is `pack-` and 40 hexadecimal digits in lower
+    /// case.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.strip_prefix("pack-").filter(|digits| digits.len() == 40);
         match digits {
@@ -71,7 +73,8 @@ pub struct NewPack {
     pub size_bytes: u64,
 }
 
-/// Checks that `pack` is complete and `index` is its index, and returns the pack's name.
+/// Checks that `pack` is whole and `index` is its index (version 2), by their checksums, and
+/// returns the pack's name. The objects are not decoded. The error says what is wrong.
 pub(crate) fn verify(pack: &[u8], index: &[u8]) -> Result<PackName, &'static str> {
     const SUM: usize = 20;
     if pack.len() < 12 + SUM || !pack.starts_with(b"PACK") {
@@ -108,8 +111,9 @@ pub(crate) struct Encoded {
     pub(crate) index: Vec<u8>,
 }
 
-/// Encodes objects as a pack of whole objects, ordered by id, with its index. Equal objects give
-/// equal files.
+/// Encodes objects, given by id, as a pack of whole objects, ordered by id, with its index. Equal
+/// objects give equal files. An error if data does not match its id, or if there are more objects
+/// than a pack can hold. Writes no files.
 ///
 /// Nothing is delta-compressed, so the index is built while the pack is written.
 pub(crate) fn encode(objects: &BTreeMap<ObjectId, (Kind, Vec<u8>)>) -> std::io::Result<Encoded> {
@@ -126,7 +130,8 @@ pub(crate) fn encode(objects: &BTreeMap<ObjectId, (Kind, Vec<u8>)>) -> std::io::
     Ok(Encoded { name: PackName::of(&ObjectId::from_bytes_or_panic(&sum)), pack: out, index })
 }
 
-/// Appends an object to `out` as a whole pack entry. An error if `data` does not match the id.
+/// Appends an object to `out` as a whole, compressed pack entry. An error if `data` does not match
+/// the id.
 pub(crate) fn write_entry(
     id: ObjectId,
     kind: Kind,
@@ -144,7 +149,8 @@ pub(crate) fn write_entry(
     deflate.flush()
 }
 
-/// Encodes pack entries, as written by [`write_entry`], as a pack.
+/// Encodes pack entries, as written by [`write_entry`], as a pack with header and checksum. The
+/// entries are not checked; none may occur twice.
 pub(crate) fn of_entries<'a>(
     entries: impl ExactSizeIterator<Item = &'a Vec<u8>>,
 ) -> std::io::Result<Vec<u8>> {
@@ -157,7 +163,8 @@ pub(crate) fn of_entries<'a>(
     Ok(out)
 }
 
-/// Returns the header of a pack with this number of objects.
+/// Returns the header of a pack with this number of objects. An error if it does not fit into 32
+/// bits.
 fn header(objects: usize) -> std::io::Result<Vec<u8>> {
     let count = u32::try_from(objects).map_err(std::io::Error::other)?;
     let mut out = Vec::from(*b"PACK");
@@ -169,8 +176,8 @@ fn header(objects: usize) -> std::io::Result<Vec<u8>> {
 /// Offsets from here on are stored in a separate table.
 const LARGE_OFFSET: u64 = 1 << 31;
 
-/// Returns the version 2 index of the pack with this checksum: ids with offsets and checksums,
-/// sorted by id.
+/// Returns the version 2 index of the pack with the checksum `pack_sum`. Each entry is an id, its
+/// offset in the pack and the CRC-32 of its bytes there; the caller has sorted them by id.
 fn index_of(entries: &[(ObjectId, u64, u32)], pack_sum: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut out = Vec::from(*b"\xfftOc\0\0\0\x02");
     let mut below = 0;
@@ -213,8 +220,8 @@ fn checksum(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
         .ok_or_else(|| std::io::Error::other("the pack collides with a known attack on SHA-1"))
 }
 
-/// Writes type and size of an entry: four bits of the size next to the type, then seven bits per
-/// byte; the top bit marks that more bytes follow.
+/// Appends type and unpacked size of an entry to `out`: four bits of the size next to the type,
+/// then seven bits per byte; the top bit marks that more bytes follow.
 fn entry_header(kind: Kind, mut size: u64, out: &mut Vec<u8>) {
     let kind = match kind {
         Kind::Commit => 1u8,
@@ -233,10 +240,8 @@ fn entry_header(kind: Kind, mut size: u64, out: &mut Vec<u8>) {
 }
 
 /// Reads pack data, adds missing delta bases from `objects`, and stores the pack with an index in
-/// `directory`.
-///
-/// Returns `None` for a pack without objects. `object_bytes_max` limits the unpacked size of each
-/// object.
+/// `directory`. Returns `None` for a pack without objects. An error for an object that is unpacked
+/// larger than `object_bytes_max`.
 pub(crate) fn keep_stream(
     data: &mut dyn BufRead,
     directory: &Path,
@@ -274,7 +279,7 @@ pub(crate) fn keep_stream(
     }))
 }
 
-/// Lists the packs in `directory` that have an index, sorted by name.
+/// Lists the packs in `directory` that have an index, sorted by name. Other files are ignored.
 pub(crate) fn list(project: &ProjectName, directory: &Path) -> Result<Vec<PackName>, GitPackError> {
     let failed = |source| GitPackError::Directory {
         project: project.clone(),

@@ -39,7 +39,9 @@ pub struct Planted {
     pub object: Vec<u8>,
 }
 
-/// Creates a commit without parents from files by path, with `/` as separator.
+/// Creates a commit without parents from files by path, with `/` as separator, and one pack with
+/// all of its objects, both in memory. Author and time are fixed, so equal arguments give an equal
+/// result. A path that git would refuse to check out is an error.
 ///
 /// # Errors
 /// [`PlantError::Path`] for a path that git would refuse to check out, and [`PlantError::Pack`] for
@@ -63,8 +65,8 @@ pub fn plant(files: &BTreeMap<String, NewFile>, message: &str) -> Result<Planted
     Ok(Planted { commit, pack: made.name, object: join(&made.pack, &made.index) })
 }
 
-/// Returns whether a name is a spelling of `.git` on some file system. Git refuses to check out a
-/// tree with such a name.
+/// Returns whether a name, or a part of it between backslashes, is a spelling of `.git` on some
+/// file system. Git refuses to check out a tree with such a name.
 pub fn is_own_directory(name: &str) -> bool {
     name.split('\\').any(|part| {
         let part = part.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
@@ -86,7 +88,8 @@ enum Member<'f> {
 }
 
 impl<'f> Directory<'f> {
-    /// Adds a file at a path. An error if the path is invalid or already used.
+    /// Adds a file at a path and creates its directories. An error if the path is invalid, nested
+    /// too deep or already used, also by a file in place of a directory.
     fn put(&mut self, path: &'f str, file: &'f NewFile) -> Result<(), PlantError> {
         let refused = |why: &'static str| PlantError::Path { path: path.to_owned(), why };
         let mut folders: Vec<&'f str> = path.split('/').collect();
@@ -118,7 +121,7 @@ impl<'f> Directory<'f> {
         }
     }
 
-    /// Adds its tree and everything below to the objects, and returns the tree's id.
+    /// Adds the directory's tree and everything below to `objects`, and returns the tree's id.
     fn write(&self, objects: &mut Objects) -> Result<ObjectId, PlantError> {
         let mut lines: Vec<(String, Vec<u8>)> = Vec::with_capacity(self.members.len());
         for (name, member) in &self.members {
@@ -157,7 +160,8 @@ impl NewFile {
     }
 }
 
-/// Returns what is wrong with a component of a path; `None` when it is valid.
+/// Returns what is wrong with a component of a path: it is empty, `.`, `..`, a spelling of `.git`,
+/// or has a zero byte. `None` when it is valid.
 fn wrong(part: &str) -> Option<&'static str> {
     match part {
         "" | "." | ".." => Some("a part of it is no name"),
@@ -167,7 +171,7 @@ fn wrong(part: &str) -> Option<&'static str> {
     }
 }
 
-/// Adds an object and returns its id.
+/// Adds an object to `objects` and returns its id. An error only for a known attack on SHA-1.
 fn add(objects: &mut Objects, kind: Kind, data: Vec<u8>) -> Result<ObjectId, PlantError> {
     let id = gix::objs::compute_hash(gix::hash::Kind::Sha1, kind, &data).ok();
     let collides = || std::io::Error::other("an object collides with a known attack on SHA-1");

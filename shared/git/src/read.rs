@@ -85,7 +85,8 @@ const SKEW_SECONDS: i64 = 30 * 24 * 3_600;
 const DEPTH_MAX: usize = 256;
 
 impl Repository {
-    /// Reads a commit. An annotated tag is followed to its commit.
+    /// Reads a commit: its tree, its parents, its committer time and its message. An annotated tag
+    /// is followed to its commit. An error if it is missing.
     pub fn commit(&self, commit: &Oid) -> Result<CommitFacts, GitReadError> {
         let found = self.find_commit(commit)?;
         let failed = |source: gix::Error| self.engine("read the commit", commit, source);
@@ -101,7 +102,8 @@ impl Repository {
         })
     }
 
-    /// Returns the best common ancestor of two commits; `None` for unrelated histories.
+    /// Returns the best common ancestor of two commits, one of them if there are several; `None`
+    /// for unrelated histories. A commit that is not in the repository is an error.
     pub fn merge_base(&self, one: &Oid, other: &Oid) -> Result<Option<Oid>, GitReadError> {
         let (a, b) = (self.find_commit(one)?.id, self.find_commit(other)?.id);
         let base = self
@@ -111,17 +113,17 @@ impl Repository {
         Ok(base.map(|id| oid(&id)))
     }
 
-    /// Returns whether `ancestor` equals `of` or is reachable from it.
+    /// Returns whether `ancestor` equals `of` or is reachable from it. A commit that is not in the
+    /// repository is an error.
     pub fn is_ancestor(&self, ancestor: &Oid, of: &Oid) -> Result<bool, GitReadError> {
         let ancestor = self.find_commit(ancestor)?.id;
         Ok(self.merge_base(&oid(&ancestor), of)? == Some(oid(&ancestor)))
     }
 
-    /// Returns the tips that are `commit` or descend from it.
-    ///
-    /// Commits dated more than 30 days before it are not followed, so that the cost depends on what
-    /// was committed since; clocks may be wrong by that much. Fails with [`GitReadError::TooLarge`]
-    /// after `commits_max` commits.
+    /// Returns the tips that are `commit` or descend from it. Commits dated more than 30 days
+    /// before it are not followed, so that the cost depends on what was committed since; a tip may
+    /// be missing if clocks were wrong by more. After `commits_max` commits, fails with
+    /// [`GitReadError::TooLarge`]. A tip that is not in the repository is an error.
     pub fn containing(
         &self,
         commit: &Oid,
@@ -172,8 +174,8 @@ impl Repository {
         Ok(containing)
     }
 
-    /// Reads a file at a commit or tree; `None` when there is no regular file. Links are not
-    /// followed. Of `limits` only `file_bytes_max` applies; a larger file is an error.
+    /// Reads the file at `path` at a commit or tree; `None` when there is no regular file. Links
+    /// are not followed. Of `limits` only `file_bytes_max` applies; a larger file is an error.
     pub fn read_file(
         &self,
         at: &Oid,
@@ -194,8 +196,9 @@ impl Repository {
         }
     }
 
-    /// Returns whether there is a file at a commit or tree. A link anywhere on the path counts as a
-    /// file, because only a checkout shows its target.
+    /// Returns whether there is a file at `path` at a commit or tree; `false` for a directory or
+    /// submodule. A link anywhere on the path counts as a file, because only a checkout shows its
+    /// target.
     pub fn has_file(&self, at: &Oid, path: &str) -> Result<bool, GitReadError> {
         let tree = self.find_tree(at)?;
         let parts: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
@@ -216,7 +219,8 @@ impl Repository {
     }
 
     /// Lists the files at a commit or tree whose path equals one of `prefixes` or is below one; all
-    /// files when `prefixes` is empty. Sorted as git does.
+    /// files when `prefixes` is empty. Links and submodules are included. Sorted as git does. More
+    /// than `limits.files_max` are an error; the other limits do not apply.
     pub fn list_files(
         &self,
         at: &Oid,
@@ -255,11 +259,10 @@ impl Repository {
         Ok(files)
     }
 
-    /// Reads the regular files at a commit or tree for which `wanted` returns true, sorted as git
-    /// does.
-    ///
-    /// `wanted` is called for each directory before it is entered, so that reading configuration is
-    /// cheap in a large tree.
+    /// Reads the regular files at a commit or tree for which `wanted` returns true, as path and
+    /// content, sorted as git does. `wanted` also decides for each directory whether it is entered,
+    /// so that reading configuration is cheap in a large tree. Links and submodules are left out.
+    /// Exceeding any of the limits is an error.
     pub fn read_files(
         &self,
         at: &Oid,
@@ -291,7 +294,7 @@ impl Repository {
     }
 
     /// Lists the paths that differ between two commits or trees, sorted; both paths of a renamed
-    /// file.
+    /// file. More than `files_max` are an error.
     ///
     /// For the changes of a proposed change, pass the merge base of branch and change as `base`.
     pub fn changed_files(
@@ -325,7 +328,7 @@ impl Repository {
         Ok(paths)
     }
 
-    /// Finds a commit, following annotated tags.
+    /// Finds a commit, following annotated tags. An error if it is missing, or is no commit.
     pub(crate) fn find_commit(&self, object: &Oid) -> Result<gix::Commit<'_>, GitReadError> {
         let found = self.find(object)?;
         found
@@ -334,12 +337,13 @@ impl Repository {
             .map_err(|source| self.not_a("commit", object, source))
     }
 
-    /// Finds a tree, also by the id of a commit or tag.
+    /// Finds a tree by its id, or by that of a commit or tag that leads to it. An error if it is
+    /// missing.
     pub(crate) fn find_tree(&self, object: &Oid) -> Result<gix::Tree<'_>, GitReadError> {
         self.find(object)?.peel_to_tree().map_err(|source| self.not_a("tree", object, source))
     }
 
-    /// Finds an object. An error if it is missing.
+    /// Finds an object of any kind by its id. An error if it is missing, or if the id is none.
     fn find(&self, object: &Oid) -> Result<gix::Object<'_>, GitReadError> {
         let found = self
             .git
@@ -351,7 +355,8 @@ impl Repository {
         })
     }
 
-    /// Returns the error for an object of another type than expected.
+    /// Returns the error for an object of another type than `wanted`; another one if the object
+    /// leads to one that is missing.
     fn not_a(&self, wanted: &'static str, object: &Oid, source: gix::Error) -> GitReadError {
         if source.is_not_found() {
             // The object is present and its target is not: the list of packs is not closed.
@@ -360,7 +365,8 @@ impl Repository {
         GitReadError::WrongKind { project: self.project.clone(), object: object.clone(), wanted }
     }
 
-    /// Reads the content of a file. An error if it is too large.
+    /// Reads the content of a file, by the id of its blob. An error if it has more than `bytes_max`
+    /// bytes. `at` and `path` only name it in errors.
     fn blob(
         &self,
         at: &Oid,
@@ -378,13 +384,17 @@ impl Repository {
         Ok(blob.take_data())
     }
 
-    /// Walks a tree in git's order. For a directory, `visit` returns whether to enter it.
+    /// Walks the tree of a commit in git's order and calls `visit` with kind, path, mode and id of
+    /// each entry. For a directory, `visit` returns whether to enter it. Its first error ends the
+    /// walk.
     fn walk(&self, at: &Oid, visit: &mut Visit<'_>) -> Result<(), GitReadError> {
         let root = self.find_tree(at)?;
         self.walk_tree(at, &root, &mut String::new(), 0, visit)
     }
 
-    /// Walks one directory of a tree and those below.
+    /// Walks one directory of a tree and those below that `visit` selects. `path` is that of the
+    /// directory, and is unchanged afterwards; `depth` counts the directories above. An error if
+    /// they nest deeper than `DEPTH_MAX`.
     fn walk_tree(
         &self,
         at: &Oid,
@@ -446,7 +456,7 @@ impl Repository {
     }
 }
 
-/// Returns an object id in the form of the records.
+/// Returns an object id as 40 hexadecimal digits in lower case, the form of the records.
 pub(crate) fn oid(id: &gix::oid) -> Oid {
     Oid(id.to_hex().to_string())
 }

@@ -16,8 +16,9 @@ const COMMITS_MAX: usize = 1000;
 
 impl Repository {
     /// Replays each commit that `ours` lacks on top of it, oldest first, and stops at the first
-    /// conflict. Leaves out merge commits, unless only first parents are followed, and commits that
-    /// become empty. The histories are related, and `ours` does not contain `theirs`.
+    /// conflict, which is an outcome. Leaves out merge commits, unless only first parents are
+    /// followed, and commits that become empty. The caller has checked that the histories are
+    /// related and that `ours` does not contain `theirs`. New commits stay in memory.
     pub(crate) fn replay(
         &self,
         merge: Merge<'_>,
@@ -67,8 +68,8 @@ impl Repository {
         }))
     }
 
-    /// Lists the commits that `ours` lacks, parents before children; only first parents in that
-    /// mode. An error if there are too many.
+    /// Lists the commits that `ours` lacks, parents before children; only those on the first-parent
+    /// line of `theirs` in that mode. An error if there are more than `COMMITS_MAX`.
     fn lacking(&self, merge: &Merge<'_>) -> Result<Vec<ObjectId>, MergeError> {
         let failed = |source: gix::Error| self.merge_failed(merge, source);
         let (ours, theirs) = (self.find_commit(merge.ours)?.id, self.find_commit(merge.theirs)?.id);
@@ -95,7 +96,8 @@ impl Repository {
         Ok(commits)
     }
 
-    /// Returns those of `commits` on the first-parent line from `tip`, newest first.
+    /// Returns those of `commits` on the first-parent line from `tip`, newest first, up to the
+    /// first commit that is not among them.
     fn first_parents(
         &self,
         tip: ObjectId,

@@ -41,7 +41,8 @@ impl std::fmt::Debug for Repository {
 }
 
 impl Repository {
-    /// Opens the repository of `project` in `dir`. Creates an empty one when there is none.
+    /// Opens the repository of `project` in `dir`, with the packs that are there. Creates an empty
+    /// one when there is none.
     pub fn open(project: &ProjectName, dir: &Path) -> Result<Self, GitPackError> {
         create(project, dir)?;
         let git = open_git(project, dir)?.with_object_memory();
@@ -49,9 +50,8 @@ impl Repository {
     }
 
     /// Opens a separate repository in `dir` with packs from `pack_dir`, which are hard-linked or
-    /// copied.
-    ///
-    /// Changes to it never affect `pack_dir`.
+    /// copied. A missing pack is an error; one that `dir` has already is kept. Changes to it never
+    /// affect `pack_dir`.
     pub fn of_packs(
         project: &ProjectName,
         dir: &Path,
@@ -95,16 +95,14 @@ impl Repository {
         pack::list(&self.project, &self.pack_dir())
     }
 
-    /// Returns whether the cache has a pack and its index.
+    /// Returns whether the cache directory has the files of a pack and its index.
     pub fn has_pack(&self, name: &PackName) -> bool {
         let path = self.pack_dir().join(format!("{name}.idx"));
         path.is_file() && path.with_extension("pack").is_file()
     }
 
     /// Adds a pack and its index, given as whole files, and checks both against their checksums and
-    /// each other.
-    ///
-    /// Does nothing when the cache has the pack.
+    /// each other. Returns the pack's name. Stores nothing when the cache has the pack.
     pub fn add_pack(&mut self, pack: &[u8], index: &[u8]) -> Result<PackName, GitPackError> {
         let name = pack::verify(pack, index)
             .map_err(|reason| GitPackError::Damaged { project: self.project.clone(), reason })?;
@@ -115,30 +113,29 @@ impl Repository {
         Ok(name)
     }
 
-    /// Finds packs that other processes added to the directory.
+    /// Finds packs that other processes added to the directory. Objects in memory are kept.
     pub fn refresh(&mut self) -> Result<(), GitPackError> {
         self.reload()
     }
 
-    /// Returns whether an object is present, in a pack or in memory.
+    /// Returns whether an object is present, in a pack or in memory; `false` also for a text that
+    /// is no object id.
     pub fn has(&self, object: &Oid) -> bool {
         self.id(object).is_ok_and(|id| self.git.objects.exists(&id))
     }
 
-    /// Writes the objects that merges created and `tips` reach as one self-contained pack, without
-    /// objects of existing packs.
-    ///
-    /// Returns `None` when every object is in a pack already. Equal tips give an equal pack.
+    /// Writes the objects that `tips` reach and no pack of the cache has, such as those that merges
+    /// created, as one self-contained pack with its index. Returns `None` when every object is in a
+    /// pack already. Equal tips and packs give an equal pack.
     pub fn pack_new_objects(&mut self, tips: &[Oid]) -> Result<Option<NewPack>, GitPackError> {
         let held = self.packs()?;
         self.pack_objects_beyond(tips, &held)
     }
 
     /// Writes the objects that `tips` reach and none of the packs `base` contains as one
-    /// self-contained pack.
-    ///
-    /// `base` and this pack together are complete, whatever other packs the cache has. Returns
-    /// `None` when `base` contains everything. Equal arguments give an equal pack.
+    /// self-contained pack with its index, whatever other packs the cache has. Returns `None` when
+    /// `base` contains everything. The packs `base` must be in the cache and together complete;
+    /// then they are so with this pack. Equal arguments give an equal pack.
     pub fn pack_objects_beyond(
         &mut self,
         tips: &[Oid],
@@ -166,8 +163,8 @@ impl Repository {
         }))
     }
 
-    /// Stores a pack in the directory: the pack first, because a reader of the index expects its
-    /// pack.
+    /// Stores a pack and its index in the directory, in place of equal ones: the pack first,
+    /// because a reader of the index expects its pack. Does not reopen the packs.
     fn write_pack(&self, name: &PackName, pack: &[u8], index: &[u8]) -> Result<(), GitPackError> {
         let dir = self.pack_dir();
         for (ending, bytes) in [("pack", pack), ("idx", index)] {
@@ -182,7 +179,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Collects the objects reachable from `tips` that `base` does not contain.
+    /// Collects the objects reachable from `tips` that `base` does not contain, by id, with kind
+    /// and content. What is reached only through objects of `base`, annotated tags or submodules is
+    /// left out. Caches the indexes of `base`.
     fn objects_beyond(
         &mut self,
         tips: &[Oid],
@@ -239,8 +238,8 @@ impl Repository {
         Ok(found)
     }
 
-    /// Reopens the packs and keeps the objects in memory. The store has room for a limited number
-    /// of packs.
+    /// Reopens the packs of the directory, so that new ones are found, and keeps the objects in
+    /// memory. The store has room for a limited number of packs.
     pub(crate) fn reload(&mut self) -> Result<(), GitPackError> {
         let memory = self.git.objects.take_object_memory().unwrap_or_default();
         self.git = open_git(&self.project, &self.dir)?;
@@ -248,7 +247,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Parses an object id.
+    /// Parses an object id; [`GitReadError::NotAnId`] unless it is one. Whether the object exists
+    /// is not checked.
     pub(crate) fn id(&self, object: &Oid) -> Result<ObjectId, GitReadError> {
         ObjectId::from_hex(object.as_str().as_bytes()).map_err(|_| GitReadError::NotAnId {
             project: self.project.clone(),
@@ -279,7 +279,8 @@ fn create(project: &ProjectName, dir: &Path) -> Result<(), GitPackError> {
     Ok(())
 }
 
-/// Opens the repository with the git library.
+/// Opens the repository with the git library, isolated from the machine's configuration, with git's
+/// own settings for merges.
 fn open_git(project: &ProjectName, dir: &Path) -> Result<gix::Repository, GitPackError> {
     // Isolated: neither the machine's configuration nor its environment may affect a merge. The two
     // settings are the defaults of `git merge`.
@@ -300,7 +301,8 @@ fn open_git(project: &ProjectName, dir: &Path) -> Result<gix::Repository, GitPac
     Ok(git)
 }
 
-/// Writes a file atomically.
+/// Writes a file atomically, in place of an existing one, readable by all users. `dir` has the
+/// temporary file and must be on the same file system as `path`.
 fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     file.write_all(bytes)?;

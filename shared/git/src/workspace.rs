@@ -85,7 +85,9 @@ pub enum CheckoutError {
     },
 }
 
-/// Creates a workspace. After an error, the caller removes what is at `dest`.
+/// Creates a repository with a checkout of the tested commit at `dest`, with its refs, tags and the
+/// packs, and a remote that leads nowhere. `dest` must be empty or missing. After an error, the
+/// caller removes what is there.
 ///
 /// Packs are hard-linked where the file system allows it and copied otherwise. Needs git 2.28 or
 /// newer on the machine.
@@ -118,8 +120,9 @@ fn is_whole_ref(name: &BranchName) -> bool {
     name.as_str().starts_with("refs/")
 }
 
-/// Returns the input of `git update-ref` that creates all refs. An error if a name or id is
-/// invalid.
+/// Returns the input of `git update-ref` that creates all refs of a workspace: the branch, its
+/// remote branch at the base, the remote branches of other branches, and the tags. A full ref has
+/// no remote branch. An error if a name or id is invalid. Runs nothing.
 fn refs(checkout: &Checkout<'_>) -> Result<String, CheckoutError> {
     let bad = |name: &str, what| CheckoutError::BadName {
         dest: checkout.dest.to_owned(),
@@ -155,7 +158,7 @@ fn refs(checkout: &Checkout<'_>) -> Result<String, CheckoutError> {
     Ok(transaction)
 }
 
-/// Creates the directory of the workspace. An error if it exists and is not empty.
+/// Creates the directory of the workspace with its parents. An error if it exists and is not empty.
 fn prepare(dest: &Path) -> Result<(), CheckoutError> {
     let failed = |doing| move |source| CheckoutError::File { doing, path: dest.to_owned(), source };
     fs::create_dir_all(dest).map_err(failed("create"))?;
@@ -165,7 +168,8 @@ fn prepare(dest: &Path) -> Result<(), CheckoutError> {
     }
 }
 
-/// Links or copies the packs into the repository.
+/// Hard-links the packs and their indexes into the workspace's repository, or copies them. A
+/// missing pack is an error.
 fn link_packs(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     let to_dir = checkout.dest.join(".git/objects/pack");
     fs::create_dir_all(&to_dir).map_err(|source| CheckoutError::File {
@@ -194,7 +198,7 @@ fn link_packs(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     Ok(())
 }
 
-/// Writes the configuration of the workspace, with a remote that leads nowhere.
+/// Appends to the configuration of the workspace a remote `origin` that leads nowhere.
 fn write_config(dest: &Path) -> Result<(), CheckoutError> {
     let path = dest.join(".git/config");
     let failed = |doing| {

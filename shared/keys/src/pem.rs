@@ -3,7 +3,8 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use zeroize::Zeroizing;
 
-/// Encodes bytes as PEM text with lines of `columns` characters.
+/// Encodes bytes as a PEM block with base64 lines of `columns` characters, between the marker lines
+/// of `label`. The text is wiped when dropped.
 pub(crate) fn write(label: &str, bytes: &[u8], columns: usize) -> Zeroizing<String> {
     let encoded = Zeroizing::new(STANDARD.encode(bytes));
     // Allocated at its exact size, because growing would leave copies in memory.
@@ -22,7 +23,7 @@ pub(crate) fn write(label: &str, bytes: &[u8], columns: usize) -> Zeroizing<Stri
 }
 
 /// Returns label and bytes of the first PEM block in `text`; `None` when there is none, or it is
-/// incomplete or not base64.
+/// incomplete or not base64. Text around the block is ignored.
 pub(crate) fn read(text: &str) -> Option<(String, Zeroizing<Vec<u8>>)> {
     let mut lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("-----BEGIN "));
     let label = lines.next()?.strip_prefix("-----BEGIN ")?.strip_suffix("-----")?.to_owned();

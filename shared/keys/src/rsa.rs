@@ -32,7 +32,8 @@ impl ProjectKey {
         Ok(Self { private })
     }
 
-    /// Parses a private key in PEM: PKCS#8, or PKCS#1 as in Zuul.
+    /// Parses a private key in PEM: PKCS#8, or PKCS#1 as in Zuul. An error for any other text, and
+    /// for a key of less than 2048 bits.
     pub fn from_pem(text: &Secret) -> Result<Self, RsaError> {
         let text = text.expose_text().ok_or(RsaError::Key { problem: "it is not text" })?;
         let (label, der) = pem::read(text).ok_or(RsaError::Key { problem: "it is not PEM" })?;
@@ -55,12 +56,13 @@ impl ProjectKey {
         Ok(Secret::new(pem::write("PRIVATE KEY", der.as_ref(), 64).as_bytes().to_vec()))
     }
 
-    /// Returns the public key.
+    /// Returns the public key of the pair.
     pub fn public(&self) -> ProjectPublicKey {
         ProjectPublicKey { public: self.private.public_key() }
     }
 
-    /// Decrypts a ciphertext of this project. Fails for that of another project (Z5.3).
+    /// Decrypts all chunks of a ciphertext of this project and returns their concatenation.
+    /// [`RsaError::Decrypt`] for a ciphertext of another project (Z5.3).
     pub fn decrypt(&self, ciphertext: &Ciphertext) -> Result<Secret, RsaError> {
         let key = OaepPrivateDecryptingKey::new(self.private.clone())
             .map_err(|_| RsaError::Key { problem: "it cannot be used for OAEP" })?;
@@ -84,7 +86,8 @@ pub struct ProjectPublicKey {
 }
 
 impl ProjectPublicKey {
-    /// Parses a public key in PEM (SPKI, `BEGIN PUBLIC KEY`).
+    /// Parses a public key in PEM (SPKI, `BEGIN PUBLIC KEY`). An error for any other text, and for
+    /// a key of less than 2048 bits.
     pub fn from_pem(text: &str) -> Result<Self, RsaError> {
         let (_, der) = pem::read(text)
             .filter(|(label, _)| label == "PUBLIC KEY")
@@ -101,7 +104,8 @@ impl ProjectPublicKey {
         Ok(pem::write("PUBLIC KEY", der.as_ref(), 64).to_string())
     }
 
-    /// Encrypts bytes of any length, in as many chunks as needed.
+    /// Encrypts bytes in as many chunks as needed; empty bytes are one chunk. [`RsaError::TooLong`]
+    /// for more than 1,000 chunks. Two calls give different ciphertexts.
     pub fn encrypt(&self, plain: &[u8]) -> Result<Ciphertext, RsaError> {
         let key = OaepPublicEncryptingKey::new(self.public.clone())
             .map_err(|_| RsaError::Key { problem: "it cannot be used for OAEP" })?;
@@ -130,7 +134,8 @@ pub struct Ciphertext {
 }
 
 impl Ciphertext {
-    /// Parses the value of the tag: base64 text, or a list of such texts. White space is ignored.
+    /// Parses the value of the tag `!encrypted/pkcs1-oaep`: base64 text, or a list of 1 to 1,000
+    /// such texts. White space in a text is ignored. Nothing is decrypted.
     pub fn from_value(value: &Value) -> Result<Self, RsaError> {
         let texts: Vec<&str> = match value {
             Value::String(text) => vec![text],
@@ -147,7 +152,8 @@ impl Ciphertext {
         Ok(Self { chunks: texts.into_iter().map(decode).collect::<Result<_, _>>()? })
     }
 
-    /// Returns the list form, which can have any length.
+    /// Returns the value of the tag as a list of base64 texts, one for each chunk, also for a
+    /// single one.
     pub fn to_value(&self) -> Value {
         Value::Array(
             self.chunks.iter().map(|chunk| Value::String(STANDARD.encode(chunk))).collect(),
@@ -156,7 +162,8 @@ impl Ciphertext {
 }
 
 impl fmt::Display for Ciphertext {
-    /// Returns the YAML to paste into a configuration, without indentation.
+    /// Writes the YAML to paste into a configuration, with the tag and a list of chunks, without
+    /// indentation.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "!encrypted/pkcs1-oaep")?;
         for chunk in &self.chunks {
@@ -226,7 +233,7 @@ fn pkcs8(pkcs1: &[u8]) -> Zeroizing<Vec<u8>> {
     whole
 }
 
-/// Appends a length in DER.
+/// Appends `length` to `to` as DER writes it before a value.
 fn der_length(to: &mut Vec<u8>, length: usize) {
     let bytes = length.to_be_bytes();
     let significant = &bytes[bytes.iter().take_while(|byte| **byte == 0).count()..];

@@ -17,8 +17,8 @@ pub struct SshKeyPair {
 }
 
 impl SshKeyPair {
-    /// Generates a key pair. The comment is for people and is part of both keys; line breaks in it
-    /// become spaces.
+    /// Generates an Ed25519 key pair. The comment is for people and is part of both keys; each run
+    /// of white space in it, line breaks included, becomes one space.
     pub fn generate(comment: &str) -> Result<Self, SshError> {
         let pair = Ed25519KeyPair::generate().map_err(|_| SshError::Generate)?;
         let seed = pair.seed().map_err(|_| SshError::Generate)?;
@@ -40,6 +40,7 @@ impl SshKeyPair {
     }
 
     /// Restores a key pair from the private key in OpenSSH's format, which contains the public key.
+    /// An error unless it is a single Ed25519 key without a passphrase.
     pub fn from_openssh(private: Secret) -> Result<Self, SshError> {
         let text = private.expose_text().ok_or(SshError::Read)?;
         let (_, bytes) = pem::read(text)
@@ -75,7 +76,7 @@ pub enum SshError {
     Read,
 }
 
-/// Appends bytes after their length.
+/// Appends bytes after their length, as SSH encodes a string.
 fn string(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
     to.extend_from_slice(bytes);
@@ -89,7 +90,8 @@ fn public_blob(public: &[u8]) -> Vec<u8> {
     blob
 }
 
-/// Encodes `openssh-key-v1` without encryption (PROTOCOL.key of OpenSSH).
+/// Encodes a private key as `openssh-key-v1` without encryption (PROTOCOL.key of OpenSSH), in
+/// binary form. `check` are four random bytes.
 fn openssh_private(
     seed: &[u8],
     public: &[u8],
@@ -117,8 +119,8 @@ fn openssh_private(
     outer
 }
 
-/// Returns the public key line of an unencrypted Ed25519 key in OpenSSH's format; `None` for other
-/// bytes.
+/// Returns the public key line, with its comment, of a single unencrypted Ed25519 key in OpenSSH's
+/// binary format; `None` for other bytes.
 fn read_public(bytes: &[u8]) -> Option<String> {
     let mut rest = bytes.strip_prefix(b"openssh-key-v1\0")?;
     let unencrypted = [b"none".as_slice(), b"none", b""];
@@ -142,7 +144,8 @@ fn read_public(bytes: &[u8]) -> Option<String> {
         .then(|| format!("{KIND} {} {comment}", STANDARD.encode(blob)).trim_end().to_owned())
 }
 
-/// Takes bytes that follow their length; `None` if too few are left.
+/// Takes bytes that follow their length, and advances `from` behind them; `None` if too few are
+/// left.
 fn take<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, after) = from.split_at_checked(4)?;
     let length = u32::from_be_bytes(length.try_into().ok()?) as usize;

@@ -55,25 +55,28 @@ impl Calls {
             .sum()
     }
 
-    /// Counts a call.
+    /// Counts a call for its caller and its operation. `used.calls` may be more than one.
     pub(crate) fn count(&mut self, caller: &'static str, operation: &'static str, used: Used) {
         *self.by_operation.entry(operation).or_default() += used.calls;
         self.by_caller.entry(caller).or_default().entry(operation).or_default().add(used);
     }
 }
 
-/// Returns the read units of one consistently read record; a missing record costs a unit too.
+/// Returns the read units of one consistently read record: one for each started 4 KiB. A missing
+/// record costs a unit too.
 pub(crate) fn read_units(record: Option<&Record>) -> f64 {
     record.map_or(1.0, |record| kilobytes_of(size(record), 4))
 }
 
-/// Returns the read units of a consistent query, which depend on the total size of its results.
+/// Returns the read units of a consistent query: one for each started 4 KiB of all results
+/// together, at least one.
 pub(crate) fn query_units<'a>(records: impl IntoIterator<Item = &'a Record>) -> f64 {
     kilobytes_of(records.into_iter().map(size).sum(), 4)
 }
 
-/// Returns the write units of one write or of a transaction; `old` looks up the record stored under
-/// a key before.
+/// Returns the write units of one write or of a transaction, with those of the indexes: in a
+/// transaction each write and check counts twice. `old` looks up the record that is stored under
+/// the key of a write.
 pub(crate) fn write_units<'a>(writes: &[Write], old: impl Fn(&Write) -> Option<&'a Record>) -> f64 {
     let each = if writes.len() > 1 { 2.0 } else { 1.0 };
     let units = |write: &Write| {
@@ -88,8 +91,8 @@ pub(crate) fn write_units<'a>(writes: &[Write], old: impl Fn(&Write) -> Option<&
     writes.iter().map(units).sum()
 }
 
-/// Returns the write units of both indexes, which hold keys only: in each, one to remove the old
-/// entry, one to add the new one, and none if the entry is unchanged.
+/// Returns the write units of both indexes together, which hold keys only: in each, one to remove
+/// the old entry, one to add the new one, and none if the entry is unchanged.
 fn index_units(before: Option<&Record>, after: Option<&Record>) -> f64 {
     let moved = |before: bool, after: bool, same: bool| {
         if same { 0.0 } else { f64::from(u8::from(before) + u8::from(after)) }
@@ -106,13 +109,13 @@ const OVERHEAD_BYTES: usize = 120;
 /// The approximate size of a wakeup in an outbox.
 const POKE_BYTES: usize = 150;
 
-/// Returns the size of a record as DynamoDB counts it.
+/// Returns the approximate size of a record in bytes, as DynamoDB counts it.
 fn size(record: &Record) -> usize {
     let outbox = record.outbox.len() * POKE_BYTES;
     record.key.partition.len() + record.key.sort.len() + record.body.len() + outbox + OVERHEAD_BYTES
 }
 
-/// Returns a size in started units of `unit` KiB.
+/// Returns a size in started units of `unit` KiB, at least one.
 #[expect(clippy::cast_precision_loss, reason = "records are far smaller than 2^52 bytes")]
 fn kilobytes_of(bytes: usize, unit: usize) -> f64 {
     bytes.div_ceil(unit * 1_024).max(1) as f64

@@ -51,7 +51,7 @@ pub struct RecordChange {
     pub after: Option<Record>,
 }
 
-/// Pends once, so that the executor can run other tasks.
+/// Pends once and wakes its task, so that the executor can run other tasks.
 pub(crate) async fn wait_once() {
     let mut has_waited = false;
     poll_fn(|context| {
@@ -65,8 +65,9 @@ pub(crate) async fn wait_once() {
     .await;
 }
 
-/// Runs a future that only waits for ports in memory. `None` means that its function was stopped in
-/// a step.
+/// Polls a future that only waits for ports in memory once, and returns its result. `None` means
+/// that it did not end: its function was stopped in a step, or a step waits. The future is then
+/// dropped.
 pub fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -27,7 +27,7 @@ struct Move {
 type IndexEntries = (Option<Timestamp>, Option<(String, String)>);
 
 impl Indexes {
-    /// Returns empty indexes without lag.
+    /// Returns empty indexes without lag; `seed` decides lags that are set later.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             due: BTreeSet::new(),
@@ -38,12 +38,13 @@ impl Indexes {
         }
     }
 
-    /// Sets the maximum delay after which indexes show a write.
+    /// Sets the maximum delay in milliseconds after which indexes show a later write; 0 for none.
     pub(crate) fn set_lag(&mut self, millis_max: u64) {
         self.lag_millis_max = millis_max;
     }
 
-    /// Records that a record was written or removed.
+    /// Records that a record was written, or removed (`new` is `None`), so that the indexes show it
+    /// after a lag, never before an earlier write. Does nothing if its entries do not change.
     pub(crate) fn moved(
         &mut self,
         key: &Key,
@@ -68,7 +69,8 @@ impl Indexes {
         self.settle(now);
     }
 
-    /// Returns the keys that the index shows as due.
+    /// Returns the keys of one shard that the index shows at `now` as due until `until`, the
+    /// earliest first, at most `limit`.
     pub(crate) fn due(
         &mut self,
         now: Timestamp,
@@ -81,7 +83,8 @@ impl Indexes {
         due.take(limit).map(|(_, _, key)| key.clone()).collect()
     }
 
-    /// Returns keys of one partition of the index, in descending order.
+    /// Returns the keys of records that the index `find` shows at `now` in one partition, by
+    /// descending sort key, at most `limit`. `before` leaves out that sort key and higher ones.
     pub(crate) fn find(
         &mut self,
         now: Timestamp,
@@ -101,15 +104,15 @@ impl Indexes {
         keys
     }
 
-    /// Returns the earliest time at which a record is due, including changes that are not visible
-    /// yet; `None` if no record is ever due.
+    /// Returns the earliest time at which the index shows a record as due, also for changes that
+    /// are not visible yet; `None` if no record is ever due.
     pub(crate) fn next_due_at(&self) -> Option<Timestamp> {
         let coming =
             self.coming.iter().filter_map(|(shown_at, moved)| Some((*shown_at).max(moved.new.0?)));
         self.due.iter().map(|(_, at, _)| *at).chain(coming).min()
     }
 
-    /// Applies the changes that have become visible.
+    /// Applies to the indexes the changes that have become visible at `now`.
     fn settle(&mut self, now: Timestamp) {
         while self.coming.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, Move { key, old, new })) = self.coming.pop_front() else { return };

@@ -21,7 +21,8 @@ type Reads = Box<dyn Fn(&[Key]) -> Result<(), PortError> + Send + Sync>;
 type Writes = Box<dyn Fn(Vec<Write>) -> Vec<Write> + Send + Sync>;
 
 impl Meddled {
-    /// Returns a table that calls `reads` before each read by key.
+    /// Returns a table that calls `reads` before each read by key; its error is returned instead of
+    /// the records. Other calls go to `inner` unchanged.
     pub fn reading(
         inner: Arc<dyn Records>,
         reads: impl Fn(&[Key]) -> Result<(), PortError> + Send + Sync + 'static,
@@ -29,7 +30,8 @@ impl Meddled {
         Self { inner, reads: Box::new(reads), writes: Box::new(|writes| writes) }
     }
 
-    /// Returns a table that passes each commit through `writes`.
+    /// Returns a table that passes the writes of each commit through `writes` and commits what that
+    /// returns. Other calls go to `inner` unchanged.
     pub fn writing(
         inner: Arc<dyn Records>,
         writes: impl Fn(Vec<Write>) -> Vec<Write> + Send + Sync + 'static,

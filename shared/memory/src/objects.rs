@@ -8,6 +8,8 @@ use sluice_runtime::{Objects, PortError};
 
 #[async_trait]
 impl Objects for World {
+    /// Returns the object, with its version as entity tag, or `None` when there is none. One step,
+    /// called `objects.get`.
     async fn get(&self, key: &str) -> Result<Option<Object>, PortError> {
         self.with("objects.get", |state| {
             Ok(state
@@ -18,6 +20,9 @@ impl Objects for World {
         .await
     }
 
+    /// Returns at most `most` bytes of an object from byte `first` on, none beyond its end, with
+    /// the length of the whole object; `None` when there is no object. One step, called
+    /// `objects.get_part`.
     async fn get_part(
         &self,
         key: &str,
@@ -34,6 +39,8 @@ impl Objects for World {
         .await
     }
 
+    /// Stores an object under a new version, if the condition of `mode` holds; otherwise nothing is
+    /// written, which is an outcome. Ignores the content type. One step, called `objects.put`.
     async fn put(
         &self,
         key: &str,
@@ -58,6 +65,8 @@ impl Objects for World {
         .await
     }
 
+    /// Returns at most `limit` keys that begin with `prefix`, in order, after the key `after` if
+    /// that is given. One step, called `objects.list`.
     async fn list(
         &self,
         prefix: &str,
@@ -79,6 +88,7 @@ impl Objects for World {
         .await
     }
 
+    /// Removes an object; succeeds when there is none. One step, called `objects.delete`.
     async fn delete(&self, key: &str) -> Result<(), PortError> {
         self.with("objects.delete", |state| {
             state.objects.remove(key);

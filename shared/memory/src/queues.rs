@@ -12,6 +12,9 @@ const BATCH_MAX: usize = 10;
 
 #[async_trait]
 impl Queues for World {
+    /// Sends messages in order, all in one step called `queues.send`; it counts as one call for
+    /// each ten. On a FIFO queue each gets a fresh deduplication id and no delay. The first message
+    /// that the queue refuses is an error and ends it; earlier ones stay sent.
     async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError> {
         let ids: Vec<String> = messages.iter().map(|_| self.token()).collect();
         self.with("queues.send", |state| {
@@ -44,6 +47,9 @@ impl Queues for World {
         .await
     }
 
+    /// Receives at most `max` messages and hides them for `visibility_seconds`; never waits, so
+    /// `wait_seconds` is ignored. Messages that were received too often become dead letters. One
+    /// step, called `queues.receive`.
     async fn receive(
         &self,
         queue: MessageQueue,
@@ -58,6 +64,8 @@ impl Queues for World {
         .await
     }
 
+    /// Removes a received message for good. An error if the queue refuses the receipt; a message
+    /// that is gone is none. One step, called `queues.acknowledge`.
     async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError> {
         self.with("queues.acknowledge", |state| {
             state.used.fifo_calls = u64::from(queue.is_fifo());
@@ -72,6 +80,8 @@ impl Queues for World {
         .await
     }
 
+    /// Removes received messages for good, ten in each step called `queues.acknowledge`. A refused
+    /// receipt does not keep the others of its ten, but is an error after them and ends the call.
     async fn acknowledge_all(
         &self,
         queue: MessageQueue,
@@ -95,6 +105,8 @@ impl Queues for World {
         Ok(())
     }
 
+    /// Makes a received message visible again `seconds` from now. An error if the message is
+    /// visible or gone. One step, called `queues.postpone`.
     async fn postpone(
         &self,
         queue: MessageQueue,
@@ -115,7 +127,9 @@ impl Queues for World {
     }
 }
 
-/// Receives messages without waiting.
+/// Receives at most `max` messages of a queue without waiting and hides them for
+/// `visibility_seconds`. Messages that were received too often are moved to the dead letters of the
+/// state. An error if there is no such queue, or if `max` is not from 1 to 10.
 pub(crate) fn receive(
     state: &mut State,
     queue: MessageQueue,

@@ -14,6 +14,8 @@ use std::ops::Bound;
 
 #[async_trait]
 impl Records for World {
+    /// Returns the records under `keys`, in their order; `None` for a missing one. One step, called
+    /// `records.get`.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
         self.with("records.get", |state| {
             let found: Vec<Option<Record>> =
@@ -24,6 +26,8 @@ impl Records for World {
         .await
     }
 
+    /// Returns the records that match `query`, in key order, at most its limit. One step, called
+    /// `records.query`.
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
         self.with("records.query", |state| {
             let first = query.after.as_ref().filter(|after| **after >= query.prefix);
@@ -44,6 +48,8 @@ impl Records for World {
         .await
     }
 
+    /// Returns the keys in one shard that the index `due` shows as due at `until` or before, the
+    /// earliest first, at most `limit`. The index may lag. One step, called `records.due`.
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
         self.with("records.due", |state| {
             state.used.read_units = 0.5;
@@ -52,6 +58,9 @@ impl Records for World {
         .await
     }
 
+    /// Returns the keys in one partition that the index `find` shows, by descending sort key, at
+    /// most `limit`; only below the sort key `before` if that is given. The index may lag. One
+    /// step, called `records.find`.
     async fn find(
         &self,
         partition: &str,
@@ -65,6 +74,10 @@ impl Records for World {
         .await
     }
 
+    /// Applies all writes, or none if a condition fails: the outcome then names all records whose
+    /// conditions failed. A commit that DynamoDB would refuse for its size is an error. `write_id`
+    /// is ignored, so a repeated call is checked again against its conditions. One step, called
+    /// `records.commit`.
     async fn commit(
         &self,
         writes: Vec<Write>,
@@ -91,7 +104,8 @@ impl Records for World {
     }
 }
 
-/// Returns an error for a commit that DynamoDB would refuse.
+/// Returns an error for a commit that DynamoDB would refuse, or that is too large for a record: too
+/// many writes, two writes of one record, or too large a body.
 fn check_limits(writes: &[Write]) -> Result<(), PortError> {
     let refused = |why: String| Err(PortError::unknown("commit a transaction", why));
     if writes.len() > TRANSACTION_RECORDS_MAX {
@@ -115,7 +129,8 @@ fn check_limits(writes: &[Write]) -> Result<(), PortError> {
     Ok(())
 }
 
-/// Returns whether the condition of a write is met.
+/// Returns whether the condition of a write is met by the stored records. A missing record meets
+/// [`Expect::FenceAtMost`].
 fn holds(state: &State, write: &Write) -> bool {
     let (key, expect) = match write {
         Write::Put { record, expect } => (&record.key, expect),
@@ -130,7 +145,8 @@ fn holds(state: &State, write: &Write) -> bool {
     }
 }
 
-/// Applies a write to the table and its indexes.
+/// Applies a write to the table and its indexes without checking its condition, counts it, and adds
+/// it to the journal if there is one. A check does nothing.
 pub(crate) fn apply(state: &mut State, write: Write) {
     let (key, record) = match write {
         Write::Put { record, .. } => (record.key.clone(), Some(record)),

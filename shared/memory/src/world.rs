@@ -77,10 +77,9 @@ pub(crate) struct State {
 type Decide = Box<dyn FnMut(PendingCall) -> Fate + Send>;
 
 impl World {
-    /// Returns an empty world that is deterministic for `seed`; its clock is at `now`.
-    ///
-    /// Standard queues deliver in an order drawn from the seed, and `twice_per_mille` of their
-    /// messages twice.
+    /// Returns an empty world that is deterministic for `seed`; its clock is at `now` and stands
+    /// still. Standard queues deliver in an order drawn from the seed, and `twice_per_mille` of
+    /// 1000 messages twice.
     pub fn new(seed: u64, twice_per_mille: u16, now: Timestamp) -> Self {
         let queues = MessageQueue::ALL
             .into_iter()
@@ -115,7 +114,8 @@ impl World {
         }
     }
 
-    /// Returns ports of this world.
+    /// Returns ports of this world, which share its state. Their calls are counted for the caller
+    /// of this handle.
     pub fn ports(&self) -> Ports {
         let world = Arc::new(self.clone());
         Ports {
@@ -128,29 +128,30 @@ impl World {
         }
     }
 
-    /// Returns ports of this world whose calls are counted for `caller`.
+    /// Returns ports of this world, which share its state and whose calls are counted for `caller`.
     pub fn ports_of(&self, caller: &'static str) -> Ports {
         Self { caller, ..self.clone() }.ports()
     }
 
-    /// Advances the clock.
+    /// Advances the clock, which all handles share, by some milliseconds.
     pub fn advance_millis(&self, milliseconds: u64) {
         let mut state = self.lock();
         state.now = state.now.plus_millis(milliseconds);
     }
 
-    /// Sets the fate of the step with this number, from 0.
+    /// Sets the fate of the step with this number, counted from 0 since the world was created.
     pub fn set_fate(&self, step: u64, fate: Fate) {
         self.lock().fates.insert(step, fate);
     }
 
-    /// Has this function decide the fate of each step without a set fate.
+    /// Has this function decide the fate of each step without a set fate, in place of an earlier
+    /// function. It is called while the state is locked, so it must not use the world.
     pub fn decide_fates(&self, decide: impl FnMut(PendingCall) -> Fate + Send + 'static) {
         self.lock().decide = Some(Box::new(decide));
     }
 
-    /// Returns the step at which a caller was stopped since the last call of this method; `None` if
-    /// none was.
+    /// Returns the step at which a caller was last stopped since the last call of this method, and
+    /// forgets it; `None` if none was.
     pub fn take_death(&self) -> Option<PendingCall> {
         self.lock().died_at.take()
     }
@@ -171,37 +172,40 @@ impl World {
         self.lock().records.get(key).cloned()
     }
 
-    /// Calls `look` for every record, in key order, until it returns false.
+    /// Calls `look` for every record, in key order, until it returns false. `look` must not use the
+    /// world, which is locked.
     pub fn look_at_records(&self, look: impl FnMut(&Record) -> bool) {
         let _ = self.lock().records.values().all(look);
     }
 
-    /// Returns how many set fates have not been used, because their steps were not reached.
+    /// Returns how many set fates have not been used, because their steps were not reached. Decided
+    /// fates do not count.
     pub fn fates_left(&self) -> usize {
         self.lock().fates.len()
     }
 
-    /// Returns the number of steps.
+    /// Returns the number of steps since the world was created; the next step has this number.
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
 
-    /// Returns the name of the last step.
+    /// Returns the name of the last step; empty before the first one.
     pub fn last_step(&self) -> &'static str {
         self.lock().last_step
     }
 
-    /// Returns the counts of calls and resets them.
+    /// Returns the counts of calls since the last call of this method, and resets them.
     pub fn take_calls(&self) -> Calls {
         std::mem::take(&mut self.lock().calls)
     }
 
-    /// Returns every record, for invariants and comparisons.
+    /// Returns every record, in key order, for invariants and comparisons.
     pub fn records(&self) -> Vec<Record> {
         self.lock().records.values().cloned().collect()
     }
 
-    /// Returns the records whose outbox contains a wakeup that was not sent since the write.
+    /// Returns the keys of the records whose outbox contains a wakeup that was not sent since the
+    /// outbox was written.
     pub fn unsent(&self) -> Vec<Key> {
         let state = self.lock();
         let is_sent = |written: u64, wakeup: &Wakeup| {
@@ -217,12 +221,13 @@ impl World {
         unsent.map(|(record, _)| record.key.clone()).collect()
     }
 
-    /// Returns the keys of all objects.
+    /// Returns the keys of all objects, in order.
     pub fn object_keys(&self) -> Vec<String> {
         self.lock().objects.keys().cloned().collect()
     }
 
-    /// Removes and returns the messages of the dead letter queues.
+    /// Removes the messages of the dead letter queues and returns their texts, each with the queue
+    /// that it came from.
     pub fn take_dead(&self) -> Vec<(MessageQueue, String)> {
         let dead = std::mem::take(&mut self.lock().dead);
         dead.into_iter()
@@ -241,23 +246,24 @@ impl World {
             .collect()
     }
 
-    /// Returns group and time of the oldest message of a queue, including those in flight; `None`
-    /// if it is empty.
+    /// Returns the group and the time of sending of the oldest message of a queue, including those
+    /// in flight; `None` if the queue is empty.
     pub fn oldest_message(&self, queue: MessageQueue) -> Option<(Option<String>, Timestamp)> {
         let state = self.lock();
         let oldest = state.queues.get(&queue)?.messages().min_by_key(|message| message.sent_ms)?;
         Some((oldest.group.clone(), Timestamp(oldest.sent_ms)))
     }
 
-    /// Returns the earliest time at which a message becomes visible; `None` if there is none.
+    /// Returns the earliest time from now on at which a message of any queue can be received;
+    /// `None` if there is no message.
     pub fn next_message_at(&self) -> Option<Timestamp> {
         let state = self.lock();
         let now = state.now.0;
         state.queues.values().filter_map(|queue| queue.next_wake_ms(now)).min().map(Timestamp)
     }
 
-    /// Returns the earliest time at which a record is due in the index `due`; `None` if there is
-    /// none.
+    /// Returns the earliest time at which the index `due` shows a record as due, which may be past;
+    /// `None` if there is none.
     pub fn next_due_at(&self) -> Option<Timestamp> {
         self.lock().indexes.next_due_at()
     }
@@ -272,8 +278,9 @@ impl World {
             .is_some_and(|held| held.next_wake_ms(now).is_some_and(|at| at <= now))
     }
 
-    /// Receives messages as an event source does. This is not a step of a function, so no fault is
-    /// injected.
+    /// Receives up to `max` messages (1 to 10) as an event source does, and hides them. This is not
+    /// a step of a function, so no fault is injected and no call is counted. An invalid `max` gives
+    /// none.
     pub fn take_messages(
         &self,
         queue: MessageQueue,
@@ -283,7 +290,8 @@ impl World {
         crate::queues::receive(&mut self.lock(), queue, max, visibility_seconds).unwrap_or_default()
     }
 
-    /// Removes a processed message as an event source does.
+    /// Removes a processed message as an event source does, without a step. A stale or invalid
+    /// receipt removes nothing, which is no error.
     pub fn drop_message(&self, queue: MessageQueue, receipt: &str) {
         let mut state = self.lock();
         let now = state.now.0;
@@ -293,15 +301,17 @@ impl World {
         }
     }
 
-    /// Writes as a client other than the functions does: without a step or a fate.
+    /// Writes as a client other than the functions does: without a step or a fate, and without
+    /// checking the condition of the write.
     pub fn write_directly(&self, write: Write) {
         let mut state = self.lock();
         state.transactions += 1;
         crate::records::apply(&mut state, write);
     }
 
-    /// Runs `work` as one step called `name`. Simulated external services (a forge, a cloud) also
-    /// use this.
+    /// Runs `work` as one step called `name`, for which a fault may be injected: the fate may fail
+    /// the step before or after `work`, or never return. Simulated external services (a forge, a
+    /// cloud) also use this. An injected failure after `work` hides its result.
     ///
     /// # Errors
     /// The error of `work`, or that of the step's fate.
@@ -340,8 +350,8 @@ impl World {
         }
     }
 
-    /// Runs `work` on the state as one step called `name`, and counts the call for the caller. The
-    /// error is that of `work` or of the step's fate.
+    /// Runs `work` on the locked state as one step called `name`, and counts the call for the
+    /// caller if `work` runs. The error is that of `work` or of the step's fate.
     pub(crate) async fn with<T>(
         &self,
         name: &'static str,
@@ -358,8 +368,9 @@ impl World {
         .await
     }
 
-    /// Returns the fate of the next step, which works unless a fate was set or decided. Counts the
-    /// step, and records it as the last one and as the caller's death if it dies.
+    /// Returns the fate of the next step, which works unless a fate was set or decided, and uses up
+    /// a set one. Counts the step, and records it as the last one and as the caller's death if it
+    /// dies.
     fn next_fate(&self, name: &'static str) -> Fate {
         let mut state = self.lock();
         let step = state.steps;
@@ -382,8 +393,8 @@ impl World {
     }
 }
 
-/// Returns an empty queue with the default settings and a queue for dead letters; `None` if the
-/// settings are invalid.
+/// Returns an empty queue, FIFO if the message queue is, with a queue for dead letters after
+/// [`RECEIVES_MAX`] receives; `None` if the settings are invalid.
 fn new_queue(queue: MessageQueue) -> Option<sqs::Queue> {
     let (name, settings) = if queue.is_fifo() {
         (format!("{queue:?}.fifo"), sqs::SqsQueueSettings::fifo())
@@ -400,6 +411,7 @@ impl Clock for World {
 }
 
 impl Entropy for World {
+    /// Returns a token that only follows from the seed and the number of tokens before.
     fn token(&self) -> String {
         let mut state = self.lock();
         state.tokens += 1;
@@ -409,10 +421,13 @@ impl Entropy for World {
 
 #[async_trait]
 impl Seal for World {
+    /// Returns the context and the plain bytes, not encrypted. Its step is called `seal.seal`.
     async fn seal(&self, context: &str, plain: &[u8]) -> Result<Vec<u8>, PortError> {
         self.with("seal.seal", |_| Ok([context.as_bytes(), b"\0", plain].concat())).await
     }
 
+    /// Returns the plain bytes of what [`Self::seal`] returned. An error for another context. Its
+    /// step is called `seal.open`.
     async fn open(&self, context: &str, sealed: &[u8]) -> Result<Vec<u8>, PortError> {
         self.with("seal.open", |_| {
             sealed

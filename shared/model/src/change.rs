@@ -67,6 +67,7 @@ impl ImageSelection {
 }
 
 impl fmt::Display for ImageSelection {
+    /// Writes `image`, the names separated by commas, and the upload and the build if they are set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "image {}", self.names.join(", "))?;
         if let Some(upload) = &self.upload {
@@ -80,8 +81,8 @@ impl fmt::Display for ImageSelection {
 }
 
 impl RefMove {
-    /// Returns a ref move. An all-zeros commit means that the ref did not exist before, or does not
-    /// exist after.
+    /// Returns a ref move without images. An all-zeros `oldrev` or `newrev` becomes `None`: the ref
+    /// did not exist before, or does not exist after.
     pub fn new(git_ref: impl Into<String>, oldrev: Oid, newrev: Oid) -> Self {
         let commit = |oid: Oid| (!oid.is_zero()).then_some(oid);
         Self {
@@ -97,7 +98,8 @@ impl RefMove {
         Self { git_ref: format!("{HEADS}{branch}"), oldrev: None, newrev: None, images: None }
     }
 
-    /// Returns the same ref move, with the images that an image event names.
+    /// Returns the same ref move, with the images that an image event names. They replace earlier
+    /// ones.
     #[must_use]
     pub fn with_images(self, images: ImageSelection) -> Self {
         Self { images: Some(Box::new(images)), ..self }
@@ -113,7 +115,7 @@ impl RefMove {
         self.git_ref.strip_prefix(TAGS)
     }
 
-    /// Returns whether the move deleted the ref.
+    /// Returns whether the move deleted the ref: it has a commit before the move and none after it.
     pub fn is_deleted(&self) -> bool {
         self.newrev.is_none() && self.oldrev.is_some()
     }
@@ -136,6 +138,7 @@ struct StoredKey {
 }
 
 impl From<ChangeKey> for StoredKey {
+    /// Returns the stored form of the key, with either a number or a ref.
     fn from(key: ChangeKey) -> Self {
         let ChangeKey { connection, project, id } = key;
         let (number, moved) = match id {
@@ -149,6 +152,7 @@ impl From<ChangeKey> for StoredKey {
 impl TryFrom<StoredKey> for ChangeKey {
     type Error = &'static str;
 
+    /// Returns the key. An error unless exactly one of number and ref is set.
     fn try_from(stored: StoredKey) -> Result<Self, Self::Error> {
         let id = match (stored.number, stored.ref_move) {
             (Some(number), None) => ChangeId::Number(number),
@@ -186,8 +190,8 @@ impl ChangeKey {
         self.ref_move()?.images.as_deref()
     }
 
-    /// Returns a text that is unique within the project: the number, or the ref with its move and
-    /// its images.
+    /// Returns a text that is unique within the project. For a change: its number. For a ref: its
+    /// full name, its move as `old..new` if it moved, and the images of an image event.
     pub fn local_id(&self) -> String {
         let RefMove { git_ref, oldrev, newrev, images } = match &self.id {
             ChangeId::Number(number) => return number.to_string(),
@@ -206,6 +210,8 @@ impl ChangeKey {
 }
 
 impl fmt::Display for ChangeKey {
+    /// Writes the project's path and the number, as `org/project#3`; for a ref the path, the full
+    /// ref name and the images, without the commits of the move.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.id {
             ChangeId::Number(number) => write!(f, "{}#{number}", self.project.name()),
@@ -234,7 +240,9 @@ pub struct ChangeRef {
 }
 
 impl ChangeRef {
-    /// Returns the state of a ref that an item for this move tests.
+    /// Returns the state of a ref that an item for this move tests. Its head is the commit after
+    /// the move, for a deleted ref the last commit, and zeros if neither is known. Its branch is
+    /// the branch's name, or the full ref name if the ref is no branch. Its patchset is empty.
     pub fn of_ref(connection: ConnectionName, project: ProjectName, moved: RefMove) -> Self {
         let branch = moved.branch().unwrap_or_else(|| BranchName(moved.git_ref.clone()));
         let head = moved.newrev.clone().or_else(|| moved.oldrev.clone()).unwrap_or_else(Oid::zero);
@@ -242,7 +250,8 @@ impl ChangeRef {
         Self { key, branch, head, patchset: String::new() }
     }
 
-    /// Returns the branch; `None` for a tag or another ref that is no branch.
+    /// Returns the target branch of a change, or the branch that the ref is; `None` for a tag or
+    /// another ref that is no branch.
     pub fn on_branch(&self) -> Option<&BranchName> {
         match &self.key.id {
             ChangeId::Ref(moved) if moved.branch().is_none() => None,
@@ -250,7 +259,8 @@ impl ChangeRef {
         }
     }
 
-    /// Returns Zuul's `number,patchset`; for a ref, its commit.
+    /// Returns Zuul's `number,patchset`. For a ref: the commit after the move, or the full ref name
+    /// if the ref was deleted or its commit is only read when tested.
     pub fn id(&self) -> String {
         match &self.key.id {
             ChangeId::Number(number) => format!("{number},{}", self.patchset),
@@ -260,7 +270,8 @@ impl ChangeRef {
         }
     }
 
-    /// Returns the ref under which the forge offers the proposed commit; for a ref, its own name.
+    /// Returns the ref under which GitHub offers a change's head, `refs/pull/<number>/head`, also
+    /// for changes of other forges. For a ref, returns its own full name.
     pub fn git_ref(&self) -> String {
         match &self.key.id {
             ChangeId::Number(number) => format!("refs/pull/{number}/head"),
@@ -270,6 +281,7 @@ impl ChangeRef {
 }
 
 impl fmt::Display for ChangeRef {
+    /// Writes the key, followed by `at` and the short head commit unless that is all zeros.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.head.is_zero() {
             true => write!(f, "{}", self.key),
@@ -372,7 +384,8 @@ impl Truncation {
         *self == Self::default()
     }
 
-    /// Returns whether reading from the forge again may complete the lists.
+    /// Returns whether reading from the forge again may complete the lists: reviews or statuses
+    /// were cut. Check runs that the token may not see do not count.
     pub fn can_be_completed(&self) -> bool {
         self.reviews || self.statuses
     }
@@ -435,7 +448,8 @@ pub struct ChangeFacts {
 }
 
 impl ChangeFacts {
-    /// Returns the facts of an open change of which only the revision is known.
+    /// Returns the facts of an open change of which only the revision is known. All other facts are
+    /// empty, false or `None`, and `updated_at` is the epoch.
     pub fn bare(change: ChangeRef, seen_at: Timestamp) -> Self {
         Self {
             change,

@@ -242,7 +242,8 @@ impl ImageEvent {
 }
 
 impl EventKind {
-    /// Returns the branch that a push moved; `None` for other events and for tags.
+    /// Returns the branch that a push moved, created or deleted; `None` for tags and for all other
+    /// events, also for a deferred push.
     pub fn pushed_branch(&self) -> Option<BranchName> {
         match self {
             Self::Push { git_ref, .. } => git_ref.strip_prefix("refs/heads/").map(BranchName::from),

@@ -11,17 +11,18 @@ text!(
 );
 
 impl Oid {
-    /// Returns the all-zeros id, which git uses for "no commit".
+    /// Returns the id of 40 zeros, which git uses for "no commit".
     pub fn zero() -> Self {
         Self("0".repeat(40))
     }
 
-    /// Returns whether this is the all-zeros id ("no commit").
+    /// Returns whether the id has only zeros ("no commit"), in any length; an empty id counts as
+    /// well.
     pub fn is_zero(&self) -> bool {
         self.0.bytes().all(|byte| byte == b'0')
     }
 
-    /// Returns the first eight digits, for display.
+    /// Returns the first eight digits, for display; all of a shorter id.
     pub fn short(&self) -> &str {
         self.0.get(..8).unwrap_or(&self.0)
     }

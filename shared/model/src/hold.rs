@@ -56,7 +56,9 @@ pub struct EventCommand<'a> {
 }
 
 impl EventProcessing {
-    /// Replaces the whole state by that of a new command, and adds the command to the history.
+    /// Replaces the whole state by that of a new command, also what the command does not pause.
+    /// Adds the command to the history, which keeps the latest [`COMMANDS_MAX`]. The reason is cut
+    /// to [`REASON_CHARS_MAX`] characters.
     #[must_use]
     pub fn apply(mut self, command: EventCommand<'_>, at: Timestamp) -> Self {
         self.trigger_queue_discarding = command.discard_triggers;
@@ -84,7 +86,8 @@ impl EventProcessing {
         reason.filter(|reason| self.is_active() && !reason.is_empty())
     }
 
-    /// Returns a description of the state, for display.
+    /// Returns a description of the state, for display: what is paused or discarded, or `nothing is
+    /// paused`.
     pub fn describe(&self) -> String {
         let held = [
             (self.trigger_queue_discarding, "trigger events are discarded"),
@@ -96,7 +99,7 @@ impl EventProcessing {
         if held.is_empty() { "nothing is paused".to_owned() } else { held.join(", ") }
     }
 
-    /// Returns whether no command was ever given.
+    /// Returns whether no command was ever given, so that nothing is paused or discarded.
     pub fn is_unused(&self) -> bool {
         *self == Self::default()
     }

@@ -18,7 +18,9 @@ pub enum HostName {
 }
 
 impl HostName {
-    /// Parses a `Host` value, with or without a port.
+    /// Parses a `Host` value, with or without a port. `localhost`, an IPv4 address and an IPv6
+    /// address in brackets are [`Self::Machine`]. A port that is not a number and an invalid
+    /// address in brackets are [`Self::Invalid`]. Any other text is a name, which is not checked.
     pub fn parse(host: &str) -> Self {
         let (host, port) = match host.rsplit_once(':') {
             // Colons within brackets belong to an IPv6 address.
@@ -40,7 +42,7 @@ impl HostName {
         }
     }
 
-    /// Returns the name in lower case and without a final dot, for comparison.
+    /// Returns the name in lower case and without one final dot, for comparison.
     pub fn normalize(name: &str) -> String {
         let name = name.to_ascii_lowercase();
         name.strip_suffix('.').map(str::to_owned).unwrap_or(name)

@@ -71,7 +71,8 @@ impl ProjectName {
         self.0.split_once('/').map_or("", |(host, _)| host)
     }
 
-    /// Returns the repository's path on its forge (`org/project`), which is how users name it.
+    /// Returns the repository's path on its forge (`org/project`), which is how users name it; the
+    /// whole text if it has no host.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(self.0.as_str(), |(_, name)| name)
     }
@@ -81,8 +82,9 @@ impl ProjectName {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// Returns the name under which playbooks use a role at the project's root. It is the last part
-    /// of the path without Ansible prefixes (`nginx` for `org/ansible-role-nginx`).
+    /// Returns the name under which playbooks use a role at the project's root: the last part of
+    /// the path without leading `ansible` and then `role`, each with its separators (`nginx` for
+    /// `org/ansible-role-nginx`). If nothing is left, returns the whole last part.
     pub fn role_name(&self) -> &str {
         let name = self.short_name();
         match strip_prefixes(strip_prefixes(name, "ansible"), "role") {
@@ -92,7 +94,8 @@ impl ProjectName {
     }
 }
 
-/// Returns `name` without all leading repetitions of `prefix` and the separators after them.
+/// Returns `name` without all leading repetitions of `prefix` and the separators (`-`, `_`, `.`,
+/// `+`) after each.
 fn strip_prefixes<'n>(name: &'n str, prefix: &str) -> &'n str {
     let mut left = name;
     while let Some(rest) = left.strip_prefix(prefix) {
@@ -116,6 +119,7 @@ pub struct QueueKey {
 }
 
 impl fmt::Display for QueueKey {
+    /// Writes tenant, pipeline and queue, each escaped by [`escape`], with `/` between.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

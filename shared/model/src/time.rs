@@ -30,7 +30,7 @@ impl Timestamp {
         self.0 / 1_000
     }
 
-    /// Returns the civil date of a day in UTC as year, month and day, each counted from 1.
+    /// Returns the date in UTC as year, month and day of the month. Month and day count from 1.
     pub fn date(self) -> (i64, u32, u32) {
         let days = (self.seconds() / 86_400) as i64;
         // Civil-from-days after Howard Hinnant's published algorithm: the year starts in March.
@@ -47,7 +47,8 @@ impl Timestamp {
         (year, month as u32, day as u32)
     }
 
-    /// Returns the UTC text `YYYY-MM-DDTHH:MM:SS` that Zuul's REST API uses.
+    /// Returns the UTC text `YYYY-MM-DDTHH:MM:SS` that Zuul's REST API uses, without fraction and
+    /// zone.
     pub fn to_iso(self) -> String {
         let (year, month, day) = self.date();
         let second_of_day = self.seconds() % 86_400;

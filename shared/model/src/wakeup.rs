@@ -218,11 +218,10 @@ impl Wakeup {
         }
     }
 
-    /// Returns the message group; `None` for wakeups without one. On standard queues it only serves
-    /// fairness.
-    ///
-    /// SQS accepts groups of 1 to 128 printable ASCII characters. A name that does not conform is
-    /// replaced by its digest.
+    /// Returns the SQS message group: the name of the cell or group of cells that is reconciled. A
+    /// name that SQS does not accept, since it is not 1 to 128 printable ASCII characters, is
+    /// replaced by its digest. `None` for merges and wakes. On standard queues the group only
+    /// serves fairness between tenants.
     pub fn group(&self) -> Option<String> {
         let group = self.cell()?;
         let is_valid = (1..=GROUP_CHARS_MAX).contains(&group.len())
@@ -247,8 +246,9 @@ impl Wakeup {
         }
     }
 
-    /// Returns whether reconciling `self` makes a wakeup for `other` redundant. A delivery covers
-    /// none, since it may have waited for another one that has ended meanwhile.
+    /// Returns whether reconciling `self` makes a wakeup for `other` redundant: `other` is equal,
+    /// or is an answer for the same change queue. A delivery covers none, not even an equal one,
+    /// since it may have waited for another one that has ended meanwhile.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Delivery { .. }, _) => false,
@@ -257,7 +257,7 @@ impl Wakeup {
         }
     }
 
-    /// Returns the text by which an outbox recognises equal wakeups.
+    /// Returns the wakeup as JSON, by which an outbox recognises equal wakeups.
     pub fn slot(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

@@ -53,7 +53,9 @@ pub enum AddressError {
 }
 
 impl Address {
-    /// Parses an address.
+    /// Parses an address: `smtp`, `smtps`, `mqtt` or `mqtts`, a host, and an optional port, which
+    /// is otherwise the protocol's usual one. Mail may have the parameters `from` and `to`. An
+    /// address with a user or password is an error, as is any other parameter.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let url = Url::parse(text).map_err(|_| AddressError::NoAddress)?;
         let (scheme, port) = match url.scheme() {
@@ -85,13 +87,14 @@ impl Address {
         matches!(self.scheme, Scheme::Smtp | Scheme::Smtps)
     }
 
-    /// Returns whether the server is on this machine, so that a connection does not leave it.
+    /// Returns whether the server is on this machine, so that a connection does not leave it:
+    /// `localhost` or a loopback address. Other names are not resolved.
     pub fn is_here(&self) -> bool {
         self.host == "localhost" || self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
     }
 
-    /// Returns whether a password may be sent to the server, because the connection is encrypted or
-    /// stays on this machine.
+    /// Returns whether a password may be sent to the server: always, except over unencrypted MQTT
+    /// to another machine. Unencrypted mail is never used for another machine.
     pub fn keeps_secrets(&self) -> bool {
         self.scheme != Scheme::Mqtt || self.is_here()
     }

@@ -48,7 +48,8 @@ trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 
 impl Mqtt {
-    /// Creates a channel to a broker. Connects for each message.
+    /// Creates a channel to a broker; connects only for each message. An error if TLS cannot be set
+    /// up, or if there is a login and its password would leave this machine without encryption.
     ///
     /// # Errors
     ///
@@ -74,7 +75,8 @@ impl Mqtt {
         Ok(Self { address, login, tls })
     }
 
-    /// Connects to the broker, with TLS if the address says so.
+    /// Connects to the broker, with TLS if the address says so. Sends nothing of MQTT yet, and has
+    /// no time limit of its own.
     async fn connect(&self) -> std::io::Result<Box<dyn Wire>> {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
         stream.set_nodelay(true)?;
@@ -84,7 +86,9 @@ impl Mqtt {
         Ok(Box::new(tls.connect(name, stream).await?))
     }
 
-    /// Publishes one message and waits until the broker has accepted it.
+    /// Connects, publishes one message, waits until the broker has accepted it as its quality of
+    /// service requires, and disconnects. With quality 0 it counts as accepted when it was sent
+    /// completely; a quality above 2 counts as 2. A refused login is a failure to retry.
     async fn pass_on(&self, publication: &Publication) -> Result<(), Failure> {
         let mut talk = Talk { wire: self.connect().await?, read: BytesMut::new() };
         let mut connect = Connect::new(client_id(&publication.id));
@@ -140,6 +144,9 @@ impl Mqtt {
 
 #[async_trait]
 impl Notify for Mqtt {
+    /// Publishes a message within 30 seconds. A mail, and a message that is too large, is
+    /// [`NotifyError::Refused`]; all other failures, also a refused login, are
+    /// [`NotifyError::Unknown`].
     async fn notify(&self, message: &Notification) -> Result<(), NotifyError> {
         let attempted = || format!("publish through {}", self.address.host);
         let Notification::Publication(publication) = message else {
@@ -182,7 +189,8 @@ struct Talk {
 }
 
 impl Talk {
-    /// Sends a packet.
+    /// Sends a packet. A packet that is too large or invalid can never be sent; other failures may
+    /// pass.
     async fn send(&mut self, packet: Packet) -> Result<(), Failure> {
         let mut bytes = BytesMut::new();
         packet
@@ -192,13 +200,14 @@ impl Talk {
         Ok(self.wire.flush().await?)
     }
 
-    /// Closes the session with the broker.
+    /// Sends the disconnect packet and closes the connection with the broker.
     async fn leave(&mut self) -> Result<(), Failure> {
         self.send(Packet::Disconnect).await?;
         Ok(self.wire.shutdown().await?)
     }
 
-    /// Waits for the next packet of the broker. An error if it is invalid or the connection closes.
+    /// Waits for the next packet of the broker, without a time limit of its own. An error if it is
+    /// invalid, too large, or the connection closes.
     async fn answer(&mut self) -> Result<Packet, Failure> {
         loop {
             match Packet::read(&mut self.read, ANSWER_BYTES_MAX) {
@@ -217,13 +226,15 @@ impl Talk {
     }
 }
 
-/// Returns the error for a packet that the protocol does not allow here.
+/// Returns the error, after which a retry may help, for a packet that the protocol does not allow
+/// here.
 fn unexpected(packet: &Packet) -> Failure {
     Failure::Later(format!("the broker answers with {packet:?}"))
 }
 
-/// Returns the client id for a publication, made of its id: a broker closes an earlier connection
-/// with the same client id. MQTT 3.1.1 guarantees 23 letters and digits.
+/// Returns the client id for a publication: `sluice` and the first 17 letters and digits of its id.
+/// A broker closes an earlier connection with the same client id. MQTT 3.1.1 guarantees 23 letters
+/// and digits.
 fn client_id(id: &str) -> String {
     let letters: String = id.chars().filter(char::is_ascii_alphanumeric).take(17).collect();
     format!("sluice{letters}")

@@ -23,7 +23,9 @@ pub struct Smtp {
 }
 
 impl Smtp {
-    /// Creates a channel to a mail server. It connects for each mail, because mails are rare.
+    /// Creates a channel to a mail server; connects only for each mail. Another machine must offer
+    /// encryption, which this machine need not. An error if TLS cannot be set up, or if only one of
+    /// user and password is given.
     ///
     /// # Errors
     ///
@@ -66,8 +68,9 @@ impl Smtp {
         Ok(Self { transport: builder.build(), address })
     }
 
-    /// Builds the mail with its headers; the connection's sender and recipient count where the mail
-    /// has none. An error for a missing or invalid address.
+    /// Builds the mail with its headers, as plain text; the connection's sender and recipients
+    /// count where the mail has none. Control characters in the subject become spaces. An error for
+    /// a missing or invalid address.
     fn letter(&self, mail: &Mail) -> Result<Letter, String> {
         let from = mail.from.as_ref().or(self.address.from.as_ref());
         let from =
@@ -92,6 +95,9 @@ impl Smtp {
 
 #[async_trait]
 impl Notify for Smtp {
+    /// Sends a mail. A publication, a mail with a missing or invalid address, and one that the
+    /// server rejects for good, is [`NotifyError::Refused`]; all other failures, also a refused
+    /// login, are [`NotifyError::Unknown`].
     async fn notify(&self, message: &Notification) -> Result<(), NotifyError> {
         let attempted = || format!("send mail through {}", self.address.host);
         let Notification::Mail(mail) = message else {
@@ -115,7 +121,7 @@ impl Notify for Smtp {
     }
 }
 
-/// Returns whether an error means that the server refused the login.
+/// Returns whether an error means that the server refused the login: its status is 530 to 539.
 fn is_about_login(error: &lettre::transport::smtp::Error) -> bool {
     error.status().is_some_and(|code| code.to_string().starts_with("53"))
 }

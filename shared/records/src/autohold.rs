@@ -22,7 +22,8 @@ pub fn key(tenant: &TenantName, id: &str) -> Key {
     Key::new(partition(tenant), id)
 }
 
-/// Reads the autohold requests of a tenant, the oldest first.
+/// Reads the autohold requests of a tenant with their records, the oldest first, at most
+/// [`LISTED_MAX`]. A single record that cannot be decoded is an error.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be decoded.
@@ -38,7 +39,8 @@ pub async fn load_tenant(
         .collect::<Result<_, _>>()?)
 }
 
-/// Returns the next free id, given the tenant's present requests.
+/// Returns the id after the highest of these requests, as ten digits from 1. Ids that are not
+/// numbers are ignored. The id of a removed request may return.
 pub fn next_id(requests: &[(Record, Autohold)]) -> String {
     let last = requests
         .iter()
@@ -48,7 +50,8 @@ pub fn next_id(requests: &[(Record, Autohold)]) -> String {
     format!("{:010}", last + 1)
 }
 
-/// Returns the write that creates a request. It fails when the id is taken.
+/// Returns the write that creates a request. It fails when the id is taken. An error if the request
+/// is too large for a record.
 ///
 /// # Errors
 /// When the record is too large.
@@ -59,8 +62,9 @@ pub fn create(request: &Autohold) -> Result<Write, PortError> {
     })
 }
 
-/// Returns the next version of a request's record and its write, conditional on the revision of
-/// `record`. A request that reached its count expires some weeks after its last held node.
+/// Returns the next version of a request's record and the write that stores it, conditional on the
+/// revision of `record`. A request that has held nodes of `max_count` builds expires some weeks
+/// after the last of them is released; any other does not expire.
 ///
 /// # Errors
 /// When the record is too large.

@@ -21,7 +21,8 @@ pub fn key(branch: &BranchKey) -> Key {
 }
 
 /// Returns the write of a branch lock, conditional on the revision of `seen` (`None`: there must be
-/// none). A lock that is not used expires.
+/// no record). The record carries the lock's fence, which [`checks`] compares. It expires some
+/// weeks after `now` if the lock is free and no queue waits for it, otherwise never.
 ///
 /// # Errors
 /// When the record is too large.
@@ -37,8 +38,8 @@ pub fn put(seen: Option<&Record>, lock: &BranchLock, now: Timestamp) -> Result<W
     Ok(Write::Put { record: Record { fence: lock.fence, expires_at, ..record }, expect })
 }
 
-/// Returns the branches that a landing and the landings after it need, with the fences of their
-/// locks.
+/// Returns the branches that a landing and the later landings of its bundle merge into, with the
+/// fences under which their locks were acquired. A branch with several fences has the lowest.
 pub fn fences(landing: &Landing) -> BTreeMap<BranchKey, u64> {
     let others = landing.later_members.iter().map(|other| (&other.change, other.fence));
     let mut fences = BTreeMap::new();
@@ -49,8 +50,8 @@ pub fn fences(landing: &Landing) -> BTreeMap<BranchKey, u64> {
     fences
 }
 
-/// Returns one check for each branch that its lock was not acquired by another landing. They
-/// accompany every write that intends a merge.
+/// Returns one condition without a write for each branch: its lock has at most this fence, so no
+/// other landing has acquired it since. They belong in every transaction that intends a merge.
 pub fn checks(fences: &BTreeMap<BranchKey, u64>) -> Vec<Write> {
     let check = |(branch, fence): (&BranchKey, &u64)| Write::Check {
         key: key(branch),

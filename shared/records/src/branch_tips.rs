@@ -65,8 +65,8 @@ pub struct BranchTip {
 }
 
 impl BranchTip {
-    /// Returns a tip at which a branch was seen. `by` is the connection whose push led there, if
-    /// one is known.
+    /// Returns a tip at which a branch was seen, with nothing missing. `by` is the connection whose
+    /// push led there; with `None` the push is not known.
     fn new(at: &Oid, by: Option<&ConnectionName>) -> Self {
         let is_push_known = by.is_some();
         Self {
@@ -80,21 +80,24 @@ impl BranchTip {
 }
 
 impl BranchTips {
-    /// Returns whether the push led to the known tip and was processed before.
+    /// Returns whether the push led to the known tip and was processed before. Always `false` for a
+    /// deletion.
     pub fn is_known_push(&self, moved: &RefMove) -> bool {
         let tip = self.branches.get(&moved.git_ref);
         tip.is_some_and(|tip| tip.is_push_known && Some(&tip.at) == moved.newrev.as_ref())
     }
 
     /// Returns whether the push was processed before, but not for connection `by`, whose triggers
-    /// have not seen it.
+    /// have not seen it. `false` also if it is not known which connections delivered it.
     pub fn is_known_from_others_only(&self, moved: &RefMove, by: &ConnectionName) -> bool {
         let tip = self.branches.get(&moved.git_ref);
         self.is_known_push(moved)
             && tip.is_some_and(|tip| !tip.delivered_by.is_empty() && !tip.delivered_by.contains(by))
     }
 
-    /// Records that `by` delivered a push that another connection delivered before.
+    /// Records that `by` delivered a push that another connection delivered before: `by` is no
+    /// longer missing. Does nothing for a branch that is not known. The caller has checked that the
+    /// push led to the known tip.
     pub fn record_same_push(&mut self, moved: &RefMove, by: &ConnectionName) {
         if let Some(mut tip) = self.branches.get(&moved.git_ref).cloned() {
             tip.delivered_by.insert(by.clone());
@@ -104,7 +107,9 @@ impl BranchTips {
         }
     }
 
-    /// Records which connections have yet to deliver a push, as far as there is room.
+    /// Records which of the connections `all` have yet to deliver a push. Does nothing if the push
+    /// did not lead to the known tip, if it is not known which connections delivered it, or if
+    /// there is no room.
     pub fn expect_from(&mut self, moved: &RefMove, all: &BTreeSet<ConnectionName>) {
         let tip =
             self.branches.get(&moved.git_ref).filter(|tip| Some(&tip.at) == moved.newrev.as_ref());
@@ -128,7 +133,9 @@ impl BranchTips {
     }
 
     /// Returns the pushes to the present tips that some of the connections `all` never delivered,
-    /// with each of those connections.
+    /// with the connection, one entry for each. A push starts where that branch was before the
+    /// first push that is missing. Only branches count that the forge lists (`listed`) at the known
+    /// tip, and to which a push is known.
     pub fn missing_pushes(
         &self,
         listed: &BTreeMap<String, Oid>,
@@ -148,8 +155,9 @@ impl BranchTips {
         moves.collect()
     }
 
-    /// Returns a missed push as connection `by` has to process it: extended by the earlier pushes
-    /// that `by` has not delivered.
+    /// Returns a missed push as connection `by` has to process it: extended back to the first push
+    /// that `by` has not delivered. Returns `missed` itself if `by` lacks no earlier push, if the
+    /// branch is deleted, or if it is back at the commit where the first of them started.
     pub fn push_for_connection(&self, missed: &RefMove, by: &ConnectionName) -> RefMove {
         let tip = self.branches.get(&missed.git_ref).filter(|tip| tip.missing_from.contains(by));
         match (tip, &missed.newrev) {
@@ -164,13 +172,16 @@ impl BranchTips {
     }
 
     /// Returns whether a push does not start at the known tip: it arrived late, or one before it
-    /// was missed.
+    /// was missed. `false` for a branch without a known tip, and for one whose tip no known push
+    /// led to.
     pub fn is_out_of_order(&self, moved: &RefMove) -> bool {
         let tip = self.branches.get(&moved.git_ref);
         tip.is_some_and(|tip| tip.is_push_known && Some(&tip.at) != moved.oldrev.as_ref())
     }
 
-    /// Records a push that connection `by` delivered.
+    /// Records a push that connection `by` delivered, and counts it in `move_count`. A deletion
+    /// removes the branch. Otherwise the tip becomes the pushed commit, delivered by `by` only;
+    /// what other connections still miss is kept.
     pub fn record_push(&mut self, moved: &RefMove, by: &ConnectionName) {
         self.move_count += 1;
         match &moved.newrev {
@@ -194,8 +205,10 @@ impl BranchTips {
         }
     }
 
-    /// Compares the tips with those that the forge lists, and returns at most `most` missed pushes.
-    /// The first call records listed branches without a known tip, which are then not missed.
+    /// Compares the tips with those that the forge lists, by full ref name, and returns at most
+    /// `most` missed pushes: moved and new branches by name, then deleted ones. The first call
+    /// records listed branches without a known tip, which are then not missed. Nothing else is
+    /// recorded. New branches without room in the record are left out.
     pub fn find_missed_pushes(
         &mut self,
         listed: &BTreeMap<String, Oid>,
@@ -228,8 +241,9 @@ impl BranchTips {
         missed
     }
 
-    /// Stores the tip of a branch. Without room, drops its details, and the tip itself if the
-    /// branch is new.
+    /// Stores the tip of a branch in place of the known one. Without room, first drops which
+    /// connections miss the push, then which delivered it. If there is still no room, a new branch
+    /// is not stored, and a known one is.
     fn put(&mut self, git_ref: &str, mut tip: BranchTip) {
         if !self.has_room(git_ref, &tip) {
             (tip.missing_from, tip.missing_since) = (BTreeSet::new(), None);
@@ -243,7 +257,9 @@ impl BranchTips {
         }
     }
 
-    /// Returns whether a branch fits into the record together with the others.
+    /// Returns whether a branch with this tip fits into the record together with the other
+    /// branches: at most [`REFS_MAX`] branches and [`REFS_BYTES_MAX`] bytes. An earlier tip of the
+    /// same branch does not count.
     fn has_room(&self, git_ref: &str, tip: &BranchTip) -> bool {
         // A quotation mark in a name takes two bytes in JSON.
         let name = |text: &str| text.len() + text.matches('"').count();
@@ -268,7 +284,8 @@ pub fn key(project: &ProjectName) -> Key {
     Key::new(format!("refs#{}", escape(project.as_str())), "head")
 }
 
-/// Returns the write of a project's branch tips.
+/// Returns the unconditional write of a project's branch tips. An error if they are too large for a
+/// record.
 ///
 /// # Errors
 /// When the record is too large.

@@ -55,7 +55,8 @@ pub fn run_key(build: &BuildId) -> Key {
     Key::new(partition(build), "run")
 }
 
-/// Returns the write of a build's order. The index `find` lists it among the builds of its tenant.
+/// Returns the write of a build's order. It fails when the build has an order. The index `find`
+/// lists it among the builds of its tenant, by the time of the order. It expires some weeks later.
 ///
 /// # Errors
 /// When the record is too large.
@@ -67,7 +68,8 @@ pub fn put_order(order: &Order) -> Result<Write, PortError> {
     Ok(Write::Put { record, expect: Expect::Absent })
 }
 
-/// Returns the write of a request to stop a build. Writing it twice is harmless.
+/// Returns the unconditional write of a request to stop a build; it replaces an earlier request. It
+/// expires some weeks later.
 ///
 /// # Errors
 /// When the record is too large.
@@ -77,8 +79,9 @@ pub fn put_stop(build: &BuildId, stop: &StopRequest) -> Result<Write, PortError>
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Decodes a request to stop a build. A damaged record still stops the build: its time follows from
-/// its expiry, and its executor counts as alive.
+/// Decodes a request to stop a build. A damaged record is logged and still stops the build: its
+/// time follows from its expiry, its reason says that it is damaged, and the build's executor
+/// counts as alive.
 pub fn decode_stop(record: &Record) -> StopRequest {
     decode(record).unwrap_or_else(|bad| {
         tracing::error!(%bad, "the request to stop a build is damaged; the build is stopped, and \
@@ -89,7 +92,8 @@ pub fn decode_stop(record: &Record) -> StopRequest {
     })
 }
 
-/// Returns the write of a request to resume a paused build. Writing it twice is harmless.
+/// Returns the unconditional write of a request to resume a paused build; it replaces an earlier
+/// request. It expires some weeks later.
 ///
 /// # Errors
 /// When the record is too large.
@@ -99,7 +103,8 @@ pub fn put_resume(build: &BuildId, resume: &ResumeRequest) -> Result<Write, Port
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Returns the first record of a run. The index of open work lists it until the run ends.
+/// Returns the first record of a run, not stored yet (revision 0). The index of open work lists it
+/// unless the run has ended. It expires some weeks after it was claimed.
 ///
 /// # Errors
 /// When the record is too large.
@@ -110,7 +115,8 @@ pub fn new_run(run: &Run) -> Result<Record, PortError> {
     Ok(record)
 }
 
-/// Returns the next version of the record of a run. The caller sets its revision.
+/// Returns the next version of the record of a run; when the run has ended, the index of open work
+/// no longer lists it. The revision is still that of `before`: the caller raises it.
 ///
 /// # Errors
 /// When the record is too large.
@@ -120,7 +126,8 @@ pub fn next_run(before: &Record, run: &Run) -> Result<Record, PortError> {
     Ok(record)
 }
 
-/// Lists a run in the index of open work until it has ended.
+/// Lists a run in the index of open work by the time of its claim; removes it from the index if it
+/// has ended.
 fn set_index_entry(record: &mut Record, run: &Run) {
     let is_open = !matches!(run.phase, Phase::Ended(_));
     record.find = is_open.then(|| open_work::index_entry(&record.key, run.claimed_at));

@@ -30,9 +30,9 @@ pub fn seen_events_key(change: &ChangeKey) -> Key {
     Key::new(partition(change), "seen-events")
 }
 
-/// Returns the write of the events processed for a change. It is conditional on `seen`, the
-/// revision that was read (`None` when there was none), because the next event is compared with
-/// them.
+/// Returns the write of the events processed for a change, in a form that intake defines. It is
+/// conditional on `seen`, the revision that was read (`None`: there must be no record), because the
+/// next event is compared with them.
 ///
 /// # Errors
 /// When the record is too large.
@@ -46,17 +46,18 @@ pub fn put_seen_events<T: Serialize>(
     Ok(Write::Put { record, expect: seen.map_or(Expect::Absent, Expect::Revision) })
 }
 
-/// Returns whether `key` names the processed events of a change.
+/// Returns whether `key` names the record of the processed events of a change.
 pub fn is_seen_events(key: &Key) -> bool {
     key.partition.starts_with("change#") && key.sort == "seen-events"
 }
 
-/// Returns the key of why pipelines did not enqueue a change after its events.
+/// Returns the key of the record that says why pipelines did not enqueue a change after its events.
 pub fn verdicts_key(change: &ChangeKey) -> Key {
     Key::new(partition(change), "routing")
 }
 
-/// Returns the write of why pipelines did not enqueue a change.
+/// Returns the unconditional write of the record that says why pipelines did not enqueue a change.
+/// It replaces the earlier record.
 ///
 /// # Errors
 /// When the record is too large.
@@ -70,10 +71,12 @@ pub fn put_verdicts(change: &ChangeKey, routing: &RoutingRecord) -> Result<Write
 /// The sort key prefix of the records that name the dependents of a change.
 pub const NEEDED_BY: &str = "needed-by#";
 
-/// Returns the write of a change's facts. The last write wins, because every decision reads the
-/// forge again.
-///
-/// Facts that do not fit into a record are shortened; `cut` marks missing statuses and reviews.
+/// Returns the unconditional write of a change's facts; the last write wins, because every decision
+/// reads the forge again. A message of more than 16,000 bytes is cut to 4,000 characters, and more
+/// than 24,000 bytes of paths become `None`. If the record is still too large, drops step by step
+/// statuses, message and files, reviews, very long dependency URLs, and then votes and the rest of
+/// labels and title. `truncated` marks missing statuses and reviews; other omissions are not
+/// marked.
 ///
 /// # Errors
 /// When the shortened facts are too large.
@@ -141,8 +144,9 @@ pub fn needed_key(change: &ChangeKey) -> Key {
     Key::new(partition(change), "needed")
 }
 
-/// Returns the two writes that record `change` as a dependent of `needed`. They belong in one
-/// transaction.
+/// Returns the two writes that record `change` as a dependent of `needed`: the dependent, and the
+/// mark that `needed` has some. Both are unconditional, belong in one transaction, and expire about
+/// half a year after `now`.
 ///
 /// # Errors
 /// When a record is too large.
@@ -158,7 +162,8 @@ pub fn put_needed_by(
     Ok([record, mark].map(|record| Write::Put { record, expect: Expect::Anything }))
 }
 
-/// Returns the write that removes `change` from the dependents of `needed`.
+/// Returns the unconditional write that removes `change` from the dependents of `needed`. The mark
+/// that `needed` has dependents stays.
 pub fn forget_needed_by(needed: &ChangeKey, change: &ChangeKey) -> Write {
     Write::Delete { key: needed_by_key(needed, change), expect: Expect::Anything }
 }

@@ -28,7 +28,8 @@ impl From<BadRecord> for ReconcileError {
     }
 }
 
-/// Returns a new, unstored record (revision 0) with `value` as its body.
+/// Returns a new, unstored record (revision 0) with `value` as its JSON body. An error if the body
+/// is larger than [`BODY_BYTES_MAX`].
 ///
 /// # Errors
 /// When the body is larger than [`BODY_BYTES_MAX`].
@@ -37,7 +38,8 @@ pub fn encode<T: Serialize>(key: Key, value: &T) -> Result<Record, PortError> {
     Ok(Record::new(key, body))
 }
 
-/// Returns the record for a first write outside a cell's commit (revision 1).
+/// Returns the record for a first write outside a cell's commit: as [`encode`], but with revision
+/// 1.
 ///
 /// # Errors
 /// As [`encode`].
@@ -47,7 +49,8 @@ pub fn encode_first<T: Serialize>(key: Key, value: &T) -> Result<Record, PortErr
     Ok(record)
 }
 
-/// Replaces the body of `record`. The caller sets its revision and the condition of the write.
+/// Replaces the body of `record` and nothing else. The caller sets its revision and the condition
+/// of the write.
 ///
 /// # Errors
 /// As [`encode`].
@@ -56,7 +59,8 @@ pub fn with_body<T: Serialize>(mut record: Record, value: &T) -> Result<Record, 
     Ok(record)
 }
 
-/// Decodes the body of a record.
+/// Decodes the JSON body of a record. A body of another form is an error that names the record's
+/// key.
 ///
 /// # Errors
 /// [`BadRecord`] when the body is not the expected JSON.
@@ -76,7 +80,7 @@ pub fn decode_or_log<T: DeserializeOwned>(record: &Record) -> Option<T> {
         .ok()
 }
 
-/// Returns when a record that is final at `now` may be deleted.
+/// Returns when a record that is final at `now` may be deleted: [`KEEP_DAYS`] later.
 pub fn expiry(now: Timestamp) -> Timestamp {
     now.plus_seconds(KEEP_DAYS * 86_400)
 }
@@ -92,7 +96,8 @@ pub async fn get(ports: &Ports, key: &Key) -> Result<Option<Record>, PortError> 
 /// The most keys that one read may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
 
-/// Reads any number of records by key. Keys without a record are missing in the result.
+/// Reads any number of records by key, in several calls, so that they are not one snapshot. Keys
+/// without a record are missing in the result.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -106,7 +111,7 @@ pub async fn get_all(ports: &Ports, keys: &[Key]) -> Result<BTreeMap<Key, Record
     Ok(found)
 }
 
-/// Encodes a record's body as JSON. An error if it is too large for a record.
+/// Encodes a record's body as JSON. An error if it is larger than [`BODY_BYTES_MAX`].
 fn body<T: Serialize>(key: &Key, value: &T) -> Result<String, PortError> {
     let body = serde_json::to_string(value)
         .map_err(|error| PortError::unknown(format!("write {key}"), error))?;

@@ -37,12 +37,13 @@ pub struct StoredConnection {
 }
 
 impl StoredConnection {
-    /// Returns whether the driver reads changes from the forge. A plain git server has none.
+    /// Returns whether the driver reads changes from the forge: GitHub and Gerrit only.
     pub fn supports_changes(&self) -> bool {
         matches!(self.driver, Driver::GitHub | Driver::Gerrit)
     }
 
-    /// Returns whether the connection can have projects, with or without changes.
+    /// Returns whether the connection can have projects, with or without changes: forges, plain git
+    /// and unknown drivers, but no clouds, mail, brokers, databases, timers or static hosts.
     fn has_projects(&self) -> bool {
         match self.driver {
             Driver::GitHub
@@ -56,9 +57,9 @@ impl StoredConnection {
         }
     }
 
-    /// Returns whether `by` is the account of the API token. A GitHub App has the suffix `[bot]` as
-    /// an account and none as the author of a check run. Case is ignored, because GitHub logins do
-    /// not differ by case alone; elsewhere a wrong match only starts fewer jobs.
+    /// Returns whether `by` is the account of the API token; `false` if the account is not known. A
+    /// GitHub App has the suffix `[bot]` as an account and none as the author of a check run; both
+    /// match. Case is ignored.
     pub fn is_own_account(&self, by: &str) -> bool {
         let is = |account: &str| account.eq_ignore_ascii_case(by);
         self.login
@@ -88,19 +89,20 @@ impl ConnectionsFile {
         self.0.iter().filter(move |(_, connection)| connection.driver == driver)
     }
 
-    /// Returns the connections with this canonical host, by name. There may be several; only
-    /// tenants say which of them has a project.
+    /// Returns the connections with exactly this canonical host, by name. There may be several;
+    /// only tenants say which of them has a project.
     pub fn of_host(&self, host: &str) -> Vec<(&ConnectionName, &StoredConnection)> {
         self.0.iter().filter(|(_, connection)| connection.canonical_hostname == host).collect()
     }
 
-    /// Returns whether an address is on a host of no connection, so that no driver can read it.
-    /// Returns `false` for a text without a host.
+    /// Returns whether an address is a URL whose host belongs to no connection with projects, so
+    /// that no driver can read it. Returns `false` for a text that is no URL with a host.
     fn is_on_unknown_host(&self, address: &str) -> bool {
         host_of(address).is_some_and(|host| !self.leads_to(&host))
     }
 
-    /// Returns whether a connection with projects is on this host or on a parent domain. Ports are
+    /// Returns whether a connection with projects has this host or a parent domain of it, as
+    /// canonical host or in one of its URLs. `host` is in lower case and without port. Ports are
     /// ignored: an unreadable address on a configured host is refused, while one on another host is
     /// ignored.
     fn leads_to(&self, host: &str) -> bool {
@@ -120,7 +122,7 @@ impl ConnectionsFile {
 }
 
 /// Returns the host of a URL as a browser reads it: in lower case, without port, user and trailing
-/// dot. Returns `None` for a text that is not a URL with a host.
+/// dots. Returns `None` for a text that is not a URL with a host.
 fn host_of(address: &str) -> Option<String> {
     let url = Url::parse(address).ok()?;
     url.host_str()
@@ -128,8 +130,9 @@ fn host_of(address: &str) -> Option<String> {
         .filter(|host| !host.is_empty())
 }
 
-/// Returns the host of a configured value: a URL, or a host with or without port and path. Returns
-/// `None` for a file path.
+/// Returns the host of a configured value, a URL or a host with or without port and path, as
+/// [`host_of`] does: in lower case, without port. `None` for a text that begins with `/`, such as a
+/// file path, and for one without a valid host.
 fn host_in(written: &str) -> Option<String> {
     if written.contains("://") {
         return host_of(written);
@@ -143,7 +146,8 @@ pub fn ec2_host(region: &str) -> String {
     format!("ec2.{region}.amazonaws.com")
 }
 
-/// Returns whether a text has the form of an AWS region name: `eu-central-1`, `us-gov-west-1`.
+/// Returns whether a text has the form of an AWS region name: at least two words of lower-case
+/// letters and one digit from 1 to 9, with hyphens between (`eu-central-1`, `us-gov-west-1`).
 pub fn is_region(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let is_word =
@@ -158,17 +162,20 @@ pub fn is_region(text: &str) -> bool {
     }
 }
 
-/// Returns the region in the host name of an EC2 connection; `None` for another host.
+/// Returns the text between `ec2.` and `.amazonaws.com` in the host name of an EC2 connection,
+/// which is its region; `None` for another host.
 pub fn ec2_region(host: &str) -> Option<&str> {
     host.strip_prefix("ec2.")?.strip_suffix(".amazonaws.com")
 }
 
-/// Returns the sealing context of a connection's secret, to which the sealed text is bound.
+/// Returns the sealing context of a connection's secret, to which the sealed text is bound. `what`
+/// names the secret among those of the connection.
 pub fn seal_context(connection: &ConnectionName, what: &str) -> String {
     format!("connection/{connection}/{what}")
 }
 
-/// Reads the configured connections.
+/// Reads the configured connections; their secrets stay sealed. It is an error if none were ever
+/// stored, or if they cannot be decoded.
 ///
 /// # Errors
 /// When none are stored, or they cannot be decoded.
@@ -183,8 +190,9 @@ pub async fn load(ports: &Ports) -> Result<ConnectionsFile, PortError> {
         .map_err(|error| PortError::unknown(format!("read {OBJECT}"), error))
 }
 
-/// Returns the addresses that are on a host of no connection. Such a dependency is ignored, so a
-/// change can merge without it. Reads nothing when `addresses` is empty.
+/// Returns the addresses whose host belongs to no connection, in their order; a text without a host
+/// is not among them. Such a dependency is ignored, so a change can merge without it. Reads nothing
+/// when `addresses` is empty.
 ///
 /// # Errors
 /// As [`load`].
@@ -199,7 +207,8 @@ pub async fn addresses_on_unknown_hosts<'a>(
     Ok(addresses.into_iter().filter(|address| connections.is_on_unknown_host(address)).collect())
 }
 
-/// Seals a secret of a connection and encodes it in base64, as [`StoredConnection`] holds it.
+/// Seals a secret of a connection under `context` (see [`seal_context`]) and returns it in base64,
+/// as [`StoredConnection`] holds it. Stores nothing.
 ///
 /// # Errors
 /// When the key service fails.
@@ -209,7 +218,8 @@ pub async fn seal(ports: &Ports, context: &str, plain: &str) -> Result<String, P
     Ok(base64::engine::general_purpose::STANDARD.encode(sealed))
 }
 
-/// Opens a sealed secret of a connection.
+/// Opens a secret in the form that [`seal`] returns, and returns its plain text. An error if it was
+/// sealed under another context, or is not base64 or not text.
 ///
 /// # Errors
 /// When it was sealed under another context, or the key service fails. No error contains the

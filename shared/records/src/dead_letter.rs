@@ -34,8 +34,10 @@ pub fn key(wakeup: &Wakeup) -> Result<Key, PortError> {
     Ok(Key::new(format!("dead-letter#{}", digest(&["dead-letter", &text])), "head"))
 }
 
-/// Returns the write of a dead letter's record, conditional on the revision of `seen`. After a
-/// write without an answer, the writer recognises its own record by `token`.
+/// Returns the write of a dead letter's record, conditional on the revision of `seen` (`None`:
+/// there must be no record). `token` becomes the write id of the record: after a write without an
+/// answer, the writer recognises its own record by it. The record expires a day after the letter
+/// was sent again.
 ///
 /// # Errors
 /// When the record is too large.

@@ -77,7 +77,7 @@ impl DeliveryState {
     }
 }
 
-/// Returns the id of a delivery.
+/// Returns the id of a delivery; the same forge id always has the same id.
 pub fn id(connection: &ConnectionName, forge_id: &str) -> DeliveryId {
     DeliveryId::derive(&[connection.as_str(), forge_id])
 }
@@ -87,7 +87,8 @@ pub fn key(id: &DeliveryId) -> Key {
     Key::new(format!("delivery#{id}"), "head")
 }
 
-/// Returns the first record of a received delivery.
+/// Returns the record of a received delivery, not stored yet (revision 0, nothing due). The index
+/// `find` lists it as [`set_list`] says.
 ///
 /// # Errors
 /// When the record is too large.
@@ -97,8 +98,8 @@ pub fn record(id: &DeliveryId, delivery: &DeliveryRecord) -> Result<Record, Port
     Ok(record)
 }
 
-/// Returns the id, the first record and the wakeup of a delivery that Sluice creates itself. The
-/// sweep finds the record at `at`.
+/// Returns the id, the record (revision 1) and the wakeup of a delivery that Sluice creates itself.
+/// Writes and sends nothing. The record is due at `at`: the sweep then sends the wakeup.
 ///
 /// # Errors
 /// When the record is too large.
@@ -115,7 +116,9 @@ pub fn pending(
     Ok((id, record, wakeup))
 }
 
-/// Puts a delivery on the list of open or of ended deliveries. The metric counts the open list.
+/// Lists a delivery in the index `find`, by the time of its receipt: in `deliveries` if it is
+/// final, otherwise in `open-deliveries`, which the metric counts. Changes only the record that is
+/// passed.
 pub fn set_list(record: &mut Record, id: &DeliveryId, delivery: &DeliveryRecord) {
     let list = if delivery.state.is_final() { "deliveries" } else { "open-deliveries" };
     record.find = Some((list.to_owned(), format!("{:015}#{id}", delivery.received_at.0)));

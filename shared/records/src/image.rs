@@ -33,7 +33,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Returns an image without builds.
+    /// Returns an image without builds and without a request; its first build has the id 1.
     pub fn new(tenant: TenantName, name: String) -> Self {
         Self { tenant, name, build_requested_since: None, next_build: 1, builds: Vec::new() }
     }
@@ -100,8 +100,9 @@ pub fn request_key(tenant: &TenantName, image: &str) -> Key {
     Key::new(partition(tenant, image), REQUEST_BUILD)
 }
 
-/// Returns the write of a request to build an image outside its schedule (N5). A second request
-/// changes nothing. The caller wakes the image after the write.
+/// Returns the unconditional write of a request to build an image outside its schedule (N5). A
+/// request that is still stored is replaced, so that two requests are one. The caller wakes the
+/// image after the write.
 ///
 /// # Errors
 /// When the record is too large.

@@ -33,7 +33,8 @@ pub fn object(main: &str) -> String {
     format!("system/included/{}.json", main_digest(main))
 }
 
-/// Stores the files of a main configuration.
+/// Stores the files of the main configuration with the text `main`, in place of files stored for
+/// the same text.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -44,7 +45,8 @@ pub async fn store(ports: &Ports, main: &str, included: &IncludedConfig) -> Resu
     ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await.map(drop)
 }
 
-/// Returns the files of a main configuration; empty when none were stored.
+/// Returns the files stored for the main configuration with the text `main`; empty when none were
+/// stored. An object that cannot be decoded is an error.
 ///
 /// # Errors
 /// When the store does not answer, or the object cannot be decoded.

@@ -10,7 +10,8 @@ use sluice_model::{ItemId, QueueKey, TenantName, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 
-/// Returns the key of the landing of an item from one speculative state.
+/// Returns the key of the landing of an item from one speculative state, which `generation`
+/// numbers.
 pub fn key(item: &ItemId, generation: u64) -> Key {
     Key::new(format!("landing#{item}"), format!("{generation:08}"))
 }
@@ -26,14 +27,16 @@ pub fn wakeup(landing: &Landing) -> Wakeup {
     }
 }
 
-/// Parses the report key of a wakeup into the item and generation of a landing; `None` for the key
-/// of a report.
+/// Parses the report key of a wakeup, `landing#<item>#<generation>`, into the item and generation
+/// of a landing; `None` for any other key, such as that of a report.
 pub fn parse(report: &str) -> Option<(ItemId, u64)> {
     let (item, generation) = report.strip_prefix("landing#")?.split_once('#')?;
     Some((ItemId::from(item), generation.parse().ok()?))
 }
 
-/// Returns the write of a newly ordered landing.
+/// Returns the write of a newly ordered landing. It fails when the landing was ordered before. The
+/// sweep sends its wakeup a minute after the order, unless the reporter has ended it. It expires
+/// some weeks later.
 ///
 /// # Errors
 /// When the record is too large.
@@ -46,7 +49,8 @@ pub fn put(landing: &Landing) -> Result<Write, PortError> {
     Ok(Write::Put { record, expect: Expect::Absent })
 }
 
-/// Returns the write of a landing that its queue ends before it started. It is conditional on the
+/// Returns the write of a landing that its queue ends before it started; `landing` is its final
+/// state. The record is no longer due, and its outbox is dropped. The write is conditional on the
 /// revision of `seen`; a reporter that is about to start fails on the same condition.
 ///
 /// # Errors
@@ -72,14 +76,16 @@ pub struct NonConfigMerge {
     pub tree: Oid,
 }
 
-/// Returns the key of the expected result of a landing on a branch, given the commit before it.
+/// Returns the key of the expected result of a landing on a branch; `from` is the commit of the
+/// branch before the landing.
 pub fn non_config_merge_key(branch: &BranchKey, from: &Oid) -> Key {
     let at = format!("{}@{}", escape(branch.project.as_str()), escape(branch.branch.as_str()));
     Key::new(format!("non-config-merge#{at}"), from.as_str())
 }
 
-/// Returns the write that accompanies the intent of a landing from `tip`; `None` when the landing
-/// changes configuration.
+/// Returns the write that accompanies the intent of a landing from `tip`: it records the tested
+/// tree as the expected result, without condition, and expires some weeks after `now`. `None` when
+/// the landing changes configuration.
 ///
 /// When the branch then moves from this commit to a commit with this tree, its configuration need
 /// not be read again.
@@ -105,7 +111,7 @@ pub fn put_non_config_merge(
     Ok(Some(Write::Put { record, expect: Expect::Anything }))
 }
 
-/// Returns the wakeup for the queue that ordered a landing.
+/// Returns the wakeup for the queue that ordered a landing, after the landing ended.
 pub fn answer_wakeup(queue: &QueueKey) -> Wakeup {
     Wakeup::Answer { queue: queue.clone() }
 }

@@ -28,7 +28,8 @@ pub struct Layouts {
 }
 
 impl Layouts {
-    /// Returns the layout stored under `key`.
+    /// Returns the layout stored under `key`, from the cache or the object, and caches it. A
+    /// missing object is an error, because the object is stored before any record names it.
     ///
     /// # Errors
     /// When the object cannot be read, or does not exist. It is stored before any record names it.
@@ -38,8 +39,9 @@ impl Layouts {
             .map_err(|why| PortError::unknown(format!("open the layout {key}"), why))
     }
 
-    /// Returns the layout stored under `key`, or why the object is unusable; a retry would find the
-    /// same.
+    /// Returns the layout stored under `key`, from the cache or the object, and caches it. The
+    /// inner error says why the object is unusable (missing or undecodable); a retry would find the
+    /// same. The outer error is a failed read.
     async fn try_open(
         &self,
         ports: &Ports,
@@ -61,7 +63,8 @@ impl Layouts {
         }
     }
 
-    /// Adds a layout stored under `key` to the cache.
+    /// Adds a layout stored under `key` to the cache, as the most recently used one. Beyond
+    /// `CACHED_LAYOUTS_MAX` layouts, drops the least recently used one.
     pub fn remember(&self, key: &str, layout: Arc<Layout>) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.retain(|(cached_key, _)| cached_key != key);
@@ -71,8 +74,9 @@ impl Layouts {
         }
     }
 
-    /// Reads a tenant's head and returns it with the live layout; `None` when the tenant does not
-    /// exist or has no layout yet.
+    /// Reads a tenant's head from the table and returns it with the live layout, which may come
+    /// from the cache; `None` when the tenant does not exist or has no layout yet. Caches the
+    /// result for [`Self::last_read`]. A layout that cannot be opened is an error.
     ///
     /// # Errors
     /// When the store does not answer or a record cannot be decoded.
@@ -87,7 +91,8 @@ impl Layouts {
     }
 
     /// Returns a tenant with its live layout, given the record of its head and when that was read;
-    /// `None` as in [`Self::load_live`].
+    /// `None` when there is no record or no layout yet. Caches the result for [`Self::last_read`].
+    /// A layout that cannot be opened is an error.
     ///
     /// # Errors
     /// As [`Self::load_live`].
@@ -108,8 +113,10 @@ impl Layouts {
         Ok(Some(live))
     }
 
-    /// Returns a tenant with its live layout, or why the layout is unusable, for a caller that goes
-    /// on with other tenants. Caches the result for [`Self::last_read`].
+    /// Returns a tenant with its live layout, given its head's record and its decoded head. The
+    /// inner error says why there is no usable layout (none yet, missing, or undecodable), for a
+    /// caller that goes on with other tenants. A success is cached for [`Self::last_read`]. The
+    /// outer error is a failed read.
     ///
     /// # Errors
     /// When the store does not answer.
@@ -137,7 +144,8 @@ impl Layouts {
         Ok(Ok(live))
     }
 
-    /// Returns the cached last read of a tenant, however old; `None` when it was never read.
+    /// Returns the cached last read of a tenant, however old; `None` when this process never read
+    /// it, or dropped it for others.
     pub fn last_read(&self, name: &TenantName) -> Option<LiveLayout> {
         self.last_read.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }

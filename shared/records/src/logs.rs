@@ -22,12 +22,12 @@ pub const LOG: &str = "job-output.txt";
 /// The version of the format that is written, and the only one that is read.
 const VERSION: u32 = 1;
 
-/// Returns the object of a file that is not packed.
+/// Returns the key of the object with a file that is not packed.
 pub fn key(build: &BuildId, name: &str) -> String {
     format!("logs/{build}/{name}")
 }
 
-/// Returns the object with the small files of a build.
+/// Returns the key of the object with the packed small files of a build.
 pub fn packed_key(build: &BuildId) -> String {
     format!("logs/{build}.files")
 }
@@ -73,12 +73,13 @@ impl PackedLogs {
     }
 
     /// Returns the content of the file of this name, `None` when there is none. Of several with one
-    /// name, the last one added wins.
+    /// name, returns the last one added.
     pub fn find(&self, name: &str) -> Option<&Bytes> {
         self.files.iter().rev().find(|(added, _)| added == name).map(|(_, content)| content)
     }
 
-    /// Encodes the files as one object: a line of JSON with names and lengths, then the contents.
+    /// Encodes the files as one object: a line of JSON with names and lengths, then the contents,
+    /// both in the order in which they were added.
     fn encode(&self) -> Result<Bytes, serde_json::Error> {
         let entry = |(name, content): &(String, Bytes)| PackedFile {
             name: name.clone(),
@@ -93,7 +94,8 @@ impl PackedLogs {
         Ok(bytes.into())
     }
 
-    /// Decodes an object of packed files. An error if it has another version or is damaged.
+    /// Decodes an object of packed files. An error if it has another version, is too short for its
+    /// list of files, or has bytes that belong to no file.
     fn decode(bytes: &Bytes) -> Result<Self, String> {
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
         let index: PackIndex =
@@ -119,7 +121,7 @@ impl PackedLogs {
     }
 }
 
-/// Stores the small files of a build as one object.
+/// Stores the small files of a build as one object, in place of an earlier one.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -134,7 +136,8 @@ pub async fn store_packed(
     ports.objects.put(&key, bytes, PutMode::Always, "application/octet-stream").await.map(drop)
 }
 
-/// Reads the packed small files of a build; empty when there is no such object.
+/// Reads the packed small files of a build; empty when there is no such object. An object that
+/// cannot be decoded is an error.
 ///
 /// # Errors
 /// When the store does not answer, or the object cannot be decoded.
@@ -144,7 +147,8 @@ pub async fn load_packed(ports: &Ports, build: &BuildId) -> Result<PackedLogs, P
     PackedLogs::decode(&object.bytes).map_err(|why| PortError::unknown(format!("read {key}"), why))
 }
 
-/// Reads a whole file of a build, packed or not; `None` when there is no file of this name.
+/// Reads a whole file of a build: its own object, or else from the packed files; `None` when there
+/// is no file of this name.
 ///
 /// # Errors
 /// As [`load_packed`].
@@ -161,7 +165,8 @@ pub async fn read_file(
 }
 
 /// Reads at most `most` bytes of a file from byte `first` on, packed or not; `None` when there is
-/// no file of this name.
+/// no file of this name. The result is empty beyond the file's end, and has the length of the whole
+/// file.
 ///
 /// # Errors
 /// As [`load_packed`].
@@ -179,7 +184,8 @@ pub async fn read_file_part(
     Ok(packed.find(name).map(|content| slice_of(content, first, most)))
 }
 
-/// Returns at most `most` bytes of `content` from byte `first` on; empty beyond its end.
+/// Returns at most `most` bytes of `content` from byte `first` on, empty beyond its end, with the
+/// length of all of `content`.
 pub fn slice_of(content: &Bytes, first: u64, most: usize) -> ObjectPart {
     let from = usize::try_from(first).unwrap_or(usize::MAX).min(content.len());
     let to = from.saturating_add(most).min(content.len());

@@ -11,7 +11,8 @@ pub fn key(item: &ItemId, generation: u64, layout: u64) -> Key {
     Key::new(format!("merge#{item}"), format!("{generation:08}-{layout:08}"))
 }
 
-/// Returns the write of an answer. It fails when there is an answer already.
+/// Returns the write of an answer. It fails when there is an answer already. It expires some weeks
+/// after `now`.
 ///
 /// # Errors
 /// When the record is too large.

@@ -24,8 +24,9 @@ pub struct OpenChanges {
 }
 
 impl OpenChanges {
-    /// Adds an open change; does nothing for one without a number. Drops the lowest number of the
-    /// largest connection when there is no room.
+    /// Adds an open change under its connection; does nothing for one that is a ref. Beyond
+    /// [`OPEN_MAX`] changes, drops the lowest number of the connection with the most changes, which
+    /// may be the added one.
     pub fn add(&mut self, change: &ChangeKey) {
         let Some(number) = change.number() else { return };
         self.by.entry(change.connection.clone()).or_default().insert(number);
@@ -34,20 +35,21 @@ impl OpenChanges {
         }
     }
 
-    /// Removes a change that is no longer open.
+    /// Removes a change that is no longer open. Does nothing if it is not listed or is a ref.
     pub fn remove(&mut self, change: &ChangeKey) {
         if let Some(number) = change.number() {
             self.remove_number(&change.connection, number);
         }
     }
 
-    /// Returns the open change numbers of a connection, in ascending order.
+    /// Returns the open change numbers of a connection, in ascending order; none for a connection
+    /// that is not known.
     pub fn numbers_of(&self, connection: &ConnectionName) -> impl Iterator<Item = u64> {
         self.by.get(connection).into_iter().flatten().copied()
     }
 
     /// Drops the lowest number of the connection with the most numbers, so that an unused
-    /// connection does not take the room of others.
+    /// connection does not take the room of others. Does nothing when there are none.
     fn drop_one(&mut self) {
         let fullest = self.by.iter().max_by_key(|(_, numbers)| numbers.len());
         let lowest =
@@ -57,7 +59,8 @@ impl OpenChanges {
         }
     }
 
-    /// Removes an open change by its number, if it is listed.
+    /// Removes an open change of a connection by its number, if it is listed, and the connection if
+    /// it has no more.
     fn remove_number(&mut self, connection: &ConnectionName, number: u64) {
         if let Some(numbers) = self.by.get_mut(connection) {
             numbers.remove(&number);
@@ -71,7 +74,8 @@ pub fn key(project: &ProjectName) -> Key {
     Key::new(branch_tips::key(project).partition, "open")
 }
 
-/// Returns the write of a project's open changes.
+/// Returns the unconditional write of a project's open changes. An error if they are too large for
+/// a record.
 ///
 /// # Errors
 /// When the record is too large.

@@ -94,7 +94,7 @@ impl OpenWork {
         self.entries.iter().filter(|open| open.unaccounted.is_some())
     }
 
-    /// Counts the unaccounted entries of each kind.
+    /// Counts the unaccounted entries of each kind. Every kind is in the result, also with 0.
     pub fn counts(&self) -> BTreeMap<OpenKind, usize> {
         let mut counts: BTreeMap<OpenKind, usize> =
             OpenKind::ALL.into_iter().map(|kind| (kind, 0)).collect();
@@ -105,7 +105,8 @@ impl OpenWork {
     }
 }
 
-/// Returns the entry in the index `find` that lists an open record: partition and sort key.
+/// Returns the entry in the index `find` that lists an open record: the partition, by the shard of
+/// the record's own partition, and the sort key, which begins with `since`.
 pub fn index_entry(key: &Key, since: Timestamp) -> (String, String) {
     (
         list(due_shard(&key.partition)),
@@ -118,13 +119,16 @@ fn list(shard: u32) -> String {
     format!("open#{shard}")
 }
 
-/// Returns the time before which work must have started to be overdue at `now`.
+/// Returns the time before which work must have started to be overdue at `now`: 600 seconds
+/// earlier.
 pub fn past_bound(now: Timestamp) -> Timestamp {
     Timestamp(now.0.saturating_sub(BOUND_SECONDS * 1_000))
 }
 
-/// Reads the open work that started before `before` and decides for each entry whether it is
-/// accounted for.
+/// Reads the deliveries, inbox messages, items, builds and node requests that started before
+/// `before` and have not ended. Decides for each whether it is accounted for at `now`. Reads at
+/// most the newest [`LISTED_MAX`] of each list. A record that cannot be decoded is logged and left
+/// out, which is no error.
 ///
 /// # Errors
 /// When the store does not answer. A record that cannot be decoded counts as missing; its owner
@@ -158,7 +162,9 @@ pub async fn read(ports: &Ports, before: Timestamp, now: Timestamp) -> Result<Op
 /// Listed sort keys by partition.
 type Cells = BTreeMap<String, Vec<String>>;
 
-/// Returns the entry of a delivery that has not ended; `None` if its record cannot be decoded.
+/// Returns the entry of a delivery that has not ended, unaccounted for if it was received more than
+/// [`crate::delivery::BOUND_SECONDS`] ago. `None` if it has ended, or if its record cannot be
+/// decoded.
 fn open_delivery(record: &Record, now: Timestamp) -> Option<OpenEntry> {
     let delivery: DeliveryRecord = decode_or_log(record)?;
     let age = now.since(delivery.received_at) / 1_000;
@@ -184,8 +190,11 @@ fn open_delivery(record: &Record, now: Timestamp) -> Option<OpenEntry> {
     })
 }
 
-/// Adds inbox messages, items and unclaimed builds, and the partitions of halted queues. The head
-/// of a queue names its items, so that only the records of unnamed ones are read.
+/// Adds to `work` the inbox messages and items that the index lists in `cells` (sort keys by
+/// partition), the unclaimed builds that the queues' heads name, and the partitions of halted
+/// queues. Leaves out what no longer exists. Entries of a queue that is not reconciled in time are
+/// unaccounted for, except young messages. So are items that the head of a queue that is not halted
+/// does not name.
 async fn add_queue_work(
     ports: &Ports,
     cells: Cells,
@@ -244,8 +253,9 @@ async fn add_queue_work(
     add_unclaimed_builds(ports, unclaimed, work).await
 }
 
-/// Adds builds whose orders were sent repeatedly. Skips a build that was claimed since its queue
-/// was last reconciled, because its run is listed.
+/// Adds builds that no executor claims although their wakeups were sent repeatedly, all as
+/// unaccounted for. Each comes with its queue; `None` leaves tenant and wakeup empty. Leaves out
+/// builds that have a run meanwhile, because their runs are listed.
 async fn add_unclaimed_builds(
     ports: &Ports,
     builds: Vec<(BuildId, Option<QueueKey>)>,
@@ -265,7 +275,8 @@ async fn add_unclaimed_builds(
     Ok(())
 }
 
-/// Parses the time of an inbox message from its key; `None` if it has none.
+/// Parses the time of an inbox message from the part of its sort key after `inbox#`; `None` if it
+/// has none.
 fn message_time(id: &str) -> Option<Timestamp> {
     let time = id.trim_start_matches('-').split('-').next()?;
     time.parse().ok().map(Timestamp)
@@ -288,8 +299,10 @@ fn queue_of(partition: &str) -> Option<QueueKey> {
     })
 }
 
-/// Adds node requests, with the reason if their provider is halted or nothing attends to them, and
-/// the partitions of halted providers.
+/// Adds to `work` the node requests that the index lists in `cells` (sort keys by partition), and
+/// the partitions of halted providers. A request is unaccounted for if it is not young and its
+/// provider's cell is not reconciled in time, or if its nodes are ready and no executor claims the
+/// build. Leaves out requests that no longer exist or cannot be decoded.
 async fn add_provider_work(
     ports: &Ports,
     cells: Cells,
@@ -328,8 +341,10 @@ async fn add_provider_work(
     Ok(())
 }
 
-/// Adds runs, which are accounted for while the session of their executor is renewed. Skips those
-/// that have ended or count as given up.
+/// Adds to `work` the runs under `keys`, as builds. A run is unaccounted for if its executor's
+/// session is missing or long expired, or if its stop was requested long ago. Leaves out runs that
+/// have ended, that cannot be decoded, or that the queue has given up because their executor is
+/// gone.
 async fn add_runs(
     ports: &Ports,
     keys: Vec<Key>,
@@ -368,7 +383,8 @@ async fn add_runs(
     Ok(())
 }
 
-/// Reads the heads of cells and their halt marks.
+/// Reads the heads of cells and their halt marks. Cells without a head or a mark are missing in the
+/// result.
 async fn heads(ports: &Ports, cells: &Cells) -> Result<BTreeMap<Key, Record>, PortError> {
     let keys = cells
         .keys()
@@ -376,8 +392,8 @@ async fn heads(ports: &Ports, cells: &Cells) -> Result<BTreeMap<Key, Record>, Po
     Ok(by_key(read_each(ports, keys.collect()).await?))
 }
 
-/// Reads records by key. When a whole page cannot be read, reads its keys one by one, and logs and
-/// skips those that fail. An error only if the store throttles.
+/// Reads records by key; missing ones are left out. When a whole page cannot be read, reads its
+/// keys one by one, and logs and skips those that fail. An error only if the store throttles.
 async fn read_each(ports: &Ports, keys: Vec<Key>) -> Result<Vec<Record>, PortError> {
     let mut records = Vec::new();
     for page in keys.chunks(KEYS_MAX) {

@@ -70,8 +70,10 @@ pub enum ItemOutcome {
     Gone,
 }
 
-/// Reads the entries of a pipeline's queues. A queue that cannot be decoded does not hide the
-/// others.
+/// Reads the entries of the non-empty queues of a pipeline, at most [`QUEUES_MAX`]. Records that
+/// cannot be decoded are only named in the result and do not hide other queues. A damaged record on
+/// the list of queues still leads to its queue if its key names one. An unknown tenant or pipeline
+/// has no queues, which is no error.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -127,7 +129,9 @@ pub async fn pipeline_contents(
     Ok(found)
 }
 
-/// Returns the write that puts a command into the inbox of its queue, and a handle to wait for it.
+/// Returns the write that puts a command into the inbox of its queue, and a handle for
+/// [`pending_commands`]. Writes nothing itself, and wakes no queue. The write fails when the same
+/// message was added before.
 ///
 /// # Errors
 /// When the record is too large.
@@ -139,7 +143,8 @@ pub fn put(
     Ok((queue::put_message(queue, message)?, command))
 }
 
-/// Returns the commands that their queues have not carried out.
+/// Returns the commands whose messages are still in the inboxes of their queues, in the given
+/// order. The other commands were carried out, or never written.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -156,9 +161,9 @@ pub async fn pending_commands(
     Ok(commands.iter().filter(|command| pending.contains(&command.key)).cloned().collect())
 }
 
-/// Returns why a queue is halted, `None` when it is not. A halted queue carries out no command
-/// before an operator resumes it: its records cannot be decided on, or a branch differs from what
-/// was tested.
+/// Returns why a queue is halted, by its halt mark or by its head; `None` when it is not, or when
+/// its head cannot be decoded. A halted queue carries out no command before an operator resumes it:
+/// its records cannot be decided on, or a branch differs from what was tested.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -174,7 +179,8 @@ pub async fn halt_reason(ports: &Ports, queue: &QueueKey) -> Result<Option<Strin
     }
 }
 
-/// Returns what happened to items of a queue, in the order of `items`.
+/// Returns what happened to items of a queue, in the order of `items`. An item without a place in
+/// the queue and without a buildset is [`ItemOutcome::Gone`], also if it never existed.
 ///
 /// # Errors
 /// As [`queue::load`]; [`LoadError::Bad`] also for a buildset that cannot be decoded.

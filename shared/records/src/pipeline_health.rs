@@ -14,7 +14,7 @@ pub fn key(tenant: &TenantName, pipeline: &PipelineName) -> Key {
 }
 
 /// Returns the write of a pipeline's failure record, conditional on the revision of `seen` (`None`:
-/// there must be none). It expires when no item has left the pipeline for a long time.
+/// there must be no record). It expires some weeks after `now`, unless it is written again.
 ///
 /// # Errors
 /// When the record is too large.

@@ -22,7 +22,8 @@ pub struct PoolKey {
 }
 
 impl PoolKey {
-    /// Reads the key pair; `None` if there is none yet.
+    /// Reads the key pair, with the private key still encrypted; `None` if there is none yet. An
+    /// object that cannot be decoded is an error.
     ///
     /// # Errors
     /// When the object cannot be read.
@@ -33,7 +34,8 @@ impl PoolKey {
         Ok(Some(key))
     }
 
-    /// Reads the key pair. Returns an error that says how to create it if there is none.
+    /// Reads the key pair, with the private key still encrypted. If there is none, returns an error
+    /// that says how to create it.
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
@@ -47,7 +49,8 @@ impl PoolKey {
         Self::load(ports).await?.ok_or_else(missing)
     }
 
-    /// Stores a new key pair, unless there is one: the first of concurrent callers wins.
+    /// Encrypts and stores a new key pair, unless there is one: of concurrent callers the first one
+    /// wins. Succeeds in both cases, so the caller reads the stored pair afterwards.
     ///
     /// # Errors
     /// When the key service or the store does not answer.
@@ -60,7 +63,7 @@ impl PoolKey {
         Ok(())
     }
 
-    /// Decrypts the private key, in OpenSSH's format.
+    /// Decrypts the private key and returns it in OpenSSH's format.
     ///
     /// # Errors
     /// When the key service refuses or does not answer.

@@ -18,7 +18,8 @@ pub fn public_object(connection: &ConnectionName, project: &ProjectName) -> Stri
     format!("keys/{connection}/{}.pub", project.name())
 }
 
-/// Opens the private key, as PEM; `None` when the project has no key pair.
+/// Reads and decrypts the private key of a project and returns it as PEM; `None` when the project
+/// has no key pair.
 ///
 /// # Errors
 /// When the store or the key service does not answer.
@@ -32,7 +33,8 @@ pub async fn open(
     ports.seal.open(&key, &object.bytes).await.map(Some)
 }
 
-/// Stores a private key, given as PEM, unless the project has one already.
+/// Encrypts and stores a private key, given as PEM, unless the project has one already: then
+/// nothing is written and the outcome is [`PutOutcome::ConditionFailed`].
 ///
 /// # Errors
 /// When the store or the key service does not answer.
@@ -50,7 +52,8 @@ pub async fn store(
         .await
 }
 
-/// Stores the public key, which is derived from the private one.
+/// Stores the public key, which the caller derived from the private one, in place of an earlier
+/// one.
 ///
 /// # Errors
 /// When the store does not answer.

@@ -19,8 +19,9 @@ pub fn key(queue: &QueueKey, change: &ChangeRef) -> Key {
     )
 }
 
-/// Returns the write of the artifacts of a revision. It needs no condition, because the revision of
-/// its queue's head guards the transaction.
+/// Returns the unconditional write of the artifacts of a revision in the pipeline of `queue`. It
+/// replaces earlier ones and expires some weeks after `now`. The revision of the queue's head
+/// guards the transaction.
 ///
 /// # Errors
 /// When the record is too large.

@@ -48,7 +48,8 @@ pub fn node_key(provider: &ProviderName, node: &NodeId) -> Key {
     Key::new(partition(provider), format!("node#{node}"))
 }
 
-/// Returns the write of a new node request. It fails when the request exists.
+/// Returns the write of a new node request (revision 1). It fails when the request exists. The
+/// index of open work lists it until it is removed. The caller wakes the provider.
 ///
 /// # Errors
 /// When the record is too large.
@@ -57,8 +58,8 @@ pub fn create_request(provider: &ProviderName, request: &NodeRequest) -> Result<
     Ok(Write::Put { record, expect: Expect::Absent })
 }
 
-/// Returns the record of a node request. The caller sets its revision. The index of open work lists
-/// it until it is removed.
+/// Returns the record of a node request, not stored yet (revision 0): the caller sets its revision.
+/// The index of open work lists it by the time of its creation until it is removed.
 ///
 /// # Errors
 /// When the record is too large.
@@ -68,7 +69,9 @@ pub fn request_record(provider: &ProviderName, request: &NodeRequest) -> Result<
     Ok(record)
 }
 
-/// Reads the whole cell of a provider.
+/// Reads the cell of a provider: head, halt mark, nodes and requests, at most [`LOAD_MAX`] records
+/// in key order. An unknown provider is empty. A single record that cannot be decoded, or has an
+/// unknown sort key, is an error.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be decoded.

@@ -60,7 +60,7 @@ pub fn item_key(queue: &QueueKey, item: &ItemId) -> Key {
     Key::new(partition(queue), format!("item#{item}"))
 }
 
-/// Returns the first record of a queue's head.
+/// Returns the first record of a queue's head, not stored yet (revision 0).
 ///
 /// # Errors
 /// When the record is too large.
@@ -69,6 +69,7 @@ pub fn head_record(head: &Head) -> Result<Record, PortError> {
 }
 
 /// Returns the write that adds a message to the inbox. It fails when the message was added before.
+/// The index of open work lists it until it is removed. The caller wakes the queue.
 ///
 /// # Errors
 /// When the record is too large.
@@ -78,8 +79,9 @@ pub fn put_message(queue: &QueueKey, message: &InboxMessage) -> Result<Write, Po
     Ok(Write::Put { record, expect: Expect::Absent })
 }
 
-/// Returns the next version of an item's record. The index of open work lists it until it is
-/// removed.
+/// Returns the next version of an item's record, with a revision one higher than that of `before`
+/// (`None`: revision 1). The index of open work lists it, by the time of the item's admission,
+/// until it is removed.
 ///
 /// # Errors
 /// When the record is too large.
@@ -96,16 +98,17 @@ pub fn item_record(
     Ok(Record { revision: record.revision + 1, ..record })
 }
 
-/// Returns the key of an inbox message.
-///
-/// Commands sort before all other messages: only the first of many messages are read, and a halted
-/// queue waits for a command.
+/// Returns the key of an inbox message. Keys sort by time, but those of operators' commands come
+/// before all others: only the first of many messages are read, and a halted queue waits for a
+/// command.
 pub fn message_key(queue: &QueueKey, message: &InboxMessage) -> Key {
     let first = if message.is_command() { "-" } else { "" };
     Key::new(partition(queue), format!("inbox#{first}{:015}-{}", message.at.0, message.id))
 }
 
-/// Reads the whole cell of a queue.
+/// Reads the whole cell of a queue: a consistent head with its items, the halt mark, and the part
+/// of the inbox that one reconciliation processes. A queue that was never used is empty. If writers
+/// interfere, reads again, at most four times in all, and then fails.
 ///
 /// # Errors
 /// [`LoadError::Port`] when the store does not answer, or writers interfere with every read.
@@ -131,8 +134,9 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<LoadedQueue, LoadEr
 }
 
 /// Reads what changed in a queue since it was read as `stored`: the items with a new version in
-/// `head_record`, and the inbox. Reads no items when the head is unchanged. Returns `None` when a
-/// writer interferes; the caller then reads the whole queue.
+/// `head_record`, and the inbox. Reads no items when the head is unchanged. Does not read the halt
+/// mark: `is_halted` is `false` in the result. Returns `None` when a writer interferes; the caller
+/// then reads the whole queue.
 ///
 /// # Errors
 /// As [`load`].
@@ -184,15 +188,15 @@ pub async fn refresh(
 }
 
 impl LoadedQueue {
-    /// Returns whether `head` is the same version of the head as that of this queue, so that its
-    /// items are up to date.
+    /// Returns whether `head` is the same version of the head as that of this queue (equal revision
+    /// and write id), so that its items are up to date. `false` for a queue without a head.
     pub fn is_at(&self, head: &Record) -> bool {
         let is_same =
             |seen: &Record| seen.revision == head.revision && seen.write_id == head.write_id;
         self.head_record.as_ref().is_some_and(is_same)
     }
 
-    /// Returns a queue without a head.
+    /// Returns a queue without head, items and messages, and without a halt mark.
     fn empty() -> Self {
         let (items, inbox, inbox_keys) = Default::default();
         Self {
@@ -206,7 +210,8 @@ impl LoadedQueue {
         }
     }
 
-    /// Replaces the inbox by the messages of a window, and stores whether there are more.
+    /// Fills the inbox, which must be empty, with the messages of a window and their keys, and
+    /// stores whether there are more.
     fn set_inbox(&mut self, window: InboxWindow) {
         self.is_cut = window.is_cut;
         for (key, message) in window.into_messages() {
@@ -216,7 +221,9 @@ impl LoadedQueue {
     }
 }
 
-/// Reads all records of a queue. The caller checks that head and items match.
+/// Reads all records of a queue. Returns the queue without its decoded head, and the head as stored
+/// (`None` if there is none). The caller checks that head and items match, and sets the decoded
+/// head. Of the inbox, at most what [`InboxWindow`] admits.
 async fn read(
     ports: &Ports,
     queue: &QueueKey,
@@ -268,7 +275,8 @@ fn bad(queue: &QueueKey, why: &HeadError) -> LoadError {
     LoadError::Bad(BadRecord { key: head_key(queue), why: why.to_string() })
 }
 
-/// Returns the error for a queue that changed during each read; the message is delivered again.
+/// Returns the error for a queue that changed during each read; the message that is processed is
+/// delivered again.
 fn busy(queue: &QueueKey) -> LoadError {
     LoadError::Port(PortError::unknown(
         format!("read the queue {queue}"),
@@ -288,6 +296,8 @@ pub enum LoadError {
 }
 
 impl From<LoadError> for sluice_runtime::batch::ReconcileError {
+    /// Returns the error by which a reconciliation ends: a retry if the store did not answer, and
+    /// for a bad record that its cell cannot be decided on.
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Port(error) => error.into(),

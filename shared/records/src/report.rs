@@ -15,10 +15,9 @@ pub fn key(id: &str) -> Key {
 }
 
 /// Returns the wakeup that has a report sent. Reports to a forge about one change share a message
-/// group and stay in order; mail and MQTT reports are independent.
-///
-/// A start or enqueue report is named after its item, so that the end of the item is read with the
-/// same call ([`parse`]).
+/// group and stay in order; reports only by mail or MQTT are independent. A start or enqueue report
+/// is named after its item, so that the end of the item is read with the same call ([`parse`]); any
+/// other has its own id.
 pub fn wakeup(report: &Report) -> Wakeup {
     let group = match report.actions.iter().all(ReportAction::is_message) {
         true => format!("message#{}", report.id),
@@ -39,7 +38,7 @@ const START: &str = "start#";
 const ENQUEUE: &str = "enqueue#";
 
 /// Parses the report key of a wakeup into the report's id, and the item whose end makes the report
-/// obsolete; `None` when nothing does.
+/// obsolete: that of a start or enqueue report, `None` for all other reports. Any text is accepted.
 pub fn parse(report: &str) -> (String, Option<ItemId>) {
     let item = |prefix| report.strip_prefix(prefix).map(ItemId::from);
     match (item(START), item(ENQUEUE)) {
@@ -49,7 +48,8 @@ pub fn parse(report: &str) -> (String, Option<ItemId>) {
     }
 }
 
-/// Returns the write of a new report.
+/// Returns the unconditional write of a new report. The sweep sends its wakeup a minute after the
+/// request, unless the report has ended. It expires some weeks later.
 ///
 /// # Errors
 /// When the record is too large.
@@ -92,7 +92,9 @@ pub fn buildset_key(id: &ItemId) -> Key {
     Key::new(format!("buildset#{id}"), "head")
 }
 
-/// Returns the write of a buildset. The index `find` lists it among the buildsets of its tenant.
+/// Returns the unconditional write of a buildset, which replaces an earlier one of the same item.
+/// The index `find` lists it among the buildsets of its tenant, by the time it ended. It expires
+/// some weeks later.
 ///
 /// # Errors
 /// When the record is too large.

@@ -13,7 +13,9 @@ pub fn key(tenant: &TenantName) -> Key {
     Key::new(format!("schedule#{}", escape(tenant.as_str())), "head")
 }
 
-/// Returns the commit of a schedule; `record` is the one that was read, `None` when there was none.
+/// Returns the commit of a schedule, for the caller to write; `record` is the one that was read,
+/// `None` when there was none. It is due when the next timer fires, or never without timers. It
+/// sends no wakeups.
 ///
 /// # Errors
 /// When the record is too large.

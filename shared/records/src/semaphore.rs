@@ -20,7 +20,7 @@ pub fn partition(tenant: &str) -> String {
 }
 
 /// Returns the write of a semaphore, conditional on the revision of `seen` (`None`: there must be
-/// none).
+/// no record). A semaphore never expires, also if it has no holders.
 ///
 /// # Errors
 /// When the record is too large.

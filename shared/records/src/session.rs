@@ -53,8 +53,8 @@ pub struct ExpirySighting {
 /// The most observers that are remembered. An observer that was dropped starts again.
 pub const SIGHTINGS_MAX: usize = 8;
 
-/// Returns the write of observations, which replaces earlier ones. The record expires like the
-/// session.
+/// Returns the unconditional write of observations, which replaces earlier ones. It expires some
+/// weeks after the newest observation, without one never.
 ///
 /// # Errors
 /// When the record is too large.
@@ -77,8 +77,8 @@ pub fn key(session: &SessionId) -> Key {
     Key::new(format!("{PREFIX}{session}"), "head")
 }
 
-/// Parses the session's id from the key of one of its records; returns the whole partition for
-/// another record.
+/// Returns the session's id from the key of one of its records; the whole partition for another
+/// record.
 pub fn id_of(key: &Key) -> &str {
     key.partition.strip_prefix(PREFIX).unwrap_or(&key.partition)
 }

@@ -19,13 +19,14 @@ const TRIGGERS_MAX: usize = 20;
 pub struct StatusTriggers(BTreeMap<TenantName, Vec<StatusTrigger>>);
 
 impl StatusTriggers {
-    /// Returns whether a status or check run event matches a trigger of any tenant.
+    /// Returns whether a status or check run event matches a stored trigger of any tenant. Triggers
+    /// beyond those that are stored do not count.
     pub fn is_for(&self, event: &ForgeEvent) -> bool {
         self.0.values().flatten().any(|trigger| trigger.is_for(event))
     }
 
     /// Replaces the triggers of a tenant by the first `TRIGGERS_MAX` of these, and returns whether
-    /// that changed anything.
+    /// that changed anything. A tenant without triggers is removed.
     fn set(&mut self, tenant: &TenantName, triggers: &[StatusTrigger]) -> bool {
         let stored: Vec<StatusTrigger> = triggers.iter().take(TRIGGERS_MAX).cloned().collect();
         let before = match stored.is_empty() {
@@ -41,8 +42,8 @@ pub fn key() -> Key {
     Key::new("tenants-listing", "status-triggers")
 }
 
-/// Reads the triggers of all tenants. A record that cannot be decoded has none; the sweep then
-/// finds the events.
+/// Reads the triggers of all tenants; none when there is no record. A record that cannot be decoded
+/// is logged and has none; the sweep then finds the events.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -50,9 +51,10 @@ pub async fn load(ports: &Ports) -> Result<StatusTriggers, PortError> {
     Ok(get(ports, &key()).await?.as_ref().and_then(decode_or_log).unwrap_or_default())
 }
 
-/// Returns the write of a tenant's triggers, for the commit that makes its layout live; `None` when
-/// they are unchanged, or do not fit. When two tenants write at the same time, one of the commits
-/// fails and is retried.
+/// Returns the write of a tenant's triggers, at most `TRIGGERS_MAX`, for the commit that makes its
+/// layout live. `None` when they are unchanged, or (logged) do not fit into the record. It is
+/// conditional on the record that was read here: when two tenants write at the same time, one of
+/// the commits fails and is retried.
 ///
 /// # Errors
 /// When the store does not answer.

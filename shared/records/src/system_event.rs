@@ -31,13 +31,14 @@ fn partition(tenant: &TenantName) -> String {
     format!("system-events#{}", escape(tenant.as_str()))
 }
 
-/// Returns the sort key of an event: the higher the number, the lower the key.
+/// Returns the sort key of an event: the higher the number, the lower the key, so that the newest
+/// comes first.
 fn sort(number: u64) -> String {
     format!("{:020}", u64::MAX - number)
 }
 
-/// Returns the write of an event. It replaces an event with the same number. A long description is
-/// cut.
+/// Returns the unconditional write of an event. It replaces an event with the same number. The
+/// description is cut to `DESCRIPTION_CHARS_MAX` characters. It expires some weeks later.
 ///
 /// # Errors
 /// When the record is too large.
@@ -51,8 +52,9 @@ pub fn put(tenant: &TenantName, event: &SystemEvent) -> Result<Write, PortError>
     })
 }
 
-/// Returns at most `limit` events of a tenant, newest first, starting at number `newest`. Skips
-/// events that cannot be decoded.
+/// Returns at most `limit` events of a tenant, newest first, from number `newest` on down (`None`:
+/// from the newest). Events that cannot be decoded are logged and left out, and count towards the
+/// limit.
 ///
 /// # Errors
 /// When the store does not answer.

@@ -105,7 +105,8 @@ pub struct FirstLanding {
 }
 
 impl Tenant {
-    /// Returns a tenant whose configuration has never been read.
+    /// Returns a tenant whose configuration has never been read: layout 1 is wanted, and none is
+    /// live.
     pub fn new(name: TenantName) -> Self {
         Self {
             name,
@@ -133,8 +134,8 @@ impl Tenant {
 /// The most bytes of project names that a tenant's head holds.
 const PROJECTS_BYTES_MAX: usize = 16 * 1024;
 
-/// Sets the projects in a tenant's head, or stores them in an object that the head names when they
-/// are many. The caller writes the head.
+/// Sets the projects in a tenant's head. If their names have more than 16 KB, stores them in an
+/// object instead, and sets its name in the head. The caller writes the head.
 ///
 /// # Errors
 /// When the object cannot be stored.
@@ -156,7 +157,8 @@ pub async fn set_projects(
     Ok(())
 }
 
-/// Returns the projects of a tenant, from its head or from the object.
+/// Returns the repositories that a tenant reads, from its head or from the object that the head
+/// names. A missing object is an error.
 ///
 /// # Errors
 /// When the object cannot be read.
@@ -208,8 +210,8 @@ pub fn queue_key(queue: &QueueKey) -> Key {
     )
 }
 
-/// Parses the queue from the key of a record that lists it, for a damaged body; `None` for the key
-/// of another record.
+/// Parses the queue of a tenant from the key of a record that lists it, when the record's body is
+/// damaged; `None` for the key of another record. The key's partition is not checked.
 pub fn queue_of_list_key(tenant: &TenantName, listed: &Key) -> Option<QueueKey> {
     let (pipeline, queue) = listed.sort.strip_prefix(QUEUES)?.split_once('/')?;
     let (pipeline, queue) = (unescape(pipeline), unescape(queue));
@@ -233,7 +235,8 @@ pub struct ListedQueue {
     pub changes: u32,
 }
 
-/// Returns the write that lists a queue as not empty.
+/// Returns the unconditional write that lists a queue as not empty, with the number of its changes
+/// (0 when nothing counts them).
 ///
 /// # Errors
 /// When the record is too large.
@@ -243,7 +246,9 @@ pub fn put_queue(queue: &QueueKey, changes: u32) -> Result<Write, PortError> {
     Ok(Write::Put { record: encode_first(queue_key(queue), &listed)?, expect: Expect::Anything })
 }
 
-/// Counts the changes in the other queues of the pipeline of `queue`.
+/// Returns the number of changes in the other queues of the pipeline of `queue`, as the list of
+/// non-empty queues has it. Queues that do not count their changes, damaged records and queues
+/// beyond `COUNTED_MAX` count as 0.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -262,9 +267,9 @@ pub async fn count_changes_in_other_queues(
 /// The sort key prefix of requests to read a project's configuration again.
 pub const REREAD: &str = "reread#";
 
-/// Returns the write of a request to read a project's configuration again. `cause` makes its key
-/// unique: a reader removes the requests that it found before, and none that was made while it
-/// read.
+/// Returns the unconditional write of a request to read a project's configuration again. `cause`,
+/// any text, makes its key unique: the same cause gives the same request. So a reader removes only
+/// the requests that it found before, and none that was made while it read.
 ///
 /// # Errors
 /// When the record is too large.
@@ -279,8 +284,8 @@ pub fn put_reread(
     )
 }
 
-/// Returns the write of an operator's request: the tenant is reconfigured even if no branch moved
-/// (R01).
+/// Returns the unconditional write of an operator's request to read a project again: the tenant is
+/// reconfigured even if no branch moved (R01). `cause` is as in [`put_reread`].
 ///
 /// # Errors
 /// When the record is too large.
@@ -295,8 +300,8 @@ pub fn put_operator_reread(
     )
 }
 
-/// Returns the write of a request caused by a push, with the deferred delivery of the push.
-/// [`put_deferred`] has the delivery processed later.
+/// Returns the unconditional write of a request caused by a push. It names the deferred delivery of
+/// the push, but does not wake that later; [`put_deferred`] does.
 ///
 /// # Errors
 /// When the record is too large.
@@ -317,7 +322,8 @@ fn put_mark(key: Key, mark: &RereadRequest) -> Result<Write, PortError> {
     Ok(Write::Put { record: encode_first(key, mark)?, expect: Expect::Anything })
 }
 
-/// Returns the key of a request to read a project again.
+/// Returns the key of a request to read a project again. `cause` distinguishes the requests for one
+/// project.
 pub fn reread_key(tenant: &TenantName, project: &ProjectName, cause: &str) -> Key {
     Key::new(
         partition(tenant),
@@ -357,7 +363,8 @@ pub fn last_reread_key(tenant: &TenantName, project: &ProjectName) -> Key {
     Key::new(partition(tenant), format!("{LAST_REREAD}{}", escape(project.as_str())))
 }
 
-/// Returns the write that names a project's newest request, for the commit that makes the request.
+/// Returns the unconditional write that names a project's newest request, for the commit that makes
+/// the request. `mark` is the key of that request.
 ///
 /// # Errors
 /// When the record is too large.
@@ -382,9 +389,10 @@ pub struct DeferredWakeup {
     pub project: ProjectName,
 }
 
-/// Returns the write that has a delivery woken when the tenant's next layout is live. The tenant
-/// removes the record then, or the function that ends the delivery. Each deferral has another
-/// `revision`, so that the removal after an earlier wakeup does not remove a later deferral.
+/// Returns the unconditional write that has a delivery woken when the tenant's next layout is live.
+/// The tenant removes the record then, or the function that ends the delivery does. Each deferral
+/// has another `revision`, so that the removal after an earlier wakeup does not remove a later
+/// deferral.
 ///
 /// # Errors
 /// When the record is too large.
@@ -404,7 +412,7 @@ pub fn deferred_key(tenant: &TenantName, waiting: &DeferredDelivery) -> Key {
     Key::new(partition(tenant), format!("{DEFERRED}{:015}#{delivery}", since.0))
 }
 
-/// Returns the write that removes a deferred delivery.
+/// Returns the unconditional write that removes a deferred delivery; harmless when there is none.
 pub fn remove_deferred(tenant: &TenantName, waiting: &DeferredDelivery) -> Write {
     Write::Delete { key: deferred_key(tenant, waiting), expect: Expect::Anything }
 }
@@ -415,8 +423,9 @@ pub fn last_deferred_key(tenant: &TenantName, project: &ProjectName) -> Key {
     Key::new(partition(tenant), format!("last-deferred#{}", escape(project.as_str())))
 }
 
-/// Returns the write that names the last deferred event, for the commit that defers it. The
-/// function that ends the event removes the record; it also expires.
+/// Returns the unconditional write that names the last deferred event of a project, for the commit
+/// that defers it. The function that ends the event removes the record; it also expires some weeks
+/// later.
 ///
 /// # Errors
 /// When the record is too large.
@@ -430,8 +439,9 @@ pub fn put_last_deferred(
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Decodes a reread request. A damaged body is replaced by what the key says; `None` when `mark` is
-/// another record.
+/// Decodes a reread request; `None` when `mark` is a record of another kind. A damaged body is
+/// logged and replaced by what the key says: the project, without a deferred delivery and not by an
+/// operator.
 pub fn decode_reread(mark: &Record) -> Option<RereadRequest> {
     let (escaped, _) = mark.key.sort.strip_prefix(REREAD)?.rsplit_once('#')?;
     let project = || ProjectName::from(unescape(escaped).as_str());
@@ -444,8 +454,8 @@ pub fn removal_key(tenant: &TenantName) -> Key {
     Key::new(partition(tenant), "removal")
 }
 
-/// Returns the write of an operator's request to remove a tenant, together with the digest of the
-/// main configuration without it.
+/// Returns the unconditional write of an operator's request to remove a tenant. `main` is the text
+/// of the main configuration without the tenant; the request holds its digest.
 ///
 /// # Errors
 /// When the record is too large.
@@ -464,7 +474,8 @@ pub fn main_digest(main: &str) -> String {
 /// The partition that lists all tenants.
 pub const TENANTS: &str = "tenants";
 
-/// Returns the write that adds a tenant to the list of tenants.
+/// Returns the unconditional write that adds a tenant to the list of tenants. The caller writes a
+/// new version of the list with it ([`put_tenant_list_version`]).
 ///
 /// # Errors
 /// When the record is too large.
@@ -481,7 +492,9 @@ pub fn tenant_list_version_key() -> Key {
     Key::new("tenants-listing", "head")
 }
 
-/// Returns the write of a new version of the list, for the commit that changes the list.
+/// Returns the unconditional write of a new version of the list of tenants, for the commit that
+/// changes the list. `tenant`, the added or removed tenant, and `at` make it differ from other
+/// versions.
 ///
 /// # Errors
 /// When the record is too large.
@@ -492,12 +505,14 @@ pub fn put_tenant_list_version(tenant: &TenantName, at: Timestamp) -> Result<Wri
     })
 }
 
-/// Returns the write that removes a tenant from the list. The caller writes a new version with it.
+/// Returns the unconditional write that removes a tenant from the list of tenants. The caller
+/// writes a new version of the list with it ([`put_tenant_list_version`]).
 pub fn remove_from_tenant_list(tenant: &TenantName) -> Write {
     Write::Delete { key: Key::new(TENANTS, escape(tenant.as_str())), expect: Expect::Anything }
 }
 
-/// Returns the names of all tenants.
+/// Returns the names on the list of tenants in the order of their keys, at most 1,000. A damaged
+/// record is logged; its name is taken from its key.
 ///
 /// # Errors
 /// When the store does not answer.

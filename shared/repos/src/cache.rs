@@ -18,7 +18,8 @@ const TIPS_MAX: usize = 64;
 /// Attempts to append to the list before the message has to be delivered again.
 const APPEND_TRIES: u32 = 8;
 
-/// Uploads a new pack with its index and returns its key.
+/// Uploads a new pack with its index as one object, in place of an equal one, and returns its key.
+/// Does not list it.
 pub(crate) async fn upload(
     ports: &Ports,
     project: &ProjectName,
@@ -42,7 +43,7 @@ pub(crate) async fn download(ports: &Ports, key: &str) -> Result<Bytes, ReposErr
     })
 }
 
-/// Reads the list of packs and the fetched tips of a repository; empty if none are stored.
+/// Reads the stored list of packs and the fetched tips of a repository; empty if none are stored.
 pub(crate) async fn load_list(
     ports: &Ports,
     project: &ProjectName,
@@ -54,8 +55,9 @@ pub(crate) async fn load_list(
     )
 }
 
-/// Appends packs and tips to the stored list, also when other functions append at the same time,
-/// and returns the list. The oldest tips beyond `TIPS_MAX` are dropped.
+/// Appends packs and tips to the stored list, each once, also when other functions append at the
+/// same time, and returns the list. A tip that is listed already becomes the newest. The oldest
+/// tips beyond `TIPS_MAX` are dropped. An error after `APPEND_TRIES` concurrent writes.
 pub(crate) async fn append(
     ports: &Ports,
     project: &ProjectName,
@@ -91,7 +93,7 @@ pub(crate) async fn append(
     )))
 }
 
-/// Runs git work in a thread for blocking work.
+/// Runs git work in a thread for blocking work and returns its result; a panic in it is an error.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ReposError> + Send + 'static,
 ) -> Result<T, ReposError> {
@@ -105,7 +107,7 @@ pub(crate) fn dir_of(root: &Path, project: &ProjectName) -> PathBuf {
     root.join(keys::escape(project.as_str()))
 }
 
-/// Returns a repository error with an unknown outcome.
+/// Returns a [`ReposError::Unknown`] with the text of an error and its causes.
 pub(crate) fn unknown(error: impl std::error::Error) -> ReposError {
     ReposError::Unknown(error_chain(&error))
 }

@@ -6,7 +6,7 @@ use sluice_model::git::Oid;
 use sluice_runtime::{PortError, Ports};
 
 /// Reads what the tested commit `to` adds to the commit `from` below it; `None` when it is not
-/// stored, or damaged, which is logged.
+/// stored, or when what is stored is damaged, which is logged.
 ///
 /// # Errors
 /// When object storage does not answer.

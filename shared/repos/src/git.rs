@@ -68,13 +68,14 @@ pub struct GitRepos {
 }
 
 impl GitRepos {
-    /// Creates repositories that are cached below `dir`.
+    /// Creates repositories that are cached below `dir`, with the connections `remotes`. Reads and
+    /// creates nothing yet.
     pub fn new(ports: Ports, remotes: BTreeMap<ConnectionName, Remote>, dir: PathBuf) -> Self {
         Self { ports, remotes, dir, caches: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Returns the address and credential of a project, or an error if its connection is not
-    /// configured.
+    /// Returns the address of a project, the connection's base URL with the project's path, and the
+    /// credential. An error if the connection is not configured.
     fn remote(&self, project: &ProjectAt) -> Result<FetchSource, ReposError> {
         let remote = self.remotes.get(&project.connection).ok_or_else(|| {
             ReposError::Unknown(format!("the connection {} is not configured", project.connection))
@@ -83,8 +84,8 @@ impl GitRepos {
         Ok(FetchSource { url, credential: remote.credential.clone() })
     }
 
-    /// Returns the cache of a project's repository, a new one if there is none. Drops another
-    /// project's when there are too many.
+    /// Returns the cache of a project's repository, a new one if there is none. If there are too
+    /// many, drops the first one by name; its directory stays.
     fn cache(&self, project: &ProjectName) -> Arc<ProjectCache> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         if caches.len() >= CACHES_MAX && !caches.contains_key(project) {
@@ -95,14 +96,15 @@ impl GitRepos {
     }
 
     /// Returns whether the objects of this merge are stored, so that its branch can be
-    /// fast-forwarded.
+    /// fast-forwarded: the connection lands by fast-forward, and the merge mode keeps the proposed
+    /// commit.
     fn keeps(&self, ask: &BranchMerge) -> bool {
         let landing = self.remotes.get(&ask.connection).map(|remote| remote.landing);
         landing == Some(LandingMethod::FastForward) && ask.mode.keeps_head()
     }
 
-    /// Fetches a branch tip, and `more` in the same request, and returns the tip.
-    /// [`ReposError::Gone`] if the forge has no such branch.
+    /// Fetches a branch tip from the forge, and `more` in the same request, and returns the tip.
+    /// [`ReposError::Gone`] if the forge has no such branch or `more`.
     async fn fetch_tip(
         &self,
         cache: &ProjectCache,
@@ -123,6 +125,8 @@ impl GitRepos {
 
 #[async_trait]
 impl Repos for GitRepos {
+    /// Lists all branches of a project on its forge with their tips, by name, and the default
+    /// branch, if the forge reports one. Fetches no objects.
     async fn branches(&self, at: &ProjectAt) -> Result<Branches, ReposError> {
         let from = self.remote(at)?;
         self.cache(&at.project)
@@ -155,6 +159,9 @@ impl Repos for GitRepos {
             .await
     }
 
+    /// Fetches a branch from its forge and returns its state: base and result are its tip. Objects
+    /// that no listed pack has are uploaded and listed first. [`ReposError::Gone`] if there is no
+    /// such branch.
     async fn branch_tip(
         &self,
         at: &ProjectAt,
@@ -167,6 +174,9 @@ impl Repos for GitRepos {
         Ok(BranchState::untouched(branch, tip, packs))
     }
 
+    /// Fetches the commit of a tag, given by its short name, and returns it as the state of the
+    /// full ref: base and result are the commit. Objects that no listed pack has are uploaded and
+    /// listed first. [`ReposError::Gone`] if there is no such tag, or if it leads to no commit.
     async fn tag_state(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
         let (cache, from) = (self.cache(&at.project), self.remote(at)?);
         let name = format!("{TAGS}{tag}");
@@ -200,6 +210,10 @@ impl Repos for GitRepos {
         Ok(BranchState::untouched(branch, tip, packs))
     }
 
+    /// Fetches a commit and returns it as the state of `branch`: base and result are the commit.
+    /// Also returns the sorted paths that differ from `since`; `None` without `since`, if it is
+    /// gone or cannot be read, or if too many differ. Objects that no listed pack has are uploaded
+    /// and listed first.
     async fn commit_state(
         &self,
         at: &ProjectAt,
@@ -233,6 +247,10 @@ impl Repos for GitRepos {
         Ok((BranchState::untouched(branch, commit, packs), files))
     }
 
+    /// Fetches all branches of a project and returns the names of those that contain a commit, by
+    /// name. Branches that only older commits lead to may be missing if clocks were wrong by more
+    /// than a month. [`ReposError::Gone`] without the commit, and [`ReposError::Unreadable`] if too
+    /// many commits would be visited.
     async fn branches_containing(
         &self,
         at: &ProjectAt,
@@ -261,6 +279,10 @@ impl Repos for GitRepos {
             .await
     }
 
+    /// Merges a change onto `ask.onto`, or onto the branch's tip on the forge, and uploads a pack
+    /// with the new objects and the proposed commit. A conflict is a result and no error. The
+    /// returned state names all packs that it needs. If the branch can be fast-forwarded later,
+    /// also stores what the result adds to the commit below it. Writes nothing to the forge.
     async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError> {
         let at =
             ProjectAt { connection: ask.connection.clone(), project: ask.branch.project.clone() };
@@ -314,6 +336,9 @@ impl Repos for GitRepos {
         }
     }
 
+    /// Reads the configuration files at a commit, as path and content, sorted as git does: those at
+    /// the usual places and below `extra`, and ignore files. The commit is in the packs of `state`,
+    /// or is fetched from the forge. Too many or too large files are [`ReposError::Unreadable`].
     async fn configuration_files(
         &self,
         at: &ProjectAt,
@@ -351,6 +376,8 @@ impl Repos for GitRepos {
             .await
     }
 
+    /// Returns those of `paths` that are files at a commit, in the given order; a link on the path
+    /// counts as a file. The commit is in the packs of `state`, or is fetched from the forge.
     async fn existing_files(
         &self,
         at: &ProjectAt,
@@ -396,9 +423,11 @@ enum LocalMerge {
     Conflict(String),
 }
 
-/// Merges in the cache. The new pack completes `packs`, whatever other packs the cache has: packs
-/// of other states and unlisted fetched packs are not part of this state, so an executor does not
-/// have them.
+/// Merges a change onto `onto` in the cache, and writes a pack of the result and the proposed
+/// commit that completes `packs`, whatever other packs the cache has (`None` if they are complete).
+/// Conflicts, unrelated histories and too many commits to replay are outcomes. With
+/// [`DeltaMode::Added`] also returns the objects that the result adds to `onto`, unless they are
+/// too many or there is no new commit.
 fn merge_here(
     repository: &mut Repository,
     ask: &BranchMerge,
@@ -444,9 +473,9 @@ fn merge_here(
     Ok(LocalMerge::Merged { result, pack, files, delta })
 }
 
-/// Returns the paths that a change touches: those that differ from the merge base, and those that
-/// its merge changes in the branch. They differ when the branch renamed a file, because merges
-/// follow renames. `None` when there are too many.
+/// Returns the paths that a change touches, sorted: those in which `head` differs from the merge
+/// base, and those in which `result` differs from `onto`. They differ when the branch renamed a
+/// file, because merges follow renames. `None` when there are too many, or when a comparison fails.
 fn changed_paths(
     repository: &Repository,
     onto: &Oid,
@@ -461,8 +490,8 @@ fn changed_paths(
     Ok(Some(all.into_iter().collect()))
 }
 
-/// Converts a fetch error: the repository or commit is gone, it can never be read, the forge is
-/// unreachable, or the outcome is unknown.
+/// Converts a fetch error: gone (no such repository, ref or commit), unreadable (access denied, too
+/// large, unusable address), unreachable (no answer in time), or unknown (the cache failed).
 pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
     match &error {
         FetchError::Gone { .. } | FetchError::NoRepository { .. } => {

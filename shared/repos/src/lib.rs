@@ -134,9 +134,8 @@ pub trait Repos: Send + Sync {
     /// Merges a change into a branch.
     async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError>;
     /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, and the files below
-    /// `zuul.d/`, `.zuul.d/` and `extra`.
-    ///
-    /// `state` names the packs that contain the commit; `None` when it is on the forge.
+    /// `zuul.d/`, `.zuul.d/` and `extra`. `state` names the packs that contain the commit; `None`
+    /// when it is on the forge.
     async fn configuration_files(
         &self,
         project: &ProjectAt,
@@ -145,9 +144,7 @@ pub trait Repos: Send + Sync {
         extra: &[String],
     ) -> Result<CommitFiles, ReposError>;
     /// Returns those of `paths` that are files at a commit, in the given order. A link counts as a
-    /// file.
-    ///
-    /// `state` as above.
+    /// file. `state` names the packs that contain the commit; `None` when it is on the forge.
     async fn existing_files(
         &self,
         project: &ProjectAt,
@@ -160,7 +157,9 @@ pub trait Repos: Send + Sync {
 /// The name of the file that excludes its directory from configuration (Z2.4).
 const IGNORE: &str = ".zuul.ignore";
 
-/// Returns whether a path may contain configuration, or excludes a directory from it.
+/// Returns whether a path may contain configuration, by its name alone: `zuul.yaml`, `.zuul.yaml`,
+/// a `.yaml` file below `zuul.d/` or `.zuul.d/`, or one that `extra` selects (a directory with a
+/// final `/`, or a file). Also true for a `.zuul.ignore` that would exclude such files.
 pub fn is_configuration(path: &str, extra: &[String]) -> bool {
     let counts = |path: &str| !config_paths([path], extra).is_empty();
     counts(path)

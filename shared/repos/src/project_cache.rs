@@ -72,12 +72,14 @@ pub(crate) struct FetchSource {
 }
 
 impl ProjectCache {
-    /// Creates the cache of one project's repository.
+    /// Returns the cache of one project's repository in `dir`. Opens and creates nothing yet.
     pub(crate) fn new(project: ProjectName, dir: PathBuf) -> Self {
         Self { project, dir, state: Mutex::default(), fetching: tokio::sync::Mutex::new(()) }
     }
 
-    /// Runs `work` on an open repository, in a thread for blocking work.
+    /// Runs `work` on an open repository, in a thread for blocking work, and returns its result.
+    /// Opens one if none is idle, so that calls can run concurrently. If `work` fails, that
+    /// repository is closed, and merge results in its memory are lost.
     pub(crate) async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Repository) -> Result<T, ReposError> + Send + 'static,
@@ -112,12 +114,14 @@ impl ProjectCache {
         Ok(done)
     }
 
-    /// Counts packs that were added to the directory.
+    /// Counts packs that the caller added to the directory. After some, open repositories are
+    /// refreshed.
     pub(crate) fn added(&self, packs: usize) {
         self.lock().added += packs as u64;
     }
 
-    /// Downloads the packs that are missing in the cache.
+    /// Downloads the packs, given by their keys, that are missing in the cache, and adds them to
+    /// it. A pack that does not exist or is damaged is an error.
     pub(crate) async fn ensure_packs(
         &self,
         ports: &Ports,
@@ -146,13 +150,15 @@ impl ProjectCache {
         Ok(())
     }
 
-    /// Returns whether the cache has a commit, and so everything it reaches.
+    /// Returns whether the cache has a commit, in a pack or in the memory of an open repository,
+    /// and so everything it reaches.
     pub(crate) async fn has(&self, commit: &Oid) -> Result<bool, ReposError> {
         let commit = commit.clone();
         self.with(move |repository| Ok(repository.has(&commit))).await
     }
 
-    /// Fetches a commit that is missing in the cache.
+    /// Fetches a commit from the forge unless the cache has it. [`ReposError::Gone`] if the forge
+    /// does not have it either.
     pub(crate) async fn ensure_commit(
         &self,
         ports: &Ports,
@@ -165,8 +171,10 @@ impl ProjectCache {
         self.fetch(ports, from, vec![Want::Commit(commit.clone())]).await.map(|_| ())
     }
 
-    /// Fetches the wanted objects that are missing. They stay in this cache; when there are many,
-    /// their packs are listed for all functions.
+    /// Downloads the listed packs, fetches the wanted objects that are still missing, and returns
+    /// all wanted refs. Fetched packs stay in this cache; when they have many objects, they are
+    /// uploaded and listed for all functions. Only one fetch of a project runs at a time. A missing
+    /// ref or commit is [`ReposError::Gone`].
     pub(crate) async fn fetch(
         &self,
         ports: &Ports,
@@ -218,8 +226,9 @@ impl ProjectCache {
         Ok(fetched.refs)
     }
 
-    /// Returns the packs that make up the repository including a commit. Lists a pack with the
-    /// missing objects first.
+    /// Returns the keys of the packs that make up the repository including a commit, which must be
+    /// in the cache. If the listed packs lack objects of it, uploads and lists a pack with them
+    /// first.
     pub(crate) async fn packs_with(
         &self,
         ports: &Ports,
@@ -229,7 +238,8 @@ impl ProjectCache {
         Ok(self.list(ports).await?.packs)
     }
 
-    /// Returns the list of packs as last read or written; reads it again when that is too long ago.
+    /// Returns the list of packs as last read or written in this process; reads it again after a
+    /// minute. An old list may lack packs of other functions.
     pub(crate) async fn list(&self, ports: &Ports) -> Result<List, ReposError> {
         let now = ports.clock.now();
         let cached = self.lock().list.clone().filter(|(at, _)| now.since(*at) < LIST_MILLIS);
@@ -244,7 +254,8 @@ impl ProjectCache {
     }
 
     /// Packs the objects that tips reach and no listed pack contains, and uploads and lists the
-    /// pack. Does nothing if there are none.
+    /// pack with the tips. Does nothing if there are no such objects. The tips must be in the
+    /// cache.
     async fn list_tips(&self, ports: &Ports, tips: Vec<Oid>) -> Result<(), ReposError> {
         let list = self.list(ports).await?;
         self.ensure_packs(ports, &list.packs).await?;
@@ -260,8 +271,8 @@ impl ProjectCache {
         self.list_packs(ports, &[key], &tips).await
     }
 
-    /// Adds packs and tips to the stored list that all functions read. No fetched tip then counts
-    /// as unlisted.
+    /// Adds uploaded packs and tips to the stored list that all functions read, and caches the new
+    /// list. No fetched tip then counts as unlisted.
     async fn list_packs(
         &self,
         ports: &Ports,
@@ -281,7 +292,8 @@ impl ProjectCache {
     }
 }
 
-/// Parses the names of packs from their keys.
+/// Parses the names of packs from their keys, in their order. An error if one is the key of
+/// something else.
 pub(crate) fn names_of(keys: &[String]) -> Result<Vec<PackName>, ReposError> {
     keys.iter().map(|key| name_of(key)).collect()
 }

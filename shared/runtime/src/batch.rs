@@ -67,11 +67,13 @@ pub trait Reconciler: Send + Sync {
     /// the outbox ([`crate::cell::OutboxGuard::Message`]) sends the outbox again on
     /// [`Reception::Redelivery`].
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError>;
-    /// Reconciles the cell of a message that is received for the first time.
+    /// Reconciles the cell of a message that is received for the first time: calls
+    /// [`Self::reconcile`] with [`Reception::First`].
     async fn reconcile_first(&self, wakeup: &Wakeup) -> Result<(), ReconcileError> {
         self.reconcile(wakeup, Reception::First).await
     }
-    /// Reconciles the cell of a message that was received before.
+    /// Reconciles the cell of a message that was received before: calls [`Self::reconcile`] with
+    /// [`Reception::Redelivery`].
     async fn reconcile_again(&self, wakeup: &Wakeup) -> Result<(), ReconcileError> {
         self.reconcile(wakeup, Reception::Redelivery).await
     }
@@ -79,11 +81,12 @@ pub trait Reconciler: Send + Sync {
     fn ports(&self) -> &Ports;
 }
 
-/// Processes a batch and returns the ids of the messages that must be delivered again.
+/// Processes a batch and returns the ids of the messages that must be delivered again; the queue
+/// removes the others. Groups run concurrently; within a group, all messages after a failed one
+/// fail too. Failed messages are hidden for a time that grows with their receipts. Unreadable
+/// messages are moved to quarantine and count as processed.
 ///
-/// Groups run concurrently. Within a group, the first failure ends the group, so that order is
-/// kept. A repeated wakeup of a batch is reconciled once, as is one that an earlier wakeup covers.
-/// A failed message is postponed by a back-off that grows with its receipts.
+/// A repeated wakeup of a group is reconciled once, as is one that an earlier wakeup covers.
 pub async fn handle(
     function: &dyn Reconciler,
     queue: MessageQueue,
@@ -104,7 +107,8 @@ pub async fn handle(
 }
 
 /// Processes the messages of one group in order. Returns the ids of those that must be delivered
-/// again.
+/// again, and hides each of them for some seconds: the first one that failed, and all after it,
+/// which are not processed.
 async fn handle_group(
     function: &dyn Reconciler,
     queue: MessageQueue,
@@ -128,9 +132,10 @@ async fn handle_group(
     failed
 }
 
-/// Processes one message; an unreadable one is moved to quarantine. The error is the number of
-/// seconds after which it must be delivered again. A wakeup in or covered by `reconciled` is
-/// skipped.
+/// Processes one message. The error is the number of seconds after which it must be delivered
+/// again. A wakeup that is in `reconciled`, or covered by one of it, is skipped; a success is added
+/// to it. These also succeed: an unreadable message that was moved to quarantine, and after several
+/// receipts an undecidable cell that was halted or that the sweep finds by itself.
 async fn handle_one(
     function: &dyn Reconciler,
     queue: MessageQueue,
@@ -196,15 +201,16 @@ async fn handle_one(
     }
 }
 
-/// Returns whether the sweep finds the record of a wakeup due each minute. Such a message need not
-/// block its group.
+/// Returns whether the sweep finds the record of a wakeup due each minute: deliveries and reports.
+/// Such a message need not block its group.
 fn is_due_by_itself(wakeup: &Wakeup) -> bool {
     matches!(wakeup, Wakeup::Delivery { .. } | Wakeup::Report { .. })
 }
 
-/// Halts an undecidable cell whose message was received often enough; before, fails with the
-/// seconds until the next delivery. Succeeds for a cell that is halted already: an operator has to
-/// resume it.
+/// Handles a message whose cell cannot be decided on. Before [`BROKEN_RECEIPTS_MAX`] receipts,
+/// fails with the seconds until the next delivery. Then it halts the cell with `reason` and
+/// succeeds, or fails in the same way if that is not possible. Succeeds at once for a cell that is
+/// halted already: an operator has to resume it.
 async fn halt_or_retry(
     ports: &Ports,
     message: &Incoming,
@@ -232,7 +238,8 @@ async fn halt_or_retry(
     })
 }
 
-/// Returns the seconds of a pause that grows with the receipts of the message.
+/// Returns the seconds of a pause that doubles with each receipt of the message: 2 after the first,
+/// at most [`BACK_OFF_SECONDS_MAX`].
 fn back_off(message: &Incoming) -> u32 {
     1_u32
         .checked_shl(message.receive_count.min(16))

@@ -47,7 +47,9 @@ pub enum OutboxGuard {
     Message,
 }
 
-/// Commits a decision, conditional on the head's revision. The sweep guards the outbox.
+/// Commits a decision, conditional on the head's revision, and sends nothing: the caller does, with
+/// [`deliver`]. Until the outbox is cleared, the sweep finds the head after [`OUTBOX_DUE_SECONDS`]
+/// and has it sent.
 ///
 /// # Errors
 /// As [`commit_guarded`].
@@ -55,8 +57,9 @@ pub async fn commit(ports: &Ports, plan: CellCommit) -> Result<CommitOutcome, Po
     commit_guarded(ports, plan, OutboxGuard::Sweep).await
 }
 
-/// Commits a decision and sends its outbox; the current message guards the outbox. The returned
-/// head has an empty outbox, so that a later commit does not store sent wakeups again.
+/// Commits a decision and then sends its outbox; sends nothing if the commit is stale. The stored
+/// outbox is not cleared: if sending fails, the current message is delivered again and has it sent.
+/// The returned head has an empty outbox, so that a later commit does not store sent wakeups again.
 ///
 /// # Errors
 /// As [`commit_guarded`] and [`send`]. The message is then delivered again, and its next
@@ -72,7 +75,10 @@ pub async fn commit_and_send(ports: &Ports, plan: CellCommit) -> Result<CommitOu
     }
 }
 
-/// Commits a decision, conditional on the head's revision.
+/// Commits head and other records in one transaction, conditional on the head's revision (0: there
+/// must be no head). Raises the revision, sets a new write id and the due time, and adds the
+/// wakeups to the outbox. Sends nothing; `guard` says what has the outbox sent. `Stale` if any
+/// condition failed. An error also for more than 99 other records.
 ///
 /// The outbox of the written head is the unsent part of the old outbox plus the new wakeups. After
 /// an error with an unknown effect, the head is read back: its write id shows whether the commit
@@ -126,8 +132,8 @@ pub async fn commit_guarded(
     }
 }
 
-/// Sends the wakeups of an outbox. The stored entries stay until [`clear_outbox`] or
-/// the next commit removes them.
+/// Sends wakeups to their queues. A wakeup with a delay is sent with at most 900 seconds. Writes no
+/// record: the stored outbox stays until [`clear_outbox`] or the next commit removes it.
 ///
 /// # Errors
 /// When any message may not have been sent.
@@ -152,7 +158,8 @@ pub async fn send(ports: &Ports, wakeups: &[Wakeup]) -> Result<(), PortError> {
     Ok(())
 }
 
-/// Sends the head's outbox and clears it. Does nothing when the outbox is empty.
+/// Sends the head's outbox and then clears it, in the table and in `head`. Does nothing when the
+/// outbox is empty.
 ///
 /// Clearing keeps the revision of the head. It is harmless when a concurrent commit makes it fail,
 /// because that commit has read the outbox too.
@@ -167,7 +174,9 @@ pub async fn deliver(ports: &Ports, head: &mut Record) -> Result<(), PortError> 
     clear_outbox(ports, head).await
 }
 
-/// Removes a sent outbox from its head. Changes nothing when the stored head has another revision.
+/// Removes a sent outbox from the stored head and from `head`; the revision stays, and only the due
+/// time remains for the sweep. Changes neither when the stored head has another revision, which is
+/// no error.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -183,7 +192,9 @@ pub async fn clear_outbox(ports: &Ports, head: &mut Record) -> Result<(), PortEr
     Ok(())
 }
 
-/// Commits a decision, sends its outbox and clears it.
+/// Commits a decision, sends its outbox and clears it, in the table and in the returned head. If
+/// the commit is stale, sends nothing. After an error in sending, the commit stays, and the sweep
+/// has its outbox sent.
 ///
 /// # Errors
 /// As [`commit`] and [`deliver`].
@@ -206,7 +217,7 @@ async fn is_own_write(ports: &Ports, head: &Record) -> Result<bool, PortError> {
     Ok(stored.into_iter().flatten().any(|record| record.write_id == head.write_id))
 }
 
-/// Appends wakeups to an outbox, each once.
+/// Appends wakeups to an outbox, without those that it already has.
 fn merge_outbox(mut outbox: Vec<Wakeup>, wakeups: Vec<Wakeup>) -> Vec<Wakeup> {
     for wakeup in wakeups {
         if !outbox.contains(&wakeup) {
@@ -216,7 +227,8 @@ fn merge_outbox(mut outbox: Vec<Wakeup>, wakeups: Vec<Wakeup>) -> Vec<Wakeup> {
     outbox
 }
 
-/// Returns when the sweep must find a head: at its due time, or soon if its outbox is not empty.
+/// Returns when the sweep must find a head: at its due time, or [`OUTBOX_DUE_SECONDS`] from now if
+/// its outbox is not empty and that is earlier. `None` without both.
 fn sweep_time(
     outbox: &[Wakeup],
     due: Option<&Due>,

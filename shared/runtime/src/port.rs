@@ -21,7 +21,8 @@ pub struct PortError {
 }
 
 impl PortError {
-    /// Returns an error whose call may or may not have had its effect.
+    /// Returns an error, not throttled, whose call may or may not have had its effect. `attempt`
+    /// reads like `write KEY`.
     pub fn unknown(attempt: impl Into<String>, why: impl ToString) -> Self {
         Self { attempt: attempt.into(), why: why.to_string(), throttled: false }
     }
@@ -191,7 +192,7 @@ impl std::fmt::Debug for Ports {
     }
 }
 
-/// Returns the shard of the index `due` for a partition.
+/// Returns the shard of the index `due` for a partition, below [`DUE_SHARDS`], always the same.
 pub fn due_shard(partition: &str) -> u32 {
     // FNV-1a spreads well enough, and all writers must always agree on the shard.
     let hash = partition

@@ -39,7 +39,8 @@ pub fn honors_halt(queue: MessageQueue, partition: &str) -> bool {
     }
 }
 
-/// Returns why a cell is halted; `None` when it is not.
+/// Returns why a cell is halted, from its halt mark; `None` when it has none. A damaged mark still
+/// halts it.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -48,7 +49,7 @@ pub async fn halt_reason(ports: &Ports, partition: &str) -> Result<Option<String
     Ok(found.iter().flatten().next().map(recorded_reason))
 }
 
-/// Returns the reason in the mark of a halted cell.
+/// Returns the reason in the mark of a halted cell; for a damaged mark, a text that says so.
 pub fn recorded_reason(mark: &Record) -> String {
     match serde_json::from_str::<QuarantineEntry>(&mark.body) {
         Ok(entry) => entry.reason,
@@ -56,7 +57,8 @@ pub fn recorded_reason(mark: &Record) -> String {
     }
 }
 
-/// Stores an unreadable message. Storing it twice is harmless.
+/// Logs an unreadable message and stores it in quarantine, cut to 32 KB, under its queue and id.
+/// The caller removes it from its queue. Storing it twice is harmless.
 ///
 /// # Errors
 /// When the store does not answer; the message then stays in its queue.
@@ -76,7 +78,9 @@ pub async fn quarantine_message(
     put(ports, Key::new(QUARANTINE, format!("{queue}#{id}")), reason, &body[..cut]).await
 }
 
-/// Halts a cell whose records cannot be decided on, until an operator resumes it.
+/// Halts a cell whose records cannot be decided on, until an operator resumes it: writes its halt
+/// mark, in place of an earlier one, and logs it. The stored reason is cut to `REASON_MAX`
+/// characters.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -87,7 +91,7 @@ pub async fn halt_cell(ports: &Ports, partition: &str, reason: &str) -> Result<(
     Ok(())
 }
 
-/// Stores a quarantine entry with its reason, in place of one under the same key.
+/// Stores a quarantine entry with the present time, in place of one under the same key.
 async fn put(ports: &Ports, key: Key, reason: &str, body: &str) -> Result<(), PortError> {
     let entry =
         QuarantineEntry { at: ports.clock.now(), reason: reason.to_owned(), body: body.to_owned() };

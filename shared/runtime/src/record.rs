@@ -162,7 +162,8 @@ pub struct Query {
 }
 
 impl Query {
-    /// Returns the query for the records of `partition` whose sort key begins with `prefix`.
+    /// Returns the query for the first `limit` records of `partition`, in key order, whose sort key
+    /// begins with `prefix` (empty: all).
     pub fn prefix(partition: impl Into<String>, prefix: impl Into<String>, limit: usize) -> Self {
         Self { partition: partition.into(), prefix: prefix.into(), after: None, limit }
     }

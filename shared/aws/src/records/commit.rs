@@ -27,8 +27,10 @@ const CONFLICT_PAUSES_MILLISECONDS: [u64; 2] = [30, 120];
 const BUSY: [&str; 3] = ["ThrottlingError", "TransactionConflict", "ProvisionedThroughputExceeded"];
 
 impl DynamoRecords {
-    /// Writes, and retries after a conflict with a concurrent writer. Nothing was written then, and
-    /// a caller that gives up would delay its whole message group.
+    /// Writes all records or none. After a conflict with a concurrent writer, and when throttled,
+    /// tries again, three times in all; nothing was written then, and a caller that gives up would
+    /// delay its whole message group. A failed condition is an outcome and no error. A commit that
+    /// DynamoDB would refuse for its size is an error at once.
     pub(super) async fn write(
         &self,
         writes: Vec<Write>,
@@ -46,7 +48,8 @@ impl DynamoRecords {
         self.write_once(writes, write_id).await
     }
 
-    /// Writes records without a retry.
+    /// Writes records without a retry of its own: one put or delete as a plain request, everything
+    /// else as a transaction. Without writes, does nothing and counts as written.
     async fn write_once(
         &self,
         mut writes: Vec<Write>,
@@ -68,8 +71,9 @@ impl DynamoRecords {
         }
     }
 
-    /// Stores one record on a condition. If the condition fails because an earlier attempt of this
-    /// write succeeded, as the write id shows, the record counts as written.
+    /// Stores one record on a condition, in place of the stored one. If the condition fails because
+    /// an earlier attempt of this write succeeded, as the write id shows, the record counts as
+    /// written.
     async fn put(
         &self,
         record: Record,
@@ -106,7 +110,8 @@ impl DynamoRecords {
         }
     }
 
-    /// Deletes one record on a condition.
+    /// Deletes one record on a condition. Without a record it counts as written, if the condition
+    /// allows that. A failed condition is an outcome and no error.
     async fn delete(&self, key: Key, expect: &Expect) -> Result<TransactionOutcome, PortError> {
         let condition = Condition::of(expect);
         let delete = self
@@ -130,7 +135,9 @@ impl DynamoRecords {
         }
     }
 
-    /// Writes several records in one transaction.
+    /// Writes several records in one transaction. A repetition with the same `write_id` within
+    /// minutes changes nothing more, unless that is empty. Failed conditions are an outcome that
+    /// names their records.
     async fn transact(
         &self,
         writes: Vec<Write>,
@@ -158,7 +165,7 @@ impl DynamoRecords {
         }
     }
 
-    /// Returns a write in the SDK's form.
+    /// Returns a write of a transaction, with its condition, in the SDK's form.
     fn transaction_item(&self, write: Write) -> Result<TransactWriteItem, PortError> {
         let attempt = format!("write {}", write.key());
         let item = TransactWriteItem::builder();
@@ -211,7 +218,8 @@ struct Condition {
 }
 
 impl Condition {
-    /// Returns the condition of a write in DynamoDB's language.
+    /// Returns the condition of a write in DynamoDB's language. A record that does not exist
+    /// satisfies [`Expect::FenceAtMost`].
     fn of(expect: &Expect) -> Self {
         let (expression, name, value) = match expect {
             Expect::Absent => ("attribute_not_exists(#a)", item::PARTITION, None),
@@ -245,8 +253,9 @@ impl Condition {
     }
 }
 
-/// Returns the outcome of a failed transaction: the records whose conditions failed, or else an
-/// error, throttled if a retry may succeed. The reasons are in the order of the writes.
+/// Returns the outcome of a failed transaction: the records whose conditions failed, if there are
+/// any. Otherwise an error, throttled only if a retry may succeed for all of its reasons. `keys`
+/// are those of the writes, in their order.
 fn cancelled<R: std::fmt::Debug>(
     attempt: String,
     keys: Vec<Key>,
@@ -284,8 +293,8 @@ fn cancelled<R: std::fmt::Debug>(
     })
 }
 
-/// Returns the token under which DynamoDB knows a repeat: the write id, or a digest where that is
-/// too long for one; `None` for an empty id.
+/// Returns the token by which DynamoDB recognises a repeated transaction: the write id, or a digest
+/// if that is longer than 36 characters; `None` for an empty id.
 fn token(write_id: &str) -> Option<String> {
     match write_id.len() {
         0 => None,
@@ -306,7 +315,9 @@ fn is_written_by(found: &Item, write_id: &str) -> bool {
         .is_some_and(|found| found == write_id)
 }
 
-/// Returns an error for a commit that DynamoDB would refuse.
+/// Returns an error for a commit that DynamoDB would refuse, or that is too large for a record:
+/// more than [`TRANSACTION_RECORDS_MAX`] writes, two writes of one record, or a body over
+/// [`BODY_BYTES_MAX`].
 fn check_limits(writes: &[Write]) -> Result<(), PortError> {
     let refused = |why: String| Err(PortError::unknown("write to the table", why));
     if writes.len() > TRANSACTION_RECORDS_MAX {

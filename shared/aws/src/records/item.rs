@@ -34,7 +34,8 @@ const DUE_WAKEUP: &str = "due_wakeup";
 const DUE_WANTED_AT: &str = "due_wanted_at";
 const EXPIRES: &str = "ttl";
 
-/// Encodes a record as an item.
+/// Encodes a record as an item. Empty optional fields have no attribute, and the expiry is rounded
+/// up to whole seconds.
 pub(crate) fn encode(record: Record) -> Result<Item, PortError> {
     let mut item = key_item(&record.key);
     let mut put = |name: &str, value| item.insert(name.to_owned(), value);
@@ -65,7 +66,8 @@ pub(crate) fn encode(record: Record) -> Result<Item, PortError> {
     Ok(item)
 }
 
-/// Decodes a record from an item. An error names the attribute.
+/// Decodes a record from an item. Missing optional attributes are empty. An error names the
+/// attribute that is missing, of another type, or without its counterpart.
 pub(crate) fn decode(item: Item) -> Result<Record, PortError> {
     let key = key_of(&item)?;
     let mut fields = Fields { key: &key, item };
@@ -101,7 +103,7 @@ pub(crate) fn key_item(key: &Key) -> Item {
     Item::from([(PARTITION.to_owned(), text(&key.partition)), (SORT.to_owned(), text(&key.sort))])
 }
 
-/// Returns the key of an item.
+/// Returns the key of an item. An error if the item lacks a part of it.
 pub(crate) fn key_of(item: &Item) -> Result<Key, PortError> {
     let part = |name: &str| item.get(name).and_then(|value| value.as_s().ok());
     match (part(PARTITION), part(SORT)) {
@@ -120,7 +122,7 @@ pub(crate) fn number(value: u64) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// Encodes a value as an attribute with JSON.
+/// Encodes a value as a text attribute with JSON. `key` names the record in errors.
 fn json(key: &Key, value: &impl Serialize) -> Result<AttributeValue, PortError> {
     serde_json::to_string(value)
         .map(AttributeValue::S)
@@ -133,7 +135,7 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// Removes and returns a text attribute; `None` if it is missing.
+    /// Removes and returns a text attribute; `None` if it is missing. An error if it is not a text.
     fn text(&mut self, name: &str) -> Result<Option<String>, PortError> {
         match self.item.remove(name) {
             None => Ok(None),
@@ -142,7 +144,8 @@ impl Fields<'_> {
         }
     }
 
-    /// Removes and returns a number attribute; `None` if it is missing.
+    /// Removes and returns a number attribute; `None` if it is missing. An error if it is not a
+    /// whole number from 0.
     fn number(&mut self, name: &str) -> Result<Option<u64>, PortError> {
         match self.item.remove(name) {
             None => Ok(None),
@@ -153,7 +156,8 @@ impl Fields<'_> {
         }
     }
 
-    /// Removes and decodes an attribute with JSON; `None` if it is missing.
+    /// Removes and decodes a text attribute with JSON; `None` if it is missing. An error if it is
+    /// of another form.
     fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, PortError> {
         let Some(text) = self.text(name)? else {
             return Ok(None);

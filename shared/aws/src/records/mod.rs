@@ -36,7 +36,7 @@ pub(crate) struct DynamoRecords {
 }
 
 impl DynamoRecords {
-    /// Creates the port onto a table.
+    /// Creates the port onto the table that `settings` name; makes no requests.
     pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings) -> Self {
         let config = aws_sdk_dynamodb::config::Builder::from(sdk_config)
             .retry_config(limits::retries())
@@ -44,7 +44,7 @@ impl DynamoRecords {
         Self { client: Client::from_conf(config.build()), table: settings.table.clone() }
     }
 
-    /// Reads one record; `None` if it does not exist.
+    /// Reads one record consistently; `None` if it does not exist.
     async fn get_one(&self, key: &Key) -> Result<Option<Record>, PortError> {
         let answer = self
             .client
@@ -58,7 +58,9 @@ impl DynamoRecords {
         answer.item.map(decode).transpose()
     }
 
-    /// Reads one batch until every key is answered. Progress resets the limit on empty rounds.
+    /// Reads at most 100 distinct keys consistently, in several rounds if the service leaves some
+    /// unread. Returns the records that exist, by key. After more than five rounds without
+    /// progress, a throttled error.
     async fn get_batch(&self, keys: &[&Key]) -> Result<BTreeMap<Key, Record>, PortError> {
         let mut found = BTreeMap::new();
         let mut left: Vec<Item> = keys.iter().map(|key| key_item(key)).collect();
@@ -86,7 +88,8 @@ impl DynamoRecords {
         Ok(found)
     }
 
-    /// Reads some keys once. Returns the records and the keys that were not answered.
+    /// Reads some keys once, consistently. Returns the records that exist, in no particular order,
+    /// and the keys that the service left unread.
     async fn get_round(&self, keys: Vec<Item>) -> Result<(Vec<Record>, Vec<Item>), PortError> {
         let attempt = format!("read {} records", keys.len());
         let asked = KeysAndAttributes::builder()
@@ -113,8 +116,9 @@ impl DynamoRecords {
         Ok((records, unread.map(|left| left.keys).unwrap_or_default()))
     }
 
-    /// Requests pages until there are `limit` items or no further page, and returns the items. An
-    /// error if too many successive pages are empty.
+    /// Requests pages of a query after `from` until there are `limit` items or no further page, and
+    /// returns at most `limit` items. An error if too many successive pages are empty. `attempt`
+    /// names the query in errors.
     async fn pages(
         &self,
         attempt: &str,
@@ -150,7 +154,8 @@ impl DynamoRecords {
         Ok(items)
     }
 
-    /// Runs a query on an index and returns the keys.
+    /// Runs a query on an index and returns the keys of at most `limit` records, in the order of
+    /// the index.
     async fn keys(
         &self,
         attempt: String,
@@ -164,6 +169,9 @@ impl DynamoRecords {
 
 #[async_trait]
 impl Records for DynamoRecords {
+    /// Returns the records under `keys`, in their order, each read consistently; `None` for a
+    /// missing one. Any number of keys is allowed, also repeated ones. Several records are not one
+    /// snapshot.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
         if let [key] = keys {
             return Ok(vec![self.get_one(key).await?]);
@@ -177,6 +185,9 @@ impl Records for DynamoRecords {
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
+    /// Returns the records that match `query`, in key order, read consistently, at most its limit;
+    /// fewer only if there are no more. There need be no record at the key `after`. A record that
+    /// cannot be decoded is an error.
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
         let attempt = format!("query {} / {}…", query.partition, query.prefix);
         let after = query.after.as_ref().filter(|after| **after >= query.prefix);
@@ -207,6 +218,8 @@ impl Records for DynamoRecords {
         items.into_iter().map(decode).collect()
     }
 
+    /// Returns the keys in one shard of the index `due` that are due at `until` or before, the
+    /// earliest first, at most `limit`. The index may lag behind the table.
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
         let asked = self
             .client
@@ -222,6 +235,9 @@ impl Records for DynamoRecords {
         self.keys(attempt, asked, limit).await
     }
 
+    /// Returns the keys in one partition of the index `find`, by descending sort key of the index,
+    /// at most `limit`; only below the sort key `before` if that is given. The index may lag behind
+    /// the table.
     async fn find(
         &self,
         partition: &str,

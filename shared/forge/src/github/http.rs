@@ -71,7 +71,9 @@ pub(super) struct Answer {
 }
 
 impl Api {
-    /// Creates a client of GitHub's API. An error if the token cannot be sent in a header.
+    /// Creates a client of GitHub's API; makes no requests. `login` is the login of the token;
+    /// `None`: it is read when it is first needed. Redirects to another origin are not followed. An
+    /// error if the token cannot be sent in a header, or if there is no HTTP client.
     pub fn new(
         connection: &ConnectionName,
         base: Url,
@@ -110,7 +112,8 @@ impl Api {
         })
     }
 
-    /// Returns the time on the forge's clock from its last answer; `None` where that is not recent.
+    /// Returns the present time on the forge's clock, from the time of its last answer and how long
+    /// ago that was; `None` without an answer with a time in the last minute.
     pub fn time(&self) -> Option<Timestamp> {
         let (time, received) = (*self.clock.lock().unwrap_or_else(PoisonError::into_inner))?;
         let since = received.elapsed();
@@ -118,7 +121,8 @@ impl Api {
         (since < Duration::from_secs(CLOCK_SECONDS)).then(|| time.plus_millis(millis))
     }
 
-    /// Returns the login that the token belongs to.
+    /// Returns the login that the token belongs to, read from the forge once unless it was given.
+    /// An error for a token without a login, such as an application's.
     pub async fn own_login(&self) -> Result<&str, ForgeError> {
         let ask = async || {
             let user: super::shapes::User = self.get("/user", "read the token's own login").await?;
@@ -127,8 +131,8 @@ impl Api {
         self.login.get_or_try_init(ask).await.map(String::as_str)
     }
 
-    /// Returns the login of the token; `None` where it has none, as an application's. That is
-    /// checked again only after a while.
+    /// Returns the login of the token; `None` where it has none, as an application's: that is no
+    /// error, and is checked again only after an hour.
     pub async fn own_account(&self) -> Result<Option<&str>, ForgeError> {
         let refused_at = *self.nameless.lock().unwrap_or_else(PoisonError::into_inner);
         if refused_at.is_some_and(|at| at.elapsed() < Duration::from_secs(NAMELESS_SECONDS)) {
@@ -145,7 +149,8 @@ impl Api {
         }
     }
 
-    /// Reads `path`, which starts with `/`.
+    /// Reads the JSON at `path`, which starts with `/`, in at most three tries. `attempted` names
+    /// the operation in errors. An answer of another form is [`ForgeError::Unknown`].
     pub async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -154,8 +159,9 @@ impl Api {
         self.send(Method::GET, path, None, Repeat::Safe, attempted).await?.read(attempted)
     }
 
-    /// Reads all pages of the list at `path`, at most `pages_max` of [`PAGE_SIZE`]; `items`
-    /// extracts the list from a page.
+    /// Reads all pages of the list at `path`, at most `pages_max` of [`PAGE_SIZE`] entries; `items`
+    /// extracts the list from a page. If there are more pages, the result is [`Listed::Cut`], which
+    /// is no error.
     pub async fn pages<P: DeserializeOwned, T>(
         &self,
         path: &str,
@@ -177,8 +183,9 @@ impl Api {
         Ok(Listed::Cut(listed))
     }
 
-    /// Sends a request, with JSON if given, at most three times, and only once where `repeat`
-    /// forbids retries.
+    /// Sends a request to `path`, with a JSON body if given, and returns an answer with status 2xx.
+    /// Sends it again, at most three times in all, after an unknown outcome only, and only if
+    /// `repeat` allows that. Any other status is an error.
     pub async fn send(
         &self,
         method: Method,
@@ -206,7 +213,8 @@ impl Api {
         }
     }
 
-    /// Sends a request without a retry.
+    /// Sends a request without a retry and returns an answer with status 2xx. Any other status is
+    /// an error.
     async fn send_once(
         &self,
         method: Method,
@@ -225,7 +233,8 @@ impl Api {
         self.answer(response, attempted).await
     }
 
-    /// Reads an answer and converts a status other than 2xx to an error. Stores the forge's time.
+    /// Reads an answer with its body, and converts a status other than 2xx to an error. Stores the
+    /// forge's time, if the answer has one, for [`Self::time`].
     async fn answer(&self, response: Response, attempted: &str) -> Result<Answer, ForgeError> {
         let (status, headers) = (response.status(), response.headers().clone());
         if let Some(time) = date(&headers) {
@@ -243,7 +252,9 @@ impl Api {
         Err(refusal(status, &headers, &body, attempted))
     }
 
-    /// Pushes to a repository with git's own protocol, once, and returns the forge's report.
+    /// Pushes to the repository at `url` with git's own protocol, and returns the body of the
+    /// answer, which may report a refusal. The token is only sent over https or to this machine;
+    /// another URL is refused, as is a redirect. Never retried.
     pub async fn push(
         &self,
         url: &str,
@@ -290,7 +301,7 @@ pub(super) enum Listed<T> {
 }
 
 impl<T> Listed<T> {
-    /// Returns the complete list; an error where it was cut.
+    /// Returns the complete list; where it was cut, [`ForgeError::TooMany`].
     pub fn all(self, attempted: &str) -> Result<Vec<T>, ForgeError> {
         match self {
             Self::All(items) => Ok(items),
@@ -300,7 +311,7 @@ impl<T> Listed<T> {
         }
     }
 
-    /// Returns the list, and whether there is more.
+    /// Returns the list as far as it was read, and whether there is more.
     pub fn part(self) -> (Vec<T>, bool) {
         match self {
             Self::All(items) => (items, false),
@@ -310,7 +321,7 @@ impl<T> Listed<T> {
 }
 
 impl Answer {
-    /// Parses the body as JSON.
+    /// Parses the body as JSON. A body of another form is [`ForgeError::Unknown`].
     pub fn read<T: DeserializeOwned>(&self, attempted: &str) -> Result<T, ForgeError> {
         serde_json::from_slice(&self.body).map_err(|error| ForgeError::unknown(attempted, error))
     }
@@ -322,7 +333,8 @@ impl Answer {
     }
 }
 
-/// Returns how far the clock is ahead that gave an answer received at this moment.
+/// Returns how far the clock is ahead that gave an answer received at `now`; 0 without a valid
+/// `Date` header.
 fn ahead(headers: &HeaderMap, now: Timestamp) -> Ahead {
     Ahead(date(headers).map_or(0, |date| i128::from(date.0) - i128::from(now.0)))
 }
@@ -335,7 +347,7 @@ fn date(headers: &HeaderMap) -> Option<Timestamp> {
     u64::try_from(date.as_millisecond()).ok().map(Timestamp)
 }
 
-/// Reads the body of an answer. An error if it is too large.
+/// Reads the body of an answer. An error if it has more than 32 MiB.
 async fn read_body(mut response: Response, attempted: &str) -> Result<Vec<u8>, ForgeError> {
     let mut body = Vec::new();
     while let Some(chunk) = response
@@ -354,7 +366,10 @@ async fn read_body(mut response: Response, attempted: &str) -> Result<Vec<u8>, F
     Ok(body)
 }
 
-/// Returns the error of an answer other than 2xx.
+/// Returns the error of an answer other than 2xx and 401. A rate limit is
+/// [`ForgeError::RateLimited`], 404 and 410 are [`ForgeError::NotFound`], and other statuses that
+/// reject the request are [`ForgeError::Refused`] with GitHub's message. The rest, such as server
+/// errors and redirects, is [`ForgeError::Unknown`].
 fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str) -> ForgeError {
     let attempted = attempted.to_owned();
     let message = message(body);
@@ -370,7 +385,9 @@ fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str
     }
 }
 
-/// Returns the seconds to wait, from 1 to 3,600, when the answer is a rate limit; else `None`.
+/// Returns the seconds to wait, from 1 to 3,600, if the answer is a rate limit: status 429, or 403
+/// with a sign of one. They come from the headers; without those it is one minute. `None` for any
+/// other answer.
 fn rate_limit(
     status: StatusCode,
     headers: &HeaderMap,
@@ -396,7 +413,8 @@ fn rate_limit(
     is_limited.then(|| number("retry-after").or_else(until_reset).unwrap_or(60).clamp(1, 3_600))
 }
 
-/// Returns GitHub's message of a refusal, with the details of a 422.
+/// Returns GitHub's message of a refusal, with up to five details, cut to 500 characters; `(no
+/// message)` if the body has none.
 fn message(body: &[u8]) -> String {
     let Ok(json) = serde_json::from_slice::<Value>(body) else {
         return String::from("(no message)");
@@ -411,8 +429,8 @@ fn message(body: &[u8]) -> String {
     message.chars().take(MESSAGE_MAX_CHARACTERS).collect()
 }
 
-/// Returns the policy that follows redirects of renamed repositories, but never sends the token to
-/// another host.
+/// Returns the policy that follows at most three redirects of renamed repositories, but never sends
+/// the token to another origin than that of `base`: such a redirect is returned as the answer.
 fn redirect_policy(base: Url) -> redirect::Policy {
     redirect::Policy::custom(move |attempt| {
         if attempt.previous().len() > REDIRECTS_MAX {
@@ -434,7 +452,8 @@ fn has_next(headers: &HeaderMap) -> bool {
         .any(|link| link.contains("rel=\"next\""))
 }
 
-/// Returns whether a URL leads to this machine.
+/// Returns whether a URL leads to this machine: its host is a loopback address or `localhost`.
+/// Other names are not resolved.
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),

@@ -9,7 +9,10 @@ use serde_json::json;
 use sluice_model::change::ChangeRef;
 use sluice_model::git::{MergeMode, Oid};
 
-/// Merges a pull request and returns the merge commit. An error if its head moved or it conflicts.
+/// Merges a pull request whose head is `change.head` and returns the merge commit. An earlier merge
+/// at this head is a success. If the head is another, [`ForgeError::HeadMoved`], even if it was
+/// merged; if it does not merge, [`ForgeError::Conflict`]. Without a title, GitHub makes the
+/// message.
 pub(super) async fn merge(
     github: &GitHub,
     change: &ChangeRef,
@@ -93,7 +96,7 @@ async fn after_refusal(
     }
 }
 
-/// Returns GitHub's name of a merge method.
+/// Returns GitHub's name of a merge method; cherry-pick is a rebase there.
 fn method(mode: MergeMode) -> &'static str {
     match mode {
         MergeMode::Merge | MergeMode::MergeResolve => "merge",

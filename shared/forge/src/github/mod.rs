@@ -87,7 +87,8 @@ pub struct GitHub {
 }
 
 impl GitHub {
-    /// Creates a driver. Makes no requests.
+    /// Creates a driver. Makes no requests. An error for an address that is not http or https, and
+    /// for a token that cannot be sent in a header.
     pub fn new(options: GitHubOptions) -> Result<Self, ConnectError> {
         let address = |field, text: &str| {
             let url = Url::parse(text)
@@ -108,7 +109,8 @@ impl GitHub {
         Ok(Self { connection: options.connection, host: options.host, web, api })
     }
 
-    /// Returns the login of the token, read from the forge unless the options have it.
+    /// Returns the login of the token, read from the forge once unless the options have it. An
+    /// error for an app's token, which has no login.
     ///
     /// # Errors [`ForgeError::Unauthorised`] when the token is not accepted;
     /// [`ForgeError::Refused`] for an app's token, which has no login.
@@ -116,14 +118,14 @@ impl GitHub {
         self.api.own_login().await.map(str::to_owned)
     }
 
-    /// Returns the key of a pull request.
+    /// Returns the key of a pull request in the repository `full_name` (`owner/name`).
     fn key(&self, full_name: &str, number: u64) -> ChangeKey {
         let project = ProjectName::new(&self.host, full_name);
         ChangeKey::change(self.connection.clone(), project, number)
     }
 }
 
-/// Returns the number of a pull request; an error for a ref, which has none.
+/// Returns the number of a pull request; for a ref, which has none, [`ForgeError::NotFound`].
 fn number(change: &ChangeKey, attempted: &str) -> Result<u64, ForgeError> {
     change.number().ok_or_else(|| ForgeError::NotFound { attempted: attempted.to_owned() })
 }
@@ -185,6 +187,7 @@ impl Forge for GitHub {
         read::ref_tip(self, project, git_ref).await
     }
 
+    /// Returns the URL of a commit's page, or of the project's without a commit. Makes no requests.
     fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String {
         let base = self.web.as_str().trim_end_matches('/');
         let project = escape_path(project.name());

@@ -14,8 +14,9 @@ const REASON_MAX_CHARACTERS: usize = 500;
 /// The number of digits of the length that begins each line of git's protocol.
 const LENGTH_DIGITS: usize = 4;
 
-/// Pushes a pack to a branch, on condition that the branch is at `from`. After a refusal, reads the
-/// branch: at `to` is a success, another tip is [`ForgeError::HeadMoved`].
+/// Moves a branch to `to` by a push of `pack`, on condition that it is at `from`. After a refusal,
+/// reads the branch: at `to` is a success, another tip is [`ForgeError::HeadMoved`], and at `from`
+/// is [`ForgeError::Refused`]. Never retried.
 pub(super) async fn fast_forward(
     github: &GitHub,
     branch: &BranchKey,
@@ -44,7 +45,8 @@ pub(super) async fn fast_forward(
     Err(ForgeError::Refused { attempted, status: 422, message })
 }
 
-/// Returns the body of a push to one branch.
+/// Returns the body of a push to the ref `name`: one command of git's protocol, which expects the
+/// ref at `from`, and the pack.
 fn command(name: &str, from: &Oid, to: &Oid, pack: &[u8]) -> Vec<u8> {
     let line = format!("{from} {to} {name}\0 report-status");
     let mut body = format!("{:04x}{line}0000", line.len() + LENGTH_DIGITS).into_bytes();
@@ -52,8 +54,8 @@ fn command(name: &str, from: &Oid, to: &Oid, pack: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Parses the forge's report on a push: success, or the reason for the refusal. `None` if it says
-/// neither.
+/// Parses the forge's report on a push to the ref `name`: success, or the reason for the refusal,
+/// cut to 500 characters. `None` if it says neither.
 fn push_result(answer: &[u8], name: &str) -> Option<Result<(), String>> {
     let lines = lines(answer);
     let cut = |why: &str| why.chars().take(REASON_MAX_CHARACTERS).collect::<String>();
@@ -70,7 +72,8 @@ fn push_result(answer: &[u8], name: &str) -> Option<Result<(), String>> {
     })
 }
 
-/// Returns the packet lines of an answer up to the first invalid one.
+/// Returns the texts of the packet lines of an answer up to the first invalid one, without
+/// separators and line ends.
 fn lines(mut rest: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     // Terminates: each round consumes at least the length field of a line.

@@ -29,7 +29,8 @@ const TAGS_DEEP_MAX: usize = 5;
 const REVIEWERS_MAX: usize = 100;
 const HOOKS_MAX: usize = 20;
 
-/// Returns the change whose page has this URL; `None` for any other URL.
+/// Returns the change whose page, or a tab of whose page, has this URL on this forge; `None` for
+/// any other URL. Makes no requests.
 pub(super) fn change_at(github: &GitHub, url: &str) -> Option<ChangeKey> {
     let url = Url::parse(url).ok()?;
     let is_here = url.host() == github.web.host()
@@ -46,7 +47,9 @@ pub(super) fn change_at(github: &GitHub, url: &str) -> Option<ChangeKey> {
     }
 }
 
-/// Reads everything about a pull request that decisions need.
+/// Reads everything about a pull request that decisions need. Lists that are too long are marked as
+/// incomplete, and files are then `None`; check runs that the token may not read are marked as
+/// hidden. None of these is an error.
 pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
     let attempted = format!("read {key}");
     let number = number(key, &attempted)?;
@@ -114,13 +117,14 @@ fn status_of(pull: &shapes::Pull) -> ChangeStatus {
     }
 }
 
-/// Returns the change with its head and target branch.
+/// Returns the change at its head and with its target branch; the head is its patchset too.
 fn change_ref(key: ChangeKey, base: &shapes::Side, head: &shapes::Side) -> ChangeRef {
     let (branch, head) = (base.branch.as_str().into(), Oid(head.sha.clone()));
     ChangeRef { key, branch, patchset: head.as_str().to_owned(), head }
 }
 
-/// Reads the files that a pull request changes; `None` if there are too many.
+/// Reads the paths that a pull request changes, sorted, with both names of a renamed file. `None`
+/// if GitHub lists fewer than `changed` files, or more than are read.
 async fn files(
     api: &Api,
     path: String,
@@ -139,7 +143,9 @@ async fn files(
     Ok(Some(names.collect::<BTreeSet<_>>().into_iter().collect()))
 }
 
-/// Returns the newest reviews of a change's reviewers, and whether there are more than are read.
+/// Returns the newest review of each reviewer, by login, with the reviewer's present permission.
+/// The flag is true if some are missing: of too many reviewers only some are read, and of too many
+/// reviews none.
 async fn reviews(
     api: &Api,
     key: &ChangeKey,
@@ -160,10 +166,10 @@ async fn reviews(
     Ok((reviews, is_cut))
 }
 
-/// Selects the reviewers whose permissions are read, by name, and returns whether there are more.
-///
-/// Members of the repository come first, then those with an approval or a request for changes, then
-/// the newest. So many other reviews displace no relevant reviewer.
+/// Selects the reviewers whose permissions are read, at most `REVIEWERS_MAX`, and returns them by
+/// name, and whether others were left out. Members of the repository come first, then those with an
+/// approval or a request for changes, then the newest. So many other reviews displace no relevant
+/// reviewer.
 fn first_asked(latest: BTreeMap<String, Latest>) -> (Vec<(String, Latest)>, bool) {
     let is_cut = latest.len() > REVIEWERS_MAX;
     let mut asked: Vec<(String, Latest)> = latest.into_iter().collect();
@@ -190,8 +196,8 @@ struct Latest {
     is_insider: bool,
 }
 
-/// Returns each reviewer's newest review. A comment does not replace an earlier approval or request
-/// for changes; a dismissal does.
+/// Returns each reviewer's newest review, by login. A comment does not replace an earlier approval
+/// or request for changes; a dismissal does. Drafts and reviews without an account are left out.
 fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest> {
     let mut latest: BTreeMap<String, Latest> = BTreeMap::new();
     for review in reviews {
@@ -221,7 +227,8 @@ fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest>
     latest
 }
 
-/// Reads the permission of an account in a repository; none for an account that does not exist.
+/// Reads the permission of an account in a repository. An account that does not exist has
+/// [`RepositoryPermission::None`], which is no error. `maintain` counts as write, `triage` as read.
 pub(super) async fn permission(
     api: &Api,
     project: &ProjectName,
@@ -242,7 +249,8 @@ pub(super) async fn permission(
     }
 }
 
-/// Returns a commit's statuses, newest first, and whether there are older ones.
+/// Returns a commit's newest statuses, at most 1,000, newest first, and whether there are older
+/// ones.
 async fn statuses(
     api: &Api,
     path: String,
@@ -254,8 +262,8 @@ async fn statuses(
     Ok(listed.part())
 }
 
-/// Returns a commit's newest status of a context, among the newest of all, and how far the clock is
-/// ahead that set it.
+/// Returns a commit's newest status of a context, and how far the clock that set it is ahead of the
+/// local one. `None` if it is not among the newest 100 statuses of the commit.
 pub(super) async fn newest_status(
     api: &Api,
     project: &ProjectName,
@@ -271,9 +279,9 @@ pub(super) async fn newest_status(
     Ok((statuses.into_iter().find(|status| status.context == context), ahead))
 }
 
-/// Returns the newest check runs of a commit, and whether there are more; `None` where the token
-/// may not read them. Check runs belong to GitHub Apps, and the change's other facts are valid
-/// without them.
+/// Returns the newest check runs of a commit, at most 1,000, and whether there are more. `None`,
+/// and no error, where the token may not read them: check runs belong to GitHub Apps, and the
+/// change's other facts are valid without them.
 async fn check_runs(
     api: &Api,
     project: &ProjectName,
@@ -291,8 +299,8 @@ async fn check_runs(
     }
 }
 
-/// Returns the newest check runs of a commit with this name; a forge without that filter returns
-/// all.
+/// Returns the newest check runs of a commit with this name, at most 1,000; a forge without that
+/// filter returns all names.
 pub(super) async fn check_runs_named(
     api: &Api,
     project: &ProjectName,
@@ -309,8 +317,10 @@ pub(super) async fn check_runs_named(
     Ok(listed.part().0)
 }
 
-/// Joins statuses (newest first) and check runs; a check run is a status by its application. Each
-/// has its number and no time: an edited check run may show another time and is the same.
+/// Joins statuses (newest first) and check runs into one list, sorted by context and account, with
+/// only the newest of each context and account. A check run is a status by its application, whose
+/// state is its conclusion, or `pending`. Each keeps its number and no time: an edited check run
+/// may show another time and is the same.
 fn newest_per_context(
     statuses: Vec<shapes::Status>,
     mut check_runs: Vec<shapes::CheckRun>,
@@ -337,8 +347,8 @@ fn newest_per_context(
     newest.into_values().collect()
 }
 
-/// Reads the open pull requests of a repository, by number. Beyond the most pages, logs a warning
-/// and leaves out the newest.
+/// Reads the open pull requests of a repository, by number, at most 5,000. If there are more, logs
+/// a warning and leaves out the newest.
 pub(super) async fn open_changes(
     github: &GitHub,
     project: &ProjectName,
@@ -365,7 +375,8 @@ pub(super) async fn open_changes(
     Ok(by_number.into_values().collect())
 }
 
-/// Reads the open pull requests whose head is a commit, by number.
+/// Reads the open pull requests whose head is exactly this commit, by number; none is no error. Of
+/// more than 1,000 pull requests that contain the commit, the rest is not read.
 pub(super) async fn changes_with_head(
     github: &GitHub,
     project: &ProjectName,
@@ -391,7 +402,8 @@ pub(super) async fn changes_with_head(
     Ok(by_number.into_values().collect())
 }
 
-/// Reads the branches of a repository, by name. An error if there are more than are read.
+/// Reads the branches of a repository, by name, with their tips and whether they are protected. An
+/// error if there are more than 5,000.
 pub(super) async fn branches(
     github: &GitHub,
     project: &ProjectName,
@@ -414,8 +426,8 @@ fn branch(branch: shapes::Branch) -> Branch {
     Branch { name: branch.name.into(), tip: Oid(branch.commit.sha), protection }
 }
 
-/// Reads whether a branch is locked. `None` if the token may not read that: only administrators may
-/// read the rules of a branch.
+/// Reads whether a branch is locked. `None` if it has no rules, or if the token may not read them:
+/// only administrators may.
 pub(super) async fn is_locked(
     github: &GitHub,
     branch: &BranchKey,
@@ -433,7 +445,8 @@ pub(super) async fn is_locked(
     }
 }
 
-/// Reads the commit at the tip of a branch, with its tree.
+/// Reads the commit at the tip of a branch, with its tree. A missing branch is
+/// [`ForgeError::NotFound`].
 pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Commit, ForgeError> {
     let attempted = format!("read the tip of {branch}");
     let path = repository(
@@ -445,7 +458,7 @@ pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Co
 }
 
 /// Reads the commit of a ref, also of an annotated tag; `None` if the ref does not exist. A tag of
-/// something else is [`ForgeError::NotFound`].
+/// something else, and one behind more than five other tags, is [`ForgeError::NotFound`].
 pub(super) async fn ref_tip(
     github: &GitHub,
     project: &ProjectName,
@@ -481,7 +494,8 @@ pub(super) async fn ref_tip(
     Err(ForgeError::NotFound { attempted })
 }
 
-/// Reads whether a branch contains a commit; `false` also if either does not exist.
+/// Reads whether a branch contains a commit, at its tip or before; `false` also if either does not
+/// exist.
 pub(super) async fn contains(
     github: &GitHub,
     branch: &BranchKey,
@@ -498,7 +512,8 @@ pub(super) async fn contains(
     }
 }
 
-/// Reads the tree and the parents of a commit.
+/// Reads a commit: its tree, its parents and its message. A missing one is
+/// [`ForgeError::NotFound`].
 pub(super) async fn commit(
     github: &GitHub,
     project: &ProjectName,
@@ -514,7 +529,8 @@ pub(super) async fn commit(
     })
 }
 
-/// Reads the latest deliveries of the webhooks in a repository.
+/// Reads the newest deliveries of the webhooks in a repository, also of those that lead to other
+/// services; newest first, at most 100 for each of at most 20 webhooks.
 pub(super) async fn deliveries(
     github: &GitHub,
     project: &ProjectName,
@@ -542,7 +558,8 @@ pub(super) async fn deliveries(
     Ok(deliveries)
 }
 
-/// Asks GitHub to send a webhook delivery again.
+/// Asks GitHub to send a webhook delivery again. An unanswered request is repeated, so it may be
+/// sent more than once.
 pub(super) async fn redeliver(
     github: &GitHub,
     project: &ProjectName,
@@ -554,7 +571,8 @@ pub(super) async fn redeliver(
     github.api.send(Method::POST, &path, None, Repeat::Safe, &attempted).await.map(drop)
 }
 
-/// Returns the time that GitHub wrote as `2026-11-21T12:23:45Z`; the epoch when it is invalid.
+/// Returns the time that GitHub wrote as `2026-11-21T12:23:45Z`; the epoch when it is missing or
+/// invalid.
 pub(super) fn timestamp(text: Option<&str>) -> Timestamp {
     let parsed = text.and_then(|text| text.parse::<jiff::Timestamp>().ok());
     Timestamp(parsed.and_then(|at| u64::try_from(at.as_millisecond()).ok()).unwrap_or(0))

@@ -28,7 +28,8 @@ const COMMENT_MAX_CHARACTERS: usize = 65_000;
 const CHECK_RUNS_ARE_OF_APPS: &str = "GitHub lets GitHub Apps alone make check runs, and a connection has a token: \
     report by `status` instead of `check`, or wait until a connection can be a GitHub App";
 
-/// Sets a status on a commit, unless it was set for the same report already.
+/// Sets a status on a commit, unless the newest status of its context was set for the same report
+/// already. The description is cut to 140 characters. The request that sets it is never repeated.
 pub(super) async fn set_status(
     github: &GitHub,
     project: &ProjectName,
@@ -52,9 +53,10 @@ pub(super) async fn set_status(
     github.api.send(Method::POST, &path, Some(&body), Repeat::Never, &attempted).await.map(drop)
 }
 
-/// Returns whether Sluice set the newest status of its context for this report: it is equal, and
-/// was set after the report was requested. An earlier one belongs to another report, and pipelines
-/// that wait for this one would get no event. Where it cannot be read the status is set.
+/// Returns whether Sluice set the newest status of its context for this report: it is equal, by the
+/// token's login, and was set after the report was requested. An earlier one belongs to another
+/// report, and pipelines that wait for this one would get no event. `false` also where the status
+/// or the own login cannot be read.
 async fn is_already_set(
     github: &GitHub,
     project: &ProjectName,
@@ -75,10 +77,10 @@ async fn is_already_set(
         && was_set_for(there.created_at.as_deref(), status.wanted_at, ahead)
 }
 
-/// Returns whether a status was set for a report that was requested at this moment, from the
-/// forge's time of the status and how far its clock is ahead. Without that correction an earlier
-/// report's status could count as this one's. Without a time, an equal status counts as the same,
-/// or it would trigger twice.
+/// Returns whether a status was set for a report that was requested at `wanted_at`: not earlier, by
+/// the forge's time of the status, corrected by how far the forge's clock is ahead, with two
+/// seconds of tolerance. Without a time an equal status counts as the same, or it would trigger
+/// twice.
 fn was_set_for(created_at: Option<&str>, wanted_at: Timestamp, Ahead(ahead_millis): Ahead) -> bool {
     let is_later = |at: &str| {
         i128::from(read::timestamp(Some(at)).0) + CLOCK_MILLIS
@@ -87,7 +89,8 @@ fn was_set_for(created_at: Option<&str>, wanted_at: Timestamp, Ahead(ahead_milli
     created_at.is_none_or(is_later)
 }
 
-/// Creates or updates the check run of a report.
+/// Creates or updates the check run of a report. A refusal for missing rights says that only GitHub
+/// Apps may make check runs.
 pub(super) async fn put_check_run(
     github: &GitHub,
     project: &ProjectName,
@@ -104,7 +107,8 @@ pub(super) async fn put_check_run(
     })
 }
 
-/// Updates the check run of a report if it exists, otherwise creates it.
+/// Updates the check run on `head` that has the name and the marker of the report, otherwise
+/// creates it. The summary is cut to 65,535 characters. Only the update is retried.
 async fn write_check_run(
     github: &GitHub,
     project: &ProjectName,
@@ -155,7 +159,9 @@ async fn write_check_run(
     }
 }
 
-/// Creates Sluice's comment with this marker, or replaces its text.
+/// Creates Sluice's comment with this marker, or replaces its text; changes nothing if it has that
+/// text. The text is cut to 65,000 characters. An error if the change has more comments than are
+/// read (3,000).
 pub(super) async fn put_comment(
     github: &GitHub,
     change: &ChangeKey,
@@ -188,7 +194,10 @@ pub(super) async fn put_comment(
     }
 }
 
-/// Comments on lines of a pull request in one review, unless that review exists.
+/// Comments on lines of a pull request in one review with the text `text`, cut to 65,000
+/// characters, unless Sluice's review with this marker exists. If GitHub refuses the lines and some
+/// comments have ranges, tries once more with only the last line of each. A second refusal is
+/// returned.
 pub(super) async fn put_line_comments(
     github: &GitHub,
     change: &ChangeRef,
@@ -235,12 +244,12 @@ pub(super) async fn put_line_comments(
     }
 }
 
-/// Returns a comment on one line in GitHub's form.
+/// Returns a comment on its last line in GitHub's form.
 fn one_line(comment: &LineComment) -> Value {
     json!({"path": comment.path, "line": comment.line, "side": "RIGHT", "body": comment.text})
 }
 
-/// Returns a comment on several lines in GitHub's form.
+/// Returns a comment on its range of lines in GitHub's form; on one line if it has no range.
 fn several_lines(comment: &LineComment) -> Value {
     let mut shape = one_line(comment);
     if let (Some(start), Some(map)) = (comment.start_line, shape.as_object_mut()) {
@@ -250,7 +259,8 @@ fn several_lines(comment: &LineComment) -> Value {
     shape
 }
 
-/// Submits a review with this marker, unless it exists.
+/// Submits a review of the change's head with this marker and text, unless Sluice's review with
+/// this marker exists, whatever that says. The text is cut to 65,000 characters.
 pub(super) async fn put_review(
     github: &GitHub,
     change: &ChangeRef,
@@ -280,7 +290,8 @@ pub(super) async fn put_review(
     send(&github.api, Method::POST, &path, body, Repeat::Never, &attempted).await
 }
 
-/// Adds and removes labels of a pull request.
+/// Adds the labels `add` to a pull request, then removes the labels `remove`. A label that it
+/// already has, or does not have, is no error.
 pub(super) async fn change_labels(
     github: &GitHub,
     change: &ChangeKey,
@@ -305,7 +316,8 @@ pub(super) async fn change_labels(
     Ok(())
 }
 
-/// Sends a request with a JSON body and ignores the answer's content.
+/// Sends a request with a JSON body and ignores the content of the answer, which must have status
+/// 2xx.
 async fn send(
     api: &Api,
     method: Method,
@@ -317,11 +329,10 @@ async fn send(
     api.send(method, path, Some(&body), repeat, attempted).await.map(drop)
 }
 
-/// Returns whether Sluice wrote a comment or review. Markers can be copied, so the login counts
-/// too.
-///
-/// If the forge does not reveal the own login, as for an application's token, a text counts as
-/// Sluice's if an application wrote exactly this text; nothing else is ever overwritten.
+/// Returns whether Sluice wrote a comment or review: it ends with the marker, and its author is the
+/// account `me`. Where that is not known (`None`), as for an application's token, the author must
+/// be an application and the text must be `body`; nothing else is ever overwritten. `false` without
+/// an author.
 fn is_ours(
     user: &Option<shapes::User>,
     there: &Option<String>,
@@ -342,12 +353,13 @@ fn is_application(user: &shapes::User) -> bool {
     user.kind.as_deref() == Some("Bot") && user.login.ends_with("[bot]")
 }
 
-/// Returns whether two texts are equal except for line endings.
+/// Returns whether two texts are equal except for line endings and white space at their end;
+/// `false` if the first is missing.
 fn says(there: &Option<String>, body: &str) -> bool {
     there.as_deref().is_some_and(|there| there.trim_end().lines().eq(body.trim_end().lines()))
 }
 
-/// Returns `text`, cut with a mark where it is too long.
+/// Returns `text`; if it is longer, its beginning and `…`, together `characters_max` characters.
 fn cut(text: &str, characters_max: usize) -> String {
     if text.chars().count() <= characters_max {
         return text.to_owned();

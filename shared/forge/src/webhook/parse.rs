@@ -75,11 +75,9 @@ impl CommitEvent {
 }
 
 /// Parses the `body` of the event `event_name` (`X-GitHub-Event`), received by `connection` from
-/// the forge `host`.
-///
-/// It never fails: an unreadable body is [`Parsed::Malformed`]. It does not check the signature
-/// ([`super::verify`]), nor whether a comment is Sluice's own: the caller compares sender and
-/// marker.
+/// the forge `host`. It never fails: an event from which nothing follows is [`Parsed::Ignored`], an
+/// unreadable body [`Parsed::Malformed`]. It checks no signature ([`super::verify`]), nor whether
+/// Sluice itself caused the event: the caller compares sender and marker.
 pub fn parse(connection: &ConnectionName, host: &str, event_name: &str, body: &[u8]) -> Parsed {
     match read(connection, host, event_name, body) {
         Ok(parsed) => parsed,
@@ -101,7 +99,9 @@ struct Origin {
     sender: String,
 }
 
-/// Parses an event. The error says why it is ignored or malformed.
+/// Parses an event about a pull request, a review, a comment, a push, a status or a check run. The
+/// error says why it is ignored, as every other event is, or malformed: a body without repository,
+/// sender or a required field.
 fn read(
     connection: &ConnectionName,
     host: &str,
@@ -136,7 +136,8 @@ fn read(
     }
 }
 
-/// Parses an event about a pull request.
+/// Parses an event about a pull request; ignored if its action has no meaning for Sluice. A change
+/// of the draft state counts as an edit. Malformed if a label event names no label.
 fn pull_request(origin: Origin, payload: PullRequestEvent) -> Result<Parsed, Nothing> {
     let action = match payload.action.as_str() {
         "opened" => "opened",
@@ -161,7 +162,8 @@ fn pull_request(origin: Origin, payload: PullRequestEvent) -> Result<Parsed, Not
     Ok(origin.event(Change { label, ..Change::new(payload.number, "pull_request", action) }, None))
 }
 
-/// Parses an event about a review.
+/// Parses an event about a submitted or dismissed review, with Sluice's marker if its text has one.
+/// Other actions are ignored; an unknown state is malformed.
 fn review(origin: Origin, payload: ReviewEvent) -> Result<Parsed, Nothing> {
     let action = match payload.action.as_str() {
         "submitted" => "submitted",
@@ -183,7 +185,8 @@ fn review(origin: Origin, payload: ReviewEvent) -> Result<Parsed, Nothing> {
     Ok(origin.event(change, marker))
 }
 
-/// Parses an event about a comment; one on an issue is ignored.
+/// Parses an event about a new comment on a pull request, with Sluice's marker if its text has one.
+/// A comment on an issue, and one that was edited or deleted, is ignored.
 fn comment(origin: Origin, payload: CommentEvent) -> Result<Parsed, Nothing> {
     if payload.issue.pull_request.is_none() {
         return Err(ignored("the comment is on an issue, not on a pull request".to_owned()));
@@ -202,7 +205,8 @@ fn comment(origin: Origin, payload: CommentEvent) -> Result<Parsed, Nothing> {
     Ok(origin.event(change, marker))
 }
 
-/// Parses the move of a branch or tag.
+/// Parses the move, creation or deletion of a branch or tag. Malformed if the ref does not start
+/// with `refs/` or a commit is not an object id.
 fn push(origin: Origin, payload: PushEvent) -> Result<Parsed, Nothing> {
     if !payload.git_ref.starts_with("refs/") {
         return Err(malformed("push", "its ref does not start with refs/"));
@@ -212,14 +216,16 @@ fn push(origin: Origin, payload: PushEvent) -> Result<Parsed, Nothing> {
     Ok(origin.with(kind, None))
 }
 
-/// Parses the event of a commit status.
+/// Parses the event of a commit status, of any state; the sender counts as its author. Malformed if
+/// its commit is not an object id.
 fn status(origin: Origin, payload: StatusEvent) -> Result<Parsed, Nothing> {
     let status = format!("{}:{}:{}", origin.sender, payload.context, payload.state);
     let head = oid("status", payload.sha)?;
     Ok(origin.on_commit(head, "pull_request", "status", status, None))
 }
 
-/// Parses an event of a check run.
+/// Parses an event of a check run that was completed or is to run again, with the marker if Sluice
+/// made the run. Other actions are ignored. Malformed if its commit is not an object id.
 fn check_run(origin: Origin, payload: CheckRunEvent) -> Result<Parsed, Nothing> {
     let action = match payload.action.as_str() {
         "rerequested" => "rerequested",
@@ -256,7 +262,7 @@ impl Change {
         Self { number, event, action, comment: None, label: None, state: None, status: None }
     }
 
-    /// Returns the event with its details.
+    /// Returns the event about a change with its details, in the form of the records.
     fn kind(self) -> EventKind {
         let Self { number, event, action, comment, label, state, status } = self;
         EventKind::Change {
@@ -300,7 +306,8 @@ impl Origin {
     }
 }
 
-/// Decodes the body of an event; malformed if it lacks a field.
+/// Decodes the body of an event. Malformed if it is no JSON or lacks a field; the error quotes no
+/// value of the body.
 fn decode<'a, T: Deserialize<'a>>(event_name: &str, body: &'a [u8]) -> Result<T, Nothing> {
     serde_json::from_slice(body).map_err(|error| {
         // The error's own text may quote a value; its class and place do not.
@@ -309,7 +316,8 @@ fn decode<'a, T: Deserialize<'a>>(event_name: &str, body: &'a [u8]) -> Result<T,
     })
 }
 
-/// Checks the form of a commit id; malformed if it is not hexadecimal.
+/// Returns a commit id after a check of its form; malformed unless it has 40 or 64 hexadecimal
+/// digits.
 fn oid(event_name: &str, text: String) -> Result<Oid, Nothing> {
     let is_id = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_id {
@@ -319,7 +327,8 @@ fn oid(event_name: &str, text: String) -> Result<Oid, Nothing> {
     }
 }
 
-/// Returns whether a text has the form `owner/name`.
+/// Returns whether a text has the form `owner/name`: two parts of at most 100 letters, digits, `.`,
+/// `_` or `-`, neither `.` nor `..`.
 fn is_full_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
@@ -342,7 +351,7 @@ fn malformed(event_name: &str, what: &str) -> Nothing {
     Nothing::Malformed(format!("could not read the {event_name} payload: {what}"))
 }
 
-/// Returns at most 40 harmless characters of an untrusted word.
+/// Returns the letters, digits and underscores of an untrusted word, at most 40, for display.
 fn shown(word: &str) -> String {
     word.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').take(40).collect()
 }

@@ -13,11 +13,11 @@ use subtle::{Choice, ConstantTimeEq};
 pub struct Rejected;
 
 /// Accepts `raw_body` when `signature_header` (`X-Hub-Signature-256`: `sha256=` and 64 hexadecimal
-/// digits) was made with one of `secrets`.
+/// digits) was made with one of `secrets`. Rejects a missing or malformed header. Empty secrets do
+/// not count, so that without a secret nothing is accepted.
 ///
 /// All secrets are tried and compared in constant time, so neither time nor answer reveals a near
-/// match. During a rotation `secrets` has the new and the old one. Without a secret nothing is
-/// accepted; an empty secret is never tried.
+/// match. During a rotation `secrets` has the new and the old one.
 pub fn verify(
     secrets: &[ForgeSecret],
     signature_header: Option<&str>,
@@ -41,7 +41,7 @@ pub fn sign(secret: &ForgeSecret, raw_body: &[u8]) -> String {
     mac(secret, raw_body).map(|mac| format!("sha256={}", hex::encode(mac))).unwrap_or_default()
 }
 
-/// Computes the HMAC of a body; `None` for an unusable secret.
+/// Computes the HMAC-SHA-256 of a body; `None` for an unusable secret, which cannot happen.
 fn mac(secret: &ForgeSecret, raw_body: &[u8]) -> Option<[u8; 32]> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes()).ok()?;
     mac.update(raw_body);

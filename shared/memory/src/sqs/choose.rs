@@ -7,7 +7,7 @@ pub trait Chooser {
     fn choose(&mut self, count: usize) -> usize;
 
     /// Returns whether a standard queue leaves the message visible, so that it is delivered once
-    /// more.
+    /// more; never, unless implemented otherwise.
     fn delivers_twice(&mut self) -> bool {
         false
     }
@@ -32,13 +32,14 @@ pub struct Seeded {
 }
 
 impl Seeded {
-    /// Returns a chooser that is deterministic for `seed`.
+    /// Returns a chooser that is deterministic for `seed` and delivers a message of a standard
+    /// queue twice in `twice_per_mille` of 1000 cases.
     #[must_use]
     pub fn new(seed: u64, twice_per_mille: u16) -> Self {
         Self { state: seed, twice_per_mille }
     }
 
-    /// Returns the next number of the generator.
+    /// Returns the next pseudo-random number of the generator (SplitMix64).
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;

@@ -137,7 +137,8 @@ impl NewMessage {
                 .sum::<usize>()
     }
 
-    /// Checks the message against the limits of SQS and the queue's kind.
+    /// Checks the message against the limits of SQS and the queue's settings: body, size,
+    /// attributes, and what the queue's kind requires or forbids. Returns the first refusal.
     pub(super) fn check(&self, settings: &SqsQueueSettings) -> Result<(), Refusal> {
         if self.body.is_empty() {
             return Err(Refusal::MissingParameter { parameter: "MessageBody" });
@@ -163,7 +164,8 @@ impl NewMessage {
         }
     }
 
-    /// Checks what only standard queues require.
+    /// Checks what only standard queues require: no deduplication id, a valid group if there is
+    /// one, and a delay of at most 900 seconds.
     fn check_standard(&self) -> Result<(), Refusal> {
         if let Some(id) = &self.dedup_id {
             return Err(Refusal::invalid("MessageDeduplicationId", id, WRONG_KIND));
@@ -175,7 +177,8 @@ impl NewMessage {
             .map_or(Ok(()), |delay| within("DelaySeconds", delay, 0, limits::DELAY_SECONDS_MAX))
     }
 
-    /// Checks what only FIFO queues require: a group and a deduplication id.
+    /// Checks what only FIFO queues require: a valid group, no delay, and a valid deduplication id,
+    /// which may only be missing if `content_dedup` is set.
     fn check_fifo(&self, content_dedup: bool) -> Result<(), Refusal> {
         // Also a delay of 0: the parameter itself is what a FIFO queue does not know.
         if let Some(delay) = self.delay_seconds {
@@ -197,7 +200,7 @@ impl NewMessage {
         }
     }
 
-    /// Checks the number, names, types and values of attributes.
+    /// Checks the number, names and types of attributes, and that their values are not empty.
     fn check_attributes(&self) -> Result<(), Refusal> {
         if self.attributes.len() > limits::ATTRIBUTES_MAX {
             let reason = "Number of message attributes exceeds the allowed maximum [10].";
@@ -233,7 +236,9 @@ impl NewMessage {
         Ok(())
     }
 
-    /// Returns scope and id under which the message is remembered; `None` on a standard queue.
+    /// Returns the key under which the message is remembered, which contains the group if that is
+    /// the scope, and the deduplication id: the given one, or the SHA-256 of the body. `None` on a
+    /// standard queue.
     pub(super) fn dedup_key(&self, kind: SqsQueueKind) -> Option<(String, String)> {
         let SqsQueueKind::Fifo { dedup_scope, .. } = kind else {
             return None;
@@ -260,7 +265,8 @@ fn is_carried(c: char) -> bool {
     matches!(c, '\u{9}' | '\u{a}' | '\u{d}' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
 }
 
-/// Checks a group or deduplication id.
+/// Checks a group or deduplication id: 1 to 128 printable ASCII characters without spaces.
+/// `parameter` names it in the refusal.
 fn check_id(parameter: &'static str, id: &str) -> Result<(), Refusal> {
     if !id.is_empty()
         && id.len() <= limits::GROUP_ID_CHARS_MAX
@@ -272,7 +278,8 @@ fn check_id(parameter: &'static str, id: &str) -> Result<(), Refusal> {
     Err(Refusal::invalid(parameter, shortened(id), reason))
 }
 
-/// Returns the id of the message at `sequence` of `queue`, shaped as a UUID.
+/// Returns the id of the message at `sequence` of `queue` that was sent at `sent_ms`, shaped as a
+/// UUID; equal arguments give the same id.
 pub(super) fn message_id(queue: &str, sequence: u64, sent_ms: u64) -> String {
     let digest =
         hex::encode(Sha256::digest(format!("message\n{queue}\n{sequence}\n{sent_ms}").as_bytes()));
@@ -286,14 +293,15 @@ pub(super) fn message_id(queue: &str, sequence: u64, sent_ms: u64) -> String {
     )
 }
 
-/// Returns the receipt handle of one receive; the check makes handles of other queues and invented
-/// ones invalid.
+/// Returns the receipt handle of one receive: sequence, receive count, and a digest that makes
+/// handles of other queues and invented ones invalid.
 pub(super) fn receipt(queue: &str, sequence: u64, receives: u32) -> String {
     let digest = Sha256::digest(format!("receipt\n{queue}\n{sequence}\n{receives}").as_bytes());
     format!("{sequence}-{receives}-{}", hex::encode(&digest[..12]))
 }
 
-/// Returns sequence and receive count of a handle that [`receipt`] made for `queue`.
+/// Returns sequence and receive count of a handle that [`receipt`] made for `queue`; any other
+/// handle is refused. Whether the message still exists is not checked.
 pub(super) fn parse_receipt(queue: &str, handle: &str) -> Result<(u64, u32), Refusal> {
     let invalid = || Refusal::ReceiptInvalid { receipt: shortened(handle) };
     let mut parts = handle.splitn(3, '-');

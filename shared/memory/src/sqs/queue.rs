@@ -109,7 +109,8 @@ impl Changes {
 }
 
 impl Queue {
-    /// Returns an empty queue.
+    /// Returns an empty queue, which does not record its [`Changes`]. Refuses a name or setting
+    /// outside AWS's limits.
     ///
     /// # Errors
     /// The [`Refusal`] of a name or setting outside AWS's limits.
@@ -130,7 +131,9 @@ impl Queue {
         })
     }
 
-    /// Returns a queue restored from a store. It records its [`Changes`] from now on.
+    /// Returns a queue restored from a store; `next_sequence` is raised above the sequences of the
+    /// messages if necessary. It records its [`Changes`] from now on. Refuses a name or setting
+    /// outside AWS's limits.
     ///
     /// # Errors
     /// The [`Refusal`] of a name or setting outside AWS's limits.
@@ -166,7 +169,8 @@ impl Queue {
         &self.settings
     }
 
-    /// Changes the queue's attributes; its kind stays.
+    /// Replaces the queue's attributes; stored messages keep their times. Refuses a setting outside
+    /// AWS's limits, and another kind; nothing is changed then.
     ///
     /// # Errors
     /// The [`Refusal`] of a setting outside AWS's limits, or of another kind.
@@ -176,7 +180,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Accepts a message.
+    /// Accepts a message, which is visible after its own delay or else the queue's. A FIFO queue
+    /// drops a message whose deduplication id it accepted in the last five minutes, and answers
+    /// with the earlier message: that is no refusal. Refuses a message that the queue's kind or
+    /// limits do not allow; nothing is stored then.
     ///
     /// # Errors
     /// The [`Refusal`] of a message that the queue's kind or limits do not allow; nothing is stored
@@ -220,8 +227,8 @@ impl Queue {
         Ok(Sent { id, sequence, duplicate: false })
     }
 
-    /// Accepts a dead letter of the queue `source_arn`. Its age continues in a standard queue and
-    /// restarts in a FIFO queue.
+    /// Accepts a dead letter of the queue `source_arn`, with a new sequence and visible at once;
+    /// its receive count stays. Its age continues in a standard queue and restarts in a FIFO queue.
     pub fn accept_dead(&mut self, mut message: Message, source_arn: &str, now_ms: u64) {
         self.expire(now_ms);
         message.sequence = self.next_sequence;
@@ -235,7 +242,10 @@ impl Queue {
         self.insert(message);
     }
 
-    /// Receives up to `poll.max` messages; each is invisible from now for its visibility time-out.
+    /// Receives up to `poll.max` messages without waiting; each is invisible from now for its
+    /// visibility time-out. Messages that were received too often are removed from the queue and
+    /// returned as dead letters instead. With 120,000 messages in flight a standard queue refuses,
+    /// and a FIFO queue gives nothing. Refuses a poll outside AWS's limits.
     ///
     /// # Errors
     /// A [`Refusal`] of a poll outside AWS's limits, or [`Refusal::OverLimit`] on a standard queue
@@ -274,7 +284,9 @@ impl Queue {
         Ok(received)
     }
 
-    /// Deletes the message of `handle`.
+    /// Deletes the message of `handle`. A message that is gone is no refusal, nor, on a standard
+    /// queue, one that was received again, which stays. A FIFO queue refuses a handle after its
+    /// visibility timeout or after another receive. Refuses a handle that this queue did not make.
     ///
     /// # Errors
     /// [`Refusal::ReceiptInvalid`] for a handle of another queue or an invented one. On a FIFO
@@ -299,8 +311,9 @@ impl Queue {
         Ok(Deletion::Deleted)
     }
 
-    /// Sets how much longer, from now, the message of `handle` stays invisible; 0 gives it back at
-    /// once.
+    /// Sets how many seconds longer, from now, the message of `handle` stays invisible; 0 gives it
+    /// back at once. Refuses a message that is visible again, was received since or is gone, and
+    /// more than 12 hours after the last receive.
     ///
     /// # Errors
     /// [`Refusal::ReceiptInvalid`], [`Refusal::NotInFlight`] for a message that is visible again,
@@ -343,7 +356,7 @@ impl Queue {
     }
 
     /// Returns when, at or after `now_ms`, a receive can first give something; `None` while there
-    /// is nothing to wait for but a send.
+    /// is no message. A FIFO group counts from when none of its messages is in flight.
     #[must_use]
     pub fn next_wake_ms(&self, now_ms: u64) -> Option<u64> {
         let earliest = if self.settings.is_fifo() {
@@ -354,7 +367,8 @@ impl Queue {
         earliest.map(|at_ms| at_ms.max(now_ms))
     }
 
-    /// Returns how many messages there are at `now_ms`.
+    /// Returns how many messages there are at `now_ms`, by state. Messages past their retention
+    /// count until a send, a receive or a deletion drops them.
     #[must_use]
     pub fn counts(&self, now_ms: u64) -> Counts {
         let mut counts = Counts::default();
@@ -368,20 +382,20 @@ impl Queue {
         counts
     }
 
-    /// Returns when the oldest message was sent (`ApproximateAgeOfOldestMessage` is counted from
-    /// it).
+    /// Returns when the oldest message was sent, in milliseconds since the Unix epoch; `None` for
+    /// an empty queue.
     #[must_use]
     pub fn oldest_sent_ms(&self) -> Option<u64> {
         self.by_age.first().map(|(sent_ms, _)| *sent_ms)
     }
 
-    /// Returns every stored message, oldest first.
+    /// Returns every stored message, also those in flight, by sequence.
     pub fn messages(&self) -> impl Iterator<Item = &Message> {
         self.messages.values()
     }
 
-    /// Returns what changed since the last call; always empty unless the queue was
-    /// [restored](Self::restore).
+    /// Returns what changed since the last call and forgets it. Without [restoring](Self::restore)
+    /// the queue, only the next sequence is in the result.
     pub fn take_changes(&mut self) -> Changes {
         let mut changes = Changes { next_sequence: self.next_sequence, ..Changes::default() };
         let Some(journal) = self.journal.as_mut() else {
@@ -403,7 +417,7 @@ impl Queue {
     }
 }
 
-/// Returns a time some seconds later.
+/// Returns the time `seconds` after `now_ms`, in milliseconds.
 fn after_seconds(now_ms: u64, seconds: u32) -> u64 {
     now_ms.saturating_add(u64::from(seconds) * 1000)
 }

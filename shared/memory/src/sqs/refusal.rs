@@ -66,7 +66,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the error for an invalid value of a parameter.
+    /// Returns the error for an invalid value of a parameter. The value is cut to 100 characters.
     pub(super) fn invalid(
         parameter: &'static str,
         value: impl ToString,

@@ -70,7 +70,7 @@ pub struct Redrive {
 }
 
 impl SqsQueueSettings {
-    /// Returns a standard queue with AWS's defaults.
+    /// Returns the settings of a standard queue with AWS's defaults, without dead letters.
     #[must_use]
     pub fn standard() -> Self {
         Self {
@@ -85,7 +85,7 @@ impl SqsQueueSettings {
     }
 
     /// Returns the settings of Sluice's FIFO queues: high throughput, deduplication by id within a
-    /// group.
+    /// group, otherwise AWS's defaults.
     #[must_use]
     pub fn fifo() -> Self {
         let kind = SqsQueueKind::Fifo {
@@ -96,7 +96,8 @@ impl SqsQueueSettings {
         Self { kind, ..Self::standard() }
     }
 
-    /// Returns the settings with a dead letter queue.
+    /// Returns the settings with a dead letter queue, to which a message goes that would be
+    /// received more than `receives_max` times.
     #[must_use]
     pub fn with_redrive(mut self, dead_letter_arn: impl Into<String>, receives_max: u32) -> Self {
         self.redrive = Some(Redrive { dead_letter_arn: dead_letter_arn.into(), receives_max });
@@ -109,8 +110,8 @@ impl SqsQueueSettings {
         matches!(self.kind, SqsQueueKind::Fifo { .. })
     }
 
-    /// Checks name and attributes against AWS's limits; the name of a FIFO queue, and only it, ends
-    /// in `.fifo`.
+    /// Checks name and attributes against AWS's limits and returns the first refusal. The name of a
+    /// FIFO queue, and only it, ends in `.fifo`; a dead letter queue must be of the same kind.
     ///
     /// # Errors
     /// The first [`Refusal`] that AWS would answer.
@@ -153,7 +154,7 @@ impl SqsQueueSettings {
     }
 }
 
-/// Refuses `value` outside `least..=most`.
+/// Refuses `value` outside `least..=most`; `parameter` names it in the refusal.
 pub(super) fn within(
     parameter: &'static str,
     value: u32,
@@ -166,7 +167,8 @@ pub(super) fn within(
     Err(Refusal::invalid(parameter, value, format!("Must be between {least} and {most}.")))
 }
 
-/// Checks the name of a queue.
+/// Checks the name of a queue: 1 to 80 letters, digits, `-` and `_`, with `.fifo` at the end if
+/// `fifo` is set, and only then.
 fn check_name(name: &str, fifo: bool) -> Result<(), Refusal> {
     let stem = name.strip_suffix(".fifo").unwrap_or(name);
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

@@ -21,7 +21,7 @@ pub struct JobGraph {
 }
 
 impl JobGraph {
-    /// Returns a [`JobSummary`] of each job, for the gate.
+    /// Returns a [`JobSummary`] of each job, in the same order, for the gate.
     pub fn summaries(&self) -> Vec<JobSummary> {
         self.jobs.iter().map(FrozenJob::summary).collect()
     }
@@ -112,17 +112,17 @@ pub struct FrozenJob {
     pub run_time: RunTime,
 }
 
-/// Returns the default of a boolean field that is left out when true.
+/// Returns `true`, the default of a boolean field that is left out of a record when true.
 fn yes() -> bool {
     true
 }
 
 impl FrozenJob {
-    /// Returns a hash of the job's definition that ignores where it is defined. Builds with an
-    /// equal hash survive a layout change, and members of a bundle may share one build.
+    /// Returns a hash of the frozen job, as 32 hexadecimal digits. It ignores the names of the
+    /// applied parents and variants and the commits of trusted playbooks. Builds with an equal hash
+    /// survive a layout change, and members of a bundle may share one build.
     ///
-    /// The hash ignores the commits of trusted playbooks. Otherwise each merge in a config project
-    /// would cancel all builds (R01).
+    /// With the commits, each merge in a config project would cancel all builds (R01).
     pub fn hash(&self) -> String {
         let mut job = Self { inheritance: Vec::new(), ..self.clone() };
         for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {
@@ -133,8 +133,9 @@ impl FrozenJob {
     }
 
     /// Returns the semaphores that a build holds from before its start until its end, sorted by
-    /// name, without duplicates. A semaphore of a single playbook is held for the whole build too:
-    /// longer than needed, but never beyond its limit.
+    /// name, without duplicates: the job's own and those of its playbooks. A playbook's semaphore
+    /// is held for the whole build, and is acquired before nodes are requested unless the job's own
+    /// use of it says otherwise.
     fn held_semaphores(&self) -> Vec<SemaphoreUse> {
         let playbooks = self.pre_run.iter().chain(&self.run).chain(&self.post_run);
         let of_playbooks = playbooks.flat_map(|playbook| &playbook.semaphores);
@@ -145,7 +146,9 @@ impl FrozenJob {
         held.into_values().collect()
     }
 
-    /// Returns the summary of the job that the gate stores in the item's record.
+    /// Returns the summary of the job that the gate stores in the item's record. Its semaphores
+    /// include those of the playbooks. A reporter job (one that runs after the item's reports)
+    /// provides nothing and holds no following changes, whatever is configured.
     pub fn summary(&self) -> JobSummary {
         let reporter = self.run_time.kind == JobKind::Reporter;
         JobSummary {
@@ -174,7 +177,9 @@ impl FrozenJob {
         }
     }
 
-    /// Returns which bundle members share one build of the job (Zuul's `deduplicate`).
+    /// Returns which bundle members share one build of the job (Zuul's `deduplicate`). If that is
+    /// automatic, all members share it for a job with required projects, otherwise only members of
+    /// the same project and branch.
     fn shared(&self) -> BuildSharing {
         match self.run_time.deduplicate {
             Tristate::No => BuildSharing::Never,
@@ -307,9 +312,9 @@ pub const ALL_NODES: &str = "all";
 /// these names, Ansible uses it for all of them.
 const EXECUTOR: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Returns whether a host or group name refers to the executor itself. A node of that name would
-/// receive tasks meant for the executor, often with secrets. Ansible ignores a port at the end of a
-/// host name.
+/// Returns whether a host or group name refers to the executor itself: `localhost`, `127.0.0.1` or
+/// `::1`, also with a port, which Ansible ignores. A node of that name would receive tasks meant
+/// for the executor, often with secrets.
 pub fn names_executor(name: &str) -> bool {
     let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let host =
@@ -355,7 +360,8 @@ pub struct Playbook {
 
 /// Returns the candidate files of a playbook name in its repository, in order of preference: the
 /// name as given, with `.yaml` and with `.yml`, first at the root and then below `playbooks/`
-/// (Z4.9). Returns none for a name that leads out of the repository.
+/// (Z4.9). Parts that are `.` are dropped. Returns none for a name with `..` or with an empty part,
+/// such as an absolute path.
 pub fn playbook_files(name: &str) -> Vec<String> {
     let name: Vec<&str> = name.split('/').filter(|part| *part != ".").collect();
     if name.iter().any(|part| part.is_empty() || *part == "..") {

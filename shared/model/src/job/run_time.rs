@@ -102,6 +102,7 @@ pub enum Tristate {
 }
 
 impl Serialize for Tristate {
+    /// Writes `"auto"`, `true` or `false`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Auto => serializer.serialize_str("auto"),
@@ -112,6 +113,7 @@ impl Serialize for Tristate {
 }
 
 impl<'de> Deserialize<'de> for Tristate {
+    /// Reads `true`, `false` or `"auto"`. Any other value is an error.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TristateVisitor;
         impl de::Visitor<'_> for TristateVisitor {
@@ -125,6 +127,7 @@ impl<'de> Deserialize<'de> for Tristate {
                 Ok(if yes { Tristate::Yes } else { Tristate::No })
             }
 
+            /// Reads `auto`; any other text is an error.
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Tristate, E> {
                 if text == "auto" {
                     Ok(Tristate::Auto)
@@ -149,7 +152,8 @@ impl Default for WorkspaceCheckout {
 }
 
 impl WorkspaceCheckout {
-    /// Returns whether all settings are the defaults, for leaving them out of a record.
+    /// Returns whether repositories are checked out as by default, for leaving the field out of a
+    /// record.
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -197,7 +201,8 @@ pub enum VarsSource {
 }
 
 impl VarsSource {
-    /// Returns the connection and the project for a build of `own`.
+    /// Returns the connection and the project that has the file: the named project, or that of
+    /// `own`, the change under test.
     pub fn project<'a>(&'a self, own: &'a ChangeKey) -> (&'a ConnectionName, &'a ProjectName) {
         match self {
             Self::Project(found) => (&found.connection, &found.project),
@@ -205,8 +210,9 @@ impl VarsSource {
         }
     }
 
-    /// Returns the branch of the job definition that includes the file, if the file is in the same
-    /// project.
+    /// Returns the branch of the job definition that includes the file, which is stored as the
+    /// named project's `override_checkout` if the file is in the same project. `None` if that is
+    /// not set, and for the project of the change.
     pub fn branch(&self) -> Option<&BranchName> {
         match self {
             Self::Project(found) => found.override_checkout.as_ref(),
@@ -235,7 +241,9 @@ pub enum Fingerprint {
 }
 
 impl Fingerprint {
-    /// Parses a fingerprint in MD5 or SHA-256 form; returns `None` for any other text.
+    /// Parses `SHA256:` with 43 base64 digits, with or without padding, or sixteen hexadecimal
+    /// bytes with colons between (MD5), with or without `MD5:`. The result holds the hash without
+    /// prefix and padding, MD5 in lower case. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(hash) = text.strip_prefix("SHA256:") {
             let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/');

@@ -41,8 +41,11 @@ pub(super) struct InboxWindow {
 }
 
 impl InboxWindow {
-    /// Adds the next message in key order, if it belongs to the window; otherwise marks the window
-    /// as cut.
+    /// Adds the next message in key order if it belongs to the window; otherwise marks the window
+    /// as cut. Commands always belong to it. Left out are enqueue requests beyond `ENQUEUES_MAX`,
+    /// all later requests and updates about the changes of such a request, and updates once the
+    /// window has `ENQUEUES_MAX` and `UPDATES_MAX` messages together. A message that cannot be
+    /// decoded is an error.
     pub(super) fn add(&mut self, record: Record) -> Result<(), BadRecord> {
         let message: InboxMessage = decode(&record)?;
         let is_excluded = |key: &ChangeKey| self.excluded.contains(key);
@@ -74,14 +77,16 @@ impl InboxWindow {
         Ok(())
     }
 
-    /// Returns the messages of the window, oldest first.
+    /// Returns the messages of the window with their keys, in key order: commands, then the others,
+    /// each oldest first.
     pub(super) fn into_messages(self) -> Vec<(Key, InboxMessage)> {
         self.messages
     }
 }
 
-/// Reads the messages after a sort key, or all of them, into `window`. Beyond the most pages, logs
-/// an error and marks the window as cut.
+/// Reads the messages after the sort key `after` (`None`: all of them) into `window`, and returns
+/// it. After `PAGES_MAX` pages, logs an error and marks the window as cut. A message that cannot be
+/// decoded is an error.
 pub(super) async fn after(
     ports: &Ports,
     queue: &QueueKey,

@@ -5,7 +5,8 @@ use super::super::message::{Dedup, Message};
 use super::Queue;
 
 impl Queue {
-    /// Drops messages past their retention and deduplication ids past their five minutes.
+    /// Drops messages past their retention and deduplication ids past their five minutes, and
+    /// records that.
     pub(super) fn expire(&mut self, now_ms: u64) {
         let kept_ms = u64::from(self.settings.retention_seconds) * 1000;
         while let Some(&(sent_ms, sequence)) = self.by_age.first() {
@@ -30,7 +31,8 @@ impl Queue {
         (if self.settings.is_fifo() { 0 } else { message.visible_at_ms }, message.sequence)
     }
 
-    /// Adds a message to the queue and its indexes.
+    /// Adds a message to the queue and its indexes under its sequence, which must be unused, and
+    /// records that it changed.
     pub(super) fn insert(&mut self, message: Message) {
         self.by_time.insert((message.visible_at_ms, message.sequence));
         self.by_age.insert((message.sent_ms, message.sequence));
@@ -40,7 +42,8 @@ impl Queue {
         self.messages.insert(message.sequence, message);
     }
 
-    /// Removes a message from the queue and its indexes, and returns it; `None` if there is none.
+    /// Removes a message from the queue and its indexes, records that, and returns the message;
+    /// `None` if there is none.
     pub(super) fn remove(&mut self, sequence: u64) -> Option<Message> {
         let message = self.messages.remove(&sequence)?;
         self.by_time.remove(&(message.visible_at_ms, sequence));
@@ -56,8 +59,8 @@ impl Queue {
         Some(message)
     }
 
-    /// Changes a message and keeps the indexes up to date. Does nothing if there is no such
-    /// message.
+    /// Applies `change` to a message, which must not change its sequence, and keeps the indexes up
+    /// to date. Does nothing if there is no such message.
     pub(super) fn alter(&mut self, sequence: u64, change: impl FnOnce(&mut Message)) {
         if let Some(mut message) = self.remove(sequence) {
             change(&mut message);
@@ -65,7 +68,7 @@ impl Queue {
         }
     }
 
-    /// Stores a deduplication id.
+    /// Stores a deduplication id until its end, and records that.
     pub(super) fn remember(&mut self, dedup: Dedup) {
         if let Some(journal) = self.journal.as_mut() {
             journal.dedups.insert(dedup.key.clone());
@@ -74,7 +77,7 @@ impl Queue {
         self.dedups.insert(dedup.key.clone(), dedup);
     }
 
-    /// Records that a message changed, if changes are recorded.
+    /// Records that a message changed, for [`Queue::take_changes`], if changes are recorded.
     fn note(&mut self, sequence: u64) {
         if let Some(journal) = self.journal.as_mut() {
             journal.messages.insert(sequence);

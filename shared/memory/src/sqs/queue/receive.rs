@@ -11,8 +11,10 @@ use super::{Queue, Received};
 const CHOICE_MAX: usize = 16;
 
 impl Queue {
-    /// Receives messages of a standard queue in the order that `chooser` picks, and adds them to
-    /// `received`. `chooser` may also leave one visible, to be delivered again.
+    /// Receives messages of a standard queue in the order that `chooser` picks, hides them until
+    /// `until_ms`, and adds them to `received`, up to `max` messages. `chooser` may also leave one
+    /// visible, to be delivered again by a later receive. Messages received too often become dead
+    /// letters.
     pub(super) fn receive_standard(
         &mut self,
         max: usize,
@@ -35,8 +37,8 @@ impl Queue {
         }
     }
 
-    /// Returns visible messages of the groups with the fewest messages in flight, at most
-    /// [`CHOICE_MAX`].
+    /// Returns the sequences of visible messages, without those in `given`, of the groups with the
+    /// fewest messages in flight, oldest first, at most [`CHOICE_MAX`].
     fn fair_candidates(&self, now_ms: u64, given: &BTreeSet<u64>) -> Vec<u64> {
         let mut fewest = usize::MAX;
         let mut candidates = Vec::new();
@@ -67,8 +69,9 @@ impl Queue {
         candidates
     }
 
-    /// Receives messages of a FIFO queue, in order within each group, and adds them to `received`.
-    /// `chooser` picks the next group.
+    /// Receives messages of a FIFO queue, in order within each group, hides them until `until_ms`,
+    /// and adds them to `received`, up to `max` messages. `chooser` picks the next group. Groups
+    /// with a message in flight give nothing. Messages received too often become dead letters.
     pub(super) fn receive_fifo(
         &mut self,
         max: usize,
@@ -98,8 +101,8 @@ impl Queue {
         }
     }
 
-    /// Returns the groups that may give a message now, by their first message, among the messages
-    /// that SQS searches.
+    /// Returns the groups that may give a message now, each with the sequence of its first message,
+    /// in that order, among the messages that SQS searches.
     fn open_groups(&self, now_ms: u64) -> Vec<(u64, Option<String>)> {
         let searched_to =
             self.messages.keys().nth(limits::GROUP_SEARCH_MAX).copied().unwrap_or(u64::MAX);
@@ -117,8 +120,9 @@ impl Queue {
         open
     }
 
-    /// Returns when a FIFO group can deliver a message. Messages in flight are among its first ten:
-    /// a receive takes at most ten, and the next one waits for all of them.
+    /// Returns when a FIFO group can deliver a message: when none of its messages is in flight any
+    /// more, otherwise when its first message is visible, which may be past. `None` for an empty
+    /// group.
     pub(super) fn group_opens_ms(&self, group: &BTreeSet<(u64, u64)>, now_ms: u64) -> Option<u64> {
         let first = self.messages.get(&group.first()?.1)?;
         let in_flight =
@@ -131,7 +135,8 @@ impl Queue {
         Some(last.unwrap_or(first.visible_at_ms))
     }
 
-    /// Delivers the message, or removes it as a dead letter when it was received too often.
+    /// Counts a receive of the message, hides it until `until_ms`, and adds it to `received`. If it
+    /// was received too often, removes it from the queue instead and adds it to the dead letters.
     fn deliver(&mut self, sequence: u64, now_ms: u64, until_ms: u64, received: &mut Received) {
         let receives = self.messages.get(&sequence).map_or(0, |m| m.receives);
         // A dead letter keeps its count, so only a queue with a redrive policy compares it.
@@ -151,7 +156,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether a message was received before.
+    /// Returns whether a message was received before; `false` if there is none.
     fn was_received(&self, sequence: u64) -> bool {
         self.messages.get(&sequence).is_some_and(|message| message.last_received_ms.is_some())
     }
