@@ -97,10 +97,15 @@ pub struct QueueSnapshot<'a> {
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     /// The branch locks that the next landings need, if a record of them exists.
     pub branch_locks: BTreeMap<BranchKey, BranchLockView>,
-    /// Queues that wait for a semaphore but cannot take it: they are empty or halted.
+    /// Queues other than this one that wait for a semaphore and cannot take it now: they have no
+    /// head, are empty or are halted. Only the first eight waiting queues of each semaphore are
+    /// examined, so a later one is never listed.
     pub absent_queues: BTreeSet<QueueKey>,
-    /// Idle semaphore holders that block a build which already has nodes, with the time since when.
-    /// A build is idle while no executor has claimed it or while it is paused.
+    /// Builds that hold a semaphore for which a build of this queue waits that has its nodes and
+    /// was not sent yet. The time is that from which the holder counts as idle. A build that no
+    /// executor has claimed counts from 600 seconds after it took the semaphore, which may lie in
+    /// the future. A paused build counts from its pause. A build that works or has ended is not
+    /// listed.
     pub idle_holders: BTreeMap<BuildId, Timestamp>,
     /// Resolves a semaphore name of a job to its key and the number of holders allowed.
     pub resolve_semaphore: &'a dyn Fn(&str) -> (SemaphoreKey, u32),
@@ -177,7 +182,11 @@ pub enum ObservedBuild {
     },
 }
 
-/// Decides what happens next in one queue. Reads only the snapshot and has no side effects.
+/// Returns what one commit has to write and send for one queue, the reasons, and when to reconcile
+/// it next. Reads only the snapshot and `now`, and has no side effects. What does not fit into one
+/// transaction is left to the next plan, which is then due at once. While the queue's own change is
+/// hosted in another queue, the plan only forwards the inbox there. In a halted queue it still
+/// applies results and messages, but requests and merges nothing.
 pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
     let mut planner = Planner::new(snapshot, now);
     if planner.follow_live_layout() == Err(Full) {
@@ -265,7 +274,8 @@ pub(crate) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// Returns the planner for a snapshot, with no decisions yet.
+    /// Returns the planner for a snapshot, with no decisions yet. Its items and head start in the
+    /// state of the snapshot; the items are moved out of it.
     fn new(mut snapshot: QueueSnapshot<'a>, now: Timestamp) -> Self {
         let items = std::mem::take(&mut snapshot.items);
         Self {
@@ -287,8 +297,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns whether `records` more records fit into the transaction. If not, marks the plan as
-    /// incomplete, so that the queue is reconciled again at once.
+    /// Returns whether `records` more records fit into the transaction besides those of
+    /// [`Self::records_used`]; reserves nothing. If they do not fit, marks the plan as incomplete,
+    /// so that the queue is reconciled again at once.
     fn has_room(&mut self, records: usize) -> bool {
         let fits = self.records_used() + records <= RECORDS_MAX;
         self.is_incomplete |= !fits;
@@ -301,7 +312,9 @@ impl<'a> Planner<'a> {
         if self.has_room(records) { Ok(()) } else { Err(Full) }
     }
 
-    /// Returns how many records the plan writes so far, without the head.
+    /// Returns how many records the plan writes at most so far, without the head. Includes what
+    /// [`Self::into_plan`] adds at the end: changed items, semaphores, branch locks with the checks
+    /// of their takeovers, and the failure count.
     fn records_used(&self) -> usize {
         // What is added to the plan at its end is counted here.
         self.ledger.records()
@@ -312,20 +325,23 @@ impl<'a> Planner<'a> {
             + usize::from(self.health.is_some())
     }
 
-    /// Returns the position of the entry with an item, or `None` if it is not queued. Tries
-    /// [`Self::cursor`] first.
+    /// Returns the position of the entry with an item, in the plan's new order; `None` if the item
+    /// is not queued. Tries [`Self::cursor`] first.
     fn position(&self, id: &ItemId) -> Option<usize> {
         let is_here = self.head.entries.get(self.cursor).is_some_and(|entry| entry.contains(id));
         if is_here { Some(self.cursor) } else { self.head.position(id) }
     }
 
-    /// Returns an item to change it, and marks it to be written; `None` if it is not queued.
+    /// Returns an item to change it, and marks it to be written; `None` if it is not queued. The
+    /// caller has made sure that its record fits into the transaction.
     fn item_mut(&mut self, id: &ItemId) -> Option<&mut Item> {
         self.changed_items.insert(id.clone());
         self.items.get_mut(id)
     }
 
-    /// Adds a reason to the log and to the item. If the transaction is full, only to the log.
+    /// Adds a reason to the log and to the item, which is then written. Only the log gets it if the
+    /// item is not queued, or if it is not written yet and the transaction has no room. A reason
+    /// that equals the item's last one is not added to the item again.
     fn note(&mut self, id: &ItemId, reason: String) {
         let is_written = self.changed_items.contains(id) || self.records_used() < RECORDS_MAX;
         // An item that is not written must not be copied.
@@ -340,7 +356,9 @@ impl<'a> Planner<'a> {
         self.ledger.explain(reason);
     }
 
-    /// Records an event about a change, if some pipeline triggers on it.
+    /// Has the plan emit an event about the change of the item `id`, if some pipeline of the tenant
+    /// triggers on it. Does nothing for a ref, which has no change number. The caller has made sure
+    /// that one record fits.
     fn emit_event(&mut self, event: ZuulEvent, id: &ItemId, change: &ChangeRef) {
         if self.snapshot.triggering_events.contains(&event) && change.key.number().is_some() {
             let (item, change) = (id.clone(), change.clone());
@@ -353,7 +371,9 @@ impl<'a> Planner<'a> {
         self.snapshot.layout.wanted > self.snapshot.layout.live
     }
 
-    /// Stops all builds of an item. Where not all fit into the transaction, the next plan stops the
+    /// Has the plan stop all builds of an item that are under way and withdraw their node requests.
+    /// Their jobs end as aborted with the reason `why`; waiting jobs are unchanged. Where not all
+    /// fit into the transaction, stops those that fit and returns [`Full`]; the next plan stops the
     /// rest.
     fn stop_builds(&mut self, id: &ItemId, why: &str) -> Result<(), Full> {
         let jobs = self.items.get(id).map_or(0, |item| item.jobs.len());
@@ -384,8 +404,11 @@ impl<'a> Planner<'a> {
         item.layout == self.head.layout
     }
 
-    /// Moves the queue to the live layout, after the changes that belong to other queues under that
-    /// layout. Where not all of them fit into the transaction, the queue keeps its layout.
+    /// Moves the queue to the live layout, with the manager and the window of its pipeline there.
+    /// Before that, moves the changes that belong to other queues under that layout, and dequeues
+    /// bundles that it does not support. Does nothing while a newer layout is pending, or while the
+    /// queue is halted and has changes to move. Where not all changes fit into the transaction, the
+    /// queue keeps its layout, and the next plan moves the rest.
     fn follow_live_layout(&mut self) -> Result<(), Full> {
         if self.awaits_layout() || self.head.layout == self.snapshot.layout.live {
             return Ok(());
@@ -407,9 +430,10 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Freezes the jobs of items of an older layout again. Builds whose job and tested tree are
-    /// unchanged go on (R01). A long queue takes several plans; until then such an item neither
-    /// orders builds, merges nor leaves.
+    /// Has the jobs of items of another layout frozen again, by withdrawing their tested state.
+    /// Items whose state was never requested, that are being merged or that have succeeded are left
+    /// as they are. Builds whose job and tested tree are unchanged go on (R01). A long queue takes
+    /// several plans; until then such an item neither orders builds, merges nor leaves.
     fn refreeze_outdated_items(&mut self) {
         let is_older = |item: &Item| {
             item.merge_status != MergeStatus::NotRequested && !self.has_current_layout(item)
@@ -428,7 +452,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Completes the plan: keeps only records that changed, and sets when to reconcile next.
+    /// Completes the plan: adds the changed items, semaphores, branch locks and the failure count,
+    /// and leaves out the head if it is unchanged. The next reconcile is due at once if the plan is
+    /// incomplete, otherwise after [`RECONCILE_SECONDS`]. It is never due for a halted queue, nor
+    /// for one without entries, semaphores and messages that were read.
     fn into_plan(mut self) -> QueuePlan {
         self.put_changed_items();
         let (semaphores, locks) = (self.changed_semaphores(), self.changed_branch_locks());
@@ -448,8 +475,8 @@ impl<'a> Planner<'a> {
         QueuePlan { head, actions, reasons, due }
     }
 
-    /// Adds the changed items that are still queued to the plan, each with its next version, which
-    /// the head records too.
+    /// Moves the changed items that are still queued to the plan, each with its next version, which
+    /// the head records too. Afterwards the planner no longer has them.
     fn put_changed_items(&mut self) {
         let mut versions = BTreeMap::new();
         for id in std::mem::take(&mut self.changed_items) {
@@ -465,7 +492,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns the semaphores whose records change.
+    /// Takes all semaphores out of the planner and returns those whose records change. A semaphore
+    /// without a record is returned only if it has a holder or a waiting queue.
     fn changed_semaphores(&mut self) -> Vec<Semaphore> {
         let read = &self.snapshot.semaphores;
         let has_changed = |semaphore: &Semaphore| {
@@ -474,7 +502,8 @@ impl<'a> Planner<'a> {
         std::mem::take(&mut self.semaphores).into_values().filter(has_changed).collect()
     }
 
-    /// Returns the branch locks whose records change.
+    /// Takes all branch locks out of the planner and returns those whose records change. A lock
+    /// without a record is returned only if it is held or waited for.
     fn changed_branch_locks(&mut self) -> Vec<BranchLock> {
         let read = &self.snapshot.branch_locks;
         let has_changed = |lock: &BranchLock| {

@@ -27,8 +27,12 @@ struct ChangeUpdate<'a> {
 }
 
 impl Planner<'_> {
-    /// Consumes inbox messages other than commands, as far as they need not wait and the
-    /// transaction has room.
+    /// Applies, forwards or drops inbox messages other than commands and consumes them, as far as
+    /// the transaction has room. A message stays while an operator pauses it, behind a waiting
+    /// message about the same change, for a landing, for room in the head, or for another queue to
+    /// release a change. A waiting enqueue message holds up all later ones. While an operator
+    /// discards trigger events, a new enqueue message is only logged. Does nothing while a newer
+    /// layout is pending.
     pub(super) fn consume_inbox(&mut self) {
         if self.awaits_layout() {
             // The requirements were checked under a layout that is about to be replaced. The
@@ -88,8 +92,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Applies one inbox message other than a command if it is for this queue, and forwards it
-    /// otherwise.
+    /// Applies one inbox message other than a command if it is for this queue, and otherwise
+    /// forwards or drops it. The caller marks it as consumed. With [`Full`] a part of it may be
+    /// done already.
     fn route_or_apply(&mut self, message: &InboxMessage) -> Result<(), Full> {
         match self.route(message)? {
             Routing::Consumed => Ok(()),
@@ -97,8 +102,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Applies one inbox message that is for this queue. Does nothing for commands, which are
-    /// applied by [`Planner::apply_commands`].
+    /// Applies one inbox message that is for this queue. If its change is not here and belongs to
+    /// another queue by the live layout, forwards the message, or that part of it, there. Does
+    /// nothing for commands, which are applied by [`Planner::apply_commands`].
     fn apply(&mut self, message: &InboxMessage) -> Result<(), Full> {
         match &message.kind {
             // The router has already forwarded candidates of other change queues.
@@ -135,8 +141,9 @@ impl Planner<'_> {
         self.snapshot.hold.pause_triggers && !message.by_operator
     }
 
-    /// Returns whether a message that was left in the inbox can be consumed now, since the landing
-    /// that it waited for has ended.
+    /// Returns whether the next plan can consume a message that this one left in the inbox, by the
+    /// same conditions as [`Self::consume_inbox`]. This is so, for example, once the landing that
+    /// it waited for has ended. Commands count too, even while a layout is pending.
     pub(super) fn can_consume_more(&self) -> bool {
         let inbox = &self.snapshot.inbox;
         let left = (0..inbox.len()).filter(|at| !self.ledger.is_consumed(&inbox[*at].id));
@@ -159,13 +166,15 @@ impl Planner<'_> {
             || commands.iter().any(|at| !self.waits_for_landing(&inbox[*at]))
     }
 
-    /// Returns the inbox messages that this plan has not consumed so far.
+    /// Returns the inbox messages, commands included, that this plan has not consumed so far,
+    /// oldest first.
     pub(super) fn unconsumed(&self) -> impl Iterator<Item = &InboxMessage> {
         self.snapshot.inbox.iter().filter(|message| !self.ledger.is_consumed(&message.id))
     }
 
     /// Returns whether the head's record has room for the changes that a message enqueues. Changes
-    /// that are queued already need no more room.
+    /// that are queued already need no more room. Always `true` for a message that enqueues nothing
+    /// new.
     pub(super) fn fits_in_head(&self, message: &InboxMessage) -> bool {
         let InboxMessageKind::Enqueue { candidates } = &message.kind else { return true };
         let is_here = |c: &Candidate| {
@@ -191,14 +200,17 @@ impl Planner<'_> {
         self.apply_update(message)
     }
 
-    /// Returns the items of a change. There are several if older revisions stay queued.
+    /// Returns the items of a change in queue order; empty if none is queued. There are several if
+    /// older revisions stay queued.
     fn items_of(&self, key: &ChangeKey) -> Vec<ItemId> {
         let slots = self.head.slots().filter(|slot| slot.change.key == *key);
         slots.map(|slot| slot.id.clone()).collect()
     }
 
-    /// Returns whether `as_of` is older than what is known of the queued change, so that the
-    /// message must be ignored. Otherwise records `as_of` as the time of what is known.
+    /// Returns whether `as_of` is older than what is known of the queued change, and logs that the
+    /// message is ignored. If it is newer, records it in all items of the change as the time of
+    /// what is known. Returns `false` and records nothing if `as_of` is 0 (unknown) or the change
+    /// is not queued.
     pub(super) fn rejects_outdated(&mut self, change: &ChangeRef, as_of: Timestamp) -> bool {
         let ids = self.items_of(&change.key);
         let known =
@@ -244,9 +256,10 @@ impl Planner<'_> {
         revisions.iter().try_for_each(|id| self.apply_update_to(id, message, update))
     }
 
-    /// Applies an update of a change to one item: dequeues it if it was closed, replaced or
-    /// retargeted, or follows its new dependencies. Does nothing if the item is not queued, or if
-    /// its landing or its result already decides about it.
+    /// Applies an update of a change to one item. Dequeues it if the change got another target
+    /// branch, was closed, or has a new revision that dequeues older ones; a merge by others is
+    /// remembered. Otherwise, in a dependent queue, follows the change's new dependencies. Does
+    /// nothing if the item is not queued, or if its landing or its result already decides about it.
     fn apply_update_to(
         &mut self,
         id: &ItemId,
@@ -299,8 +312,11 @@ impl Planner<'_> {
         }
     }
 
-    /// Dequeues a change whose dependencies changed, and enqueues it again with the new ones if it
-    /// still may be (Z6.5, D01). A dependency that was merged counts as unchanged.
+    /// Dequeues a change whose dependencies changed, and enqueues it again behind the new ones if
+    /// it still may be (Z6.5, D01). Members of a bundle that still depend on each other stay, and
+    /// share the new dependencies. Members of a new dependency cycle are only marked for
+    /// dequeueing. Does nothing if this revision is not queued, or if its dependencies are the same
+    /// apart from merged or departed ones.
     fn follow_dependencies(
         &mut self,
         message: &InboxMessage,
@@ -371,8 +387,9 @@ impl Planner<'_> {
         self.enqueue(message, &[&again])
     }
 
-    /// Dequeues all changes if the live layout has no such pipeline. Landings that are under way
-    /// are completed (R03).
+    /// Dequeues and reports all changes that are not being merged if the live layout has no such
+    /// pipeline. Landings that are under way are completed (R03). Does nothing while a newer layout
+    /// is pending. Where not all fit into the transaction, the next plan dequeues the rest.
     pub(super) fn dequeue_if_pipeline_removed(&mut self) -> Result<(), Full> {
         if self.snapshot.pipeline.is_some() || self.awaits_layout() {
             return Ok(());
@@ -403,8 +420,9 @@ impl Planner<'_> {
     }
 }
 
-/// Orders messages about one change by the time of its forge; the inbox is ordered by the clocks of
-/// the writing functions, which differ. Takes and returns positions in `inbox`.
+/// Moves each update of a change behind the last enqueue message whose facts of that change are
+/// older by the forge's clock; all other messages keep their order. The inbox is ordered by the
+/// clocks of the writing functions, which differ. Takes and returns positions in `inbox`.
 fn sort_by_forge_time(inbox: &[InboxMessage], mut order: Vec<usize>) -> Vec<usize> {
     // Updates of changes that are not being enqueued keep their place.
     let candidates = order.iter().filter_map(|at| match &inbox[*at].kind {

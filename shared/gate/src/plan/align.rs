@@ -6,8 +6,12 @@ use crate::item::Item;
 use crate::queue::{Predecessor, Slot, SlotStatus};
 
 impl Planner<'_> {
-    /// Assigns each entry the predecessor that it is tested on. A new predecessor starts a new
-    /// generation. The members of a bundle share one predecessor, and a failing member fails all.
+    /// Assigns each entry the predecessor that it is tested on, and each member its status:
+    /// waiting, testing, passed or failing. In a dependent queue the predecessor is the nearest
+    /// entry ahead that does not fail; elsewhere there is none. A new predecessor starts a new
+    /// generation of the members that have started. The members of a bundle share one predecessor,
+    /// and a failing member fails all. Entries that are being merged, or run their reporter jobs,
+    /// are unchanged.
     pub(super) fn align(&mut self) {
         let mut nearest: Option<Predecessor> = None;
         for position in 0..self.head.entries.len() {
@@ -38,7 +42,9 @@ impl Planner<'_> {
     }
 
     /// Returns whether a member of the entry at `position` cannot pass in its current state: a job
-    /// failed, its merge failed, or a dependency ahead of the entry is failing.
+    /// failed or its merge failed. In a dependent queue it also fails if a dependency ahead is
+    /// failing, if a dependency is neither ahead nor merged, or if it is marked for dequeueing.
+    /// `false` if it has no record.
     fn is_failing(&self, position: usize, slot: &Slot) -> bool {
         let Some(item) = self.items.get(&slot.id) else {
             return false;
@@ -60,7 +66,9 @@ impl Planner<'_> {
         (item.generation == slot.generation && item.is_failing()) || is_lost
     }
 
-    /// Returns the status of an item by the results of its jobs, if nothing fails.
+    /// Returns the status of an item that does not fail: passed if all jobs that are reported have
+    /// ended, testing if it has a tested state, otherwise waiting. An item without such jobs passes
+    /// only in a bundle. A record of an older generation counts as waiting.
     fn status_of(&self, slot: &Slot, in_bundle: bool) -> SlotStatus {
         let item = self.items.get(&slot.id).filter(|item| item.generation == slot.generation);
         match item {
@@ -75,8 +83,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Assigns an entry another predecessor. Where its items have no results yet, only the head
-    /// changes, however long the queue is.
+    /// Assigns an entry another predecessor, and raises the generation of its members that have
+    /// started. Logs the reason and keeps it for [`Self::apply_resets`], which resets the items.
+    /// Where no member has started, only the head changes, however long the queue is.
     fn reset_entry(&mut self, position: usize, predecessor: Option<Predecessor>) {
         self.head.entries[position].ahead = predecessor;
         let why = self.retest_reason(position);
@@ -92,7 +101,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Formats the reason for retesting the entry at `position`.
+    /// Formats the reason for retesting the entry at `position`. It names the change that the entry
+    /// is tested on now, or the current branch.
     pub(super) fn retest_reason(&self, position: usize) -> String {
         let entries = &self.head.entries[..=position];
         let onto = match &entries[position].ahead {

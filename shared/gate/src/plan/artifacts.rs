@@ -22,7 +22,11 @@ pub(super) enum Required {
 }
 
 impl Planner<'_> {
-    /// Returns the builds whose artifacts a job receives, or why they are missing.
+    /// Returns the builds of unmerged changes ahead that provide any artifact the job requires, the
+    /// nearest change first; empty if it requires none. Going from the nearest change to the
+    /// farthest, returns [`Required::Pending`] at a change whose jobs are not known or whose
+    /// providing job has not ended, and [`Required::Missing`] with the reason at a providing job
+    /// that failed.
     pub(super) fn required_artifacts(&self, item: &Item, job: &Job) -> Required {
         let mut builds = Vec::new();
         if job.summary.requires.is_empty() {
@@ -56,7 +60,10 @@ impl Planner<'_> {
         Required::Available(builds)
     }
 
-    /// Returns what the changes below an item provide, the nearest first.
+    /// Returns what the changes below an item provide, the nearest first. In a dependent queue
+    /// these are the entries ahead in its tested state, elsewhere its dependencies outside its
+    /// dependency cycle. Left out are changes without a providing job, and changes of other queues
+    /// of which nothing is known.
     fn provided_ahead<'w>(
         &'w self,
         item: &'w Item,
@@ -95,7 +102,8 @@ enum AheadArtifacts {
     Provided(Box<ProvidedArtifacts>),
 }
 
-/// Returns what a queued change provides; `None` if it provides nothing.
+/// Returns what a queued change provides: [`AheadArtifacts::Unknown`] until it has a tested state,
+/// `None` if none of its jobs provides anything.
 fn provided_by_item(item: &Item) -> Option<AheadArtifacts> {
     match item.merge_status {
         MergeStatus::NotRequested | MergeStatus::Requested { .. } => Some(AheadArtifacts::Unknown),

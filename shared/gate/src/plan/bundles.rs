@@ -24,8 +24,10 @@ const MARKED_MAX: usize = 60;
 const NAMED_MAX: usize = 5;
 
 impl Planner<'_> {
-    /// Applies the new dependencies of one member to its whole bundle: members share their outside
-    /// dependencies. Moves the bundle behind them, or dequeues it if one is not queued.
+    /// Applies the new dependencies of `one`, a member of the bundle at `position`, to all its
+    /// members, which share their outside dependencies. Moves the bundle to the end of the queue if
+    /// one of these is queued behind it. Dequeues the bundle instead if one is neither queued nor
+    /// merged.
     pub(super) fn update_bundle_dependencies(
         &mut self,
         position: usize,
@@ -72,7 +74,8 @@ impl Planner<'_> {
 /// an event that enqueues them again enqueues them as a bundle, if the queue allows that.
 impl Planner<'_> {
     /// Returns the queued items, outside the change's own bundle, that form a dependency cycle with
-    /// it, given its new dependencies `needs`.
+    /// it, given its new dependencies `needs`; in queue order, empty without a cycle. Items that
+    /// are being merged or run their reporter jobs do not count.
     pub(super) fn new_cycle_members(&self, change: &ChangeKey, needs: &[ChangeRef]) -> Vec<ItemId> {
         let slots: Vec<&Slot> = self.head.slots().collect();
         // A change that is being merged is not affected by new dependencies.
@@ -110,8 +113,9 @@ impl Planner<'_> {
         in_turn.into_iter().map(|at| slots[at].id.clone()).filter(|id| !is_own(id)).collect()
     }
 
-    /// Marks the entry at `position` and `others`, which form a dependency cycle with it, for
-    /// dequeueing.
+    /// Marks the members of the entry at `position` and `others`, which form a dependency cycle
+    /// with it, for dequeueing by [`Self::dequeue_marked`]. Marks at most [`MARKED_MAX`] items, and
+    /// none if they do not fit into the transaction.
     pub(super) fn mark_new_cycle(
         &mut self,
         position: usize,
@@ -132,8 +136,9 @@ impl Planner<'_> {
         )
     }
 
-    /// Marks the items that form a dependency cycle with a change for dequeueing, since that change
-    /// leaves for the reason `why`. Marks nothing outside dependent pipelines.
+    /// Marks the items that form a dependency cycle with `change`, given its dependencies `needs`,
+    /// for dequeueing, since that change leaves for the reason `why`. The change itself is not
+    /// marked. Marks nothing outside dependent pipelines.
     pub(super) fn mark_new_cycle_members(
         &mut self,
         change: &ChangeRef,
@@ -155,8 +160,9 @@ impl Planner<'_> {
         )
     }
 
-    /// Stores in each item, but at most [`MARKED_MAX`], that it is to be dequeued, and why. One plan
-    /// may have no room to dequeue all, and once the first has left the cycle can no longer be seen.
+    /// Stores in each item, but at most [`MARKED_MAX`], that it is to be dequeued, and why; stores
+    /// nothing if not all fit. One plan may have no room to dequeue all, and once the first has
+    /// left the cycle can no longer be seen.
     fn mark_for_dequeue(&mut self, ids: &[ItemId], why: &str) -> Result<(), Full> {
         let ids = &ids[..ids.len().min(MARKED_MAX)];
         self.require_room(ids.len())?;
@@ -168,14 +174,16 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Returns whether an entry is marked for dequeueing because of a new dependency cycle.
+    /// Returns whether an item is marked for dequeueing because of a new dependency cycle. Never
+    /// while it is being merged or runs its reporter jobs.
     pub(super) fn is_marked_for_dequeue(&self, slot: &Slot) -> bool {
         // A candidate with a refusal is never enqueued, so the field is free for this use.
         !slot.status.is_decided()
             && self.items.get(&slot.id).is_some_and(|item| item.candidate.refused.is_some())
     }
 
-    /// Dequeues the first entry with a marked item, if there is one.
+    /// Dequeues the first entry with a marked item, with the stored reason. Returns
+    /// [`Progress::Reordered`] then, and [`Progress::Settled`] if no item is marked.
     pub(super) fn dequeue_marked(&mut self) -> Result<Progress, Full> {
         let Some((position, why)) = self.first_marked() else { return Ok(Progress::Settled) };
         self.dequeue_entry(position, "DEQUEUED", |_| {

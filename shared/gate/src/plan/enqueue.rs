@@ -26,9 +26,9 @@ enum Replacement {
 }
 
 impl Planner<'_> {
-    /// Enqueues candidates in order, and the members of a bundle together. Those that may not enter
-    /// are only logged or reported. Where not all fit into the transaction, the next plan enqueues
-    /// the rest.
+    /// Enqueues candidates in order. The members of a bundle are enqueued together at the place of
+    /// the last, except in serial and supercedent pipelines. Those that may not enter are only
+    /// logged or reported. Where not all fit into the transaction, the next plan enqueues the rest.
     pub(super) fn enqueue_all(
         &mut self,
         message: &InboxMessage,
@@ -53,7 +53,8 @@ impl Planner<'_> {
     }
 
     /// Returns the members of the bundle of `one` in the order in which they are merged, as they
-    /// were offered together; `None` if one is missing or there are too many (D10, D11).
+    /// were offered together; `None` if one is missing or there are too many (D10, D11). Then logs
+    /// why, and reports it for members that the configuration moved here.
     fn offered_members<'c>(
         &mut self,
         message: &InboxMessage,
@@ -78,8 +79,11 @@ impl Planner<'_> {
         None
     }
 
-    /// Enqueues a change, or the members of a bundle, as one entry, and dequeues what they replace.
-    /// If one of them may not enter, none does, and the reason is logged or reported.
+    /// Appends a change, or the members of a bundle, to the queue as one entry, and dequeues what
+    /// they replace. If one of them is outdated, already queued, merged or may not enter, none is
+    /// appended, and the reason is logged. It is also reported if a candidate carries a refusal,
+    /// the pipeline's limit is exceeded, or the configuration moved a candidate here. What they
+    /// replace may have left even then.
     pub(super) fn enqueue(
         &mut self,
         message: &InboxMessage,
@@ -130,8 +134,9 @@ impl Planner<'_> {
     }
 
     /// Dequeues what a single change replaces: other revisions, and the same one if it has other
-    /// dependencies now. Rejects a change that is outdated, already queued or merged. `needs_more`
-    /// says that it depends on changes which it did not depend on before.
+    /// dependencies or is in another bundle now. Rejects and logs a change that is outdated,
+    /// already queued or merged. `needs_more` says that it depends on changes which it did not
+    /// depend on before.
     fn replace_queued(
         &mut self,
         candidate: &Candidate,
@@ -160,9 +165,10 @@ impl Planner<'_> {
         Ok(Replacement::Done)
     }
 
-    /// Dequeues what the members of a bundle replace. Rejects a bundle that is already queued as it
-    /// is, has an outdated member, or has a member that was merged. `needs_more` says that one
-    /// depends on changes which it did not depend on before.
+    /// Dequeues all revisions of a bundle's members. Rejects and logs a bundle that is already
+    /// queued as it is, has an outdated member (except in a dependent pipeline), or has a member
+    /// that was merged and runs its reporter jobs. `needs_more` says that one depends on changes
+    /// which it did not depend on before.
     fn replace_queued_members(
         &mut self,
         members: &[&Candidate],
@@ -199,7 +205,8 @@ impl Planner<'_> {
         Ok(Replacement::Done)
     }
 
-    /// Returns whether a new patch set dequeues the older revision (`dequeue-on-new-patchset`).
+    /// Returns whether a new patch set dequeues the older revision (`dequeue-on-new-patchset`);
+    /// `true` if the live layout has no such pipeline.
     pub(super) fn dequeues_old_revisions(&self) -> bool {
         (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset)
     }
@@ -215,7 +222,8 @@ impl Planner<'_> {
             && slot.change.head != change.head
     }
 
-    /// Returns the queued change that `change` would replace, or the same revision.
+    /// Returns the first queued item of the same change that is `change` itself or a revision that
+    /// it replaces; `None` if there is none. Revisions that may stay beside it are skipped.
     fn slot_to_replace(&self, change: &ChangeRef) -> Option<&Slot> {
         let is_in_its_place =
             |slot: &&Slot| slot.change.key == change.key && !self.may_coexist(slot, change);
@@ -232,7 +240,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns how many records to reserve for enqueueing an entry.
+    /// Returns how many records to reserve for enqueueing an entry, including what it replaces; at
+    /// most [`RECORDS_MAX`].
     fn records_to_enqueue(&self, members: &[&Candidate]) -> usize {
         let count = members.len();
         if count == 1 {
@@ -249,7 +258,8 @@ impl Planner<'_> {
 
     /// Returns whether the same revision is queued and tested with fewer or older dependencies than
     /// the candidate has. Only for pipelines that test each change separately without merging:
-    /// elsewhere the dependencies are merged first, and updates report them.
+    /// elsewhere the dependencies are merged first, and updates report them. `false` for a refused
+    /// candidate and for an item whose result is final.
     pub(super) fn adds_dependencies(&self, candidate: &Candidate) -> bool {
         let tests_alone = |pipeline: &Pipeline| !lands_in(pipeline);
         let is_each_alone = self.head.manager == Manager::Independent
@@ -268,7 +278,9 @@ impl Planner<'_> {
             && item.is_some_and(|item| candidate.needs.iter().any(|need| is_newer(item, need)))
     }
 
-    /// Appends an entry with these members to the queue.
+    /// Appends an entry with these members to the queue as new items. Has the plan send their
+    /// enqueue reports, their events, the supersessions of other pipelines and, for a bundle, the
+    /// record of its host queue. The caller has checked that they may enter and reserved room.
     fn append(&mut self, message: &InboxMessage, members: &[&Candidate]) {
         let mut slots = Vec::with_capacity(members.len());
         for candidate in members {
@@ -300,8 +312,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns why a candidate may not be enqueued, or `None` if it may. In a dependent pipeline
-    /// its dependencies must be ahead of it or merged (Z6.5, D01).
+    /// Returns why a candidate may not be enqueued, or `None` if it may: it carries a refusal, or
+    /// the live layout has no such pipeline. In a dependent pipeline also: it is merged, or a
+    /// dependency outside its bundle is neither ahead in this revision nor merged (Z6.5, D01).
     fn refusal_reason(&self, candidate: &Candidate) -> Option<String> {
         if let Some(reason) = &candidate.refused {
             return Some(reason.clone());
@@ -329,8 +342,9 @@ impl Planner<'_> {
         ))
     }
 
-    /// Returns the queued change that is newer than the candidate on the same branch. Only in
-    /// supercedent pipelines, where the newest commit replaces older ones.
+    /// Returns the queued ref whose commit is the candidate's `newer_head` on the same branch;
+    /// `None` if there is none. Only in supercedent pipelines, where the newest commit replaces
+    /// older ones.
     fn newer_queued_commit(&self, candidate: &Candidate) -> Option<&ChangeRef> {
         let (tip, change) = (candidate.newer_head.as_ref()?, &candidate.change);
         let is_newer = |other: &&ChangeRef| {
@@ -360,7 +374,8 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the reason and the report occasion for an entry that `change` replaces.
+/// Returns the reason and the report occasion for an entry that `change` replaces. The same
+/// revision leaves without a report, another one with a dequeue report.
 fn replacement_reason(slot: &Slot, change: &ChangeRef) -> (&'static str, Occasion) {
     match slot.change == *change {
         true => (DEPENDENCIES_CHANGED, Occasion::Superseded),

@@ -68,57 +68,61 @@ impl Ledger {
         self.extend(report.map(|report| QueueAction::MakeReport(Box::new(report))));
     }
 
-    /// Wakes another queue.
+    /// Adds a wakeup of another queue, which takes no record.
     pub(super) fn wake(&mut self, queue: QueueKey) {
         self.push(QueueAction::WakeQueue(queue));
     }
 
-    /// Records a decision and its reason for the log.
+    /// Adds a decision with its reason for the log. The items' records do not get it.
     pub(super) fn explain(&mut self, reason: impl Into<String>) {
         self.reasons.push(reason.into());
     }
 
-    /// Deletes an inbox message.
+    /// Marks an inbox message as consumed: the plan deletes it. Counts as one record.
     pub(super) fn consume(&mut self, message: &InboxMessageId) {
         self.consumed.insert(message.clone());
     }
 
-    /// Returns whether an inbox message is consumed.
+    /// Returns whether an inbox message was marked as consumed in this plan.
     pub(super) fn is_consumed(&self, message: &InboxMessageId) -> bool {
         self.consumed.contains(message)
     }
 
-    /// Returns the number of inbox messages consumed so far.
+    /// Returns the number of inbox messages marked as consumed so far.
     pub(super) fn consumed_count(&self) -> usize {
         self.consumed.len()
     }
 
-    /// Marks an enqueue message that stays in the inbox as in progress.
+    /// Has the plan mark an enqueue message that stays in the inbox as in progress. Counts as one
+    /// record.
     pub(super) fn mark_in_progress(&mut self, message: &InboxMessageId) {
         self.in_progress.insert(message.clone());
     }
 
-    /// Records the host queue of a hosted change; `None` releases it.
+    /// Has the plan record the host queue of a hosted change in the head of the change's own queue;
+    /// `None` removes the record. A later call for the same change replaces an earlier one.
     pub(super) fn set_host_queue(&mut self, change: &ChangeKey, host: Option<QueueName>) {
         self.host_queues.insert(change.clone(), host);
     }
 
-    /// Leaves the recorded host queue of a change as it is stored.
+    /// Withdraws what [`Self::set_host_queue`] recorded for a change in this plan: the stored host
+    /// queue stays as it is.
     pub(super) fn keep_host_queue(&mut self, change: &ChangeKey) {
         self.host_queues.remove(change);
     }
 
-    /// Requests a new layout if `is_needed`.
+    /// Has the plan request one new layout of the tenant if any call says `is_needed`.
     pub(super) fn request_layout_if(&mut self, is_needed: bool) {
         self.requests_layout |= is_needed;
     }
 
-    /// Wakes the tenant if `is_needed`.
+    /// Has the plan wake the tenant once if any call says `is_needed`.
     pub(super) fn wake_tenant_if(&mut self, is_needed: bool) {
         self.wakes_tenant |= is_needed;
     }
 
-    /// Returns how many records the decisions write so far.
+    /// Returns how many records the decisions write at most so far, without the head and without
+    /// what [`Planner`](super::Planner) adds at the end.
     pub(super) fn records(&self) -> usize {
         self.action_records
             + self.consumed.len()
@@ -127,7 +131,10 @@ impl Ledger {
             + usize::from(self.requests_layout)
     }
 
-    /// Returns the actions and the reasons. Keeps only host queues that `is_new` accepts.
+    /// Returns the actions and the reasons for the log, both in the order of the decisions. At the
+    /// end of the actions come the deleted and marked inbox messages, the host queues, and the
+    /// layout request and wakeup of the tenant. A host queue is left out unless `is_new` accepts
+    /// the change and its host.
     pub(super) fn into_actions(
         mut self,
         is_new: impl Fn(&ChangeKey, &Option<QueueName>) -> bool,

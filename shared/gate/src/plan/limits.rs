@@ -15,7 +15,8 @@ pub struct ChangesLimit {
 }
 
 impl Planner<'_> {
-    /// Returns why candidates would exceed the pipeline's limit, or `None` if they do not.
+    /// Returns why the candidates would exceed the pipeline's limit, alone or with the changes in
+    /// all its queues, as a text for users; `None` if they do not or there is no limit.
     /// Dependencies that are only tested below another change count too. The texts are Zuul's.
     pub(super) fn over_limit(&self, candidates: &[&Candidate]) -> Option<String> {
         let limit = self.snapshot.changes_limit?;
@@ -39,8 +40,9 @@ impl Planner<'_> {
         self.items.values().map(|item| item.candidate.change_count_in(self.head.manager)).sum()
     }
 
-    /// Logs and reports that candidates would exceed the pipeline's limit. `reason` is the text of
-    /// [`Self::over_limit`]. Candidates that the configuration moved here get a dequeue report.
+    /// Logs that candidates are not enqueued because they would exceed the pipeline's limit, and
+    /// reports each of them as refused. A candidate that the configuration moved here gets a
+    /// dequeue report and a buildset instead. `reason` is the text of [`Self::over_limit`].
     pub(super) fn report_over_limit(
         &mut self,
         message: &InboxMessage,
