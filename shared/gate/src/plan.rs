@@ -306,8 +306,8 @@ impl<'a> Planner<'a> {
         fits
     }
 
-    /// Fails if `records` more records do not fit into the transaction. Then the queue is reconciled
-    /// again at once.
+    /// Fails with [`Full`] if `records` more records do not fit into the transaction. Then the
+    /// queue is reconciled again at once. Reserves nothing.
     fn require_room(&mut self, records: usize) -> Result<(), Full> {
         if self.has_room(records) { Ok(()) } else { Err(Full) }
     }

@@ -312,11 +312,12 @@ impl Planner<'_> {
         }
     }
 
-    /// Dequeues a change whose dependencies changed, and enqueues it again behind the new ones if
-    /// it still may be (Z6.5, D01). Members of a bundle that still depend on each other stay, and
-    /// share the new dependencies. Members of a new dependency cycle are only marked for
-    /// dequeueing. Does nothing if this revision is not queued, or if its dependencies are the same
-    /// apart from merged or departed ones.
+    /// Dequeues a change, with its entry, whose dependencies changed, and enqueues it alone at the
+    /// end of the queue if it still may be (Z6.5, D01). A bundle of which it still needs all
+    /// members stays and gets the new dependencies. If they form a dependency cycle with other
+    /// queued changes, all of it is only marked for dequeueing. Does nothing if this revision is
+    /// not queued, or if no dependency was added and none of those removed still waits ahead of it;
+    /// merged ones do not count.
     fn follow_dependencies(
         &mut self,
         message: &InboxMessage,

@@ -22,8 +22,11 @@ use std::sync::Arc;
 const SENT_AGAIN_SECONDS: u64 = 900;
 
 impl Planner<'_> {
-    /// Requests merges, orders and sends builds, and reminds landings, for the entries in the
-    /// window.
+    /// Requests tested states, orders and sends builds, and reminds landings, for the entries in
+    /// the window. Behind the window it only sends builds that were ordered before. Resumes paused
+    /// builds at any position. While reporter jobs hold up the queue, it starts nothing else,
+    /// except up to the last item with a paused build. Items that are not reset yet are skipped and
+    /// make the plan incomplete. Does nothing in a halted queue.
     pub(super) fn advance(&mut self) {
         if self.head.halted.is_some() {
             return;
@@ -86,8 +89,9 @@ impl Planner<'_> {
         self.resume_paused();
     }
 
-    /// Sends builds of an item that have nodes and waited for their semaphores. Sends builds
-    /// without nodes again if their message seems lost.
+    /// Sends the ordered builds of an item that have their nodes, if they get their semaphores.
+    /// Sends builds without nodes again if their message seems lost. Orders no builds. Builds that
+    /// do not fit into the transaction wait for the next plan.
     fn send_ordered(&mut self, id: &ItemId) {
         let has_nodes = |job: &Job| {
             matches!(job.status, JobStatus::Ordered { .. })
@@ -110,7 +114,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Wakes the reporter again if a landing is overdue, and notes what hinders it.
+    /// Wakes the reporter again for an item's landing that was ordered at least
+    /// [`RECONCILE_SECONDS`] ago and has not ended. Notes in the item's reasons what hinders it, if
+    /// the reporter has recorded that.
     fn remind_landing_if_late(&mut self, id: &ItemId) {
         let landing = self.snapshot.landings.get(id).cloned();
         let late = landing.as_ref().is_some_and(|landing| {
@@ -126,8 +132,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Requests the tested state of the member at `at` of an entry, if it was not requested and its
-    /// predecessor has one.
+    /// Requests the tested state of the member at `at` of an entry, and records in the item what it
+    /// starts from: the bundle's first member, the predecessor or the branch. Requests it again if
+    /// the merger has not answered for [`RECONCILE_SECONDS`]. Does nothing if the merger has
+    /// answered, if the state that it starts from is not known yet, or if the transaction is full.
     fn request_merge(&mut self, position: usize, at: usize) {
         let entry = &self.head.entries[position];
         let slot = &entry.members[at];
@@ -183,8 +191,11 @@ impl Planner<'_> {
         self.ledger.push(QueueAction::RequestMerge { item: id, generation });
     }
 
-    /// Orders or sends the jobs of an item that may start. `held_by` names the job ahead that holds
-    /// them back.
+    /// Orders or sends the jobs of an item that may start, skips those that never will, takes over
+    /// builds of its bundle, and makes its start report. `held_by` names the job of an entry ahead
+    /// that holds new jobs back. Reporter jobs are ordered only once the success was reported,
+    /// other jobs only before. Does nothing if the item has no tested state of the queue's layout,
+    /// a dependency ahead is failing, or the transaction is full.
     fn order_jobs(&mut self, id: &ItemId, held_by: Option<&JobName>) {
         let Some(item) = self
             .items
@@ -260,6 +271,8 @@ impl Planner<'_> {
 
     /// Returns whether no job of an item can make progress now: each runs, is over, or waits for
     /// another job, nodes or an executor. This is the usual case, and avoids a copy of the item.
+    /// Always `false` for a member of a bundle and while the start report is due. May mark the plan
+    /// as incomplete.
     fn needs_no_action(&mut self, item: &Item) -> bool {
         let begins = !item.start_reported && item.reporting.is_none() && !item.jobs.is_empty();
         let in_bundle = self.position(&item.id).is_none_or(|at| self.head.entries[at].is_bundle());
@@ -290,14 +303,18 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns an item's priority relative to its pipeline's other items: nodes go first to entries
-    /// near the front of their queue.
+    /// Returns the position of an item's entry, rounded by `coarse_position`: nodes go first to
+    /// entries near the front of their queue. 0 is the first; an item that is not queued counts as
+    /// 0.
     fn relative_priority(&self, id: &ItemId) -> usize {
         coarse_position(self.position(id).unwrap_or(0))
     }
 
-    /// Orders the next attempt of a job, or ends the job if it needs no build. Returns whether
-    /// anything about the job changed.
+    /// Orders the next attempt of a job: adds the build to the item and its order to the plan, with
+    /// its semaphores unless it takes nodes first. If it must wait for artifacts or semaphores,
+    /// only records that in the job. Ends the job without a build if it is `noop`, a required
+    /// artifact failed, or no provider offers its nodes. Returns whether the job changed. The
+    /// caller has checked that its dependencies are over and that it fits.
     fn start_job(&mut self, item: &mut Item, at: usize) -> bool {
         let Some(merged) = item.merged().cloned() else {
             return false;
@@ -397,8 +414,10 @@ impl Planner<'_> {
 }
 
 impl Planner<'_> {
-    /// Sends a build that has its nodes once it holds its semaphores. Sends it again if no executor
-    /// has claimed it for long. Returns whether anything about its job changed.
+    /// Sends a build whose nodes are ready once it acquires its semaphores, which may instead make
+    /// it release its nodes or record what it waits for. Sends a build again if no executor has
+    /// claimed it for [`SENT_AGAIN_SECONDS`]. Does nothing while a bundle member ahead manages the
+    /// build. Returns whether anything about its job changed. The caller has reserved room.
     fn send_build(&mut self, item: &mut Item, at: usize) -> bool {
         let job = &item.jobs[at];
         if self.is_message_lost(job) {
@@ -443,8 +462,9 @@ impl Planner<'_> {
 }
 
 impl Planner<'_> {
-    /// Returns whether a build without nodes was sent long ago and no executor has claimed it, so
-    /// that its message may be lost. A build with nodes is sent by its provider, which repeats it.
+    /// Returns whether a build without nodes was sent at least [`SENT_AGAIN_SECONDS`] ago and no
+    /// executor has claimed it, so that its message may be lost. A build with nodes is sent by its
+    /// provider, which repeats it.
     fn is_message_lost(&self, job: &Job) -> bool {
         let JobStatus::Ordered { at } = job.status else { return false };
         let is_claimed = job
@@ -457,8 +477,9 @@ impl Planner<'_> {
             && self.now.since(sent_at) >= SENT_AGAIN_SECONDS * 1_000
     }
 
-    /// Lists builds in the head that were sent repeatedly and that no executor has claimed. The age
-    /// of a message does not show this, since each send creates a new one.
+    /// Replaces the head's list of builds that were sent repeatedly and that no executor has
+    /// claimed, at most [`UNCLAIMED_MAX`]. The age of a message does not show this, since each send
+    /// creates a new one.
     pub(super) fn list_unclaimed(&mut self) {
         let is_unclaimed = |job: &&Job| {
             matches!(job.status, JobStatus::Ordered { .. })
@@ -481,8 +502,9 @@ struct Nodes {
 }
 
 impl Planner<'_> {
-    /// Returns the first nodeset that a provider offers, from the job's current one on; `None` if
-    /// no provider offers any (N14).
+    /// Returns the first nodeset all labels of which one provider offers, from the job's current
+    /// one on; `None` if no provider offers any (N14). A job without nodesets, or with an empty
+    /// one, needs no provider.
     fn nodes_for(&self, job: &Job) -> Option<Nodes> {
         let sets = &job.summary.labels;
         if sets.is_empty() {
@@ -500,7 +522,9 @@ impl Planner<'_> {
         )
     }
 
-    /// Returns the entries whose changes are part of an item's tested state, the nearest first.
+    /// Returns the items of the entries ahead whose changes are part of an item's tested state, the
+    /// nearest first. Other members of its own bundle are not among them. Ends at an entry that has
+    /// no predecessor, or one that is no longer queued ahead.
     pub(super) fn entries_ahead<'w>(&'w self, id: &ItemId) -> impl Iterator<Item = &'w Slot> {
         let position = self.position(id).unwrap_or(0);
         let mut next = self.head.entries.get(position).and_then(|entry| entry.ahead.as_ref());
@@ -516,7 +540,7 @@ impl Planner<'_> {
     }
 }
 
-/// Formats the labels of a job's remaining nodesets for a user.
+/// Formats the labels of a job's nodesets for a user, from its current one on.
 fn remaining_labels(job: &Job) -> String {
     let names = |labels: &Vec<LabelName>| {
         labels.iter().map(LabelName::as_str).collect::<Vec<_>>().join(", ")
@@ -525,7 +549,7 @@ fn remaining_labels(job: &Job) -> String {
     sets.map(names).collect::<Vec<_>>().join(", nor ")
 }
 
-/// Records what a job waits for. Returns whether that changed.
+/// Records in a job what it waits for. Returns whether that is another obstacle than before.
 fn set_waits_for(job: &mut Job, waits_for: WaitsFor) -> bool {
     let waits_for = Some(waits_for);
     let is_news = job.waits_for != waits_for;
@@ -533,7 +557,8 @@ fn set_waits_for(job: &mut Job, waits_for: WaitsFor) -> bool {
     is_news
 }
 
-/// Returns whether a dependency of an item is failing ahead in a dependent queue.
+/// Returns whether a dependency of an item, outside its bundle and not merged, is failing ahead in
+/// a dependent queue. Always `false` in other queues.
 fn has_failing_dependency(planner: &Planner<'_>, item: &Item) -> bool {
     // In a failing bundle all jobs run to their end.
     let mut others = item.candidate.needs_outside_bundle();
@@ -548,13 +573,14 @@ fn has_failing_dependency(planner: &Planner<'_>, item: &Item) -> bool {
         && others.any(|need| failing(&need.change.key) && !planner.head.has_landed(&need.change))
 }
 
-/// Returns how many records ordering or sending a build of the job may write.
+/// Returns how many records ordering or sending a build of the job may write at most.
 fn order_records(job: &Job) -> usize {
     5 + job.summary.semaphores.len()
 }
 
-/// Returns the sort key of a node request (Z1.1). Numbers are padded so that keys sort by number; a
-/// part of the build's id makes the key unique.
+/// Returns the sort key of a node request (Z1.1): by `priority`, then by the queue position
+/// `relative`, then by time. Numbers are padded so that keys sort by number; a part of the build's
+/// id makes the key unique.
 fn request_row(priority: u32, relative: usize, now: Timestamp, build: &BuildId) -> String {
     let part = build.as_str().get(..8).unwrap_or_default();
     format!("{priority:03}-{:04}-{:014}-{part}", relative.min(9_999), now.0)

@@ -25,8 +25,10 @@ struct LockObstacle {
 }
 
 impl Planner<'_> {
-    /// Acquires the branch locks of all members of an entry, or none. Returns whether they were
-    /// acquired. If not, notes the obstacle in the first member's reasons.
+    /// Acquires the branch locks of all members of an entry, or none, and raises the fence of each.
+    /// Returns whether they were acquired. If not, notes the obstacle in the first member's
+    /// reasons; if another queue is in the way, this queue stands in line for all the branches. The
+    /// caller has reserved room.
     pub(super) fn acquire_branch_locks(&mut self, members: &[Slot]) -> bool {
         let Slot { id, change, .. } = &members[0];
         let branches = branches_of(members);
@@ -115,8 +117,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns whether this queue may take a lock over, since its holder will not use it any
-    /// longer.
+    /// Returns whether this queue may take a lock over from `holder`: the lock was read as
+    /// abandoned, with this same holder.
     fn may_take_over(&self, branch: &BranchKey, holder: &BranchLockHolder) -> bool {
         let seen = self.snapshot.branch_locks.get(branch);
         seen.is_some_and(|seen| seen.is_abandoned && seen.lock.holder.as_ref() == Some(holder))
@@ -138,8 +140,8 @@ impl Planner<'_> {
         self.branch_locks.values().filter(is_taken).count()
     }
 
-    /// Records whether a landing that did not succeed has asked the forge to merge: the merge may
-    /// still show later.
+    /// Records in an item that its landing, which did not succeed, had asked the forge to merge if
+    /// `tried`: the merge may still show later. Never clears that. The item is written in any case.
     pub(super) fn note_tried(&mut self, id: &ItemId, tried: bool) {
         if let Some(item) = self.item_mut(id) {
             item.merge_attempted |= tried;
@@ -147,8 +149,9 @@ impl Planner<'_> {
     }
 
     /// Counts for an entry's first item that its landing found a branch moved by others. Another
-    /// queue may merge again and again while this one tests; so after some such landings the
-    /// branches are reserved for the item.
+    /// queue may merge again and again while this one tests. At the count of [`BASE_MOVED_MAX`] it
+    /// starts again from 0 and reserves for the item, for [`RESERVATION_SECONDS`], the branches
+    /// whose locks this queue still holds.
     pub(super) fn note_overtaken(&mut self, entry: &Entry) {
         let id = entry.first().id.clone();
         let Some(item) = self.item_mut(&id) else { return };
@@ -170,8 +173,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Releases the branch locks whose landings have ended, and updates this queue's place in the
-    /// lines. Wakes the next queue where a lock becomes free.
+    /// Releases the branch locks of this queue whose landings have ended, and fills in the holder
+    /// of the others. Removes this queue's reservations for items that are gone, and updates its
+    /// place in the lines. Wakes the next queue in line where a lock becomes free. Changes that do
+    /// not fit into the transaction are left to the next plan.
     pub(super) fn update_branch_locks(&mut self) {
         let this_queue = self.head.key.clone();
         let known = self
@@ -221,7 +226,8 @@ impl Planner<'_> {
     }
 
     /// Returns the new holder of a branch lock of this queue: the entry that is being merged into
-    /// the branch, or a later member of its bundle. `None` releases the lock.
+    /// the branch, or a later member of its bundle. `None` releases the lock: nothing is being
+    /// merged into the branch, or the queue is halted.
     fn lock_holder(&self, branch: &BranchKey, lock: &BranchLock) -> Option<BranchLockHolder> {
         if self.head.halted.is_some() {
             return None; // Its landing has ended, and an operator has to decide.

@@ -23,8 +23,9 @@ const COMMAND_RECORDS: usize = 8;
 const UNNAMED_OPERATOR: &str = "an operator";
 
 impl Planner<'_> {
-    /// Applies operators' commands before all other messages: those may wait for a layout, or for
-    /// the landing that halted the queue. Commands that wait for a landing stay in the inbox.
+    /// Applies operators' commands and consumes them, before all other messages: those may wait for
+    /// a layout, or for the landing that halted the queue. Commands that wait for a landing stay in
+    /// the inbox. Where not all fit into the transaction, the next plan applies the rest.
     pub(super) fn apply_commands(&mut self) -> Result<(), Full> {
         let commands: Vec<InboxMessage> =
             self.snapshot.inbox.iter().filter(|message| message.is_command()).cloned().collect();
@@ -68,9 +69,11 @@ impl Planner<'_> {
         self.unconsumed().any(|message| message.is_command() && !self.waits_for_landing(message))
     }
 
-    /// Resumes a halted queue. What was merged is removed, although its tree differs or its bundle
-    /// is incomplete; changes that depend on it may stay. The rest of such a bundle is removed
-    /// unmerged. Entries behind are tested again. Only logs the command if the queue is not halted.
+    /// Resumes a halted queue and removes the entry whose landing halted it, if there is one. What
+    /// was merged of it is remembered as merged, although its tree differs or its bundle is
+    /// incomplete, so that changes that depend on it may stay. Members that landed as tested report
+    /// success, all others a failed merge. Entries behind are tested again; the window stays. Only
+    /// logs the command if the queue is not halted.
     fn resume(&mut self, by: &str, reason: &str) -> Result<(), Full> {
         let Some(why) = self.head.halted.clone() else {
             self.ledger
@@ -108,17 +111,19 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Remembers that a change was merged, and records the event for pipelines that trigger on it.
+    /// Remembers in the head that an item's change was merged, and has the plan emit
+    /// `project-change-merged` if some pipeline triggers on it.
     pub(super) fn record_merged(&mut self, slot: &Slot) {
         let revisions = self.merged_revisions(&slot.id);
         self.remember_landed(&slot.change, revisions);
         self.emit_event(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
     }
 
-    /// Dequeues a change on behalf of an operator (R06), with all its revisions or only the one
-    /// whose commit starts with `head`. Withdraws a landing that cannot be carried out. The item's
-    /// reasons name the operator; the forge sees only the reason given. Only logs the command if
-    /// nothing of the change is queued.
+    /// Dequeues a change with its entries on behalf of an operator (R06): all its revisions, or
+    /// only those whose commit starts with `head`. Withdraws a landing that cannot be carried out,
+    /// and ends a partly merged bundle whose connection was removed. The item's reasons name the
+    /// operator; the forge sees only the reason given. Only logs the command if nothing of the
+    /// change is queued.
     fn dequeue_by_operator(
         &mut self,
         key: &ChangeKey,
@@ -173,16 +178,18 @@ impl Planner<'_> {
         })
     }
 
-    /// Ends a landing without carrying it out.
+    /// Has the plan write `end` as the end of a landing, on condition that its record is unchanged.
+    /// The caller has made sure that it fits.
     fn withdraw(&mut self, landing: Landing, end: LandingEnd) {
         let state = LandingState::Ended { end, at: self.now };
         self.ledger.push(QueueAction::WithdrawLanding(Box::new(Landing { state, ..landing })));
     }
 
-    /// Returns the landing of an entry, if an operator may cancel it: it could not be carried out
-    /// for a while, and either it was never started, or its forge can never be asked about its
-    /// outcome. The plan fails if the landing is started meanwhile, since it is written only if
-    /// unchanged. For a bundle it is the landing of the first member.
+    /// Returns the landing of an entry, if an operator may cancel it; `None` otherwise. It has been
+    /// in trouble for a while, and either it was never started, or its forge can never be asked
+    /// about its outcome. The plan fails if the landing is started meanwhile, since it is written
+    /// only if unchanged. For a bundle it is the landing of the first member, with no member
+    /// merged.
     pub(super) fn revocable_landing(&self, entry: &Entry) -> Option<&Landing> {
         let mut slots = entry.members.iter();
         let first = slots.next().filter(|first| first.status == SlotStatus::Landing)?;
@@ -198,6 +205,7 @@ impl Planner<'_> {
 
     /// Returns the landing at which a partly merged bundle stopped, if an operator may end the
     /// bundle: the connection of that change was removed, so its outcome will never be known.
+    /// `None` otherwise.
     pub(super) fn partial_bundle_landing(&self, entry: &Entry) -> Option<&Landing> {
         let mut slots = entry.members.iter();
         let has_landed = slots.clone().any(|slot| slot.status == SlotStatus::Landed);
@@ -207,8 +215,10 @@ impl Planner<'_> {
         (is_gone && !matches!(landing.state, LandingState::Ended { .. })).then_some(landing)
     }
 
-    /// Ends a partly merged bundle. Merged members are reported as merged; the one whose landing
-    /// was interrupted may be merged; the rest was never started.
+    /// Removes the partly merged bundle at `position` from the queue and ends its `landing`. Merged
+    /// members are remembered and reported as merged. All others are dequeued for the reason `why`;
+    /// for the one whose landing was interrupted, the reason says if it may be merged. Also wakes
+    /// the tenant.
     fn end_partial_bundle(
         &mut self,
         position: usize,
@@ -248,9 +258,10 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Moves changes to the front, after their dependencies. The order of the others stays. Changes
-    /// that are being merged keep their place, and in serial queues everything that has started. A
-    /// change that is not queued is only logged.
+    /// Moves changes to the front in the order of `keys`, each after its queued dependencies and
+    /// with its bundle. The order of the others stays. Changes that are being merged or run
+    /// reporter jobs stay in front of them, and in serial and supercedent queues everything that
+    /// has started. A change that is not queued is only logged.
     fn promote(&mut self, keys: &[ChangeKey], by: &str) {
         let is_first = |slot: &Slot| match self.head.manager {
             // A requested merge counts as started: its result would let the item start at any
@@ -316,8 +327,8 @@ impl Planner<'_> {
         self.ledger.explain(format!("{by} promoted changes of {}", self.head.key));
     }
 
-    /// Returns the position of the entry whose landing halted the queue, and the end of the landing
-    /// at which it stopped.
+    /// Returns the position of the first entry with a landing that has ended but was not followed,
+    /// and that end: in a halted queue, the landing at which it stopped. `None` if there is none.
     fn halting_landing(&self) -> Option<(usize, LandingEnd)> {
         self.head.entries.iter().enumerate().find_map(|(position, entry)| {
             let slot = entry.members.iter().find(|slot| slot.status == SlotStatus::Landing)?;

@@ -18,8 +18,9 @@ const CHOSEN_BYTES_MAX: usize = 2 << 10;
 /// Bytes of a name in a record besides its text.
 const NAME_BYTES: usize = 3;
 
-/// Returns whether all dependencies of a job allow it to run: they ended accordingly, or are paused
-/// for it.
+/// Returns whether all dependencies of a job allow it to run. A hard dependency must have passed, a
+/// soft one must have ended in any way; both may also be paused. A dependency that the item does
+/// not have blocks only if it is hard.
 pub(super) fn is_unblocked(item: &Item, job: &Job) -> bool {
     job.summary.dependencies.iter().all(|dependency| {
         let other = item.jobs.iter().find(|other| other.summary.name == dependency.name);
@@ -31,7 +32,8 @@ pub(super) fn is_unblocked(item: &Item, job: &Job) -> bool {
     })
 }
 
-/// Skips jobs whose hard dependencies did not pass (J12). Returns whether any was skipped.
+/// Ends waiting jobs as skipped if a hard dependency did not pass or does not exist, and then those
+/// that depend on them (J12). Returns whether any was skipped.
 pub(super) fn skip_unreachable_jobs(item: &mut Item, now: Timestamp) -> bool {
     let mut any = false;
     // Each round skips at least one job, or is the last.
@@ -50,13 +52,14 @@ pub(super) fn skip_unreachable_jobs(item: &mut Item, now: Timestamp) -> bool {
     any
 }
 
-/// Returns whether a job will never run, because a hard dependency did not pass.
+/// Returns whether a job will never run, because a hard dependency ended without passing or does
+/// not exist.
 pub(super) fn is_unreachable(item: &Item, job: &Job) -> bool {
     unreachable_reason(item, job).is_some()
 }
 
-/// Returns why a job will never run, or `None` if it still may: its first hard dependency that did
-/// not pass. If that one was skipped, its own reason is passed on.
+/// Returns why a job will never run, or `None` if it still may: its first hard dependency that
+/// ended without passing or does not exist. If that one was skipped, its own reason is passed on.
 fn unreachable_reason(item: &Item, job: &Job) -> Option<String> {
     let hard = job.summary.dependencies.iter().filter(|dependency| !dependency.soft);
     hard.filter_map(|dependency| {
@@ -79,7 +82,8 @@ fn unreachable_reason(item: &Item, job: &Job) -> Option<String> {
     .next()
 }
 
-/// Returns the positions of all direct and indirect dependents of a job.
+/// Returns the positions of all direct and indirect dependents of a job, hard and soft, without the
+/// job itself.
 pub(super) fn dependents(item: &Item, at: usize) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut level = BTreeSet::from([at]);
@@ -101,16 +105,17 @@ pub(super) fn dependents(item: &Item, at: usize) -> BTreeSet<usize> {
     found
 }
 
-/// Returns whether all jobs that need a paused job to stay are over. Reporter jobs do not count for
-/// other jobs.
+/// Returns whether all direct and indirect dependents of the paused job at `at` have ended. For a
+/// job that is no reporter job, reporter jobs do not count.
 fn are_dependents_over(item: &Item, at: usize) -> bool {
     let is_beside =
         |other: &&usize| item.jobs[at].summary.reporter || !item.jobs[**other].summary.reporter;
     dependents(item, at).iter().filter(is_beside).all(|other| item.jobs[*other].result().is_some())
 }
 
-/// Lets all dependents of a job wait again, since its paused build is gone; returns the builds to
-/// stop. Their lost attempts do not count. Jobs that a job outside of this set did not choose stay
+/// Lets all direct and indirect dependents of the job at `at` wait again, since its paused build is
+/// gone. Returns their builds that are under way, for the caller to stop for the reason `why`.
+/// Their lost attempts do not count. Jobs that a job outside of this set did not choose stay
 /// skipped.
 pub(super) fn restart_dependents(item: &mut Item, at: usize, why: &str) -> Vec<BuildStop> {
     let mut stops = Vec::new();
@@ -143,8 +148,9 @@ pub(super) fn restart_dependents(item: &mut Item, at: usize, why: &str) -> Vec<B
     stops
 }
 
-/// Skips the direct dependents that a finished job's `zuul.child_jobs` does not list; without the
-/// list all go on.
+/// Skips the waiting direct dependents of the job at `at` that `zuul.child_jobs` in the data
+/// `returned` by its build does not list; without the list all go on. Stores the list in the job if
+/// [`can_store_choice`] allows it, and otherwise removes the stored one.
 ///
 /// Their hard dependents follow in [`skip_unreachable_jobs`].
 pub(super) fn choose_children(
@@ -166,7 +172,7 @@ pub(super) fn choose_children(
     }
 }
 
-/// Skips the waiting direct dependents of a job that its build did not choose.
+/// Ends the waiting direct dependents of the job at `at` as skipped unless `chosen` lists them.
 pub(super) fn skip_unchosen(item: &mut Item, at: usize, chosen: &[JobName], now: Timestamp) {
     let parent = item.jobs[at].summary.name.clone();
     for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
@@ -195,8 +201,9 @@ pub(super) fn left_out_reason(parent: &JobName) -> String {
     format!("Skipped due to child_jobs return value in job {parent}")
 }
 
-/// Returns the builds of all dependencies of a job, whose returned data it receives: the farthest
-/// first, so that nearer ones override them.
+/// Returns the builds of all direct and indirect dependencies of a job, whose returned data it
+/// receives: the farthest first, so that nearer ones override them. Dependencies without a build
+/// are left out.
 pub(super) fn parent_builds(item: &Item, job: &Job) -> Vec<BuildId> {
     let mut near_first: Vec<usize> = Vec::new();
     let mut level: BTreeSet<usize> = dependency_positions(item, job).collect();
@@ -213,14 +220,17 @@ pub(super) fn parent_builds(item: &Item, job: &Job) -> Vec<BuildId> {
     near_first.iter().rev().filter_map(|at| item.jobs[*at].build.clone()).collect()
 }
 
-/// Returns the positions of the direct dependencies of a job.
+/// Returns the positions of the direct dependencies of a job, hard and soft. Those that the item
+/// does not have are left out.
 fn dependency_positions<'a>(item: &'a Item, job: &'a Job) -> impl Iterator<Item = usize> + 'a {
     let named = |name: &JobName| item.jobs.iter().position(|other| other.summary.name == *name);
     job.summary.dependencies.iter().filter_map(move |dependency| named(&dependency.name))
 }
 
 impl Planner<'_> {
-    /// Resumes paused builds whose dependents are all over, at any position of the queue.
+    /// Resumes paused builds whose dependents are all over, in all items that share the build and
+    /// at any position of the queue. Each is resumed once, which the job and the item's reasons
+    /// record. Builds that do not fit into the transaction wait for the next plan.
     pub(super) fn resume_paused(&mut self) {
         let pauses = |item: &&Item| item.jobs.iter().any(Job::is_paused);
         let ids: Vec<ItemId> =
@@ -258,8 +268,9 @@ impl Planner<'_> {
             .all(|(other, at, job)| job.build.as_ref() != build || are_dependents_over(other, at))
     }
 
-    /// Returns whether a failing item's remaining jobs must be ended (`fail-fast`). Never for
-    /// members of a bundle: their builds may be shared, so all jobs run to their end.
+    /// Returns whether the remaining jobs of a failing item must be ended, since its project has
+    /// `fail-fast`; `false` if all have ended. Never for members of a bundle: their builds may be
+    /// shared, so all jobs run to their end.
     pub(super) fn should_fail_fast(&self, id: &ItemId) -> bool {
         let is_cut = |item: &Item| {
             item.merged().is_some_and(|merged| merged.fail_fast)
@@ -270,7 +281,9 @@ impl Planner<'_> {
         self.items.get(id).is_some_and(is_cut)
     }
 
-    /// Ends the remaining jobs of a failing item if its project has `fail-fast` (G20).
+    /// Ends the remaining jobs of a failing item if its project has `fail-fast` (G20): stops the
+    /// builds under way and skips the waiting jobs. Does nothing for members of a bundle. Where not
+    /// all builds fit into the transaction, the next plan stops the rest and skips the jobs.
     pub(super) fn fail_fast(&mut self, id: &ItemId) {
         if !self.should_fail_fast(id) {
             return;
@@ -288,7 +301,8 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the status of a job that ended without a result of a build.
+/// Returns the status of a job that ends at `now` without a result of a build: without start time
+/// and log.
 pub(super) fn ended(result: BuildResult, detail: Option<String>, now: Timestamp) -> JobStatus {
     JobStatus::Ended { result, detail, started_at: None, ended_at: now, log_url: None }
 }

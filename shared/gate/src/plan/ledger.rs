@@ -122,7 +122,7 @@ impl Ledger {
     }
 
     /// Returns how many records the decisions write at most so far, without the head and without
-    /// what [`Planner`](super::Planner) adds at the end.
+    /// what the planner adds at the end.
     pub(super) fn records(&self) -> usize {
         self.action_records
             + self.consumed.len()

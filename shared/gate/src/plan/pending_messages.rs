@@ -17,21 +17,23 @@ pub(super) struct BlockedMessages {
 }
 
 impl BlockedMessages {
-    /// Returns whether a message has to wait behind the messages added so far.
+    /// Returns whether a message has to wait behind the messages added so far: one of them is about
+    /// the same change, or both enqueue changes. Never for commands and release requests.
     pub(super) fn blocks(&self, message: &InboxMessage) -> bool {
         let is_entry = matches!(message.kind, InboxMessageKind::Enqueue { .. });
         (is_entry && self.has_entry)
             || blocked_changes(message).iter().any(|key| self.changes.contains(*key))
     }
 
-    /// Adds a message that has to wait.
+    /// Adds a message that has to wait and that later ones must not overtake.
     pub(super) fn add(&mut self, message: &InboxMessage) {
         self.has_entry |= matches!(message.kind, InboxMessageKind::Enqueue { .. });
         self.changes.extend(blocked_changes(message).into_iter().cloned());
     }
 }
 
-/// Returns the changes whose later messages wait behind this one.
+/// Returns the changes whose later messages wait behind this one; empty for commands and for
+/// requests to release a change.
 fn blocked_changes(message: &InboxMessage) -> Vec<&ChangeKey> {
     match &message.kind {
         InboxMessageKind::Enqueue { candidates } => {
@@ -51,7 +53,9 @@ fn blocked_changes(message: &InboxMessage) -> Vec<&ChangeKey> {
 
 impl Planner<'_> {
     /// Returns whether a pending message dequeues or replaces an entry, so that it must not be
-    /// merged now. A message counts even if it waits for room or is paused by an operator.
+    /// merged now. A message counts even if it waits for room or is paused by an operator. An
+    /// enqueue message of another revision does not count while any message waits for room in the
+    /// head.
     pub(super) fn is_landing_withheld(&self, slot: &Slot) -> bool {
         // A message that waits for room may be waiting for this very change to leave. The forge
         // will not merge another revision than the tested one.
@@ -66,7 +70,9 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns whether a message is an update that dequeues the entry in `slot`.
+    /// Returns whether a message is an update that dequeues the item in `slot`: the change is
+    /// closed, has another target branch, or has a new revision that dequeues older ones. `false`
+    /// for other messages and changes, and for an update that is older than what is known.
     pub(super) fn dequeues(&self, message: &InboxMessage, slot: &Slot) -> bool {
         let InboxMessageKind::ChangeUpdated { change, gone, as_of, .. } = &message.kind else {
             return false;
@@ -81,12 +87,14 @@ impl Planner<'_> {
         !is_older && (gone.is_some() || is_another)
     }
 
-    /// Returns whether a message would replace or dequeue a change that is being merged, so that it
-    /// waits for the end of the landing. Otherwise a change that lost its approval and was not
-    /// merged could be tested again and merged (G12). Two cases do not wait: an operator may
-    /// dequeue a change whose landing cannot be carried out and has not begun, or whose forge
-    /// cannot be asked any longer. And a new revision does not end the reporter jobs of a revision
-    /// that was merged by a push; it waits until they are over.
+    /// Returns whether a message waits because it would replace or dequeue a change that is being
+    /// merged. An enqueue message also waits while another revision of its change, merged by a
+    /// push, runs its reporter jobs. An operator's dequeue command does not wait if the landing may
+    /// be cancelled ([`Planner::revocable_landing`]) or the partly merged bundle may be ended.
+    /// Supersessions and other commands never wait.
+    ///
+    /// Otherwise a change that lost its approval and was not merged could be tested again and
+    /// merged (G12).
     pub(super) fn waits_for_landing(&self, message: &InboxMessage) -> bool {
         let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {
             self.head.slots().any(|slot| {
