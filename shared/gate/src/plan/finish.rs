@@ -42,6 +42,8 @@ pub(super) struct Departure {
 }
 
 impl Departure {
+    /// Returns how an item leaves: with Zuul's name of the result, the reason that users see, and
+    /// the occasion of its report.
     pub(super) fn new(result: &'static str, why: &str, occasion: Occasion) -> Self {
         Self { result, why: why.to_owned(), occasion }
     }
@@ -49,7 +51,11 @@ impl Departure {
 
 impl Planner<'_> {
     /// Completes the first entry that can be completed: orders or follows its landing, reports it,
-    /// or dequeues it. Does nothing in a halted queue.
+    /// or dequeues it; entries marked for dequeueing come first. In a dependent queue only the
+    /// first entry can be completed, and entries behind it that must leave. Returns
+    /// [`Progress::Reordered`] if an entry left or is tested again; the caller then aligns the
+    /// queue and calls this again. While reporter jobs hold up the queue, only their entry is
+    /// completed. Does nothing in a halted queue.
     pub(super) fn finish(&mut self) -> Result<Progress, Full> {
         if self.head.halted.is_some() {
             return Ok(Progress::Settled);
@@ -76,7 +82,11 @@ impl Planner<'_> {
         self.dequeue_orphans()
     }
 
-    /// Completes the entry at `position`, if it can be completed.
+    /// Completes the entry at `position`: reports and removes it with its result, or orders its
+    /// landing if it passed and the pipeline merges. Returns [`Progress::Settled`] if it stays as
+    /// it is, waits for results, or is being merged. An entry without jobs or with invalid
+    /// configuration also stays while a pending layout may give it other jobs. An entry that is
+    /// being merged, or runs its reporter jobs, is followed instead.
     fn finish_entry(&mut self, position: usize) -> Result<Progress, Full> {
         let members = &self.head.entries[position].members;
         if members[0].status == SlotStatus::Reporting {
@@ -149,7 +159,8 @@ impl Planner<'_> {
         Ok(Progress::Reordered)
     }
 
-    /// Returns whether a successful change is merged in this pipeline.
+    /// Returns whether a successful change is merged in this pipeline. `false` if the live layout
+    /// has no such pipeline, or if the pipeline is disabled after too many failures.
     pub(super) fn lands(&self) -> bool {
         // A success reporter merges, and a disabled pipeline has no success reporters.
         let is_disabled = self.health.as_ref().is_some_and(|health| health.disabled);
@@ -164,8 +175,9 @@ impl Planner<'_> {
     }
 
     /// Dequeues the first entry that depends on a change which left without being merged (D08,
-    /// D09). This is derived from the queue itself, so the next plan finds what does not fit into
-    /// this one.
+    /// D09), stops its builds and reports it as failed. Returns [`Progress::Settled`] if there is
+    /// none, and in other than dependent queues. This is derived from the queue itself, so the next
+    /// plan finds what does not fit into this one.
     fn dequeue_orphans(&mut self) -> Result<Progress, Full> {
         if !is_dependent(&self.head) {
             return Ok(Progress::Settled);
@@ -183,8 +195,9 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns whether a dependency of a member of the entry at `position` is neither ahead of it
-    /// nor merged.
+    /// Returns whether a dependency of a member of the entry at `position` is, in the needed
+    /// revision, neither ahead of it nor in its entry nor merged. `false` if the member has no
+    /// record.
     pub(super) fn is_orphan(&self, position: usize, slot: &Slot) -> bool {
         let Some(item) = self.items.get(&slot.id) else {
             return false;
@@ -197,8 +210,10 @@ impl Planner<'_> {
         })
     }
 
-    /// Dequeues an item with its entry and stops the builds. Does nothing if it is not queued.
-    /// Where it does not fit into the transaction, it stays queued.
+    /// Dequeues an item with its entry, stops the builds and reports it, with the result
+    /// `DEQUEUED`. The other members of its bundle leave with it and are reported too. Does nothing
+    /// if it is not queued. Where it does not fit into the transaction, it stays queued, but some
+    /// builds may be stopped.
     pub(super) fn dequeue(
         &mut self,
         id: &ItemId,
@@ -223,9 +238,10 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Dequeues the entry at `position` in one plan and stops its builds. Counts it once for the
-    /// window, with `result`. Returns [`Progress::Reordered`]. Where it does not fit into the
-    /// transaction, the entry stays, but some of its builds may be stopped.
+    /// Dequeues the entry at `position` in one plan, stops its builds and reports each member as
+    /// `how` says. Counts it once for the window, with `result`, unless its success was counted
+    /// before. Always returns [`Progress::Reordered`]. Where it does not fit into the transaction,
+    /// the entry stays, but some of its builds may be stopped.
     pub(super) fn dequeue_entry(
         &mut self,
         position: usize,
@@ -243,15 +259,15 @@ impl Planner<'_> {
         Ok(Progress::Reordered)
     }
 
-    /// Stops all builds of the entry at `position`. Where not all fit into the transaction, the
-    /// next plan stops the rest.
+    /// Stops all builds of the entry at `position`, each member's for the reason that `why`
+    /// returns. Where not all fit into the transaction, the next plan stops the rest.
     fn stop_entry(&mut self, position: usize, why: impl Fn(&Slot) -> String) -> Result<(), Full> {
         let members = self.head.entries[position].members.clone();
         members.iter().try_for_each(|slot| self.stop_builds(&slot.id, &why(slot)))
     }
 
-    /// Removes the entry at `position` and reports the results of its members. The caller has
-    /// reserved room for that.
+    /// Removes the entry at `position`, reports the results of its members as `how` says, and
+    /// stores their buildsets. Stops no builds. The caller has reserved room for that.
     pub(super) fn remove_entry(&mut self, position: usize, how: impl Fn(&Slot) -> Departure) {
         for slot in self.head.entries.remove(position).members {
             let departure = how(&slot);
@@ -259,7 +275,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Completes the record of an item whose entry was removed, and reports its result.
+    /// Deletes the record of an item whose entry was removed, stores its buildset, ends its
+    /// hosting, and reports and counts its result. An item that had succeeded before keeps that
+    /// result and is neither reported nor counted again. As in Zuul, an item whose start was not
+    /// reported gets no dequeue report.
     fn remove_item(&mut self, slot: Slot, Departure { result, why, occasion }: Departure) {
         self.end_residency(&slot.change.key);
         // The result was reported, counted and applied to the window when it succeeded; the end of
@@ -287,7 +306,8 @@ impl Planner<'_> {
         self.ledger.push(QueueAction::RemoveItem(Box::new(removed)));
     }
 
-    /// Counts an item's result for the pipeline's consecutive failures.
+    /// Counts an item's result for the pipeline's consecutive failures. Does nothing in a pipeline
+    /// without `disable-after-consecutive-failures`.
     pub(super) fn count_outcome(&mut self, occasion: Occasion) {
         let most =
             self.snapshot.pipeline.and_then(|pipeline| pipeline.disable_after_consecutive_failures);
@@ -298,7 +318,8 @@ impl Planner<'_> {
 
     /// Resizes the window by an item's result, as Zuul does: SUCCESS grows it; FAILURE,
     /// MERGE_CONFLICT, CONFIG_ERROR and NO_JOBS shrink it; MERGE_FAILURE and DEQUEUED leave it
-    /// unchanged.
+    /// unchanged. Does nothing if the pipeline's window is unlimited or the live layout has no such
+    /// pipeline.
     pub(super) fn resize_window(&mut self, result: &str) {
         let Some(pipeline) = self.snapshot.pipeline.filter(|pipeline| pipeline.window.is_limited())
         else {
@@ -321,7 +342,7 @@ impl Planner<'_> {
     }
 }
 
-/// Formats the report text of a failed bundle, with the members that failed.
+/// Formats the report text of a failed bundle. It names the members in `failing`, if there are any.
 fn bundle_failed_reason<'k>(failing: impl Iterator<Item = &'k ChangeKey>) -> String {
     let named: Vec<String> = failing.map(ToString::to_string).collect();
     if named.is_empty() {

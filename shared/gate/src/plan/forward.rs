@@ -27,21 +27,23 @@ const SMALL_BUNDLE: usize = 5;
 const QUEUE_ORDER_MILLIS: usize = 2_000;
 
 impl Planner<'_> {
-    /// Returns how many records enqueueing one change writes.
+    /// Returns how many records enqueueing one change alone writes at most.
     pub(super) fn enqueue_records(&self) -> usize {
         self.enqueue_records_of(1)
     }
 
-    /// Returns how many records enqueueing one change writes if `together` changes are enqueued
-    /// together.
+    /// Returns how many records enqueueing one change writes at most if `together` changes are
+    /// enqueued together.
     pub(super) fn enqueue_records_of(&self, together: usize) -> usize {
         let at_once = supersessions_at_once(together);
         ENQUEUE_RECORDS
             + self.snapshot.pipeline.map_or(0, |pipeline| pipeline.supersedes.len().min(at_once))
     }
 
-    /// Sends the supersession of an enqueued change to the pipelines that this one supersedes: they
-    /// dequeue the same revision. `together` is the number of changes that were enqueued together.
+    /// Sends the supersession of an enqueued change to the pipelines that this one supersedes, at
+    /// most [`SUPERSEDES_MAX`]: they dequeue the same revision. One plan notifies only some of
+    /// them, fewer if many changes are enqueued `together`; the last one notifies the next. The
+    /// caller has reserved room.
     pub(super) fn send_supersessions(
         &mut self,
         item: &ItemId,
@@ -63,7 +65,8 @@ impl Planner<'_> {
         );
     }
 
-    /// Notifies the next superseded pipelines of a list that an earlier one has begun. Does nothing
+    /// Notifies the next [`SUPERSESSIONS_AT_ONCE`] of the pipelines `more` that a change entered
+    /// the pipeline `by`, which supersedes them. The last of these notifies the rest. Does nothing
     /// if `more` is empty.
     pub(super) fn pass_supersession_on(
         &mut self,
@@ -87,8 +90,10 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Notifies at most `at_once` pipelines that a change entered a pipeline which supersedes them.
-    /// The last one gets the rest of the list.
+    /// Notifies at most `at_once` pipelines that a change entered the pipeline `by`, which
+    /// supersedes them. The last one gets the rest of the list. Skips duplicates, `by` itself,
+    /// pipelines that the live layout does not have, and this queue. `from` is the id of the item
+    /// or message that causes this, from which the messages' ids are derived.
     fn forward_supersession(
         &mut self,
         pipelines: &[PipelineName],
@@ -119,7 +124,7 @@ impl Planner<'_> {
     }
 
     /// Dequeues a change that entered the pipeline `by`, which supersedes this one. Does nothing if
-    /// that revision is not queued, or is being merged.
+    /// that revision is not queued, is being merged, or has succeeded.
     pub(super) fn dequeue_superseded(
         &mut self,
         change: &ChangeRef,
@@ -164,7 +169,9 @@ impl Planner<'_> {
     }
 
     /// Forwards a message about a change that is not here to the queue it belongs to by the live
-    /// layout, if the message was routed by an older one. Returns whether it was forwarded.
+    /// layout, if the message was routed by an older one. Returns whether it was forwarded. A
+    /// forwarded supersession lists no further pipelines, since this queue notifies them. The
+    /// caller has reserved room.
     pub(super) fn forward_if_moved(&mut self, message: &InboxMessage, change: &ChangeRef) -> bool {
         let is_here = self.head.slot_of_change(&change.key).is_some();
         if is_here || message.layout >= self.snapshot.layout.live {
@@ -182,7 +189,9 @@ impl Planner<'_> {
         true
     }
 
-    /// Forwards a message, or a part of it, to another queue.
+    /// Forwards the message `kind`, all or a part of `message`, to another queue, and logs that.
+    /// There it comes after the changes that moved there and after messages forwarded before. The
+    /// original message stays in the inbox until the caller consumes it.
     fn forward_part(&mut self, message: &InboxMessage, queue: QueueKey, kind: InboxMessageKind) {
         self.ledger.explain(format!(
             "message forwarded from {} to {queue}: its change belongs there now",
@@ -205,8 +214,9 @@ impl Planner<'_> {
         self.head.slots().any(|slot| self.queue_to_move_to(slot).is_some())
     }
 
-    /// Returns the queue that a change has to move to, if any. It stays while it or one of its
-    /// dependencies is being merged, since the dependency could not be enqueued there.
+    /// Returns the queue that a change has to move to; `None` if it belongs here or has succeeded.
+    /// It also stays while it or one of its dependencies is being merged, since the dependency
+    /// could not be enqueued there.
     fn queue_to_move_to(&self, slot: &Slot) -> Option<QueueKey> {
         let needs = self
             .items
@@ -226,8 +236,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Moves changes to the queues that they belong to by the live layout: dequeues them here and
-    /// sends them there. Members of a bundle move together if the pipeline still forms bundles.
+    /// Moves changes to the queues that they belong to by the live layout: dequeues them here
+    /// without a report, stops their builds, and sends them there. Members of a bundle move
+    /// together if the pipeline still forms bundles. Where not all fit into the transaction, the
+    /// next plan moves the rest.
     pub(super) fn move_to_other_queues(&mut self) -> Result<(), Full> {
         let in_bundle = self.forms_bundles();
         let mut position = 0;
@@ -279,12 +291,14 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Returns whether the live pipeline forms bundles in a shared queue.
+    /// Returns whether the live pipeline forms bundles in a shared queue; `true` if the live layout
+    /// has no such pipeline.
     fn forms_bundles(&self) -> bool {
         self.snapshot.pipeline.is_none_or(|live| live.manager == Manager::Dependent)
     }
 
-    /// Returns the candidate that moves a queued change to another queue.
+    /// Returns the candidate that moves a queued change to another queue, with this one as its
+    /// origin. With `in_bundle` it keeps its bundle.
     fn moved_candidate(&self, candidate: Candidate, in_bundle: bool) -> Candidate {
         Candidate {
             moved_from: Some(self.head.key.queue.clone()),
@@ -292,8 +306,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns a candidate for another queue, with or without its bundle. Removes dependencies
-    /// merged here, which the other queue cannot know.
+    /// Returns a candidate for another queue. With `in_bundle` it keeps its bundle; otherwise the
+    /// members become dependencies that need it in turn. Removes dependencies merged here, which
+    /// the other queue cannot know.
     fn candidate_for_other_queue(&self, mut candidate: Candidate, in_bundle: bool) -> Candidate {
         candidate.needs.retain(|need| !self.head.has_landed(&need.change));
         if in_bundle {
@@ -308,8 +323,9 @@ impl Planner<'_> {
     }
 
     /// Reports candidates that the configuration moved here and that are refused: they were queued,
-    /// so they get a dequeue report and a buildset with the reason. For other candidates the log is
-    /// enough; their sender has reported what there is to report.
+    /// so they get a dequeue report and a buildset with the reason. Skips those that are merged or
+    /// queued here in the same revision. For other candidates the log is enough; their sender has
+    /// reported what there is to report.
     pub(super) fn report_refused_moves(
         &mut self,
         message: &InboxMessage,
@@ -341,7 +357,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the queue that a change belongs to by the live layout, if it is not this one.
+    /// Returns the queue that a change queued here belongs to by the live layout, if it is not this
+    /// one. `None` if the live layout has no such pipeline, and in independent and supercedent
+    /// pipelines, where a change always belongs to the same queue.
     fn other_queue_of(&self, change: &ChangeRef) -> Option<QueueKey> {
         let is_shared = |manager: Manager| matches!(manager, Manager::Dependent | Manager::Serial);
         if !is_shared(self.head.manager)
@@ -352,14 +370,17 @@ impl Planner<'_> {
         self.live_queue_of(change)
     }
 
-    /// Returns the queue that a change belongs to by the live layout, if it is not this one. Unlike
-    /// [`Self::other_queue_of`], also for changes that are not queued here.
+    /// Returns the queue that a change belongs to by the live layout, if it is not this one; `None`
+    /// also if there is no such pipeline. Unlike [`Self::other_queue_of`], for any pipeline and
+    /// also for changes that are not queued here.
     fn live_queue_of(&self, change: &ChangeRef) -> Option<QueueKey> {
         (self.snapshot.queue_of)(&self.head.key.pipeline, change)
             .filter(|queue| *queue != self.head.key)
     }
 
-    /// Writes a new message to another queue. A larger `after` puts it later in that queue's order.
+    /// Writes a new message under the live layout, not by an operator, to another queue's inbox. It
+    /// is dated `after` milliseconds from now: a larger number puts it later in that queue's order.
+    /// The caller has made sure that it fits.
     fn forward_new(
         &mut self,
         queue: QueueKey,

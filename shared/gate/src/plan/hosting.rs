@@ -52,7 +52,8 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// Returns whether `queue` may host the change, since it is queued nowhere else.
+    /// Returns whether `queue` may host the change, since it is queued nowhere else. `false` if
+    /// that cannot be read.
     fn is_open_to(&self, queue: &QueueName) -> bool {
         match &self.hosted_in {
             _ if self.read_error.is_some() => false,
@@ -69,8 +70,8 @@ impl Residency {
     }
 }
 
-/// Returns whether revision `one` is a different and newer revision than `other`, by the clock of
-/// their forge.
+/// Returns whether revision `one` is a different and newer revision than `other` of the same
+/// change, by the clock of their forge. `false` if the time of `other` is not known (0).
 fn is_newer(
     one: &ChangeRef,
     one_as_of: Timestamp,
@@ -106,8 +107,8 @@ pub fn release_request(
     }
 }
 
-/// Returns the changes that a message is about. The states of their own queues are loaded if they
-/// are other queues.
+/// Returns the changes that a message is about; empty for the commands to promote and to resume.
+/// The states of their own queues are loaded if they are other queues.
 pub fn mentioned_changes(message: &InboxMessage) -> Vec<&ChangeKey> {
     match &message.kind {
         InboxMessageKind::Enqueue { candidates } => {
@@ -132,7 +133,8 @@ pub(super) enum Routing {
 }
 
 impl Planner<'_> {
-    /// Forwards all messages in the own queue of a hosted change to its host queue.
+    /// Forwards all messages in the own queue of a hosted change to its host queue, and consumes
+    /// them. Those that do not fit into the transaction are left to the next plan.
     pub(super) fn forward_inbox(&mut self, to: &QueueName) {
         let to = QueueKey { queue: to.clone(), ..self.head.key.clone() };
         for message in self.snapshot.inbox.clone() {
@@ -144,8 +146,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns whether a bundle cannot be enqueued yet because a member is queued elsewhere, and
-    /// asks that member's own queue to release it.
+    /// Returns whether a bundle that belongs here cannot be enqueued yet because a member is queued
+    /// elsewhere, and asks each such member's own queue, once, to release it. Then marks the
+    /// message as in progress. Asks none if the own queue of one cannot be read. `false` for all
+    /// other messages.
     pub(super) fn request_releases(&mut self, message: &InboxMessage) -> bool {
         let elsewhere = self.members_elsewhere(message);
         let unreadable = |one: &Candidate| {
@@ -196,11 +200,14 @@ impl Planner<'_> {
     }
 
     /// Returns whether a message must wait because a member of its bundle is queued elsewhere.
+    /// Requests nothing.
     pub(super) fn awaits_release(&self, message: &InboxMessage) -> bool {
         !self.members_elsewhere(message).is_empty()
     }
 
-    /// Returns the members of a bundle hosted by this queue that are still queued elsewhere.
+    /// Returns the members of a bundle hosted by this queue that are still queued elsewhere, or of
+    /// which that cannot be read. Empty for all other messages, and for a bundle that will be
+    /// refused because newer things are known about a member.
     fn members_elsewhere<'c>(&self, message: &'c InboxMessage) -> Vec<&'c Candidate> {
         let InboxMessageKind::Enqueue { candidates } = &message.kind else { return Vec::new() };
         let is_hosted_here = self.is_hosted_bundle(candidates)
@@ -223,7 +230,8 @@ impl Planner<'_> {
         hosted.filter(|candidate| !is_open(&candidate.change.key)).collect()
     }
 
-    /// Returns whether a newer revision of a candidate is queued in its own queue.
+    /// Returns whether a newer revision of a candidate is queued in its own queue or the queue that
+    /// hosts it. `false` if the own queue is this one or was not read.
     fn has_newer_revision_elsewhere(&self, candidate: &Candidate) -> bool {
         self.snapshot
             .residencies
@@ -232,7 +240,8 @@ impl Planner<'_> {
     }
 
     /// Returns whether newer things are known about a queued member than offered, so that the
-    /// bundle is refused ([`Planner::enqueue`]) and no release is requested.
+    /// bundle is refused ([`Planner::enqueue`]) and no release is requested. `false` if a candidate
+    /// has dependencies that are not known yet.
     fn has_newer_facts(&self, candidates: &[Candidate]) -> bool {
         let is_newer = |offered: &Candidate, item: &Item| {
             let known = &item.candidate;
@@ -245,7 +254,8 @@ impl Planner<'_> {
             && !candidates.iter().any(|offered| self.adds_dependencies(offered))
     }
 
-    /// Returns whether candidates form a bundle in a pipeline where each change has its own queue.
+    /// Returns whether candidates form a bundle, by the last of them, in a pipeline where each
+    /// change has its own queue. `false` if the last one carries a refusal.
     fn is_hosted_bundle(&self, candidates: &[Candidate]) -> bool {
         self.is_change_queue()
             && candidates
@@ -254,7 +264,8 @@ impl Planner<'_> {
     }
 
     /// Returns the queue of an independent pipeline that candidates belong to: the host queue of
-    /// their bundle, or the change's own queue.
+    /// the bundle of the last, or that change's own queue. `None` if there are none or the live
+    /// layout has no such pipeline.
     fn host_queue_of(&self, candidates: &[Candidate]) -> Option<QueueKey> {
         let last = candidates.last()?;
         self.own_queue(last.host().unwrap_or(&last.change.key))
@@ -268,16 +279,19 @@ impl Planner<'_> {
         (self.snapshot.queue_of)(&self.head.key.pipeline, &change)
     }
 
-    /// Returns whether this is the own queue of a change, under the queue's and the live layout.
+    /// Returns whether this is the own queue of a change: its pipeline is independent both under
+    /// the queue's layout and under the live one.
     pub(super) fn is_change_queue(&self) -> bool {
         let is_independent = |pipeline: &Pipeline| pipeline.manager == Manager::Independent;
         self.head.manager == Manager::Independent
             && self.snapshot.pipeline.is_some_and(is_independent)
     }
 
-    /// Decides whether this queue handles a message. A message about a change of another queue is
-    /// forwarded there, unless the change is queued here. A candidate that moves to another queue
-    /// is dequeued here first.
+    /// Decides whether this queue handles a message, and otherwise drops or forwards it; the caller
+    /// then consumes it. A message about a change of another queue is forwarded there, unless the
+    /// change is queued here. A candidate that moves to another queue is dequeued here first.
+    /// Enqueue messages are dropped if a newer revision is known. Always [`Routing::Here`] in other
+    /// than independent pipelines.
     pub(super) fn route(&mut self, message: &InboxMessage) -> Result<Routing, Full> {
         if !self.is_change_queue() {
             return Ok(Routing::Here);
@@ -325,9 +339,9 @@ impl Planner<'_> {
         Ok(Routing::Consumed)
     }
 
-    /// Sends the members of a bundle to their own queues if the pipeline merges changes separately:
-    /// an older layout had formed the bundle. Otherwise does nothing and returns
-    /// [`Routing::Here`].
+    /// Sends the members of an offered bundle to their own queues, each alone, if the pipeline
+    /// merges changes separately: an older layout had formed the bundle. Returns
+    /// [`Routing::Consumed`] then. Otherwise does nothing and returns [`Routing::Here`].
     fn split_offered_bundle(&mut self, message: &InboxMessage) -> Result<Routing, Full> {
         let InboxMessageKind::Enqueue { candidates } = &message.kind else {
             return Ok(Routing::Here);
@@ -356,8 +370,9 @@ impl Planner<'_> {
         self.snapshot.pipeline.is_some_and(is_each_alone)
     }
 
-    /// Dequeues the change of a candidate that belongs to another queue. Returns
-    /// [`Routing::Consumed`], and dequeues nothing, if the same or a newer revision is queued here.
+    /// Dequeues the change of a candidate that belongs to another queue, in all revisions, and
+    /// returns [`Routing::Here`]. Returns [`Routing::Consumed`] if the same revision with the same
+    /// bundle, or a newer one, is queued here; that one stays.
     fn release_for_host(&mut self, candidate: &Candidate) -> Result<Routing, Full> {
         let change = &candidate.change;
         while let Some(slot) = self.head.slot_of_change(&change.key) {
@@ -376,7 +391,8 @@ impl Planner<'_> {
         Ok(Routing::Here)
     }
 
-    /// Returns whether an item is in the same bundle or dependency cycle as the candidate.
+    /// Returns whether an item is in the same bundle or dependency cycle as the candidate; `true`
+    /// if it is not queued.
     pub(super) fn has_same_bundle(&self, id: &ItemId, candidate: &Candidate) -> bool {
         let tied = |candidate: &Candidate| -> BTreeSet<ChangeKey> {
             let all = candidate.bundle.iter().chain(&candidate.cycle_needs);
@@ -387,7 +403,7 @@ impl Planner<'_> {
     }
 
     /// Releases a change to its host queue `to`: dequeues it unless a newer revision is queued, and
-    /// wakes the host queue. Does nothing if this is the host queue.
+    /// wakes the host queue in any case. Does nothing but log if this is the host queue.
     pub(super) fn release_to(
         &mut self,
         change: &ChangeRef,
@@ -419,7 +435,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Records in the own queues of hosted members that this queue hosts them.
+    /// Records in the own queues of hosted members that this queue hosts them. Members whose own
+    /// queue is this one are skipped.
     pub(super) fn record_residencies(&mut self, members: &[ChangeKey]) {
         let hosted = members.iter().filter(|key| self.snapshot.residencies.contains_key(*key));
         for key in hosted {
@@ -427,7 +444,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Removes the record in a hosted change's own queue that this queue hosts it.
+    /// Removes the record in a hosted change's own queue that this queue hosts it, whether it is
+    /// stored or was decided by this plan. The record of another host queue stays.
     pub(super) fn end_residency(&mut self, key: &ChangeKey) {
         if self.is_recorded_here(key) {
             self.ledger.set_host_queue(key, None);
@@ -445,7 +463,9 @@ impl Planner<'_> {
         self.snapshot.residencies.get(key).is_some_and(names_this_queue)
     }
 
-    /// Dequeues all bundles if the live pipeline is independent and merges changes separately.
+    /// Dequeues and reports all bundles if the live pipeline is independent and merges changes
+    /// separately. Does nothing in a dependent queue. Where not all fit into the transaction, the
+    /// next plan dequeues the rest.
     pub(super) fn dequeue_unsupported_bundles(&mut self) -> Result<(), Full> {
         if is_dependent(&self.head) || !self.merges_individually() {
             return Ok(());
@@ -460,7 +480,9 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Forwards a message unchanged to another queue.
+    /// Forwards a message unchanged, but under a new id, to another queue, and logs that. Also
+    /// removes records that this queue hosts a change of the message which is not queued here. The
+    /// caller has reserved [`FORWARD_RECORDS`] and consumes the message.
     fn forward_message(&mut self, message: &InboxMessage, to: &QueueKey) {
         // Repair stale residencies: otherwise the two queues would forward the message to each
         // other forever.

@@ -35,8 +35,12 @@ pub(super) enum MergedRevisions {
 }
 
 impl Planner<'_> {
-    /// Orders the landing of the entry at `position` and of those that can be merged with it: marks
-    /// all members as landing and orders the landing of the first.
+    /// Orders the landing of the entry at `position`, whose members have passed, and of entries
+    /// behind that can be merged with it. Acquires the branch locks, marks all members as landing,
+    /// and orders the landing of the first. Requests a new layout if a member changes
+    /// configuration. Does nothing while a layout is pending or the transaction has no room, and
+    /// only notes the obstacle if a pending message dequeues a member or a branch lock is not
+    /// available.
     pub(super) fn order_landing(&mut self, position: usize) {
         let members = self.head.entries[position].members.clone();
         let in_bundle = members.len() > 1;
@@ -105,8 +109,8 @@ impl Planner<'_> {
         self.ledger.push(QueueAction::OrderLanding(Box::new(landing)));
     }
 
-    /// Returns the landing to order for the first member of an entry, which names the others;
-    /// `None` if one has no tested state or branch lock.
+    /// Returns the landing to order for the first member of an entry, which names the others but no
+    /// followers; `None` if one has no tested state or the queue does not hold its branch lock.
     fn entry_landing(&self, members: &[Slot]) -> Option<Landing> {
         let (first, later) = members.split_first()?;
         let later = later.iter().map(|slot| {
@@ -169,8 +173,10 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns the landings of entries right behind `first` that one move of the branch can merge
-    /// together with it.
+    /// Returns the landings of entries right behind `first` that one push to the branch can merge
+    /// together with it, at most [`LANDING_RUN_MAX`] with the first and as many as fit. Orders
+    /// nothing. Empty for a bundle, for an item with reporter jobs, and in other than dependent
+    /// queues.
     fn following_landings(&self, position: usize, first: &Landing) -> Vec<Landing> {
         let mut run: Vec<Landing> = Vec::new();
         // While reporter jobs run nothing else of the queue moves; an entry that has some lands
@@ -201,8 +207,9 @@ impl Planner<'_> {
         run
     }
 
-    /// Returns whether the entry at `at` passed on top of the entry before it, is no bundle, and
-    /// can be merged together with it.
+    /// Returns whether the entry at `at` can be merged together with the entry before it: it passed
+    /// on top of that, is a change and no bundle, has no reporter jobs, and no pending message
+    /// dequeues it. `at` is at least 1.
     fn can_follow(&self, at: usize) -> bool {
         let entry = &self.head.entries[at];
         let slot = entry.first();
@@ -217,15 +224,16 @@ impl Planner<'_> {
             && !self.is_marked_for_dequeue(slot)
     }
 
-    /// Returns the landing that was ordered for an item in its current generation.
+    /// Returns the landing that was ordered for an item in its current generation, as it was read;
+    /// `None` if there is none, or if this plan ordered it.
     pub(super) fn landing_of(&self, slot: &Slot) -> Option<&Landing> {
         let landing = self.snapshot.landings.get(&slot.id);
         landing.filter(|landing| landing.generation == slot.generation)
     }
 
-    /// Completes an entry that was ordered to land behind another one and was not merged: it is
-    /// tested again or leaves, whatever happens ahead. A merged one waits for the entries ahead,
-    /// which must be merged too.
+    /// Completes the first entry that was ordered to land behind another one and was not merged: it
+    /// is tested again or leaves, whatever happens ahead. Returns [`Progress::Settled`] if there is
+    /// none. A merged one waits for the entries ahead, which must be merged too.
     pub(super) fn finish_failed_follower(&mut self) -> Result<Progress, Full> {
         let has_failed = |slot: &Slot| match self.landing_of(slot).map(|landing| &landing.state) {
             Some(LandingState::Ended { end, .. }) => end.left_branch_unchanged(),
@@ -241,11 +249,12 @@ impl Planner<'_> {
         self.follow_landing(position)
     }
 
-    /// Follows the landings of the entry at `position`. A merged member: orders the next member's
-    /// landing, or completes the entry after the last. A merge of something that was not tested, an
-    /// unproven merge, or a failure after a member was merged halts the queue. Otherwise a moved
-    /// branch has the entry tested again, and a refusal or a merge by others dequeues it. The
-    /// caller has reserved room for one change.
+    /// Follows the landings of the entry at `position`; does nothing while the current one goes on.
+    /// After a merge it orders the next member's landing, or completes the entry after the last. A
+    /// merge of something that was not tested, an unproven merge, or a failure after a member was
+    /// merged halts the queue. Otherwise a moved branch has the entry tested again, and a refusal
+    /// or a merge by others dequeues it; only after these and a completion returns
+    /// [`Progress::Reordered`]. The caller has reserved room for one change.
     pub(super) fn follow_landing(&mut self, position: usize) -> Result<Progress, Full> {
         let entry = self.head.entries[position].clone();
         let is_now = |slot: &Slot| slot.status == SlotStatus::Landing;
@@ -326,7 +335,10 @@ impl Planner<'_> {
         Ok(Progress::Reordered)
     }
 
-    /// Has the entry at `position` tested again, since the branch of its landing has moved.
+    /// Has the entry at `position` tested again, since the branch of its landing has moved to
+    /// `tip`, and notes that in its first item. Counts it as overtaken if the branch has other
+    /// content than the one tested on and nothing is ahead of the entry. Outside dependent
+    /// pipelines, a single change whose dependencies are all merged loses them.
     fn retest(&mut self, position: usize, landing: &Landing, tip: &Commit) {
         let entry = self.head.entries[position].clone();
         let slot = entry.first();
@@ -358,7 +370,8 @@ impl Planner<'_> {
     }
 
     /// Orders the landing of the member at `at`, even while a layout is pending: a bundle that has
-    /// begun must be completed.
+    /// begun must be completed. Does nothing if the branch lock was lost and cannot be acquired
+    /// again; then the member keeps waiting.
     fn order_next_landing(&mut self, position: usize, at: usize) {
         // The queue holds the branch lock since the first landing. If it was lost, acquire it
         // again; the fence keeps the landing from merging on a branch that another queue has used.
@@ -376,7 +389,7 @@ impl Planner<'_> {
     }
 
     /// Halts the queue after a part of a bundle was merged and the landing of `slot` did not merge
-    /// it.
+    /// it. The reason names the merged members and what `end` says.
     fn halt_partial_bundle(&mut self, members: &[Slot], slot: &Slot, end: LandingEnd) {
         let at = |tip: &Commit| {
             let (branch, tip) = (&slot.change.branch, tip.id.short());
@@ -398,7 +411,8 @@ impl Planner<'_> {
         self.halt(slot, text);
     }
 
-    /// Halts the queue until an operator resumes it.
+    /// Halts the queue for the reason `why` until an operator resumes it, and notes that in the
+    /// item of `slot`.
     fn halt(&mut self, slot: &Slot, why: String) {
         self.note(&slot.id, why.clone());
         self.head.halted = Some(why);
@@ -406,7 +420,7 @@ impl Planner<'_> {
 
     /// Returns which revisions of an item's change count as merged: only the pushed one if exactly
     /// the tested commit was pushed. A merge by the forge creates another commit and counts for all
-    /// revisions.
+    /// revisions, and so does an item that is not queued.
     pub(super) fn merged_revisions(&self, id: &ItemId) -> MergedRevisions {
         let Some(item) = self.items.get(id) else { return MergedRevisions::All };
         let tested =
@@ -418,8 +432,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Remembers a merged change, with the pushed head if it was merged by a push. Beyond the
-    /// limit, forgets the oldest that no queued item depends on.
+    /// Adds a merged change to those that the head remembers; `revisions` says which of its
+    /// revisions count. Beyond [`LANDED_MAX`], forgets the oldest that no queued item depends on,
+    /// if there is one.
     pub(super) fn remember_landed(&mut self, change: &ChangeRef, revisions: MergedRevisions) {
         let pushed_head = match revisions {
             MergedRevisions::PushedHead => Some(&change.head),
@@ -439,7 +454,7 @@ impl Planner<'_> {
 
     /// Remembers, for changes that left the queue, which of them were merged elsewhere by an update
     /// still in the inbox. That update finds no entry any more, but changes that depend on them
-    /// must know (D08).
+    /// must know (D08). Does nothing in other than dependent queues.
     pub(super) fn remember_merged(&mut self, changes: &[ChangeRef]) {
         if !is_dependent(&self.head) {
             return;
@@ -453,7 +468,8 @@ impl Planner<'_> {
     }
 }
 
-/// Returns whether a message says that `change` was merged into its branch.
+/// Returns whether a message is an update which says that `change`, in any revision, was merged
+/// into its branch.
 fn reports_merge(message: &InboxMessage, change: &ChangeRef) -> bool {
     let InboxMessageKind::ChangeUpdated { change: seen, merged, .. } = &message.kind else {
         return false;
