@@ -37,9 +37,9 @@ pub struct PreparedCommit {
     pub more: bool,
 }
 
-/// Returns the commit that executes a plan. `failures` is the record of the pipeline's failure
-/// count as it was read; `None` if there is none. Fails if the plan writes a record that was not
-/// read, so that the queue is read and planned again.
+/// Returns the commit that executes a plan, without writing it. `failures` is the record of the
+/// pipeline's failure count as it was read; `None` if there is none. Fails, so that the queue is
+/// read and planned again, if the plan writes a record that was not read or the queue has no head.
 pub(crate) fn prepare_commit(
     key: &QueueKey,
     loaded: &QueueContext,
@@ -61,7 +61,7 @@ pub(crate) fn prepare_commit(
     prepared.finish(head, plan.due)
 }
 
-/// Returns the landings that a plan orders.
+/// Returns the landings that a plan orders, in the order of its actions.
 pub(crate) fn ordered_landings(actions: &[QueueAction]) -> impl Iterator<Item = &Landing> {
     actions.iter().filter_map(|action| match action {
         QueueAction::OrderLanding(landing) => Some(&**landing),
@@ -124,7 +124,9 @@ impl<'a> Preparation<'a> {
         }
     }
 
-    /// Adds the writes and wakeups of one action.
+    /// Adds the writes and wakeups of one action to the commit, and applies it to the cell after
+    /// it. Reminders of landings add nothing. Fails if the action changes a landing or an own queue
+    /// that was not read.
     fn carry_out(&mut self, action: QueueAction) -> Result<(), ReconcileError> {
         let (key, now) = (self.key, self.now);
         match action {
@@ -189,6 +191,7 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
+    /// Writes an item as the next version of its record, without a condition of its own.
     fn put_item(&mut self, item: Item) -> Result<(), PortError> {
         let before = self.loaded.queue.items.get(&item.id).map(|(record, _)| &**record);
         let record = queue::item_record(self.key, before, &item)?;
@@ -198,7 +201,7 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Deletes an item that is stored, and stores its buildset.
+    /// Deletes the record of an item, if it was stored before this plan, and stores its buildset.
     fn remove_item(&mut self, removed: &RemovedItem) -> Result<(), PortError> {
         let id = &removed.item.id;
         self.after.items.remove(id);
@@ -210,6 +213,7 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
+    /// Deletes a message from the inbox. Does nothing if it was not read.
     fn delete_message(&mut self, id: &InboxMessageId) {
         if let Some(key) = self.after.inbox_keys.remove(id) {
             self.writes.push(Write::Delete { key, expect: Expect::Anything });
@@ -217,6 +221,7 @@ impl<'a> Preparation<'a> {
         self.after.inbox.retain(|message| message.id != *id);
     }
 
+    /// Stores a message of the inbox as in progress. Does nothing if it was not read or is deleted.
     fn mark_in_progress(&mut self, id: &InboxMessageId) -> Result<(), PortError> {
         for message in self.after.inbox.iter_mut().filter(|message| message.id == *id) {
             message.in_progress = true;
@@ -225,7 +230,8 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Sends a build to the executors. `request` holds its nodes; `None` if it needs none.
+    /// Adds the wakeup that sends a build to the executors. `request` holds its nodes; `None` if it
+    /// needs none.
     fn send_build(&mut self, build: BuildId, request: Option<RequestRef>) {
         self.wakeups.push(Wakeup::Build {
             build,
@@ -236,8 +242,8 @@ impl<'a> Preparation<'a> {
         });
     }
 
-    /// Stores the order of a build. Creates its node request and wakes the provider, or sends a
-    /// build without nodes to the executors.
+    /// Stores the order of a build. Creates its node request and wakes the provider, or, if the
+    /// draft has no node request, sends the build to the executors at once.
     fn order_build(&mut self, draft: &OrderDraft) -> Result<(), PortError> {
         let (key, now) = (self.key, self.now);
         self.writes.push(put_order(&Order {
@@ -285,7 +291,8 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Stores the request to stop a build, and wakes the provider that has its node request.
+    /// Stores the request to stop a build, and wakes the provider that has its node request, if
+    /// there is one. The provider withdraws it then.
     fn stop_build(&mut self, stop: &BuildStop) -> Result<(), PortError> {
         let wish = sluice_records::build::StopRequest {
             why: stop.why.clone(),
@@ -300,6 +307,7 @@ impl<'a> Preparation<'a> {
     }
 
     /// Stores the end of a landing on condition that its record is unchanged since it was read.
+    /// Fails if it was not read, so that the queue is read and planned again.
     fn withdraw_landing(&mut self, ended: &Landing) -> Result<(), ReconcileError> {
         let Some(seen) = self.loaded.landing_records.get(&ended.item) else {
             return Err(ReconcileError::Retry(format!(
@@ -311,7 +319,8 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Writes a branch lock. A takeover also requires that the landing of its holder is unchanged.
+    /// Writes a branch lock on condition that its record is unchanged since it was read, or that
+    /// there is still none. A takeover also requires that the landing of its holder is unchanged.
     fn put_branch_lock(&mut self, lock: BranchLock) -> Result<(), PortError> {
         let known = self.loaded.branch_locks.get(&lock.branch);
         self.writes.extend(known.and_then(|known| known.takeover_condition(&lock)));
@@ -323,8 +332,9 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Returns the commit with this head, and with the queue's entry in the tenant's list if that
-    /// changes.
+    /// Returns the commit with this head, due at `due_at`, and with the queue's entry in the
+    /// tenant's list if it becomes empty or not, or its counted changes change. `more` is set if it
+    /// is due already. Of several writes of a record only the last is kept.
     fn finish(
         mut self,
         head: Head,
@@ -352,8 +362,9 @@ impl<'a> Preparation<'a> {
     }
 }
 
-/// Returns the write of a message to another queue's inbox. A repeated move request has the same id
-/// and content, so it may overwrite the first one, which a halted queue has not consumed.
+/// Returns the write of a message to another queue's inbox, on condition that it does not exist
+/// yet. A repeated move request has the same id and content, so it may overwrite the first one,
+/// which a halted queue has not consumed.
 fn forward(queue: &QueueKey, message: &InboxMessage) -> Result<Write, PortError> {
     let write = queue::put_message(queue, message)?;
     Ok(if matches!(message.kind, InboxMessageKind::MoveToHost { .. }) {
@@ -363,7 +374,8 @@ fn forward(queue: &QueueKey, message: &InboxMessage) -> Result<Write, PortError>
     })
 }
 
-/// Returns a write without a condition, for a record that may exist already.
+/// Returns a write of a record without its condition, for a record that may exist already. Writes
+/// of other kinds are unchanged.
 fn unconditional(write: Write) -> Write {
     match write {
         Write::Put { record, .. } => Write::Put { record, expect: Expect::Anything },
@@ -371,7 +383,8 @@ fn unconditional(write: Write) -> Write {
     }
 }
 
-/// Returns the next version of a head's record.
+/// Returns the next version of a head's record, or the first one. The record of an empty queue that
+/// is not hosted elsewhere gets an expiry time.
 pub fn head_record(
     before: &queue::LoadedQueue,
     head: &Head,
@@ -387,13 +400,13 @@ pub fn head_record(
     Ok(record)
 }
 
-/// Returns the due time for the sweep; `None` where the queue needs none.
+/// Returns the due time at which the sweep wakes the queue; `None` if `at` is `None`.
 pub fn due(key: &QueueKey, at: Option<Timestamp>) -> Option<Due> {
     at.map(|at| Due { at, wakeup: Wakeup::Queue { queue: key.clone() } })
 }
 
-/// Returns the write of the buildset of an ended item. An item that stayed for jobs after its
-/// reports ended when it succeeded.
+/// Returns the write of the buildset of an ended item. It ended `now`, or, if it stayed for jobs
+/// after its reports, when it succeeded.
 fn buildset(key: &QueueKey, ended: &RemovedItem, now: Timestamp) -> Result<Write, PortError> {
     report::put_buildset(&Buildset {
         id: ended.item.id.clone(),
@@ -406,7 +419,8 @@ fn buildset(key: &QueueKey, ended: &RemovedItem, now: Timestamp) -> Result<Write
 }
 
 /// Returns the group of changes among which nodes are shared fairly, in an independent pipeline:
-/// those of one project or shared queue. `None` in other pipelines, where the queue is the group.
+/// those of one project or shared queue. `None` in other pipelines, where the queue is the group,
+/// and if the layout has no such pipeline.
 fn fairness_group(live: &LiveLayout, key: &QueueKey, change: &ChangeRef) -> Option<String> {
     let pipeline = live.layout.pipeline(key.pipeline.as_str())?;
     let branch = change.on_branch().map(BranchName::as_str);
@@ -415,8 +429,9 @@ fn fairness_group(live: &LiveLayout, key: &QueueKey, change: &ChangeRef) -> Opti
         .then(|| format!("{}/{}/{}", key.tenant, key.pipeline, queue()))
 }
 
-/// Returns the delivery of an event about a change of this queue that may start other pipelines,
-/// with its wakeup.
+/// Returns the write of a new delivery of an event about a change of this queue that may start
+/// other pipelines, with the wakeup that has it processed. The write fails if the item has emitted
+/// this event before.
 fn event_delivery(
     key: &QueueKey,
     zuul_event: ZuulEvent,
@@ -446,8 +461,9 @@ fn event_delivery(
     Ok((Write::Put { record, expect: Expect::Absent }, wakeup))
 }
 
-/// Requests a new layout of the tenant in the transaction that orders the landings, and lists these
-/// landings: nothing else is merged until their configuration is live.
+/// Returns the write that requests a new layout of the tenant, in the transaction that orders the
+/// landings, and that lists these landings with their later members. Nothing else is merged until
+/// their configuration is live. It is conditional on the tenant's head being unchanged.
 fn want_layout(
     live: &LiveLayout,
     landings: &[Landing],
@@ -488,7 +504,8 @@ fn want_layout(
     Ok(Write::Put { record, expect: Expect::Revision(seen) })
 }
 
-/// Returns the number of changes in a queue, as `max-changes-per-pipeline` counts them.
+/// Returns the number of changes in a queue, as `max-changes-per-pipeline` counts them; 0 without a
+/// head.
 fn changes(queue: &queue::LoadedQueue) -> u32 {
     let Some(head) = &queue.head else { return 0 };
     let all: u64 =
@@ -496,6 +513,8 @@ fn changes(queue: &queue::LoadedQueue) -> u32 {
     u32::try_from(all).unwrap_or(u32::MAX)
 }
 
+/// Returns the unconditional write that lists a queue in the tenant's list of queues with its
+/// number of changes, or, unless it is `listed`, removes it from there.
 fn list(key: &QueueKey, listed: bool, changes: u32) -> Result<Write, PortError> {
     if listed {
         return tenant::put_queue(key, changes);
@@ -503,7 +522,8 @@ fn list(key: &QueueKey, listed: bool, changes: u32) -> Result<Write, PortError> 
     Ok(Write::Delete { key: tenant::queue_key(key), expect: Expect::Anything })
 }
 
-/// Keeps the last write of each record: an item that enters and leaves in one plan is deleted.
+/// Returns the last write of each record, ordered by key: an item that enters and leaves in one
+/// plan is deleted.
 fn deduplicated(writes: Vec<Write>) -> Vec<Write> {
     let mut last = std::collections::BTreeMap::new();
     for write in writes {

@@ -24,8 +24,10 @@ pub(super) enum DecidedBy {
 }
 
 impl Planner<'_> {
-    /// Resets items whose slot has a newer generation: stops their builds and clears their tested
-    /// state. Where not all fit into the transaction, the next plan resets the rest.
+    /// Resets items whose slot has a newer generation: stops their builds, removes their jobs and
+    /// clears their tested state. Their reasons say why; if an earlier plan `decided` the reset,
+    /// that is derived from the item's position. Where not all fit into the transaction, the next
+    /// plan resets the rest.
     pub(super) fn apply_resets(&mut self, decided: DecidedBy) -> Result<(), Full> {
         let is_outdated = |id: &ItemId, generation: u64| {
             self.items.get(id).is_some_and(|item| item.generation < generation)
@@ -63,7 +65,9 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Applies merge outcomes and build results to the items that they are about.
+    /// Applies merge outcomes and build results to the items that they are about, and ends the
+    /// remaining jobs of failing items with `fail-fast`. Items that are not reset yet are skipped.
+    /// Results that do not fit into the transaction are left to the next plan.
     pub(super) fn apply_results(&mut self) {
         for (position, at) in self.head.slot_positions() {
             let slot = &self.head.entries[position].members[at];
@@ -88,7 +92,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns whether a merge outcome or an observed build of an item may be new.
+    /// Returns whether a merge outcome of an item, or an observed state of one of its builds that
+    /// are under way, was read. It need not be new.
     fn has_new_results(&self, id: &ItemId) -> bool {
         let builds = self.items.get(id).map(|item| &item.jobs).into_iter().flatten();
         let mut builds =
@@ -97,7 +102,8 @@ impl Planner<'_> {
             || builds.any(|build| self.snapshot.observed_builds.contains_key(build))
     }
 
-    /// Returns the largest number of builds that an item's new results may stop.
+    /// Returns the largest number of builds that an item's new results may stop: all under way if a
+    /// merge outcome was read or a job is paused, otherwise those that are lost or get no nodes.
     fn stops_needed(&self, id: &ItemId) -> usize {
         let jobs = self.items.get(id).map(|item| item.jobs.as_slice()).unwrap_or_default();
         let under_way = jobs.iter().filter(|job| job.is_under_way());
@@ -110,7 +116,9 @@ impl Planner<'_> {
             .count()
     }
 
-    /// Applies the merger's outcome to an item that waits for it.
+    /// Applies the merger's outcome to an item that waits for it: stores its tested state and jobs,
+    /// or that it cannot be tested. Ignores an outcome of another generation or layout. The caller
+    /// has reserved room.
     fn apply_merge_outcome(&mut self, id: &ItemId) {
         let layout = self.head.layout;
         let Some(item) = self
@@ -149,7 +157,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Stores the tested state of an item and its jobs; stops builds of jobs that changed.
+    /// Stores the tested state of an item and its jobs. Jobs that are unchanged keep their builds;
+    /// builds of the others are stopped, unless another item uses them. If the item was tested on
+    /// another tree before, stores nothing and starts a new generation of its whole entry instead.
     fn apply_merged(&mut self, id: &ItemId, merged: TestedState) {
         let layout = self.head.layout;
         let now = self.now;
@@ -201,7 +211,10 @@ impl Planner<'_> {
         self.set_status(id, SlotStatus::Testing);
     }
 
-    /// Stores that an item cannot be tested, and stops its builds.
+    /// Stores that an item cannot be tested, stops its builds, and removes its jobs.
+    /// `configuration` says that its configuration is invalid; otherwise it has a merge conflict.
+    /// `notes` are comments on lines of its files. If not all builds can be stopped in this plan,
+    /// stores nothing; the next plan does.
     fn apply_unmergeable(
         &mut self,
         id: &ItemId,
@@ -223,7 +236,9 @@ impl Planner<'_> {
         self.set_status(id, SlotStatus::Failing);
     }
 
-    /// Applies the observed states of builds to the jobs of an item.
+    /// Applies the observed states of builds that are under way to the jobs of an item. Stops lost
+    /// builds, so that their nodes are freed, and builds that depend on a lost paused one. The
+    /// caller has reserved room.
     fn apply_build_results(&mut self, id: &ItemId) {
         let has_changed = |item: &&Item| {
             item.jobs
@@ -255,7 +270,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns what is known of the current build of a job, if the build is under way.
+    /// Returns what is known of the current build of a job; `None` if nothing is known, or if no
+    /// build is under way.
     fn observed_build(&self, job: &Job) -> Option<&ObservedBuild> {
         job.build
             .as_ref()
@@ -263,14 +279,16 @@ impl Planner<'_> {
             .and_then(|build| self.snapshot.observed_builds.get(build))
     }
 
-    /// Starts a new generation for an item and the rest of its bundle.
+    /// Starts a new generation for an item and the rest of its bundle, as [`Self::restart_entry`]
+    /// does. Does nothing if it is not queued.
     fn restart_bundle(&mut self, id: &ItemId) {
         let Some(position) = self.head.position(id) else { return };
         // The members of a bundle are tested together, so they restart together.
         self.restart_entry(position);
     }
 
-    /// Starts a new generation for all members of the entry at `position`.
+    /// Raises the generation of all members of the entry at `position` and lets them wait. Their
+    /// items are reset later, by [`Self::apply_resets`].
     pub(super) fn restart_entry(&mut self, position: usize) {
         for slot in &mut self.head.entries[position].members {
             slot.generation += 1;
@@ -278,7 +296,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Sets the status of an entry, unless its landing already decides about it.
+    /// Sets the status of an item in the head. Does nothing if it is not queued, is being merged,
+    /// or has succeeded.
     pub(super) fn set_status(&mut self, id: &ItemId, status: SlotStatus) {
         if let Some(slot) =
             self.head.slots_mut().find(|slot| slot.id == *id && !slot.status.is_decided())
@@ -288,8 +307,9 @@ impl Planner<'_> {
     }
 }
 
-/// Splits jobs after a new freeze: returns the new job list, in which unchanged jobs keep their
-/// state, and the old jobs that are gone (Z4.7; a reconfiguration keeps builds of unchanged jobs).
+/// Splits jobs after a new freeze. Returns first the new job list, in the order of `merged`, in
+/// which unchanged jobs keep their state; then the old jobs that are gone or changed (Z4.7; a
+/// reconfiguration keeps builds of unchanged jobs).
 fn carry_over_jobs(mut old: Vec<Job>, merged: &TestedState) -> (Vec<Job>, Vec<Job>) {
     let mut jobs = Vec::with_capacity(merged.jobs.len());
     for summary in &merged.jobs {
@@ -304,7 +324,7 @@ fn carry_over_jobs(mut old: Vec<Job>, merged: &TestedState) -> (Vec<Job>, Vec<Jo
     (jobs, old)
 }
 
-/// Returns whether [`apply_observed_build`] would change the job.
+/// Returns whether [`apply_observed_build`] would change the job, which has a build under way.
 fn would_change(job: &Job, seen: &ObservedBuild) -> bool {
     match seen {
         ObservedBuild::Paused { .. } => !job.is_paused(),
@@ -317,8 +337,10 @@ fn would_change(job: &Job, seen: &ObservedBuild) -> bool {
     }
 }
 
-/// Applies the observed state of a build to its job. Returns whether the job changed; adds builds
-/// to stop to `stops`.
+/// Applies the observed state of a build to its job, and notes an end or a pause in the item's
+/// reasons. A lost build is retried or ends the job; one without nodes goes on to the next nodeset
+/// or ends it. If a paused build is lost, its dependents start again. Returns whether the job
+/// changed; adds builds to stop to `stops`, but not the lost build itself.
 fn apply_observed_build(
     item: &mut Item,
     at: usize,
@@ -413,7 +435,9 @@ fn apply_observed_build(
     true
 }
 
-/// Lets the job wait for its next attempt, or ends it with `last` if all attempts are used (J16).
+/// Lets the job wait for its next attempt, or ends it with the result `last` if all attempts are
+/// used (J16). `end` is the end of its build; without one the job ends at `now` with `detail`. In
+/// either case the job no longer has a node request.
 fn retry_or_end(
     job: &mut Job,
     last: BuildResult,
@@ -432,7 +456,7 @@ fn retry_or_end(
     }
 }
 
-/// Returns the status of a job whose build ended.
+/// Returns the status of a job whose build ended, with its explanation cut to [`REASON_BYTES_MAX`].
 fn ended_status(end: &RunEnd) -> JobStatus {
     JobStatus::Ended {
         result: end.result,

@@ -28,7 +28,7 @@ enum ReportProgress {
 
 impl Planner<'_> {
     /// Returns whether an entry holds up the queue while its reporter jobs run. Then nothing else
-    /// is requested, ordered or merged.
+    /// is started or merged. Always `false` in independent pipelines.
     pub(super) fn is_held(&self) -> bool {
         self.holding_position().is_some()
     }
@@ -43,13 +43,15 @@ impl Planner<'_> {
         position.filter(|_| self.head.manager != Manager::Independent)
     }
 
-    /// Returns whether an item is known to be merged.
+    /// Returns whether an item is queued and its record names the commit that it was merged as.
     pub(super) fn has_landed(&self, id: &ItemId) -> bool {
         self.items.get(id).is_some_and(|item| item.landed.is_some())
     }
 
-    /// Reports the success of the entry at `position` and removes it, or keeps it while its
-    /// reporter jobs run. The caller has reserved room for removing it.
+    /// Reports the success of the entry at `position`, counts it and grows the window. Removes the
+    /// entry, or keeps it as reporting while a member's reporter jobs are left, with its buildset
+    /// stored already. These jobs wait for the report if it goes to a forge. `why` is the reason
+    /// that users see. The caller has reserved room for removing it.
     pub(super) fn succeed(&mut self, position: usize, why: &str) {
         let slots = self.head.entries[position].members.clone();
         self.resize_window("SUCCESS");
@@ -93,7 +95,9 @@ impl Planner<'_> {
     }
 
     /// Applies the state of its reports to an entry that succeeded, and removes it once its
-    /// reporter jobs are over.
+    /// reporter jobs are over. If a voting one failed, has the entries behind tested again, except
+    /// in independent pipelines. Returns [`Progress::Settled`] while jobs are left, otherwise
+    /// [`Progress::Reordered`].
     pub(super) fn finish_reporting(&mut self, position: usize) -> Result<Progress, Full> {
         let slots = self.head.entries[position].members.clone();
         for slot in &slots {
@@ -117,8 +121,8 @@ impl Planner<'_> {
         Ok(Progress::Reordered)
     }
 
-    /// Lets the reporter jobs of an item run, or skips them, once its report is delivered or
-    /// failed.
+    /// Lets the reporter jobs of an item run once its report is delivered, or skips them once it
+    /// failed, and notes that. Does nothing while the report is pending, or if none is awaited.
     fn apply_report_state(&mut self, id: &ItemId) {
         let progress = match self.items.get(id).and_then(|item| item.reporting.as_ref()) {
             Some(reporting) if reporting.awaits.is_some() => self.report_progress(id, reporting),
@@ -143,7 +147,9 @@ impl Planner<'_> {
         self.note(id, why);
     }
 
-    /// Returns the progress of the report that the reporter jobs of an item wait for.
+    /// Returns the progress of the report that the reporter jobs of an item wait for. A dropped
+    /// report counts as done. A refused one counts as failed, and so does one that is pending or
+    /// unknown [`REPORT_SECONDS`] after the item's success.
     fn report_progress(&self, id: &ItemId, reporting: &Reporting) -> ReportProgress {
         match self.snapshot.reports.get(id) {
             Some(ReportState::Made { .. } | ReportState::Dropped { .. }) => ReportProgress::Done,
@@ -162,8 +168,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Retests all entries from `position` on against the current state of the repositories, except
-    /// those that have no results yet.
+    /// Starts a new generation of all items from the entry at `position` on, so that they are
+    /// tested against the current state of the repositories, and notes `why`. Items that have not
+    /// started are unchanged.
     fn retest_from(&mut self, position: usize, why: &str) {
         let mut retested = Vec::new();
         for slot in self.head.entries[position..].iter_mut().flat_map(|entry| &mut entry.members) {
@@ -180,7 +187,8 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the reason to retest the entries behind an item, if a voting reporter job of it failed.
+/// Returns the reason to retest the entries behind an item, which names its first voting reporter
+/// job that failed; `None` if none did.
 fn reporter_failure(item: &Item) -> Option<String> {
     let job = item
         .jobs
@@ -189,8 +197,8 @@ fn reporter_failure(item: &Item) -> Option<String> {
     Some(format!("the reporter job {} of {} failed", job.summary.name, item.candidate.change))
 }
 
-/// Returns whether a job belongs to the item's current phase: reporter jobs run after the report of
-/// its success, all others before.
+/// Returns whether a job belongs to the item's current phase. Reporter jobs run after the item's
+/// success, once no report is awaited any more; all others before its success.
 pub(super) fn is_in_phase(item: &Item, at: usize) -> bool {
     let may_report = item.reporting.as_ref().is_some_and(|reporting| reporting.awaits.is_none());
     match item.jobs[at].summary.reporter {

@@ -51,7 +51,10 @@ pub(super) struct WaitingJob {
 }
 
 impl Planner<'_> {
-    /// Acquires all semaphores that a job names for one of its builds, or none of them (N16).
+    /// Acquires all semaphores that a job names for its build `build`, or none of them (N16). If
+    /// one has no place, records the job as waiting for all of them and returns the one without a
+    /// place. A job that names none, or whose build holds them already, is granted. The caller has
+    /// reserved room.
     pub(super) fn acquire(&mut self, item: &Item, at: usize, build: &BuildId) -> Permit {
         let wanted = self.semaphores_of(item, at);
         let since = item.jobs[at].semaphores_requested_at.unwrap_or(self.now);
@@ -80,9 +83,10 @@ impl Planner<'_> {
         Permit::Granted
     }
 
-    /// Releases the nodes of a job that waits for a semaphore, if all holders have been idle for
-    /// long and may be waiting for nodes. The build was not sent yet, so the attempt starts again:
-    /// semaphores first, with its place in line. Returns whether it did.
+    /// Releases the nodes of a job that waits for a semaphore, if all its holders have been idle
+    /// for [`IDLE_HOLDER_SECONDS`] and may be waiting for nodes. The build was not sent yet, so it
+    /// is stopped and the attempt starts again: semaphores first, with its place in line. Returns
+    /// whether it did.
     pub(super) fn release_nodes(&mut self, item: &mut Item, at: usize, build: &BuildId) -> bool {
         let Some(key) =
             self.blocking_semaphore(item, at, build).filter(|key| self.is_held_idly(key))
@@ -105,7 +109,9 @@ impl Planner<'_> {
         true
     }
 
-    /// Returns the first semaphore of a job that has no place for its build, or `None` if all have.
+    /// Returns the first semaphore of a job that has no place for its build, or `None` if all have
+    /// or it holds them already. Places reserved for others before it do not count as free, except
+    /// for a job of an item with a paused build.
     fn blocking_semaphore(&self, item: &Item, at: usize, build: &BuildId) -> Option<SemaphoreKey> {
         let since = item.jobs[at].semaphores_requested_at.unwrap_or(self.now);
         let kept_for: &[NodesHeld] = match hands_of(&item.jobs[at]) {
@@ -126,7 +132,8 @@ impl Planner<'_> {
         blocking.map(|(key, _)| key)
     }
 
-    /// Returns whether all holders of a semaphore have been idle for [`IDLE_HOLDER_SECONDS`].
+    /// Returns whether all holders of a semaphore have been idle for [`IDLE_HOLDER_SECONDS`];
+    /// `false` if it has none.
     fn is_held_idly(&self, key: &SemaphoreKey) -> bool {
         let semaphore = self.semaphore(key);
         let is_idle = |holder: &SemaphoreHolder| {
@@ -138,7 +145,8 @@ impl Planner<'_> {
 
     /// Returns whether a job that acquires its semaphores after its nodes may request nodes. It may
     /// not while earlier jobs without nodes need all free places, since jobs with nodes would
-    /// always overtake them.
+    /// always overtake them. Then records it as waiting for all its semaphores. A job of an item
+    /// with a paused build always may.
     pub(super) fn may_request_nodes(&mut self, item: &Item, at: usize) -> Permit {
         if item.jobs.iter().any(Job::is_paused) {
             return Permit::Granted; // An earlier job may be waiting for what the paused build holds.
@@ -189,7 +197,8 @@ impl Planner<'_> {
     }
 
     /// Returns whether another queue, a job of which asked at `asked`, comes before a job of this
-    /// queue that asked at `since`.
+    /// queue that asked at `since`: by the pipelines' priorities, then by time. `false` if `asked`
+    /// is `None`, or if the queue is known to be unable to come.
     fn is_ahead_in_line(
         &self,
         waiter: &SemaphoreWaiter,
@@ -204,13 +213,17 @@ impl Planner<'_> {
         is_first && other != self.head.key && !self.snapshot.absent_queues.contains(&other)
     }
 
-    /// Returns the numeric precedence of the queue's pipeline.
+    /// Returns the numeric precedence of the queue's pipeline, lower for more urgent ones; 200 if
+    /// the live layout has no such pipeline.
     fn priority(&self) -> u32 {
         self.snapshot.pipeline.map_or(200, |pipeline| pipeline.precedence.priority())
     }
 
-    /// Releases semaphores of builds that are over, and updates this queue's place in the lines
-    /// (N17). Wakes queues for which places become free.
+    /// Releases the semaphores of this queue's builds that are over, marks holders whose builds
+    /// were stopped as leaving, and updates this queue's place in the lines (N17). Lists in the
+    /// head the semaphores that the queue holds or waits for. Wakes at most [`WOKEN_MAX`] queues
+    /// for which places become free. Changes that do not fit into the transaction are left to the
+    /// next plan.
     pub(super) fn update_semaphores(&mut self) {
         let known: BTreeSet<SemaphoreKey> =
             self.snapshot.semaphores.keys().chain(self.semaphores.keys()).cloned().collect();
@@ -281,7 +294,8 @@ impl Planner<'_> {
         self.head.semaphores = used;
     }
 
-    /// Returns how many more builds may hold a semaphore.
+    /// Returns how many more builds may hold a semaphore by the live layout; 1 if the live layout
+    /// means another semaphore by this name.
     fn free_places(&self, semaphore: &Semaphore) -> usize {
         let (key, max) = (self.snapshot.resolve_semaphore)(&semaphore.key.name);
         if key != semaphore.key {
@@ -290,8 +304,9 @@ impl Planner<'_> {
         (max as usize).saturating_sub(semaphore.holders.len())
     }
 
-    /// Updates this queue's entry in the line: asking since `asked`, or removed for `None`. Also
-    /// removes queues that cannot come.
+    /// Updates this queue's entry in the line: asking since `asked`, or removed for `None`. Does
+    /// not add it to a line of [`WAITING_MAX`], and while the plan is incomplete neither changes
+    /// nor removes it. If this queue asks, also removes queues that cannot come. Sorts the line.
     fn update_waiter(&self, semaphore: &mut Semaphore, asked: Option<WaitingSince>) {
         let queue = &self.head.key;
         let is_sure = !self.is_incomplete;
@@ -321,7 +336,8 @@ impl Planner<'_> {
         known.cloned().unwrap_or_else(|| Semaphore::new(key.clone()))
     }
 
-    /// Records that a job of this queue waits for a semaphore since `since`.
+    /// Records that a job of this queue waits for a semaphore since `since`, so that the queue
+    /// stands in line and later jobs of it come after. `hands` says whether the job has its nodes.
     fn add_waiting_job(&mut self, key: &SemaphoreKey, since: Timestamp, hands: NodesHeld) {
         self.semaphore_waits.entry(key.clone()).or_default().add(hands, since);
         self.waiting_jobs.push(WaitingJob { key: key.clone(), since, hands });
@@ -329,13 +345,14 @@ impl Planner<'_> {
         self.semaphores.entry(key.clone()).or_insert(semaphore);
     }
 
-    /// Returns the builds of this queue that are under way.
+    /// Returns the builds of this queue's jobs that are ordered, run or are paused.
     fn active_builds(&self) -> BTreeSet<BuildId> {
         let jobs = self.items.values().flat_map(|item| &item.jobs);
         jobs.filter(|job| Job::is_under_way(job)).filter_map(|job| job.build.clone()).collect()
     }
 
-    /// Returns whether a build is known to be over.
+    /// Returns whether a build is known to be over: it ended, was lost, gets no nodes, or was
+    /// stopped before an executor claimed it. `false` if nothing is known of it.
     fn is_over(&self, build: &BuildId) -> bool {
         matches!(
             self.snapshot.observed_builds.get(build),
@@ -349,7 +366,8 @@ impl Planner<'_> {
     }
 }
 
-/// Returns whether a job has its nodes when it acquires its semaphores.
+/// Returns whether a job has its nodes when it acquires its semaphores, by the order in which it
+/// takes them.
 fn hands_of(job: &Job) -> NodesHeld {
     if job.takes_nodes_first() { NodesHeld::With } else { NodesHeld::Without }
 }

@@ -45,7 +45,9 @@ pub(super) struct SharedBuild {
 }
 
 impl SharedBuild {
-    /// Assigns the build to the job at `at` of another item.
+    /// Assigns the build to the job at `at` of another item, with its attempt, status, node request
+    /// and feedback. Skips the job's waiting dependents that the build did not choose. Adds the
+    /// build and a reason to the item.
     pub(super) fn take(self, item: &mut Item, at: usize) {
         let Self {
             build,
@@ -91,7 +93,9 @@ impl SharedBuild {
 }
 
 impl Planner<'_> {
-    /// Returns the build that a job which may start gets: its own, or that of another member.
+    /// Returns the build that a job which may start gets: its own, or that of a member ahead with
+    /// the same job. [`Sharing::Pending`] if that member has yet to order it. Its own if the other
+    /// job ended without a build, or this job has used that attempt.
     pub(super) fn shared_build(&self, item: &Item, at: usize) -> Sharing {
         let Some((other, other_job)) = self.shareable_job(item, at) else {
             return Sharing::OwnBuild;
@@ -106,9 +110,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Updates a job whose shared build got no nodes, as only the ordering member may have seen:
-    /// the build failed, went on to the next nodeset, or released its nodes. Returns whether the
-    /// job changed.
+    /// Updates an ordered job whose shared build got no nodes, as only the ordering member may have
+    /// seen: the build failed, went on to the next nodeset, or released its nodes. Then the job
+    /// ends, or waits again. Returns whether the job changed; `false` if it is not ordered.
     pub(super) fn follow_shared_build(&self, item: &mut Item, at: usize) -> bool {
         if !matches!(item.jobs[at].status, JobStatus::Ordered { .. }) {
             return false;
@@ -138,8 +142,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the job of a member ahead in the queue whose build this job can share, with its
-    /// item; `None` if there is none.
+    /// Returns the job of the first member ahead in the bundle whose build this job can share, with
+    /// its item; `None` if there is none. That member has its tested state, under the queue's
+    /// layout unless it has succeeded.
     fn shareable_job<'w>(&'w self, item: &Item, at: usize) -> Option<(&'w Item, &'w Job)> {
         self.members_before(item).find_map(|slot| {
             let other =
@@ -154,7 +159,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns whether a member ahead manages the build that this item shares.
+    /// Returns whether a member ahead in the bundle has this same build under way with its node
+    /// request. Then that member, not this item, sends it to the executors.
     pub(super) fn is_managed_ahead(&self, item: &Item, build: &BuildId) -> bool {
         let ahead = self.members_before(item).filter_map(|slot| self.items.get(&slot.id));
         ahead.flat_map(|item| &item.jobs).any(|job| {
@@ -162,7 +168,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns the members of an item's bundle before it.
+    /// Returns the members of an item's bundle before it, in merge order; empty if it is not
+    /// queued.
     fn members_before<'w>(&'w self, item: &Item) -> impl Iterator<Item = &'w Slot> {
         let entry = self.position(&item.id).map(|position| &self.head.entries[position]);
         let members = entry.map(|entry| entry.members.as_slice()).unwrap_or_default();
@@ -170,7 +177,7 @@ impl Planner<'_> {
         members[..own].iter()
     }
 
-    /// Returns whether another item of the queue uses a build that is under way.
+    /// Returns whether a job of another item than `id` has this build under way.
     pub(super) fn is_used_elsewhere(&self, id: &ItemId, build: &BuildId) -> bool {
         let mut others =
             self.items.values().filter(|item| item.id != *id).flat_map(|item| &item.jobs);
@@ -195,8 +202,9 @@ fn shared_build_of(build: &BuildId, other: &Item, other_job: &Job, now: Timestam
     }
 }
 
-/// Returns the dependents of a job that its build did not choose. Other skipped jobs were skipped
-/// because of other jobs of that change, and may have to run for another change.
+/// Returns the names and statuses of the direct dependents that a job's build did not choose. Other
+/// skipped jobs were skipped because of other jobs of that change, and may have to run for another
+/// change.
 fn jobs_left_out(other: &Item, other_job: &Job) -> Vec<(JobName, JobStatus)> {
     let name = &other_job.summary.name;
     let why = left_out_reason(name);
@@ -225,8 +233,8 @@ fn is_direct_dependent(job: &Job, name: &JobName) -> bool {
     job.summary.dependencies.iter().any(|before| before.name == *name)
 }
 
-/// Returns whether two jobs of different members can share one build: the jobs allow it, and their
-/// dependencies share builds too.
+/// Returns whether two jobs of different members can share one build: [`may_share_build`] allows
+/// it, and each dependency of the first has the same build in both items, or none in both.
 fn can_share_build(item: &Item, job: &Job, other: &Item, other_job: &Job) -> bool {
     let build = |item: &Item, name: &JobName| {
         item.jobs.iter().find(|job| job.summary.name == *name).map(|job| job.build.clone())
@@ -237,8 +245,9 @@ fn can_share_build(item: &Item, job: &Job, other: &Item, other_job: &Job) -> boo
     may_share_build(item, job, other, other_job) && job.summary.dependencies.iter().all(before)
 }
 
-/// Returns whether two jobs of different members allow a shared build: they are frozen alike, and
-/// either may run for any project or have the same project and branch.
+/// Returns whether two jobs of different members allow a shared build: they have the same name and
+/// are frozen alike, and `deduplicate` allows it for any project of the bundle, or only for changes
+/// of the same project and branch. Never for `noop`.
 pub fn may_share_build(item: &Item, job: &Job, other: &Item, other_job: &Job) -> bool {
     let (own, its) = (&job.summary, &other_job.summary);
     let may = match own.sharing {
