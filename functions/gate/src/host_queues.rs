@@ -32,7 +32,8 @@ pub(crate) struct OwnQueue {
 
 /// Reads the own queues of the changes that a queue hosts and of the changes in its inbox, other
 /// than its own change. Reads nothing where there are none, where the queue itself is hosted
-/// elsewhere, and where it neither is independent nor may host changes.
+/// elsewhere, and where it neither is independent nor may host changes. An own queue that cannot be
+/// read is logged and marked so in its residency, and is no error.
 pub(crate) async fn load(
     ports: &Ports,
     key: &QueueKey,

@@ -289,7 +289,7 @@ impl Reader<'_> {
 }
 
 /// Returns a conflict, with the reason `detail`, as the outcome of an item whose own outcome cannot
-/// be read: that is written once and never again.
+/// be read: that is written once and never again. Fails where the item is not in its queue.
 fn unmergeable(
     queue: &queue::LoadedQueue,
     item: &ItemId,

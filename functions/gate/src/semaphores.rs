@@ -30,7 +30,8 @@ pub(crate) fn named(layout: &Layout, tenant: &TenantName, name: &str) -> (Semaph
 }
 
 /// Reads the semaphores that the queue's builds hold and those that its jobs name, including just
-/// frozen jobs. A semaphore without a record is left out.
+/// frozen jobs. A semaphore without a record is left out. An unreadable record is an error that
+/// halts the queue after a few deliveries.
 pub(crate) async fn load(
     ports: &Ports,
     queue: &QueueKey,
@@ -56,8 +57,9 @@ pub(crate) async fn load(
     Ok(semaphores)
 }
 
-/// Returns which of the first waiting queues of each semaphore, other than this queue, cannot take
-/// it now, because they have no head, are empty or are halted. No unit is reserved for these.
+/// Returns which of the first [`LOOKED_AT_MAX`] waiting queues of each semaphore, other than this
+/// queue, cannot take it now, because they have no head, are empty or are halted. No unit is
+/// reserved for these. A queue whose head cannot be read is not among them.
 pub(crate) async fn blocked_waiters(
     ports: &Ports,
     queue: &QueueKey,
@@ -88,9 +90,9 @@ pub(crate) async fn blocked_waiters(
 const CLAIM_SECONDS: u64 = 600;
 
 /// Returns the idle builds that hold a semaphore for which a build of this queue waits with its
-/// nodes, and from when they count as idle: [`CLAIM_SECONDS`] after an unclaimed build took it,
-/// which may be in the future, or since a build is paused. Reads nothing where no build waits like
-/// this.
+/// nodes, and from when they count as idle. An unclaimed build counts from [`CLAIM_SECONDS`] after
+/// it took the semaphore, which may be in the future; a paused one from its pause. Working, ended
+/// and unreadable builds are left out. Reads nothing where no build waits like this.
 pub(crate) async fn idle_holders(
     ports: &Ports,
     loaded: &QueueContext,

@@ -67,7 +67,8 @@ impl Autohold {
         u32::try_from(self.held.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns until when nodes that the request holds from `now` on are kept.
+    /// Returns until when nodes that the request holds from `now` on are kept: for its
+    /// `node_expiration_seconds`, or ten years where that is unset or 0.
     pub fn until(&self, now: Timestamp) -> Timestamp {
         match self.node_expiration_seconds.filter(|seconds| *seconds > 0) {
             Some(seconds) => now.plus_seconds(seconds),
@@ -84,7 +85,7 @@ impl Autohold {
 }
 
 /// Returns whether autoholds apply to a build with this result: it failed by itself and is not
-/// retried.
+/// retried (failure, post failure, timeout or retry limit).
 pub fn is_held_for(result: BuildResult) -> bool {
     matches!(
         result,

@@ -135,8 +135,11 @@ impl BranchLock {
 
 impl BranchLockHolder {
     /// Returns whether other queues may take over the lock of a holder that did not release it.
-    /// Three facts decide: the state of its landing (`None` once the record is gone), how long the
-    /// landing has reported trouble, and whether the item is still in its queue.
+    /// They may once its landing has ended or has no record (`landing` is `None`), except that a
+    /// merged member keeps the lock for the rest of its bundle while its item is queued. They may
+    /// also before the landing has started, if its item has left its queue, or it has reported
+    /// trouble for [`TROUBLE_SECONDS`] and no member is merged. Never while the forge is being
+    /// asked.
     ///
     /// A lock is not taken over while the forge may be merging. A landing that has not started
     /// finds a changed fence when it writes its intent. Of a bundle, that covers all of its

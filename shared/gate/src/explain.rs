@@ -293,7 +293,7 @@ fn trigger_mismatches(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFac
 
 /// Describes the first condition of a GitHub trigger that an event does not meet, in the order of
 /// the configuration's documentation. Where it meets all of these, names the trigger's `require`
-/// and `reject`.
+/// and `reject`. Of an event that is not about a change, says only that the trigger matches others.
 fn trigger_mismatch(trigger: &GitHubTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let EventKind::Change { event: name, action, comment, label, state, status, .. } = &event.kind
     else {

@@ -127,8 +127,9 @@ pub struct LaterMember {
 
 impl Landing {
     /// Returns whether one push may merge `next` together with this landing: it was tested on
-    /// exactly the result of this one. A change of the configuration is pushed alone, because the
-    /// changes behind it are tested again with the new layout.
+    /// exactly the result of this one, for the same branch and under the same fence. Both must be
+    /// fast-forward pushes, no bundles, and change no configuration: changes behind such a one are
+    /// tested again with the new layout.
     pub fn may_move_with(&self, next: &Landing) -> bool {
         let is_moved = |landing: &Landing| {
             landing.method == LandingMethod::FastForward && !landing.changes_configuration
@@ -182,9 +183,9 @@ impl MergeRequirements {
         Self { require, reject, entered_at }
     }
 
-    /// Returns why a change may no longer be merged, by its current facts, or `None` where it may.
-    /// A requirement that fails only because time has passed since the change entered
-    /// (`newer-than`) is ignored.
+    /// Returns why a change may no longer be merged, by its current facts, or `None` where it may:
+    /// the forge would not merge it, or it misses a filter stored here. A requirement that fails
+    /// only because time has passed since the change entered (`newer-than`) is ignored.
     pub fn refusal(
         &self,
         pipeline: &PipelineName,
@@ -199,7 +200,8 @@ impl MergeRequirements {
     }
 }
 
-/// Returns whether the pipeline merges changes that succeed.
+/// Returns whether the pipeline merges changes that succeed: a success reporter has `merge`
+/// (GitHub) or `submit` (Gerrit).
 pub fn lands_in(pipeline: &Pipeline) -> bool {
     pipeline.reporters.success.iter().any(|reporter| match &reporter.kind {
         ReporterKind::GitHub(github) => github.merge,

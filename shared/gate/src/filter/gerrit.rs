@@ -64,7 +64,8 @@ fn gerrit_event(event: &ForgeEvent) -> Option<GerritEvent> {
 
 /// Describes the first condition of a Gerrit trigger that an event does not meet, in the order of
 /// the configuration's documentation. Where it meets all of these, names `require`, `reject` and
-/// the checker.
+/// the checker. Of an event that is not about a Gerrit change, says only that the trigger matches
+/// others.
 pub(crate) fn misfit(trigger: &GerritTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let Some(event) = gerrit_event(event) else { return "it matches other events".to_owned() };
     let texts = |patterns: &[Pattern]| {

@@ -5,7 +5,9 @@ use super::{ReportAction, cut};
 use sluice_config::pipeline::GerritReporter;
 use sluice_model::ConnectionName;
 
-/// Returns a reporter's review, or `None` where it has neither votes nor a message.
+/// Returns a reporter's review, or `None` where it has neither votes nor a message. The message is
+/// `text`, cut to the length of a comment; there is none with `comment: false` or an empty text.
+/// `id` becomes the marker.
 pub(super) fn review(
     reporter: &GerritReporter,
     connection: &ConnectionName,

@@ -4,8 +4,10 @@ use super::{Occasion, ReportAction, cut};
 use sluice_config::pipeline::{CheckConclusion, CommitStatusState, GitHubReporter, ReviewVerdict};
 use sluice_model::ConnectionName;
 
-/// Appends the actions of a GitHub reporter to `actions`. Without a `comment` setting, a report on
-/// an entry or a start makes a comment only if it makes no status, check run or review.
+/// Appends the actions of a GitHub reporter to `actions`: those of status, check run, comment,
+/// review and labels that it sets. Without a `comment` setting, a report on an entry or a start
+/// makes a comment only if it makes no status, check run or review; other reports always make one.
+/// An empty text makes no comment.
 #[expect(
     clippy::too_many_arguments,
     reason = "there is one caller, and each argument is a part of the report"
