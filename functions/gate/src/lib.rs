@@ -87,9 +87,10 @@ impl Gate {
         }
     }
 
-    /// Plans and commits for one queue until nothing is left to do. Stops where the queue is
-    /// halted. After a bounded number of plans, sends a wakeup that continues. May be repeated: a
-    /// second run plans from the first one's result.
+    /// Plans and commits for one queue until nothing is left to do. Stops where the queue is halted
+    /// because a record could not be read. After a bounded number of plans, sends a wakeup that
+    /// continues. For a redelivery (`reception`), first sends the wakeups that an earlier run may
+    /// have failed to send. May be repeated: a second run plans from the first one's result.
     pub async fn drain(
         &self,
         queue: &QueueKey,
@@ -221,8 +222,9 @@ impl Gate {
         Ok(Some((record, health.for_layout(live.number()))))
     }
 
-    /// Decides about a queue by everything that was read. Returns `None` where it has neither a
-    /// head nor a message.
+    /// Decides about a queue by everything that was read. Writes and sends nothing. The plan is due
+    /// no later than a suspicion about an executor has to be checked again. Returns `None` where
+    /// the queue has neither a head nor a message.
     fn plan(
         &self,
         queue: &QueueKey,

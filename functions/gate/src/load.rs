@@ -172,7 +172,8 @@ impl Reader<'_> {
     /// Combines the records that were read into a context. Reads further records where the layout
     /// or the head differs from the expected one, where sessions are missing, and those that the
     /// answers lead to. Lists unreadable records in the quarantine and stores new suspicions about
-    /// executors.
+    /// executors. Fails where the tenant has no layout, and where a landing, a lock, a semaphore or
+    /// provided artifacts cannot be read.
     async fn complete(
         &self,
         queue: queue::LoadedQueue,

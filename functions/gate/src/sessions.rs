@@ -208,7 +208,9 @@ enum Liveness {
     Dead,
 }
 
-/// Returns whether an executor is alive, by its session and a stored suspicion.
+/// Returns whether an executor is alive, by its session and a stored suspicion. A session that
+/// expired more than [`SKEW_SECONDS`] ago is dead. One that expired later is doubted, until this
+/// gate has doubted the same revision of it for [`LIFE_SECONDS`]; then it is dead too.
 fn liveness(
     gate: &str,
     session: &Session,

@@ -257,9 +257,10 @@ pub enum ReportAction {
 }
 
 impl Planner<'_> {
-    /// Returns the report on an item; `None` where the pipeline is unknown, and where none of its
-    /// reporters has an action for the occasion that is possible on the change. A disabled pipeline
-    /// reports only results, with its `disabled` reporters.
+    /// Returns the report on an item: the message for the occasion with `why` and, for its end, its
+    /// jobs and their line comments. Sends and records nothing. `None` where the pipeline is
+    /// unknown, and where none of its reporters has an action for the occasion that is possible on
+    /// the change. A disabled pipeline reports only results, with its `disabled` reporters.
     pub(crate) fn report_item(&self, item: &Item, occasion: Occasion, why: &str) -> Option<Report> {
         let pipeline = self.snapshot.pipeline?;
         let page = self.page(item.id.as_str());
@@ -295,8 +296,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the report on a change that was refused at entry, or `None` where the pipeline is
-    /// unknown or has no action for it that is possible on the change.
+    /// Returns the report on a change that was refused at entry for the reason `why`, or `None`
+    /// where the pipeline is unknown or has no action for it that is possible on the change. A
+    /// disabled pipeline reports it with its `disabled` reporters. Sends and records nothing.
     pub(crate) fn report_refusal(
         &self,
         candidate: &Candidate,

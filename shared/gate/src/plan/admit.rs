@@ -207,10 +207,10 @@ impl Planner<'_> {
         slots.map(|slot| slot.id.clone()).collect()
     }
 
-    /// Returns whether `as_of` is older than what is known of the queued change, and logs that the
-    /// message is ignored. If it is newer, records it in all items of the change as the time of
-    /// what is known. Returns `false` and records nothing if `as_of` is 0 (unknown) or the change
-    /// is not queued.
+    /// Returns whether `as_of` is older than what is known of the queued change, and if so logs
+    /// that the message is ignored. If `as_of` is newer, records it in all items of the change as
+    /// the time of what is known. Returns `false` and records nothing if `as_of` is 0 (unknown) or
+    /// the change is not queued.
     pub(super) fn rejects_outdated(&mut self, change: &ChangeRef, as_of: Timestamp) -> bool {
         let ids = self.items_of(&change.key);
         let known =

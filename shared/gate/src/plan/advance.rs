@@ -194,8 +194,8 @@ impl Planner<'_> {
     /// Orders or sends the jobs of an item that may start, skips those that never will, takes over
     /// builds of its bundle, and makes its start report. `held_by` names the job of an entry ahead
     /// that holds new jobs back. Reporter jobs are ordered only once the success was reported,
-    /// other jobs only before. Does nothing if the item has no tested state of the queue's layout,
-    /// a dependency ahead is failing, or the transaction is full.
+    /// other jobs only before. Does nothing if the item has no tested state or the transaction is
+    /// full; before its success also if its layout is outdated or a dependency ahead is failing.
     fn order_jobs(&mut self, id: &ItemId, held_by: Option<&JobName>) {
         let Some(item) = self
             .items
