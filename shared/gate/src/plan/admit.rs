@@ -10,7 +10,7 @@ use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
 use crate::queue::{Entry, HEAD_BYTES_MAX, SlotStatus};
 use crate::report::Occasion;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::{InboxMessageId, ItemId, Timestamp};
+use sluice_model::{ItemId, Timestamp};
 use std::collections::BTreeSet;
 
 /// The current state of a change, as read from its forge ([`InboxMessageKind::ChangeUpdated`]).

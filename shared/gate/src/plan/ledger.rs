@@ -1,6 +1,6 @@
 //! The decisions of a plan in the making, counted against the size limit of a commit.
 
-use super::decisions::{QueueAction, RECORDS_MAX};
+use super::decisions::QueueAction;
 use crate::report::Report;
 use sluice_config::pipeline::Manager;
 use sluice_model::change::ChangeKey;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// The decisions so far. They form one transaction, which holds [`RECORDS_MAX`] records besides the
+/// The decisions so far. They form one transaction, which holds [`super::RECORDS_MAX`] records besides the
 /// head.
 pub(super) struct Ledger {
     /// The manager of the queue, which decides what some actions write.
