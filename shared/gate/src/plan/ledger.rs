@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// The decisions so far. They form one transaction, which holds [`super::RECORDS_MAX`] records besides the
-/// head.
+/// The decisions so far. They form one transaction, which holds [`super::RECORDS_MAX`] records
+/// besides the head.
 pub(super) struct Ledger {
     /// The manager of the queue, which decides what some actions write.
     manager: Manager,
