@@ -223,7 +223,7 @@ impl<'l> Traversal<'l, '_> {
                         &defined.source().branch,
                         is_bound_here,
                     );
-                    steps.push(TraceStep::left_out(
+                    steps.push(TraceStep::step(
                         StepKind::Definition,
                         job,
                         defined.source(),

@@ -424,7 +424,7 @@ impl<'l> Freezer<'l, '_> {
 fn other_branch_steps(other_branches: &[(Entry<'_>, String)], name: &str) -> Vec<TraceStep> {
     let job_entries = other_branches.iter().filter(|(entry, _)| entry.job.name == name);
     let step = |(entry, why): &(Entry<'_>, String)| {
-        TraceStep::left_out(StepKind::Entry, entry.job, entry.source, Some(why.clone()))
+        TraceStep::step(StepKind::Entry, entry.job, entry.source, Some(why.clone()))
     };
     job_entries.map(step).collect()
 }
@@ -516,7 +516,7 @@ fn build<'l>(
             }
             let reason =
                 target.mismatch("its stanza", Some("its branches"), &entry.source.branch, true);
-            TraceStep::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
+            TraceStep::step(StepKind::Entry, entry.job, entry.source, Some(reason))
         }));
     }
     let mut builder = JobBuilder::new(layout, budget, name);

@@ -50,12 +50,12 @@ pub enum StepKind {
 impl TraceStep {
     /// Returns a step for a definition or entry that was applied, with the attributes that it sets.
     pub(super) fn applied(kind: StepKind, job: &JobStanza, source: &Source) -> Self {
-        Self { sets: set_attributes(job), ..Self::left_out(kind, job, source, None) }
+        Self { sets: set_attributes(job), ..Self::step(kind, job, source, None) }
     }
 
     /// Returns a step for a definition or entry that does not apply, without the attributes that it
     /// sets. `reason` says why it does not apply; with `None` the step counts as applied.
-    pub(super) fn left_out(
+    pub(super) fn step(
         kind: StepKind,
         job: &JobStanza,
         source: &Source,
