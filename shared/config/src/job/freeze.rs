@@ -181,7 +181,7 @@ enum Outcome {
     Runs(Box<FrozenJob>),
     Skipped(String),
     Parentless(Box<JobError>),
-    TooMany(Vec<JobError>),
+    Failed(Vec<JobError>),
 }
 
 impl<'l> Freezer<'l, '_> {
@@ -225,7 +225,7 @@ impl<'l> Freezer<'l, '_> {
                     self.found.parentless.push(*error);
                     (false, Some(reason))
                 }
-                Outcome::TooMany(errors) => {
+                Outcome::Failed(errors) => {
                     let messages: Vec<&str> = errors
                         .iter()
                         .map(|error| error.error.diagnostic.message.as_str())
@@ -301,7 +301,7 @@ impl<'l> Freezer<'l, '_> {
         match skip_reason.filter(|_| !self.is_redefined(name, &job)) {
             Some(reason) => Outcome::Skipped(reason),
             None if forbidden.is_empty() => Outcome::Runs(Box::new(job)),
-            None => Outcome::TooMany(forbidden),
+            None => Outcome::Failed(forbidden),
         }
     }
 
@@ -336,7 +336,7 @@ impl<'l> Freezer<'l, '_> {
             Ok(old) => old.job.hash() != job.hash(),
             // The old job is unknown. A change that repairs it need not run it; as in Zuul, its
             // file matchers decide.
-            Err(Outcome::TooMany(_)) => false,
+            Err(Outcome::Failed(_)) => false,
             Err(_) => true,
         }
     }
@@ -484,7 +484,7 @@ fn build<'l>(
         return Ok(Built { job: noop, skip_reason, forbidden: Vec::new() });
     }
     let by_entry = |entry: &Entry<'_>, why: Rejection| JobError::of_entry(entry, input, why);
-    let broken = |message: String| Outcome::TooMany(vec![by_entry(first, message.into())]);
+    let broken = |message: String| Outcome::Failed(vec![by_entry(first, message.into())]);
     let mut checkouts = Checkouts::default();
     matching.iter().for_each(|entry| checkouts.take(layout, entry.job));
     let variants = collect(layout, name, target, &checkouts, steps.as_deref_mut()).map_err(
@@ -502,7 +502,7 @@ fn build<'l>(
             Unmatched::TooMany(message) | Unmatched::BadReference(message, None) => broken(message),
             Unmatched::BadReference(message, Some(defined)) => {
                 let namer = Variant { defined, job: defined.object, depth: 0 };
-                Outcome::TooMany(vec![JobError::of_definition(
+                Outcome::Failed(vec![JobError::of_definition(
                     &namer,
                     Rejection::of("parent", message),
                 )])
@@ -588,7 +588,7 @@ fn build<'l>(
     if !errors.is_empty() {
         // If the budget is spent, one error is enough.
         errors.truncate(if budget.is_spent() { 1 } else { ERRORS_MAX });
-        return Err(Outcome::TooMany(errors));
+        return Err(Outcome::Failed(errors));
     }
     let mut job = builder.job;
     if let Some(image) = &job.image_build_name {
@@ -609,7 +609,7 @@ fn build<'l>(
     if job.nodesets.is_empty() {
         let message = format!("The nodeset of job {name} was not found.");
         let why = Rejection { attribute: "nodeset", message, is_reported_elsewhere: true };
-        return Err(Outcome::TooMany(located(why).into_iter().collect()));
+        return Err(Outcome::Failed(located(why).into_iter().collect()));
     }
     Ok(Built { job, skip_reason, forbidden })
 }
