@@ -521,10 +521,10 @@ fn build<'l>(
     }
     let mut builder = JobBuilder::new(layout, budget, name);
     let mut errors: Vec<JobError> = Vec::new();
-    for apply_variant in &variants {
-        let rejections = builder.apply_variant(apply_variant);
+    for variant in &variants {
+        let rejections = builder.apply_variant(variant);
         errors
-            .extend(rejections.into_iter().map(|why| JobError::of_definition(apply_variant, why)));
+            .extend(rejections.into_iter().map(|why| JobError::of_definition(variant, why)));
     }
     for entry in &matching {
         errors.extend(
@@ -580,7 +580,7 @@ fn build<'l>(
     let tenant_limit_errors = limits::tenant_limit_errors(&builder, layout.tenant(), name);
     let definitions = variants
         .iter()
-        .map(|apply_variant| apply_variant.job)
+        .map(|variant| variant.job)
         .chain(matching.iter().map(|entry| entry.job));
     let timeout_error = limits::timeout_error(&builder, name, definitions);
     let of_limits = tenant_limit_errors.into_iter().chain(timeout_error);
