@@ -232,14 +232,14 @@ impl LayoutInputs {
     /// means unprotected and locked, unless the tenant lists it as always dynamic. Everything else
     /// is unknown (`None`).
     pub(super) fn facts<'b>(&self, project: &TenantProject, branch: &'b str) -> BranchFacts<'b> {
-        let with_digest =
-            self.branches.get(&project.name).filter(|with_digest| !with_digest.is_empty());
+        let branches =
+            self.branches.get(&project.name).filter(|branches| !branches.is_empty());
         let is_listed =
-            with_digest.map(|with_digest| with_digest.iter().any(|one| one.as_str() == branch));
+            branches.map(|branches| branches.iter().any(|one| one.as_str() == branch));
         let is_left_out = is_listed == Some(false) && !project.is_always_dynamic(branch);
         BranchFacts {
-            is_default: with_digest
-                .and_then(|with_digest| with_digest.first())
+            is_default: branches
+                .and_then(|branches| branches.first())
                 .map(|first| first.as_str() == branch),
             is_protected: is_left_out.then_some(false),
             is_locked: is_left_out.then_some(true),
@@ -286,7 +286,7 @@ impl LayoutInputs {
     ) -> Vec<File> {
         let Some(config) = self.ranked(project) else { return Vec::new() };
         let include = self.tenant.include.as_slice();
-        let with_digest = self.branches.get(&config.name);
+        let branches = self.branches.get(&config.name);
         let declared_defaults = self.declared_defaults.get(&config.name);
         let paths: Vec<String> =
             fragments.iter().map(|fragment| fragment.source.path.clone()).collect();
@@ -320,8 +320,8 @@ impl LayoutInputs {
                 );
                 let branch = if is_first { BranchRank::Default } else { BranchRank::Other };
                 // A branch that only a proposal adds counts as well.
-                let branched = with_digest.map_or(seen, |with_digest| {
-                    with_digest.len() + usize::from(!with_digest.contains(&name))
+                let branched = branches.map_or(seen, |branches| {
+                    branches.len() + usize::from(!branches.contains(&name))
                 }) > 1;
                 let path = fragment.source.path.clone();
                 let sort_key = FileOrder { project, branch, name, folder: folder(&path), path };
