@@ -166,7 +166,7 @@ impl LayoutInputs {
     fn ranked(&self, rank: usize) -> Option<&TenantProject> {
         match rank.checked_sub(1) {
             None => self.tenant.included.as_ref(),
-            Some(span) => self.tenant.projects.get(span),
+            Some(index) => self.tenant.projects.get(index),
         }
     }
 
@@ -307,7 +307,7 @@ impl LayoutInputs {
             if of_project.contains(path) {
                 0
             } else {
-                extra.iter().position(|root| is_in(&root)).map_or(0, |span| span + 1)
+                extra.iter().position(|root| is_in(&root)).map_or(0, |index| index + 1)
             }
         };
         let mut files: Vec<File> = fragments
