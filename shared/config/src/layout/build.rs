@@ -139,7 +139,7 @@ fn resolve_all_names(
         for claims in claims.chunk_by(|one, other| one.0 == other.0) {
             let Some((name, _)) = claims.first() else { continue };
             let claimants: Vec<StanzaId> = claims.iter().map(|(_, stanza_id)| *stanza_id).collect();
-            let entry = take(
+            let entry = move_diagnostics(
                 resolve_names::resolve(inputs, Files::of(files), kind, name, &claimants),
                 &mut resolution,
             );
@@ -152,7 +152,7 @@ fn resolve_all_names(
 
 /// Moves the diagnostics of a resolution to `diagnostics`, and returns the accepted and rejected
 /// stanzas.
-pub(super) fn take(resolution: Resolution, diagnostics: &mut SiteDiagnostics) -> Symbol {
+pub(super) fn move_diagnostics(resolution: Resolution, diagnostics: &mut SiteDiagnostics) -> Symbol {
     for (stanza_id, diagnostic) in resolution.diagnostics {
         diagnostics.entry(DiagnosticSite::of(stanza_id)).or_default().push(diagnostic);
     }

@@ -4,7 +4,7 @@
 //! other stanzas, only those are checked again that reference a name whose checked facts changed
 //! ([`check::Facts`]).
 
-use super::build::{SiteDiagnostics, claims_of, pipelines, take};
+use super::build::{SiteDiagnostics, claims_of, move_diagnostics, pipelines};
 use super::check;
 use super::inputs::File;
 use super::symbol_table::{StanzaId, SymbolTable, short_hash};
@@ -233,7 +233,7 @@ fn resolve_again(base: &BaseLayout, overlay: &mut Overlay, changed: ChangedNames
         claimants.extend(new);
         claimants.sort_by(|one, other| files.sort_key(*one).cmp(&files.sort_key(*other)));
         let resolution = resolve_names::resolve(&base.inputs, files, kind, &name, &claimants);
-        overlay.symbols.put(kind, &name, take(resolution, &mut overlay.diagnostics));
+        overlay.symbols.put(kind, &name, move_diagnostics(resolution, &mut overlay.diagnostics));
     }
 }
 
