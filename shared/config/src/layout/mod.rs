@@ -524,7 +524,7 @@ impl Layout {
     /// Returns the stanzas that define a name, accepted and rejected ones, as the overlay resolved
     /// the name, or else the base layout. `None` if no stanza defines it; if the overlay removes
     /// all its definitions, both lists are empty.
-    fn entry(&self, kind: ObjectKind, name: &str) -> Option<&Symbol> {
+    fn symbol(&self, kind: ObjectKind, name: &str) -> Option<&Symbol> {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.symbols.get(kind, name));
         overlay.or_else(|| self.base.symbols.get(kind, name))
     }
@@ -562,7 +562,7 @@ impl Layout {
         name: &str,
     ) -> impl Iterator<Item = Definition<'l, T>> + use<'l, T> {
         let stanza_ids =
-            self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
+            self.symbol(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
         stanza_ids.iter().filter_map(|stanza_id| self.defined(*stanza_id))
     }
 
@@ -578,7 +578,7 @@ impl Layout {
         let mut stanza_ids: Vec<StanzaId> = self
             .names(kind)
             .flat_map(|name| {
-                self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default()
+                self.symbol(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default()
             })
             .copied()
             .collect();

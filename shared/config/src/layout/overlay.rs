@@ -252,7 +252,7 @@ fn check_changes(
     let mut accepted: BTreeSet<StanzaId> = BTreeSet::new();
     let mut referring: BTreeSet<StanzaId> = BTreeSet::new();
     for (kind, name) in touched {
-        if let Some(entry) = layout.entry(*kind, name) {
+        if let Some(entry) = layout.symbol(*kind, name) {
             claimants.extend(entry.claimants());
             accepted.extend(&entry.accepted);
         }

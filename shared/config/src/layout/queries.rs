@@ -336,7 +336,7 @@ impl Layout {
     /// when they are merged (L3.3), but the job that builds one may be part of the same change.
     pub(crate) fn has_image(&self, name: &str) -> bool {
         let stands =
-            self.entry(ObjectKind::Image, name).is_some_and(|entry| !entry.accepted.is_empty());
+            self.symbol(ObjectKind::Image, name).is_some_and(|entry| !entry.accepted.is_empty());
         stands || self.overlay.as_deref().is_some_and(|overlay| overlay.images.contains_key(name))
     }
 

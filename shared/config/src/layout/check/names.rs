@@ -66,7 +66,7 @@ pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) ->
 
 /// Returns whether a name has an accepted definition.
 fn is_defined(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
-    layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
+    layout.symbol(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
 }
 
 /// Cached lookups of jobs by name. Many stanzas reference the same job, which may have many
@@ -129,7 +129,7 @@ impl<'c> NameLookup<'c> {
     pub(super) fn under(&mut self, kind: ObjectKind, name: &str) -> &'c [StanzaId] {
         let layout = self.layout;
         let stanza_ids =
-            layout.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
+            layout.symbol(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
         self.record(kind, name, !stanza_ids.is_empty());
         stanza_ids
     }
