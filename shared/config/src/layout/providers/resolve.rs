@@ -6,7 +6,7 @@ mod follow;
 use super::image::{self, ImageConfig, is_built};
 use super::label::{LabelIdentity, typed};
 use super::values::{
-    canonical, count, counts, entries, merge, names_in, of_label, static_nodes, texts,
+    canonical, count, counts, entries, merge, names_in, machine_attributes, static_nodes, texts,
 };
 use super::{LabelConfig, ProviderConfig, SectionQuota};
 use crate::connection::Driver;
@@ -420,9 +420,9 @@ impl<'o> Resolver<'o> {
             let mut part = PartOfLabel::new("image", Some(&object.name), Some(object));
             for layer in layers {
                 if let Some(defaults) = part.defaults_in(layer) {
-                    merge(&mut merged, of_label(defaults));
+                    merge(&mut merged, machine_attributes(defaults));
                 }
-                merge(&mut merged, of_label(layer));
+                merge(&mut merged, machine_attributes(layer));
                 for entry in entries(layer, part.list, &object.name) {
                     if part.is_final != Final::Yes {
                         part.apply_final(entry);
@@ -469,9 +469,9 @@ impl<'o> Resolver<'o> {
         let flavor = flavor_name.as_deref().and_then(|name| self.find(ObjectKind::Flavor, name));
         let mut merged = Map::new();
         for object in [image, flavor].into_iter().flatten() {
-            merge(&mut merged, of_label(&object.1.attributes));
+            merge(&mut merged, machine_attributes(&object.1.attributes));
         }
-        merge(&mut merged, of_label(&label.attributes));
+        merge(&mut merged, machine_attributes(&label.attributes));
         let mut parts = [
             PartOfLabel::new("image", image_name.as_deref(), image.map(|(_, image)| image)),
             PartOfLabel::new("flavor", flavor_name.as_deref(), flavor.map(|(_, flavor)| flavor)),
@@ -486,11 +486,11 @@ impl<'o> Resolver<'o> {
         for layer in layers {
             for part in &parts {
                 if let Some(defaults) = part.defaults_in(layer) {
-                    merge(&mut merged, of_label(defaults));
+                    merge(&mut merged, machine_attributes(defaults));
                     zone = zone_in(defaults).filter(|_| part.word == "label").or(zone);
                 }
             }
-            merge(&mut merged, of_label(layer));
+            merge(&mut merged, machine_attributes(layer));
             for part in &mut parts {
                 let (name, list) = (part.name, part.list);
                 for entry in name.into_iter().flat_map(|name| entries(layer, list, name)) {
@@ -509,7 +509,7 @@ impl<'o> Resolver<'o> {
                         );
                         continue;
                     }
-                    merge(&mut merged, of_label(entry));
+                    merge(&mut merged, machine_attributes(entry));
                     zone = zone_in(entry).filter(|_| part.word == "label").or(zone);
                     part.apply_final(entry);
                 }

@@ -58,7 +58,7 @@ pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
 /// Returns those attributes of an object, a list entry or a layer of defaults that apply to the
 /// machines of a label. Left out are attributes of providers and sections themselves, `*-defaults`,
 /// `image`, `flavor`, `type` and `final`.
-pub(super) fn of_label(attributes: &Map<String, Json>) -> Map<String, Json> {
+pub(super) fn machine_attributes(attributes: &Map<String, Json>) -> Map<String, Json> {
     let concerns = |name: &str| {
         !NOT_OF_LABELS.contains(&name)
             && !name.ends_with("-defaults")
