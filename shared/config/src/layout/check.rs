@@ -523,15 +523,15 @@ impl Check<'_> {
         }
         let (defined, unknown): (Vec<_>, Vec<_>) =
             labels.into_iter().partition(|(label, _)| self.names.has(ObjectKind::Label, label));
-        let is_older = self.names.layout.tenant().use_nodepool;
-        if is_older && defined.is_empty() {
+        let uses_nodepool = self.names.layout.tenant().use_nodepool;
+        if uses_nodepool && defined.is_empty() {
             return;
         }
         let defined: Vec<&str> = defined.into_iter().map(|(label, _)| label).collect();
         for (label, number) in unknown {
             let (span, labels) =
                 (at.member_span("label", number), self.names.defined_names(ObjectKind::Label));
-            if !is_older {
+            if !uses_nodepool {
                 let message = format!("The label \"{label}\" was not found.");
                 self.unknown(span, "nodes.label", message, label, labels);
                 continue;
