@@ -34,11 +34,11 @@ impl Layout {
         };
         let changed = names.into_iter().filter(|name| new.get(name) != old.get(name));
         let branches = changed.filter(|(project, _)| is_of_both(project));
-        let (inputs, ground_before) = (&self.base.inputs, &before.base.inputs);
+        let (inputs, inputs_before) = (&self.base.inputs, &before.base.inputs);
         LayoutChanges {
             branches: branches.map(|(project, branch)| (project.clone(), branch.clone())).collect(),
-            main_config_changed: inputs.tenant != ground_before.tenant
-                || inputs.connections != ground_before.connections,
+            main_config_changed: inputs.tenant != inputs_before.tenant
+                || inputs.connections != inputs_before.connections,
         }
     }
 
