@@ -72,7 +72,7 @@ impl Merger {
                 has_one = has_one || self.is_there(state, playbook).await?;
             }
             if !has_one {
-                errors.extend(layout.without_playbook(job));
+                errors.extend(layout.missing_playbook_error(job));
             }
         }
         Ok(errors)

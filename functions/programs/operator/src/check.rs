@@ -143,7 +143,7 @@ fn missing_playbooks(config: &LocalConfig, foreseen: &Forecast) -> Vec<ConfigErr
         job.run.iter().all(is_own) && !job.run.iter().any(|playbook| is_there(&playbook.path))
     });
     let mut missing: Vec<ConfigError> =
-        named.chain(implied.filter_map(|job| config.layout.without_playbook(job))).collect();
+        named.chain(implied.filter_map(|job| config.layout.missing_playbook_error(job))).collect();
     missing.sort();
     missing.dedup();
     missing

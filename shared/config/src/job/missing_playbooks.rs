@@ -94,7 +94,7 @@ impl Layout {
     /// that the job has no `run` and that none of the files exists; nothing is checked here. It
     /// points to the definition in the project and branch of the first searched playbook, otherwise
     /// to the first definition. `None` if the layout does not define the job, as for built-in jobs.
-    pub fn without_playbook(&self, job: &FrozenJob) -> Option<ConfigError> {
+    pub fn missing_playbook_error(&self, job: &FrozenJob) -> Option<ConfigError> {
         let nearest = job.run.first();
         let is_nearest = |defined: &Definition<'_, JobStanza>| {
             let source = defined.source();
