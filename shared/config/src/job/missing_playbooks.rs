@@ -135,7 +135,7 @@ impl Layout {
     /// main configuration includes (Z2.5), if these have none and no config project could have
     /// them. The caller has checked that; nothing is checked here. It points to the job's first
     /// definition; `None` if the layout does not define the job.
-    pub fn without_config_project(&self, job: &FrozenJob) -> Option<ConfigError> {
+    pub fn missing_config_project_error(&self, job: &FrozenJob) -> Option<ConfigError> {
         let defined = self.jobs(job.name.as_str()).next()?;
         let message = format!(
             "Job {} uses playbooks of included files, but there is no playbooks/ or roles/ \
