@@ -76,20 +76,20 @@ pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<C
         hints: SuggestionBudget::new(),
         faulty_images: faulty_images.into_iter().map(|image| image.object.name.as_str()).collect(),
     };
-    for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
+    for (kind, stanza) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
         let faulty = layout.faulty::<ProviderObject>(kind);
         // For an accepted provider this is reported where its sections are merged.
         if kind == ObjectKind::Provider {
             faulty.iter().for_each(|defined| resolver.section((*defined, defined.object)));
         }
         for defined in layout.accepted::<ProviderObject>(kind).into_iter().chain(faulty) {
-            resolver.connection((defined, defined.object), word);
+            resolver.connection((defined, defined.object), stanza);
             if kind == ObjectKind::Section {
                 resolver.parent((defined, defined.object));
                 resolver.overridden((defined, defined.object));
             }
-            resolver.lists((defined, defined.object), word);
-            resolver.members((defined, defined.object), word);
+            resolver.lists((defined, defined.object), stanza);
+            resolver.members((defined, defined.object), stanza);
         }
     }
     let labels = layout.accepted::<ProviderObject>(ObjectKind::Label).into_iter();
@@ -120,12 +120,12 @@ impl<'o> Resolver<'o> {
     }
 
     /// Adds an error about an object, located at its attribute, or at its stanza if it does not set
-    /// the attribute. `word` is the kind of the object as errors name it, such as `section` or
+    /// the attribute. `stanza` is the kind of the object as errors name it, such as `section` or
     /// `provider`.
     fn error(
         &mut self,
         at: Found<'_>,
-        word: &str,
+        stanza: &str,
         attribute: &str,
         kind: DiagnosticKind,
         message: String,
@@ -133,7 +133,7 @@ impl<'o> Resolver<'o> {
         let span = at.1.spans.of(attribute);
         self.put(
             at,
-            word,
+            stanza,
             span,
             Diagnostic::new(kind, Mark::default(), Mark::default(), message).about(attribute),
         );
@@ -141,11 +141,11 @@ impl<'o> Resolver<'o> {
 
     /// Adds an error about an undefined name in an object, located at the list member `wrong`, or
     /// else at the attribute. The most similar of the `defined` names is suggested, if any is
-    /// similar. `word` is the kind of the object as errors name it.
+    /// similar. `stanza` is the kind of the object as errors name it.
     fn unknown<'n>(
         &mut self,
         at: Found<'_>,
-        word: &str,
+        stanza: &str,
         attribute: &str,
         (wrong, message): (&str, String),
         defined: impl IntoIterator<Item = &'n str>,
@@ -155,25 +155,25 @@ impl<'o> Resolver<'o> {
             Diagnostic::new(DiagnosticKind::UnknownName, Mark::default(), Mark::default(), message);
         self.put(
             at,
-            word,
+            stanza,
             span,
             diagnostic.about(attribute).suggesting_within(&self.hints, wrong, defined),
         );
     }
 
     /// Adds a diagnostic about an object, located at `span`, or at its stanza for `None`; positions
-    /// in `diagnostic` are replaced. `word` is the kind of the object as errors name it.
+    /// in `diagnostic` are replaced. `stanza` is the kind of the object as errors name it.
     fn put(
         &mut self,
         (defined, object): Found<'_>,
-        word: &str,
+        stanza: &str,
         span: Option<Span>,
         diagnostic: Diagnostic,
     ) {
         let Span { start, end } = span.unwrap_or(object.span);
         let diagnostic = Diagnostic { start, end, ..diagnostic };
         let diagnostic = diagnostic
-            .in_stanza(&format!("{word} {}", object.name))
+            .in_stanza(&format!("{stanza} {}", object.name))
             .from_stanza_at(object.span.start);
         self.errors.push(defined.source().error(diagnostic));
     }
