@@ -53,7 +53,7 @@ impl Merger {
                 true => named.retain(|playbook| playbook.is_new || is_there(playbook.name)),
             }
         }
-        Ok(named.iter().map(|playbook| playbook.missing()).collect())
+        Ok(named.iter().map(|playbook| playbook.missing_error()).collect())
     }
 
     /// Returns an error for each job that would run the playbook of its own name although no such

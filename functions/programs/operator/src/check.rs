@@ -134,7 +134,7 @@ fn missing_playbooks(config: &LocalConfig, foreseen: &Forecast) -> Vec<ConfigErr
     let is_there = |name: &str| playbook_files(name).iter().any(|file| root.join(file).is_file());
     let named = config.layout.named_playbooks(&config.own, &config.layout);
     let named =
-        named.iter().filter(|playbook| !is_there(playbook.name)).map(NamedPlaybook::missing);
+        named.iter().filter(|playbook| !is_there(playbook.name)).map(NamedPlaybook::missing_error);
     // Playbooks of other repositories cannot be checked here.
     let is_own = |playbook: &Playbook| {
         (&playbook.project, &playbook.branch) == (&config.project, &config.branch)

@@ -26,7 +26,7 @@ pub struct NamedPlaybook<'l> {
 impl NamedPlaybook<'_> {
     /// Builds the error that says that the playbook does not exist, located at the definition that
     /// names it. The caller has checked that no candidate file exists; nothing is checked here.
-    pub fn missing(&self) -> ConfigError {
+    pub fn missing_error(&self) -> ConfigError {
         let (source, job) = (self.defined.source(), self.defined.object);
         let message = format!(
             "Playbook \"{}\" was not found in {}@{}; also searched with .yaml and .yml, at the \
