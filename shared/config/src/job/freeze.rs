@@ -83,8 +83,9 @@ impl<'a> FreezeInput<'a> {
 impl Layout {
     /// Returns the jobs that run, with all definitions merged, in the order in which the project
     /// lists them, or every reason why jobs cannot be frozen (at most 20 for each job, besides
-    /// wrong dependencies). A job whose branches or file matchers exclude the change is left out
-    /// without an error. So is a job of which an ancestor has no definition for the branch. No job
+    /// wrong dependencies). A job that branches, file matchers or requested images exclude is left
+    /// out without an error, and so is one of which an ancestor has no definition for the branch.
+    /// Errors in the definitions of a job that file matchers or images exclude still count. No job
     /// runs, which is no error, if the pipeline or the project is unknown.
     pub fn freeze(&self, input: &FreezeInput<'_>) -> Result<JobGraph, Vec<ConfigError>> {
         self.freeze_traced(input, None)
@@ -103,8 +104,8 @@ impl Layout {
         (result, trace)
     }
 
-    /// Does the same as [`Layout::freeze`], and adds an explanation for each job to `trace` if it
-    /// is given.
+    /// Does the same as [`Layout::freeze`]. Also adds an explanation for each listed job, including
+    /// jobs that do not run, to `trace` if it is given, even if the jobs cannot be frozen.
     fn freeze_traced(
         &self,
         input: &FreezeInput<'_>,
@@ -117,9 +118,10 @@ impl Layout {
         Err(rejections.into_iter().map(|error| error.error).collect())
     }
 
-    /// Freezes each job, regardless of errors in others. Returns the jobs that run, all errors, and
-    /// the jobs of which an ancestor has no definition for the branch. Adds an explanation for each
-    /// job to `trace` if it is given. The result is empty if the pipeline is not defined.
+    /// Freezes each job, regardless of errors in others. Returns the jobs that run, which count
+    /// only if there are no errors, all errors, and an error for each job of which an ancestor has
+    /// no definition for the branch (`parentless`). Adds an explanation for each job to `trace` if
+    /// it is given. The result is empty if the pipeline is not defined.
     pub(super) fn freeze_each(
         &self,
         input: &FreezeInput<'_>,
@@ -247,7 +249,8 @@ impl<'l> Freezer<'l, '_> {
 
     /// Adds the jobs that are only listed in stanzas for other branches to the trace, as jobs that
     /// do not run. `other_branches` are the entries of such stanzas, each with the reason why it
-    /// does not apply; `entries` are those that do. Does nothing without a trace.
+    /// does not apply; `entries` are the entries that do apply, by job. Does nothing without a
+    /// trace.
     fn trace_other_branches(
         &mut self,
         other_branches: &[(Entry<'l>, String)],
@@ -269,17 +272,18 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Stores an error with this message, located at the first of the entries; nothing if there is
-    /// none.
+    /// Stores an error with this message, located at the first of the entries. Stores nothing if
+    /// `entries` is empty.
     fn refuse(&mut self, entries: &[Entry<'_>], message: String) {
         let Some(entry) = entries.first() else { return };
         self.found.rejections.push(JobError::of_entry(entry, self.input, message.into()));
     }
 
-    /// Freezes one job from its definitions and entries. Returns the merged job, why it is skipped,
-    /// that an ancestor has no definition for the branch, or its errors. A job that file matchers
-    /// or requested images exclude is not skipped if the change redefines it. `variables` are the
-    /// project's. The examined definitions and entries are added to `steps`, if given.
+    /// Freezes one job from its definitions and entries. Returns the merged job, or why it is
+    /// skipped, or that an ancestor has no definition for the branch, or its errors. A job that
+    /// file matchers or requested images exclude runs nevertheless if the change redefines it
+    /// (`is_redefined`). `variables` are the project's. The examined definitions and entries are
+    /// added to `steps`, if given. Stores nothing in `self`, but uses up the budget.
     fn job(
         &self,
         name: &str,
@@ -306,9 +310,10 @@ impl<'l> Freezer<'l, '_> {
     }
 
     /// Returns whether `match-on-config-updates` makes a job run that matchers exclude: the change
-    /// defines it differently than `input.before`, apart from where it is defined, or it did not
-    /// apply there. `false` if the change does not modify configuration (`before` is `None`), the
-    /// job disables the attribute, or its old definition has errors.
+    /// defines it differently than `input.before`, apart from where it is defined, or the job would
+    /// not run there, for example because its pipeline is unknown or no entry lists it. `false` if
+    /// the change does not modify configuration (`before` is `None`), the job disables the
+    /// attribute, or its old definition has errors. `job` is the merged job.
     fn is_redefined(&self, name: &str, job: &FrozenJob) -> bool {
         let Some(before) = self.input.before else {
             return false;
@@ -341,10 +346,12 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Removes soft dependencies on jobs that do not run or run only after the reports, and makes
-    /// all other jobs depend on the initializers. Stores errors for hard dependencies on such jobs
-    /// and for dependency cycles; the jobs themselves stay. A dependency on a job that has an error
-    /// itself is not reported.
+    /// Removes soft dependencies on jobs that do not run, and those of other jobs on reporters,
+    /// which run only after the reports. Makes all jobs but initializers depend on the
+    /// initializers. Stores an error for each hard dependency on a job that does not run or on a
+    /// reporter, unless a reporter depends on it, and for dependency cycles; the jobs themselves
+    /// stay. A dependency on a job that has an error itself is not reported. `entries` are the
+    /// entries of the item's job lists, by job.
     fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
         let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
         let is_reporter = |job: &&FrozenJob| job.run_time.kind == JobKind::Reporter;
@@ -397,8 +404,8 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Stores an error about a dependency, located at the first entry that names it, or at the
-    /// first entry if only a definition does. Stores nothing if there are no entries.
+    /// Stores an error about a dependency, located at the first of the job's entries that names it,
+    /// or at the first entry if only a definition names it. Stores nothing if there are no entries.
     fn refuse_dependency(
         &mut self,
         job_entries: &[Entry<'_>],
@@ -455,9 +462,9 @@ struct Built {
 /// Merges the definitions and job list entries of a job that match the item. The error is why it
 /// does not run: nothing matches, an ancestor has no definition for the branch, or all its errors,
 /// at most 20. A job that file matchers or requested images exclude is still built, with the reason
-/// in `skip_reason`; errors about where it may run are then only in `forbidden`. `variables` are
-/// the project's, which those of the job override. Uses up the budget, and adds the examined
-/// definitions and entries to `steps`, if given.
+/// in `skip_reason`; errors about where it may run are then only in `forbidden`, which is empty
+/// otherwise. `variables` are the project's, which those of the job override. Uses up the budget,
+/// and adds the examined definitions and entries to `steps`, if given.
 fn build<'l>(
     context: BuildContext<'l>,
     name: &str,
@@ -640,7 +647,8 @@ const IMAGE_BUILD_NAME: &str = "image-build-name";
 /// Returns every reason why a merged job may not run for the project in a pipeline: it is abstract,
 /// its `allowed-projects` lack the project, it needs review and the pipeline runs before review, it
 /// and one of its playbooks use the same semaphore, or it uses secrets and the pipeline forbids
-/// them. Call it after the implied playbooks and their need for review are known.
+/// them. Call it after `imply_run` and `require_review_for_secrets`. A reporter that the project
+/// may not list is not reported here.
 fn check(
     builder: &JobBuilder<'_>,
     pipeline: &Pipeline,
