@@ -310,10 +310,11 @@ impl<'l> Freezer<'l, '_> {
     }
 
     /// Returns whether `match-on-config-updates` makes a job run that matchers exclude: the change
-    /// defines it differently than `input.before`, apart from where it is defined, or the job would
-    /// not run there, for example because its pipeline is unknown or no entry lists it. `false` if
-    /// the change does not modify configuration (`before` is `None`), the job disables the
-    /// attribute, or its old definition has errors. `job` is the merged job.
+    /// defines `job`, the merged job, differently than `input.before`, apart from where it is
+    /// defined. Also true if the job does not apply there: the pipeline is unknown, no entry lists
+    /// the job for the branch, or the job or an ancestor has no definition for it. `false` if the
+    /// change does not modify configuration (`before` is `None`), the job disables the attribute,
+    /// or its old definition has errors.
     fn is_redefined(&self, name: &str, job: &FrozenJob) -> bool {
         let Some(before) = self.input.before else {
             return false;
@@ -346,12 +347,12 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Removes soft dependencies on jobs that do not run, and those of other jobs on reporters,
-    /// which run only after the reports. Makes all jobs but initializers depend on the
-    /// initializers. Stores an error for each hard dependency on a job that does not run or on a
-    /// reporter, unless a reporter depends on it, and for dependency cycles; the jobs themselves
-    /// stay. A dependency on a job that has an error itself is not reported. `entries` are the
-    /// entries of the item's job lists, by job.
+    /// Removes soft dependencies on jobs that do not run, and on reporters, which run only after
+    /// the reports, unless the dependent job is a reporter too. Stores an error for each hard
+    /// dependency of this kind and for each dependency cycle; the jobs themselves stay. A
+    /// dependency on a job that has an error itself is not reported. Makes all jobs but
+    /// initializers depend on the initializers. `entries` are the entries of the item's job lists,
+    /// by job.
     fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
         let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
         let is_reporter = |job: &&FrozenJob| job.run_time.kind == JobKind::Reporter;

@@ -42,8 +42,9 @@ impl Layout {
         }
     }
 
-    /// Returns the content hashes of each branch's files, by project and branch. Known branches
-    /// without files have an empty set.
+    /// Returns the content hashes of each branch's files in effect, with the overlay applied, by
+    /// project and branch. Branches that are known to the layout but have no files have an empty
+    /// set.
     fn contents(&self) -> BTreeMap<(&ProjectName, &BranchName), BTreeSet<&str>> {
         let mut contents: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
         for (project, branches) in &self.base.inputs.branches {

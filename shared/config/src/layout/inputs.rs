@@ -146,9 +146,9 @@ impl LayoutInputs {
         self.ranked(file.sort_key.project)
     }
 
-    /// Returns those diagnostics of a file that are to be reported. Left out are those about kinds
-    /// that the tenant excludes for the project, and all of them if it loads nothing from the
-    /// project. If the tenant lacks the project, all are returned.
+    /// Returns those diagnostics of a file that are to be reported. Left out are those about
+    /// stanzas of kinds that the tenant excludes for the project, and all of them if the tenant
+    /// loads nothing from the project. If the tenant lacks the project, all are returned.
     pub(super) fn reported_diagnostics(&self, file: &File) -> Vec<Diagnostic> {
         let all = file.fragment.diagnostics.iter();
         let Some(project) = self.project_of(file) else { return all.cloned().collect() };
@@ -215,8 +215,9 @@ impl LayoutInputs {
         }
     }
 
-    /// Returns the sort key of a file without declared default branches. Declarations are looked up
-    /// in this order, since they cannot depend on the order they create.
+    /// Returns the sort key that a file would have if no stanza declared a default branch
+    /// (`default-branch`). Declarations are looked up in this order, since they cannot depend on
+    /// the order they create.
     pub(super) fn undeclared_order<'f>(
         &self,
         file: &'f File,
@@ -228,9 +229,9 @@ impl LayoutInputs {
     }
 
     /// Returns what the layout knows about a branch: whether it is the forge's default branch, if
-    /// the project's branches are known. A branch that is not among these counts as excluded, which
-    /// means unprotected and locked, unless the tenant lists it as always dynamic. Everything else
-    /// is unknown (`None`).
+    /// the project's branches are known. A branch that is missing from the known branches counts as
+    /// excluded, which means unprotected and locked, unless the tenant lists it as always dynamic.
+    /// Everything else is unknown (`None`), also whether a listed branch is protected or locked.
     pub(super) fn facts<'b>(&self, project: &TenantProject, branch: &'b str) -> BranchFacts<'b> {
         let branches =
             self.branches.get(&project.name).filter(|branches| !branches.is_empty());
@@ -248,7 +249,8 @@ impl LayoutInputs {
     }
 
     /// Puts files in configuration order, each with its sort key and implied branches. Drops the
-    /// files of unknown projects and of branches that the tenant does not load.
+    /// files of unknown projects and of branches that the tenant does not load. Default branches
+    /// that stanzas declare count only if `declared_defaults` is set before.
     pub(super) fn in_order(&self, fragments: Vec<Arc<Fragment>>) -> Vec<File> {
         let mut groups: BTreeMap<(usize, BranchName), Vec<Arc<Fragment>>> = BTreeMap::new();
         for fragment in fragments {
@@ -276,8 +278,10 @@ impl LayoutInputs {
     }
 
     /// Returns the files of one branch in configuration order, each with its sort key and implied
-    /// branches. `project` is the rank of the project; empty if it is unknown. `seen` is the number
-    /// of the project's branches that have files, which counts only if its branches are unknown.
+    /// branches. Whether the tenant loads the branch is not checked. `project` is the rank of the
+    /// project; the result is empty if no project has that rank. `seen` is the number of the
+    /// project's branches that have files, including this one; it counts only if the project's
+    /// branches are unknown. `declared_defaults` must be set before.
     pub(super) fn group(
         &self,
         project: usize,
@@ -337,7 +341,8 @@ impl LayoutInputs {
 /// Returns the branches that a file's definitions apply to if they name none (Z4.2); `None` for
 /// every branch. The file's pragma decides first, then the tenant's setting for the project. By
 /// default, only files of an untrusted project with several branches imply one: the branch that
-/// holds them, or those of the pragma. `branched` says whether the project has several.
+/// holds them, or the branches of the pragma. `branched` says whether the project has several
+/// branches.
 fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Option<Vec<Pattern>> {
     let own_branch = || {
         let branches = fragment.pragma.implied_branches.clone();
