@@ -523,7 +523,7 @@ impl Check<'_> {
     /// Reports labels without a `label` object, each once; Sluice does not support the Nodepool
     /// protocol for these (L4.1). They are errors if the tenant sets `use-nodepool: false`.
     /// Otherwise they are warnings if another label of the set is defined, and not reported if none
-    /// is. `first` is the number of labels in the sets before this one.
+    /// is. `first` is the number of nodes in the nodeset's inline sets before this one.
     fn check_labels(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         let mut labels: BTreeMap<&str, usize> = BTreeMap::new();
         for (number, node) in set.nodes.iter().enumerate() {
@@ -562,8 +562,8 @@ impl Check<'_> {
 
     /// Reports labels of a set of nodes that are undefined, as [`Self::check_labels`] decides,
     /// labels that the tenant does not allow, and more nodes than it allows. `first` is the number
-    /// of labels in the sets before this one, since the spans of labels are counted over the whole
-    /// nodeset.
+    /// of nodes in the nodeset's inline sets before this one, since the spans of labels are
+    /// numbered over the whole nodeset.
     fn nodes(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         self.check_labels(set, first, at);
         let tenant = self.names.layout.tenant();

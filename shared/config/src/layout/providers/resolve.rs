@@ -64,8 +64,9 @@ const OF_CLOUDS_ONLY: [&str; 31] = [
 ];
 
 /// Resolves every accepted provider. Returns the valid ones in configuration order, and the errors
-/// and warnings about the references of all sections, providers and labels. Objects with structural
-/// errors are checked as far as they could be parsed, but do not become providers.
+/// and warnings about the references of all sections, providers and labels. Sections, providers and
+/// labels with structural errors are checked as far as they could be parsed, but providers with
+/// such errors are not returned. A returned provider can have errors too.
 pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
     let faulty_images = layout.faulty::<ProviderObject>(ObjectKind::Image);
     let mut resolver = Resolver {
@@ -120,7 +121,7 @@ impl<'o> Resolver<'o> {
     }
 
     /// Adds an error about an object, located at its attribute, or at its stanza if it does not set
-    /// the attribute. `stanza` is the kind of the object as errors name it, such as `section` or
+    /// the attribute. `stanza` is the keyword of the object as errors name it, such as `section` or
     /// `provider`.
     fn error(
         &mut self,
@@ -139,9 +140,10 @@ impl<'o> Resolver<'o> {
         );
     }
 
-    /// Adds an error about an undefined name in an object, located at the list member `wrong`, or
-    /// else at the attribute. The most similar of the `defined` names is suggested, if any is
-    /// similar. `stanza` is the kind of the object as errors name it.
+    /// Adds an error about the undefined name `wrong` in an object, located at the list member
+    /// `wrong` of the attribute, or else at the attribute. `message` is the whole text. The most
+    /// similar of the `defined` names is suggested, if any is similar enough. `stanza` is the
+    /// keyword of the object as errors name it.
     fn unknown<'n>(
         &mut self,
         at: Found<'_>,
@@ -162,7 +164,7 @@ impl<'o> Resolver<'o> {
     }
 
     /// Adds a diagnostic about an object, located at `span`, or at its stanza for `None`; positions
-    /// in `diagnostic` are replaced. `stanza` is the kind of the object as errors name it.
+    /// in `diagnostic` are replaced. `stanza` is the keyword of the object as errors name it.
     fn put(
         &mut self,
         (defined, object): Found<'_>,
@@ -178,10 +180,11 @@ impl<'o> Resolver<'o> {
         self.errors.push(defined.source().error(diagnostic));
     }
 
-    /// Returns whether a provider and its sections, `chain`, have the same connection; a provider
-    /// that sets none has that of its sections. Reports a provider with another connection. `false`
-    /// without a report if the sections differ among themselves, which is reported there. Otherwise
-    /// its author could use any connection of the system.
+    /// Returns whether a provider and its sections, `chain`, have the same connection, since its
+    /// author could otherwise use any connection of the system. A provider that sets none has that
+    /// of its sections. Reports a provider that sets another connection than its sections, or any
+    /// if these set none. `false` without a report if the sections differ among themselves, which
+    /// is reported at the sections.
     fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
         let mut connections =
             chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
@@ -205,10 +208,10 @@ impl<'o> Resolver<'o> {
         false
     }
 
-    /// Reports attributes that do not apply to a provider: cloud attributes of static nodes, and
-    /// `nodes` of a cloud provider (L3.10). `whole` has the attributes of the provider and its
-    /// sections. A provider without a connection, or with one of the static driver, has static
-    /// nodes.
+    /// Reports attributes that do not apply to a provider: cloud attributes of static nodes, also
+    /// in its list entries and defaults, and `nodes` of a cloud provider (L3.10). `whole` has the
+    /// merged attributes of the provider and its sections. A provider without a connection, or with
+    /// one of the static driver, has static nodes. The provider stays valid.
     fn kind_of_nodes(&mut self, at: Found<'o>, whole: &Map<String, Json>) {
         let connection = whole.get("connection").and_then(Json::as_str);
         let is_static = connection
@@ -247,7 +250,8 @@ impl<'o> Resolver<'o> {
 
     /// Resolves all references of a provider, and reports what is wrong in it. `None` if it names
     /// no section, or its section is undefined, abstract or of another connection, or the section's
-    /// ancestors are undefined, form a cycle or are too many.
+    /// ancestors are undefined, form a cycle, are too many or have different connections. Other
+    /// errors are reported, but the provider is returned nevertheless.
     fn provider(&mut self, defined: Definition<'o, ProviderObject>) -> Option<ProviderConfig> {
         let provider = defined.object;
         let at = (defined, provider);
@@ -339,8 +343,8 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Returns the labels of a provider, each with every layer of attributes applied: those that
-    /// its sections list, then its own, and with `include-all-node-labels` those of its static
+    /// Returns the labels of a provider, each once with every layer of attributes applied: those
+    /// that its sections list, then its own, and with `include-all-node-labels` those of its static
     /// nodes. Reports and drops undefined labels of static nodes, labels beyond 1,000, and labels
     /// beyond the weight that all providers share. Undefined labels of lists are dropped without a
     /// report. `of_section` has the merged attributes of the sections.
@@ -399,9 +403,10 @@ impl<'o> Resolver<'o> {
     }
 
     /// Returns the images that a provider needs, sorted by name, each with every layer of
-    /// attributes applied in order (L3.2): those that it or its sections list, and those of its
-    /// labels. Undefined images are left out, and list entries of a final image are ignored, both
-    /// without a report.
+    /// attributes applied in order (L3.2): those that it or its sections list, and those of
+    /// `labels`, its resolved labels. Undefined images are left out, and list entries of a final
+    /// image are ignored, both without a report. `of_section` has the merged attributes of the
+    /// sections.
     fn images(
         &self,
         at: Found<'o>,
@@ -439,9 +444,10 @@ impl<'o> Resolver<'o> {
     }
 
     /// Returns a label with every layer of attributes applied. `of_section` has the merged
-    /// attributes of the provider's sections. Attributes that a final object does not allow are
-    /// reported and ignored. A label of a cloud provider without an image or flavor gets a warning,
-    /// since the provider declines requests for it.
+    /// attributes of the provider's sections. List entries that a final image, flavor or label does
+    /// not allow are reported and ignored. A label of a cloud provider without an image or flavor
+    /// gets a warning, since the provider declines requests for it. An undefined image or flavor
+    /// counts as set, and is not reported here.
     fn label(
         &mut self,
         at: Found<'o>,
@@ -598,9 +604,9 @@ struct PartOfLabel<'a> {
 }
 
 impl<'a> PartOfLabel<'a> {
-    /// Returns the state of an object before any layer is applied. `word` is its kind, `image`,
-    /// `flavor` or `label`. `object` is its definition, of which only `final` counts; `None` if it
-    /// is undefined.
+    /// Returns the state of an object before any layer is applied. `word` is its kind: `image`,
+    /// `flavor` or `label`. `name` is `None` if the label has no such part. `object` is its
+    /// definition, of which only `final` counts; `None` if it is undefined.
     fn new(word: &'static str, name: Option<&'a str>, object: Option<&ProviderObject>) -> Self {
         let (list, defaults) = match word {
             "image" => ("images", "image-defaults"),
