@@ -531,8 +531,7 @@ fn build<'l>(
     let mut errors: Vec<JobError> = Vec::new();
     for variant in &variants {
         let rejections = builder.apply_variant(variant);
-        errors
-            .extend(rejections.into_iter().map(|why| JobError::of_definition(variant, why)));
+        errors.extend(rejections.into_iter().map(|why| JobError::of_definition(variant, why)));
     }
     for entry in &matching {
         errors.extend(
@@ -586,10 +585,8 @@ fn build<'l>(
         errors.append(&mut forbidden);
     }
     let tenant_limit_errors = limits::tenant_limit_errors(&builder, layout.tenant(), name);
-    let definitions = variants
-        .iter()
-        .map(|variant| variant.job)
-        .chain(matching.iter().map(|entry| entry.job));
+    let definitions =
+        variants.iter().map(|variant| variant.job).chain(matching.iter().map(|entry| entry.job));
     let timeout_error = limits::timeout_error(&builder, name, definitions);
     let of_limits = tenant_limit_errors.into_iter().chain(timeout_error);
     errors.extend(of_limits.filter_map(located));

@@ -154,7 +154,10 @@ fn resolve_all_names(
 
 /// Moves the diagnostics of a resolution to `diagnostics`, after those that are there, and returns
 /// the accepted and rejected stanzas.
-pub(super) fn move_diagnostics(resolution: Resolution, diagnostics: &mut SiteDiagnostics) -> Symbol {
+pub(super) fn move_diagnostics(
+    resolution: Resolution,
+    diagnostics: &mut SiteDiagnostics,
+) -> Symbol {
     for (stanza_id, diagnostic) in resolution.diagnostics {
         diagnostics.entry(DiagnosticSite::of(stanza_id)).or_default().push(diagnostic);
     }

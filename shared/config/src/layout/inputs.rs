@@ -233,10 +233,8 @@ impl LayoutInputs {
     /// excluded, which means unprotected and locked, unless the tenant lists it as always dynamic.
     /// Everything else is unknown (`None`), also whether a listed branch is protected or locked.
     pub(super) fn facts<'b>(&self, project: &TenantProject, branch: &'b str) -> BranchFacts<'b> {
-        let branches =
-            self.branches.get(&project.name).filter(|branches| !branches.is_empty());
-        let is_listed =
-            branches.map(|branches| branches.iter().any(|one| one.as_str() == branch));
+        let branches = self.branches.get(&project.name).filter(|branches| !branches.is_empty());
+        let is_listed = branches.map(|branches| branches.iter().any(|one| one.as_str() == branch));
         let is_left_out = is_listed == Some(false) && !project.is_always_dynamic(branch);
         BranchFacts {
             is_default: branches

@@ -6,7 +6,7 @@ mod follow;
 use super::image::{self, ImageConfig, is_built};
 use super::label::{LabelIdentity, typed};
 use super::values::{
-    canonical, count, counts, entries, merge, names_in, machine_attributes, static_nodes, texts,
+    canonical, count, counts, entries, machine_attributes, merge, names_in, static_nodes, texts,
 };
 use super::{LabelConfig, ProviderConfig, SectionQuota};
 use crate::connection::Driver;
