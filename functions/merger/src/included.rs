@@ -74,7 +74,7 @@ impl Merger {
                 .jobs
                 .iter()
                 .filter(is_concerned)
-                .filter_map(|job| layout.without_config_project(job))
+                .filter_map(|job| layout.missing_config_project_error(job))
                 .collect());
         };
         graph.jobs.iter_mut().for_each(|job| homes.assign_sources(job));

@@ -53,7 +53,7 @@ impl Merger {
                 true => named.retain(|playbook| playbook.is_new || is_there(playbook.name)),
             }
         }
-        Ok(named.iter().map(|playbook| playbook.missing()).collect())
+        Ok(named.iter().map(|playbook| playbook.missing_error()).collect())
     }
 
     /// Returns an error for each job that would run the playbook of its own name although no such
@@ -72,7 +72,7 @@ impl Merger {
                 has_one = has_one || self.is_there(state, playbook).await?;
             }
             if !has_one {
-                errors.extend(layout.without_playbook(job));
+                errors.extend(layout.missing_playbook_error(job));
             }
         }
         Ok(errors)

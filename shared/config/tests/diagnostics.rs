@@ -318,7 +318,7 @@ fn a_playbook_that_is_missing_is_marked_where_it_is_named() {
     let config = tenant.proposal("org/project", "master", text);
     let named = layout.named_playbooks(&config, &layout);
     let marks: Vec<String> =
-        named.iter().map(|playbook| marked(text, &playbook.missing())).collect();
+        named.iter().map(|playbook| marked(text, &playbook.missing_error())).collect();
     assert_eq!(marks, ["one.yaml", "two.yaml", "three.yaml", "four.yaml", "five.yaml"]);
 }
 

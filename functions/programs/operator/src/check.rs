@@ -134,7 +134,7 @@ fn missing_playbooks(config: &LocalConfig, foreseen: &Forecast) -> Vec<ConfigErr
     let is_there = |name: &str| playbook_files(name).iter().any(|file| root.join(file).is_file());
     let named = config.layout.named_playbooks(&config.own, &config.layout);
     let named =
-        named.iter().filter(|playbook| !is_there(playbook.name)).map(NamedPlaybook::missing);
+        named.iter().filter(|playbook| !is_there(playbook.name)).map(NamedPlaybook::missing_error);
     // Playbooks of other repositories cannot be checked here.
     let is_own = |playbook: &Playbook| {
         (&playbook.project, &playbook.branch) == (&config.project, &config.branch)
@@ -143,7 +143,7 @@ fn missing_playbooks(config: &LocalConfig, foreseen: &Forecast) -> Vec<ConfigErr
         job.run.iter().all(is_own) && !job.run.iter().any(|playbook| is_there(&playbook.path))
     });
     let mut missing: Vec<ConfigError> =
-        named.chain(implied.filter_map(|job| config.layout.without_playbook(job))).collect();
+        named.chain(implied.filter_map(|job| config.layout.missing_playbook_error(job))).collect();
     missing.sort();
     missing.dedup();
     missing

@@ -126,10 +126,10 @@ impl<'l> JobBuilder<'l> {
         }
     }
 
-    /// Applies a definition of the job or of an ancestor; they must come in order, the outermost
-    /// ancestor first. Returns every reason why it is not allowed; empty if it was applied in full.
-    /// A definition that may not inherit from its parent is applied nevertheless, to find further
-    /// errors.
+    /// Applies a definition of the job or of an ancestor. The definitions must come in order, the
+    /// outermost ancestor first, and before all entries. Returns every reason why the definition is
+    /// not allowed; empty if it was applied in full. A definition that may not inherit from its
+    /// parent is applied nevertheless, to find further errors.
     pub(super) fn apply_variant(&mut self, variant: &Variant<'_>) -> Vec<Rejection> {
         let origin = Origin {
             source: variant.defined.source(),
@@ -161,9 +161,10 @@ impl<'l> JobBuilder<'l> {
     }
 
     /// Moves from a parent to its child, and resets what applies to the parent only, such as
-    /// `final` and `abstract`. Returns every reason why the child may not inherit; none for the
-    /// first job, which has no parent. If there are any, the job also stops being protected, so
-    /// that this is reported once.
+    /// `final` and `abstract`. Call it once for each job, before its first definition, `child`, is
+    /// applied. Returns every reason why the child may not inherit; none for the first job, which
+    /// has no parent. If there are any, the job also stops being protected, so that this is
+    /// reported once.
     fn enter_child(&mut self, child: &JobStanza, origin: &Origin<'_>) -> Vec<String> {
         let parent = std::mem::replace(&mut self.current, child.name.clone());
         let rejections = if parent.is_empty() {
@@ -182,9 +183,10 @@ impl<'l> JobBuilder<'l> {
         rejections
     }
 
-    /// Returns every reason why the current job, `parent`, may not be the parent of a definition:
-    /// it is final, it is intermediate and the child is not abstract, it is protected in another
-    /// project, or it withholds its credentials from children. Changes nothing.
+    /// Returns every reason why the current job, `parent`, may not be the parent of `child`: it is
+    /// final, it is intermediate and the child is not abstract, it is protected by another project
+    /// than that of `origin`, the child's file, or it withholds its credentials from children.
+    /// Changes nothing.
     fn inheritance_errors(
         &self,
         parent: &str,
@@ -219,8 +221,8 @@ impl<'l> JobBuilder<'l> {
         rejections
     }
 
-    /// Returns why a definition in `source` may not change how the job runs because it is, or
-    /// inherits from, a protected job; `None` if it may.
+    /// Returns why a definition in `source` may not change how the job runs: the job is, or
+    /// inherits from, a protected job of another project. `None` if it may.
     fn protection_error(&self, source: &Source) -> Option<String> {
         let (job, project) =
             self.protected.as_ref().filter(|(_, project)| *project != source.project)?;
@@ -228,9 +230,10 @@ impl<'l> JobBuilder<'l> {
     }
 
     /// Applies a definition or entry, and returns every reason why it is wrong; empty if it was
-    /// applied in full. Applies nothing if it sets a forbidden attribute or the budget is spent.
-    /// With a wrong nodeset, the nodeset before stays; with a wrong secret, its playbooks are not
-    /// added. The rest is applied then.
+    /// applied in full. Applies nothing if it sets a forbidden attribute or its lists and variables
+    /// exceed the budget. With a wrong nodeset, the nodeset before stays; with a wrong secret, its
+    /// playbooks are not added. The rest is applied then. An undefined nodeset is no error here:
+    /// the job then has no nodeset, which the caller checks after the last definition.
     fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Rejection> {
         let mut rejections = self.forbidden_attributes(from, origin);
         if !rejections.is_empty() {
@@ -304,10 +307,11 @@ impl<'l> JobBuilder<'l> {
         rejections
     }
 
-    /// Returns the alternative sets of nodes in order of preference; empty if the named nodeset is
-    /// not defined. Undefined nodesets among the alternatives yield nothing. The error is a
-    /// message: there are too many alternatives, they nest too deep, the nodeset contains itself,
-    /// or the budget is spent. Takes the weight of the result from the budget.
+    /// Returns the alternative sets of nodes in order of preference. Empty, without an error, if
+    /// the nodeset or all its alternatives are not defined; of several alternatives, undefined ones
+    /// are left out. The error is a message: there are too many alternatives, they nest too deep,
+    /// the nodeset contains itself, or the budget is spent. Takes the weight of the result from the
+    /// budget.
     fn nodesets(&self, nodeset: &NodesetRef) -> Result<Vec<NodeSet>, String> {
         let named = |name: &str| self.layout.nodeset(name).map(|nodeset| &nodeset.object.body);
         let (name, body) = match nodeset {
@@ -361,8 +365,8 @@ impl<'l> JobBuilder<'l> {
             from.match_on_config_updates.unwrap_or(self.match_on_config_updates);
     }
 
-    /// Applies the attributes with a single value. A set value replaces the one before, except that
-    /// `post-review` can only be added.
+    /// Applies the attributes with a single value, except those that only matter at run time. A set
+    /// value replaces the one before, except that `post-review` can only be switched on.
     fn scalars(&mut self, from: &JobStanza) {
         let job = &mut self.job;
         job.voting = from.voting.unwrap_or(job.voting);
@@ -382,10 +386,11 @@ impl<'l> JobBuilder<'l> {
 
     /// Applies the attributes that are lists, and the roles. `tags`, `provides`, `requires` and
     /// `required-projects` add to the value before, and `files`, `irrelevant-files` and
-    /// `dependencies` replace it, unless a tag (`!override`, `!inherit`) says otherwise;
-    /// `semaphores` always adds. A nonempty `allowed-projects` narrows the one before, but has no
-    /// effect if the definition uses secrets in an untrusted project. Unknown projects are left out
-    /// without an error.
+    /// `dependencies` replace it, unless a tag (`!override`, `!inherit`) says otherwise.
+    /// `semaphores` always adds; of two uses of one semaphore the first stays. A nonempty
+    /// `allowed-projects` narrows the one before, but has no effect if the definition uses secrets
+    /// in an untrusted project. Unknown projects are left out without an error, so
+    /// `allowed-projects` with none but these allows no project.
     fn lists(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         union(&mut self.job.tags, &from.tags);
         union(&mut self.job.provides, &from.provides);
@@ -446,10 +451,10 @@ impl<'l> JobBuilder<'l> {
         });
     }
 
-    /// Puts the role repositories of a definition before those of earlier ones; each project stays
-    /// once, with the newest settings. A `job` stanza implies its own repository, which an entry
-    /// does not. Roles of Ansible Galaxy are put before earlier ones in the same way. Unknown
-    /// projects are left out without an error.
+    /// Puts the role repositories of a definition before those of earlier definitions. Each project
+    /// stays once, with the newest settings. A `job` stanza implies its own repository, which an
+    /// entry does not. Roles of Ansible Galaxy are put before earlier ones too; of these, only
+    /// equal ones are merged. Unknown projects are left out without an error.
     fn roles(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let source = origin.source;
         // As in Zuul, a definition implies its own repository's roles, and an entry adds only the
@@ -503,8 +508,8 @@ impl<'l> JobBuilder<'l> {
     }
 
     /// Merges the variables of a definition (`vars`, `extra-vars`, `host-vars`, `group-vars`) into
-    /// those before. Nested mappings merge, other values are replaced. With the tag `!override`, an
-    /// attribute drops the variables before.
+    /// those of earlier definitions. Nested mappings merge, other values are replaced. With the tag
+    /// `!override`, an attribute drops its earlier variables.
     fn variables(&mut self, from: &JobStanza) {
         let combine = |into: &mut Map<String, Json>,
                        given: &Option<Combined<Map<String, Json>>>| {
@@ -540,7 +545,7 @@ pub(super) fn set<T>(slot: &mut Option<T>, value: Option<T>) {
 }
 
 /// Adds the given values to `into`, which becomes sorted and free of duplicates. With the tag
-/// `!override`, the values before are dropped. `None` changes nothing.
+/// `!override`, the values before are dropped. `None` changes nothing, not even the order.
 fn union(into: &mut Vec<String>, given: &Option<Combined<Vec<String>>>) {
     let Some(given) = given else { return };
     if !given.adds(Combine::Inherit) {
@@ -573,7 +578,8 @@ pub(super) fn deep_merge(into: &mut Map<String, Json>, from: &Map<String, Json>)
     }
 }
 
-/// Appends new members. Of members with the same key, only the last one stays, in its place.
+/// Appends the members in `given` to `into`. Of members with the same key, only the last one stays,
+/// in its place; this also applies to the members that `into` had before.
 fn put_last<T, K: Ord>(
     into: &mut Vec<T>,
     given: impl IntoIterator<Item = T>,

@@ -32,8 +32,9 @@ impl<'a> Target<'a> {
 
     /// Returns the reason why a definition does not apply to the target; the caller has found that
     /// it does not. `subject` is the definition's file or stanza, and `branches` the attribute that
-    /// names branches, both as words of the sentence. `held_by` is the branch that holds the
-    /// definition, and `is_bound_here` says whether that branch matches.
+    /// names branches, both as words of the sentence; `branches` is `None` if the definition names
+    /// none. `held_by` is the branch that holds the definition, and `is_bound_here` says whether
+    /// the branches that the file implies match.
     pub(super) fn mismatch(
         self,
         subject: &str,
@@ -73,7 +74,8 @@ pub(super) struct Checkouts<'l> {
 
 impl<'l> Checkouts<'l> {
     /// Adds the `override-checkout` of a definition or entry and of its required projects. Later
-    /// values replace earlier ones; a missing value leaves them. Unknown projects are ignored.
+    /// values replace earlier ones, so the caller adds them in order of application; a missing
+    /// value leaves the one before. Unknown projects are ignored.
     pub(super) fn take(&mut self, layout: &'l Layout, job: &'l JobStanza) {
         self.of_job = job.override_checkout.as_deref().or(self.of_job);
         for required in job.required_projects.iter().flat_map(|list| &list.value) {
@@ -85,9 +87,10 @@ impl<'l> Checkouts<'l> {
         }
     }
 
-    /// Returns the branch that selects definitions of a project instead of the target's branch: the
-    /// value for the project, else the job's. Each counts only if the project has such a branch, as
-    /// in the workspace; `None` if neither does.
+    /// Returns the branch that selects the definitions that a project holds, in place of the
+    /// target's branch: the value for the project, else the job's. Each counts only if the project
+    /// has such a branch, as in the workspace. `None` if neither does; then the target's branch
+    /// selects them.
     fn of(&self, layout: &Layout, project: &ProjectName) -> Option<&'l str> {
         let overrides = [self.of_projects.get(project).copied(), self.of_job];
         overrides.into_iter().flatten().find(|branch| layout.has_branch(project, branch))
@@ -129,10 +132,10 @@ pub(super) struct Variant<'l> {
 }
 
 /// Returns whether a definition with these `branches` applies to a target. `implied` says whether
-/// the branch that holds it, or its implied branches, match; this decides alone if `branches` is
-/// `None`. An empty list matches every branch. A tag matches by its ref or by a branch that
-/// contains it, but only if `implied` is true as well. If the branch is unknown, only the ref is
-/// matched.
+/// the branch that holds the definition, or its implied branches, match; this decides alone if
+/// `branches` is `None`. An empty list matches every branch. Otherwise a branch must match one of
+/// the patterns, whatever `implied` is, and a tag must match by its ref or by a branch that
+/// contains it, with `implied` true as well. If the branch is unknown, the ref must match.
 pub(super) fn applies(
     defined_branches: Option<&[crate::Pattern]>,
     implied: bool,
@@ -153,8 +156,9 @@ pub(super) fn applies(
 /// Returns the definitions of `name` and its ancestors that apply, the outermost ancestor first,
 /// each with its depth. An error if a job of the chain has no definition that applies or is
 /// undefined, if it inherits from itself or over more than 50 levels, or if more than 1,000
-/// definitions apply. `checkouts` are those of the entries, which also select definitions. The
-/// examined definitions are added to `steps`, if given, also before an error.
+/// definitions apply. `checkouts` are those of the job's entries, which also select definitions.
+/// The examined definitions are added to `steps`, if given, also before an error. The built-in job
+/// `noop` counts as undefined unless the layout defines it.
 pub(super) fn collect<'l>(
     layout: &'l Layout,
     name: &str,
@@ -189,8 +193,10 @@ struct Traversal<'l, 's> {
 
 impl<'l> Traversal<'l, '_> {
     /// Adds the definitions of a job that apply to `self.found`, the definitions of its ancestors
-    /// before them unless they are there already. An error if none applies, the job is undefined,
-    /// an ancestor fails, or a limit is exceeded.
+    /// before them unless they are there already. The caller has checked that the job's own
+    /// definitions are not there. `checkouts` are those of the entries and of the children, and
+    /// select the definitions. An error if none applies, the job is undefined, an ancestor fails,
+    /// or a limit is exceeded; `self` must not be used then. Depths are not set yet.
     fn job(&mut self, name: &str, checkouts: &Checkouts<'l>) -> Result<(), Unmatched<'l>> {
         if self.stack.len() >= DEPTH_MAX || self.stack.iter().any(|above| above == name) {
             self.stack.push(name.to_owned());
@@ -223,7 +229,7 @@ impl<'l> Traversal<'l, '_> {
                         &defined.source().branch,
                         is_bound_here,
                     );
-                    steps.push(TraceStep::left_out(
+                    steps.push(TraceStep::step(
                         StepKind::Definition,
                         job,
                         defined.source(),

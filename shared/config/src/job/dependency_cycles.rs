@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum number of cycles reported for the jobs of one item.
 const CYCLES_MAX: usize = 20;
 
-/// Returns dependency cycles between the jobs, at most 20; no job is in two of them. Each names its
-/// jobs once, starts with the job that comes first in `jobs`, and each job depends on the next.
-/// Jobs that only depend on a cycle are in none. Soft dependencies count like hard ones, and
-/// dependencies on jobs that are not in `jobs` are ignored.
+/// Returns dependency cycles between the jobs, at most 20. No job is in two of them, so of cycles
+/// that share a job only one is returned. Each cycle names its jobs once, starts with the job that
+/// comes first in `jobs`, and each job depends on the next. Jobs that only depend on a cycle are in
+/// none. Soft dependencies count like hard ones, and dependencies on jobs that are not in `jobs`
+/// are ignored.
 pub(super) fn dependency_cycles(jobs: &[FrozenJob]) -> Vec<Vec<JobName>> {
     let dependencies_of: BTreeMap<&JobName, Vec<&JobName>> = jobs
         .iter()

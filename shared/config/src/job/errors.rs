@@ -49,8 +49,8 @@ impl JobError {
     }
 
     /// Returns the error of a job list entry, located at `span` in the entry's file. The diagnostic
-    /// is about the project's stanza and the wrong attribute. If the entry does not set that
-    /// attribute, it is about the pipeline's job list instead.
+    /// names the project's stanza and the wrong attribute. If the entry does not set that
+    /// attribute, the diagnostic names the pipeline instead, whose job list has the entry.
     pub(super) fn at(
         entry: &Entry<'_>,
         input: &FreezeInput<'_>,
@@ -91,9 +91,9 @@ pub(super) fn error_at_last(
     }
 }
 
-/// Locates an error about where a job may run, always at an entry in `matching`. It is the first
-/// entry that by itself causes the error, if no definition does; otherwise the first entry. `None`
-/// if there are no entries.
+/// Locates an error about where a job may run, always at an entry in `matching`. If no definition
+/// in `variants` causes the error by itself, this is the first entry that does, or else the first
+/// entry. If a definition causes it, this is the first entry. `None` if there are no entries.
 pub(super) fn error_at_first(
     layout: &Layout,
     matching: &[&Entry<'_>],
@@ -112,9 +112,10 @@ pub(super) fn error_at_first(
 }
 
 /// Returns whether a definition or entry by itself sets what `attribute` forbids where the job is
-/// listed: it is abstract, requires review, has semaphores or secrets, or has a nonempty
-/// `allowed-projects` without the project of the change. `false` for any other attribute. Whether
-/// the pipeline forbids it is not checked.
+/// listed: for `abstract` and `post-review`, it sets them to true; for `semaphores` and
+/// `allow-secrets`, it sets `semaphores` or `secrets`, even to an empty list; for
+/// `allowed-projects`, its list is not empty and lacks the project of the change. `false` for any
+/// other attribute. Whether the pipeline forbids it is not checked.
 fn forbids(layout: &Layout, input: &FreezeInput<'_>, job: &JobStanza, attribute: &str) -> bool {
     match attribute {
         "abstract" => job.is_abstract == Some(true),

@@ -38,11 +38,12 @@ pub struct Forecast {
 
 impl Layout {
     /// Freezes the jobs of every pipeline of these projects on the given branches, and returns the
-    /// errors and warnings that their changes would get, sorted by place. Errors that
-    /// [`Layout::errors`] has are left out. So are errors that depend on undefined names, which
-    /// count as defined by permissive placeholders. Also returns the jobs that would run the
-    /// playbook with their name. After 2,000 pairs of pipeline and branch, the others are only
-    /// counted.
+    /// errors and warnings that changes to these would get, sorted by place. Errors that
+    /// [`Layout::errors`] has, and errors that depend on undefined names, are left out. With
+    /// [`Coverage::Repository`], so are errors about `allowed-projects`, and errors about
+    /// dependencies become warnings. Also returns the jobs that would run the playbook with their
+    /// name, one for each job name and branch. After 2,000 pairs of pipeline and branch, the
+    /// remaining pairs are only counted.
     pub fn foresee(
         &self,
         projects: &[(ProjectName, Vec<BranchName>)],
@@ -108,7 +109,7 @@ fn reported(frozen: &Frozen, coverage: Coverage) -> Vec<ConfigError> {
         .collect()
 }
 
-/// Returns a job's error as a warning of this kind.
+/// Returns the error of a job as a warning, with its kind replaced by `kind`.
 fn warning(job_error: &JobError, kind: DiagnosticKind) -> ConfigError {
     let mut error = job_error.error.clone();
     error.diagnostic = Diagnostic { kind, ..error.diagnostic.as_warning() };

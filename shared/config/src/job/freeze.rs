@@ -83,8 +83,9 @@ impl<'a> FreezeInput<'a> {
 impl Layout {
     /// Returns the jobs that run, with all definitions merged, in the order in which the project
     /// lists them, or every reason why jobs cannot be frozen (at most 20 for each job, besides
-    /// wrong dependencies). A job whose branches or file matchers exclude the change is left out
-    /// without an error. So is a job of which an ancestor has no definition for the branch. No job
+    /// wrong dependencies). A job that branches, file matchers or requested images exclude is left
+    /// out without an error, and so is one of which an ancestor has no definition for the branch.
+    /// Errors in the definitions of a job that file matchers or images exclude still count. No job
     /// runs, which is no error, if the pipeline or the project is unknown.
     pub fn freeze(&self, input: &FreezeInput<'_>) -> Result<JobGraph, Vec<ConfigError>> {
         self.freeze_traced(input, None)
@@ -103,8 +104,8 @@ impl Layout {
         (result, trace)
     }
 
-    /// Does the same as [`Layout::freeze`], and adds an explanation for each job to `trace` if it
-    /// is given.
+    /// Does the same as [`Layout::freeze`]. Also adds an explanation for each listed job, including
+    /// jobs that do not run, to `trace` if it is given, even if the jobs cannot be frozen.
     fn freeze_traced(
         &self,
         input: &FreezeInput<'_>,
@@ -117,9 +118,10 @@ impl Layout {
         Err(rejections.into_iter().map(|error| error.error).collect())
     }
 
-    /// Freezes each job, regardless of errors in others. Returns the jobs that run, all errors, and
-    /// the jobs of which an ancestor has no definition for the branch. Adds an explanation for each
-    /// job to `trace` if it is given. The result is empty if the pipeline is not defined.
+    /// Freezes each job, regardless of errors in others. Returns the jobs that run, which count
+    /// only if there are no errors, all errors, and an error for each job of which an ancestor has
+    /// no definition for the branch (`parentless`). Adds an explanation for each job to `trace` if
+    /// it is given. The result is empty if the pipeline is not defined.
     pub(super) fn freeze_each(
         &self,
         input: &FreezeInput<'_>,
@@ -181,7 +183,7 @@ enum Outcome {
     Runs(Box<FrozenJob>),
     Skipped(String),
     Parentless(Box<JobError>),
-    TooMany(Vec<JobError>),
+    Failed(Vec<JobError>),
 }
 
 impl<'l> Freezer<'l, '_> {
@@ -225,7 +227,7 @@ impl<'l> Freezer<'l, '_> {
                     self.found.parentless.push(*error);
                     (false, Some(reason))
                 }
-                Outcome::TooMany(errors) => {
+                Outcome::Failed(errors) => {
                     let messages: Vec<&str> = errors
                         .iter()
                         .map(|error| error.error.diagnostic.message.as_str())
@@ -247,7 +249,8 @@ impl<'l> Freezer<'l, '_> {
 
     /// Adds the jobs that are only listed in stanzas for other branches to the trace, as jobs that
     /// do not run. `other_branches` are the entries of such stanzas, each with the reason why it
-    /// does not apply; `entries` are those that do. Does nothing without a trace.
+    /// does not apply; `entries` are the entries that do apply, by job. Does nothing without a
+    /// trace.
     fn trace_other_branches(
         &mut self,
         other_branches: &[(Entry<'l>, String)],
@@ -269,17 +272,18 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Stores an error with this message, located at the first of the entries; nothing if there is
-    /// none.
+    /// Stores an error with this message, located at the first of the entries. Stores nothing if
+    /// `entries` is empty.
     fn refuse(&mut self, entries: &[Entry<'_>], message: String) {
         let Some(entry) = entries.first() else { return };
         self.found.rejections.push(JobError::of_entry(entry, self.input, message.into()));
     }
 
-    /// Freezes one job from its definitions and entries. Returns the merged job, why it is skipped,
-    /// that an ancestor has no definition for the branch, or its errors. A job that file matchers
-    /// or requested images exclude is not skipped if the change redefines it. `variables` are the
-    /// project's. The examined definitions and entries are added to `steps`, if given.
+    /// Freezes one job from its definitions and entries. Returns the merged job, or why it is
+    /// skipped, or that an ancestor has no definition for the branch, or its errors. A job that
+    /// file matchers or requested images exclude runs nevertheless if the change redefines it
+    /// (`is_redefined`). `variables` are the project's. The examined definitions and entries are
+    /// added to `steps`, if given. Stores nothing in `self`, but uses up the budget.
     fn job(
         &self,
         name: &str,
@@ -301,14 +305,16 @@ impl<'l> Freezer<'l, '_> {
         match skip_reason.filter(|_| !self.is_redefined(name, &job)) {
             Some(reason) => Outcome::Skipped(reason),
             None if forbidden.is_empty() => Outcome::Runs(Box::new(job)),
-            None => Outcome::TooMany(forbidden),
+            None => Outcome::Failed(forbidden),
         }
     }
 
     /// Returns whether `match-on-config-updates` makes a job run that matchers exclude: the change
-    /// defines it differently than `input.before`, apart from where it is defined, or it did not
-    /// apply there. `false` if the change does not modify configuration (`before` is `None`), the
-    /// job disables the attribute, or its old definition has errors.
+    /// defines `job`, the merged job, differently than `input.before`, apart from where it is
+    /// defined. Also true if the job does not apply there: the pipeline is unknown, no entry lists
+    /// the job for the branch, or the job or an ancestor has no definition for it. `false` if the
+    /// change does not modify configuration (`before` is `None`), the job disables the attribute,
+    /// or its old definition has errors.
     fn is_redefined(&self, name: &str, job: &FrozenJob) -> bool {
         let Some(before) = self.input.before else {
             return false;
@@ -336,15 +342,17 @@ impl<'l> Freezer<'l, '_> {
             Ok(old) => old.job.hash() != job.hash(),
             // The old job is unknown. A change that repairs it need not run it; as in Zuul, its
             // file matchers decide.
-            Err(Outcome::TooMany(_)) => false,
+            Err(Outcome::Failed(_)) => false,
             Err(_) => true,
         }
     }
 
-    /// Removes soft dependencies on jobs that do not run or run only after the reports, and makes
-    /// all other jobs depend on the initializers. Stores errors for hard dependencies on such jobs
-    /// and for dependency cycles; the jobs themselves stay. A dependency on a job that has an error
-    /// itself is not reported.
+    /// Removes soft dependencies on jobs that do not run, and on reporters, which run only after
+    /// the reports, unless the dependent job is a reporter too. Stores an error for each hard
+    /// dependency of this kind and for each dependency cycle; the jobs themselves stay. A
+    /// dependency on a job that has an error itself is not reported. Makes all jobs but
+    /// initializers depend on the initializers. `entries` are the entries of the item's job lists,
+    /// by job.
     fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
         let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
         let is_reporter = |job: &&FrozenJob| job.run_time.kind == JobKind::Reporter;
@@ -397,8 +405,8 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Stores an error about a dependency, located at the first entry that names it, or at the
-    /// first entry if only a definition does. Stores nothing if there are no entries.
+    /// Stores an error about a dependency, located at the first of the job's entries that names it,
+    /// or at the first entry if only a definition names it. Stores nothing if there are no entries.
     fn refuse_dependency(
         &mut self,
         job_entries: &[Entry<'_>],
@@ -424,7 +432,7 @@ impl<'l> Freezer<'l, '_> {
 fn other_branch_steps(other_branches: &[(Entry<'_>, String)], name: &str) -> Vec<TraceStep> {
     let job_entries = other_branches.iter().filter(|(entry, _)| entry.job.name == name);
     let step = |(entry, why): &(Entry<'_>, String)| {
-        TraceStep::left_out(StepKind::Entry, entry.job, entry.source, Some(why.clone()))
+        TraceStep::step(StepKind::Entry, entry.job, entry.source, Some(why.clone()))
     };
     job_entries.map(step).collect()
 }
@@ -455,9 +463,9 @@ struct Built {
 /// Merges the definitions and job list entries of a job that match the item. The error is why it
 /// does not run: nothing matches, an ancestor has no definition for the branch, or all its errors,
 /// at most 20. A job that file matchers or requested images exclude is still built, with the reason
-/// in `skip_reason`; errors about where it may run are then only in `forbidden`. `variables` are
-/// the project's, which those of the job override. Uses up the budget, and adds the examined
-/// definitions and entries to `steps`, if given.
+/// in `skip_reason`; errors about where it may run are then only in `forbidden`, which is empty
+/// otherwise. `variables` are the project's, which those of the job override. Uses up the budget,
+/// and adds the examined definitions and entries to `steps`, if given.
 fn build<'l>(
     context: BuildContext<'l>,
     name: &str,
@@ -484,7 +492,7 @@ fn build<'l>(
         return Ok(Built { job: noop, skip_reason, forbidden: Vec::new() });
     }
     let by_entry = |entry: &Entry<'_>, why: Rejection| JobError::of_entry(entry, input, why);
-    let broken = |message: String| Outcome::TooMany(vec![by_entry(first, message.into())]);
+    let broken = |message: String| Outcome::Failed(vec![by_entry(first, message.into())]);
     let mut checkouts = Checkouts::default();
     matching.iter().for_each(|entry| checkouts.take(layout, entry.job));
     let variants = collect(layout, name, target, &checkouts, steps.as_deref_mut()).map_err(
@@ -502,7 +510,7 @@ fn build<'l>(
             Unmatched::TooMany(message) | Unmatched::BadReference(message, None) => broken(message),
             Unmatched::BadReference(message, Some(defined)) => {
                 let namer = Variant { defined, job: defined.object, depth: 0 };
-                Outcome::TooMany(vec![JobError::of_definition(
+                Outcome::Failed(vec![JobError::of_definition(
                     &namer,
                     Rejection::of("parent", message),
                 )])
@@ -516,15 +524,14 @@ fn build<'l>(
             }
             let reason =
                 target.mismatch("its stanza", Some("its branches"), &entry.source.branch, true);
-            TraceStep::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
+            TraceStep::step(StepKind::Entry, entry.job, entry.source, Some(reason))
         }));
     }
     let mut builder = JobBuilder::new(layout, budget, name);
     let mut errors: Vec<JobError> = Vec::new();
-    for apply_variant in &variants {
-        let rejections = builder.apply_variant(apply_variant);
-        errors
-            .extend(rejections.into_iter().map(|why| JobError::of_definition(apply_variant, why)));
+    for variant in &variants {
+        let rejections = builder.apply_variant(variant);
+        errors.extend(rejections.into_iter().map(|why| JobError::of_definition(variant, why)));
     }
     for entry in &matching {
         errors.extend(
@@ -578,17 +585,15 @@ fn build<'l>(
         errors.append(&mut forbidden);
     }
     let tenant_limit_errors = limits::tenant_limit_errors(&builder, layout.tenant(), name);
-    let definitions = variants
-        .iter()
-        .map(|apply_variant| apply_variant.job)
-        .chain(matching.iter().map(|entry| entry.job));
+    let definitions =
+        variants.iter().map(|variant| variant.job).chain(matching.iter().map(|entry| entry.job));
     let timeout_error = limits::timeout_error(&builder, name, definitions);
     let of_limits = tenant_limit_errors.into_iter().chain(timeout_error);
     errors.extend(of_limits.filter_map(located));
     if !errors.is_empty() {
         // If the budget is spent, one error is enough.
         errors.truncate(if budget.is_spent() { 1 } else { ERRORS_MAX });
-        return Err(Outcome::TooMany(errors));
+        return Err(Outcome::Failed(errors));
     }
     let mut job = builder.job;
     if let Some(image) = &job.image_build_name {
@@ -609,7 +614,7 @@ fn build<'l>(
     if job.nodesets.is_empty() {
         let message = format!("The nodeset of job {name} was not found.");
         let why = Rejection { attribute: "nodeset", message, is_reported_elsewhere: true };
-        return Err(Outcome::TooMany(located(why).into_iter().collect()));
+        return Err(Outcome::Failed(located(why).into_iter().collect()));
     }
     Ok(Built { job, skip_reason, forbidden })
 }
@@ -640,7 +645,8 @@ const IMAGE_BUILD_NAME: &str = "image-build-name";
 /// Returns every reason why a merged job may not run for the project in a pipeline: it is abstract,
 /// its `allowed-projects` lack the project, it needs review and the pipeline runs before review, it
 /// and one of its playbooks use the same semaphore, or it uses secrets and the pipeline forbids
-/// them. Call it after the implied playbooks and their need for review are known.
+/// them. Call it after `imply_run` and `require_review_for_secrets`. A reporter that the project
+/// may not list is not reported here.
 fn check(
     builder: &JobBuilder<'_>,
     pipeline: &Pipeline,

@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const ENTRIES_MAX: usize = 2_000;
 
 impl Layout {
-    /// Returns whether the first failed job ends the others (`fail-fast`). The first value in the
-    /// stanzas and templates that apply to the item's branch counts, so that a config project can
-    /// enforce it. `false` if none sets it.
+    /// Returns whether the first failed job of an item in the pipeline ends its other jobs
+    /// (`fail-fast`). The first value for the pipeline counts, in the stanzas and templates that
+    /// apply to the item's branch, so that a config project can enforce it. `false` if none sets
+    /// it.
     pub fn fail_fast(&self, input: &FreezeInput<'_>) -> bool {
         let listed = listed(self, input.project, input.pipeline, input.target());
         listed
@@ -40,9 +41,10 @@ impl Layout {
     }
 
     /// Returns the parameters that a manual enqueue of a project accepts in a pipeline, sorted by
-    /// name. If several stanzas or templates define one, the last counts. Those for other branches
-    /// are left out; without a branch, those that name `branches` are. Whether the pipeline allows
-    /// parameters is not checked.
+    /// name. If several stanzas or templates define one, the last counts. Stanzas and templates for
+    /// other branches than `branch` are left out. With `branch` `None`, those that name no
+    /// `branches` apply, whatever branch holds them. Whether the pipeline allows parameters is not
+    /// checked.
     pub fn parameters(
         &self,
         project: &ProjectName,
@@ -62,8 +64,9 @@ impl Layout {
 
     /// Returns why a request for an image would run nothing: pipelines accept the event
     /// `image-build`, but the project that defines the image lists no job that builds it in any of
-    /// them. `definition` is the file with the image. `None` if a job would run, if no pipeline
-    /// accepts the event, or if freezing fails, which the attempt reports.
+    /// them. `definition` is the file that defines the image; its project and branch count. `None`
+    /// if a job would run, if no pipeline accepts the event, or if freezing fails in one of them,
+    /// which the attempt itself reports.
     pub fn why_image_is_not_built(&self, definition: &Source, image: &str) -> Option<String> {
         let asks = |trigger: &Trigger| match &trigger.kind {
             TriggerKind::Zuul(zuul) => zuul.event.iter().any(|event| event == "image-build"),
@@ -118,9 +121,10 @@ struct LeftOut<'l> {
 }
 
 /// Returns the stanzas of a project that apply to the target and list jobs for the pipeline, each
-/// preceded by its templates that do. A template that is named again counts at its first position.
-/// Also returns those for other branches, and the merged variables of all stanzas that apply, with
-/// or without the pipeline.
+/// preceded by those of its templates that also do. A template that is named again counts at its
+/// first position. Stanzas and templates for other branches that list jobs for the pipeline are in
+/// `left_out`. `variables` merges those of all stanzas that apply, with or without the pipeline,
+/// and of the returned templates; later values override.
 fn listed<'l>(
     layout: &'l Layout,
     project: &ProjectName,
@@ -158,7 +162,8 @@ fn listed<'l>(
 
 impl<'l> Listed<'l> {
     /// Adds a stanza or template that applies: its variables, which override those before, and, if
-    /// it lists jobs for the pipeline, the stanza itself.
+    /// it lists jobs for the pipeline, the stanza itself. The variables of a template must not be
+    /// added if it does not list the pipeline; the caller checks that.
     fn add(&mut self, part: Part<'l>, pipeline: &str) {
         deep_merge(&mut self.variables, &part.stanza.vars);
         if part.stanza.pipelines.contains_key(pipeline) {
@@ -200,8 +205,9 @@ pub(super) struct Entries<'l> {
 }
 
 impl<'l> Entries<'l> {
-    /// Returns the entries of stanzas and templates for other branches, each with the reason why it
-    /// does not apply; at most 2,000.
+    /// Returns the entries of stanzas and templates that list jobs for the pipeline but apply only
+    /// to other branches, each with the reason why it does not apply; at most 2,000. `input` must
+    /// be that of [`entries`].
     pub(super) fn left_out(&self, input: &FreezeInput<'_>) -> Vec<(Entry<'l>, String)> {
         let mut found = Vec::new();
         for &LeftOut { source, stanza, is_bound_here } in &self.left_out {
@@ -219,9 +225,9 @@ impl<'l> Entries<'l> {
 }
 
 /// Collects the entries of a project's job lists in a pipeline, from the stanzas and templates that
-/// apply to the item's branch, by job. The `branches` of the entries themselves are not checked
-/// yet. At most 2,000 are collected; `over` is the first one beyond that. Empty for an unknown
-/// project.
+/// apply to the item's branch, by job. The `branches` of the entries themselves are not checked;
+/// the caller does that. At most 2,000 are collected; `over` is the first one beyond that, if any.
+/// Empty for an unknown project.
 pub(super) fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entries<'l> {
     let mut order: Vec<&str> = Vec::new();
     let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();

@@ -7,9 +7,10 @@ use crate::layout::Layout;
 use sluice_model::job::{FrozenJob, JobDependency, JobKind};
 use sluice_model::{JobName, ProjectName};
 
-/// Adds a hard dependency on every initializer to every job that is not one; a soft one becomes
-/// hard. Such a job runs once all initializers have succeeded, and gets their returned data. An
-/// initializer that depends on another job thus creates a cycle, which is reported as usual.
+/// Adds a hard dependency on every initializer to every job in `jobs` that is not an initializer.
+/// An existing soft dependency on an initializer becomes hard. Such a job runs once all
+/// initializers have succeeded, and gets their returned data. An initializer that depends on
+/// another kind of job thus creates a cycle, which this function does not report.
 pub(super) fn depend_on_initializers(jobs: &mut [FrozenJob]) {
     let is_first = |job: &FrozenJob| job.run_time.kind == JobKind::Initializer;
     let first: Vec<JobName> =
@@ -32,8 +33,8 @@ pub(super) fn may_report(layout: &Layout, source: &Source) -> bool {
     source.trust.is_trusted() || project().is_some_and(|project| project.allow_reporter_jobs)
 }
 
-/// Builds the error for a project that lists a reporter job and may not. The caller has checked
-/// that with [`may_report`].
+/// Builds the error for a reporter job that `project` lists, directly or through a template, and
+/// may not run. The caller has checked that with [`may_report`]; nothing is checked here.
 pub(super) fn reporter_not_allowed(job: &str, project: &ProjectName) -> Rejection {
     let message = format!(
         "Job {job} is a reporter, but {project} lists it, directly or through a template: list it \

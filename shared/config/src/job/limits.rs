@@ -7,9 +7,9 @@ use crate::tenant::TenantConfig;
 use std::collections::BTreeSet;
 
 /// Returns an error for every limit of the tenant that a merged job exceeds, each once: labels that
-/// are not allowed, too many nodes, and timeouts that are too long. Nodes are not checked if the
-/// job runs on a static host. The errors are marked as reported elsewhere, because the reference
-/// checks of the layout also report them at the attribute.
+/// are not allowed, too many nodes, and timeouts that are too long. `name` is the job's name. Nodes
+/// are not checked if the job runs on a static host. The errors are marked as reported elsewhere,
+/// because the reference checks of the layout also report them at the attribute.
 pub(super) fn tenant_limit_errors(
     building: &JobBuilder<'_>,
     tenant: &TenantConfig,
@@ -37,9 +37,10 @@ pub(super) fn tenant_limit_errors(
         .collect()
 }
 
-/// Returns the error if the pre-timeout of a merged job is longer than its timeout; `None` if not.
-/// `definitions` are the definitions and entries in order. The error names the attribute that the
-/// last of them sets, `pre-timeout` if it sets both.
+/// Returns the error if the pre-timeout of a merged job is longer than its timeout; `None` if it is
+/// not, or if one of them is not set. `definitions` are the definitions and entries in order of
+/// application. The error names the timeout attribute of the last definition that sets one of the
+/// two: `pre-timeout` if that definition sets both.
 pub(super) fn timeout_error<'j>(
     building: &JobBuilder<'_>,
     name: &str,

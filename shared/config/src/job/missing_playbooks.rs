@@ -26,7 +26,7 @@ pub struct NamedPlaybook<'l> {
 impl NamedPlaybook<'_> {
     /// Builds the error that says that the playbook does not exist, located at the definition that
     /// names it. The caller has checked that no candidate file exists; nothing is checked here.
-    pub fn missing(&self) -> ConfigError {
+    pub fn missing_error(&self) -> ConfigError {
         let (source, job) = (self.defined.source(), self.defined.object);
         let message = format!(
             "Playbook \"{}\" was not found in {}@{}; also searched with .yaml and .yml, at the \
@@ -47,10 +47,11 @@ impl NamedPlaybook<'_> {
 
 impl Layout {
     /// Returns the playbooks in `pre-run`, `run` and `post-run` of the jobs that `config` defines,
-    /// as this layout has them in that project and branch. Each path appears once, with the first
-    /// definition that names it; jobs are in order of name. `before` is the layout without the
-    /// proposed change: a path is new if the job's definitions on that branch did not name it
-    /// there. Implied playbooks are left out, and whether files exist is not checked.
+    /// as this layout has these jobs in the project and branch of `config`. The caller has applied
+    /// `config` to this layout. Each path appears once, even if several jobs name it: with the
+    /// first job by name, which alone decides whether the path is new. `before` is the layout
+    /// without the proposed change: a path is new if the job's definitions on that branch did not
+    /// name it there. Implied playbooks are left out, and whether files exist is not checked.
     pub fn named_playbooks<'l>(
         &'l self,
         config: &BranchConfig,
@@ -91,10 +92,11 @@ impl Layout {
     }
 
     /// Builds the error that says that no implied playbook of a job exists. The caller has checked
-    /// that the job has no `run` and that none of the files exists; nothing is checked here. It
-    /// points to the definition in the project and branch of the first searched playbook, otherwise
-    /// to the first definition. `None` if the layout does not define the job, as for built-in jobs.
-    pub fn without_playbook(&self, job: &FrozenJob) -> Option<ConfigError> {
+    /// that no definition of the job names a playbook in `run`, and that none of the implied ones
+    /// in `job.run` exists; nothing is checked here. The error points to the definition in the
+    /// project and branch of the first playbook in `job.run`, or else to the first definition.
+    /// `None` if the layout does not define the job, as for built-in jobs.
+    pub fn missing_playbook_error(&self, job: &FrozenJob) -> Option<ConfigError> {
         let nearest = job.run.first();
         let is_nearest = |defined: &Definition<'_, JobStanza>| {
             let source = defined.source();
@@ -131,11 +133,12 @@ impl Layout {
         )
     }
 
-    /// Builds the error for a job that uses playbooks, roles or variable files of files that the
-    /// main configuration includes (Z2.5), if these have none and no config project could have
-    /// them. The caller has checked that; nothing is checked here. It points to the job's first
-    /// definition; `None` if the layout does not define the job.
-    pub fn without_config_project(&self, job: &FrozenJob) -> Option<ConfigError> {
+    /// Builds the error for a job that uses playbooks, roles or variables files of the files that
+    /// the main configuration includes (Z2.5), if no playbooks or roles are next to the main
+    /// configuration and no config project could have them. The caller has checked that; nothing is
+    /// checked here. The error points to the job's first definition; `None` if the layout does not
+    /// define the job.
+    pub fn missing_config_project_error(&self, job: &FrozenJob) -> Option<ConfigError> {
         let defined = self.jobs(job.name.as_str()).next()?;
         let message = format!(
             "Job {} uses playbooks of included files, but there is no playbooks/ or roles/ \
@@ -154,8 +157,9 @@ impl Layout {
 
 /// Returns a warning for each entry in `pre-run`, `run` and `post-run` of a job in an included file
 /// whose playbook does not exist next to the main configuration (Z2.5), under any of the candidate
-/// names. `has` returns whether a file exists there, by its relative path. Implied playbooks are
-/// not checked.
+/// names. `has` returns whether a file exists at a path relative to the main configuration's
+/// directory. Implied playbooks are not checked. A file that `files` has twice gets its warnings
+/// twice.
 ///
 /// It may exist in a config project, which some tenants may have and others not (Z4.9).
 pub fn missing_included_playbooks(
@@ -188,8 +192,8 @@ pub fn missing_included_playbooks(
     found
 }
 
-/// Returns the definitions of a job that `layout` has in the project and branch of `config`. The
-/// files in `config` are ignored.
+/// Returns the definitions of a job that `layout` has in the project and branch of `config`. Only
+/// that project and branch of `config` count; its files are ignored.
 fn defined_in<'l>(
     layout: &'l Layout,
     name: &str,

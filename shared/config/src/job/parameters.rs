@@ -8,9 +8,11 @@ use sluice_model::ProjectName;
 
 impl Layout {
     /// Returns the variables of a manual enqueue: the given parameters, and the defaults of the
-    /// others; one without a default is left out. An error if a given one is unknown or its value
-    /// is not allowed, or a required one is missing. If the pipeline is unknown or does not allow
-    /// parameters, any given one is an error, and none are required.
+    /// parameters that are not given. A parameter without a default is left out then. An error if a
+    /// given one is unknown or its value is not allowed, or a required one is missing. `branch`
+    /// selects the stanzas that define parameters, as for [`Layout::parameters`]. If the pipeline
+    /// is unknown or does not allow parameters, any given one is an error; without any, the result
+    /// is empty.
     ///
     /// # Errors
     /// Every parameter error, one sentence each.

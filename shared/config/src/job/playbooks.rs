@@ -22,13 +22,13 @@ fn weight_of_secrets(secrets: &Secrets) -> usize {
 }
 
 impl JobBuilder<'_> {
-    /// Appends `pre-run`, puts `post-run` first and replaces `run`, each with the roles, semaphores
-    /// and secrets that the playbooks may use, including secrets that earlier definitions share. A
-    /// `job` stanza without `run` adds an implied playbook to `implied_run`. Secrets with
-    /// `pass-to-parent` also go to the playbooks added before, and require review if one of these
-    /// is untrusted. Secrets of an untrusted project require review and restrict the job to that
-    /// project. An error if a secret is missing or not allowed, or the budget is spent; then no
-    /// playbook is added, but a restriction may stay.
+    /// Appends `pre-run`, puts `post-run` first and replaces `run`, if set, each with the roles,
+    /// semaphores and secrets that the playbooks may use, including secrets that earlier
+    /// definitions share. A `job` stanza without `run` adds an implied playbook to `implied_run`.
+    /// Secrets with `pass-to-parent` also go to the playbooks added before, and require review if
+    /// one of these is untrusted. Secrets of an untrusted project require review and restrict the
+    /// job to that project. An error if a secret is missing or not allowed, or the budget is spent;
+    /// then no playbook is added, but passed secrets and restrictions may stay.
     pub(super) fn playbooks(
         &mut self,
         from: &JobStanza,
@@ -113,10 +113,11 @@ impl JobBuilder<'_> {
         Ok(())
     }
 
-    /// Returns two maps by the name under which playbooks see a secret: the secrets that a
-    /// definition requests, and those of them that it passes to its parents. A secret with an OIDC
-    /// token has no other data. The error is a message: a secret is not defined in the definition's
-    /// project, or the tenant does not allow its token's lifetime or issuer.
+    /// Returns two maps by the name under which playbooks see a secret: first the secrets that a
+    /// definition requests, then those of them that it passes to its parents. A secret with an OIDC
+    /// token has no other data. The error is a message: a secret is not defined in the project of
+    /// `source`, the definition's file, or the tenant does not allow its token's lifetime or
+    /// issuer.
     fn secrets(&self, from: &JobStanza, source: &Source) -> Result<(Secrets, Secrets), String> {
         let mut requested_secrets = Secrets::new();
         let mut passed = Secrets::new();
@@ -174,8 +175,9 @@ impl JobBuilder<'_> {
     /// If the job has no playbook in `run`, puts the candidates for the playbook with its own or an
     /// ancestor's name there, the most specific first, and marks the job with `implied_run` (Z4.9).
     /// Later only the first candidate that exists runs. The definitions of one job in one project
-    /// share a candidate, which sees the secrets of all of them. Empties `self.implied_run`; does
-    /// nothing if that is empty.
+    /// share a candidate, which sees the secrets of all of them. Empties `self.implied_run` then.
+    /// Does nothing if `run` has a playbook or `self.implied_run` is empty. Call it after all
+    /// definitions are applied.
     pub(super) fn imply_run(&mut self) {
         if self.job.run.is_empty() && !self.implied_run.is_empty() {
             // The variants of a job imply the same playbook, which sees the secrets of all of them.

@@ -8,10 +8,12 @@ use std::collections::BTreeSet;
 
 impl JobBuilder<'_> {
     /// Applies the attributes of a definition that only matter at run time, for example `type`,
-    /// `workspace` and `include-vars`. `failure-output`, `include-projects`, `exclude-projects` and
-    /// `include-vars` add to the values before, each value once, unless they have the tag
-    /// `!override`. Of the others, a set value replaces the one before. Unknown projects, and
-    /// variables files of unknown projects, are left out without an error.
+    /// `workspace` and `include-vars`; `preserve-home-paths` is applied with the playbooks.
+    /// `failure-output`, `include-projects`, `exclude-projects` and `include-vars` add to the
+    /// values of earlier definitions, each value once, unless they have the tag `!override`. Of the
+    /// other attributes, a set value replaces the one before. A variables file without a project is
+    /// one of `origin`. Unknown projects, and variables files of unknown projects, are left out
+    /// without an error.
     pub(super) fn run_time(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let from = &from.run_time;
         let job = &mut self.job.run_time;
@@ -62,9 +64,10 @@ impl JobBuilder<'_> {
         }
     }
 
-    /// Returns the projects in `before`, followed by the projects that the selectors name and that
-    /// are not in it. With the tag `!override`, those in `before` are dropped. Selectors without a
-    /// name, and projects that the tenant does not have, add none and are no error.
+    /// Returns the projects in `before`, which earlier definitions selected, followed by the
+    /// projects that the selectors in `given` name and that are not in `before`. If `given` has the
+    /// tag `!override`, the projects in `before` are dropped. Selectors without a name, and
+    /// projects that the tenant does not have, add none and are no error.
     fn selected(
         &self,
         mut before: Vec<ProjectName>,
@@ -83,10 +86,10 @@ impl JobBuilder<'_> {
         before
     }
 
-    /// Returns a variables file with its project resolved: the project of the change for
-    /// `zuul-project`, else the named project, else the project and branch of the definition
-    /// itself. `None` if the named project is unknown or its short name is ambiguous. The commit is
-    /// left empty.
+    /// Returns a variables file with its project resolved. This is the project of the change for
+    /// `zuul-project`, else the named project, without a branch, else the project and branch of the
+    /// definition's own file, `origin`. `None` if the named project is unknown or its short name is
+    /// ambiguous. The commit is left empty.
     fn vars_file(&self, file: &IncludeVarsRef, origin: &Origin<'_>) -> Option<IncludeVars> {
         let source = match &file.project {
             _ if file.zuul_project => VarsSource::OfChange,

@@ -50,12 +50,13 @@ pub enum StepKind {
 impl TraceStep {
     /// Returns a step for a definition or entry that was applied, with the attributes that it sets.
     pub(super) fn applied(kind: StepKind, job: &JobStanza, source: &Source) -> Self {
-        Self { sets: set_attributes(job), ..Self::left_out(kind, job, source, None) }
+        Self { sets: set_attributes(job), ..Self::step(kind, job, source, None) }
     }
 
-    /// Returns a step for a definition or entry that does not apply, without the attributes that it
-    /// sets. `reason` says why it does not apply; with `None` the step counts as applied.
-    pub(super) fn left_out(
+    /// Returns a step for a definition or entry, without the attributes that it sets. `reason` says
+    /// why the definition does not apply; with `None` the step counts as applied, and the caller
+    /// adds the attributes, as `Self::applied` does.
+    pub(super) fn step(
         kind: StepKind,
         job: &JobStanza,
         source: &Source,
@@ -69,8 +70,8 @@ impl TraceStep {
 
 /// Returns the names of the attributes that a definition or entry sets, as configuration spells
 /// them (`post-run`, `type`), in the order of the fields. The name of the job is left out. `false`
-/// and 0 count as set; an empty list does only in attributes that can have a control tag
-/// (`!override`).
+/// and 0 count as set. An empty list or mapping counts as set only in attributes that can have a
+/// control tag (`!override`).
 fn set_attributes(job: &JobStanza) -> Vec<String> {
     let Ok(Json::Object(all)) = serde_json::to_value(job) else { return Vec::new() };
     let is_set = |value: &Json| match value {
@@ -111,8 +112,8 @@ fn shown(text: &str) -> String {
 
 impl fmt::Display for JobTrace {
     /// Writes one line that says whether the job runs, or why not, and a line for each step. `+`
-    /// marks a step that was applied, with the attributes that it sets; `-` marks one that was not,
-    /// with the reason. Invisible characters are escaped.
+    /// marks a step that was applied, with the attributes that it sets; `-` marks a step that was
+    /// not applied, with the reason. Invisible characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.reason, self.runs) {
             (Some(reason), _) => {

@@ -24,8 +24,8 @@ impl Budget {
         Self(Cell::new(WEIGHT_MAX))
     }
 
-    /// Uses up some weight, in approximate bytes. If less is left, returns the message of the
-    /// error, and nothing is left.
+    /// Uses up some weight, in approximate bytes. If less is left, nothing is left afterwards, and
+    /// the error is the message for the job.
     pub(super) fn take(&self, weight: usize) -> Result<(), String> {
         let left = self.0.get().checked_sub(weight);
         self.0.set(left.unwrap_or(0));
@@ -44,9 +44,9 @@ impl Budget {
     }
 }
 
-/// Returns the weight of a definition's lists and variables, in approximate bytes. Not counted are
-/// its nodesets, and its playbooks with the secrets and roles that they see: these are counted when
-/// they are applied.
+/// Returns the weight of a definition's lists and variables, in approximate bytes, with a fixed
+/// amount for the definition itself. Not counted are its nodesets, and its playbooks with the
+/// secrets and roles that they see: the caller counts these when they are applied.
 pub(super) fn of_definition(job: &JobStanza) -> usize {
     let run_time = &job.run_time;
     let members = [

@@ -79,9 +79,10 @@ pub(super) fn content_id<'f>(
     digest(&parts)
 }
 
-/// Returns the default branches that project stanzas declare, the first declaration for each
-/// project. Left out are branches that the project does not have, and those that are the default
-/// branch without a declaration.
+/// Returns the default branches that project stanzas declare. For each project only the first
+/// declaration counts, even if it is then left out. Left out are branches that the project does not
+/// have, and those that are the default branch without a declaration. `symbols` must be resolved in
+/// the order without declarations.
 fn declared_default_branches(
     inputs: &LayoutInputs,
     files: &[File],
@@ -113,7 +114,8 @@ fn declared_default_branches(
 }
 
 /// Resolves every name that the files define. Returns the symbol table, the diagnostics of files
-/// and of rejected stanzas, and the stanzas with errors, which define nothing.
+/// and of rejected stanzas, and the stanzas with errors, which define nothing but whose references
+/// are to be checked. `files` are in configuration order, and a file's number is its index there.
 fn resolve_all_names(
     inputs: &LayoutInputs,
     files: &[File],
@@ -139,7 +141,7 @@ fn resolve_all_names(
         for claims in claims.chunk_by(|one, other| one.0 == other.0) {
             let Some((name, _)) = claims.first() else { continue };
             let claimants: Vec<StanzaId> = claims.iter().map(|(_, stanza_id)| *stanza_id).collect();
-            let entry = take(
+            let entry = move_diagnostics(
                 resolve_names::resolve(inputs, Files::of(files), kind, name, &claimants),
                 &mut resolution,
             );
@@ -150,9 +152,12 @@ fn resolve_all_names(
     (symbols, resolution, faulty)
 }
 
-/// Moves the diagnostics of a resolution to `diagnostics`, and returns the accepted and rejected
-/// stanzas.
-pub(super) fn take(resolution: Resolution, diagnostics: &mut SiteDiagnostics) -> Symbol {
+/// Moves the diagnostics of a resolution to `diagnostics`, after those that are there, and returns
+/// the accepted and rejected stanzas.
+pub(super) fn move_diagnostics(
+    resolution: Resolution,
+    diagnostics: &mut SiteDiagnostics,
+) -> Symbol {
     for (stanza_id, diagnostic) in resolution.diagnostics {
         diagnostics.entry(DiagnosticSite::of(stanza_id)).or_default().push(diagnostic);
     }
@@ -160,9 +165,10 @@ pub(super) fn take(resolution: Resolution, diagnostics: &mut SiteDiagnostics) ->
 }
 
 /// Calls `claim` with each kind and name that a file's stanzas without errors define. Adds the
-/// file's diagnostics, and the reasons why stanzas may not define a name, to `diagnostics`. Returns
-/// the stanzas with errors, which define nothing but whose references are checked. Kinds that the
-/// tenant does not load from the project are left out. `number` is the number of the file.
+/// file's diagnostics, the reasons why stanzas may not define a name, and further errors of faulty
+/// pipelines to `diagnostics`. Returns the stanzas with errors, which define nothing but whose
+/// references are checked. Kinds that the tenant does not load from the project are left out.
+/// `number` is the number of the file, and `hints` limits the suggestions for unknown projects.
 pub(super) fn claims_of<'f>(
     inputs: &'f LayoutInputs,
     file: &'f File,

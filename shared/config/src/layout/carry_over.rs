@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 impl Layout {
     /// Returns the parsed files of a branch if their content hash ([`fragment::content`]) equals
-    /// `content`; then the next layout need not fetch or parse them. `None` if the content differs,
-    /// the tenant lacks the project, or another version of the parser read the files. Ignores
-    /// overlays.
+    /// `content`; then the next layout need not fetch or parse them. Some, but empty, if the branch
+    /// has no files and `content` is the hash of none. `None` if the content differs, the tenant
+    /// lacks the project, or another version of the parser read the files. Ignores overlays.
     pub fn carry_over(
         &self,
         project: &ProjectName,

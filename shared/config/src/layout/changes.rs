@@ -34,16 +34,17 @@ impl Layout {
         };
         let changed = names.into_iter().filter(|name| new.get(name) != old.get(name));
         let branches = changed.filter(|(project, _)| is_of_both(project));
-        let (inputs, ground_before) = (&self.base.inputs, &before.base.inputs);
+        let (inputs, inputs_before) = (&self.base.inputs, &before.base.inputs);
         LayoutChanges {
             branches: branches.map(|(project, branch)| (project.clone(), branch.clone())).collect(),
-            main_config_changed: inputs.tenant != ground_before.tenant
-                || inputs.connections != ground_before.connections,
+            main_config_changed: inputs.tenant != inputs_before.tenant
+                || inputs.connections != inputs_before.connections,
         }
     }
 
-    /// Returns the content hashes of each branch's files, by project and branch. Known branches
-    /// without files have an empty set.
+    /// Returns the content hashes of each branch's files in effect, with the overlay applied, by
+    /// project and branch. Branches that are known to the layout but have no files have an empty
+    /// set.
     fn contents(&self) -> BTreeMap<(&ProjectName, &BranchName), BTreeSet<&str>> {
         let mut contents: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
         for (project, branches) in &self.base.inputs.branches {

@@ -31,9 +31,9 @@ pub(crate) const NOOP: &str = "noop";
 /// The diagnostics by stanza, and the hashes of the names that each stanza references.
 pub(super) type Found = (Vec<(StanzaId, Diagnostic)>, Vec<(u32, StanzaId)>);
 
-/// Checks the references of all accepted stanzas of a layout without overlay, and of the stanzas
-/// with errors (`faulty`). Returns the diagnostics by stanza, and the hash of each name that a
-/// stanza references.
+/// Checks the references of all accepted stanzas, and of the stanzas with errors (`faulty`). The
+/// layout must have no overlay, since only its base is read. Returns the diagnostics by stanza, and
+/// the hash of each name that a stanza references.
 pub(super) fn check_all(layout: &Layout, faulty: Vec<StanzaId>) -> Found {
     let mut stanza_ids: Vec<StanzaId> =
         layout.base.symbols.accepted().map(|(_, _, stanza_id)| stanza_id).chain(faulty).collect();
@@ -43,15 +43,16 @@ pub(super) fn check_all(layout: &Layout, faulty: Vec<StanzaId>) -> Found {
     check(layout, stanza_ids)
 }
 
-/// Checks the references of some stanzas. Returns the diagnostics by stanza, and the hash of each
-/// name that a stanza references.
+/// Checks the references of some stanzas; unknown ids are skipped, and so are provider objects,
+/// queues and semaphores. Returns the diagnostics by stanza, and the hash of each name that a
+/// stanza references, also of undefined names.
 pub(super) fn check(layout: &Layout, stanza_ids: impl IntoIterator<Item = StanzaId>) -> Found {
     check_stanzas(layout, stanza_ids, None)
 }
 
 /// Returns every name that jobs, nodesets, projects, templates, secrets and pipelines without
-/// errors reference and that is undefined, with the project that references it. Names in provider
-/// configuration and the built-in job `noop` are left out.
+/// errors reference and that is undefined, with the project that references it. Rejected stanzas
+/// count too. Names in provider configuration and the built-in job `noop` are left out.
 pub(super) fn undefined(layout: &Layout) -> BTreeSet<(ObjectKind, String, ProjectName)> {
     let mut by_project: BTreeMap<ProjectName, BTreeSet<(ObjectKind, String)>> = BTreeMap::new();
     let mut names = BTreeSet::new();
@@ -71,9 +72,10 @@ pub(super) fn undefined(layout: &Layout) -> BTreeSet<(ObjectKind, String, Projec
     undefined.collect()
 }
 
-/// Checks jobs, nodesets, projects, templates, secrets and pipelines; stanzas of other kinds are
-/// skipped. Returns the diagnostics by stanza, and the hash of each name that a stanza references.
-/// Undefined names are added to `undefined` if it is given.
+/// Checks jobs, nodesets, projects, templates, secrets and pipelines; stanzas of other kinds and
+/// unknown ids are skipped. Returns the diagnostics by stanza, and the hash of each name that a
+/// stanza references, also of undefined names. Undefined names are added to `undefined` if it is
+/// given.
 fn check_stanzas(
     layout: &Layout,
     stanza_ids: impl IntoIterator<Item = StanzaId>,
@@ -139,13 +141,13 @@ struct Spans<'p> {
 }
 
 impl Spans<'_> {
-    /// Returns the span of an attribute, or that of the stanza if the attribute has none.
+    /// Returns the span of an attribute, or that of the whole stanza if the attribute has none.
     fn attribute_span(self, name: &str) -> Span {
         self.spans.of(name).unwrap_or(self.whole)
     }
 
     /// Returns the span of the member of an attribute's list with the index `number`, or that of
-    /// the attribute if the member has none, or that of the stanza if neither has.
+    /// the attribute if the member has none, or that of the whole stanza if neither has one.
     fn member_span(self, attribute: &str, number: usize) -> Span {
         self.spans.of_member(attribute, &number.to_string()).unwrap_or(self.whole)
     }
@@ -166,7 +168,8 @@ struct Check<'c> {
 
 impl Check<'_> {
     /// Reports undefined templates, pipelines and jobs of a project stanza or template, and checks
-    /// its job list entries like job definitions.
+    /// its job list entries like job definitions, except for a default parent. Also reports an
+    /// entry for a job that builds the image of another project.
     fn project(&mut self, project: &ProjectStanza) {
         let at = Spans { spans: &project.spans, whole: project.span };
         for (number, template) in project.templates.iter().enumerate() {
@@ -208,8 +211,9 @@ impl Check<'_> {
         self.found.insert(diagnostic.in_stanza(&self.stanza).from_stanza_at(self.start));
     }
 
-    /// Adds an error about an undefined name at `span`, with the most similar of the defined names
-    /// as a suggestion, if any is similar.
+    /// Adds an error about the undefined name `wrong` at `span`. Suggests the most similar of the
+    /// names in `defined`, if any is similar enough and the budget for suggestions is not used up.
+    /// `attribute` is the attribute that names it, and `message` the whole text.
     fn unknown<'a>(
         &mut self,
         span: Span,
@@ -266,8 +270,8 @@ impl Check<'_> {
     }
 
     /// Reports that the tenant's default parent is undefined, at the first definition of a job if
-    /// that has no `parent`. Further definitions do not inherit, and neither does the default
-    /// parent itself.
+    /// that has no `parent`. Later definitions without `parent` do not inherit, and neither does
+    /// the default parent itself. A definition that is not accepted is not checked.
     fn default_parent(&mut self, job: &JobStanza) {
         let parent = &self.names.layout.tenant().default_parent;
         if job.parent == Parent::Unset
@@ -287,7 +291,7 @@ impl Check<'_> {
     /// Reports what is wrong in the references of a job definition or entry: undefined nodesets,
     /// secrets, projects and parents, secrets of another project, parents that may not be inherited
     /// from, and errors in an inline nodeset. Also reports timeouts over the tenant's limit.
-    /// [`Self::details`] checks the rest.
+    /// Undefined default parents and what [`Self::details`] checks are left out.
     fn job(&mut self, job: &JobStanza) {
         let at = Spans { spans: &job.spans, whole: job.span };
         self.parent(job, at);
@@ -366,7 +370,8 @@ impl Check<'_> {
 
     /// Reports a named parent that is undefined, that the job may not inherit from, or that makes
     /// the job inherit from itself. Rules of the parent count only if all its definitions have
-    /// them. Does nothing if the job names no parent.
+    /// them. A longer cycle is reported only at the first definition of the job. Does nothing if
+    /// the job names no parent.
     fn parent(&mut self, job: &JobStanza, at: Spans<'_>) {
         let Parent::Named(parent) = &job.parent else {
             return;
@@ -457,7 +462,8 @@ impl Check<'_> {
 
     /// Reports what is wrong in a nodeset: undefined labels and alternatives, labels and numbers of
     /// nodes that the tenant does not allow, too many alternatives, and a nodeset that contains
-    /// itself. `name` is `None` for a nodeset within a job.
+    /// itself. `name` is `None` for a nodeset within a job. The nodes of named alternatives are not
+    /// checked here. Not every undefined label is reported; see [`Self::check_labels`].
     fn nodeset(&mut self, name: Option<&str>, body: &NodesetBody, at: Spans<'_>) {
         self.alternatives(name, body, at.attribute_span("alternatives"));
         match body {
@@ -479,8 +485,10 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a nodeset that has too many alternatives, nests them too deep, or contains itself. A
-    /// cycle is reported only at the named nodesets that are part of it, at most 20 for each.
+    /// Reports at `span` a nodeset that has too many alternatives, nests them too deep, or contains
+    /// itself. A cycle is reported only at the named nodesets that are part of it, at most 20 for
+    /// each. `name` is `None` for a nodeset within a job. Records that the stanza references every
+    /// nodeset that was followed.
     fn alternatives(&mut self, name: Option<&str>, body: &NodesetBody, span: Span) {
         let layout = self.names.layout;
         let found = flatten(name, body, &mut |name| {
@@ -514,8 +522,8 @@ impl Check<'_> {
 
     /// Reports labels without a `label` object, each once; Sluice does not support the Nodepool
     /// protocol for these (L4.1). They are errors if the tenant sets `use-nodepool: false`.
-    /// Otherwise they are warnings if other labels of the set are defined, and not reported if none
-    /// is. `first` is the index of the set's first label among all labels of the nodeset.
+    /// Otherwise they are warnings if another label of the set is defined, and not reported if none
+    /// is. `first` is the number of nodes in the nodeset's inline sets before this one.
     fn check_labels(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         let mut labels: BTreeMap<&str, usize> = BTreeMap::new();
         for (number, node) in set.nodes.iter().enumerate() {
@@ -523,15 +531,15 @@ impl Check<'_> {
         }
         let (defined, unknown): (Vec<_>, Vec<_>) =
             labels.into_iter().partition(|(label, _)| self.names.has(ObjectKind::Label, label));
-        let is_older = self.names.layout.tenant().use_nodepool;
-        if is_older && defined.is_empty() {
+        let uses_nodepool = self.names.layout.tenant().use_nodepool;
+        if uses_nodepool && defined.is_empty() {
             return;
         }
         let defined: Vec<&str> = defined.into_iter().map(|(label, _)| label).collect();
         for (label, number) in unknown {
             let (span, labels) =
                 (at.member_span("label", number), self.names.defined_names(ObjectKind::Label));
-            if !is_older {
+            if !uses_nodepool {
                 let message = format!("The label \"{label}\" was not found.");
                 self.unknown(span, "nodes.label", message, label, labels);
                 continue;
@@ -553,8 +561,9 @@ impl Check<'_> {
     }
 
     /// Reports labels of a set of nodes that are undefined, as [`Self::check_labels`] decides,
-    /// labels that the tenant does not allow, and more nodes than it allows. `first` is the index
-    /// of the set's first label among all labels of the nodeset.
+    /// labels that the tenant does not allow, and more nodes than it allows. `first` is the number
+    /// of nodes in the nodeset's inline sets before this one, since the spans of labels are
+    /// numbered over the whole nodeset.
     fn nodes(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         self.check_labels(set, first, at);
         let tenant = self.names.layout.tenant();

@@ -51,7 +51,9 @@ impl fmt::Display for TooLarge {
 /// Flattens the alternatives of a nodeset, depth first, and returns its sets of nodes in order of
 /// preference and its cycles. A cycle is no error, and adds no nodes. An error if there are more
 /// than 256 alternatives or 1,024 names, or they nest more than 32 levels deep. `own_name` is the
-/// nodeset's name; names that `find` does not know yield nothing.
+/// nodeset's name, without which a cycle back to it is found one level later. `find` returns the
+/// body of a named nodeset, and is called for each name that is followed; names that it does not
+/// know yield nothing.
 pub(crate) fn flatten<'l>(
     own_name: Option<&str>,
     body: &'l NodesetBody,

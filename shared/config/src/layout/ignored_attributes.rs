@@ -25,7 +25,9 @@ use std::collections::BTreeSet;
 impl Layout {
     /// Returns a warning for each attribute of the tenant and of its files that Sluice does not
     /// support yet, sorted by file and stanza, without duplicates. Also warns of labels in nodesets
-    /// that no provider offers. Kinds that the tenant excludes for a project are left out.
+    /// that no provider offers. Stanzas with errors, and kinds that the tenant excludes for a
+    /// project, are left out, and so are attributes outside of tenants
+    /// ([`MainConfig::ignored_attributes`]).
     pub fn ignored_attributes(&self) -> Vec<ConfigError> {
         let mut found = Warnings { layout: self, labels: self.labels(), warnings: Vec::new() };
         found.warnings.extend(self.tenant().ignored_attributes("main.yaml"));
@@ -67,7 +69,7 @@ struct Warnings<'l> {
 
 impl<'l> Warnings<'l> {
     /// Adds warnings about the unsupported attributes of a stanza. A pipeline is only checked if
-    /// one of its name was accepted.
+    /// one of its name was accepted; then the warnings are about the accepted one.
     fn stanza(&mut self, stanza: &'l Stanza, source: &Source) {
         match stanza {
             Stanza::Pipeline(stanza) => {
@@ -143,7 +145,7 @@ impl<'l> Warnings<'l> {
     }
 
     /// Adds a warning if a provider shares the limits of its section with other providers (L3.11):
-    /// they then apply to each separately. An invalid provider is not checked.
+    /// these limits then apply to each provider separately. An invalid provider is not checked.
     fn section_quota(&mut self, object: &ProviderObject, source: &Source) {
         let providers = self.layout.providers();
         let Some(name) = providers.iter().find(|provider| provider.name.as_str() == object.name)
@@ -171,8 +173,9 @@ impl<'l> Warnings<'l> {
         }
     }
 
-    /// Adds a warning about an attribute that must be in the list of ignored attributes. `stanza`
-    /// is its keyword and name, such as `job unit`.
+    /// Adds a warning about an attribute of a stanza. The attribute must be in the list of ignored
+    /// attributes; a debug build panics if it is not. `stanza` is the keyword and name, such as
+    /// `job unit`.
     fn warn(
         &mut self,
         stanza: &str,
@@ -185,8 +188,8 @@ impl<'l> Warnings<'l> {
         self.push(stanza, attribute, source, span, message);
     }
 
-    /// Adds a warning about an attribute of a stanza, whether or not it is in the list of ignored
-    /// attributes. `stanza` is its keyword and name, such as `job unit`.
+    /// Adds a warning about an attribute of a stanza. Unlike with `warn`, the attribute need not be
+    /// in the list of ignored attributes. `stanza` is its keyword and name, such as `job unit`.
     fn push(
         &mut self,
         stanza: &str,
@@ -259,7 +262,8 @@ impl<'l> Warnings<'l> {
     }
 
     /// Adds warnings about the unsupported attributes of a job definition or entry, and about
-    /// labels of its inline nodeset that no provider offers.
+    /// labels of its inline nodeset that no provider offers. A named nodeset is checked where it is
+    /// defined, not here.
     fn job(&mut self, job: &'l JobStanza, source: &Source) {
         let stanza = format!("job {}", job.name);
         for (attribute, span, message) in parts::of_job(job) {
@@ -270,9 +274,9 @@ impl<'l> Warnings<'l> {
         }
     }
 
-    /// Adds a warning for each label of a nodeset that no provider offers. Adds none if an
-    /// alternative needs no such label, or if the nodeset is too large to flatten, which is an
-    /// error elsewhere.
+    /// Adds a warning for each label of a nodeset that no provider offers. Adds none if all labels
+    /// of one alternative are offered, or if the nodeset is too large to flatten, which is an error
+    /// elsewhere. `stanza` is the keyword and name of the stanza that has the nodeset.
     fn nodeset(&mut self, body: &'l NodesetBody, stanza: &str, source: &Source, span: Span) {
         let mut find = |name: &str| self.layout.nodeset(name).map(|found| &found.object.body);
         // A nodeset that is too large is reported as an error elsewhere.
@@ -349,8 +353,9 @@ impl MainConfig {
     }
 }
 
-/// Returns a warning about an attribute of a stanza of the main configuration, at its first line.
-/// The attribute must be in the list of ignored attributes.
+/// Returns a warning about an attribute of a stanza of the main configuration, located at the first
+/// line of the file `path`, wherever the attribute is. The attribute must be in the list of ignored
+/// attributes; a debug build panics if it is not.
 fn main_warning(path: &str, stanza: &str, attribute: &str, message: String) -> ConfigError {
     debug_assert!(list::is_listed(stanza, attribute), "{stanza}: {attribute} is not listed");
     ConfigError {
@@ -378,8 +383,9 @@ fn unenforced(access: &Access) -> impl Iterator<Item = &'static str> {
     settings.into_iter().filter(|(_, is_set)| *is_set).map(|(attribute, _)| attribute)
 }
 
-/// Returns words for the triggers of a driver that is not supported, as the subject of a sentence
-/// that "not supported" ends; `None` for supported triggers.
+/// Returns the beginning of a sentence about the triggers of a driver that is not supported, which
+/// the caller ends with "not supported", such as `GitLab triggers are`. `None` for supported
+/// triggers.
 fn unsupported_trigger(kind: &TriggerKind) -> Option<&'static str> {
     match kind {
         TriggerKind::GitHub(_) | TriggerKind::Timer(_) => None,
@@ -391,8 +397,8 @@ fn unsupported_trigger(kind: &TriggerKind) -> Option<&'static str> {
     }
 }
 
-/// Returns a warning for a trigger event that is never sent, or not in all cases; `None` for other
-/// events.
+/// Returns the message of a warning for an event of a `zuul` trigger that is never sent, or only in
+/// some cases; `None` for other events.
 fn unsent_event(event: &str, pipeline: &Pipeline) -> Option<String> {
     let name = &pipeline.name;
     match event {

@@ -45,10 +45,10 @@ impl InheritanceRules {
     }
 }
 
-/// Returns the parents of a job that apply on every branch: a parent that all definitions name, and
-/// the parent of each definition that applies to every branch. `default` is the tenant's default
-/// parent, which counts for a first definition without `parent`, unless it is the job itself.
-/// Further definitions without `parent` have none.
+/// Returns the parents of a job that apply on every branch: a parent that all `definitions` name,
+/// and the parent of each definition that applies to every branch. `default` is the tenant's
+/// default parent, which counts as the parent of a first definition without `parent`, unless it is
+/// the job itself. Later definitions without `parent` have none.
 fn certain_parents(
     default: &str,
     name: &str,
@@ -73,9 +73,9 @@ fn certain_parents(
     certain.filter_map(|(_, parent)| *parent).chain(agreed).map(str::to_owned).collect()
 }
 
-/// Returns the image that is built on every branch: all definitions that name one name the same,
-/// and either all definitions do or one that applies everywhere. `None` otherwise. What the job
-/// inherits is ignored.
+/// Returns the image that a job builds on every branch. The definitions that name an image must
+/// name the same one, and either all definitions must name it or one of those that do must apply to
+/// every branch; otherwise `None`. What the job inherits is ignored.
 fn built_image(definitions: &[Definition<'_, JobStanza>]) -> Option<String> {
     let naming: Vec<&Definition<'_, JobStanza>> =
         definitions.iter().filter(|one| image(one).is_some()).collect();

@@ -146,9 +146,9 @@ impl LayoutInputs {
         self.ranked(file.sort_key.project)
     }
 
-    /// Returns those diagnostics of a file that are to be reported. Left out are those about kinds
-    /// that the tenant excludes for the project, and all of them if it loads nothing from the
-    /// project. If the tenant lacks the project, all are returned.
+    /// Returns those diagnostics of a file that are to be reported. Left out are those about
+    /// stanzas of kinds that the tenant excludes for the project, and all of them if the tenant
+    /// loads nothing from the project. If the tenant lacks the project, all are returned.
     pub(super) fn reported_diagnostics(&self, file: &File) -> Vec<Diagnostic> {
         let all = file.fragment.diagnostics.iter();
         let Some(project) = self.project_of(file) else { return all.cloned().collect() };
@@ -166,7 +166,7 @@ impl LayoutInputs {
     fn ranked(&self, rank: usize) -> Option<&TenantProject> {
         match rank.checked_sub(1) {
             None => self.tenant.included.as_ref(),
-            Some(span) => self.tenant.projects.get(span),
+            Some(index) => self.tenant.projects.get(index),
         }
     }
 
@@ -215,8 +215,9 @@ impl LayoutInputs {
         }
     }
 
-    /// Returns the sort key of a file without declared default branches. Declarations are looked up
-    /// in this order, since they cannot depend on the order they create.
+    /// Returns the sort key that a file would have if no stanza declared a default branch
+    /// (`default-branch`). Declarations are looked up in this order, since they cannot depend on
+    /// the order they create.
     pub(super) fn undeclared_order<'f>(
         &self,
         file: &'f File,
@@ -228,18 +229,16 @@ impl LayoutInputs {
     }
 
     /// Returns what the layout knows about a branch: whether it is the forge's default branch, if
-    /// the project's branches are known. A branch that is not among these counts as excluded, which
-    /// means unprotected and locked, unless the tenant lists it as always dynamic. Everything else
-    /// is unknown (`None`).
+    /// the project's branches are known. A branch that is missing from the known branches counts as
+    /// excluded, which means unprotected and locked, unless the tenant lists it as always dynamic.
+    /// Everything else is unknown (`None`), also whether a listed branch is protected or locked.
     pub(super) fn facts<'b>(&self, project: &TenantProject, branch: &'b str) -> BranchFacts<'b> {
-        let with_digest =
-            self.branches.get(&project.name).filter(|with_digest| !with_digest.is_empty());
-        let is_listed =
-            with_digest.map(|with_digest| with_digest.iter().any(|one| one.as_str() == branch));
+        let branches = self.branches.get(&project.name).filter(|branches| !branches.is_empty());
+        let is_listed = branches.map(|branches| branches.iter().any(|one| one.as_str() == branch));
         let is_left_out = is_listed == Some(false) && !project.is_always_dynamic(branch);
         BranchFacts {
-            is_default: with_digest
-                .and_then(|with_digest| with_digest.first())
+            is_default: branches
+                .and_then(|branches| branches.first())
                 .map(|first| first.as_str() == branch),
             is_protected: is_left_out.then_some(false),
             is_locked: is_left_out.then_some(true),
@@ -248,7 +247,8 @@ impl LayoutInputs {
     }
 
     /// Puts files in configuration order, each with its sort key and implied branches. Drops the
-    /// files of unknown projects and of branches that the tenant does not load.
+    /// files of unknown projects and of branches that the tenant does not load. Default branches
+    /// that stanzas declare count only if `declared_defaults` is set before.
     pub(super) fn in_order(&self, fragments: Vec<Arc<Fragment>>) -> Vec<File> {
         let mut groups: BTreeMap<(usize, BranchName), Vec<Arc<Fragment>>> = BTreeMap::new();
         for fragment in fragments {
@@ -276,8 +276,10 @@ impl LayoutInputs {
     }
 
     /// Returns the files of one branch in configuration order, each with its sort key and implied
-    /// branches. `project` is the rank of the project; empty if it is unknown. `seen` is the number
-    /// of the project's branches that have files, which counts only if its branches are unknown.
+    /// branches. Whether the tenant loads the branch is not checked. `project` is the rank of the
+    /// project; the result is empty if no project has that rank. `seen` is the number of the
+    /// project's branches that have files, including this one; it counts only if the project's
+    /// branches are unknown. `declared_defaults` must be set before.
     pub(super) fn group(
         &self,
         project: usize,
@@ -286,7 +288,7 @@ impl LayoutInputs {
     ) -> Vec<File> {
         let Some(config) = self.ranked(project) else { return Vec::new() };
         let include = self.tenant.include.as_slice();
-        let with_digest = self.branches.get(&config.name);
+        let branches = self.branches.get(&config.name);
         let declared_defaults = self.declared_defaults.get(&config.name);
         let paths: Vec<String> =
             fragments.iter().map(|fragment| fragment.source.path.clone()).collect();
@@ -307,7 +309,7 @@ impl LayoutInputs {
             if of_project.contains(path) {
                 0
             } else {
-                extra.iter().position(|root| is_in(&root)).map_or(0, |span| span + 1)
+                extra.iter().position(|root| is_in(&root)).map_or(0, |index| index + 1)
             }
         };
         let mut files: Vec<File> = fragments
@@ -320,8 +322,8 @@ impl LayoutInputs {
                 );
                 let branch = if is_first { BranchRank::Default } else { BranchRank::Other };
                 // A branch that only a proposal adds counts as well.
-                let branched = with_digest.map_or(seen, |with_digest| {
-                    with_digest.len() + usize::from(!with_digest.contains(&name))
+                let branched = branches.map_or(seen, |branches| {
+                    branches.len() + usize::from(!branches.contains(&name))
                 }) > 1;
                 let path = fragment.source.path.clone();
                 let sort_key = FileOrder { project, branch, name, folder: folder(&path), path };
@@ -337,7 +339,8 @@ impl LayoutInputs {
 /// Returns the branches that a file's definitions apply to if they name none (Z4.2); `None` for
 /// every branch. The file's pragma decides first, then the tenant's setting for the project. By
 /// default, only files of an untrusted project with several branches imply one: the branch that
-/// holds them, or those of the pragma. `branched` says whether the project has several.
+/// holds them, or the branches of the pragma. `branched` says whether the project has several
+/// branches.
 fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Option<Vec<Pattern>> {
     let own_branch = || {
         let branches = fragment.pragma.implied_branches.clone();

@@ -11,10 +11,11 @@ pub(super) fn may_need_rewording(errors: &[ConfigError]) -> bool {
     errors.iter().any(|error| missing(error).is_some())
 }
 
-/// Rewords those of `errors` that report a name as undefined whose definition exists but is invalid
-/// or was rejected: the message then names the file of that definition. Their kind becomes
+/// Rewords those of `errors` that report a name as undefined for which a definition exists that has
+/// an error itself: the message then names the file of that definition. Their kind becomes
 /// `Conflict`, and their suggestion is removed. `all` are the errors of the whole layout, in which
-/// the invalid definitions are found. Other errors stay as they are.
+/// the errors of definitions are found; warnings among them do not count. Other errors stay as they
+/// are.
 ///
 /// The message does not give the line of the definition, so that an error that only moved within
 /// its file stays the same error.

@@ -212,8 +212,8 @@ impl<'a> BranchContext<'a> {
         branch.map_or(Self::Unknown, Self::Branch)
     }
 
-    /// Returns whether a branch of the context satisfies `matches_branch`. Always true if the
-    /// branches are unknown, and always false if no branch contains the tag.
+    /// Returns whether `matches_branch` returns true for a branch of the context. Always true if
+    /// the branches are unknown, and always false if no branch contains the tag.
     pub(crate) fn is_any(self, matches_branch: impl Fn(&str) -> bool) -> bool {
         match self {
             Self::Branch(branch) => matches_branch(branch),
@@ -353,8 +353,9 @@ impl Layout {
         overlay::overlay(self, proposed, scope)
     }
 
-    /// Returns the errors and warnings in configuration order; those of providers last. An
-    /// undefined name whose definition is itself invalid is reported as such.
+    /// Returns the errors and warnings in configuration order; those of providers last. An error
+    /// about an undefined name whose definition is itself invalid says so instead. Empty does not
+    /// mean that every attribute is supported: [`Layout::ignored_attributes`] warns of those.
     pub fn errors(&self) -> &[ConfigError] {
         self.errors.get_or_init(|| {
             let mut errors = self.found_errors();
@@ -382,8 +383,9 @@ impl Layout {
     }
 
     /// Returns the errors that `before` did not have: those that a change introduces. Warnings are
-    /// left out. An error that only moved within its file is not new. For an overlay over `before`,
-    /// only what the edit touched is compared.
+    /// left out. Errors with the same file, stanza and message are the same, so an error that only
+    /// moved within its file is not new. If this layout is an overlay over `before`, only what the
+    /// edit touched is compared.
     pub fn errors_since(&self, before: &Layout) -> Vec<ConfigError> {
         let (old, new) = match &self.overlay {
             Some(overlay) if before.overlay.is_none() && Arc::ptr_eq(&self.base, &before.base) => {
@@ -406,9 +408,10 @@ impl Layout {
         found
     }
 
-    /// Returns two lists of errors and warnings: those that the base layout has in the files that
-    /// an overlay removes or checks again, and those that the overlay found there and in its new
-    /// files. Those of providers are in both lists if the overlay resolved providers again.
+    /// Returns two lists of errors and warnings. The first has those of the base layout in the
+    /// files that `overlay`, which must be this layout's, removes or checks again. The second has
+    /// those that the overlay found there and in its new files. Those of providers are in both
+    /// lists if the overlay resolved providers again.
     fn touched_errors(&self, overlay: &Overlay) -> (Vec<ConfigError>, Vec<ConfigError>) {
         let touched =
             overlay.reresolved.iter().chain(&overlay.rechecked).map(|stanza_id| stanza_id.file);
@@ -448,7 +451,8 @@ impl Layout {
     }
 
     /// Returns every diagnostic of files and stanzas in effect with its place, by file number and
-    /// stanza. Those of providers are not among them.
+    /// stanza. With an overlay, this is not the configuration order. Those of providers are not
+    /// among them.
     fn diagnostics(&self) -> impl Iterator<Item = (DiagnosticSite, ConfigError)> {
         let files = self.numbered();
         let overlay = self.overlay.as_deref();
@@ -522,9 +526,9 @@ impl Layout {
     }
 
     /// Returns the stanzas that define a name, accepted and rejected ones, as the overlay resolved
-    /// the name, or else the base layout. `None` if no stanza defines it; if the overlay removes
-    /// all its definitions, both lists are empty.
-    fn entry(&self, kind: ObjectKind, name: &str) -> Option<&Symbol> {
+    /// the name, or else the base layout. `None` if no stanza defines it. If the overlay removes
+    /// all its definitions, both lists are empty, so `Some` does not mean that the name is defined.
+    fn symbol(&self, kind: ObjectKind, name: &str) -> Option<&Symbol> {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.symbols.get(kind, name));
         overlay.or_else(|| self.base.symbols.get(kind, name))
     }
@@ -555,14 +559,15 @@ impl Layout {
     }
 
     /// Returns the accepted definitions of a name in configuration order; project stanzas are in
-    /// the order in which they apply. Empty if the name is undefined.
+    /// the order in which they apply. `kind` must be a kind whose objects have type `T`; otherwise,
+    /// and if the name is undefined, the result is empty.
     fn under<'l, T: Object>(
         &'l self,
         kind: ObjectKind,
         name: &str,
     ) -> impl Iterator<Item = Definition<'l, T>> + use<'l, T> {
         let stanza_ids =
-            self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
+            self.symbol(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
         stanza_ids.iter().filter_map(|stanza_id| self.defined(*stanza_id))
     }
 
@@ -572,13 +577,13 @@ impl Layout {
         self.under(kind, name).next()
     }
 
-    /// Returns every accepted object of a kind, in configuration order. A project stanza appears
-    /// once for each project it applies to.
+    /// Returns every accepted object of a kind, in configuration order. `kind` must be a kind whose
+    /// objects have type `T`. A project stanza appears once for each project it applies to.
     fn accepted<T: Object>(&self, kind: ObjectKind) -> Vec<Definition<'_, T>> {
         let mut stanza_ids: Vec<StanzaId> = self
             .names(kind)
             .flat_map(|name| {
-                self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default()
+                self.symbol(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default()
             })
             .copied()
             .collect();
@@ -610,7 +615,9 @@ impl Layout {
         found
     }
 
-    /// Builds a new layout without an overlay from the files that are in effect with the overlay.
+    /// Builds a new layout without an overlay from the files that are in effect with the overlay,
+    /// as if these were merged. So provider configuration that an overlay keeps as merged takes
+    /// effect, and files of branches that the tenant does not load are dropped.
     fn flattened(&self) -> Self {
         let inputs = &self.base.inputs;
         Self::build(LayoutSources {
@@ -621,15 +628,16 @@ impl Layout {
         })
     }
 
-    /// Encodes the layout, with its overlay applied, for [`Self::from_bytes`]. Empty, which cannot
-    /// be decoded, if encoding fails.
+    /// Encodes the layout for [`Self::from_bytes`], with its overlay applied as if it were merged.
+    /// Empty, which cannot be decoded, if encoding fails.
     pub fn to_bytes(&self) -> Vec<u8> {
         stored::to_bytes(self)
     }
 
     /// Decodes a stored layout. Stanzas are decoded on first use, or at once if another version of
-    /// the parser read them. An error if the bytes are damaged or have another format, or if
-    /// another version stored stanzas that this one cannot read.
+    /// the parser read them. An error if the bytes are damaged or have another format, if the
+    /// tenant does not load one of the stored files, or if another version stored stanzas that this
+    /// one cannot read.
     ///
     /// # Errors As above. Build the layout again then.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, LayoutDecodeError> {

@@ -4,7 +4,7 @@
 //! other stanzas, only those are checked again that reference a name whose checked facts changed
 //! ([`check::Facts`]).
 
-use super::build::{SiteDiagnostics, claims_of, pipelines, take};
+use super::build::{SiteDiagnostics, claims_of, move_diagnostics, pipelines};
 use super::check;
 use super::inputs::File;
 use super::symbol_table::{StanzaId, SymbolTable, short_hash};
@@ -51,10 +51,11 @@ pub(super) struct Overlay {
 }
 
 /// Returns `layout` with proposed configuration: each proposal replaces all files of its branch.
-/// Earlier proposals stay unless their branch is proposed again. Proposals for unknown projects,
-/// and for config projects unless `scope` is [`Scope::ToValidate`], are ignored. Provider
-/// configuration takes effect only if a proposal has that scope. If no file changes, the result has
-/// no overlay.
+/// Proposals that `layout` already has stay, each with its own scope, unless their branch is
+/// proposed again. Proposals for unknown projects, for branches from which the tenant takes no
+/// configuration, and for config projects unless `scope` is [`Scope::ToValidate`], are ignored.
+/// Provider configuration takes effect only if a proposal has that scope, then also that of the
+/// others. If no file changes, the result has no overlay.
 pub(super) fn overlay(layout: &Layout, proposed: &[BranchConfig], scope: Scope) -> Layout {
     let base = &layout.base;
     let mut all: BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)> = BTreeMap::new();
@@ -100,10 +101,11 @@ fn has_faulty_objects(base: &BaseLayout, overlay: &Overlay) -> bool {
     stanzas.any(|stanza| stanza.kind().is_some_and(ObjectKind::is_provider_config))
 }
 
-/// Adds to `overlay` the files that proposals add or change, and the numbers of the base files that
-/// they remove or replace. Unchanged files stay, unless their implied branches change because the
-/// project has more or fewer branches. Proposals for unknown projects and for branches from which
-/// the tenant takes no configuration are ignored.
+/// Adds to `overlay` the files that the proposals in `all` add or change, and the numbers of the
+/// base files that they remove or replace. Unchanged files stay, unless their implied branches
+/// change because the project has more or fewer branches; such files are removed and added again.
+/// Proposals for unknown projects and for branches from which the tenant takes no configuration are
+/// ignored.
 fn replace_files(
     base: &BaseLayout,
     all: &BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)>,
@@ -159,8 +161,9 @@ fn replace_files(
     }
 }
 
-/// Returns the images that the files define, each with the project of the first file that does.
-/// Files of projects that may not define images are left out.
+/// Returns the images that the files define, each with the project of the first file that does, in
+/// the order of `files`. Stanzas with errors define none. Files of projects that may not define
+/// images are left out.
 fn images(base: &BaseLayout, files: &[File]) -> BTreeMap<String, ProjectName> {
     let may_define = |file: &&File| {
         base.inputs
@@ -182,8 +185,9 @@ fn images(base: &BaseLayout, files: &[File]) -> BTreeMap<String, ProjectName> {
 type ChangedNames = BTreeMap<(ObjectKind, String), Vec<StanzaId>>;
 
 /// Returns every name that an added or removed file defines, with its definitions in added files.
-/// Adds the diagnostics and the faulty stanzas of the added files to `overlay`. With
-/// `keeps_providers`, names of images, flavors, labels, sections and providers are left out.
+/// Adds the diagnostics and the faulty stanzas of the added files to `overlay`, whose files and
+/// removed files must be set. With `keeps_providers`, names of images, flavors, labels, sections
+/// and providers are left out.
 fn changed_names(base: &BaseLayout, overlay: &mut Overlay, keeps_providers: bool) -> ChangedNames {
     let (mut changed, hints) = (ChangedNames::new(), SuggestionBudget::new());
     // Provider configuration takes effect when it is merged, not before (L3.3).
@@ -222,8 +226,9 @@ fn changed_names(base: &BaseLayout, overlay: &mut Overlay, keeps_providers: bool
     changed
 }
 
-/// Resolves each changed name again, from its remaining definitions and its new ones. Stores the
-/// accepted and rejected stanzas and the diagnostics in `overlay`.
+/// Resolves each changed name again, from the definitions in base files that the overlay does not
+/// remove and from its new ones. Stores the accepted and rejected stanzas and the diagnostics in
+/// `overlay`, also for a name without definitions.
 fn resolve_again(base: &BaseLayout, overlay: &mut Overlay, changed: ChangedNames) {
     let files = Files { base: &base.files, more: &overlay.files };
     for ((kind, name), new) in changed {
@@ -233,14 +238,14 @@ fn resolve_again(base: &BaseLayout, overlay: &mut Overlay, changed: ChangedNames
         claimants.extend(new);
         claimants.sort_by(|one, other| files.sort_key(*one).cmp(&files.sort_key(*other)));
         let resolution = resolve_names::resolve(&base.inputs, files, kind, &name, &claimants);
-        overlay.symbols.put(kind, &name, take(resolution, &mut overlay.diagnostics));
+        overlay.symbols.put(kind, &name, move_diagnostics(resolution, &mut overlay.diagnostics));
     }
 }
 
-/// Checks the definitions of the names in `touched`, and the stanzas that reference a name whose
-/// checked facts changed. Rebuilds pipelines and providers if their objects changed;
-/// `has_faulty_objects` rebuilds providers in any case. Returns the layout with the results in its
-/// overlay, which nothing else may refer to.
+/// Checks the definitions of the names in `touched`, the stanzas of the overlay with errors, and
+/// the stanzas that reference a name whose checked facts changed. Resolves pipelines and providers
+/// again if `touched` has their objects; `has_faulty_objects` does so for providers in any case.
+/// Returns the layout with the results in its overlay, which no other layout may share.
 fn check_changes(
     mut layout: Layout,
     touched: &BTreeSet<(ObjectKind, String)>,
@@ -252,7 +257,7 @@ fn check_changes(
     let mut accepted: BTreeSet<StanzaId> = BTreeSet::new();
     let mut referring: BTreeSet<StanzaId> = BTreeSet::new();
     for (kind, name) in touched {
-        if let Some(entry) = layout.entry(*kind, name) {
+        if let Some(entry) = layout.symbol(*kind, name) {
             claimants.extend(entry.claimants());
             accepted.extend(&entry.accepted);
         }

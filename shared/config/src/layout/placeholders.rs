@@ -18,9 +18,10 @@ const PROJECT: &str = "placeholder.invalid/names";
 
 impl Layout {
     /// Returns the layout with a placeholder under each name of a pipeline, job, template, nodeset,
-    /// secret or image that is referenced and undefined. It has no overlay then; without undefined
-    /// names it is a copy. A placeholder secret belongs to the first project that references it;
-    /// all others belong to a project of their own, which is added to the tenant.
+    /// secret or image that is referenced and undefined. If there are such names, the result has no
+    /// overlay, and its overlay's files count as merged; otherwise it is a copy. A placeholder
+    /// secret belongs to the first project that references it. All other placeholders belong to a
+    /// project of their own, which is added to the tenant.
     pub(crate) fn with_placeholders(&self) -> Self {
         let mut undefined = check::undefined(self);
         undefined.extend(
@@ -105,8 +106,8 @@ fn stanza(kind: ObjectKind, name: &str) -> Option<Json> {
     }
 }
 
-/// Parses placeholder stanzas as a file of a project, on the branch of `own_file`, or `master`
-/// without one.
+/// Parses placeholder stanzas as a file of a project, on the branch of `own_file`, any file of that
+/// project, or on `master` without one.
 fn fragment(
     project: &TenantProject,
     own_file: Option<&Arc<Fragment>>,

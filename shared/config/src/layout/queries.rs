@@ -58,9 +58,9 @@ impl Layout {
             .get_or_init(|| self.files().map(|(_, file)| Arc::clone(&file.fragment)).collect())
     }
 
-    /// Returns a file parsed. Reuses the result if the merged configuration has the same file in
-    /// the same place; otherwise parses it and stores nothing. Errors of the file are in the
-    /// result.
+    /// Returns a file parsed. Reuses the parsed file if the merged configuration has the same file
+    /// in the same place, with the same trust; otherwise parses it and stores nothing. Never fails:
+    /// errors of the file are in the result. The overlay's files are not searched.
     pub fn parse(&self, file: &SourceFile) -> Arc<Fragment> {
         let hash = fragment::hash(file);
         let project = self.base.inputs.project(&file.source.project);
@@ -132,9 +132,9 @@ impl Layout {
     }
 
     /// Returns every stanza of a project in order, then their templates, each with whether it
-    /// applies to `branch`; those that do not apply are included. Without a branch, all apply. A
-    /// template that is named again counts once among those that apply, and once among those that
-    /// do not.
+    /// applies to `branch`; those that do not apply are included. A template counts as its naming
+    /// stanza does, whatever branch holds the template. Without a branch, all apply. A template
+    /// that is named again counts once among those that apply, and once among those that do not.
     fn stanzas_with_templates(
         &self,
         project: &ProjectName,
@@ -173,8 +173,9 @@ impl Layout {
     }
 
     /// Returns the other projects whose configuration decides which pipelines a project takes part
-    /// in, by name. These define stanzas for it or templates that such stanzas name, or may
-    /// configure it (`configure-projects`). The latter does not count for a config project.
+    /// in, by name. These define stanzas for it, or templates that such stanzas name, on any
+    /// branch, or may configure it (`configure-projects`), even if they do not. The permission does
+    /// not count for a config project.
     pub fn configured_by(&self, project: &ProjectName) -> Vec<&ProjectName> {
         let is_trusted = self
             .tenant()
@@ -199,17 +200,19 @@ impl Layout {
         found.into_iter().collect()
     }
 
-    /// Returns the settings of the shared queue of a project in a pipeline (Z6.3). A queue that a
-    /// stanza for any branch names counts; otherwise as [`Self::queue_on`].
+    /// Returns the settings of the shared queue of a project in a pipeline (Z6.3), whatever the
+    /// branch: a queue that a stanza for any branch names counts, even a branch-assigned one.
+    /// Otherwise the same as [`Self::queue_on`].
     pub fn queue(&self, project: &ProjectName, pipeline: &str) -> QueueSettings {
         self.queue_on(project, pipeline, None)
     }
 
     /// Returns the settings of the shared queue of a project's branch in a pipeline. The first
     /// `queue` in the project's stanzas and templates counts, then the first for the pipeline;
-    /// without any, the queue has the project's canonical name. A branch-assigned queue counts only
-    /// if a stanza that applies to the branch names it. Without a branch, all stanzas apply. If no
-    /// stanza defines the queue, the tenant decides whether dependency cycles are allowed.
+    /// without any, the queue has the project's canonical name. Stanzas for other branches count
+    /// too, except that a branch-assigned queue counts only if a stanza that applies to the branch
+    /// names it. Without a branch, all stanzas apply. If no queue stanza defines the queue, it is
+    /// not per branch, and the tenant decides whether dependency cycles are allowed.
     pub fn queue_on(
         &self,
         project: &ProjectName,
@@ -272,7 +275,7 @@ impl Layout {
     }
 
     /// Returns whether a semaphore is global, which means shared by tenants, and how many builds
-    /// may hold it. An undefined semaphore can be held once.
+    /// may hold it. An undefined semaphore is not global and can be held once.
     pub fn semaphore(&self, name: &str) -> (bool, u32) {
         if let Some(max) = self.base.inputs.tenant.global_semaphores.get(name) {
             return (true, *max);
@@ -295,8 +298,8 @@ impl Layout {
     }
 
     /// Returns the formats in which providers need an image that Sluice builds, sorted, each once
-    /// (L1.1). Providers of which no label uses the image do not need it. Empty if none does, or if
-    /// the cloud provides the image.
+    /// (L1.1). `image` is its short name. Providers of which no label uses the image do not need
+    /// it. Empty if no provider needs it, if the image is unknown, or if the cloud provides it.
     pub fn image_formats(&self, image: &str) -> Vec<String> {
         let images = self.providers().iter().flat_map(|provider| {
             // An image that no label uses is not needed.
@@ -314,9 +317,10 @@ impl Layout {
         formats.into_iter().map(str::to_owned).collect()
     }
 
-    /// Returns the source of the definition of an image that Sluice builds. An event that requests
-    /// the image is about that branch (L1.2). The error is a message: there is no such image, or
-    /// the cloud provides it.
+    /// Returns the file that defines an image that Sluice builds. An event that requests the image
+    /// is about the project and branch of that file (L1.2). The error is a message: there is no
+    /// such image, or the cloud provides it. Images that only a proposed change defines do not
+    /// count.
     ///
     /// # Errors
     /// If there is no such image, or the cloud provides it.
@@ -332,11 +336,12 @@ impl Layout {
         Err(format!("the image \"{name}\" is of type cloud; only images of type zuul can be built"))
     }
 
-    /// Returns whether an image is defined, or the overlay's files define it. Images take effect
-    /// when they are merged (L3.3), but the job that builds one may be part of the same change.
+    /// Returns whether an image has an accepted definition, or the overlay's files define it.
+    /// Images take effect when they are merged (L3.3), but the job that builds one may be part of
+    /// the same change.
     pub(crate) fn has_image(&self, name: &str) -> bool {
         let stands =
-            self.entry(ObjectKind::Image, name).is_some_and(|entry| !entry.accepted.is_empty());
+            self.symbol(ObjectKind::Image, name).is_some_and(|entry| !entry.accepted.is_empty());
         stands || self.overlay.as_deref().is_some_and(|overlay| overlay.images.contains_key(name))
     }
 

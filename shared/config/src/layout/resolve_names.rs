@@ -46,9 +46,10 @@ objects! {
 }
 
 /// Returns the kinds and names that a stanza defines, or every reason why its project may not
-/// define them. Conflicts with other stanzas are not considered. Empty for a pragma, and for a kind
-/// that the tenant does not load from the project. A project stanza defines the name of each
-/// project that it is for.
+/// define them. Conflicts with other stanzas, and errors within the stanza, are not considered.
+/// Empty for a pragma, for a kind that the tenant does not load from the project, for a file of an
+/// unknown project, and for a pattern that matches no project. A project stanza defines the name of
+/// each project that it is for. `hints` limits the suggestions for an unknown project.
 pub(super) fn claims<'f>(
     inputs: &'f LayoutInputs,
     file: &'f File,
@@ -116,7 +117,8 @@ pub(super) fn claims<'f>(
 }
 
 /// Returns every reason why a repository may not define a job: it is a base job, requests Swift
-/// credentials, or is a reporter job, and the project may not define such jobs.
+/// credentials, or is a reporter job, and `project`, the file's project, may not define such jobs.
+/// The tenant's default parent counts as a base job if it names no parent.
 fn job_errors(
     inputs: &LayoutInputs,
     file: &File,
@@ -139,7 +141,7 @@ fn job_errors(
 
 /// Returns an error for each thing that a project requests in a job definition or a job list entry
 /// and may not: Swift credentials (Z4.8), or a reporter job. `stanza` is the keyword and name of
-/// the stanza, and `start` its span.
+/// the stanza, and `start` its span. `project` is the project of `file`.
 fn request_errors(
     file: &File,
     project: &TenantProject,
@@ -187,8 +189,8 @@ fn entry_errors(
 /// Returns the canonical names of the projects that a project stanza is for: its own project
 /// without a name, the named one, or all whose whole name matches a pattern, which may be none. A
 /// stanza in an untrusted project may only be for that project and the untrusted ones in
-/// `configure-projects`. An error if it is for others, the named project is unknown, or the pattern
-/// is invalid.
+/// `configure-projects`; without these, it may not have a pattern. An error if it is for another
+/// project, the named project is unknown or its short name ambiguous, or the pattern is invalid.
 fn targets<'g>(
     inputs: &'g LayoutInputs,
     file: &File,
@@ -364,7 +366,7 @@ struct Resolver<'l> {
 }
 
 impl<'l> Resolver<'l> {
-    /// Returns the file of a stanza; `None` if its index is unknown.
+    /// Returns the file of a stanza; `None` if no file has its number.
     fn file(&self, stanza_id: StanzaId) -> Option<&'l File> {
         self.files.get(stanza_id.file)
     }
@@ -376,7 +378,7 @@ impl<'l> Resolver<'l> {
 
     /// Accepts or rejects a pipeline. Rejected, with a diagnostic: a name that is already accepted,
     /// a definition that does not resolve, and a connection that the tenant may not use as trigger
-    /// or reporter.
+    /// or reporter. An accepted pipeline can have diagnostics too.
     fn pipeline(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let Some(stanza) = self.files.object::<PipelineStanza>(stanza_id) else { return };
         if !resolution.entry.accepted.is_empty() {
@@ -423,8 +425,9 @@ impl<'l> Resolver<'l> {
     }
 
     /// Accepts or rejects a definition of a job. Any number are accepted from the project of the
-    /// first accepted one. One from another project is rejected: without a diagnostic if the tenant
-    /// lets that project shadow jobs of the first (`shadow`), otherwise with one.
+    /// first accepted one. A definition from another project is rejected: without a diagnostic if
+    /// the tenant lists the first one's project in the `shadow` of the definition's project,
+    /// otherwise with one.
     fn job(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let (Some(file), Some(job)) =
             (self.file(stanza_id), self.files.object::<JobStanza>(stanza_id))
@@ -453,8 +456,9 @@ impl<'l> Resolver<'l> {
     }
 
     /// Accepts or rejects a semaphore. Rejected, with a diagnostic: the name of a global semaphore,
-    /// and a second definition in another project, on the same branch or with another `max`. The
-    /// same definition on another branch of the project is rejected without one.
+    /// and a later definition that is in another project, on the branch of the first, or has
+    /// another `max`. A later definition on another branch of the project with the same `max` is
+    /// rejected without a diagnostic.
     fn semaphore(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         if self.inputs.tenant.global_semaphores.contains_key(self.name)
             && let Some(stanza) = self.files.object::<SemaphoreStanza>(stanza_id)
@@ -472,7 +476,8 @@ impl<'l> Resolver<'l> {
     }
 
     /// Accepts or rejects a definition of a project template. Any number are accepted from the
-    /// project of the first accepted one; one from another project is rejected, with a diagnostic.
+    /// project of the first accepted one; a definition from another project is rejected, with a
+    /// diagnostic.
     fn template(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let (Some(file), Some(template)) =
             (self.file(stanza_id), self.files.object::<ProjectStanza>(stanza_id))
@@ -495,9 +500,10 @@ impl<'l> Resolver<'l> {
         resolution.entry.accepted.push(stanza_id);
     }
 
-    /// Accepts the first definition of a name and rejects all others. Those on other branches of
-    /// the project that are equal, as `same` decides, are rejected without a diagnostic. A
-    /// diagnostic is added for those in another project, on the same branch, or that differ.
+    /// Accepts a definition if it is the first of its name, and rejects it otherwise. One on
+    /// another branch of the first one's project that is equal to it, as `same` decides, is
+    /// rejected without a diagnostic. A diagnostic is added for a definition in another project, on
+    /// the same branch, or that differs.
     fn singleton<T: Object + Singleton + 'l>(
         &self,
         stanza_id: StanzaId,
@@ -541,10 +547,10 @@ impl<'l> Resolver<'l> {
         }
     }
 
-    /// Accepts the first image, flavor, label, section or provider of a name and rejects all
-    /// others. Those on other branches of the project with the same attributes are rejected without
-    /// a diagnostic. A diagnostic is added for those in another project, on the same branch, or
-    /// that differ.
+    /// Accepts an image, flavor, label, section or provider if it is the first of its name, and
+    /// rejects it otherwise. One on another branch of the first one's project with the same
+    /// attributes is rejected without a diagnostic. A diagnostic is added for an object in another
+    /// project, on the same branch, or that differs.
     fn object(&self, stanza_id: StanzaId, resolution: &mut Resolution) {
         let (Some(file), Some(object)) =
             (self.file(stanza_id), self.files.object::<ProviderObject>(stanza_id))

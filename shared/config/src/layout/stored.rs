@@ -76,7 +76,8 @@ struct FileHead {
     faulty: Vec<u32>,
 }
 
-/// Encodes a layout, with its overlay applied. Empty, which cannot be decoded, if encoding fails.
+/// Encodes a layout, with its overlay applied as if it were merged. Empty, which cannot be decoded,
+/// if encoding fails.
 pub(super) fn to_bytes(layout: &Layout) -> Vec<u8> {
     let whole = match &layout.overlay {
         None => Arc::clone(&layout.base),
@@ -151,8 +152,9 @@ fn pack(base: &BaseLayout) -> Result<Vec<u8>, LayoutDecodeError> {
 }
 
 /// Decodes a layout. Stanzas are decoded on first use, or at once if another version of the parser
-/// read them. An error if the bytes are damaged or have another format, or if another version
-/// stored stanzas that this one cannot read.
+/// read them. An error if the bytes are damaged or have another format, if the tenant does not load
+/// one of the stored files, or if another version stored stanzas that this one cannot read. A
+/// stanza that is found to be damaged on first use counts as missing.
 pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
     let cut = || LayoutDecodeError("it is truncated".to_owned());
     let packed = bytes

@@ -51,7 +51,8 @@ impl SymbolTable {
         self.0.get(&kind)?.get(name)
     }
 
-    /// Stores the stanzas of a name, in place of those stored before.
+    /// Stores the stanzas of a name, in place of those stored before. An entry without stanzas is
+    /// stored too, and hides the name of the layout below.
     pub(super) fn put(&mut self, kind: ObjectKind, name: &str, entry: Symbol) {
         self.0.entry(kind).or_default().insert(name.to_owned(), entry);
     }

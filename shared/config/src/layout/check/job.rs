@@ -14,8 +14,9 @@ use std::collections::BTreeSet;
 impl Check<'_> {
     /// Reports undefined dependencies, an unsupported Ansible version, an undefined image, a
     /// pre-timeout longer than the timeout, and semaphores that both the job and one of its
-    /// playbooks use. Undefined dependencies in `listed`, the jobs of the same list, are reported
-    /// where they are listed, not here.
+    /// playbooks use. Only what this definition or entry itself sets counts. `listed` are the names
+    /// of the jobs in the same list, empty for a definition: undefined dependencies among them are
+    /// reported where they are listed, not here.
     pub(super) fn details(&mut self, job: &JobStanza, listed: &BTreeSet<&str>) {
         let at = Spans { spans: &job.spans, whole: job.span };
         for (number, dependency) in job.dependencies.iter().flat_map(|list| &list.value).enumerate()
@@ -83,9 +84,9 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a job list entry for a job that builds the image of another repository: an image
-    /// that the entry names, or that the job's own definitions build on every branch. What the job
-    /// inherits is checked when it is frozen. `definitions` are the accepted definitions of the
+    /// Reports a job list entry for a job that builds the image of another project: an image that
+    /// the entry names, or else one that the job's own definitions build on every branch. What the
+    /// job inherits is checked when it is frozen. `definitions` are the accepted definitions of the
     /// job. Records that the stanza references the image.
     pub(super) fn image_of(&mut self, entry: &JobStanza, definitions: &[StanzaId]) {
         let layout = self.names.layout;
@@ -111,9 +112,9 @@ impl Check<'_> {
     }
 }
 
-/// Returns the message of the error if another project than that of `list`, the file with the job
-/// list entry, defines the image that the job builds. `None` if that project itself defines it or
-/// the image is unknown.
+/// Returns the message of the error if the image that the job builds is defined in another project
+/// than that of `list`, the file with the job list entry. `None` if that project itself defines it,
+/// or if the image is unknown or a placeholder.
 pub(crate) fn foreign_image_error(
     layout: &Layout,
     job: &str,

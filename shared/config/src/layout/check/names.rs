@@ -32,7 +32,8 @@ pub(in crate::layout) enum Facts {
 }
 
 /// Returns the facts about a name on which the checks of references depend; `Facts::Undefined` if
-/// it has no accepted definition.
+/// it has no accepted definition. If the facts in two layouts are equal, stanzas that reference the
+/// name need not be checked again. The built-in job `noop` is undefined here.
 pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) -> Facts {
     match kind {
         ObjectKind::Job => InheritanceRules::of(layout, name)
@@ -66,7 +67,7 @@ pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) ->
 
 /// Returns whether a name has an accepted definition.
 fn is_defined(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
-    layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
+    layout.symbol(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
 }
 
 /// Cached lookups of jobs by name. Many stanzas reference the same job, which may have many
@@ -97,7 +98,7 @@ pub(super) struct NameLookup<'c> {
 
 impl<'c> NameLookup<'c> {
     /// Returns the facts about a name on which the checks of references depend, and records that
-    /// the stanza references it. Facts about jobs are cached.
+    /// the stanza references the name, defined or not. Facts about jobs are cached.
     pub(super) fn facts(&mut self, kind: ObjectKind, name: &str) -> Facts {
         let facts = match kind {
             ObjectKind::Job => self.job(name).map_or(Facts::Undefined, Facts::Job),
@@ -108,7 +109,8 @@ impl<'c> NameLookup<'c> {
     }
 
     /// Returns the inheritance rules of a job, from the cache if they are there; `None` if it is
-    /// undefined. Records no reference.
+    /// undefined. Adds them to the cache. Records no reference: the caller does that if the stanza
+    /// names the job.
     pub(super) fn job(&mut self, name: &str) -> Option<Rc<InheritanceRules>> {
         if let Some(names) = self.jobs.rules.get(name) {
             return names.clone();
@@ -129,13 +131,14 @@ impl<'c> NameLookup<'c> {
     pub(super) fn under(&mut self, kind: ObjectKind, name: &str) -> &'c [StanzaId] {
         let layout = self.layout;
         let stanza_ids =
-            layout.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
+            layout.symbol(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
         self.record(kind, name, !stanza_ids.is_empty());
         stanza_ids
     }
 
-    /// Records that the stanza references a name. If it is undefined and undefined names are
-    /// collected, also adds it to these, except for the built-in job `noop`.
+    /// Records that the stanza references a name. With `is_defined` false, also adds the name to
+    /// the undefined ones if these are collected, except for the built-in job `noop`. The caller
+    /// has looked up whether the name is defined.
     pub(super) fn record(&mut self, kind: ObjectKind, name: &str, is_defined: bool) {
         self.references.push((short_hash(kind, name), self.stanza_id));
         // The built-in job needs no definition.

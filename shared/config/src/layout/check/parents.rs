@@ -24,10 +24,11 @@ pub(super) struct Ancestor {
 }
 
 impl Check<'_> {
-    /// Returns the names on the shortest inheritance cycle from a job through its parent back to
-    /// the job, with the job at both ends. It follows only parents that apply on every branch, so
-    /// such a job can run nowhere. `None` if there is no cycle within 50 ancestors. Records that
-    /// the stanza references the ancestors that it examined.
+    /// Returns the names on the shortest inheritance cycle from `job` through `parent` back to the
+    /// job, with the job at both ends. It follows only parents that apply on every branch, so such
+    /// a job can run nowhere. `None` if there is no cycle within 50 ancestors. The caller has
+    /// recorded the reference to `parent`; the other ancestors that were examined are recorded
+    /// here.
     pub(super) fn cycle_through(&mut self, job: &str, parent: &str) -> Option<Vec<String>> {
         let all = self.names.ancestors(parent);
         let closes_cycle = |one: &Ancestor| {
@@ -43,8 +44,9 @@ impl Check<'_> {
 }
 
 impl NameLookup<'_> {
-    /// Returns a job, first, and its ancestors that apply on every branch, the nearest first; at
-    /// most 51 jobs. The result is cached. An undefined job has no ancestors.
+    /// Returns a job, first, and its ancestors on every branch, the nearest first; at most 51 jobs.
+    /// An ancestor that several jobs name appears once. An undefined job has no ancestors, but is
+    /// returned itself. The result is cached, unless 1,000 others are.
     fn ancestors(&mut self, job: &str) -> Rc<[Ancestor]> {
         if let Some(cached) = self.jobs.ancestors.get(job) {
             return Rc::clone(cached);
@@ -74,8 +76,9 @@ impl NameLookup<'_> {
     }
 }
 
-/// Returns the names on the path from a job over its parent, the first in `all`, up to the ancestor
-/// `last`, with the job at both ends.
+/// Returns the names on the path from `job` over its parent, the first in `all`, up to the ancestor
+/// `last`, and back to `job`, which is at both ends. `last` must be a member of `all`, and name
+/// `job` as its parent.
 fn cycle_path(job: &str, last: &Ancestor, all: &[Ancestor]) -> Vec<String> {
     let down = successors(Some(last), |one| all.get(one.child?)).map(|one| one.name.clone());
     let mut cycle_path: Vec<String> =

@@ -46,8 +46,8 @@ fn is_used(job: &JobStanza, attribute: &str) -> bool {
 
 /// Returns the unsupported attributes of an image, flavor, label, section or provider (`kind`) that
 /// have no effect on nodes, wherever they are set in it: also in list entries and defaults. Left
-/// out are values that request nothing, such as defaults, and limits and shared sections, which
-/// have warnings of their own.
+/// out are values that request nothing, such as defaults, the zones (`az`) of a section or provider
+/// itself, and limits and shared sections, which have warnings of their own.
 pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'static str> {
     let members = ["images", "flavors", "labels", "nodes"]
         .into_iter()
@@ -82,7 +82,8 @@ pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'stati
 }
 
 /// Returns the names of the limits of a section or provider that are not enforced, sorted: all but
-/// `instances`, since the machines' usage of other resources is unknown.
+/// `instances`, since the machines' usage of other resources is unknown. Empty if it sets no
+/// `resource-limits`.
 pub(super) fn uncounted(object: &ProviderObject) -> Vec<&str> {
     let limits = object.attributes.get("resource-limits").and_then(Json::as_object);
     let names = limits.into_iter().flat_map(|limits| limits.keys().map(String::as_str));

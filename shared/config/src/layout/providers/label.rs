@@ -244,7 +244,7 @@ fn cloud(merged: &Map<String, Json>) -> CloudSettings {
 }
 
 /// Returns the image filters in merged attributes, in order; empty if none are set. Members that
-/// are not mappings are left out.
+/// are not mappings are left out. A filter without a name has an empty name.
 pub(super) fn image_filters(merged: &Map<String, Json>) -> Vec<ImageFilter> {
     let filters = merged
         .get("image-filters")

@@ -6,7 +6,7 @@ mod follow;
 use super::image::{self, ImageConfig, is_built};
 use super::label::{LabelIdentity, typed};
 use super::values::{
-    canonical, count, counts, entries, merge, names_in, of_label, static_nodes, texts,
+    canonical, count, counts, entries, machine_attributes, merge, names_in, static_nodes, texts,
 };
 use super::{LabelConfig, ProviderConfig, SectionQuota};
 use crate::connection::Driver;
@@ -64,8 +64,9 @@ const OF_CLOUDS_ONLY: [&str; 31] = [
 ];
 
 /// Resolves every accepted provider. Returns the valid ones in configuration order, and the errors
-/// and warnings about the references of all sections, providers and labels. Objects with structural
-/// errors are checked as far as they could be parsed, but do not become providers.
+/// and warnings about the references of all sections, providers and labels. Sections, providers and
+/// labels with structural errors are checked as far as they could be parsed, but providers with
+/// such errors are not returned. A returned provider can have errors too.
 pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
     let faulty_images = layout.faulty::<ProviderObject>(ObjectKind::Image);
     let mut resolver = Resolver {
@@ -76,20 +77,20 @@ pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<C
         hints: SuggestionBudget::new(),
         faulty_images: faulty_images.into_iter().map(|image| image.object.name.as_str()).collect(),
     };
-    for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
+    for (kind, stanza) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
         let faulty = layout.faulty::<ProviderObject>(kind);
         // For an accepted provider this is reported where its sections are merged.
         if kind == ObjectKind::Provider {
             faulty.iter().for_each(|defined| resolver.section((*defined, defined.object)));
         }
         for defined in layout.accepted::<ProviderObject>(kind).into_iter().chain(faulty) {
-            resolver.connection((defined, defined.object), word);
+            resolver.connection((defined, defined.object), stanza);
             if kind == ObjectKind::Section {
                 resolver.parent((defined, defined.object));
                 resolver.overridden((defined, defined.object));
             }
-            resolver.lists((defined, defined.object), word);
-            resolver.members((defined, defined.object), word);
+            resolver.lists((defined, defined.object), stanza);
+            resolver.members((defined, defined.object), stanza);
         }
     }
     let labels = layout.accepted::<ProviderObject>(ObjectKind::Label).into_iter();
@@ -120,12 +121,12 @@ impl<'o> Resolver<'o> {
     }
 
     /// Adds an error about an object, located at its attribute, or at its stanza if it does not set
-    /// the attribute. `word` is the kind of the object as errors name it, such as `section` or
+    /// the attribute. `stanza` is the keyword of the object as errors name it, such as `section` or
     /// `provider`.
     fn error(
         &mut self,
         at: Found<'_>,
-        word: &str,
+        stanza: &str,
         attribute: &str,
         kind: DiagnosticKind,
         message: String,
@@ -133,19 +134,20 @@ impl<'o> Resolver<'o> {
         let span = at.1.spans.of(attribute);
         self.put(
             at,
-            word,
+            stanza,
             span,
             Diagnostic::new(kind, Mark::default(), Mark::default(), message).about(attribute),
         );
     }
 
-    /// Adds an error about an undefined name in an object, located at the list member `wrong`, or
-    /// else at the attribute. The most similar of the `defined` names is suggested, if any is
-    /// similar. `word` is the kind of the object as errors name it.
+    /// Adds an error about the undefined name `wrong` in an object, located at the list member
+    /// `wrong` of the attribute, or else at the attribute. `message` is the whole text. The most
+    /// similar of the `defined` names is suggested, if any is similar enough. `stanza` is the
+    /// keyword of the object as errors name it.
     fn unknown<'n>(
         &mut self,
         at: Found<'_>,
-        word: &str,
+        stanza: &str,
         attribute: &str,
         (wrong, message): (&str, String),
         defined: impl IntoIterator<Item = &'n str>,
@@ -155,33 +157,34 @@ impl<'o> Resolver<'o> {
             Diagnostic::new(DiagnosticKind::UnknownName, Mark::default(), Mark::default(), message);
         self.put(
             at,
-            word,
+            stanza,
             span,
             diagnostic.about(attribute).suggesting_within(&self.hints, wrong, defined),
         );
     }
 
     /// Adds a diagnostic about an object, located at `span`, or at its stanza for `None`; positions
-    /// in `diagnostic` are replaced. `word` is the kind of the object as errors name it.
+    /// in `diagnostic` are replaced. `stanza` is the keyword of the object as errors name it.
     fn put(
         &mut self,
         (defined, object): Found<'_>,
-        word: &str,
+        stanza: &str,
         span: Option<Span>,
         diagnostic: Diagnostic,
     ) {
         let Span { start, end } = span.unwrap_or(object.span);
         let diagnostic = Diagnostic { start, end, ..diagnostic };
         let diagnostic = diagnostic
-            .in_stanza(&format!("{word} {}", object.name))
+            .in_stanza(&format!("{stanza} {}", object.name))
             .from_stanza_at(object.span.start);
         self.errors.push(defined.source().error(diagnostic));
     }
 
-    /// Returns whether a provider and its sections, `chain`, have the same connection; a provider
-    /// that sets none has that of its sections. Reports a provider with another connection. `false`
-    /// without a report if the sections differ among themselves, which is reported there. Otherwise
-    /// its author could use any connection of the system.
+    /// Returns whether a provider and its sections, `chain`, have the same connection, since its
+    /// author could otherwise use any connection of the system. A provider that sets none has that
+    /// of its sections. Reports a provider that sets another connection than its sections, or any
+    /// if these set none. `false` without a report if the sections differ among themselves, which
+    /// is reported at the sections.
     fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
         let mut connections =
             chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
@@ -205,10 +208,10 @@ impl<'o> Resolver<'o> {
         false
     }
 
-    /// Reports attributes that do not apply to a provider: cloud attributes of static nodes, and
-    /// `nodes` of a cloud provider (L3.10). `whole` has the attributes of the provider and its
-    /// sections. A provider without a connection, or with one of the static driver, has static
-    /// nodes.
+    /// Reports attributes that do not apply to a provider: cloud attributes of static nodes, also
+    /// in its list entries and defaults, and `nodes` of a cloud provider (L3.10). `whole` has the
+    /// merged attributes of the provider and its sections. A provider without a connection, or with
+    /// one of the static driver, has static nodes. The provider stays valid.
     fn kind_of_nodes(&mut self, at: Found<'o>, whole: &Map<String, Json>) {
         let connection = whole.get("connection").and_then(Json::as_str);
         let is_static = connection
@@ -247,7 +250,8 @@ impl<'o> Resolver<'o> {
 
     /// Resolves all references of a provider, and reports what is wrong in it. `None` if it names
     /// no section, or its section is undefined, abstract or of another connection, or the section's
-    /// ancestors are undefined, form a cycle or are too many.
+    /// ancestors are undefined, form a cycle, are too many or have different connections. Other
+    /// errors are reported, but the provider is returned nevertheless.
     fn provider(&mut self, defined: Definition<'o, ProviderObject>) -> Option<ProviderConfig> {
         let provider = defined.object;
         let at = (defined, provider);
@@ -339,8 +343,8 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Returns the labels of a provider, each with every layer of attributes applied: those that
-    /// its sections list, then its own, and with `include-all-node-labels` those of its static
+    /// Returns the labels of a provider, each once with every layer of attributes applied: those
+    /// that its sections list, then its own, and with `include-all-node-labels` those of its static
     /// nodes. Reports and drops undefined labels of static nodes, labels beyond 1,000, and labels
     /// beyond the weight that all providers share. Undefined labels of lists are dropped without a
     /// report. `of_section` has the merged attributes of the sections.
@@ -399,9 +403,10 @@ impl<'o> Resolver<'o> {
     }
 
     /// Returns the images that a provider needs, sorted by name, each with every layer of
-    /// attributes applied in order (L3.2): those that it or its sections list, and those of its
-    /// labels. Undefined images are left out, and list entries of a final image are ignored, both
-    /// without a report.
+    /// attributes applied in order (L3.2): those that it or its sections list, and those of
+    /// `labels`, its resolved labels. Undefined images are left out, and list entries of a final
+    /// image are ignored, both without a report. `of_section` has the merged attributes of the
+    /// sections.
     fn images(
         &self,
         at: Found<'o>,
@@ -420,9 +425,9 @@ impl<'o> Resolver<'o> {
             let mut part = PartOfLabel::new("image", Some(&object.name), Some(object));
             for layer in layers {
                 if let Some(defaults) = part.defaults_in(layer) {
-                    merge(&mut merged, of_label(defaults));
+                    merge(&mut merged, machine_attributes(defaults));
                 }
-                merge(&mut merged, of_label(layer));
+                merge(&mut merged, machine_attributes(layer));
                 for entry in entries(layer, part.list, &object.name) {
                     if part.is_final != Final::Yes {
                         part.apply_final(entry);
@@ -439,9 +444,10 @@ impl<'o> Resolver<'o> {
     }
 
     /// Returns a label with every layer of attributes applied. `of_section` has the merged
-    /// attributes of the provider's sections. Attributes that a final object does not allow are
-    /// reported and ignored. A label of a cloud provider without an image or flavor gets a warning,
-    /// since the provider declines requests for it.
+    /// attributes of the provider's sections. List entries that a final image, flavor or label does
+    /// not allow are reported and ignored. A label of a cloud provider without an image or flavor
+    /// gets a warning, since the provider declines requests for it. An undefined image or flavor
+    /// counts as set, and is not reported here.
     fn label(
         &mut self,
         at: Found<'o>,
@@ -469,9 +475,9 @@ impl<'o> Resolver<'o> {
         let flavor = flavor_name.as_deref().and_then(|name| self.find(ObjectKind::Flavor, name));
         let mut merged = Map::new();
         for object in [image, flavor].into_iter().flatten() {
-            merge(&mut merged, of_label(&object.1.attributes));
+            merge(&mut merged, machine_attributes(&object.1.attributes));
         }
-        merge(&mut merged, of_label(&label.attributes));
+        merge(&mut merged, machine_attributes(&label.attributes));
         let mut parts = [
             PartOfLabel::new("image", image_name.as_deref(), image.map(|(_, image)| image)),
             PartOfLabel::new("flavor", flavor_name.as_deref(), flavor.map(|(_, flavor)| flavor)),
@@ -486,11 +492,11 @@ impl<'o> Resolver<'o> {
         for layer in layers {
             for part in &parts {
                 if let Some(defaults) = part.defaults_in(layer) {
-                    merge(&mut merged, of_label(defaults));
+                    merge(&mut merged, machine_attributes(defaults));
                     zone = zone_in(defaults).filter(|_| part.word == "label").or(zone);
                 }
             }
-            merge(&mut merged, of_label(layer));
+            merge(&mut merged, machine_attributes(layer));
             for part in &mut parts {
                 let (name, list) = (part.name, part.list);
                 for entry in name.into_iter().flat_map(|name| entries(layer, list, name)) {
@@ -509,7 +515,7 @@ impl<'o> Resolver<'o> {
                         );
                         continue;
                     }
-                    merge(&mut merged, of_label(entry));
+                    merge(&mut merged, machine_attributes(entry));
                     zone = zone_in(entry).filter(|_| part.word == "label").or(zone);
                     part.apply_final(entry);
                 }
@@ -598,9 +604,9 @@ struct PartOfLabel<'a> {
 }
 
 impl<'a> PartOfLabel<'a> {
-    /// Returns the state of an object before any layer is applied. `word` is its kind, `image`,
-    /// `flavor` or `label`. `object` is its definition, of which only `final` counts; `None` if it
-    /// is undefined.
+    /// Returns the state of an object before any layer is applied. `word` is its kind: `image`,
+    /// `flavor` or `label`. `name` is `None` if the label has no such part. `object` is its
+    /// definition, of which only `final` counts; `None` if it is undefined.
     fn new(word: &'static str, name: Option<&'a str>, object: Option<&ProviderObject>) -> Self {
         let (list, defaults) = match word {
             "image" => ("images", "image-defaults"),

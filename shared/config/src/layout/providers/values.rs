@@ -32,9 +32,9 @@ pub(super) fn canonical(defined: Definition<'_, ProviderObject>, name: &str) -> 
     format!("{}/{name}", defined.source().project)
 }
 
-/// Merges attributes into those of an outer layer: scalars override, mappings merge, lists
-/// concatenate (L3.2). A list member that is there already is not added again, except in `images`,
-/// `flavors` and `labels`, where repeated entries are kept in order.
+/// Merges the attributes in `from` into those of an outer layer, `into`: scalars override, mappings
+/// merge, lists concatenate (L3.2). A list member that is there already is not added again, except
+/// in `images`, `flavors` and `labels`, where repeated entries are kept in order.
 pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
     for (name, value) in from {
         match (into.get_mut(&name), value) {
@@ -58,7 +58,7 @@ pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
 /// Returns those attributes of an object, a list entry or a layer of defaults that apply to the
 /// machines of a label. Left out are attributes of providers and sections themselves, `*-defaults`,
 /// `image`, `flavor`, `type` and `final`.
-pub(super) fn of_label(attributes: &Map<String, Json>) -> Map<String, Json> {
+pub(super) fn machine_attributes(attributes: &Map<String, Json>) -> Map<String, Json> {
     let concerns = |name: &str| {
         !NOT_OF_LABELS.contains(&name)
             && !name.ends_with("-defaults")
@@ -92,7 +92,8 @@ pub(super) fn names_in(attributes: &Map<String, Json>, list: &str) -> Vec<String
     list.iter().filter_map(|entry| entry.get("name")?.as_str().map(str::to_owned)).collect()
 }
 
-/// Returns the texts in a list; empty if it is not set. Members that are not texts are left out.
+/// Returns the texts in the list `name`; empty if it is not set or no list. Members that are not
+/// texts are left out.
 pub(super) fn texts(attributes: &Map<String, Json>, name: &str) -> Vec<String> {
     let list = attributes.get(name).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect()
@@ -111,7 +112,7 @@ pub(super) fn counts(limits: Option<&Json>) -> BTreeMap<String, u64> {
 }
 
 /// Returns the static nodes in `nodes`; empty if it is not set. Entries without a name are left
-/// out. By default, the user is `zuul` and the port 22.
+/// out. By default, the user is `zuul` and the port 22, which also replaces an invalid port.
 pub(super) fn static_nodes(attributes: &Map<String, Json>) -> Vec<StaticNode> {
     let list =
         attributes.get("nodes").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();

@@ -11,15 +11,16 @@ use serde_json::{Map, Value as Json};
 
 impl<'o> Resolver<'o> {
     /// Reports a connection of a section or provider that the system does not have. An absent one
-    /// is no error here. `word` is how errors name the object (`section` or `provider`).
-    pub(super) fn connection(&mut self, at: Found<'o>, word: &str) {
+    /// is no error here. `stanza` is the keyword of the object as errors name it (`section` or
+    /// `provider`).
+    pub(super) fn connection(&mut self, at: Found<'o>, stanza: &str) {
         let Some(name) = at.1.attributes.get("connection").and_then(Json::as_str) else { return };
         let connections = self.layout.connections();
         if connections.driver(name).is_none() {
             let message = format!("Unknown connection named \"{name}\"");
             self.unknown(
                 at,
-                word,
+                stanza,
                 "connection",
                 (name, message),
                 connections.0.keys().map(|name| name.as_str()),
@@ -74,9 +75,9 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Reports a section whose connection differs from that of the nearest ancestor that sets one.
-    /// A section that sets none is not checked. Otherwise the author of a section could use its
-    /// parent's images and quota with any connection of the system.
+    /// Reports a section whose connection differs from that of the nearest ancestor that sets one,
+    /// since its author could otherwise use the ancestor's images and quota with any connection of
+    /// the system. A section that sets none is not checked.
     pub(super) fn overridden(&mut self, at: Found<'o>) {
         let Some(connection) = at.1.attributes.get("connection") else { return };
         let mut parent = at.1.attributes.get("parent").and_then(Json::as_str);
@@ -103,9 +104,9 @@ impl<'o> Resolver<'o> {
     }
 
     /// Reports undefined images, flavors and labels in the lists of a section or provider. An
-    /// absent list is no error here. `word` is how errors name the object (`section` or
-    /// `provider`).
-    pub(super) fn lists(&mut self, at: Found<'o>, word: &str) {
+    /// absent list is no error here. `stanza` is the keyword of the object as errors name it
+    /// (`section` or `provider`).
+    pub(super) fn lists(&mut self, at: Found<'o>, stanza: &str) {
         for (kind, list, one) in [
             (ObjectKind::Image, "images", "image"),
             (ObjectKind::Flavor, "flavors", "flavor"),
@@ -114,7 +115,7 @@ impl<'o> Resolver<'o> {
             for name in names_in(&at.1.attributes, list) {
                 if self.find(kind, &name).is_none() {
                     let message = format!("The {one} \"{name}\" was not found.");
-                    self.unknown(at, word, list, (&name, message), self.layout.names(kind));
+                    self.unknown(at, stanza, list, (&name, message), self.layout.names(kind));
                 }
             }
         }
@@ -122,9 +123,9 @@ impl<'o> Resolver<'o> {
 
     /// Reports errors in the entries of the lists of a section or provider: a label with an
     /// undefined image or flavor, and an image with another type than its definition. Undefined
-    /// labels and images themselves are not reported here. `word` is how errors name the object
-    /// (`section` or `provider`).
-    pub(super) fn members(&mut self, at: Found<'o>, word: &str) {
+    /// labels and images themselves are not reported here. `stanza` is the keyword of the object as
+    /// errors name it (`section` or `provider`).
+    pub(super) fn members(&mut self, at: Found<'o>, stanza: &str) {
         for (name, label) in listed(&at.1.attributes, "labels") {
             for (kind, part) in PARTS {
                 let Some(part_name) = label.get(part).and_then(Json::as_str) else { continue };
@@ -143,7 +144,7 @@ impl<'o> Resolver<'o> {
                         self.layout.names(kind),
                     );
                     let span = at.1.spans.of_member(&format!("labels.{name}"), part);
-                    self.put(at, word, span.or_else(|| at.1.spans.of("labels")), diagnostic);
+                    self.put(at, stanza, span.or_else(|| at.1.spans.of("labels")), diagnostic);
                 }
             }
         }
@@ -165,7 +166,7 @@ impl<'o> Resolver<'o> {
                 );
                 self.put(
                     at,
-                    word,
+                    stanza,
                     span.or_else(|| at.1.spans.of("images")),
                     diagnostic.about("images.type"),
                 );
