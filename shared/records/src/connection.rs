@@ -102,9 +102,8 @@ impl ConnectionsFile {
     }
 
     /// Returns whether a connection with projects has this host or a parent domain of it, as
-    /// canonical host or in one of its URLs. `host` is in lower case and without port. Ports are
-    /// ignored: an unreadable address on a configured host is refused, while one on another host is
-    /// ignored.
+    /// canonical host or in one of its URLs. `host` is in lower case and without port. Ports of the
+    /// configured values are ignored.
     fn leads_to(&self, host: &str) -> bool {
         let is_it = |configured_host: String| {
             let below = host.strip_suffix(configured_host.as_str());

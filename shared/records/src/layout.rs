@@ -113,10 +113,10 @@ impl Layouts {
         Ok(Some(live))
     }
 
-    /// Returns a tenant with its live layout, given its head's record and its decoded head. The
-    /// inner error says why there is no usable layout (none yet, missing, or undecodable), for a
-    /// caller that goes on with other tenants. A success is cached for [`Self::last_read`]. The
-    /// outer error is a failed read.
+    /// Returns a tenant with its live layout, given its head's record, its decoded head and when
+    /// the record was read. The inner error says why there is no usable layout (none yet, missing,
+    /// or undecodable), for a caller that goes on with other tenants. A success is cached for
+    /// [`Self::last_read`]. The outer error is a failed read.
     ///
     /// # Errors
     /// When the store does not answer.
@@ -150,8 +150,9 @@ impl Layouts {
         self.last_read.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Returns a cached layout and moves it to the end of the eviction order; `None` if it is not
-    /// cached. Looks in the cached tenants too, which hold more layouts than the cache itself.
+    /// Returns a cached layout; `None` if it is not cached. Looks first in the cache of layouts,
+    /// where it becomes the most recently used one, then in the cached tenants, which hold more
+    /// layouts.
     fn cached(&self, key: &str) -> Option<Arc<Layout>> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = cache.iter().position(|(cached_key, _)| cached_key == key) {
