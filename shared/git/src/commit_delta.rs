@@ -142,8 +142,9 @@ impl Repository {
         Ok(Some(delta))
     }
 
-    /// Adds to `delta` a tree and everything below it, without what is in the same directory of one
-    /// of the trees `known`, and without submodules. `at` names the commit in errors; `depth` is
+    /// Adds to `delta` a tree and everything below it, without submodules. Leaves out what is in
+    /// the same directory of one of the trees `known`, which are those of the commit's parents at
+    /// the same path, and what `delta` has already. `at` names the commit in errors; `depth` is
     /// that of the tree. An error if the delta becomes too large or the directories nest too deep.
     fn add_tree(
         &self,

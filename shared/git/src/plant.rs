@@ -65,8 +65,10 @@ pub fn plant(files: &BTreeMap<String, NewFile>, message: &str) -> Result<Planted
     Ok(Planted { commit, pack: made.name, object: join(&made.pack, &made.index) })
 }
 
-/// Returns whether a name, or a part of it between backslashes, is a spelling of `.git` on some
-/// file system. Git refuses to check out a tree with such a name.
+/// Returns whether a name, or a part of it between backslashes, means `.git` on Windows or where
+/// case is ignored: in any case, with trailing dots or spaces, before a `:`, or as `git~1`. Git
+/// refuses to check out a tree with such a name. Spellings with invisible characters, which HFS+
+/// ignores, are not recognised.
 pub fn is_own_directory(name: &str) -> bool {
     name.split('\\').any(|part| {
         let part = part.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);

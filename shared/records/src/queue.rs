@@ -134,10 +134,10 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<LoadedQueue, LoadEr
     Err(busy(queue))
 }
 
-/// Returns the queue at its newer head `head_record`, which the caller has read. Takes from
-/// `stored`, an earlier read of the queue, the items that have not changed; reads the others and
-/// the inbox. Does not read the halt mark: `is_halted` is `false` in the result. `None` when the
-/// items do not match the head, because a writer interferes; the caller then reads the whole queue.
+/// Returns the queue at the head `head_record`, which the caller has read. Takes from `stored`, an
+/// earlier read of the queue, the items that have not changed; reads the others and the inbox. Does
+/// not read the halt mark: `is_halted` is `false` in the result. `None` when the items do not match
+/// the head, because a writer interferes; the caller then reads the whole queue.
 ///
 /// # Errors
 /// As [`load`].
