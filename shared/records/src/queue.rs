@@ -152,7 +152,7 @@ pub async fn refresh(
         let LoadedQueue { head, items, .. } = stored;
         let mut loaded =
             LoadedQueue { head_record: Some(head_record), head, items, ..LoadedQueue::empty() };
-        loaded.set_inbox(messages);
+        loaded.fill_inbox(messages);
         return Ok(Some(loaded));
     }
     let head: StoredHead = decode(&head_record)?;
@@ -184,7 +184,7 @@ pub async fn refresh(
         items,
         ..LoadedQueue::empty()
     };
-    loaded.set_inbox(messages);
+    loaded.fill_inbox(messages);
     Ok(Some(loaded))
 }
 
@@ -213,7 +213,7 @@ impl LoadedQueue {
 
     /// Fills the inbox, which must be empty, with the messages of a window and their keys, and
     /// stores whether there are more.
-    fn set_inbox(&mut self, window: InboxWindow) {
+    fn fill_inbox(&mut self, window: InboxWindow) {
         self.is_cut = window.is_cut;
         for (key, message) in window.into_messages() {
             self.inbox_keys.insert(message.id.clone(), key);
@@ -267,7 +267,7 @@ async fn read(
             }
         }
     }
-    loaded.set_inbox(window);
+    loaded.fill_inbox(window);
     Ok((loaded, stored))
 }
 
