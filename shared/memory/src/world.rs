@@ -303,7 +303,7 @@ impl World {
 
     /// Writes as a client other than the functions does: without a step or a fate, and without
     /// checking the condition of the write or the limits of its size.
-    pub fn write_directly(&self, write: Write) {
+    pub fn write_unchecked(&self, write: Write) {
         let mut state = self.lock();
         state.transactions += 1;
         crate::records::apply(&mut state, write);
