@@ -98,7 +98,7 @@ impl GitRepos {
     /// Returns whether a merge has to store what its result adds to the commit below, so that its
     /// branch can be fast-forwarded: the connection lands by fast-forward, and the merge mode keeps
     /// the proposed commit.
-    fn keeps(&self, ask: &BranchMerge) -> bool {
+    fn stores_delta(&self, ask: &BranchMerge) -> bool {
         let landing = self.remotes.get(&ask.connection).map(|remote| remote.landing);
         landing == Some(LandingMethod::FastForward) && ask.mode.keeps_head()
     }
@@ -308,7 +308,7 @@ impl Repos for GitRepos {
             }
         };
         let (ask_again, names, below) = (ask.clone(), names_of(&packs)?, start.id.clone());
-        let keep = if self.keeps(ask) { DeltaMode::Added } else { DeltaMode::Nothing };
+        let keep = if self.stores_delta(ask) { DeltaMode::Added } else { DeltaMode::Nothing };
         let made = cache
             .with(move |repository| merge_here(repository, &ask_again, &start, &names, keep))
             .await?;
