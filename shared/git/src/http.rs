@@ -160,7 +160,7 @@ impl Bounded {
     /// http, and only to an address that ends with what follows `base_url` in `url`. The new
     /// address is stored in `moved_to`. A request that fails on a dead connection is sent once
     /// more.
-    fn asked<S: AsRef<str>>(
+    fn request_refs<S: AsRef<str>>(
         &mut self,
         url: &str,
         base_url: &str,
@@ -282,7 +282,7 @@ impl Http for Bounded {
         headers: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> gix::Result<GetResponse<Headers, Body>> {
         let lines: Vec<String> = headers.into_iter().map(|line| line.as_ref().to_owned()).collect();
-        let response = self.asked(url, base_url, &lines).map_err(gix::Error::from_error)?;
+        let response = self.request_refs(url, base_url, &lines).map_err(gix::Error::from_error)?;
         let of = Shared::new(Exchange::Answered(response), &self.budget);
         Ok(GetResponse {
             headers: Headers { of: of.clone(), lines: None },
