@@ -105,7 +105,7 @@ fn artifacts(build: &BuildData) -> Vec<Value> {
         let change = &build.order.change;
         let of_item = match change.key.number() {
             Some(number) => json!({"change": number.to_string(), "patchset": change.patchset}),
-            None => json!({"ref": change.git_ref()}),
+            None => json!({"ref": change.github_ref()}),
         };
         artifact.insert("project".to_owned(), json!(change.key.project.name()));
         artifact.insert("job".to_owned(), json!(build.order.job));
