@@ -33,8 +33,8 @@ impl Layouts {
     ///
     /// # Errors
     /// When the object cannot be read, or does not exist. It is stored before any record names it.
-    pub async fn open(&self, ports: &Ports, key: &str) -> Result<Arc<Layout>, PortError> {
-        self.try_open(ports, key)
+    pub async fn load(&self, ports: &Ports, key: &str) -> Result<Arc<Layout>, PortError> {
+        self.try_load(ports, key)
             .await?
             .map_err(|why| PortError::unknown(format!("open the layout {key}"), why))
     }
@@ -42,7 +42,7 @@ impl Layouts {
     /// Returns the layout stored under `key`, from the cache or the object, and caches it. The
     /// inner error says why the object is unusable (missing or undecodable); a retry would find the
     /// same. The outer error is a failed read.
-    async fn try_open(
+    async fn try_load(
         &self,
         ports: &Ports,
         key: &str,
@@ -130,7 +130,7 @@ impl Layouts {
         let Some(key) = tenant.layout_object.clone() else {
             return Ok(Err("it has no layout yet".to_owned()));
         };
-        let layout = match self.try_open(ports, &key).await? {
+        let layout = match self.try_load(ports, &key).await? {
             Ok(layout) => layout,
             Err(why) => return Ok(Err(format!("its layout {key} cannot be opened: {why}"))),
         };
