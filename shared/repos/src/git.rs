@@ -325,7 +325,7 @@ impl Repos for GitRepos {
                 }
                 if let Some(delta) = &delta {
                     let key = keys::commit_delta(&at.project, &below, &result.id);
-                    let bytes = Bytes::from(delta.bytes());
+                    let bytes = Bytes::from(delta.encode());
                     self.ports
                         .objects
                         .put(&key, bytes, PutMode::Always, "application/octet-stream")
