@@ -56,8 +56,11 @@ fn many_packs_can_be_added_to_an_open_repository() {
         else {
             panic!("no conflict")
         };
-        let name =
-            made.pack_missing_objects(std::slice::from_ref(&merged.commit.id)).unwrap().unwrap().name;
+        let name = made
+            .pack_missing_objects(std::slice::from_ref(&merged.commit.id))
+            .unwrap()
+            .unwrap()
+            .name;
         let (pack, index) = carry(&made, &name);
         repository.add_pack(&pack, &index).unwrap();
         (tip, change) = (change, merged.commit.id);

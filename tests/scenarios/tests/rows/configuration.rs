@@ -170,8 +170,9 @@ fn a_push_during_the_read_of_its_project_is_read_too() {
         tree.insert("zuul.yaml".to_owned(), with_job(CONFIG, "second"));
         let commit = store.commit(tree, vec![tip.id], "pushed meanwhile");
         store.set(&main, &commit.id);
-        world
-            .write_unchecked(tenant::put_reread(&demo(), &main.project, "the second push").unwrap());
+        world.write_unchecked(
+            tenant::put_reread(&demo(), &main.project, "the second push").unwrap(),
+        );
     }));
     site.handle(MessageQueue::Tenants);
     let wakeup = Wakeup::Tenant { tenant: demo() };

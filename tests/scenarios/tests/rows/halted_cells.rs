@@ -39,7 +39,8 @@ fn damage(site: &Site, is_it: impl Fn(&Record) -> bool) -> Record {
 /// Restores a damaged record and wakes its cell, as an operator would.
 fn repair(site: &Site, record: Record, partition: &str, wakeup: Wakeup) {
     put(site, Record { revision: record.revision + 2, ..record });
-    site.world.write_unchecked(Write::Delete { key: halt_key(partition), expect: Expect::Anything });
+    site.world
+        .write_unchecked(Write::Delete { key: halt_key(partition), expect: Expect::Anything });
     poll_once(cell::send(&site.ports(), &[wakeup])).unwrap().unwrap();
 }
 

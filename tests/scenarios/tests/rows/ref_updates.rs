@@ -204,7 +204,8 @@ fn a_tag_without_a_commit_ends_its_push_and_blocks_no_other() {
     site.forge.claim_push("org/one", "refs/tags/odd", &Oid::zero(), &Oid("6".repeat(40)));
     site.forge.tag(&branch("main"), "1.0");
     site.run();
-    let tags: Vec<String> = orders(&site).iter().map(|(order, _)| order.change.github_ref()).collect();
+    let tags: Vec<String> =
+        orders(&site).iter().map(|(order, _)| order.change.github_ref()).collect();
     assert_eq!(tags, ["refs/tags/1.0", "refs/tags/1.0"]);
     let effects = effects_of_deliveries(&site);
     assert!(
@@ -236,7 +237,8 @@ fn a_tag_runs_the_jobs_of_the_branches_that_contain_its_commit() {
         site.forge.tag(&branch(on), tag);
         site.run();
         let git_ref = format!("refs/tags/{tag}");
-        let own = orders(site).into_iter().filter(|(order, _)| order.change.github_ref() == git_ref);
+        let own =
+            orders(site).into_iter().filter(|(order, _)| order.change.github_ref() == git_ref);
         let mut jobs: Vec<(String, Vec<String>)> = own
             .map(|(order, state)| {
                 let branches = state.containing.unwrap_or_default();
