@@ -52,8 +52,8 @@ impl CommitDelta {
         out
     }
 
-    /// Decodes the output of [`Self::encode`]. An error if it has another format or is cut
-    /// off. Does not check the objects; the forge that receives them does.
+    /// Decodes the output of [`Self::encode`]. An error if it has another format or is cut off.
+    /// Does not check the objects; the forge that receives them does.
     ///
     /// # Errors
     /// When the bytes have another format or are truncated.

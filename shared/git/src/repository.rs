@@ -17,9 +17,9 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// The repository of a project, opened in a cache directory.
 ///
-/// Merge results stay in memory until [`Repository::pack_missing_objects`]. Otherwise the repository
-/// only changes by added packs. Several processes may share the directory: each file appears
-/// atomically, under a name derived from its content.
+/// Merge results stay in memory until [`Repository::pack_missing_objects`]. Otherwise the
+/// repository only changes by added packs. Several processes may share the directory: each file
+/// appears atomically, under a name derived from its content.
 pub struct Repository {
     /// The project.
     pub(crate) project: ProjectName,
