@@ -36,8 +36,9 @@ pub fn names_too_many(addresses: &[String]) -> bool {
     addresses.len() > DEPENDENCIES_MAX
 }
 
-/// Returns those of the URLs that are not the page of a change on any of these forges, in their
-/// order. Makes no requests, so an existing page of another kind is not distinguished from none.
+/// Returns those of `addresses` that are not the page of a change on any of these forges, in their
+/// order. Makes no requests: a URL of a change's form counts as a page of a change, whether that
+/// exists or not.
 pub fn urls_of_no_change<'a>(
     forges: &BTreeMap<ConnectionName, Arc<dyn Forge>>,
     addresses: &'a [String],

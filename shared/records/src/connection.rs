@@ -189,9 +189,9 @@ pub async fn load(ports: &Ports) -> Result<ConnectionsFile, PortError> {
         .map_err(|error| PortError::unknown(format!("read {OBJECT}"), error))
 }
 
-/// Returns the addresses whose host belongs to no connection, in their order; a text without a host
-/// is not among them. Such a dependency is ignored, so a change can merge without it. Reads nothing
-/// when `addresses` is empty.
+/// Returns those of `addresses`, the URLs of dependencies, whose host belongs to no connection with
+/// projects, in their order; a text without a host is not among them. Such a dependency is ignored,
+/// so a change can merge without it. Reads nothing when `addresses` is empty.
 ///
 /// # Errors
 /// As [`load`].

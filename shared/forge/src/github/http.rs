@@ -387,8 +387,8 @@ fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str
 }
 
 /// Returns the seconds to wait, from 1 to 3,600, if the answer is a rate limit: status 429, or 403
-/// with a sign of one. They come from the headers; without those it is one minute. `None` for any
-/// other answer.
+/// with a sign of one in the headers or in `message`. The headers say how long; without them it is
+/// one minute. `None` for any other answer.
 fn rate_limit(
     status: StatusCode,
     headers: &HeaderMap,

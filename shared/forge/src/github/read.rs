@@ -320,9 +320,9 @@ pub(super) async fn check_runs_named(
 }
 
 /// Joins statuses (newest first) and check runs into one list, sorted by context and account, with
-/// only the newest of each context and account. A check run is a status by its application, whose
-/// state is its conclusion, or `pending`. Each keeps its number and no time: an edited check run
-/// may show another time and is the same.
+/// only the newest of each context and account; a status wins over a check run. A check run is
+/// listed as a status by its application, whose state is the run's conclusion, or `pending`. Each
+/// keeps its number and no time: an edited check run may show another time and is the same.
 fn newest_per_context(
     statuses: Vec<shapes::Status>,
     mut check_runs: Vec<shapes::CheckRun>,

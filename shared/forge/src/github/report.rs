@@ -53,10 +53,10 @@ pub(super) async fn set_status(
     github.api.send(Method::POST, &path, Some(&body), Repeat::Never, &attempted).await.map(drop)
 }
 
-/// Returns whether Sluice set the newest status of its context for this report: it is equal, by the
-/// token's login, and was set after the report was requested. An earlier one belongs to another
-/// report, and pipelines that wait for this one would get no event. `false` also where the status
-/// or the own login cannot be read.
+/// Returns whether Sluice set the newest status of its context for this report: the status is
+/// equal, was set by the token's login, and was set after the report was requested. An equal status
+/// that was set earlier belongs to another report; pipelines that wait for this report would get no
+/// event. `false` also where the status or the own login cannot be read.
 async fn is_already_set(
     github: &GitHub,
     project: &ProjectName,
