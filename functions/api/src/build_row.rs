@@ -174,7 +174,7 @@ pub(crate) fn change_json(change: &ChangeRef, url: Option<&str>) -> Value {
         "branch": change.on_branch(),
         "change": change.key.number(),
         "patchset": change.key.number().map(|_| &change.patchset),
-        "ref": change.git_ref(),
+        "ref": change.github_ref(),
         "oldrev": moved.and_then(|moved| moved.oldrev.as_ref()),
         "newrev": moved.and_then(|moved| moved.newrev.as_ref()),
         "ref_url": url.filter(|url| !url.is_empty()),

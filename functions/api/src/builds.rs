@@ -97,7 +97,7 @@ pub(crate) async fn times(
                 "_id": of("_id"), "uuid": of("uuid"), "job_name": of("job_name"), "result": of("result"),
                 "start_time": of("start_time"), "end_time": of("end_time"), "duration": of("duration"), "final": of("final"),
                 "project": change.key.project.name(), "branch": change.on_branch(),
-                "pipeline": row.order.queue.pipeline, "ref": change.git_ref(),
+                "pipeline": row.order.queue.pipeline, "ref": change.github_ref(),
             })
         })
     });

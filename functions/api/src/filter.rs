@@ -111,7 +111,7 @@ impl<'a> BuildFilter<'a> {
             })
             && self.any("change", |value| number.as_deref() == Some(value))
             && self.any("patchset", |value| value == subject.change.patchset)
-            && self.any("ref", |value| value == subject.change.git_ref())
+            && self.any("ref", |value| value == subject.change.github_ref())
             && self.any("newrev", |value| newrev.is_some_and(|newrev| newrev.as_str() == value))
             && self.any("uuid", |value| value == subject.uuid)
             && self.any("queue_item_uuid", |value| value == subject.item)

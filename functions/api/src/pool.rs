@@ -267,7 +267,7 @@ mod tests {
         for name in [&bad, &good] {
             let record =
                 encode_first(provider::head_key(name), &ProviderHead::new(name.clone())).unwrap();
-            world.write_directly(Write::Put { record, expect: Expect::Absent });
+            world.write_unchecked(Write::Put { record, expect: Expect::Absent });
         }
         let read = async || {
             let found = providers(&world.ports(), vec![bad.clone(), good.clone()]).await.unwrap();
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(read().await, [bad.clone(), good.clone()]);
         let record =
             Record { revision: 2, ..Record::new(provider::head_key(&bad), "{}".to_owned()) };
-        world.write_directly(Write::Put { record, expect: Expect::Anything });
+        world.write_unchecked(Write::Put { record, expect: Expect::Anything });
         assert_eq!(read().await, std::slice::from_ref(&good));
     }
 }

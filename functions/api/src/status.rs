@@ -133,7 +133,7 @@ pub(crate) fn triggers(pipeline: &Pipeline) -> BTreeMap<&str, &'static str> {
 /// Returns Zuul's `number,patchset` of a change, or the commit of a ref. `None` for a branch that
 /// is tested at its current head.
 fn id_of(change: &ChangeRef) -> Option<String> {
-    Some(change.id()).filter(|id| change.key.number().is_some() || *id != change.git_ref())
+    Some(change.id()).filter(|id| change.key.number().is_some() || *id != change.github_ref())
 }
 
 /// Returns the name of a queue as users know it, and its branch. A queue of one project has the
@@ -403,7 +403,7 @@ fn reference(slot: &Slot, item: &Item) -> Value {
     let change = &slot.change;
     json!({
         "id": id_of(change),
-        "ref": change.git_ref(),
+        "ref": change.github_ref(),
         "url": Some(&item.candidate.url).filter(|url| !url.is_empty()),
         "project": change.key.project.name(),
         "project_canonical": change.key.project,

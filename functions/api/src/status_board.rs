@@ -341,7 +341,7 @@ fn change(candidate: &Candidate) -> Value {
     json!({
         "project": change.key.project.name(),
         "number": change.key.number(),
-        "ref": change.git_ref(),
+        "ref": change.github_ref(),
         "branch": change.on_branch(),
         "head": change.head,
         "url": candidate.url,

@@ -26,7 +26,7 @@ const H: StoryChange = StoryChange {
 };
 
 fn put(story: &TestSystem, record: Record) {
-    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
 }
 
 fn gate() -> QueueKey {
@@ -244,7 +244,7 @@ async fn a_change_that_stands_in_the_queue_of_another_one_is_a_ref_of_its_item()
         ..Head::new(hosted.clone(), Manager::Independent, 0, 3)
     };
     put(&story, Record { revision: 1, ..queue::head_record(&lent).unwrap() });
-    story.world.write_directly(tenant::put_queue(&hosted, 0).unwrap());
+    story.world.write_unchecked(tenant::put_queue(&hosted, 0).unwrap());
     let status = json(&story.api, "/api/tenant/acme/status").await;
     let queues = &status["pipelines"][0]["change_queues"];
     assert_eq!(each(queues, "name"), ["org/app"]);

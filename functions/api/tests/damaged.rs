@@ -18,7 +18,7 @@ use sluice_runtime::record::{Expect, Key, Record, Write};
 /// Makes a record unreadable.
 fn damage(story: &TestSystem, key: &Key) {
     let record = Record { body: "{}".to_owned(), ..story.world.record(key).unwrap() };
-    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
 }
 
 fn integrated() -> QueueKey {
@@ -131,7 +131,7 @@ async fn a_session_that_cannot_be_read_is_named_and_hides_no_other() {
     let other = session::key(&"session-2".into());
     let find = Some(("sessions".to_owned(), "session-2".to_owned()));
     let record = Record { key: other.clone(), find, ..good };
-    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     damage(&story, &other);
     let components = json(&story.api, "/api/components").await;
     let mut answer: Vec<(&Value, &Value)> = components["executor"]
@@ -191,7 +191,7 @@ async fn a_change_whose_events_cannot_be_read_is_explained_without_them() {
     let story = story().await;
     let key = changes::verdicts_key(&change(&C).key);
     let record = Record { revision: 1, ..Record::new(key, "{}".to_owned()) };
-    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     let answer = why(&story, C.number, C.project).await;
     assert_eq!(of_pipeline(&answer, "gate")["item"], item_id(&C).as_str());
     let check = of_pipeline(&answer, "check");
@@ -231,8 +231,8 @@ async fn an_unreadable_host_queue_is_named_for_a_hosted_change() {
         ..Head::new(own.clone(), Manager::Independent, 0, 3)
     };
     let record = Record { revision: 1, ..queue::head_record(&head).unwrap() };
-    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
-    story.world.write_directly(tenant::put_queue(&own, 0).unwrap());
+    story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
+    story.world.write_unchecked(tenant::put_queue(&own, 0).unwrap());
     damage(&story, &queue::head_key(&home));
     let answer = why(&story, A.number, A.project).await;
     let check = of_pipeline(&answer, "check");

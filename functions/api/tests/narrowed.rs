@@ -27,7 +27,7 @@ fn fill(story: &TestSystem, of: sluice_model::ItemId) {
     let record = read(&of);
     let item = Item { jobs: vec![job; TOO_MANY], ..decode(&record).unwrap() };
     let record = Record { body: serde_json::to_string(&item).unwrap(), ..record };
-    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
 }
 
 fn jobs(items: &Value) -> Vec<usize> {
@@ -85,8 +85,8 @@ async fn the_queue_of_a_hosted_change_is_not_shown() {
     let hosted_in = Some("github.com/org/app#17".into());
     let head = Head { hosted_in, ..Head::new(key.clone(), Manager::Independent, 0, 3) };
     let record = Record { revision: 1, ..queue::head_record(&head).unwrap() };
-    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
-    story.world.write_directly(tenant::put_queue(&key, 0).unwrap());
+    story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
+    story.world.write_unchecked(tenant::put_queue(&key, 0).unwrap());
     assert_eq!((pipelines("board").await, pipelines("status").await), before);
     let kind = InboxMessageKind::MoveToHost {
         change: change(&A),
@@ -103,7 +103,7 @@ async fn the_queue_of_a_hosted_change_is_not_shown() {
         in_progress: false,
         kind,
     };
-    story.world.write_directly(queue::put_message(&key, &message).unwrap());
+    story.world.write_unchecked(queue::put_message(&key, &message).unwrap());
     let shown = pipelines("board").await[0]["queues"].clone();
     assert_eq!(each(&shown, "name"), ["github.com/org/app#17", "github.com/org/lib#11"]);
     assert_eq!(each(&shown[1]["inbox"], "kind"), ["move-to-host"]);

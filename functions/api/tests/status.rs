@@ -189,7 +189,7 @@ async fn a_job_that_waits_for_a_semaphore_names_it() {
         job.waits_for = Some(WaitsFor::Semaphore("site".to_owned()));
         job.status = status.unwrap_or_else(|| job.status.clone());
         let record = with_body(record, &item).unwrap();
-        story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+        story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     }
     let status = json(&story.api, "/api/tenant/acme/status").await;
     let jobs_of = |pipeline: usize, item: usize| {
@@ -276,7 +276,7 @@ async fn the_board_says_why_a_queue_is_halted() {
     assert_eq!(halted["pipelines"][1]["queues"][0]["halted"], why);
     let head = story.world.record(&queue::head_key(&key)).unwrap();
     let record = Record { body: "{}".to_owned(), ..head };
-    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     let unread = json(&story.api, path).await;
     let answer = format!(
         "of gate is halted: {why}. To resume it after the record is repaired: sluice queue resume acme gate {name} --reason TEXT"
@@ -397,7 +397,7 @@ async fn a_build_that_passed_is_shown_so_before_its_queue_has_looked() {
         log_url: None,
     };
     let record = with_body(record, &Run { phase: Phase::Ended(ended), ..run }).unwrap();
-    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     let status = json(&story.api, "/api/tenant/acme/status").await;
     let jobs = &status["pipelines"][0]["change_queues"][0]["heads"][0][0]["jobs"];
     assert_eq!(each(jobs, "result"), [&value!("SUCCESS"), &Value::Null]);

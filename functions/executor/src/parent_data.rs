@@ -105,7 +105,7 @@ fn artifacts(build: &BuildData) -> Vec<Value> {
         let change = &build.order.change;
         let of_item = match change.key.number() {
             Some(number) => json!({"change": number.to_string(), "patchset": change.patchset}),
-            None => json!({"ref": change.git_ref()}),
+            None => json!({"ref": change.github_ref()}),
         };
         artifact.insert("project".to_owned(), json!(change.key.project.name()));
         artifact.insert("job".to_owned(), json!(build.order.job));
@@ -170,10 +170,10 @@ mod tests {
     fn world(builds: Vec<(Order, Phase)>) -> World {
         let world = World::new(1, 0, Timestamp(1_800_000_000_000));
         for (order, phase) in builds {
-            world.write_directly(build::put_order(&order).unwrap());
+            world.write_unchecked(build::put_order(&order).unwrap());
             let (session, claimed_at) = ("life".into(), Timestamp(0));
             let run = Run { build: order.build, session, phase, claimed_at, log: None };
-            world.write_directly(Write::Put {
+            world.write_unchecked(Write::Put {
                 record: build::new_run(&run).unwrap(),
                 expect: Expect::Anything,
             });
@@ -204,11 +204,11 @@ mod tests {
         returned_data::store_secrets(&seed.ports(), &"one".into(), &mut data, &secret)
             .await
             .unwrap();
-        seed.write_directly(build::put_order(&order("one", "build", 1)).unwrap());
+        seed.write_unchecked(build::put_order(&order("one", "build", 1)).unwrap());
         let (session, claimed_at) = ("life".into(), Timestamp(0));
         let phase = ended(Value::Object(data));
         let run = Run { build: "one".into(), session, phase, claimed_at, log: None };
-        seed.write_directly(Write::Put {
+        seed.write_unchecked(Write::Put {
             record: build::new_run(&run).unwrap(),
             expect: Expect::Anything,
         });

@@ -49,7 +49,7 @@ pub fn zuul(
     let mut zuul = to_map(json!({
         "build": order.build,
         "buildset": order.item,
-        "ref": order.change.git_ref(),
+        "ref": order.change.github_ref(),
         "pipeline": order.queue.pipeline,
         "job": frozen.name,
         "tenant": order.queue.tenant,

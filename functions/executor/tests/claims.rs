@@ -20,7 +20,7 @@ fn raced(world: &World, write: Write) -> Claims {
     let (table, first) = (world.clone(), Mutex::new(Some(write)));
     let records = Meddled::writing(ports.records.clone(), move |writes| {
         if let Some(write) = first.lock().unwrap().take() {
-            table.write_directly(write);
+            table.write_unchecked(write);
         }
         writes
     });
@@ -65,7 +65,7 @@ async fn three() -> (World, Vec<BuildMessage>) {
     common::store_jobs(&ports, "jobs/graph", "speculations/state", &names).await;
     let orders = names.map(ordered);
     for order in &orders {
-        world.write_directly(build::put_order(order).unwrap());
+        world.write_unchecked(build::put_order(order).unwrap());
     }
     let messages = orders.iter().map(|order| BuildMessage {
         build: order.build.clone(),
@@ -154,7 +154,7 @@ fn stop(world: &World, build: &BuildId) {
         at: Timestamp(2),
         executor_is_dead: false,
     };
-    world.write_directly(build::put_stop(build, &stop).unwrap());
+    world.write_unchecked(build::put_stop(build, &stop).unwrap());
 }
 
 fn is_aborted(world: &World, build: &BuildId) -> bool {
@@ -215,7 +215,7 @@ async fn an_unreadable_build_does_not_prevent_others_from_ending() {
     stop(&world, &damaged);
     let mut record = world.record(&build::order_key(&damaged)).unwrap();
     record.body = "no order".to_owned();
-    world.write_directly(Write::Put { record, expect: Expect::Anything });
+    world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     for build in builds.clone() {
         stop(&world, &build);
     }

@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(head(&world), (1, Image::new(tenant.clone(), "debian".to_owned()), None));
         run();
         assert_eq!(head(&world).0, 1, "nothing to decide writes nothing");
-        world.write_directly(image::put_request(&tenant, "debian", Timestamp(1_000_000)).unwrap());
+        world.write_unchecked(image::put_request(&tenant, "debian", Timestamp(1_000_000)).unwrap());
         run();
         let (revision, image, due_at) = head(&world);
         assert_eq!((revision, image.build_requested_since), (2, Some(Timestamp(1_000_000))));

@@ -11,7 +11,7 @@
 use crate::{Intake, retry_error};
 use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_forge::{DEPENDENCIES_MAX, ErrorClass, names_too_many, no_changes};
+use sluice_forge::{DEPENDENCIES_MAX, ErrorClass, names_too_many, urls_of_no_change};
 use sluice_gate::bundle_order::bundle_landing_order;
 use sluice_gate::filter::{self, EventAuthor};
 use sluice_gate::plan::BUNDLE_MAX;
@@ -349,7 +349,7 @@ impl Intake {
         // URLs on hosts that no connection leads to are ignored.
         let ignored_urls = connection::addresses_on_unknown_hosts(
             &self.ports,
-            no_changes(&self.forges, &facts.depends_on),
+            urls_of_no_change(&self.forges, &facts.depends_on),
         )
         .await?;
         if path.len() == 1 {

@@ -99,7 +99,7 @@ impl Launcher {
                 of_tenant,
                 &order.change.key.project,
                 &order.job,
-                &order.change.git_ref(),
+                &order.change.github_ref(),
             );
             let Some(met) = met else { continue };
             let key = records::key(tenant, &met.id);

@@ -115,7 +115,7 @@ impl Configured {
         name: &ProviderName,
     ) -> Result<Option<ProviderSettings>, ReconcileError> {
         let Some(object) = &tenant.layout_object else { return Ok(None) };
-        let layout = self.layouts.open(ports, object).await?;
+        let layout = self.layouts.load(ports, object).await?;
         let provider =
             layout.providers().iter().find(|provider| provider.canonical_name == name.as_str());
         Ok(provider.map(|provider| ProviderSettings {

@@ -6,7 +6,8 @@ use crate::fast_forward::{BranchPush, PushOutcome, is_as_tested};
 use crate::in_flight::in_flight_until;
 use crate::verify::end_of_foreign_merge;
 use sluice_forge::{
-    DEPENDENCIES_MAX, ErrorClass, Forge, ForgeError, MergeMessage, names_too_many, no_changes,
+    DEPENDENCIES_MAX, ErrorClass, Forge, ForgeError, MergeMessage, names_too_many,
+    urls_of_no_change,
 };
 use sluice_gate::item::cut;
 use sluice_gate::landing::TROUBLE_BYTES_MAX;
@@ -544,7 +545,7 @@ impl Reporter {
         // As at entry, addresses outside all connections are ignored.
         let strange = connection::addresses_on_unknown_hosts(
             &self.ports,
-            no_changes(&self.forges, &facts.depends_on),
+            urls_of_no_change(&self.forges, &facts.depends_on),
         )
         .await?;
         let named = facts.depends_on.iter().filter(|url| !strange.contains(url));

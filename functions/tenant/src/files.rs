@@ -89,7 +89,7 @@ impl Tenants {
     /// parsed again.
     pub(crate) async fn reusable_layout(&self, head: &Tenant) -> Option<Arc<Layout>> {
         let object = head.layout_object.as_ref().filter(|_| !head.is_removed)?;
-        match self.layouts.open(&self.ports, object).await {
+        match self.layouts.load(&self.ports, object).await {
             Ok(layout) => Some(layout).filter(|layout| layout.is_parsed_as_now()),
             Err(error) => {
                 tracing::warn!(tenant = %head.name, %error, "the live layout cannot be opened, so every file is parsed again");

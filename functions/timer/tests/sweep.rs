@@ -101,7 +101,7 @@ fn write_due_at(world: &World, key: Key, wakeup: Wakeup, at: Timestamp) {
     record.revision = 1;
     record.sweep_at = Some(at);
     record.due = Some(Due { at, wakeup });
-    world.write_directly(Write::Put { record, expect: Expect::Anything });
+    world.write_unchecked(Write::Put { record, expect: Expect::Anything });
 }
 
 /// Returns the wakeups in a queue, sorted, and removes them.
@@ -247,7 +247,7 @@ fn a_dead_letter_of_a_due_cell_is_dropped() {
     record.due = Some(Due { at: START, wakeup: dead.clone() });
     record.sweep_at = Some(START);
     record.outbox = vec![left_behind.clone()];
-    world.write_directly(Write::Put { record, expect: Expect::Anything });
+    world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     poll_once(timer(&world).reconcile_first(&dead)).unwrap().unwrap();
     world.advance_millis(900_000);
     assert_eq!(
@@ -266,7 +266,7 @@ fn a_dead_letter_of_a_cell_that_is_due_much_later_is_sent() {
     let at = START.plus_seconds(86_400);
     record.due = Some(Due { at, wakeup: dead.clone() });
     record.sweep_at = Some(at);
-    world.write_directly(Write::Put { record, expect: Expect::Anything });
+    world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     poll_once(timer(&world).reconcile_first(&dead)).unwrap().unwrap();
     world.advance_millis(900_000);
     let wake = Wakeup::Wake { then: Box::new(dead), delay_seconds: 300 };
@@ -282,18 +282,18 @@ fn the_cells_of_overdue_work_are_woken() {
         let mut head = Record::new(queue::head_key(queue), "{}".to_owned());
         head.revision = 1;
         head.sweep_at = due;
-        world.write_directly(Write::Put { record: head, expect: Expect::Anything });
+        world.write_unchecked(Write::Put { record: head, expect: Expect::Anything });
         let mut message =
             Record::new(Key::new(queue::partition(queue), "inbox#1"), "{}".to_owned());
         message.revision = 1;
         message.find = Some(open_work::index_entry(&message.key, START));
-        world.write_directly(Write::Put { record: message, expect: Expect::Anything });
+        world.write_unchecked(Write::Put { record: message, expect: Expect::Anything });
     };
     listed(&queue_of("forgotten"), None);
     listed(&queue_of("waiting"), Some(START.plus_seconds(10_000)));
     let mut frozen = Record::new(halt_key(&queue::partition(&queue_of("frozen"))), "{}".to_owned());
     frozen.revision = 1;
-    world.write_directly(Write::Put { record: frozen, expect: Expect::Anything });
+    world.write_unchecked(Write::Put { record: frozen, expect: Expect::Anything });
     listed(&queue_of("frozen"), None);
     poll_once(timer(&world).tick()).unwrap().unwrap();
     assert_eq!(sent(&world, MessageQueue::Gate), Vec::new(), "nothing is past its bound");
@@ -355,8 +355,8 @@ fn with_forges(world: &World) {
         let record =
             encode_first(tenant::key(&name), &Tenant { projects, ..Tenant::new(name.clone()) })
                 .unwrap();
-        world.write_directly(Write::Put { record, expect: Expect::Anything });
-        world.write_directly(tenant::put_on_tenant_list(&name).unwrap());
+        world.write_unchecked(Write::Put { record, expect: Expect::Anything });
+        world.write_unchecked(tenant::put_on_tenant_list(&name).unwrap());
     }
 }
 
@@ -416,7 +416,7 @@ fn the_next_minute_starts_missing_sweeps() {
     poll_once(timer.tick()).unwrap().unwrap();
     assert_eq!(sent(&world, MessageQueue::Events).len(), 0, "all of them were");
     let forget = || {
-        world.write_directly(Write::Delete { key: of_one.key.clone(), expect: Expect::Anything })
+        world.write_unchecked(Write::Delete { key: of_one.key.clone(), expect: Expect::Anything })
     };
     forget();
     poll_once(timer.tick()).unwrap().unwrap();

@@ -92,8 +92,9 @@ pub struct ProvisionError {
 }
 
 /// Creates the missing table, bucket, key and queues, and returns the key's id and the URLs of all
-/// queues, also of existing ones. Safe to run at every start: existing ones are not changed. The
-/// first failure ends it; what was created before stays.
+/// queues, also of existing ones. Safe to run at every start: existing ones are not changed, except
+/// that the table's expiry is turned on if wanted. The first failure ends it; what was created
+/// before stays.
 ///
 /// # Errors
 /// [`ProvisionError`] names the first thing that could not be made.

@@ -177,8 +177,9 @@ impl Queues for SqsQueues {
             .map_err(|error| failed(format!("acknowledge in {queue:?}"), error))
     }
 
-    /// Removes received messages for good, ten in a request. A refused receipt does not keep the
-    /// others, and is an error at the end. A request that fails ends the call.
+    /// Removes received messages for good, ten in a request. A refused receipt does not prevent the
+    /// removal of the others, and is an error at the end. A request that fails ends the call; later
+    /// receipts are then not removed.
     async fn acknowledge_all(
         &self,
         queue: MessageQueue,
@@ -266,9 +267,9 @@ fn group_id(group: String) -> String {
     if allowed { group } else { hex::encode(Sha256::digest(group)) }
 }
 
-/// Returns the error of a batch with refused messages, with the number of them and the reason of
-/// the first; `None` when all were accepted. It counts as throttled if that reason asks to slow
-/// down.
+/// Returns the error of a batch with refused messages, which says how many there are and why the
+/// first was refused; `None` when all were accepted. It counts as throttled if the reason of the
+/// first asks to slow down.
 fn some_refused(attempt: String, refused: &[BatchResultErrorEntry]) -> Option<PortError> {
     let first = refused.first()?;
     Some(PortError {

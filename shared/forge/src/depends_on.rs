@@ -36,9 +36,10 @@ pub fn names_too_many(addresses: &[String]) -> bool {
     addresses.len() > DEPENDENCIES_MAX
 }
 
-/// Returns those of the URLs that are not the page of a change on any of these forges, in their
-/// order. Makes no requests, so an existing page of another kind is not distinguished from none.
-pub fn no_changes<'a>(
+/// Returns those of `addresses` that are not the page of a change on any of these forges, in their
+/// order. Makes no requests: a URL of a change's form counts as a page of a change, whether that
+/// exists or not.
+pub fn urls_of_no_change<'a>(
     forges: &BTreeMap<ConnectionName, Arc<dyn Forge>>,
     addresses: &'a [String],
 ) -> Vec<&'a String> {
@@ -136,9 +137,9 @@ mod tests {
             "https://three.test/org/a/pull/1",
         ]
         .map(str::to_owned);
-        assert_eq!(no_changes(&forges, &addresses), [&addresses[1], &addresses[3]]);
+        assert_eq!(urls_of_no_change(&forges, &addresses), [&addresses[1], &addresses[3]]);
         assert_eq!(
-            no_changes(&BTreeMap::new(), &addresses).len(),
+            urls_of_no_change(&BTreeMap::new(), &addresses).len(),
             4,
             "where there is no forge there is no change"
         );

@@ -34,7 +34,7 @@ pub trait Forge: Send + Sync {
     ) -> Result<Vec<ChangeRef>, ForgeError>;
 
     /// Returns the open changes of a topic, by project and number, at most 100. A driver without
-    /// topics returns none, which is no error.
+    /// topics returns none, which is no error; this default of the trait is for those.
     async fn open_changes_of_topic(&self, _topic: &str) -> Result<Vec<ChangeKey>, ForgeError> {
         Ok(Vec::new())
     }
@@ -142,7 +142,7 @@ pub trait Forge: Send + Sync {
     ) -> Result<(), ForgeError>;
 
     /// Votes on a patchset with a message, in one review with `marker`. An existing review is left
-    /// alone. A forge without votes refuses.
+    /// alone. A forge without votes refuses, as this default of the trait always does.
     async fn put_votes(
         &self,
         change: &ChangeRef,

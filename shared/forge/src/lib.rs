@@ -11,7 +11,7 @@ mod marker;
 mod secret;
 pub mod webhook;
 
-pub use depends_on::{DEPENDENCIES_MAX, depends_on, names_too_many, no_changes};
+pub use depends_on::{DEPENDENCIES_MAX, depends_on, names_too_many, urls_of_no_change};
 pub use error::{ErrorClass, ForgeError};
 pub use forge::{
     Branch, CheckReport, CheckState, CommitDetails, Conclusion, Forge, LineComment, MergeMessage,

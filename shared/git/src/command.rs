@@ -110,9 +110,9 @@ fn program() -> &'static OsStr {
     })
 }
 
-/// Returns a command that runs git in `dir` with these arguments, no environment but `PATH`, and no
-/// configuration, hooks or transports of the machine. Standard input and error are piped; output is
-/// discarded.
+/// Returns a command that runs git in `dir` with these arguments. Of this process's environment it
+/// gets only `PATH`, and it uses no configuration, hooks or transports of the machine. Standard
+/// input and error are piped; output is discarded.
 fn prepare<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
     let mut command = Command::new(program());
     command

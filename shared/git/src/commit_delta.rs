@@ -41,8 +41,8 @@ pub struct CommitDelta {
 pub struct BadCommitDelta(&'static str);
 
 impl CommitDelta {
-    /// Encodes the objects for [`Self::read`].
-    pub fn bytes(&self) -> Vec<u8> {
+    /// Encodes the delta for storage; [`Self::decode`] reads it.
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         for (id, entry) in &self.entries {
             out.extend_from_slice(id.as_bytes());
@@ -52,12 +52,12 @@ impl CommitDelta {
         out
     }
 
-    /// Decodes the output of [`CommitDelta::bytes`]. An error if it has another format or is cut
-    /// off. Does not check the objects; the forge that receives them does.
+    /// Decodes the output of [`Self::encode`]. An error if it has another format or is cut off.
+    /// Does not check the objects; the forge that receives them does.
     ///
     /// # Errors
     /// When the bytes have another format or are truncated.
-    pub fn read(bytes: &[u8]) -> Result<Self, BadCommitDelta> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadCommitDelta> {
         let short = BadCommitDelta("it ends within an object");
         let mut rest = bytes.strip_prefix(MAGIC).ok_or(BadCommitDelta("it has another format"))?;
         let mut delta = Self::default();
@@ -142,8 +142,9 @@ impl Repository {
         Ok(Some(delta))
     }
 
-    /// Adds to `delta` a tree and everything below it, without what is in the same directory of one
-    /// of the trees `known`, and without submodules. `at` names the commit in errors; `depth` is
+    /// Adds to `delta` a tree and everything below it, without submodules. Leaves out what is in
+    /// the same directory of one of the trees `known`, which are those of the commit's parents at
+    /// the same path, and what `delta` has already. `at` names the commit in errors; `depth` is
     /// that of the tree. An error if the delta becomes too large or the directories nest too deep.
     fn add_tree(
         &self,
@@ -258,17 +259,17 @@ mod tests {
         let id = ObjectId::from_bytes_or_panic(&[7; ID_BYTES]);
         let mut delta = CommitDelta::default();
         delta.put(id, b"an object".to_vec());
-        let bytes = delta.bytes();
-        assert_eq!(CommitDelta::read(&bytes), Ok(delta.clone()));
+        let bytes = delta.encode();
+        assert_eq!(CommitDelta::decode(&bytes), Ok(delta.clone()));
         assert_eq!(
-            CommitDelta::read(&bytes[..bytes.len() - 1]),
+            CommitDelta::decode(&bytes[..bytes.len() - 1]),
             Err(BadCommitDelta("it ends within an object"))
         );
         assert_eq!(
-            CommitDelta::read(&bytes[..MAGIC.len() + 3]),
+            CommitDelta::decode(&bytes[..MAGIC.len() + 3]),
             Err(BadCommitDelta("it ends within an object"))
         );
-        assert_eq!(CommitDelta::read(b"PACK"), Err(BadCommitDelta("it has another format")));
+        assert_eq!(CommitDelta::decode(b"PACK"), Err(BadCommitDelta("it has another format")));
         assert_eq!(
             delta.clone().with(delta.clone()),
             delta,

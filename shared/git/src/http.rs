@@ -110,8 +110,9 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    /// Creates a transport for `url` with this `Authorization` header. A server that is silent for
-    /// longer than `silence` is given up.
+    /// Creates a transport for `url` with this `Authorization` header, which is only sent to the
+    /// scheme, host and port of `url`. A server that is silent for longer than `silence` is given
+    /// up.
     pub(crate) fn new(
         url: &str,
         authorization: Option<String>,
@@ -154,11 +155,12 @@ impl Bounded {
         }
     }
 
-    /// Requests the list of refs and returns an answer with status 2xx. Follows at most five
-    /// redirects as git does: never from https to http, and only to an address with the same
-    /// ending. The new address is stored in `moved_to`. A request that fails on a dead connection
-    /// is sent once more.
-    fn asked<S: AsRef<str>>(
+    /// Requests the list of refs at `url` with the headers `lines` (`name: value`), and returns an
+    /// answer with status 2xx. Follows at most five redirects as git does: never from https to
+    /// http, and only to an address that ends with what follows `base_url` in `url`. The new
+    /// address is stored in `moved_to`. A request that fails on a dead connection is sent once
+    /// more.
+    fn request_refs<S: AsRef<str>>(
         &mut self,
         url: &str,
         base_url: &str,
@@ -280,7 +282,7 @@ impl Http for Bounded {
         headers: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> gix::Result<GetResponse<Headers, Body>> {
         let lines: Vec<String> = headers.into_iter().map(|line| line.as_ref().to_owned()).collect();
-        let response = self.asked(url, base_url, &lines).map_err(gix::Error::from_error)?;
+        let response = self.request_refs(url, base_url, &lines).map_err(gix::Error::from_error)?;
         let of = Shared::new(Exchange::Answered(response), &self.budget);
         Ok(GetResponse {
             headers: Headers { of: of.clone(), lines: None },
@@ -288,8 +290,8 @@ impl Http for Bounded {
         })
     }
 
-    /// Prepares a request. It is sent when its answer is first read, and an answer other than 2xx
-    /// is then an error.
+    /// Prepares a request; an error at once if the budget is used up. The request is sent when its
+    /// answer is first read, and an answer other than 2xx is then an error.
     fn post(
         &mut self,
         url: &str,

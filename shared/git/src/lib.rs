@@ -35,6 +35,6 @@ pub use fetch::{Credential, FetchLimits, FetchRequest, Fetched, RemoteRef, Want}
 pub use lines::{LineMap, LinePosition};
 pub use merge::{GitMergeOutcome, Merge, MergedCommit};
 pub use pack::{BadPackName, NewPack, PackName};
-pub use plant::{NewFile, Planted, is_own_directory, plant};
+pub use plant::{NewFile, Planted, is_spelling_of_dot_git, plant};
 pub use read::{CommitFacts, FileKind, ReadLimits, TreeEntry, TreeFile};
 pub use repository::Repository;

@@ -58,9 +58,9 @@ impl Repository {
     /// Merges a proposed commit into a branch's tip as a forge's merge button would: never by
     /// fast-forward. A conflict, unrelated histories, and a commit that the branch already contains
     /// are outcomes and no errors. New commits stay in memory until
-    /// [`Repository::pack_new_objects`]. Equal arguments give equal commits.
+    /// [`Repository::pack_missing_objects`]. Equal arguments give equal commits.
     ///
-    /// The new commits stay in memory until [`Repository::pack_new_objects`]. Their committer
+    /// The new commits stay in memory until [`Repository::pack_missing_objects`]. Their committer
     /// is `Sluice <sluice@localhost>` and their time the newer committer time of the two commits,
     /// in UTC, so the result depends on the two commits, the mode and the message alone.
     ///

@@ -126,8 +126,8 @@ fn parent(path: &BString) -> Option<BString> {
 }
 
 /// Adds to `renamed` the old paths of the directories that the rename of one file indicates: its
-/// own directory, and parents as long as both paths have the same ending. Adds none if the file
-/// stayed in its directory.
+/// own directory, and each parent as long as the directory below it has the same name in both paths
+/// (`a/x/f` to `b/x/f` gives `a/x` and `a`). Adds none if the file stayed in its directory.
 fn collect_renamed(from: &BString, to: &BString, renamed: &mut BTreeSet<BString>) {
     let (mut from, mut to) = (parent(from), parent(to));
     // Terminates: each round shortens `from`.

@@ -241,7 +241,7 @@ fn entry_header(kind: Kind, mut size: u64, out: &mut Vec<u8>) {
 
 /// Reads pack data, adds missing delta bases from `objects`, and stores the pack with an index in
 /// `directory`. Returns `None` for a pack without objects. An error for an object that is unpacked
-/// larger than `object_bytes_max`.
+/// larger than `object_bytes_max`, and once `interrupt` is true.
 pub(crate) fn keep_stream(
     data: &mut dyn BufRead,
     directory: &Path,

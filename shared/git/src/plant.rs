@@ -65,9 +65,11 @@ pub fn plant(files: &BTreeMap<String, NewFile>, message: &str) -> Result<Planted
     Ok(Planted { commit, pack: made.name, object: join(&made.pack, &made.index) })
 }
 
-/// Returns whether a name, or a part of it between backslashes, is a spelling of `.git` on some
-/// file system. Git refuses to check out a tree with such a name.
-pub fn is_own_directory(name: &str) -> bool {
+/// Returns whether a name, or a part of it between backslashes, means `.git` on Windows or where
+/// case is ignored: in any case, with trailing dots or spaces, before a `:`, or as `git~1`. Git
+/// refuses to check out a tree with such a name. Spellings with invisible characters, which HFS+
+/// ignores, are not recognised.
+pub fn is_spelling_of_dot_git(name: &str) -> bool {
     name.split('\\').any(|part| {
         let part = part.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
         part.eq_ignore_ascii_case(".git") || part.eq_ignore_ascii_case("git~1")
@@ -166,7 +168,7 @@ fn wrong(part: &str) -> Option<&'static str> {
     match part {
         "" | "." | ".." => Some("a part of it is no name"),
         _ if part.contains('\0') => Some("a part of it has a byte that no name has"),
-        _ if is_own_directory(part) => Some("git has a directory of its own of that name"),
+        _ if is_spelling_of_dot_git(part) => Some("git has a directory of its own of that name"),
         _ => None,
     }
 }

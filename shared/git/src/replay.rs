@@ -15,10 +15,11 @@ use std::collections::HashSet;
 const COMMITS_MAX: usize = 1000;
 
 impl Repository {
-    /// Replays each commit that `ours` lacks on top of it, oldest first, and stops at the first
-    /// conflict, which is an outcome. Leaves out merge commits, unless only first parents are
-    /// followed, and commits that become empty. The caller has checked that the histories are
-    /// related and that `ours` does not contain `theirs`. New commits stay in memory.
+    /// Replays each commit of `merge.theirs` that `merge.ours` lacks on top of `ours`, oldest
+    /// first, and stops at the first conflict, which is an outcome. Leaves out merge commits,
+    /// unless only first parents are followed, and commits that become empty; commits that were
+    /// empty before stay. The caller has checked that the histories are related and that `ours`
+    /// does not contain `theirs`. New commits stay in memory.
     pub(crate) fn replay(
         &self,
         merge: Merge<'_>,
@@ -68,8 +69,9 @@ impl Repository {
         }))
     }
 
-    /// Lists the commits that `ours` lacks, parents before children; only those on the first-parent
-    /// line of `theirs` in that mode. An error if there are more than `COMMITS_MAX`.
+    /// Lists the commits that `theirs` reaches and `ours` does not, parents before children; with
+    /// [`MergeMode::RebaseFirstParent`] only those on the first-parent line of `theirs`. An error
+    /// if there are more than `COMMITS_MAX`, on all lines together.
     fn lacking(&self, merge: &Merge<'_>) -> Result<Vec<ObjectId>, MergeError> {
         let failed = |source: gix::Error| self.merge_failed(merge, source);
         let (ours, theirs) = (self.find_commit(merge.ours)?.id, self.find_commit(merge.theirs)?.id);

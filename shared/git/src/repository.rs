@@ -17,9 +17,9 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// The repository of a project, opened in a cache directory.
 ///
-/// Merge results stay in memory until [`Repository::pack_new_objects`]. Otherwise the repository
-/// only changes by added packs. Several processes may share the directory: each file appears
-/// atomically, under a name derived from its content.
+/// Merge results stay in memory until [`Repository::pack_missing_objects`]. Otherwise the
+/// repository only changes by added packs. Several processes may share the directory: each file
+/// appears atomically, under a name derived from its content.
 pub struct Repository {
     /// The project.
     pub(crate) project: ProjectName,
@@ -127,7 +127,7 @@ impl Repository {
     /// Writes the objects that `tips` reach and no pack of the cache has, such as those that merges
     /// created, as one self-contained pack with its index. Returns `None` when every object is in a
     /// pack already. Equal tips and packs give an equal pack.
-    pub fn pack_new_objects(&mut self, tips: &[Oid]) -> Result<Option<NewPack>, GitPackError> {
+    pub fn pack_missing_objects(&mut self, tips: &[Oid]) -> Result<Option<NewPack>, GitPackError> {
         let held = self.packs()?;
         self.pack_objects_beyond(tips, &held)
     }

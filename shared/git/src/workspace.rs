@@ -198,7 +198,8 @@ fn link_packs(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     Ok(())
 }
 
-/// Appends to the configuration of the workspace a remote `origin` that leads nowhere.
+/// Appends to the configuration of the workspace, which `git init` has created, a remote `origin`
+/// that leads nowhere.
 fn write_config(dest: &Path) -> Result<(), CheckoutError> {
     let path = dest.join(".git/config");
     let failed = |doing| {

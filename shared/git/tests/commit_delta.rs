@@ -77,7 +77,7 @@ fn one_pack_of_deltas_completes_the_last_tested_commit() {
     let second = merge(&repository, &first, &two);
     let deltas = [(&start, &first), (&first, &second)]
         .map(|(from, to)| repository.commit_delta(from, to).unwrap().unwrap());
-    let deltas = deltas.map(|delta| CommitDelta::read(&delta.bytes()).unwrap());
+    let deltas = deltas.map(|delta| CommitDelta::decode(&delta.encode()).unwrap());
     let [of_first, of_second] = deltas;
     take(&there, &of_first.with(of_second), dir.path());
     for commit in [&first, &second] {

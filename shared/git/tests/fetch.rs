@@ -357,7 +357,7 @@ fn a_local_merge_is_a_base_for_fetched_deltas_and_other_merges() {
     let sluice_git::GitMergeOutcome::Merged(merged) = here.merge(merge).unwrap() else {
         panic!("they do not conflict")
     };
-    let made = here.pack_new_objects(std::slice::from_ref(&merged.commit.id)).unwrap().unwrap();
+    let made = here.pack_missing_objects(std::slice::from_ref(&merged.commit.id)).unwrap().unwrap();
     assert_eq!(made.objects, 1, "the tree is the change's own, so only the commit is new");
 
     let mut there = Repository::open(&project(), &dir.path().join("there")).unwrap();

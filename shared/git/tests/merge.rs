@@ -52,7 +52,7 @@ fn the_same_merge_in_another_cache_has_the_same_id() {
             .iter()
             .map(|mode| merged(merge(&repository, &ours, &theirs, *mode)).commit.id)
             .collect();
-        let pack = repository.pack_new_objects(&tips).unwrap().unwrap();
+        let pack = repository.pack_missing_objects(&tips).unwrap().unwrap();
         (tips, pack.name, fs::read(pack.pack).unwrap(), fs::read(pack.index).unwrap())
     };
     assert_eq!(all("here"), all("there"));
@@ -76,7 +76,7 @@ fn a_merge_commit_has_two_parents_our_name_and_the_newer_time() {
     );
     assert_eq!(git_merge(&sandbox, &ours, &theirs), Ok(result.commit.tree));
     let tip = result.commit.id;
-    repository.pack_new_objects(std::slice::from_ref(&tip)).unwrap();
+    repository.pack_missing_objects(std::slice::from_ref(&tip)).unwrap();
     let who = [
         "--git-dir",
         dir.path().join("cache").to_str().unwrap(),
@@ -150,7 +150,7 @@ fn replayed_commits_equal_those_of_git_rebase() {
         sandbox.git(&["checkout", "-q", "--detach", theirs.as_str()]);
         sandbox.git(&["rebase", "-q", onto.as_str()]);
         assert_eq!(sandbox.tree("HEAD"), result.commit.tree);
-        repository.pack_new_objects(std::slice::from_ref(&result.commit.id)).unwrap();
+        repository.pack_missing_objects(std::slice::from_ref(&result.commit.id)).unwrap();
         let cache = dir.path().join("cache");
         let log = |format: &str| {
             let range = format!("{onto}..{}", result.commit.id);

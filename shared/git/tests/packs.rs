@@ -56,8 +56,11 @@ fn many_packs_can_be_added_to_an_open_repository() {
         else {
             panic!("no conflict")
         };
-        let name =
-            made.pack_new_objects(std::slice::from_ref(&merged.commit.id)).unwrap().unwrap().name;
+        let name = made
+            .pack_missing_objects(std::slice::from_ref(&merged.commit.id))
+            .unwrap()
+            .unwrap()
+            .name;
         let (pack, index) = carry(&made, &name);
         repository.add_pack(&pack, &index).unwrap();
         (tip, change) = (change, merged.commit.id);
@@ -168,7 +171,7 @@ fn a_pack_of_merges_contains_only_new_objects() {
         .write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\nY\n")
         .commit("meanwhile");
     let mut repository = sandbox.open(&dir.path().join("cache"));
-    assert_eq!(repository.pack_new_objects(&[ours.clone(), theirs.clone()]).unwrap(), None);
+    assert_eq!(repository.pack_missing_objects(&[ours.clone(), theirs.clone()]).unwrap(), None);
     let GitMergeOutcome::Merged(merged) = repository
         .merge(Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "m" })
         .unwrap()
@@ -176,9 +179,9 @@ fn a_pack_of_merges_contains_only_new_objects() {
         panic!("no conflict")
     };
     let tips = [merged.commit.id.clone()];
-    let made = repository.pack_new_objects(&tips).unwrap().unwrap();
+    let made = repository.pack_missing_objects(&tips).unwrap().unwrap();
     assert_eq!(made.objects, 3, "commit, root, file");
-    assert_eq!(repository.pack_new_objects(&tips).unwrap(), None);
+    assert_eq!(repository.pack_missing_objects(&tips).unwrap(), None);
     let merged_file =
         repository.read_file(&merged.commit.id, "a.txt", ReadLimits::default()).unwrap().unwrap();
     assert_eq!(merged_file, b"X\n2\n3\n4\n5\n6\n7\n8\nY\n");

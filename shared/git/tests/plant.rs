@@ -4,7 +4,7 @@
 mod support;
 
 use sluice_git::workspace::{Checkout, checkout};
-use sluice_git::{NewFile, PlantError, Repository, is_own_directory, plant};
+use sluice_git::{NewFile, PlantError, Repository, is_spelling_of_dot_git, plant};
 use sluice_model::BranchName;
 use std::collections::BTreeMap;
 use std::fs;
@@ -122,9 +122,9 @@ fn a_path_that_git_would_not_check_out_is_refused() {
         "{error}"
     );
     for name in [".git", ".Git", ".git.", ".git ", "GIT~1", ".git::$INDEX_ALLOCATION", "a\\.git"] {
-        assert!(is_own_directory(name), "{name}");
+        assert!(is_spelling_of_dot_git(name), "{name}");
     }
     for name in ["git", ".github", ".gitignore", ".gitattributes", "a.git", "foo-\\x2dbar"] {
-        assert!(!is_own_directory(name), "{name}");
+        assert!(!is_spelling_of_dot_git(name), "{name}");
     }
 }

@@ -38,7 +38,7 @@ fn prepare(dir: &Path) -> Prepared {
     let GitMergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else {
         panic!("no conflict")
     };
-    repository.pack_new_objects(std::slice::from_ref(&merged.commit.id)).unwrap();
+    repository.pack_missing_objects(std::slice::from_ref(&merged.commit.id)).unwrap();
     Prepared {
         pack_dir: repository.pack_dir(),
         packs: repository.packs().unwrap(),

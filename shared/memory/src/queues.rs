@@ -81,7 +81,8 @@ impl Queues for World {
     }
 
     /// Removes received messages for good, ten in each step called `queues.acknowledge`. A refused
-    /// receipt does not keep the others of its ten, but is an error after them and ends the call.
+    /// receipt does not prevent the removal of the others of its ten, but is an error after them:
+    /// the later tens are not removed.
     async fn acknowledge_all(
         &self,
         queue: MessageQueue,

@@ -75,9 +75,9 @@ impl Records for World {
     }
 
     /// Applies all writes, or none if a condition fails: the outcome then names all records whose
-    /// conditions failed. A commit that DynamoDB would refuse for its size is an error. `write_id`
-    /// is ignored, so a repeated call is checked again against its conditions. One step, called
-    /// `records.commit`.
+    /// conditions failed. A commit with too many writes, two writes of one record or too large a
+    /// body is an error. `write_id` is ignored, so a repeated call is checked again against its
+    /// conditions. One step, called `records.commit`.
     async fn commit(
         &self,
         writes: Vec<Write>,
@@ -145,8 +145,9 @@ fn holds(state: &State, write: &Write) -> bool {
     }
 }
 
-/// Applies a write to the table and its indexes without checking its condition, counts it, and adds
-/// it to the journal if there is one. A check does nothing.
+/// Applies a write to the table and its indexes without checking its condition, counts it, notes
+/// when a new outbox was written, and adds the write to the journal if there is one. The caller has
+/// raised the number of the transaction. A check does nothing.
 pub(crate) fn apply(state: &mut State, write: Write) {
     let (key, record) = match write {
         Write::Put { record, .. } => (record.key.clone(), Some(record)),

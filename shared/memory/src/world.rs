@@ -278,9 +278,9 @@ impl World {
             .is_some_and(|held| held.next_wake_ms(now).is_some_and(|at| at <= now))
     }
 
-    /// Receives up to `max` messages (1 to 10) as an event source does, and hides them. This is not
-    /// a step of a function, so no fault is injected and no call is counted. An invalid `max` gives
-    /// none.
+    /// Receives up to `max` messages (1 to 10) as an event source does, and hides them; messages
+    /// that were received too often become dead letters. This is not a step of a function, so no
+    /// fault is injected and no call is counted. An invalid `max` gives none.
     pub fn take_messages(
         &self,
         queue: MessageQueue,
@@ -302,8 +302,8 @@ impl World {
     }
 
     /// Writes as a client other than the functions does: without a step or a fate, and without
-    /// checking the condition of the write.
-    pub fn write_directly(&self, write: Write) {
+    /// checking the condition of the write or the limits of its size.
+    pub fn write_unchecked(&self, write: Write) {
         let mut state = self.lock();
         state.transactions += 1;
         crate::records::apply(&mut state, write);
@@ -351,7 +351,8 @@ impl World {
     }
 
     /// Runs `work` on the locked state as one step called `name`, and counts the call for the
-    /// caller if `work` runs. The error is that of `work` or of the step's fate.
+    /// caller if `work` runs. `work` must use only the passed state, because the world is locked.
+    /// The error is that of `work` or of the step's fate.
     pub(crate) async fn with<T>(
         &self,
         name: &'static str,

@@ -272,7 +272,7 @@ impl ChangeRef {
 
     /// Returns the ref under which GitHub offers a change's head, `refs/pull/<number>/head`, also
     /// for changes of other forges. For a ref, returns its own full name.
-    pub fn git_ref(&self) -> String {
+    pub fn github_ref(&self) -> String {
         match &self.key.id {
             ChangeId::Number(number) => format!("refs/pull/{number}/head"),
             ChangeId::Ref(moved) => moved.git_ref.clone(),

@@ -24,8 +24,8 @@ pub struct Smtp {
 
 impl Smtp {
     /// Creates a channel to a mail server; connects only for each mail. Another machine must offer
-    /// encryption, which this machine need not. An error if TLS cannot be set up, or if only one of
-    /// user and password is given.
+    /// encryption, which this machine need not. An error if TLS cannot be set up, if only one of
+    /// user and password is given, or if the password is no text.
     ///
     /// # Errors
     ///

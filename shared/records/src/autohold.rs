@@ -39,8 +39,9 @@ pub async fn load_tenant(
         .collect::<Result<_, _>>()?)
 }
 
-/// Returns the id after the highest of these requests, as ten digits from 1. Ids that are not
-/// numbers are ignored. The id of a removed request may return.
+/// Returns the id after the highest of these requests, as ten digits from 1. `requests` must be all
+/// of the tenant's requests, otherwise the id may be taken. Ids that are not numbers are ignored.
+/// The id of a removed request may return.
 pub fn next_id(requests: &[(Record, Autohold)]) -> String {
     let last = requests
         .iter()

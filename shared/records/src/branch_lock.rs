@@ -51,7 +51,8 @@ pub fn fences(landing: &Landing) -> BTreeMap<BranchKey, u64> {
 }
 
 /// Returns one condition without a write for each branch: its lock has at most this fence, so no
-/// other landing has acquired it since. They belong in every transaction that intends a merge.
+/// other landing has acquired the lock since. A branch without a lock record meets the condition.
+/// The conditions belong in every transaction that intends a merge.
 pub fn checks(fences: &BTreeMap<BranchKey, u64>) -> Vec<Write> {
     let check = |(branch, fence): (&BranchKey, &u64)| Write::Check {
         key: key(branch),

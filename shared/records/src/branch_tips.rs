@@ -107,9 +107,10 @@ impl BranchTips {
         }
     }
 
-    /// Records which of the connections `all` have yet to deliver a push. Does nothing if the push
-    /// did not lead to the known tip, if it is not known which connections delivered it, or if
-    /// there is no room.
+    /// Records which of the connections `all` have yet to deliver a push, in place of those
+    /// recorded before; `all` may include those that delivered it. The caller has recorded the push
+    /// itself. Does nothing if the push did not lead to the known tip, if it is not known which
+    /// connections delivered it, or if there is no room.
     pub fn expect_from(&mut self, moved: &RefMove, all: &BTreeSet<ConnectionName>) {
         let tip =
             self.branches.get(&moved.git_ref).filter(|tip| Some(&tip.at) == moved.newrev.as_ref());
@@ -181,7 +182,8 @@ impl BranchTips {
 
     /// Records a push that connection `by` delivered, and counts it in `move_count`. A deletion
     /// removes the branch. Otherwise the tip becomes the pushed commit, delivered by `by` only;
-    /// what other connections still miss is kept.
+    /// what other connections still miss is kept if there is room. A new branch without room is not
+    /// stored.
     pub fn record_push(&mut self, moved: &RefMove, by: &ConnectionName) {
         self.move_count += 1;
         match &moved.newrev {

@@ -102,9 +102,8 @@ impl ConnectionsFile {
     }
 
     /// Returns whether a connection with projects has this host or a parent domain of it, as
-    /// canonical host or in one of its URLs. `host` is in lower case and without port. Ports are
-    /// ignored: an unreadable address on a configured host is refused, while one on another host is
-    /// ignored.
+    /// canonical host or in one of its URLs. `host` is in lower case and without port. Ports of the
+    /// configured values are ignored.
     fn leads_to(&self, host: &str) -> bool {
         let is_it = |configured_host: String| {
             let below = host.strip_suffix(configured_host.as_str());
@@ -190,9 +189,9 @@ pub async fn load(ports: &Ports) -> Result<ConnectionsFile, PortError> {
         .map_err(|error| PortError::unknown(format!("read {OBJECT}"), error))
 }
 
-/// Returns the addresses whose host belongs to no connection, in their order; a text without a host
-/// is not among them. Such a dependency is ignored, so a change can merge without it. Reads nothing
-/// when `addresses` is empty.
+/// Returns those of `addresses`, the URLs of dependencies, whose host belongs to no connection with
+/// projects, in their order; a text without a host is not among them. Such a dependency is ignored,
+/// so a change can merge without it. Reads nothing when `addresses` is empty.
 ///
 /// # Errors
 /// As [`load`].

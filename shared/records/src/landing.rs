@@ -35,8 +35,8 @@ pub fn parse(report: &str) -> Option<(ItemId, u64)> {
 }
 
 /// Returns the write of a newly ordered landing. It fails when the landing was ordered before. The
-/// sweep sends its wakeup a minute after the order, unless the reporter has ended it. It expires
-/// some weeks later.
+/// sweep sends the landing's wakeup a minute after the order, unless the landing has ended by then.
+/// The record expires some weeks later.
 ///
 /// # Errors
 /// When the record is too large.

@@ -33,8 +33,8 @@ impl Layouts {
     ///
     /// # Errors
     /// When the object cannot be read, or does not exist. It is stored before any record names it.
-    pub async fn open(&self, ports: &Ports, key: &str) -> Result<Arc<Layout>, PortError> {
-        self.try_open(ports, key)
+    pub async fn load(&self, ports: &Ports, key: &str) -> Result<Arc<Layout>, PortError> {
+        self.try_load(ports, key)
             .await?
             .map_err(|why| PortError::unknown(format!("open the layout {key}"), why))
     }
@@ -42,7 +42,7 @@ impl Layouts {
     /// Returns the layout stored under `key`, from the cache or the object, and caches it. The
     /// inner error says why the object is unusable (missing or undecodable); a retry would find the
     /// same. The outer error is a failed read.
-    async fn try_open(
+    async fn try_load(
         &self,
         ports: &Ports,
         key: &str,
@@ -113,10 +113,10 @@ impl Layouts {
         Ok(Some(live))
     }
 
-    /// Returns a tenant with its live layout, given its head's record and its decoded head. The
-    /// inner error says why there is no usable layout (none yet, missing, or undecodable), for a
-    /// caller that goes on with other tenants. A success is cached for [`Self::last_read`]. The
-    /// outer error is a failed read.
+    /// Returns a tenant with its live layout, given its head's record, its decoded head and when
+    /// the record was read. The inner error says why there is no usable layout (none yet, missing,
+    /// or undecodable), for a caller that goes on with other tenants. A success is cached for
+    /// [`Self::last_read`]. The outer error is a failed read.
     ///
     /// # Errors
     /// When the store does not answer.
@@ -130,7 +130,7 @@ impl Layouts {
         let Some(key) = tenant.layout_object.clone() else {
             return Ok(Err("it has no layout yet".to_owned()));
         };
-        let layout = match self.try_open(ports, &key).await? {
+        let layout = match self.try_load(ports, &key).await? {
             Ok(layout) => layout,
             Err(why) => return Ok(Err(format!("its layout {key} cannot be opened: {why}"))),
         };
@@ -150,8 +150,9 @@ impl Layouts {
         self.last_read.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Returns a cached layout and moves it to the end of the eviction order; `None` if it is not
-    /// cached. Looks in the cached tenants too, which hold more layouts than the cache itself.
+    /// Returns a cached layout; `None` if it is not cached. Looks first in the cache of layouts,
+    /// where it becomes the most recently used one, then in the cached tenants, which hold more
+    /// layouts.
     fn cached(&self, key: &str) -> Option<Arc<Layout>> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = cache.iter().position(|(cached_key, _)| cached_key == key) {

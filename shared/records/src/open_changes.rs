@@ -24,9 +24,9 @@ pub struct OpenChanges {
 }
 
 impl OpenChanges {
-    /// Adds an open change under its connection; does nothing for one that is a ref. Beyond
-    /// [`OPEN_MAX`] changes, drops the lowest number of the connection with the most changes, which
-    /// may be the added one.
+    /// Adds an open change under its connection; does nothing for a key that is a ref. If there are
+    /// then more than [`OPEN_MAX`] changes, drops the lowest number of the connection with the most
+    /// changes, which may be the added one.
     pub fn add(&mut self, change: &ChangeKey) {
         let Some(number) = change.number() else { return };
         self.by.entry(change.connection.clone()).or_default().insert(number);

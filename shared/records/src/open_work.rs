@@ -127,8 +127,9 @@ pub fn past_bound(now: Timestamp) -> Timestamp {
 
 /// Reads the deliveries, inbox messages, items, builds and node requests that started before
 /// `before` and have not ended. Decides for each whether it is accounted for at `now`. Reads at
-/// most the newest [`LISTED_MAX`] of each list. A record that cannot be decoded is logged and left
-/// out, which is no error.
+/// most the newest [`LISTED_MAX`] of each list. A record that cannot be read or decoded is logged
+/// and left out, which is no error; inbox messages, and items that their queue's head names, are
+/// listed without being decoded.
 ///
 /// # Errors
 /// When the store does not answer. A record that cannot be decoded counts as missing; its owner
@@ -192,9 +193,9 @@ fn open_delivery(record: &Record, now: Timestamp) -> Option<OpenEntry> {
 
 /// Adds to `work` the inbox messages and items that the index lists in `cells` (sort keys by
 /// partition), the unclaimed builds that the queues' heads name, and the partitions of halted
-/// queues. Leaves out what no longer exists. Entries of a queue that is not reconciled in time are
-/// unaccounted for, except young messages. So are items that the head of a queue that is not halted
-/// does not name.
+/// queues. Leaves out messages and unnamed items that no longer exist. Unaccounted for are the
+/// entries of a queue that is neither halted nor reconciled in time, except young messages, and
+/// items that the head of a queue that is not halted does not name.
 async fn add_queue_work(
     ports: &Ports,
     cells: Cells,
@@ -253,9 +254,9 @@ async fn add_queue_work(
     add_unclaimed_builds(ports, unclaimed, work).await
 }
 
-/// Adds builds that no executor claims although their wakeups were sent repeatedly, all as
-/// unaccounted for. Each comes with its queue; `None` leaves tenant and wakeup empty. Leaves out
-/// builds that have a run meanwhile, because their runs are listed.
+/// Adds builds that no executor claims although their wakeups were sent repeatedly, as the heads of
+/// their queues say; all as unaccounted for. Each build comes with its queue; `None` leaves tenant
+/// and wakeup empty. Leaves out builds that have a run meanwhile, because their runs are listed.
 async fn add_unclaimed_builds(
     ports: &Ports,
     builds: Vec<(BuildId, Option<QueueKey>)>,

@@ -20,8 +20,8 @@ pub fn key(queue: &QueueKey, change: &ChangeRef) -> Key {
 }
 
 /// Returns the unconditional write of the artifacts of a revision in the pipeline of `queue`. It
-/// replaces earlier ones and expires some weeks after `now`. The revision of the queue's head
-/// guards the transaction.
+/// replaces earlier artifacts and expires some weeks after `now`. It belongs in a commit of the
+/// queue: the condition on the queue's head guards it.
 ///
 /// # Errors
 /// When the record is too large.

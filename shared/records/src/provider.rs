@@ -69,9 +69,9 @@ pub fn request_record(provider: &ProviderName, request: &NodeRequest) -> Result<
     Ok(record)
 }
 
-/// Reads the cell of a provider: head, halt mark, nodes and requests, at most [`LOAD_MAX`] records
-/// in key order. An unknown provider is empty. A single record that cannot be decoded, or has an
-/// unknown sort key, is an error.
+/// Reads the cell of a provider: head, halt mark, nodes and requests. Only the first [`LOAD_MAX`]
+/// records in key order are read; the rest is missing without an error. An unknown provider is
+/// empty. A single record that cannot be decoded, or has an unknown sort key, is an error.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be decoded.

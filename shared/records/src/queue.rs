@@ -108,7 +108,8 @@ pub fn message_key(queue: &QueueKey, message: &InboxMessage) -> Key {
 
 /// Reads the whole cell of a queue: a consistent head with its items, the halt mark, and the part
 /// of the inbox that one reconciliation processes. A queue that was never used is empty. If writers
-/// interfere, reads again, at most four times in all, and then fails.
+/// interfere, reads again, at most four times in all, and then fails. A record that cannot be
+/// decoded, and a head that does not match its items, is an error.
 ///
 /// # Errors
 /// [`LoadError::Port`] when the store does not answer, or writers interfere with every read.
@@ -133,10 +134,10 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<LoadedQueue, LoadEr
     Err(busy(queue))
 }
 
-/// Reads what changed in a queue since it was read as `stored`: the items with a new version in
-/// `head_record`, and the inbox. Reads no items when the head is unchanged. Does not read the halt
-/// mark: `is_halted` is `false` in the result. Returns `None` when a writer interferes; the caller
-/// then reads the whole queue.
+/// Returns the queue at the head `head_record`, which the caller has read. Takes from `stored`, an
+/// earlier read of the queue, the items that have not changed; reads the others and the inbox. Does
+/// not read the halt mark: `is_halted` is `false` in the result. `None` when the items do not match
+/// the head, because a writer interferes; the caller then reads the whole queue.
 ///
 /// # Errors
 /// As [`load`].
@@ -151,7 +152,7 @@ pub async fn refresh(
         let LoadedQueue { head, items, .. } = stored;
         let mut loaded =
             LoadedQueue { head_record: Some(head_record), head, items, ..LoadedQueue::empty() };
-        loaded.set_inbox(messages);
+        loaded.fill_inbox(messages);
         return Ok(Some(loaded));
     }
     let head: StoredHead = decode(&head_record)?;
@@ -183,7 +184,7 @@ pub async fn refresh(
         items,
         ..LoadedQueue::empty()
     };
-    loaded.set_inbox(messages);
+    loaded.fill_inbox(messages);
     Ok(Some(loaded))
 }
 
@@ -212,7 +213,7 @@ impl LoadedQueue {
 
     /// Fills the inbox, which must be empty, with the messages of a window and their keys, and
     /// stores whether there are more.
-    fn set_inbox(&mut self, window: InboxWindow) {
+    fn fill_inbox(&mut self, window: InboxWindow) {
         self.is_cut = window.is_cut;
         for (key, message) in window.into_messages() {
             self.inbox_keys.insert(message.id.clone(), key);
@@ -266,7 +267,7 @@ async fn read(
             }
         }
     }
-    loaded.set_inbox(window);
+    loaded.fill_inbox(window);
     Ok((loaded, stored))
 }
 

@@ -15,9 +15,9 @@ pub fn key(id: &str) -> Key {
 }
 
 /// Returns the wakeup that has a report sent. Reports to a forge about one change share a message
-/// group and stay in order; reports only by mail or MQTT are independent. A start or enqueue report
-/// is named after its item, so that the end of the item is read with the same call ([`parse`]); any
-/// other has its own id.
+/// group and stay in order; reports only by mail or MQTT are independent. The wakeup names a start
+/// or enqueue report by its item, so that the end of the item is read with the same call
+/// ([`parse`]), and any other report by its own id.
 pub fn wakeup(report: &Report) -> Wakeup {
     let group = match report.actions.iter().all(ReportAction::is_message) {
         true => format!("message#{}", report.id),

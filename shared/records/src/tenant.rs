@@ -300,8 +300,9 @@ pub fn put_operator_reread(
     )
 }
 
-/// Returns the unconditional write of a request caused by a push. It names the deferred delivery of
-/// the push, but does not wake that later; [`put_deferred`] does.
+/// Returns the unconditional write of a request to read a project's configuration again, caused by
+/// a push. `waiting` is the deferred delivery of the push; its id is the cause as in
+/// [`put_reread`]. The request only names the delivery: [`put_deferred`] has it woken.
 ///
 /// # Errors
 /// When the record is too large.

@@ -18,7 +18,7 @@ pub async fn load_commit_delta(
 ) -> Result<Option<CommitDelta>, PortError> {
     let key = keys::commit_delta(project, from, to);
     let Some(object) = ports.objects.get(&key).await? else { return Ok(None) };
-    match CommitDelta::read(&object.bytes) {
+    match CommitDelta::decode(&object.bytes) {
         Ok(delta) => Ok(Some(delta)),
         Err(error) => {
             tracing::warn!(%key, %error, "the stored objects of a tested commit cannot be read and are not used");

@@ -95,10 +95,10 @@ impl GitRepos {
         caches.entry(project.clone()).or_insert_with(new).clone()
     }
 
-    /// Returns whether the objects of this merge are stored, so that its branch can be
-    /// fast-forwarded: the connection lands by fast-forward, and the merge mode keeps the proposed
-    /// commit.
-    fn keeps(&self, ask: &BranchMerge) -> bool {
+    /// Returns whether a merge has to store what its result adds to the commit below, so that its
+    /// branch can be fast-forwarded: the connection lands by fast-forward, and the merge mode keeps
+    /// the proposed commit.
+    fn stores_delta(&self, ask: &BranchMerge) -> bool {
         let landing = self.remotes.get(&ask.connection).map(|remote| remote.landing);
         landing == Some(LandingMethod::FastForward) && ask.mode.keeps_head()
     }
@@ -210,10 +210,10 @@ impl Repos for GitRepos {
         Ok(BranchState::untouched(branch, tip, packs))
     }
 
-    /// Fetches a commit and returns it as the state of `branch`: base and result are the commit.
-    /// Also returns the sorted paths that differ from `since`; `None` without `since`, if it is
-    /// gone or cannot be read, or if too many differ. Objects that no listed pack has are uploaded
-    /// and listed first.
+    /// Fetches a commit and returns it as the state of `branch`, which is not looked up and may be
+    /// the full ref of a tag: base and result are the commit. Also returns the sorted paths that
+    /// differ from `since`; `None` without `since`, if it is gone or cannot be read, or if too many
+    /// differ. Objects that no listed pack has are uploaded and listed first.
     async fn commit_state(
         &self,
         at: &ProjectAt,
@@ -281,8 +281,9 @@ impl Repos for GitRepos {
 
     /// Merges a change onto `ask.onto`, or onto the branch's tip on the forge, and uploads a pack
     /// with the new objects and the proposed commit. A conflict is a result and no error. The
-    /// returned state names all packs that it needs. If the branch can be fast-forwarded later,
-    /// also stores what the result adds to the commit below it. Writes nothing to the forge.
+    /// returned state names all packs that it needs; the new one is not listed for the repository.
+    /// If the branch can be fast-forwarded later, also stores what the result adds to the commit
+    /// below it. Writes nothing to the forge.
     async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError> {
         let at =
             ProjectAt { connection: ask.connection.clone(), project: ask.branch.project.clone() };
@@ -307,7 +308,7 @@ impl Repos for GitRepos {
             }
         };
         let (ask_again, names, below) = (ask.clone(), names_of(&packs)?, start.id.clone());
-        let keep = if self.keeps(ask) { DeltaMode::Added } else { DeltaMode::Nothing };
+        let keep = if self.stores_delta(ask) { DeltaMode::Added } else { DeltaMode::Nothing };
         let made = cache
             .with(move |repository| merge_here(repository, &ask_again, &start, &names, keep))
             .await?;
@@ -324,7 +325,7 @@ impl Repos for GitRepos {
                 }
                 if let Some(delta) = &delta {
                     let key = keys::commit_delta(&at.project, &below, &result.id);
-                    let bytes = Bytes::from(delta.bytes());
+                    let bytes = Bytes::from(delta.encode());
                     self.ports
                         .objects
                         .put(&key, bytes, PutMode::Always, "application/octet-stream")
@@ -337,8 +338,9 @@ impl Repos for GitRepos {
     }
 
     /// Reads the configuration files at a commit, as path and content, sorted as git does: those at
-    /// the usual places and below `extra`, and ignore files. The commit is in the packs of `state`,
-    /// or is fetched from the forge. Too many or too large files are [`ReposError::Unreadable`].
+    /// the usual places, those that `extra` selects (a directory with a final `/`, or a file), and
+    /// ignore files. With `state`, the commit must be in its packs; without, it is fetched from the
+    /// forge. Too many or too large files are [`ReposError::Unreadable`].
     async fn configuration_files(
         &self,
         at: &ProjectAt,
@@ -377,7 +379,8 @@ impl Repos for GitRepos {
     }
 
     /// Returns those of `paths` that are files at a commit, in the given order; a link on the path
-    /// counts as a file. The commit is in the packs of `state`, or is fetched from the forge.
+    /// counts as a file. With `state`, the commit must be in its packs; without, it is fetched from
+    /// the forge.
     async fn existing_files(
         &self,
         at: &ProjectAt,
@@ -491,7 +494,8 @@ fn changed_paths(
 }
 
 /// Converts a fetch error: gone (no such repository, ref or commit), unreadable (access denied, too
-/// large, unusable address), unreachable (no answer in time), or unknown (the cache failed).
+/// many refs, too large, unusable address), unreachable (no answer in time, or none that can be
+/// used), or unknown (the cache failed).
 pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
     match &error {
         FetchError::Gone { .. } | FetchError::NoRepository { .. } => {

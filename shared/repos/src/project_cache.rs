@@ -78,8 +78,9 @@ impl ProjectCache {
     }
 
     /// Runs `work` on an open repository, in a thread for blocking work, and returns its result.
-    /// Opens one if none is idle, so that calls can run concurrently. If `work` fails, that
-    /// repository is closed, and merge results in its memory are lost.
+    /// Opens one if none is idle, so that calls can run concurrently. The next call may get another
+    /// one, and this one may be closed after any call, so `work` itself must pack the merge results
+    /// that are in memory. If `work` fails, the repository is closed.
     pub(crate) async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Repository) -> Result<T, ReposError> + Send + 'static,
@@ -150,8 +151,8 @@ impl ProjectCache {
         Ok(())
     }
 
-    /// Returns whether the cache has a commit, in a pack or in the memory of an open repository,
-    /// and so everything it reaches.
+    /// Returns whether the cache has a commit, and so everything it reaches: in a pack, or in the
+    /// memory of the one open repository that is asked.
     pub(crate) async fn has(&self, commit: &Oid) -> Result<bool, ReposError> {
         let commit = commit.clone();
         self.with(move |repository| Ok(repository.has(&commit))).await

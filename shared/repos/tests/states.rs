@@ -332,7 +332,7 @@ async fn a_delta_is_stored_when_the_branch_may_be_fast_forwarded() {
         assert_eq!((has_delta, object.is_some()), (expected, expected), "{landing:?} {mode:?}");
         if let Some(object) = object {
             // The change's commit with its tree and file, and the merge commit with the same tree.
-            let delta = CommitDelta::read(&object.bytes).unwrap();
+            let delta = CommitDelta::decode(&object.bytes).unwrap();
             assert_eq!(delta.pack().unwrap().get(8..12), Some(&4_u32.to_be_bytes()[..]));
         }
     }
@@ -375,7 +375,7 @@ async fn successive_tested_commits_land_by_one_push() {
     for (from, to) in [(&start, &tested[0]), (&tested[0], &tested[1])] {
         let object =
             objects.get(&keys::commit_delta(&at().project, from, to)).await.unwrap().unwrap();
-        all = all.with(CommitDelta::read(&object.bytes).unwrap());
+        all = all.with(CommitDelta::decode(&object.bytes).unwrap());
     }
     let github = GitHub::new(GitHubOptions {
         connection: "github".into(),

@@ -83,8 +83,9 @@ pub trait Reconciler: Send + Sync {
 
 /// Processes a batch and returns the ids of the messages that must be delivered again; the queue
 /// removes the others. Groups run concurrently; within a group, all messages after a failed one
-/// fail too. Failed messages are hidden for a time that grows with their receipts. Unreadable
-/// messages are moved to quarantine and count as processed.
+/// fail too. On a standard queue each message is a group of its own. Failed messages are hidden for
+/// a time that grows with their receipts. Unreadable messages are moved to quarantine and count as
+/// processed.
 ///
 /// A repeated wakeup of a group is reconciled once, as is one that an earlier wakeup covers.
 pub async fn handle(

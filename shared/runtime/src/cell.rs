@@ -57,9 +57,11 @@ pub async fn commit(ports: &Ports, plan: CellCommit) -> Result<CommitOutcome, Po
     commit_guarded(ports, plan, OutboxGuard::Sweep).await
 }
 
-/// Commits a decision and then sends its outbox; sends nothing if the commit is stale. The stored
-/// outbox is not cleared: if sending fails, the current message is delivered again and has it sent.
-/// The returned head has an empty outbox, so that a later commit does not store sent wakeups again.
+/// Commits a decision and then sends its whole outbox; sends nothing if the commit is stale.
+/// Wakeups that `plan.head` still has in its outbox are stored and sent again: the caller removes
+/// those that were sent, and on a redelivery sends them before. The stored outbox is not cleared:
+/// if sending fails, the current message is delivered again and has it sent. The returned head has
+/// an empty outbox, so that a later commit does not store sent wakeups again.
 ///
 /// # Errors
 /// As [`commit_guarded`] and [`send`]. The message is then delivered again, and its next
@@ -174,9 +176,9 @@ pub async fn deliver(ports: &Ports, head: &mut Record) -> Result<(), PortError> 
     clear_outbox(ports, head).await
 }
 
-/// Removes a sent outbox from the stored head and from `head`; the revision stays, and only the due
-/// time remains for the sweep. Changes neither when the stored head has another revision, which is
-/// no error.
+/// Removes a sent outbox from the stored head and from `head`, which must be as it was stored; the
+/// revision stays, and only the due time remains for the sweep. Changes neither when the stored
+/// head has another revision, which is no error.
 ///
 /// # Errors
 /// When the store does not answer.

@@ -392,7 +392,7 @@ impl Deployment {
             builds: Vec::new(),
         };
         let record = encode_first(session::key(&self.session), &session).unwrap();
-        self.world.write_directly(Write::Put { record, expect: Expect::Anything });
+        self.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     }
 
     /// Renews the executor's session as often as it does in so many minutes, which pass by the

@@ -151,7 +151,7 @@ pub async fn measure(items: usize, window: Window) -> Long {
         // A change without approval does not land, so the later ones would be restarted.
         played.forge.approve(&change);
         let message = message(&played, &change);
-        played.deployment.world.write_directly(queue::put_message(&key, &message).unwrap());
+        played.deployment.world.write_unchecked(queue::put_message(&key, &message).unwrap());
     }
     wake(&played, &key).await;
     move_on(&mut played).await;

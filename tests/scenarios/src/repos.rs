@@ -421,7 +421,7 @@ impl Repos for PlayedRepos {
         if let BranchMergeResult::Merged { state, has_delta: true, .. } = &answer {
             // The store contains every commit that was ever created, so the delta is empty.
             let key = keys::commit_delta(&ask.branch.project, &below, &state.result.id);
-            let bytes = Bytes::from(CommitDelta::default().bytes());
+            let bytes = Bytes::from(CommitDelta::default().encode());
             self.world
                 .ports()
                 .objects

@@ -539,7 +539,7 @@ impl Site {
             builds: self.building.iter().map(|claimed| claimed.order.build.clone()).collect(),
         };
         let record = encode_first(session::key(&self.session), &session).unwrap();
-        self.world.write_directly(Write::Put { record, expect: Expect::Anything });
+        self.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     }
 
     fn has_visible(&self, queue: MessageQueue) -> bool {

@@ -49,7 +49,7 @@ fn request_autohold(site: &Site, ref_filter: &str, max_count: u32, seconds: Opti
         created_at: site.world.now(),
         held: Vec::new(),
     };
-    site.world.write_directly(autohold::create(&request).unwrap());
+    site.world.write_unchecked(autohold::create(&request).unwrap());
 }
 
 /// Returns the autohold requests with their records.
@@ -148,7 +148,7 @@ fn held_nodes_are_released_when_the_request_is_deleted() {
         propose(&mut site, 1, "broken");
         let [(record, request)] = &requests(&site)[..] else { panic!("one request") };
         site.world
-            .write_directly(Write::Delete { key: record.key.clone(), expect: Expect::Anything });
+            .write_unchecked(Write::Delete { key: record.key.clone(), expect: Expect::Anything });
         if is_woken {
             let wakeup = Wakeup::Pool { provider: request.held[0].provider.clone() };
             poll_once(sluice_runtime::cell::send(&site.ports(), &[wakeup])).unwrap().unwrap();

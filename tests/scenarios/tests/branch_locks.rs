@@ -161,7 +161,7 @@ fn overtaken() -> (Site, BranchLock) {
     (holder.queue.queue, holder.item) = ("another".into(), "unknown".into());
     let taken = with_body(record, &lock).unwrap();
     let taken = Record { revision: taken.revision + 1, fence: lock.fence, ..taken };
-    site.world.write_directly(Write::Put { record: taken, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record: taken, expect: Expect::Anything });
     (site, lock)
 }
 
@@ -250,7 +250,7 @@ fn dequeue(site: &Site, change: &ChangeKey) {
         kind,
     };
     let queue = landings(site)[0].queue.clone();
-    site.world.write_directly(put_message(&queue, &message).unwrap());
+    site.world.write_unchecked(put_message(&queue, &message).unwrap());
     poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue }])).unwrap().unwrap();
 }
 
@@ -305,7 +305,7 @@ fn a_landing_that_begins_while_it_is_withdrawn_continues() {
         with_body(record, &Landing { state: state.clone(), merge_attempted: true, ..landing })
             .unwrap();
     let begun = Record { revision: begun.revision + 1, ..begun };
-    site.world.write_directly(Write::Put { record: begun, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record: begun, expect: Expect::Anything });
     is_waiting.store(false, Ordering::Relaxed);
     assert!(reconciliation.as_mut().poll(&mut context).is_ready());
     assert_eq!(landings(&site)[0].state, state);

@@ -114,7 +114,7 @@ fn an_inbox_message_of_a_newer_layout_is_not_processed_with_an_older_one() {
     site.forge.push_silently(&main, &[("zuul.yaml", &format!("{}{LATE}", config()))]);
     let dirty: Write =
         tenant::put_reread(&TenantName::from("demo"), &main.project, "a push").unwrap();
-    site.world.write_directly(dirty);
+    site.world.write_unchecked(dirty);
     wake_tenant(&site, "demo");
     site.run_now();
     // The clock has not moved, so that no cache has expired.
@@ -240,7 +240,7 @@ fn each_layout_is_read_once_with_more_tenants_than_the_cache_holds() {
         let mut head = Tenant { layout_object: Some(object), ..Tenant::new(name.clone()) };
         (head.layout.wanted, head.layout.live) = (1, 1);
         let record = encode_first(tenant::key(name), &head).unwrap();
-        world.write_directly(Write::Put { record, expect: Expect::Anything });
+        world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     }
     let layouts = Layouts::default();
     world.take_calls();

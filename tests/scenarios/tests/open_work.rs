@@ -240,7 +240,7 @@ fn a_halted_queue_is_counted_until_an_operator_resumes_it() {
         in_progress: false,
         kind,
     };
-    site.world.write_directly(put_message(queue, &message).unwrap());
+    site.world.write_unchecked(put_message(queue, &message).unwrap());
     poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue: queue.clone() }]))
         .unwrap()
         .unwrap();

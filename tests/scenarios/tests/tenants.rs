@@ -76,7 +76,7 @@ fn wake_tenants(site: &Site, woken: &[&str]) {
 /// Stores a main configuration that removes a tenant, as `sluice tenant load --remove` does.
 fn load(site: &Site, tenants: &[&str], gone: &str) {
     let main = main_of(tenants);
-    site.world.write_directly(tenant::put_removal(&TenantName::from(gone), &main).unwrap());
+    site.world.write_unchecked(tenant::put_removal(&TenantName::from(gone), &main).unwrap());
     let woken: Vec<&str> = tenants.iter().copied().chain([gone]).collect();
     store(site, &main, &woken);
 }
@@ -165,7 +165,7 @@ fn the_builds_of_a_removed_tenant_release_nodes_and_semaphores() {
     assert_eq!((site.cloud.running(), keys(&site, held).len()), (1, 1));
     // A configuration of another tenant, without the project that defines the provider.
     let without = "- tenant: {name: other, source: {github: {untrusted-projects: [org/one]}}}\n";
-    site.world.write_directly(tenant::put_removal(&"demo".into(), without).unwrap());
+    site.world.write_unchecked(tenant::put_removal(&"demo".into(), without).unwrap());
     store(&site, without, &["demo", "other"]);
     site.handle(MessageQueue::Tenants);
     site.handle(MessageQueue::Gate);
@@ -236,7 +236,7 @@ fn a_new_main_configuration_causes_reads_of_new_repositories_only() {
     let next =
         [of("same", "org/one"), of("grows", "org/one, org/two, org/three"), of("new", "org/two")]
             .concat();
-    site.world.write_directly(tenant::put_removal(&"gone".into(), &next).unwrap());
+    site.world.write_unchecked(tenant::put_removal(&"gone".into(), &next).unwrap());
     store(&site, &next, &[]);
     let mut cost = |name: &str| {
         wake_tenants(&site, &[name]);
@@ -409,7 +409,7 @@ fn a_broken_main_configuration_changes_no_tenant() {
     let all = ["- tenant: {name: [", "[]", "", unknown.as_str(), half.as_str()].map(str::as_bytes);
     for (number, broken) in (1..).zip(all.into_iter().chain([&b"\xff\xfe"[..]])) {
         let text = String::from_utf8_lossy(broken);
-        site.world.write_directly(tenant::put_removal(&"demo".into(), &text).unwrap());
+        site.world.write_unchecked(tenant::put_removal(&"demo".into(), &text).unwrap());
         store(&site, broken, &["demo"]);
         site.run();
         assert_unchanged(&mut site, &before, number);
@@ -473,7 +473,7 @@ fn a_change_that_an_operator_dequeues_is_reported_and_does_not_land() {
         in_progress: false,
         kind,
     };
-    site.world.write_directly(queue::put_message(&queue_key, &message).unwrap());
+    site.world.write_unchecked(queue::put_message(&queue_key, &message).unwrap());
     poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue: queue_key }])).unwrap().unwrap();
     site.handle(MessageQueue::Gate);
     site.run();
@@ -525,7 +525,7 @@ fn damage(site: &Site, is_match: impl Fn(&Record) -> bool) {
     assert!(!found.is_empty(), "there is such a record");
     for record in found {
         let record = Record { body: "{\"of\": \"another type\"}".to_owned(), ..record };
-        site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+        site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     }
 }
 
@@ -542,7 +542,7 @@ fn an_unreadable_record_blocks_no_other_work() {
         record.key.partition == "tenant#demo" && record.key.sort.starts_with("source#")
     });
     let project = sluice_model::ProjectName::new("forge.test", "org/config");
-    site.world.write_directly(tenant::put_reread(&"demo".into(), &project, "a test").unwrap());
+    site.world.write_unchecked(tenant::put_reread(&"demo".into(), &project, "a test").unwrap());
     damage(&site, |record| {
         record.key.partition == "tenant#demo" && record.key.sort.starts_with("reread#")
     });
@@ -580,7 +580,7 @@ fn an_unreadable_source_and_a_refusing_forge_remove_no_configuration() {
         let before = head(&site, "demo");
         refuse(&site, is_gone, true);
         damage(&site, |record| record.key == tenant::source_key(&"demo".into(), &config));
-        site.world.write_directly(tenant::put_reread(&"demo".into(), &config, "a test").unwrap());
+        site.world.write_unchecked(tenant::put_reread(&"demo".into(), &config, "a test").unwrap());
         wake_tenants(&site, &["demo"]);
         site.run();
         let after = head(&site, "demo");
@@ -622,9 +622,9 @@ fn a_project_that_disappears_while_it_is_read_does_not_block_its_tenant() {
     let record = site.world.record(&key).unwrap();
     let half = ProjectSource { is_unfinished: true, ..decode(&record).unwrap() };
     let record = Record { body: serde_json::to_string(&half).unwrap(), ..record };
-    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     site.store.lock().unwrap().hide_project(&one);
-    site.world.write_directly(tenant::put_reread(&"demo".into(), &one, "a test").unwrap());
+    site.world.write_unchecked(tenant::put_reread(&"demo".into(), &one, "a test").unwrap());
     wake_tenants(&site, &["demo"]);
     site.run();
     let after = head(&site, "demo");

@@ -148,7 +148,7 @@ impl Executor {
         self.revision += 1;
         let Ok(mut record) = encode_first(session::key(&self.session), &session) else { return };
         record.revision = self.revision;
-        site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+        site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     }
 
     /// Aborts the builds for which there is a stop record, as each renewal does. Does nothing while

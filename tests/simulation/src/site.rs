@@ -207,7 +207,7 @@ impl Site {
             kind,
         };
         let Ok(write) = sluice_records::queue::put_message(queue, &message) else { return };
-        self.world.write_directly(write);
+        self.world.write_unchecked(write);
         let _ = poll_once(cell::send(
             &self.world.ports_of("operator"),
             &[Wakeup::Queue { queue: queue.clone() }],

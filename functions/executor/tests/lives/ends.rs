@@ -90,7 +90,7 @@ impl Here {
             let (say, receiver) = mpsc::unbounded_channel();
             commands.insert((*job).to_owned(), say);
             receivers.insert((*job).to_owned(), receiver);
-            world.write_directly(build::put_order(&order(job)).unwrap());
+            world.write_unchecked(build::put_order(&order(job)).unwrap());
             let (precedence, tenant) = (Precedence::Normal, "t".into());
             wakeups.push(Wakeup::Build {
                 build: id(job),

@@ -43,7 +43,7 @@ impl ObservedWorld {
 
     /// Writes a record as another component would.
     pub fn write(&self, write: Write) {
-        self.world.write_directly(write);
+        self.world.write_unchecked(write);
         self.written.send_modify(|count| *count += 1);
     }
 

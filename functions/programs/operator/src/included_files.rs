@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sluice_config::job::missing_included_playbooks;
 use sluice_config::tenant::{MainConfig, MainConfigText, included_branch, included_collisions};
 use sluice_config::{ConfigError, Fragment, SourceFile, fragment, text_of};
-use sluice_git::{NewFile, Planted, is_own_directory, keys, plant};
+use sluice_git::{NewFile, Planted, is_spelling_of_dot_git, keys, plant};
 use sluice_model::git::BranchState;
 use sluice_records::included_files::IncludedFiles;
 use sluice_runtime::Ports;
@@ -223,7 +223,7 @@ fn list_directory(path: &Path, at: &str) -> anyhow::Result<Vec<String>> {
                 path.join(&name).display()
             );
         };
-        if is_own_directory(text) {
+        if is_spelling_of_dot_git(text) {
             continue;
         }
         found.push(format!("{at}/{text}"));

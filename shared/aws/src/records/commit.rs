@@ -219,7 +219,8 @@ struct Condition {
 
 impl Condition {
     /// Returns the condition of a write in DynamoDB's language. A record that does not exist
-    /// satisfies [`Expect::FenceAtMost`].
+    /// satisfies [`Expect::FenceAtMost`]. Empty for [`Expect::Anything`]; a check, which must have
+    /// a condition, takes [`Self::for_check`] of it.
     fn of(expect: &Expect) -> Self {
         let (expression, name, value) = match expect {
             Expect::Absent => ("attribute_not_exists(#a)", item::PARTITION, None),

@@ -254,7 +254,8 @@ impl Api {
 
     /// Pushes to the repository at `url` with git's own protocol, and returns the body of the
     /// answer, which may report a refusal. The token is only sent over https or to this machine;
-    /// another URL is refused, as is a redirect. Never retried.
+    /// another URL is refused. A redirect to another origin than the API's is refused too. Never
+    /// retried.
     pub async fn push(
         &self,
         url: &str,
@@ -386,8 +387,8 @@ fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str
 }
 
 /// Returns the seconds to wait, from 1 to 3,600, if the answer is a rate limit: status 429, or 403
-/// with a sign of one. They come from the headers; without those it is one minute. `None` for any
-/// other answer.
+/// with a sign of one in the headers or in `message`. The headers say how long; without them it is
+/// one minute. `None` for any other answer.
 fn rate_limit(
     status: StatusCode,
     headers: &HeaderMap,
@@ -429,8 +430,9 @@ fn message(body: &[u8]) -> String {
     message.chars().take(MESSAGE_MAX_CHARACTERS).collect()
 }
 
-/// Returns the policy that follows at most three redirects of renamed repositories, but never sends
-/// the token to another origin than that of `base`: such a redirect is returned as the answer.
+/// Returns the policy that follows at most three redirects of renamed repositories; a fourth is an
+/// error. The token is never sent to another origin than that of `base`: such a redirect is
+/// returned as the answer.
 fn redirect_policy(base: Url) -> redirect::Policy {
     redirect::Policy::custom(move |attempt| {
         if attempt.previous().len() > REDIRECTS_MAX {

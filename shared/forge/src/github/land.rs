@@ -52,8 +52,9 @@ pub(super) async fn merge(
 }
 
 /// Reads the change once to determine whether a refused or unanswered merge happened. Returns the
-/// merge commit; `HeadMoved` if the head is another, even if merged; the given error if the change
-/// cannot be read; else what the refusal means.
+/// merge commit if it did. `HeadMoved` if the head is another, even if merged. `HeadMoved`,
+/// `Conflict` or an unknown outcome also if that is what the refusal `error` means; otherwise, and
+/// if the change cannot be read, returns `error`.
 async fn after_refusal(
     github: &GitHub,
     change: &ChangeRef,

@@ -14,7 +14,8 @@ const REASON_MAX_CHARACTERS: usize = 500;
 /// The number of digits of the length that begins each line of git's protocol.
 const LENGTH_DIGITS: usize = 4;
 
-/// Moves a branch to `to` by a push of `pack`, on condition that it is at `from`. After a refusal,
+/// Moves a branch to `to`, on condition that it is at `from`, by a push of `pack`, which has the
+/// objects that GitHub lacks. The caller has checked that `to` follows `from`. After a refusal,
 /// reads the branch: at `to` is a success, another tip is [`ForgeError::HeadMoved`], and at `from`
 /// is [`ForgeError::Refused`]. Never retried.
 pub(super) async fn fast_forward(

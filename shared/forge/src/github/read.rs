@@ -196,8 +196,9 @@ struct Latest {
     is_insider: bool,
 }
 
-/// Returns each reviewer's newest review, by login. A comment does not replace an earlier approval
-/// or request for changes; a dismissal does. Drafts and reviews without an account are left out.
+/// Returns each reviewer's newest review, by login. A comment replaces no earlier review of its
+/// author, not even a comment; an approval, a request for changes and a dismissal do. Drafts and
+/// reviews without an account are left out.
 fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest> {
     let mut latest: BTreeMap<String, Latest> = BTreeMap::new();
     for review in reviews {
@@ -227,8 +228,9 @@ fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest>
     latest
 }
 
-/// Reads the permission of an account in a repository. An account that does not exist has
-/// [`RepositoryPermission::None`], which is no error. `maintain` counts as write, `triage` as read.
+/// Reads the permission of an account in a repository. An account that does not exist, and any
+/// account in a repository that the token may not see, has [`RepositoryPermission::None`], which is
+/// no error. `maintain` counts as write, `triage` as read.
 pub(super) async fn permission(
     api: &Api,
     project: &ProjectName,
@@ -318,9 +320,9 @@ pub(super) async fn check_runs_named(
 }
 
 /// Joins statuses (newest first) and check runs into one list, sorted by context and account, with
-/// only the newest of each context and account. A check run is a status by its application, whose
-/// state is its conclusion, or `pending`. Each keeps its number and no time: an edited check run
-/// may show another time and is the same.
+/// only the newest of each context and account; a status wins over a check run. A check run is
+/// listed as a status by its application, whose state is the run's conclusion, or `pending`. Each
+/// keeps its number and no time: an edited check run may show another time and is the same.
 fn newest_per_context(
     statuses: Vec<shapes::Status>,
     mut check_runs: Vec<shapes::CheckRun>,
@@ -426,8 +428,8 @@ fn branch(branch: shapes::Branch) -> Branch {
     Branch { name: branch.name.into(), tip: Oid(branch.commit.sha), protection }
 }
 
-/// Reads whether a branch is locked. `None` if it has no rules, or if the token may not read them:
-/// only administrators may.
+/// Reads whether a branch is locked. `None` if the branch has no rules or does not exist, or if the
+/// token may not read the rules: only administrators may.
 pub(super) async fn is_locked(
     github: &GitHub,
     branch: &BranchKey,
@@ -457,8 +459,9 @@ pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Co
     Ok(commit(github, &branch.project, &Oid(tip.object.sha)).await?.commit)
 }
 
-/// Reads the commit of a ref, also of an annotated tag; `None` if the ref does not exist. A tag of
-/// something else, and one behind more than five other tags, is [`ForgeError::NotFound`].
+/// Reads the commit of a ref, also of an annotated tag; `None` if the ref does not exist, or if the
+/// token may not see the repository. A tag of something else, and one behind more than five other
+/// tags, is [`ForgeError::NotFound`].
 pub(super) async fn ref_tip(
     github: &GitHub,
     project: &ProjectName,
@@ -494,8 +497,8 @@ pub(super) async fn ref_tip(
     Err(ForgeError::NotFound { attempted })
 }
 
-/// Reads whether a branch contains a commit, at its tip or before; `false` also if either does not
-/// exist.
+/// Reads whether a branch contains a commit, at its tip or before; `false` also if the branch, the
+/// commit or the repository does not exist or may not be seen.
 pub(super) async fn contains(
     github: &GitHub,
     branch: &BranchKey,

@@ -53,10 +53,10 @@ pub(super) async fn set_status(
     github.api.send(Method::POST, &path, Some(&body), Repeat::Never, &attempted).await.map(drop)
 }
 
-/// Returns whether Sluice set the newest status of its context for this report: it is equal, by the
-/// token's login, and was set after the report was requested. An earlier one belongs to another
-/// report, and pipelines that wait for this one would get no event. `false` also where the status
-/// or the own login cannot be read.
+/// Returns whether Sluice set the newest status of its context for this report: the status is
+/// equal, was set by the token's login, and was set after the report was requested. An equal status
+/// that was set earlier belongs to another report; pipelines that wait for this report would get no
+/// event. `false` also where the status or the own login cannot be read.
 async fn is_already_set(
     github: &GitHub,
     project: &ProjectName,
@@ -160,8 +160,9 @@ async fn write_check_run(
 }
 
 /// Creates Sluice's comment with this marker, or replaces its text; changes nothing if it has that
-/// text. The text is cut to 65,000 characters. An error if the change has more comments than are
-/// read (3,000).
+/// text. With an application's token, a comment with another text is not recognised, and a further
+/// one is created. The text is cut to 65,000 characters. An error if the change has more comments
+/// than are read (3,000).
 pub(super) async fn put_comment(
     github: &GitHub,
     change: &ChangeKey,
@@ -195,9 +196,9 @@ pub(super) async fn put_comment(
 }
 
 /// Comments on lines of a pull request in one review with the text `text`, cut to 65,000
-/// characters, unless Sluice's review with this marker exists. If GitHub refuses the lines and some
-/// comments have ranges, tries once more with only the last line of each. A second refusal is
-/// returned.
+/// characters, unless Sluice's review with this marker exists; with an application's token, that
+/// counts only with the same text. If GitHub refuses the lines and some comments have ranges, tries
+/// once more with only the last line of each. A second refusal is returned.
 pub(super) async fn put_line_comments(
     github: &GitHub,
     change: &ChangeRef,
@@ -260,7 +261,8 @@ fn several_lines(comment: &LineComment) -> Value {
 }
 
 /// Submits a review of the change's head with this marker and text, unless Sluice's review with
-/// this marker exists, whatever that says. The text is cut to 65,000 characters.
+/// this marker exists, whatever it says; with an application's token, that counts only with the
+/// same text. The text is cut to 65,000 characters.
 pub(super) async fn put_review(
     github: &GitHub,
     change: &ChangeRef,

@@ -68,7 +68,7 @@ impl MessageContext<'_> {
             "change.branch" | "branch" => {
                 change.on_branch().map(ToString::to_string).unwrap_or_default()
             }
-            "change.ref" | "ref" => change.git_ref(),
+            "change.ref" | "ref" => change.github_ref(),
             "change.url" => self.url.to_owned(),
             "connection" => key.connection.to_string(),
             _ => return None,

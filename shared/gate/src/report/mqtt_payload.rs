@@ -76,7 +76,7 @@ fn change(change: &ChangeRef, url: Option<&str>) -> Value {
         "change": key.number().map(|number| number.to_string()),
         "patchset": Some(&change.patchset).filter(|patchset| !patchset.is_empty()),
         "commit_id": Some(&change.head).filter(|head| !head.is_zero()),
-        "ref": change.git_ref(),
+        "ref": change.github_ref(),
         "oldrev": oldrev,
         "newrev": newrev,
     })

@@ -236,9 +236,9 @@ impl NewMessage {
         Ok(())
     }
 
-    /// Returns the key under which the message is remembered, which contains the group if that is
-    /// the scope, and the deduplication id: the given one, or the SHA-256 of the body. `None` on a
-    /// standard queue.
+    /// Returns two texts: the key under which the message is remembered, and its deduplication id.
+    /// The id is the given one, or the SHA-256 of the body. The key is the id, with the group
+    /// before it if ids are compared within a group only. `None` on a standard queue.
     pub(super) fn dedup_key(&self, kind: SqsQueueKind) -> Option<(String, String)> {
         let SqsQueueKind::Fifo { dedup_scope, .. } = kind else {
             return None;

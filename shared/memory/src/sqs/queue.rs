@@ -368,7 +368,7 @@ impl Queue {
     }
 
     /// Returns how many messages there are at `now_ms`, by state. Messages past their retention
-    /// count until a send, a receive or a deletion drops them.
+    /// count until a send, a receive, a deletion or a change of visibility drops them.
     #[must_use]
     pub fn counts(&self, now_ms: u64) -> Counts {
         let mut counts = Counts::default();

@@ -172,7 +172,7 @@ impl FrozenJob {
             failure_message: self.failure_message.clone(),
             success_url: self.run_time.success_url.clone(),
             failure_url: self.run_time.failure_url.clone(),
-            sharing: self.shared(),
+            sharing: self.sharing(),
             reporter,
         }
     }
@@ -180,7 +180,7 @@ impl FrozenJob {
     /// Returns which bundle members share one build of the job (Zuul's `deduplicate`). If that is
     /// automatic, all members share it for a job with required projects, otherwise only members of
     /// the same project and branch.
-    fn shared(&self) -> BuildSharing {
+    fn sharing(&self) -> BuildSharing {
         match self.run_time.deduplicate {
             Tristate::No => BuildSharing::Never,
             Tristate::Yes => BuildSharing::InBundle,

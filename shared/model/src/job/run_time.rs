@@ -210,9 +210,9 @@ impl VarsSource {
         }
     }
 
-    /// Returns the branch of the job definition that includes the file, which is stored as the
-    /// named project's `override_checkout` if the file is in the same project. `None` if that is
-    /// not set, and for the project of the change.
+    /// Returns the branch of the job definition that includes the file, stored as
+    /// `override_checkout`, if the file is in that definition's own project. `None` for a project
+    /// that the job names, and for the project of the change; the caller then chooses the branch.
     pub fn branch(&self) -> Option<&BranchName> {
         match self {
             Self::Project(found) => found.override_checkout.as_ref(),

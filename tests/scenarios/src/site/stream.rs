@@ -26,7 +26,7 @@ impl Site {
         record.revision = 1;
         let at = delivery.received_at.plus_seconds(60);
         (record.due, record.sweep_at) = (Some(Due { at, wakeup: wakeup.clone() }), Some(at));
-        self.world.write_directly(Write::Put { record, expect: Expect::Absent });
+        self.world.write_unchecked(Write::Put { record, expect: Expect::Absent });
         if poll_once(cell::send(&self.ports(), &[wakeup])).is_none() {
             self.deaths += 1;
         }

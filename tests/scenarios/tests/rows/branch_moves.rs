@@ -228,7 +228,7 @@ fn a_change_of_an_unanswered_push_is_not_reported_as_superseded() {
     let record = with_body(record, &begun).unwrap();
     let record = Record { revision: record.revision + 1, due: Some(due), ..record };
     let key = record.key.clone();
-    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     let reporter = new_reporter(&site);
     let outcome =
         poll_once(reporter.reconcile_first(&landing::wakeup(&begun))).expect("it comes to its end");
@@ -285,7 +285,7 @@ fn a_push_clears_the_trouble_of_a_removed_connection() {
         });
         let troubled = with_body(record.clone(), &Landing { trouble, ..landing.clone() }).unwrap();
         let record = Record { revision: record.revision + 1, ..troubled };
-        site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+        site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     }
     site.world.decide_fates(|step| match step.name {
         "forge.fast_forward" => Fate::Waits,
@@ -371,7 +371,7 @@ fn an_unreadable_later_landing_does_not_block_the_first() {
         decode::<Landing>(record).is_ok_and(|landing| landing.change.key == changes[1])
     };
     let broken = landings(&site).into_iter().find(of_second).expect("the second is to land");
-    site.world.write_directly(Write::Put {
+    site.world.write_unchecked(Write::Put {
         record: Record { body: "{}".to_owned(), revision: broken.revision + 1, ..broken.clone() },
         expect: Expect::Anything,
     });

@@ -603,7 +603,7 @@ fn a_bundle_without_the_lock_of_every_branch_merges_nothing() {
     (holder.queue.queue, holder.item) = ("another".into(), "another-item".into());
     let record = with_body(record, &taken).unwrap();
     let record = Record { revision: record.revision + 1, fence: taken.fence, ..record };
-    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     site.handle(MessageQueue::Reports);
     assert_eq!(merged(&site), Vec::<u64>::new());
     let ended = landings(&site).remove(0);
@@ -688,7 +688,7 @@ fn nothing_of_a_bundle_lands_if_the_connection_of_a_member_was_removed() {
     landing.later_members[0].change.key.connection = "removed".into();
     let record = with_body(record, &landing).unwrap();
     let record = Record { revision: record.revision + 1, ..record };
-    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new());
     assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 MERGE_FAILURE", "org/two#2 MERGE_FAILURE"]);

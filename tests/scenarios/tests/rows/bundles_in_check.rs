@@ -313,7 +313,7 @@ fn a_dequeue_command_to_the_queue_of_a_hosted_change_dequeues_the_bundle() {
         in_progress: false,
         kind,
     };
-    site.world.write_directly(queue::put_message(&queue, &message).unwrap());
+    site.world.write_unchecked(queue::put_message(&queue, &message).unwrap());
     poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue }])).unwrap().unwrap();
     site.run();
     for (change, other) in [(&a, &b), (&b, &a)] {

@@ -150,7 +150,7 @@ fn a_tenant_sees_the_end_of_a_landing_in_a_halted_queue() {
     let frozen = sluice_runtime::quarantine::halt_key(&sluice_records::queue::partition(&queue));
     let record = sluice_runtime::Record::new(frozen, "{}".to_owned());
     let expect = sluice_runtime::record::Expect::Anything;
-    site.world.write_directly(sluice_runtime::record::Write::Put { record, expect });
+    site.world.write_unchecked(sluice_runtime::record::Write::Put { record, expect });
     site.run_until(|site| tenant(site).layout.live == tenant(site).layout.wanted);
     assert_eq!(merged(&site), [1]);
     assert!(tenant(&site).landings.is_empty());
@@ -170,8 +170,9 @@ fn a_push_during_the_read_of_its_project_is_read_too() {
         tree.insert("zuul.yaml".to_owned(), with_job(CONFIG, "second"));
         let commit = store.commit(tree, vec![tip.id], "pushed meanwhile");
         store.set(&main, &commit.id);
-        world
-            .write_directly(tenant::put_reread(&demo(), &main.project, "the second push").unwrap());
+        world.write_unchecked(
+            tenant::put_reread(&demo(), &main.project, "the second push").unwrap(),
+        );
     }));
     site.handle(MessageQueue::Tenants);
     let wakeup = Wakeup::Tenant { tenant: demo() };

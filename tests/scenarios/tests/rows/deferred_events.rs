@@ -55,7 +55,7 @@ fn edit_head(site: &Site, name: &str, edit: impl FnOnce(&mut Tenant)) {
     let (record, mut head) = head(site, name);
     edit(&mut head);
     let record = with_body(record, &head).unwrap();
-    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
 }
 
 fn wake_tenant(site: &Site, name: &str) {
@@ -400,9 +400,9 @@ fn an_event_waits_at_most_eight_minutes_behind_another() {
     };
     let id = delivery::id(&stuck.connection, &stuck.forge_id);
     let record = Record { revision: 1, ..delivery::record(&id, &stuck).unwrap() };
-    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     let behind = DeferredPredecessor { delivery: id, since: began };
-    site.world.write_directly(
+    site.world.write_unchecked(
         tenant::put_last_deferred(&"demo".into(), &change.project, &behind).unwrap(),
     );
     site.forge.comment(&change, "first");
@@ -511,7 +511,7 @@ fn events_for_an_unreadable_tenant_are_handled_after_its_repair() {
     site.run();
     let (whole, _) = head(&site, "other");
     let damaged = Record { body: "{\"of\": \"nothing\"}".to_owned(), ..whole.clone() };
-    site.world.write_directly(Write::Put { record: damaged, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record: damaged, expect: Expect::Anything });
     let change = propose(&site, 1, &[("a", "x")]);
     site.run_now();
     site.forge.push(&main_of("org/one"), &[("b", "x")]);
@@ -526,7 +526,7 @@ fn events_for_an_unreadable_tenant_are_handled_after_its_repair() {
         site.run_now();
     }
     assert_eq!(tenants_of(&site), demo);
-    site.world.write_directly(Write::Put { record: whole, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record: whole, expect: Expect::Anything });
     wake_tenant(&site, "other");
     site.run();
     let both = ["demo lint", "demo other", "demo unit", "other lint", "other other", "other unit"];
@@ -544,7 +544,7 @@ fn events_for_an_unreadable_tenant_are_handled_in_order() {
         site.twice = twice;
         let (whole, _) = head(&site, "demo");
         let damaged = Record { body: "{\"of\": \"nothing\"}".to_owned(), ..whole.clone() };
-        site.world.write_directly(Write::Put { record: damaged, expect: Expect::Anything });
+        site.world.write_unchecked(Write::Put { record: damaged, expect: Expect::Anything });
         for (n, text) in ["first", "second"].into_iter().enumerate() {
             site.forge.comment(&change, text);
             site.take_in();
@@ -552,7 +552,7 @@ fn events_for_an_unreadable_tenant_are_handled_in_order() {
             site.take_in();
         }
         assert_eq!(take_arrived(&site), Vec::<String>::new());
-        site.world.write_directly(Write::Put { record: whole, expect: Expect::Anything });
+        site.world.write_unchecked(Write::Put { record: whole, expect: Expect::Anything });
         wake_tenant(&site, "demo");
         site.run();
         assert_eq!(take_arrived(&site), ["first", "old", "second", "new"]);

@@ -264,7 +264,7 @@ fn reload(site: &mut Site) {
         let mark =
             tenant::put_reread(&tenant, &ProjectName::new("forge.test", project), "operator")
                 .unwrap();
-        site.world.write_directly(mark);
+        site.world.write_unchecked(mark);
     }
     poll_once(cell::send(&site.ports(), &[Wakeup::Tenant { tenant }])).unwrap().unwrap();
 }

@@ -23,7 +23,7 @@ use sluice_scenarios::forge::Announcement;
 use sluice_scenarios::{Site, sample};
 
 fn put(site: &Site, record: Record) {
-    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
 }
 
 /// Replaces the body of the first record that matches, and returns the original record. The
@@ -39,7 +39,8 @@ fn damage(site: &Site, is_it: impl Fn(&Record) -> bool) -> Record {
 /// Restores a damaged record and wakes its cell, as an operator would.
 fn repair(site: &Site, record: Record, partition: &str, wakeup: Wakeup) {
     put(site, Record { revision: record.revision + 2, ..record });
-    site.world.write_directly(Write::Delete { key: halt_key(partition), expect: Expect::Anything });
+    site.world
+        .write_unchecked(Write::Delete { key: halt_key(partition), expect: Expect::Anything });
     poll_once(cell::send(&site.ports(), &[wakeup])).unwrap().unwrap();
 }
 

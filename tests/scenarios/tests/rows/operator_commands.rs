@@ -56,7 +56,7 @@ fn send_command(site: &Site, kind: InboxMessageKind) -> OperatorCommand {
         kind,
     };
     let (write, command) = operator_command::put(&integrated(), &message).unwrap();
-    site.world.write_directly(write);
+    site.world.write_unchecked(write);
     poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue: integrated() }]))
         .unwrap()
         .unwrap();

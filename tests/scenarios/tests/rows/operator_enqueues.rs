@@ -267,7 +267,7 @@ pub(super) fn hold_back(site: &Site, discard: bool, pause: bool, results: bool) 
     tenant.events = tenant.events.apply(command, site.world.now());
     let record = sluice_records::codec::with_body(stored.clone(), &tenant).unwrap();
     let record = Record { revision: stored.revision + 1, ..record };
-    site.world.write_directly(Write::Put { record, expect: Expect::Revision(stored.revision) });
+    site.world.write_unchecked(Write::Put { record, expect: Expect::Revision(stored.revision) });
 }
 
 /// Z6.1: paused events are processed afterwards, discarded ones are not.

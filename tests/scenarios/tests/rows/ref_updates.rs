@@ -184,7 +184,7 @@ fn a_tag_runs_the_jobs_that_match_its_ref() {
     assert_eq!(jobs, ["publish", "release"]);
     let (order, state) = &orders(&site)[0];
     assert_eq!(
-        (order.change.on_branch(), order.change.git_ref().as_str()),
+        (order.change.on_branch(), order.change.github_ref().as_str()),
         (None, "refs/tags/1.0")
     );
     assert_eq!(state.changes[0].change, order.change);
@@ -204,7 +204,8 @@ fn a_tag_without_a_commit_ends_its_push_and_blocks_no_other() {
     site.forge.claim_push("org/one", "refs/tags/odd", &Oid::zero(), &Oid("6".repeat(40)));
     site.forge.tag(&branch("main"), "1.0");
     site.run();
-    let tags: Vec<String> = orders(&site).iter().map(|(order, _)| order.change.git_ref()).collect();
+    let tags: Vec<String> =
+        orders(&site).iter().map(|(order, _)| order.change.github_ref()).collect();
     assert_eq!(tags, ["refs/tags/1.0", "refs/tags/1.0"]);
     let effects = effects_of_deliveries(&site);
     assert!(
@@ -236,7 +237,8 @@ fn a_tag_runs_the_jobs_of_the_branches_that_contain_its_commit() {
         site.forge.tag(&branch(on), tag);
         site.run();
         let git_ref = format!("refs/tags/{tag}");
-        let own = orders(site).into_iter().filter(|(order, _)| order.change.git_ref() == git_ref);
+        let own =
+            orders(site).into_iter().filter(|(order, _)| order.change.github_ref() == git_ref);
         let mut jobs: Vec<(String, Vec<String>)> = own
             .map(|(order, state)| {
                 let branches = state.containing.unwrap_or_default();
@@ -330,7 +332,7 @@ fn a_tags_jobs_and_tested_state_come_from_its_branches_whichever_queue_it_waits_
         let own =
             state.branches.iter().find(|state| state.branch.branch == order.change.branch).unwrap();
         assert_eq!(state.changes.len(), 1, "it is not tested on an earlier tag");
-        builds.push((order.change.git_ref(), order.job.to_string(), own.result.id.clone()));
+        builds.push((order.change.github_ref(), order.job.to_string(), own.result.id.clone()));
     }
     builds.sort();
     let [of_main, of_stable] = tips;

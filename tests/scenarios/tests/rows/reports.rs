@@ -29,7 +29,7 @@ fn a_report_by_a_removed_connection_ends_with_that_reason() {
         .filter(|record| record.key.partition.starts_with("report#"));
     let mut report: Report = decode(&reports.next().expect("check reported")).unwrap();
     report.state = ReportState::Pending;
-    site.world.write_directly(report::put(&report).unwrap());
+    site.world.write_unchecked(report::put(&report).unwrap());
     for is_removed in [false, true] {
         if is_removed {
             remove_connection(&site);
@@ -63,7 +63,7 @@ fn reset_start_report(site: &Site) -> Report {
         .find(Report::is_start)
         .expect("the gate reported its start");
     start.state = ReportState::Pending;
-    site.world.write_directly(report::put(&start).unwrap());
+    site.world.write_unchecked(report::put(&start).unwrap());
     start
 }
 
@@ -104,7 +104,7 @@ fn a_start_report_is_not_sent_after_the_result() {
     // check finds the stale status.
     send_start_report_late(&site, &start);
     assert_eq!(gate_status(&site, &a), "pending");
-    site.world.write_directly(
+    site.world.write_unchecked(
         report::put(&Report { state: ReportState::Made { at: start.requested_at }, ..start })
             .unwrap(),
     );

@@ -221,7 +221,7 @@ fn a_report_that_is_sent_again_starts_nothing_again() {
         .find(is_of_check)
         .expect("check reported");
     report.state = ReportState::Pending;
-    site.world.write_directly(report::put(&report).unwrap());
+    site.world.write_unchecked(report::put(&report).unwrap());
     let deliveries = status_delivery_states(&site).len();
     site.run();
     assert_eq!(

@@ -106,7 +106,7 @@ fn an_operators_reconfiguration_causes_one_event() {
     for project in ["org/config", "org/one", "org/two", "org/bare", "org/noop", "org/gone"] {
         let name = ProjectName::new("forge.test", project);
         site.world
-            .write_directly(tenant::put_operator_reread(&"demo".into(), &name, "reload").unwrap());
+            .write_unchecked(tenant::put_operator_reread(&"demo".into(), &name, "reload").unwrap());
     }
     poll_once(cell::send(&site.ports(), &[Wakeup::Tenant { tenant: "demo".into() }]))
         .unwrap()

@@ -41,7 +41,7 @@ fn builds(site: &Site) -> Vec<(String, String, Oid)> {
     let of = |(order, state): (sluice_model::build::Order, sluice_model::build::Speculation)| {
         let own =
             state.branches.iter().find(|state| state.branch.branch == order.change.branch).unwrap();
-        (order.job.to_string(), order.change.git_ref(), own.result.id.clone())
+        (order.job.to_string(), order.change.github_ref(), own.result.id.clone())
     };
     let mut builds: Vec<_> = orders(site).into_iter().map(of).collect();
     builds.sort();
@@ -118,7 +118,8 @@ fn a_tick_skips_a_branch_that_cannot_be_resolved() {
     let mut site = site("0 2 * * *", "pinned");
     site.forge.lead_to_no_commit("org/one", "refs/heads/stable");
     site.pass(DAY_SECONDS);
-    let refs: Vec<String> = orders(&site).iter().map(|(order, _)| order.change.git_ref()).collect();
+    let refs: Vec<String> =
+        orders(&site).iter().map(|(order, _)| order.change.github_ref()).collect();
     assert_eq!(refs, ["refs/heads/main", "refs/heads/main"]);
     assert_eq!(left_over(&site), Vec::<String>::new());
 }

@@ -23,7 +23,7 @@ impl Actors {
         if !self.holds.is_empty() && self.random.per_mille(DELETED_PER_MILLE) {
             let (tenant, id) = self.holds.swap_remove(self.random.below(self.holds.len()));
             story.log(now, format!("jo deletes the autohold {id} of {tenant}"));
-            site.world.write_directly(Write::Delete {
+            site.world.write_unchecked(Write::Delete {
                 key: autohold::key(&tenant, &id),
                 expect: Expect::Anything,
             });
@@ -54,7 +54,7 @@ impl Actors {
             ),
         );
         if let Ok(write) = autohold::create(&request) {
-            site.world.write_directly(write);
+            site.world.write_unchecked(write);
             self.holds.push((request.tenant, request.id));
         }
     }

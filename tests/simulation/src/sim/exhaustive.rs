@@ -599,7 +599,7 @@ fn land_overtaken(mutation: Option<Mutation>) -> Result<bool, Failure> {
     let revision = record.revision + 1;
     let record = with_body(record, &lock).expect("it is small");
     let record = Record { revision, fence: lock.fence, ..record };
-    sim.site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    sim.site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
     let _ = sluice_memory::poll_once(cell::send(
         &sim.site.world.ports_of("operator"),
         &[landing::wakeup(&ordered)],
