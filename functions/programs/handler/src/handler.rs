@@ -162,7 +162,7 @@ impl FunctionHandler {
     /// it is redelivered.
     pub async fn answer(&self, payload: &[u8]) -> Result<Vec<u8>, InvocationError> {
         match InvocationEvent::read(payload)? {
-            InvocationEvent::Messages { queue, messages } => self.look_at(&queue, messages).await,
+            InvocationEvent::Messages { queue, messages } => self.reconcile_batch(&queue, messages).await,
             InvocationEvent::Tick => self.function.tick().await.map(|()| b"null".to_vec()),
             InvocationEvent::Request { request, host } => {
                 Ok(event::response(&self.function.respond(request, &host).await?))
@@ -173,7 +173,7 @@ impl FunctionHandler {
     /// Reconciles a batch of messages and returns the response: the ids of those to deliver again.
     /// `queue` is the name of the queue, or of its dead letter queue. An error, so that all
     /// messages come again, if the queue is unknown or the reconciler cannot be built.
-    async fn look_at(
+    async fn reconcile_batch(
         &self,
         queue: &str,
         messages: Vec<Incoming>,
