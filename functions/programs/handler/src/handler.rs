@@ -131,7 +131,7 @@ pub struct FunctionHandler {
 
 /// A cached reconciler, with the connections that it was built from.
 struct ReconcilerCache {
-    look: Arc<dyn Reconciler>,
+    reconciler: Arc<dyn Reconciler>,
     connections: ConnectionsFile,
     read_at: Instant,
     generation: u64,
@@ -179,8 +179,8 @@ impl FunctionHandler {
         messages: Vec<Incoming>,
     ) -> Result<Vec<u8>, InvocationError> {
         let queue = self.queue(queue)?;
-        let look = self.look().await?;
-        let failed = batch::handle(&*look, queue, messages).await;
+        let reconciler = self.reconciler().await?;
+        let failed = batch::handle(&*reconciler, queue, messages).await;
         Ok(event::failed_messages(&failed))
     }
 
@@ -203,13 +203,13 @@ impl FunctionHandler {
     /// connections again and builds a new one only if they have changed. A function that uses no
     /// connections builds one, with no connections, and keeps it. Concurrent callers wait for each
     /// other.
-    async fn look(&self) -> Result<Arc<dyn Reconciler>, InvocationError> {
+    async fn reconciler(&self) -> Result<Arc<dyn Reconciler>, InvocationError> {
         let mut cache = self.cache.lock().await;
         let needs = self.name.uses_connections();
         if let Some(cached) = cache.as_ref()
             && (!needs || cached.read_at.elapsed() < CONNECTIONS_CACHED)
         {
-            return Ok(cached.look.clone());
+            return Ok(cached.reconciler.clone());
         }
         let connections = match needs {
             true => connection::load(&self.ports).await?,
@@ -220,11 +220,11 @@ impl FunctionHandler {
             && cached.connections == connections
         {
             cached.read_at = read_at;
-            return Ok(cached.look.clone());
+            return Ok(cached.reconciler.clone());
         }
         let generation = cache.as_ref().map_or(0, |cached| cached.generation + 1);
-        let look = self.function.reconciler(&connections, generation).await?;
-        *cache = Some(ReconcilerCache { look: look.clone(), connections, read_at, generation });
-        Ok(look)
+        let reconciler = self.function.reconciler(&connections, generation).await?;
+        *cache = Some(ReconcilerCache { reconciler: reconciler.clone(), connections, read_at, generation });
+        Ok(reconciler)
     }
 }
