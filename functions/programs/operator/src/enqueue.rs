@@ -4,7 +4,7 @@
 //! the pipeline's requirements, and records the outcome in the delivery.
 
 use super::operator;
-use super::queue::{number_and_head, only_tenant, who, whole_ref};
+use super::queue::{number_and_head, named_or_only_tenant, who, whole_ref};
 use super::selectors::ProjectSelector;
 use crate::output::print_line;
 use anyhow::{Context as _, anyhow, bail};
@@ -109,7 +109,7 @@ pub async fn enqueue(request: EnqueueOptions) -> anyhow::Result<ExitCode> {
     let EnqueueOptions { project: ProjectSelector { within, project: project_name }, target } =
         request;
     let ports = operator(within.data).await?;
-    let tenant = only_tenant(&ports, within.tenant.as_deref()).await?;
+    let tenant = named_or_only_tenant(&ports, within.tenant.as_deref()).await?;
     let (connection, project) = resolve_project(&ports, &tenant, &project_name).await?;
     let pipeline = PipelineName::from(within.pipeline);
     let kind = match &target {

@@ -1,7 +1,7 @@
 //! `sluice manage-events`: pauses, discards or resumes the events of a tenant.
 
 use super::operator;
-use super::queue::{only_tenant, who};
+use super::queue::{named_or_only_tenant, who};
 use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -60,7 +60,7 @@ pub async fn manage(arguments: ManageEventsArguments) -> anyhow::Result<()> {
         );
     }
     let ports = operator(arguments.data.clone()).await?;
-    let name = only_tenant(&ports, arguments.tenant.as_deref()).await?;
+    let name = named_or_only_tenant(&ports, arguments.tenant.as_deref()).await?;
     for _ in 0..ATTEMPTS_MAX {
         let record = get(&ports, &tenant::key(&name)).await?;
         let record_before = record.with_context(|| format!("could not change event processing: the configuration of tenant {name} has not been loaded yet"))?;

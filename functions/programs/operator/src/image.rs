@@ -5,7 +5,7 @@
 
 use super::enqueue::{load_live, submit_event};
 use super::operator;
-use super::queue::{only_tenant, who};
+use super::queue::{named_or_only_tenant, who};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use sluice_model::change::ImageSelection;
@@ -35,7 +35,7 @@ pub struct BuildArguments {
 pub async fn build(arguments: BuildArguments) -> anyhow::Result<ExitCode> {
     let BuildArguments { data, tenant, image } = arguments;
     let ports = operator(data).await?;
-    let tenant = only_tenant(&ports, Some(&tenant)).await?;
+    let tenant = named_or_only_tenant(&ports, Some(&tenant)).await?;
     let live = load_live(&ports, &tenant).await?;
     let source = live
         .layout

@@ -135,7 +135,7 @@ pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
     } = arguments;
     let PipelineSelector { data, tenant, pipeline } = within;
     let ports = operator(data).await?;
-    let tenant = only_tenant(&ports, tenant.as_deref()).await?;
+    let tenant = named_or_only_tenant(&ports, tenant.as_deref()).await?;
     let git_ref = selector.name.as_deref().map(whole_ref);
     let change = selector.change.as_deref().or(git_ref.as_deref()).unwrap_or_default();
     let (number, head) = selector.change.as_deref().map(number_and_head).transpose()?.unzip();
@@ -369,7 +369,7 @@ pub struct PromoteArguments {
 pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
     let PipelineSelector { data, tenant, pipeline } = arguments.within;
     let ports = operator(data).await?;
-    let tenant = only_tenant(&ports, tenant.as_deref()).await?;
+    let tenant = named_or_only_tenant(&ports, tenant.as_deref()).await?;
     let selected: Vec<_> =
         arguments.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
     let read = read_queues(&ports, &tenant, &pipeline).await?;
@@ -510,7 +510,7 @@ fn inbox_message(ports: &Ports, kind: InboxMessageKind) -> InboxMessage {
 
 /// Returns the tenant with this name, or the only tenant if no name is given. An error that lists
 /// the tenants if it does not exist, there are none, or no name is given and there are several.
-pub(super) async fn only_tenant(ports: &Ports, name: Option<&str>) -> anyhow::Result<TenantName> {
+pub(super) async fn named_or_only_tenant(ports: &Ports, name: Option<&str>) -> anyhow::Result<TenantName> {
     let tenants = tenant::list_tenants(ports).await?;
     let names = || tenants.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match (name, tenants.as_slice()) {

@@ -2,7 +2,7 @@
 //! configuration.
 
 use super::enqueue::load_live;
-use super::queue::only_tenant;
+use super::queue::named_or_only_tenant;
 use super::{counted, included_files, operator};
 use crate::output::print_line;
 use anyhow::{Context as _, anyhow, bail};
@@ -226,7 +226,7 @@ async fn stored_main(ports: &Ports) -> anyhow::Result<Option<MainConfig>> {
 /// When the tenant is unknown or was never loaded, or the file cannot be written.
 pub async fn snapshot(data: Option<PathBuf>, name: &str, file: &Path) -> anyhow::Result<()> {
     let ports = operator(data).await?;
-    let name = only_tenant(&ports, Some(name)).await?;
+    let name = named_or_only_tenant(&ports, Some(name)).await?;
     let live = load_live(&ports, &name).await?;
     std::fs::write(file, live.layout.to_bytes())
         .with_context(|| format!("could not write {}", file.display()))?;
