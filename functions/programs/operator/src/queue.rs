@@ -194,14 +194,14 @@ pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
             InboxMessageKind::Dequeue { key, head, by: who(), reason: reason.trim().to_owned() };
         commands.push(send_command(&ports, queue, kind).await?);
     }
-    print_outcomes(&ports, &found, &commands).await
+    wait_and_print_outcomes(&ports, &found, &commands).await
 }
 
 /// Waits up to a minute for the dequeue commands and prints the outcome of each. `commands` has one
 /// command for each target, in the same order. Returns exit status 3 if one is still pending, else
 /// 0. An error, after all were printed, if an item did not leave because of the command or its
 /// outcome could not be read.
-async fn print_outcomes(
+async fn wait_and_print_outcomes(
     ports: &Ports,
     found: &[DequeueTarget],
     commands: &[OperatorCommand],
