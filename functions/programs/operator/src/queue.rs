@@ -393,7 +393,7 @@ pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
             let keys = slots.iter().map(|slot| slot.change.key.clone()).collect();
             let command =
                 send_command(&ports, queue, InboxMessageKind::Promote { keys, by: who() }).await?;
-            print_positions(&ports, queue, &slots, command).await
+            wait_and_print_positions(&ports, queue, &slots, command).await
         }
         [] => bail!(
             "could not find {changes} in one queue of {pipeline} in tenant {tenant} (`sluice status` shows what is queued){}",
@@ -439,7 +439,7 @@ fn only_slot<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot>
 /// Waits up to a minute for a promote command and prints the new positions of the changes, from 1.
 /// Returns exit status 3 if the command is still pending, else 0. An error, after all were printed,
 /// if one of `slots` had left with another result than SUCCESS or has no record.
-async fn print_positions(
+async fn wait_and_print_positions(
     ports: &Ports,
     queue: &QueueKey,
     slots: &[&Slot],
@@ -607,11 +607,11 @@ mod tests {
             dequeue_outcome(&landed, true),
             Ok("SUCCESS: landed; its last jobs were stopped".to_owned())
         );
-        let print_positions = left_with_result(
+        let moved = left_with_result(
             "DEQUEUED",
             "the configuration changed: it belongs to the queue other now",
         );
-        assert!(dequeue_outcome(&print_positions, false).is_err());
+        assert!(dequeue_outcome(&moved, false).is_err());
         assert!(dequeue_outcome(&ItemOutcome::Gone, false).is_err());
         let still_queued =
             dequeue_outcome(&ItemOutcome::InQueue { position: 0, of: 2 }, false).unwrap_err();
