@@ -102,7 +102,7 @@ pub async fn import(data: Option<PathBuf>, named: &str, file: &Path) -> anyhow::
     let ports = operator(data).await?;
     let (connection, project) = find_project(&ports, named).await?;
     project_key::store(&ports, &connection, &project, given.to_pem()?.expose()).await?;
-    if stored_pair(&ports, &connection, &project).await?.public().to_pem()?
+    if publish_stored_pair(&ports, &connection, &project).await?.public().to_pem()?
         != given.public().to_pem()?
     {
         bail!(
@@ -146,12 +146,12 @@ async fn ensure_pair(ports: &Ports, named: &str) -> anyhow::Result<ProjectKey> {
         let made = tokio::task::spawn_blocking(ProjectKey::generate).await??;
         project_key::store(ports, &connection, &project, made.to_pem()?.expose()).await?;
     }
-    stored_pair(ports, &connection, &project).await
+    publish_stored_pair(ports, &connection, &project).await
 }
 
 /// Returns the stored key pair of a project, and stores its public key beside it, where the API
 /// finds it. An error if there is no stored pair.
-async fn stored_pair(
+async fn publish_stored_pair(
     ports: &Ports,
     connection: &ConnectionName,
     project: &ProjectName,
