@@ -45,7 +45,7 @@ pub struct CheckResult {
 /// # Errors
 /// When a file cannot be read, so that the check cannot run.
 pub fn run(options: &LocalConfigOptions, format: CheckFormat) -> anyhow::Result<ExitCode> {
-    let (checked, rendered) = match MainFile::read(&options.path)? {
+    let (checked, rendered) = match MainFile::check_if_main(&options.path)? {
         Some(_) if options.tenant.is_some() => {
             bail!(
                 "could not check {} with --tenant: it is the main configuration, which belongs to no tenant; omit --tenant",
