@@ -92,8 +92,8 @@ pub(super) fn validated(
     Ok(made)
 }
 
-fn driver_of(driver_name: DriverArgument) -> Driver {
-    match driver_name {
+fn driver_of(driver: DriverArgument) -> Driver {
+    match driver {
         DriverArgument::Github => Driver::GitHub,
         DriverArgument::Git => Driver::Git,
         DriverArgument::Aws => Driver::Aws,
@@ -102,8 +102,8 @@ fn driver_of(driver_name: DriverArgument) -> Driver {
     }
 }
 
-fn landing_of(driver_name: LandingArgument) -> LandingMethod {
-    match driver_name {
+fn landing_of(landing: LandingArgument) -> LandingMethod {
+    match landing {
         LandingArgument::Merge => LandingMethod::Merge,
         LandingArgument::FastForward => LandingMethod::FastForward,
     }
@@ -113,7 +113,7 @@ fn landing_of(driver_name: LandingArgument) -> LandingMethod {
 pub(super) fn driver_name(driver: Driver) -> String {
     serde_json::to_value(driver)
         .ok()
-        .and_then(|driver_name| driver_name.as_str().map(str::to_owned))
+        .and_then(|name| name.as_str().map(str::to_owned))
         .unwrap_or_default()
 }
 
