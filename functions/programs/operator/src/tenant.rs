@@ -38,7 +38,7 @@ pub enum OmittedTenants {
 
 /// Checks and stores a main configuration with its included files, and the playbooks and roles next
 /// to it. Requests a reload of every tenant of it, waits up to half a minute for each, and prints
-/// the outcome. `left_out` says whether existing tenants that it omits are refused or removed; the
+/// the outcome. `omitted` says whether existing tenants that it omits are refused or removed; the
 /// changes of removed tenants are dequeued. An error in the check means that nothing was stored. A
 /// tenant that is not loaded in time, or has configuration errors, is printed and no error.
 ///
@@ -47,7 +47,7 @@ pub enum OmittedTenants {
 pub async fn load(
     data: Option<PathBuf>,
     file: &Path,
-    left_out: OmittedTenants,
+    omitted: OmittedTenants,
 ) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("could not read {}", file.display()))?;
@@ -90,7 +90,7 @@ pub async fn load(
         .filter(|existing| !named.contains(existing))
         .collect();
     let names = || gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if !gone.is_empty() && left_out == OmittedTenants::Refused {
+    if !gone.is_empty() && omitted == OmittedTenants::Refused {
         bail!(
             "could not load {}: it omits the existing tenants {}, whose changes would be dequeued; nothing was stored. Add --remove to remove them",
             file.display(),
