@@ -64,7 +64,7 @@ pub(super) async fn print_table(
     narrator: &Narrator,
 ) -> anyhow::Result<ExitCode> {
     let report = local.meter().map(Meter::snapshot).unwrap_or_default();
-    let unaccounted = unaccounted(local.operator(), forge).await?;
+    let unhandled = wait_for_webhooks(local.operator(), forge).await?;
     let meter = write_calls(local.data(), &report)?;
     let sets = audit::buildsets(local.operator()).await?;
     narrator.title("Outcome");
@@ -94,9 +94,9 @@ pub(super) async fn print_table(
         if was_retested { "yes" } else { "NO" }
     );
     is_as_expected &= was_retested;
-    print_progress!("  unaccounted deliveries: {}", unaccounted.len());
-    unaccounted.iter().for_each(|one| print_progress!("    {one}"));
-    is_as_expected &= unaccounted.is_empty();
+    print_progress!("  unaccounted deliveries: {}", unhandled.len());
+    unhandled.iter().for_each(|one| print_progress!("    {one}"));
+    is_as_expected &= unhandled.is_empty();
     let open = still_open(local.operator()).await?;
     print_progress!("  unfinished items, builds and requests: {}", open.len());
     open.iter().for_each(|one| print_progress!("    {one}"));
@@ -374,7 +374,7 @@ fn landing_order(sets: &[Buildset], changes: &[DemoChange]) -> String {
 
 /// Returns a line for each of the forge's webhooks that was not answered with 202, not stored, or
 /// not handled. Waits up to 20 seconds until there are none.
-async fn unaccounted(ports: &Ports, forge: &LocalForge) -> anyhow::Result<Vec<String>> {
+async fn wait_for_webhooks(ports: &Ports, forge: &LocalForge) -> anyhow::Result<Vec<String>> {
     let started = Instant::now();
     loop {
         let (mut open, mut sent) = (Vec::new(), Vec::new());
@@ -388,7 +388,7 @@ async fn unaccounted(ports: &Ports, forge: &LocalForge) -> anyhow::Result<Vec<St
                 }
             }
         }
-        open.extend(audit::unaccounted(ports, &sent).await?);
+        open.extend(audit::unhandled_webhooks(ports, &sent).await?);
         if open.is_empty() || started.elapsed().as_secs() > DELIVERIES_SECONDS {
             return Ok(open);
         }
