@@ -109,7 +109,7 @@ pub(super) async fn print_table(
         &report,
         changes.len(),
         builds,
-        renewals(local.operator()).await?,
+        session_writes(local.operator()).await?,
         narrator.seconds() / 60.0,
     );
     print_progress!("  calls by function and operation: {}", meter.display());
@@ -411,19 +411,19 @@ async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
 
 /// Prints the AWS calls and dollars for each change: those of functions and executor, and of event
 /// sources for their messages. Then prints the EC2 calls for each change, and the calls and dollars
-/// for each minute of background work (polls, sweeps, `renewals` of the executor's session) and of
+/// for each minute of background work (polls, sweeps, `session_writes` of the executor's session) and of
 /// monitoring. `changes` and `minutes` are what the sums are divided by; `builds` is only printed.
-fn print_costs(report: &MeterReport, changes: usize, builds: usize, renewals: u64, minutes: f64) {
+fn print_costs(report: &MeterReport, changes: usize, builds: usize, session_writes: u64, minutes: f64) {
     let (work, idle) = (report.total(is_work), report.total(is_idle));
     let monitoring = report.total(is_monitoring);
     let per = |total: f64| total / changes.max(1) as f64;
     // A renewal of an executor's session is one small write.
-    let renewing = renewals as f64 * DYNAMODB_WRITE_UNIT;
+    let renewing = session_writes as f64 * DYNAMODB_WRITE_UNIT;
     let calls = |name: &str| report.total(|row| is_work(row) && row.service == name).calls;
     print_progress!(
         "  AWS calls per change, check and gate together: {:.0} (DynamoDB {:.0}, S3 {:.0}, SQS {:.0}, KMS {:.0}), ${:.5}; {builds} builds in all",
-        per(work.calls.saturating_sub(renewals) as f64),
-        per(calls("dynamodb").saturating_sub(renewals) as f64),
+        per(work.calls.saturating_sub(session_writes) as f64),
+        per(calls("dynamodb").saturating_sub(session_writes) as f64),
         per(calls("s3") as f64),
         per(calls("sqs") as f64),
         per(calls("kms") as f64),
@@ -438,7 +438,7 @@ fn print_costs(report: &MeterReport, changes: usize, builds: usize, renewals: u6
          {:.0} calls for monitoring (${:.5})",
         idle.calls as f64 / minutes,
         idle.dollars / minutes,
-        renewals as f64 / minutes,
+        session_writes as f64 / minutes,
         renewing / minutes,
         monitoring.calls as f64 / minutes,
         monitoring.dollars / minutes
@@ -470,7 +470,7 @@ fn is_ec2(row: &Row) -> bool {
 
 /// Returns how often executors have written their sessions since they started: the sum of the
 /// revisions of the 20 newest session records. The first write of each is included.
-async fn renewals(ports: &Ports) -> anyhow::Result<u64> {
+async fn session_writes(ports: &Ports) -> anyhow::Result<u64> {
     let keys = ports.records.find("sessions", None, 20).await?;
     let records = ports.records.get(&keys).await?;
     Ok(records.iter().flatten().map(|record| record.revision).sum())
