@@ -67,7 +67,7 @@ pub fn diagnostics(
     main: &MainConfig,
     files: &IncludedFiles,
 ) -> Vec<ConfigError> {
-    let parsed = parsed(path, text, main, files);
+    let parsed = parse_included(path, text, main, files);
     let found =
         parsed.iter().flat_map(|file| file.errors()).chain(included_collisions(&distinct(&parsed)));
     found.collect::<BTreeSet<ConfigError>>().into_iter().collect()
@@ -86,14 +86,14 @@ pub fn missing_playbooks(
     if content.is_empty() {
         return Vec::new();
     }
-    missing_included_playbooks(&distinct(&parsed(path, text, main, files)), |file| {
+    missing_included_playbooks(&distinct(&parse_included(path, text, main, files)), |file| {
         content.contains_key(file)
     })
 }
 
 /// Returns the parsed included files of every tenant: one that several tenants include is there
 /// several times. For a tenant with missing files, adds one that has only their errors.
-fn parsed(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<Arc<Fragment>> {
+fn parse_included(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<Arc<Fragment>> {
     let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
     main.tenants
         .iter()
