@@ -39,7 +39,7 @@ pub(super) fn unreadable_queues_note(unread: &[UnreadableRecord]) -> String {
 
 /// Waits up to a minute until the queues have applied an operator's commands. Returns those that
 /// are still pending after the last poll; empty if all are applied.
-pub(super) async fn wait_until_applied(
+pub(super) async fn wait_until_consumed(
     ports: &Ports,
     commands: &[OperatorCommand],
 ) -> anyhow::Result<Vec<OperatorCommand>> {

@@ -1,7 +1,7 @@
 //! `sluice queue resume`, `sluice dequeue` and `sluice promote`: commands to a queue.
 
 use super::command_outcome::{
-    explain_command, pending_reason, read_queues, unreadable_queues_note, wait_until_applied,
+    explain_command, pending_reason, read_queues, unreadable_queues_note, wait_until_consumed,
 };
 use super::enqueue::EXIT_PENDING;
 use super::operator;
@@ -206,7 +206,7 @@ async fn wait_and_print_outcomes(
     found: &[DequeueTarget],
     commands: &[OperatorCommand],
 ) -> anyhow::Result<ExitCode> {
-    let waiting = wait_until_applied(ports, commands).await?;
+    let waiting = wait_until_consumed(ports, commands).await?;
     let mut failed = Vec::new();
     for (DequeueTarget { queue, key, items, members }, command) in found.iter().zip(commands) {
         let pipeline = &queue.pipeline;
@@ -317,7 +317,7 @@ fn dequeue_outcome(outcome: &ItemOutcome, was_reporting: bool) -> Result<String,
 }
 
 /// Writes an operator's command to the inbox of a queue and wakes the queue. Returns a handle to
-/// wait for it with `wait_until_applied`; does not wait.
+/// wait for it with `wait_until_consumed`; does not wait.
 async fn send_command(
     ports: &Ports,
     queue: &QueueKey,
@@ -446,7 +446,7 @@ async fn wait_and_print_positions(
     command: OperatorCommand,
 ) -> anyhow::Result<ExitCode> {
     let QueueKey { tenant, pipeline, queue: name } = queue;
-    if !wait_until_applied(ports, &[command]).await?.is_empty() {
+    if !wait_until_consumed(ports, &[command]).await?.is_empty() {
         let why = pending_reason(ports, queue).await?;
         print_line!("The changes will be promoted in {pipeline}, but not yet: {why}.");
         print_line!(
