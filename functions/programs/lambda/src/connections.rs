@@ -21,12 +21,12 @@ use std::sync::Arc;
 /// # Errors
 /// When a token cannot be decrypted: the caller tries again later.
 pub(crate) async fn forges(
-    place: &FunctionEnvironment,
+    environment: &FunctionEnvironment,
     connections: &ConnectionsFile,
 ) -> Result<BTreeMap<ConnectionName, Arc<dyn Forge>>, PortError> {
     let mut forges: BTreeMap<ConnectionName, Arc<dyn Forge>> = BTreeMap::new();
     for (name, connection) in connections.with_driver(Driver::GitHub) {
-        let Some(decrypted_token) = decrypted_token(place, name, connection).await? else {
+        let Some(decrypted_token) = decrypted_token(environment, name, connection).await? else {
             tracing::error!(connection = %name, "the connection has no token and is skipped: store one with `sluice connection rotate`");
             continue;
         };
@@ -58,7 +58,7 @@ pub(crate) async fn forges(
 /// # Errors
 /// When a password cannot be decrypted: the caller tries again later.
 pub(crate) async fn notifiers(
-    place: &FunctionEnvironment,
+    environment: &FunctionEnvironment,
     connections: &ConnectionsFile,
 ) -> Result<BTreeMap<ConnectionName, Arc<dyn Notify>>, PortError> {
     let mut notifiers: BTreeMap<ConnectionName, Arc<dyn Notify>> = BTreeMap::new();
@@ -66,7 +66,7 @@ pub(crate) async fn notifiers(
         connections.with_driver(Driver::Smtp).chain(connections.with_driver(Driver::Mqtt))
     {
         let password =
-            decrypted_token(place, name, connection).await?.map(sluice_keys::Secret::from);
+            decrypted_token(environment, name, connection).await?.map(sluice_keys::Secret::from);
         match build_notifier(connection, password) {
             Ok(build_notifier) => drop(notifiers.insert(name.clone(), build_notifier)),
             Err(why) => {
@@ -103,14 +103,14 @@ fn build_notifier(
 /// # Errors
 /// When a token cannot be decrypted: the caller tries again later.
 pub(crate) async fn remotes(
-    place: &FunctionEnvironment,
+    environment: &FunctionEnvironment,
     connections: &ConnectionsFile,
 ) -> Result<BTreeMap<ConnectionName, Remote>, PortError> {
     let mut remotes = BTreeMap::new();
     for (name, connection) in
         connections.with_driver(Driver::GitHub).chain(connections.with_driver(Driver::Git))
     {
-        let credential = decrypted_token(place, name, connection).await?.map(Credential::token);
+        let credential = decrypted_token(environment, name, connection).await?.map(Credential::token);
         let (git_url, landing) = (connection.git_url.clone(), connection.landing);
         remotes.insert(name.clone(), Remote { git_url, credential, landing });
     }
@@ -119,10 +119,10 @@ pub(crate) async fn remotes(
 
 /// Decrypts a connection's token or password. `None` if it has none.
 async fn decrypted_token(
-    place: &FunctionEnvironment,
+    environment: &FunctionEnvironment,
     name: &ConnectionName,
     connection: &StoredConnection,
 ) -> Result<Option<String>, PortError> {
     let Some(sealed) = &connection.token else { return Ok(None) };
-    connection::open(&place.ports, &connection::seal_context(name, "token"), sealed).await.map(Some)
+    connection::open(&environment.ports, &connection::seal_context(name, "token"), sealed).await.map(Some)
 }
