@@ -535,14 +535,14 @@ fn line_printer() -> Print {
 }
 
 /// Starts the local forge and writes the users' files for git and curl. New repositories get a
-/// webhook to the address of the pages, `web_root`. If that address has changed, moves the existing
+/// webhook to the address of the pages, `pages`. If that address has changed, moves the existing
 /// webhooks to it, with a warning in the log.
 async fn start_forge(
     data: &Path,
     identity: &Identity,
-    web_root: &str,
+    pages: &str,
 ) -> anyhow::Result<LocalForge> {
-    let hook = format!("{web_root}api/connection/{CONNECTION}/payload");
+    let hook = format!("{pages}api/connection/{CONNECTION}/payload");
     let options = ForgeOptions {
         root: data.join("forge"),
         port: identity.forge_port,
@@ -556,7 +556,7 @@ async fn start_forge(
     if moved > 0 {
         tracing::warn!(
             hooks = moved,
-            address = web_root,
+            address = pages,
             "the address of the pages has changed; updated the forge's webhooks"
         );
     }
