@@ -18,7 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the address at which other machines reach a socket, with its port. This is `bound`
 /// itself, unless it is the unspecified address: then it is the IPv4 address in the metadata of the
-/// ECS task or the EC2 instance. `None`, with a warning in the log, if there are no metadata.
+/// ECS task, or off ECS of the EC2 instance. `None`, with a warning in the log, if these metadata
+/// cannot be read or have no such address.
 pub async fn reachable(bound: SocketAddr) -> Option<SocketAddr> {
     let task = std::env::var(TASK_VARIABLE).ok();
     let instance = std::env::var(INSTANCE_VARIABLE).unwrap_or_else(|_| INSTANCE.to_owned());

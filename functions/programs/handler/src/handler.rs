@@ -155,7 +155,9 @@ impl FunctionHandler {
     }
 
     /// Handles one event of Lambda and returns the response in JSON: for messages, the ids of those
-    /// to deliver again; for a request, the HTTP response; for a tick, `null`.
+    /// to deliver again; for a request, the HTTP response; for a tick, `null`. A message that fails
+    /// is no error. An error for an unreadable event, for one that the function does not have in
+    /// the template, and if nothing could be done.
     ///
     /// # Errors
     /// [`InvocationError`] when the event is not for this function, or nothing could be done: then
@@ -170,9 +172,9 @@ impl FunctionHandler {
         }
     }
 
-    /// Reconciles a batch of messages and returns the response: the ids of those to deliver again.
-    /// `queue` is the name of the queue, or of its dead letter queue. An error, so that all
-    /// messages come again, if the queue is unknown or the reconciler cannot be built.
+    /// Reconciles a batch of messages and returns the response in JSON: the ids of the messages to
+    /// deliver again. `queue` is the name of the queue, or of its dead letter queue. An error, so
+    /// that all messages come again, if the queue is unknown or the reconciler cannot be built.
     async fn reconcile_batch(
         &self,
         queue: &str,
@@ -201,8 +203,8 @@ impl FunctionHandler {
 
     /// Returns the reconciler for the stored connections. Keeps it for a minute, then reads the
     /// connections again and builds a new one only if they have changed. A function that uses no
-    /// connections builds one, with no connections, and keeps it. Concurrent callers wait for each
-    /// other.
+    /// connections builds its reconciler once, with no connections. An error if the connections
+    /// cannot be read or the reconciler cannot be built, even if an older one is kept.
     async fn reconciler(&self) -> Result<Arc<dyn Reconciler>, InvocationError> {
         let mut cache = self.cache.lock().await;
         let needs = self.name.uses_connections();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Returns a client for each connection to GitHub, by name; other drivers have none. Leaves out,
 /// with an error in the log, connections without a token and those for which no client can be
-/// built. No forge is called.
+/// built. A token that cannot be decrypted is an error. No forge is called.
 ///
 /// # Errors
 /// When a token cannot be decrypted: the caller tries again later.
@@ -53,7 +53,7 @@ pub(crate) async fn forges(
 
 /// Returns a client for each connection to a mail server or MQTT broker, by name. Leaves out, with
 /// an error in the log, those for which no client can be built, for instance without a valid
-/// address. No server is called.
+/// address. A password that cannot be decrypted is an error. No server is called.
 ///
 /// # Errors
 /// When a password cannot be decrypted: the caller tries again later.
@@ -78,8 +78,8 @@ pub(crate) async fn notifiers(
 }
 
 /// Returns a client for a mail server or MQTT broker; the scheme of the stored address decides
-/// which. Without a password or login, it connects to a broker without both. The error says why no
-/// client can be built.
+/// which. Does not connect. If only one of login and password is there, the client of a broker uses
+/// neither, and that of a mail server is an error. The error says why no client can be built.
 fn build_notifier(
     connection: &StoredConnection,
     password: Option<sluice_keys::Secret>,
@@ -98,7 +98,8 @@ fn build_notifier(
 }
 
 /// Returns the git address, credential and merge method of each GitHub or plain git connection, by
-/// name. A connection without a token has no credential, as for public repositories.
+/// name. A connection without a token has no credential, as for public repositories. A token that
+/// cannot be decrypted is an error.
 ///
 /// # Errors
 /// When a token cannot be decrypted: the caller tries again later.
@@ -117,7 +118,8 @@ pub(crate) async fn remotes(
     Ok(remotes)
 }
 
-/// Decrypts a connection's token or password. `None` if it has none.
+/// Decrypts a connection's token or password. `None` if the connection has none; an error if it
+/// cannot be decrypted.
 async fn decrypted_token(
     environment: &FunctionEnvironment,
     name: &ConnectionName,
