@@ -37,9 +37,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the identity from `forge.json` in a data directory, creating it with random secrets if
-    /// there is none. Stores `port`, the forge's, in it if it has changed. Only its owner may read
-    /// the file.
+    /// Reads the identity from `forge.json` in a data directory. If there is no such file, creates
+    /// it with random secrets; a damaged file is an error. Stores `port`, the forge's, in it if it
+    /// has changed. Only its owner may read the file.
     ///
     /// # Errors
     /// When the file cannot be read or written.

@@ -534,9 +534,9 @@ fn line_printer() -> Print {
     Arc::new(|function, line| tracing::info!(function, "{line}"))
 }
 
-/// Starts the local forge and writes the users' files for git and curl. New repositories get a
-/// webhook to the address of the pages, `pages`. If that address has changed, moves the existing
-/// webhooks to it, with a warning in the log.
+/// Starts the local forge and writes the users' files for git and curl. Each new repository gets a
+/// webhook to `pages`, the local address of the pages, which ends in `/`. If that address has
+/// changed since the last start, moves the existing webhooks to it, with a warning in the log.
 async fn start_forge(
     data: &Path,
     identity: &Identity,

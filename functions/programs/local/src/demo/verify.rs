@@ -55,8 +55,9 @@ enum TreeComparison {
 }
 
 /// Prints the table of outcomes, the checks of the scenario, the unfinished work and the costs.
-/// Waits up to 20 seconds each for webhooks and for work to end. Returns exit status 0 only if
-/// every expectation is met, else 1. Also writes the report of calls to the data directory.
+/// `changes` must be the scenario's four changes, in order. Waits up to 20 seconds each for
+/// webhooks and for work to end. Returns exit status 0 only if every expectation is met, else 1; an
+/// error if B or D was never in the gate. Also writes the report of calls to the data directory.
 pub(super) async fn print_table(
     local: &Local,
     forge: &LocalForge,
@@ -150,10 +151,10 @@ fn print_row(change: &DemoChange, outcome: &ChangeOutcome) {
     );
 }
 
-/// Returns the outcome of one change, from its buildsets, the forge and the logs. A result is
-/// `none` if there is no buildset. The merged tree is read from the forge's repository, and the
-/// tested tree from the gate's buildset. It is as expected only if results, merge and reports are,
-/// and an Ansible task ran in check and in gate.
+/// Returns the outcome of one change, from its newest buildsets, the forge and the logs. `sets`
+/// must have the newest first. A result is `none` if there is no buildset. The merged tree is read
+/// from the forge's repository, and the tested tree from the gate's buildset. It is as expected
+/// only if results, merge and reports are, and an Ansible task ran in check and in gate.
 async fn outcome(
     ports: &Ports,
     forge: &LocalForge,
@@ -221,7 +222,8 @@ async fn outcome(
 }
 
 /// Returns whether the forge shows a comment with the log address of each failed job in the given
-/// buildsets. Missing buildsets are skipped; false if one has no failed job with a log.
+/// buildsets. A missing buildset is skipped, so the result is true if all are missing. False if a
+/// buildset has no failed job with a log.
 fn is_failure_reported(
     forge: &LocalForge,
     change: &DemoChange,
@@ -240,7 +242,8 @@ fn is_failure_reported(
 }
 
 /// Returns whether the final gate builds of the second change in `changes` ran on top of the first
-/// one, its dependency. False if there are no such builds. An error if it was not in the gate.
+/// one, its dependency. False if the second change has no such builds, or there is no second
+/// change. An error if the second change was not in the gate.
 async fn was_tested_on_top(
     ports: &Ports,
     changes: &[DemoChange],
@@ -302,7 +305,8 @@ async fn ran_on_top_of(
     Ok(state.changes.iter().any(|ahead| is_change(&ahead.change.key, change)))
 }
 
-/// Returns the first buildset of a change in the pipeline `gate`; `None` if there is none.
+/// Returns the first buildset of a change in the pipeline `gate`, which is the newest one if `sets`
+/// has the newest first. `None` if there is none.
 fn in_gate<'a>(change: &DemoChange, sets: &'a [Buildset]) -> Option<&'a Buildset> {
     sets.iter().find(|set| {
         set.queue.pipeline.as_str() == "gate" && is_change(&set.item.candidate.change.key, change)
@@ -372,8 +376,9 @@ fn landing_order(sets: &[Buildset], changes: &[DemoChange]) -> String {
         .join(", ")
 }
 
-/// Returns a line for each of the forge's webhooks that was not answered with 202, not stored, or
-/// not handled. Waits up to 20 seconds until there are none.
+/// Waits up to 20 seconds until every webhook of the three sample repositories was answered with
+/// 202 and its delivery is in a final state. Returns a line for each webhook that still is not;
+/// empty if all are.
 async fn wait_for_webhooks(ports: &Ports, forge: &LocalForge) -> anyhow::Result<Vec<String>> {
     let started = Instant::now();
     loop {
@@ -409,10 +414,11 @@ async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Prints the AWS calls and dollars for each change: those of functions and executor, and of event
-/// sources for their messages. Then prints the EC2 calls for each change, and the calls and dollars
-/// for each minute of background work (polls, sweeps, `session_writes` of the executor's session) and of
-/// monitoring. `changes` and `minutes` are what the sums are divided by; `builds` is only printed.
+/// Prints the costs of a run. `report`, `builds` and `session_writes` (of executors) are totals;
+/// `changes` and `minutes` are what they are divided by. For each change, prints the calls and
+/// dollars of functions, executor and event sources, without background work and session writes;
+/// then the EC2 calls. `builds` is printed undivided. For each minute, prints those of background
+/// work (polls, sweeps), of session writes and of monitoring.
 fn print_costs(report: &MeterReport, changes: usize, builds: usize, session_writes: u64, minutes: f64) {
     let (work, idle) = (report.total(is_work), report.total(is_idle));
     let monitoring = report.total(is_monitoring);
