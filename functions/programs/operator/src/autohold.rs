@@ -86,7 +86,8 @@ pub struct IdArguments {
 /// Creates an autohold request and prints its id. With `--change`, the request holds only for that
 /// change; with `--ref`, only for refs that match the regular expression as a whole; else for all.
 /// A job that the tenant does not have yet is allowed, with a note on standard error. The reason is
-/// cut to 1,024 characters.
+/// cut to 1,024 characters; an empty one is an error, and so is a tenant that has 200 requests
+/// already.
 ///
 /// # Errors
 /// When the project is unknown, the ref filter is no regular expression, or the store does not

@@ -100,8 +100,8 @@ pub enum EnqueueTarget {
 
 /// Enqueues a change or a ref in a pipeline, as if an event had, waits up to a minute for the
 /// decision of intake and prints it. Returns exit status 0 if the pipeline accepts it, and 3 if
-/// there is no decision yet: the request stays stored. The project must be in the live
-/// configuration of the tenant.
+/// there is no decision yet: the request stays stored. A rejection is an error. The project must be
+/// in the live configuration of the tenant.
 ///
 /// # Errors
 /// When the pipeline rejects the change, or the store does not answer.

@@ -27,7 +27,8 @@ pub struct BuildArguments {
 
 /// Requests the build of an image, waits up to a minute for the decision of intake, and prints it.
 /// Does not wait for the build itself. Returns exit status 0 if a pipeline accepted the request,
-/// and 3 if there is no decision yet: the request stays stored.
+/// and 3 if there is no decision yet: the request stays stored. If no pipeline accepts it, returns
+/// an error.
 ///
 /// # Errors
 /// When the tenant has no such image to build, no listed job builds it, no pipeline accepts the

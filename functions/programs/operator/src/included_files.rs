@@ -74,8 +74,9 @@ pub fn diagnostics(
 }
 
 /// Returns a warning for each playbook that jobs of the included files name and that is not in
-/// `content`. Empty if the content is empty, since all playbooks are then in config projects.
-/// `path` and `text` are those of the main configuration.
+/// `content`; playbooks that jobs only imply are not checked. Empty if the content is empty, since
+/// all playbooks are then in config projects. `path` and `text` are those of the main
+/// configuration; `files` are those that [`read`] returned.
 pub fn missing_playbooks(
     path: &str,
     text: &str,
@@ -91,8 +92,10 @@ pub fn missing_playbooks(
     })
 }
 
-/// Returns the parsed included files of every tenant: one that several tenants include is there
-/// several times. For a tenant with missing files, adds one that has only their errors.
+/// Parses the included files of every tenant: one that several tenants include is returned several
+/// times. For a tenant with missing files, adds a fragment that has only the errors about them.
+/// `path` and `text` are those of the main configuration, where missing files are reported; `files`
+/// are those that [`read`] returned.
 fn parse_included(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<Arc<Fragment>> {
     let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
     main.tenants

@@ -120,10 +120,11 @@ struct DequeueTarget {
     members: Vec<(ItemId, ChangeKey)>,
 }
 
-/// Dequeues every queued item of a change, or of a ref, from one pipeline, together with the other
-/// members of its bundle. Waits up to a minute and prints the outcome of each. Returns exit status
-/// 0 if they have left, and 3 if a queue has not acted yet: the command stays stored. With
-/// `number,revision`, dequeues only items whose commit starts with the revision.
+/// Dequeues every queued item of a project's change or ref from one pipeline, together with the
+/// other members of its bundle. With `number,revision`, dequeues only items whose commit starts
+/// with the revision. Waits up to a minute and prints the outcome of each item. Returns exit status
+/// 0 if all have left, and 3 if a queue has not acted yet: the command stays stored. An item that
+/// is not queued, or leaves for another reason, is an error.
 ///
 /// # Errors
 /// When the change is not queued, when it left for another reason, or the store does not answer.
@@ -197,10 +198,10 @@ pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
     wait_and_print_outcomes(&ports, &found, &commands).await
 }
 
-/// Waits up to a minute for the dequeue commands and prints the outcome of each. `commands` has one
-/// command for each target, in the same order. Returns exit status 3 if one is still pending, else
-/// 0. An error, after all were printed, if an item did not leave because of the command or its
-/// outcome could not be read.
+/// Waits up to a minute for dequeue commands that were sent already, and prints the outcome of
+/// each. `commands` has one command for each target, in the same order. Returns exit status 3 if a
+/// command is still pending, else 0. An error, after all were printed, if an item did not leave
+/// because of the command or its outcome could not be read.
 async fn wait_and_print_outcomes(
     ports: &Ports,
     found: &[DequeueTarget],
@@ -249,8 +250,9 @@ async fn wait_and_print_outcomes(
     Ok(if waiting.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PENDING) })
 }
 
-/// Prints how the other members of a bundle left; members that are still queued or without a record
-/// are skipped. Returns an error text if the records could not be read, else `None`.
+/// Prints the results of the other members of a bundle as dequeued with it, whatever the reason was
+/// for which they left. Members that are still queued or without a record are skipped. Returns an
+/// error text if the records could not be read, else `None`.
 async fn print_bundle_outcome(
     ports: &Ports,
     queue: &QueueKey,
@@ -316,8 +318,8 @@ fn dequeue_outcome(outcome: &ItemOutcome, was_reporting: bool) -> Result<String,
     }
 }
 
-/// Writes an operator's command to the inbox of a queue and wakes the queue. Returns a handle to
-/// wait for it with `wait_until_consumed`; does not wait.
+/// Writes an operator's command to the inbox of a queue and wakes the queue. Does not wait. Returns
+/// a handle to wait for the command with `wait_until_consumed`.
 async fn send_command(
     ports: &Ports,
     queue: &QueueKey,
@@ -361,8 +363,10 @@ pub struct PromoteArguments {
 }
 
 /// Moves changes of one queue to its front, in the given order, waits up to a minute and prints
-/// their new positions. Returns exit status 3 if the queue has not acted yet: the command stays
-/// stored. They stay behind changes that are already merging, and their dependencies go with them.
+/// their new positions. They stay behind changes that are already merging, and their dependencies
+/// go with them. Returns exit status 0, or 3 if the queue has not acted yet: then the command stays
+/// stored. An error if not exactly one queue has all the changes, if a number is ambiguous in it,
+/// or if a change has left without being merged.
 ///
 /// # Errors
 /// When the changes are not in one queue, when one of them has left, or the store does not answer.
@@ -406,8 +410,8 @@ pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the first item of each change that has the number and, if `head` is given, a commit that
-/// starts with it. Empty if there is none. There may be several: projects that share a queue may
-/// each have a change of that number.
+/// starts with it; an empty `head` matches every commit. Empty if there is none. There may be
+/// several: projects that share a queue may each have a change of that number.
 fn slots_of_change<'s>(entries: &'s [Entry], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
     let mut found: Vec<&Slot> = Vec::new();
     for slot in entries.iter().flat_map(|entry| &entry.members) {
@@ -420,8 +424,8 @@ fn slots_of_change<'s>(entries: &'s [Entry], number: u64, head: Option<&str>) ->
     found
 }
 
-/// Returns the only item of a list. An error that asks for `number,revision` if there are several;
-/// `all` is never empty.
+/// Returns the only item of a list, which must not be empty. If it has several, returns an error
+/// that asks for `number,revision` and names the queue.
 fn only_slot<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot> {
     match all {
         [one] => Ok(*one),
@@ -436,9 +440,10 @@ fn only_slot<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot>
     }
 }
 
-/// Waits up to a minute for a promote command and prints the new positions of the changes, from 1.
-/// Returns exit status 3 if the command is still pending, else 0. An error, after all were printed,
-/// if one of `slots` had left with another result than SUCCESS or has no record.
+/// Waits up to a minute for a promote command that was sent already, and prints the new positions
+/// of the changes, from 1. `slots` are the promoted items. Returns exit status 3 if the command is
+/// still pending, else 0. An error, after all were printed, if an item had left with another result
+/// than SUCCESS or has no record.
 async fn wait_and_print_positions(
     ports: &Ports,
     queue: &QueueKey,

@@ -37,10 +37,10 @@ pub enum OmittedTenants {
 }
 
 /// Checks and stores a main configuration with its included files, and the playbooks and roles next
-/// to it. Requests a reload of every tenant of it, waits up to half a minute for each, and prints
-/// the outcome. `omitted` says whether existing tenants that it omits are refused or removed; the
-/// changes of removed tenants are dequeued. An error in the check means that nothing was stored. A
-/// tenant that is not loaded in time, or has configuration errors, is printed and no error.
+/// to it. If it omits existing tenants, `omitted` says whether it is refused or removes them, which
+/// dequeues their changes. Requests a reload of every tenant of it, waits up to half a minute for
+/// each, and prints the outcome. An error in the check means that nothing was stored. A tenant that
+/// is not loaded in time, or has configuration errors, is printed and no error.
 ///
 /// # Errors
 /// When it has errors, omits existing tenants without `--remove`, or the store does not answer.
@@ -238,9 +238,9 @@ pub async fn snapshot(data: Option<PathBuf>, name: &str, file: &Path) -> anyhow:
     Ok(())
 }
 
-/// Parses a main configuration with the stored connections. Returns it with its warnings. Errors in
-/// it are returned as one error with all of them, and nothing is stored. `path` is only used in
-/// messages.
+/// Parses a main configuration with the stored connections; there must be some. Returns it with its
+/// warnings. If it has errors, returns one error with all of them, which says that nothing was
+/// stored; so call this before storing anything. `path` is only used in messages.
 async fn parse(
     ports: &Ports,
     path: &str,
@@ -286,9 +286,9 @@ async fn request_reload(ports: &Ports, main: &MainConfig, name: &TenantName) -> 
     Ok(cell::send(ports, &[Wakeup::Tenant { tenant: name.clone() }]).await?)
 }
 
-/// Waits up to half a minute until a tenant is loaded, and prints its numbers of projects and
-/// configuration errors and the projects that could not be read. If it is not loaded by then,
-/// prints that; this is no error.
+/// Waits up to half a minute until a tenant whose reload was requested is loaded. Prints its
+/// numbers of projects and configuration errors and the projects that could not be read. If it is
+/// not loaded by then, prints that; this is no error.
 async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
     for _ in 0..POLLS_MAX {
         if let Some(tenant) = loaded_tenant(ports, name).await? {
@@ -313,8 +313,8 @@ async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits up to half a minute until a tenant is marked as removed, or has no record. Prints nothing
-/// then. If it is not removed in time, prints that; this is no error.
+/// Waits up to half a minute until a tenant whose removal was requested is marked as removed, or
+/// has no record. Prints nothing then. If it is not removed in time, prints that; this is no error.
 async fn wait_for_removal(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
     for _ in 0..POLLS_MAX {
         let head = get(ports, &tenant::key(name))
@@ -333,7 +333,7 @@ async fn wait_for_removal(ports: &Ports, name: &TenantName) -> anyhow::Result<()
 }
 
 /// Returns a tenant's head if its newest layout is live and no requested read of a project is left.
-/// `None` while a reload is in progress, or if the tenant has no record.
+/// `None` while a reload is in progress, if the tenant never had a layout, or if it has no record.
 async fn loaded_tenant(ports: &Ports, name: &TenantName) -> anyhow::Result<Option<Tenant>> {
     let left =
         ports.records.query(&Query::prefix(tenant::partition(name), tenant::REREAD, 1)).await?;

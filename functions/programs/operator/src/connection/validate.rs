@@ -119,7 +119,7 @@ pub(super) fn driver_name(driver: Driver) -> String {
 
 /// Returns a GitHub connection. Addresses that are not given are kept, or are those of github.com
 /// for a new one. An error if only one of the two addresses is on github.com, or if only one is
-/// given and moves to another host.
+/// given and moves to another host. `--region` is ignored; secrets are not checked here.
 fn github(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
@@ -157,8 +157,8 @@ fn github(
     })
 }
 
-/// Returns a connection to a plain git server. Its address is required unless one is stored;
-/// `--api-url` is ignored.
+/// Returns a connection to a plain git server. `--git-url` is required unless an address is stored;
+/// `--api-url` and `--region` are ignored.
 fn git(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
@@ -175,8 +175,8 @@ fn git(
 }
 
 /// Returns a connection to EC2. Its canonical host, which names the region, is the given one, else
-/// that of the given region, else the stored one. An error without any of these, or for a text that
-/// is no region. `--git-url` is ignored.
+/// that of the given region, else the stored one. An error without any of these, or if `--region`
+/// is no AWS region; a given host is not checked. `--git-url` is ignored.
 fn ec2(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
@@ -199,9 +199,10 @@ fn ec2(
     })
 }
 
-/// Returns a connection to a mail server or MQTT broker. It has no projects, so it has no canonical
-/// host. An error without an address, for an address of the other kind, and for `--git-url`,
-/// `--host` or `--region`. Login and password are not checked here.
+/// Returns a connection to a mail server or MQTT broker, as `driver` says. It has no projects, so
+/// it has no canonical host. An address that is not given is kept. An error without an address, for
+/// an address of the other kind, and for `--git-url`, `--host` or `--region`. Login and password
+/// are not checked here.
 fn smtp_or_mqtt(
     driver: Driver,
     change: &ConnectionChange,
