@@ -164,7 +164,9 @@ impl FunctionHandler {
     /// it is redelivered.
     pub async fn answer(&self, payload: &[u8]) -> Result<Vec<u8>, InvocationError> {
         match InvocationEvent::read(payload)? {
-            InvocationEvent::Messages { queue, messages } => self.reconcile_batch(&queue, messages).await,
+            InvocationEvent::Messages { queue, messages } => {
+                self.reconcile_batch(&queue, messages).await
+            }
             InvocationEvent::Tick => self.function.tick().await.map(|()| b"null".to_vec()),
             InvocationEvent::Request { request, host } => {
                 Ok(event::response(&self.function.respond(request, &host).await?))
@@ -226,7 +228,12 @@ impl FunctionHandler {
         }
         let generation = cache.as_ref().map_or(0, |cached| cached.generation + 1);
         let reconciler = self.function.reconciler(&connections, generation).await?;
-        *cache = Some(ReconcilerCache { reconciler: reconciler.clone(), connections, read_at, generation });
+        *cache = Some(ReconcilerCache {
+            reconciler: reconciler.clone(),
+            connections,
+            read_at,
+            generation,
+        });
         Ok(reconciler)
     }
 }

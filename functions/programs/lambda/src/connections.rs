@@ -111,7 +111,8 @@ pub(crate) async fn remotes(
     for (name, connection) in
         connections.with_driver(Driver::GitHub).chain(connections.with_driver(Driver::Git))
     {
-        let credential = decrypted_token(environment, name, connection).await?.map(Credential::token);
+        let credential =
+            decrypted_token(environment, name, connection).await?.map(Credential::token);
         let (git_url, landing) = (connection.git_url.clone(), connection.landing);
         remotes.insert(name.clone(), Remote { git_url, credential, landing });
     }
@@ -126,5 +127,7 @@ async fn decrypted_token(
     connection: &StoredConnection,
 ) -> Result<Option<String>, PortError> {
     let Some(sealed) = &connection.token else { return Ok(None) };
-    connection::open(&environment.ports, &connection::seal_context(name, "token"), sealed).await.map(Some)
+    connection::open(&environment.ports, &connection::seal_context(name, "token"), sealed)
+        .await
+        .map(Some)
 }

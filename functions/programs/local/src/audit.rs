@@ -53,7 +53,10 @@ pub fn landed(sets: &[Buildset]) -> Vec<&Buildset> {
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.
-pub async fn unhandled_webhooks(ports: &Ports, sent: &[SentWebhook]) -> anyhow::Result<Vec<String>> {
+pub async fn unhandled_webhooks(
+    ports: &Ports,
+    sent: &[SentWebhook],
+) -> anyhow::Result<Vec<String>> {
     let mut open = Vec::new();
     for SentWebhook { what, guid } in sent {
         let key = delivery::key(&delivery::id(&ConnectionName::from(CONNECTION), guid));

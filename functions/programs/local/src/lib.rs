@@ -537,11 +537,7 @@ fn line_printer() -> Print {
 /// Starts the local forge and writes the users' files for git and curl. Each new repository gets a
 /// webhook to `pages`, the local address of the pages, which ends in `/`. If that address has
 /// changed since the last start, moves the existing webhooks to it, with a warning in the log.
-async fn start_forge(
-    data: &Path,
-    identity: &Identity,
-    pages: &str,
-) -> anyhow::Result<LocalForge> {
+async fn start_forge(data: &Path, identity: &Identity, pages: &str) -> anyhow::Result<LocalForge> {
     let hook = format!("{pages}api/connection/{CONNECTION}/payload");
     let options = ForgeOptions {
         root: data.join("forge"),

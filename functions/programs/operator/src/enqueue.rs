@@ -4,7 +4,7 @@
 //! the pipeline's requirements, and records the outcome in the delivery.
 
 use super::operator;
-use super::queue::{number_and_head, named_or_only_tenant, who, whole_ref};
+use super::queue::{named_or_only_tenant, number_and_head, who, whole_ref};
 use super::selectors::ProjectSelector;
 use crate::output::print_line;
 use anyhow::{Context as _, anyhow, bail};

@@ -96,7 +96,12 @@ pub fn missing_playbooks(
 /// times. For a tenant with missing files, adds a fragment that has only the errors about them.
 /// `path` and `text` are those of the main configuration, where missing files are reported; `files`
 /// are those that [`read`] returned.
-fn parse_included(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<Arc<Fragment>> {
+fn parse_included(
+    path: &str,
+    text: &str,
+    main: &MainConfig,
+    files: &IncludedFiles,
+) -> Vec<Arc<Fragment>> {
     let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
     main.tenants
         .iter()

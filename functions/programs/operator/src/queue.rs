@@ -515,7 +515,10 @@ fn inbox_message(ports: &Ports, kind: InboxMessageKind) -> InboxMessage {
 
 /// Returns the tenant with this name, or the only tenant if no name is given. An error that lists
 /// the tenants if it does not exist, there are none, or no name is given and there are several.
-pub(super) async fn named_or_only_tenant(ports: &Ports, name: Option<&str>) -> anyhow::Result<TenantName> {
+pub(super) async fn named_or_only_tenant(
+    ports: &Ports,
+    name: Option<&str>,
+) -> anyhow::Result<TenantName> {
     let tenants = tenant::list_tenants(ports).await?;
     let names = || tenants.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match (name, tenants.as_slice()) {

@@ -419,7 +419,13 @@ async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
 /// dollars of functions, executor and event sources, without background work and session writes;
 /// then the EC2 calls. `builds` is printed undivided. For each minute, prints those of background
 /// work (polls, sweeps), of session writes and of monitoring.
-fn print_costs(report: &MeterReport, changes: usize, builds: usize, session_writes: u64, minutes: f64) {
+fn print_costs(
+    report: &MeterReport,
+    changes: usize,
+    builds: usize,
+    session_writes: u64,
+    minutes: f64,
+) {
     let (work, idle) = (report.total(is_work), report.total(is_idle));
     let monitoring = report.total(is_monitoring);
     let per = |total: f64| total / changes.max(1) as f64;
