@@ -31,8 +31,8 @@ pub async fn reachable(bound: SocketAddr) -> Option<SocketAddr> {
 }
 
 /// Does the same as [`reachable`] without the warning. `task` is the address of the ECS task's
-/// metadata; if it is given, the `instance` metadata at EC2 are not asked. Failed requests are
-/// logged and give `None`.
+/// metadata, if there is one; `instance` is that of the EC2 metadata service, which is asked only
+/// without `task`. Failed requests are logged and give `None`.
 async fn find(bound: SocketAddr, task: Option<&str>, instance: &str) -> Option<SocketAddr> {
     if !bound.ip().is_unspecified() {
         return Some(bound);

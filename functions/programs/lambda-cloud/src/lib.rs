@@ -1,5 +1,5 @@
-//! The functions that call a cloud, as one program on AWS Lambda has them. Only this program and the
-//! local system link the drivers of clouds.
+//! The functions that call a cloud, as one program on AWS Lambda has them. Only this program and
+//! the local system link the drivers of clouds.
 
 use async_trait::async_trait;
 use sluice_cloud::{Ec2Driver, Ec2Settings, LaunchSettings, LoginKey};

@@ -102,10 +102,10 @@ struct ExecutorCommand {
 }
 
 impl ExecutorCommand {
-    /// Starts the container image's program with only the executor's own credentials and variables,
-    /// `PATH`, `HOME` and `SLUICE_ANSIBLE_PREFIX`. Returns the process and a handle to kill it. It
-    /// stops when the returned process is dropped or this process dies. Its output is appended to
-    /// the log file.
+    /// Starts the container image's program. Its environment has only the executor's own
+    /// credentials and variables, `SLUICE_WEB`, `PATH`, `HOME` and `SLUICE_ANSIBLE_PREFIX`. Returns
+    /// the process and a handle to kill it. The process stops when the returned value is dropped or
+    /// this process dies. Its output is appended to the log file.
     fn child(&self) -> anyhow::Result<(ChildProcess, Life)> {
         let mut command = Command::new(&self.program);
         command.arg("--state").arg(&self.state).args(["--slots", &self.slots.to_string()]);

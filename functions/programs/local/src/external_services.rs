@@ -137,7 +137,7 @@ impl ExternalServices {
     }
 
     /// Returns the environment of the executor or the operator, which have the same credentials
-    /// here. `cache` is its cache directory.
+    /// here. `cache` is its cache directory, which is not created.
     pub(super) async fn environment_for(
         &self,
         cache: PathBuf,

@@ -75,9 +75,9 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Writes the files that git and curl need to act as the two users, so that no token is on a
-    /// command line. They are replaced, and only their owner may read them. They contain the port
-    /// of the forge.
+    /// Writes the files that git and curl need to act as the owner and the reviewer, so that no
+    /// token is on a command line. Existing files are replaced, and only their owner may read them.
+    /// They contain the port of the forge.
     ///
     /// # Errors
     /// When a file cannot be written.

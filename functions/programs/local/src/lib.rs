@@ -340,9 +340,10 @@ struct LocalPorts {
 }
 
 impl LocalPorts {
-    /// Returns three consecutive ports from `first` on, if they are free on 127.0.0.1; the one for
-    /// the forge is checked only with a forge. They are not reserved. An error for port 0, and if
-    /// there are not two ports after the first. Called before they are written to any file.
+    /// Returns three consecutive ports from `first` on, after checking that they are free on
+    /// 127.0.0.1; the one for the forge is checked only with a forge. They are not reserved. An
+    /// error for a port in use, for port 0, and if there are not two ports after the first. Call
+    /// this before the ports are written to any file.
     fn free(first: u16, with_forge: bool) -> anyhow::Result<Self> {
         if first == 0 {
             bail!(

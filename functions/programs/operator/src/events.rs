@@ -48,7 +48,8 @@ pub struct ManageEventsArguments {
 
 /// Replaces which events of a tenant are paused or discarded, records the user and the reason, and
 /// wakes the tenant's queues. What the arguments do not pause or discard is resumed. Prints the new
-/// state, which takes effect within a minute.
+/// state, which takes effect within a minute. A tenant that was never loaded and an empty reason
+/// are errors.
 ///
 /// # Errors
 /// When the tenant is unknown, the reason is empty, or the store does not answer.

@@ -27,10 +27,10 @@ use std::process::ExitCode;
 /// The maximum length of a recorded user name, in characters.
 const WHO_MAX: usize = 64;
 
-/// Resumes a halted queue, wakes it, and prints why it was halted. A queue with unreadable records
-/// counts as halted. The reason and the user are recorded only if a merge halted the queue. For
-/// unreadable records only the halt mark is deleted, and the queue halts again if nothing was
-/// repaired.
+/// Resumes a halted queue, wakes it, and prints why it was halted. The reason and the user are
+/// recorded only if a merge halted the queue; an empty reason is always an error, and so is a queue
+/// that is not halted. A queue with unreadable records counts as halted: only its halt mark is
+/// deleted, and it halts again if nothing was repaired.
 ///
 /// # Errors
 /// When the queue is not halted, the reason is empty, or the store does not answer.

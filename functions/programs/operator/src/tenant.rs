@@ -151,8 +151,8 @@ pub async fn load(
 }
 
 /// Requests a reload of one tenant of the stored main configuration from its repositories, or of
-/// every tenant if no name is given. Does this one tenant after the other: waits up to half a
-/// minute and prints the outcome. A tenant that is not loaded in time, or has configuration errors,
+/// every tenant, one after the other, if no name is given. Waits up to half a minute for each
+/// tenant and prints the outcome. A tenant that is not loaded in time, or has configuration errors,
 /// is no error.
 ///
 /// # Errors
@@ -189,8 +189,9 @@ pub(super) async fn user_of(
     Ok(main.tenants.iter().find(uses).map(|tenant| tenant.name.clone()))
 }
 
-/// Returns a tenant whose live configuration has a provider of a connection, and the canonical name
-/// of that provider. `None` if there is no such tenant. Skips tenants that were never loaded.
+/// Returns the first tenant whose live configuration has a provider of a connection, and the
+/// canonical name of that provider. `None` if there is no such tenant. Skips tenants that were
+/// never loaded; a layout that cannot be read is an error.
 ///
 /// # Errors
 /// When the store does not answer, or a layout cannot be read: the connection then counts as used.

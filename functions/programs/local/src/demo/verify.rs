@@ -260,9 +260,9 @@ async fn was_tested_on_top(
     Ok(!counted.is_empty())
 }
 
-/// Returns whether the last change had gate builds on top of the rejected change and others without
-/// it, and its final builds are all without it. False if no change is expected to be rejected. An
-/// error if the last one was not in the gate.
+/// Returns whether the last change in `changes` had gate builds on top of the rejected change and
+/// other gate builds without it, and its final builds all ran without the rejected change. False if
+/// no change is expected to be rejected. An error if the last change was not in the gate.
 async fn was_retested(
     ports: &Ports,
     changes: &[DemoChange],

@@ -166,7 +166,7 @@ pub async fn add(change: ConnectionChange) -> anyhow::Result<()> {
 /// Stores a new token or password, a new webhook secret, or both, for an existing connection. The
 /// previous webhook secret stays valid until the next rotation; the previous token is replaced at
 /// once. A GitHub token is checked at the forge if `check` says so, and its login is stored. An
-/// error if the driver does not use such a secret.
+/// error if the driver does not use such a secret. Does not refuse the local forge's connection.
 ///
 /// # Errors
 /// When there is no such connection, nothing to store, or the store does not answer.

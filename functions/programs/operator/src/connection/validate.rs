@@ -23,8 +23,9 @@ pub(super) struct GivenSecrets {
 
 /// Returns the connection to store: the stored one with the given options, or a new one. It has the
 /// existing secrets; `given` only says which the caller adds. Nothing is stored and no host is
-/// called. The driver of an existing connection cannot be changed. Secrets and merge methods that
-/// the driver does not use are errors.
+/// called. The driver of an existing connection cannot be changed. Errors, too, are secrets and
+/// merge methods that the driver does not use, secrets that it lacks, and kept secrets that would
+/// be sent to another host or without encryption.
 ///
 /// # Errors
 /// When an option is invalid, or a secret would be sent to a host that it was not given for.
