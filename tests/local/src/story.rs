@@ -271,7 +271,7 @@ pub async fn nothing_is_left(system: &System) -> anyhow::Result<()> {
                 .filter(|one| one.status == 202)
                 .collect();
             let sent: Vec<_> = sent.into_iter().map(|one| one.sent).collect();
-            let open = audit::unaccounted(&ports, &sent).await?;
+            let open = audit::unhandled_webhooks(&ports, &sent).await?;
             ensure!(open.is_empty(), "{open:?}");
         }
         Ok(Some(()))

@@ -34,10 +34,10 @@ pub struct ExecutorArguments {
     pub with_parent: bool,
 }
 
-/// Runs an executor until SIGINT or SIGTERM, or with `with_parent` until standard input closes,
-/// then stops it. Its running builds are then retried elsewhere. Sets up logging to standard
-/// output. Returns an error if the executor ends by itself, because its session was lost; the
-/// service manager has to start it again.
+/// Runs an executor until SIGINT or SIGTERM, then stops it. Its running builds are then retried
+/// elsewhere. With `with_parent`, also stops when standard input closes, and may run as root. Sets
+/// up logging to standard output. Returns an error if the executor ends by itself, because its
+/// session was lost; the service manager has to start it again.
 ///
 /// # Errors
 /// When the environment, Ansible or the pool's key is missing, or the process runs as root and that

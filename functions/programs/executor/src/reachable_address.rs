@@ -18,7 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the address at which other machines reach a socket, with its port. This is `bound`
 /// itself, unless it is the unspecified address: then it is the IPv4 address in the metadata of the
-/// ECS task or the EC2 instance. `None`, with a warning in the log, if there are no metadata.
+/// ECS task, or off ECS of the EC2 instance. `None`, with a warning in the log, if these metadata
+/// cannot be read or have no such address.
 pub async fn reachable(bound: SocketAddr) -> Option<SocketAddr> {
     let task = std::env::var(TASK_VARIABLE).ok();
     let instance = std::env::var(INSTANCE_VARIABLE).unwrap_or_else(|_| INSTANCE.to_owned());
@@ -30,8 +31,8 @@ pub async fn reachable(bound: SocketAddr) -> Option<SocketAddr> {
 }
 
 /// Does the same as [`reachable`] without the warning. `task` is the address of the ECS task's
-/// metadata; if it is given, the `instance` metadata at EC2 are not asked. Failed requests are
-/// logged and give `None`.
+/// metadata, if there is one; `instance` is that of the EC2 metadata service, which is asked only
+/// without `task`. Failed requests are logged and give `None`.
 async fn find(bound: SocketAddr, task: Option<&str>, instance: &str) -> Option<SocketAddr> {
     if !bound.ip().is_unspecified() {
         return Some(bound);

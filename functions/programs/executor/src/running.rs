@@ -43,8 +43,8 @@ pub struct RunningExecutor {
 impl RunningExecutor {
     /// Starts an executor in tasks of this process and returns once it listens for live logs.
     /// Creates the state directory, writes the pool's private key into it, and deletes the key
-    /// files of dead processes there. An error after the return is only logged: see
-    /// [`Self::has_ended`].
+    /// files of dead processes there. A process may run only one executor in a directory. An error
+    /// after the return is only logged: see [`Self::has_ended`].
     ///
     /// # Errors
     /// When Ansible or its sandbox is missing, or there is no pool key.
@@ -99,16 +99,17 @@ impl RunningExecutor {
         self.address
     }
 
-    /// Waits until the executor has ended by itself, because its session could not be created or
-    /// was lost. Notices it within a second.
+    /// Waits until [`Self::has_ended`] is true, as after the loss of the session. Checks once a
+    /// second.
     pub async fn ended(&self) {
         while !self.has_ended() {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         }
     }
 
-    /// Returns whether the executor has ended by itself. It is not started again; the caller still
-    /// has to call [`Self::stop`].
+    /// Returns whether the executor has ended by itself: its session could not be created or was
+    /// lost, or its task panicked. It is not started again; the caller still has to call
+    /// [`Self::stop`].
     pub fn has_ended(&self) -> bool {
         self.task.is_finished()
     }

@@ -78,8 +78,10 @@ impl FunctionEnvironment {
         environment.with_variables(|name| std::env::var(name).ok())
     }
 
-    /// Reads an environment from `variables` instead of those of the process, with a given SDK
-    /// configuration and endpoint. `cache` is as in [`Self::from_environment`].
+    /// Reads an environment from `variables` instead of those of the process. Region, credentials
+    /// and the address of the ports come from `sdk_config`; `endpoint` is only the address of EC2.
+    /// `cache` is a directory for caches, which is not created here. Nothing is called to check the
+    /// settings.
     ///
     /// # Errors
     /// [`EnvironmentError`] names the missing or invalid variable.
@@ -95,8 +97,9 @@ impl FunctionEnvironment {
     }
 
     /// Builds an environment from settings, without the web root and poll interval, which
-    /// [`Self::with_variables`] sets. `endpoint` replaces that of Amazon for EC2. Without a region
-    /// in the SDK configuration, the region is `us-east-1`.
+    /// [`Self::with_variables`] sets. `endpoint` replaces Amazon's address for EC2 only. Without a
+    /// region in the SDK configuration, the region is `us-east-1`. An error if the SDK
+    /// configuration has no credentials, or `endpoint` is no URL.
     async fn with(
         sdk_config: &SdkConfig,
         settings: AwsSettings,

@@ -87,6 +87,7 @@ struct RequestLine {
 impl InvocationEvent {
     /// Parses the payload of an invocation. One with `Records` is a batch of messages, one with a
     /// `requestContext` an HTTP request, and one with the `detail-type` `Scheduled Event` a tick.
+    /// An empty batch is an error.
     ///
     /// # Errors
     /// [`EventError`] when the payload is none of these.
@@ -170,8 +171,9 @@ pub fn failed_messages(ids: &[String]) -> Vec<u8> {
     json!({"batchItemFailures": failures}).to_string().into_bytes()
 }
 
-/// Returns the JSON response to a request. One of more than 6 MiB, which Lambda would drop, is
-/// replaced by a response with status 413 that says how to ask for less, and logged.
+/// Returns the JSON response to a request. If the JSON has more than 6 MiB, Lambda would drop it:
+/// then logs a warning and returns a response with status 413 instead, which says how to ask for
+/// less.
 pub fn response(response: &Response<Bytes>) -> Vec<u8> {
     let answer = encoded(response);
     if answer.len() <= ANSWER_BYTES_MAX {

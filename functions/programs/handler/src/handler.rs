@@ -131,7 +131,7 @@ pub struct FunctionHandler {
 
 /// A cached reconciler, with the connections that it was built from.
 struct ReconcilerCache {
-    look: Arc<dyn Reconciler>,
+    reconciler: Arc<dyn Reconciler>,
     connections: ConnectionsFile,
     read_at: Instant,
     generation: u64,
@@ -155,14 +155,18 @@ impl FunctionHandler {
     }
 
     /// Handles one event of Lambda and returns the response in JSON: for messages, the ids of those
-    /// to deliver again; for a request, the HTTP response; for a tick, `null`.
+    /// to deliver again; for a request, the HTTP response; for a tick, `null`. A message that fails
+    /// is no error. An error for an unreadable event, for one that the function does not have in
+    /// the template, and if nothing could be done.
     ///
     /// # Errors
     /// [`InvocationError`] when the event is not for this function, or nothing could be done: then
     /// it is redelivered.
     pub async fn answer(&self, payload: &[u8]) -> Result<Vec<u8>, InvocationError> {
         match InvocationEvent::read(payload)? {
-            InvocationEvent::Messages { queue, messages } => self.look_at(&queue, messages).await,
+            InvocationEvent::Messages { queue, messages } => {
+                self.reconcile_batch(&queue, messages).await
+            }
             InvocationEvent::Tick => self.function.tick().await.map(|()| b"null".to_vec()),
             InvocationEvent::Request { request, host } => {
                 Ok(event::response(&self.function.respond(request, &host).await?))
@@ -170,17 +174,17 @@ impl FunctionHandler {
         }
     }
 
-    /// Reconciles a batch of messages and returns the response: the ids of those to deliver again.
-    /// `queue` is the name of the queue, or of its dead letter queue. An error, so that all
-    /// messages come again, if the queue is unknown or the reconciler cannot be built.
-    async fn look_at(
+    /// Reconciles a batch of messages and returns the response in JSON: the ids of the messages to
+    /// deliver again. `queue` is the name of the queue, or of its dead letter queue. An error, so
+    /// that all messages come again, if the queue is unknown or the reconciler cannot be built.
+    async fn reconcile_batch(
         &self,
         queue: &str,
         messages: Vec<Incoming>,
     ) -> Result<Vec<u8>, InvocationError> {
         let queue = self.queue(queue)?;
-        let look = self.look().await?;
-        let failed = batch::handle(&*look, queue, messages).await;
+        let reconciler = self.reconciler().await?;
+        let failed = batch::handle(&*reconciler, queue, messages).await;
         Ok(event::failed_messages(&failed))
     }
 
@@ -201,15 +205,15 @@ impl FunctionHandler {
 
     /// Returns the reconciler for the stored connections. Keeps it for a minute, then reads the
     /// connections again and builds a new one only if they have changed. A function that uses no
-    /// connections builds one, with no connections, and keeps it. Concurrent callers wait for each
-    /// other.
-    async fn look(&self) -> Result<Arc<dyn Reconciler>, InvocationError> {
+    /// connections builds its reconciler once, with no connections. An error if the connections
+    /// cannot be read or the reconciler cannot be built, even if an older one is kept.
+    async fn reconciler(&self) -> Result<Arc<dyn Reconciler>, InvocationError> {
         let mut cache = self.cache.lock().await;
         let needs = self.name.uses_connections();
         if let Some(cached) = cache.as_ref()
             && (!needs || cached.read_at.elapsed() < CONNECTIONS_CACHED)
         {
-            return Ok(cached.look.clone());
+            return Ok(cached.reconciler.clone());
         }
         let connections = match needs {
             true => connection::load(&self.ports).await?,
@@ -220,11 +224,16 @@ impl FunctionHandler {
             && cached.connections == connections
         {
             cached.read_at = read_at;
-            return Ok(cached.look.clone());
+            return Ok(cached.reconciler.clone());
         }
         let generation = cache.as_ref().map_or(0, |cached| cached.generation + 1);
-        let look = self.function.reconciler(&connections, generation).await?;
-        *cache = Some(ReconcilerCache { look: look.clone(), connections, read_at, generation });
-        Ok(look)
+        let reconciler = self.function.reconciler(&connections, generation).await?;
+        *cache = Some(ReconcilerCache {
+            reconciler: reconciler.clone(),
+            connections,
+            read_at,
+            generation,
+        });
+        Ok(reconciler)
     }
 }

@@ -92,7 +92,8 @@ impl LambdaProgram {
         }
     }
 
-    /// Returns the function that `name`, the value of `SLUICE_FUNCTION`, names.
+    /// Returns the function that `name`, the value of `SLUICE_FUNCTION`, names. An error for a
+    /// function of another program, and for a name that no function has.
     ///
     /// # Errors
     /// For a function of another program, and for a name that no function has.

@@ -1,5 +1,5 @@
-//! The functions that call a cloud, as one program on AWS Lambda has them. Only this program and the
-//! local system link the drivers of clouds.
+//! The functions that call a cloud, as one program on AWS Lambda has them. Only this program and
+//! the local system link the drivers of clouds.
 
 use async_trait::async_trait;
 use sluice_cloud::{Ec2Driver, Ec2Settings, LaunchSettings, LoginKey};
@@ -54,9 +54,10 @@ impl Function for LauncherFunction {
     }
 }
 
-/// Returns a client for each AWS connection, by name. Machines that it launches accept the public
-/// key `key`. Leaves out, with an error in the log, connections whose address is no URL or for
-/// which no client can be built. No cloud is called.
+/// Returns a client for each AWS connection, by name. A connection without an own address or region
+/// has those of `environment`; all have its credentials. Machines that are launched accept the
+/// public key `key`. Leaves out, with an error in the log, connections whose address is no URL or
+/// for which no client can be built. No cloud is called.
 fn clouds(
     environment: &FunctionEnvironment,
     connections: &ConnectionsFile,

@@ -16,17 +16,17 @@ use std::sync::Arc;
 
 /// Returns a client for each connection to GitHub, by name; other drivers have none. Leaves out,
 /// with an error in the log, connections without a token and those for which no client can be
-/// built. No forge is called.
+/// built. A token that cannot be decrypted is an error. No forge is called.
 ///
 /// # Errors
 /// When a token cannot be decrypted: the caller tries again later.
 pub(crate) async fn forges(
-    place: &FunctionEnvironment,
+    environment: &FunctionEnvironment,
     connections: &ConnectionsFile,
 ) -> Result<BTreeMap<ConnectionName, Arc<dyn Forge>>, PortError> {
     let mut forges: BTreeMap<ConnectionName, Arc<dyn Forge>> = BTreeMap::new();
     for (name, connection) in connections.with_driver(Driver::GitHub) {
-        let Some(decrypted_token) = decrypted_token(place, name, connection).await? else {
+        let Some(decrypted_token) = decrypted_token(environment, name, connection).await? else {
             tracing::error!(connection = %name, "the connection has no token and is skipped: store one with `sluice connection rotate`");
             continue;
         };
@@ -53,12 +53,12 @@ pub(crate) async fn forges(
 
 /// Returns a client for each connection to a mail server or MQTT broker, by name. Leaves out, with
 /// an error in the log, those for which no client can be built, for instance without a valid
-/// address. No server is called.
+/// address. A password that cannot be decrypted is an error. No server is called.
 ///
 /// # Errors
 /// When a password cannot be decrypted: the caller tries again later.
 pub(crate) async fn notifiers(
-    place: &FunctionEnvironment,
+    environment: &FunctionEnvironment,
     connections: &ConnectionsFile,
 ) -> Result<BTreeMap<ConnectionName, Arc<dyn Notify>>, PortError> {
     let mut notifiers: BTreeMap<ConnectionName, Arc<dyn Notify>> = BTreeMap::new();
@@ -66,7 +66,7 @@ pub(crate) async fn notifiers(
         connections.with_driver(Driver::Smtp).chain(connections.with_driver(Driver::Mqtt))
     {
         let password =
-            decrypted_token(place, name, connection).await?.map(sluice_keys::Secret::from);
+            decrypted_token(environment, name, connection).await?.map(sluice_keys::Secret::from);
         match build_notifier(connection, password) {
             Ok(build_notifier) => drop(notifiers.insert(name.clone(), build_notifier)),
             Err(why) => {
@@ -78,8 +78,8 @@ pub(crate) async fn notifiers(
 }
 
 /// Returns a client for a mail server or MQTT broker; the scheme of the stored address decides
-/// which. Without a password or login, it connects to a broker without both. The error says why no
-/// client can be built.
+/// which. Does not connect. If only one of login and password is there, the client of a broker uses
+/// neither, and that of a mail server is an error. The error says why no client can be built.
 fn build_notifier(
     connection: &StoredConnection,
     password: Option<sluice_keys::Secret>,
@@ -98,31 +98,36 @@ fn build_notifier(
 }
 
 /// Returns the git address, credential and merge method of each GitHub or plain git connection, by
-/// name. A connection without a token has no credential, as for public repositories.
+/// name. A connection without a token has no credential, as for public repositories. A token that
+/// cannot be decrypted is an error.
 ///
 /// # Errors
 /// When a token cannot be decrypted: the caller tries again later.
 pub(crate) async fn remotes(
-    place: &FunctionEnvironment,
+    environment: &FunctionEnvironment,
     connections: &ConnectionsFile,
 ) -> Result<BTreeMap<ConnectionName, Remote>, PortError> {
     let mut remotes = BTreeMap::new();
     for (name, connection) in
         connections.with_driver(Driver::GitHub).chain(connections.with_driver(Driver::Git))
     {
-        let credential = decrypted_token(place, name, connection).await?.map(Credential::token);
+        let credential =
+            decrypted_token(environment, name, connection).await?.map(Credential::token);
         let (git_url, landing) = (connection.git_url.clone(), connection.landing);
         remotes.insert(name.clone(), Remote { git_url, credential, landing });
     }
     Ok(remotes)
 }
 
-/// Decrypts a connection's token or password. `None` if it has none.
+/// Decrypts a connection's token or password. `None` if the connection has none; an error if it
+/// cannot be decrypted.
 async fn decrypted_token(
-    place: &FunctionEnvironment,
+    environment: &FunctionEnvironment,
     name: &ConnectionName,
     connection: &StoredConnection,
 ) -> Result<Option<String>, PortError> {
     let Some(sealed) = &connection.token else { return Ok(None) };
-    connection::open(&place.ports, &connection::seal_context(name, "token"), sealed).await.map(Some)
+    connection::open(&environment.ports, &connection::seal_context(name, "token"), sealed)
+        .await
+        .map(Some)
 }

@@ -84,7 +84,7 @@ struct QueueFunction {
 impl Function for QueueFunction {
     /// Builds the function's reconciler with clients for the given connections. `generation` names
     /// the cache directory of git repositories, for functions that use them. An error if a token
-    /// cannot be decrypted, or for a function without a queue.
+    /// cannot be decrypted, and for the webhook, API, timer and launcher functions.
     async fn reconciler(
         &self,
         connections: &ConnectionsFile,

@@ -47,12 +47,16 @@ pub fn landed(sets: &[Buildset]) -> Vec<&Buildset> {
     landed
 }
 
-/// Returns a line for each webhook in `sent` that is not stored, or stored and not handled yet.
-/// Empty if all are handled. Deliveries of the local forge only; looks once, without waiting.
+/// Returns a line for each webhook in `sent` that is not stored, or whose delivery is not in a
+/// final state yet. A delivery that failed or was ignored is final, so it has no line. Deliveries
+/// of the local forge only; looks once, without waiting.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.
-pub async fn unaccounted(ports: &Ports, sent: &[SentWebhook]) -> anyhow::Result<Vec<String>> {
+pub async fn unhandled_webhooks(
+    ports: &Ports,
+    sent: &[SentWebhook],
+) -> anyhow::Result<Vec<String>> {
     let mut open = Vec::new();
     for SentWebhook { what, guid } in sent {
         let key = delivery::key(&delivery::id(&ConnectionName::from(CONNECTION), guid));
@@ -66,8 +70,9 @@ pub async fn unaccounted(ports: &Ports, sent: &[SentWebhook]) -> anyhow::Result<
     Ok(open)
 }
 
-/// Returns a line for each delivery from any source that is stored and not handled yet, newest
-/// first. Only the newest 100 that are listed as open are read. Looks once, without waiting.
+/// Returns a line for each delivery from any source that is stored and not in a final state yet,
+/// newest first. A failed delivery is final, so it has no line. Only the newest 100 that are listed
+/// as open are read. Looks once, without waiting.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.
@@ -85,8 +90,8 @@ pub async fn open_deliveries(ports: &Ports) -> anyhow::Result<Vec<String>> {
 }
 
 /// Returns a line for each inbox message, item, build and node request that has started but not
-/// ended, with whether it is in progress or unaccounted for. Leaves out deliveries. Looks once,
-/// without waiting.
+/// ended, with whether it is in progress or unaccounted for. Leaves out deliveries and records that
+/// cannot be decoded, and reads at most the newest 500 of each list. Looks once, without waiting.
 ///
 /// # Errors
 /// When the store does not answer.

@@ -34,8 +34,9 @@ pub(super) enum LocalExecutor {
 impl LocalExecutor {
     /// Starts the executor, in this process or as a process of its own that is restarted when it
     /// dies. Its files are in `executor` of the data directory; the log of a process is
-    /// `executor.log` there. For a process, also registers how fault injection kills it. An error
-    /// if the process or the executor cannot be started the first time.
+    /// `executor.log` there. `web_root` is the public address of the pages. For a process, also
+    /// registers how fault injection kills it. An error if the first start fails, and for a process
+    /// with another endpoint.
     pub(super) async fn start(
         options: &LocalOptions,
         services: &Services,
@@ -101,10 +102,10 @@ struct ExecutorCommand {
 }
 
 impl ExecutorCommand {
-    /// Starts the container image's program with only the executor's own credentials and variables,
-    /// `PATH`, `HOME` and `SLUICE_ANSIBLE_PREFIX`. Returns the process and a handle to kill it. It
-    /// stops when the returned process is dropped or this process dies. Its output is appended to
-    /// the log file.
+    /// Starts the container image's program. Its environment has only the executor's own
+    /// credentials and variables, `SLUICE_WEB`, `PATH`, `HOME` and `SLUICE_ANSIBLE_PREFIX`. Returns
+    /// the process and a handle to kill it. The process stops when the returned value is dropped or
+    /// this process dies. Its output is appended to the log file.
     fn child(&self) -> anyhow::Result<(ChildProcess, Life)> {
         let mut command = Command::new(&self.program);
         command.arg("--state").arg(&self.state).args(["--slots", &self.slots.to_string()]);
@@ -175,10 +176,10 @@ impl ExecutorProcess {
     }
 }
 
-/// Restarts the executor whenever it dies, until the stop signal; then ends the process and
-/// returns. `child` is the running process; `life` is replaced by the handle of each new one. Waits
-/// 100 ms before a restart, and twice as long each time, at most 10 s, while the process dies
-/// within 30 s.
+/// Restarts the executor whenever it dies, until `stopped` is true or its sender is dropped; then
+/// ends the process and returns. `child` is the running process; `life` is replaced by the handle
+/// of each new one. Waits 100 ms before a restart, and twice as long each time, at most 10 s, while
+/// the process dies within 30 s.
 async fn restart_on_exit(
     start: ExecutorCommand,
     mut child: ChildProcess,

@@ -137,7 +137,7 @@ impl ExternalServices {
     }
 
     /// Returns the environment of the executor or the operator, which have the same credentials
-    /// here. `cache` is its cache directory.
+    /// here. `cache` is its cache directory, which is not created.
     pub(super) async fn environment_for(
         &self,
         cache: PathBuf,
@@ -168,8 +168,8 @@ impl ExternalServices {
 
 /// Returns the resources that the endpoint must have: table, bucket, key and queues, dead letter
 /// queues first. Without a key if `SLUICE_KEY` names an existing one. `stack` is the alias of the
-/// key. An error if the template has more or less than one table and one bucket, or a key of the
-/// table without a range attribute.
+/// key. An error if the template has more or less than one table and one bucket, or if the table or
+/// an index has no range attribute.
 fn required_resources(plan: &TemplatePlan, stack: &str) -> anyhow::Result<ResourceSpec> {
     let ([table], [bucket]) = (plan.tables.as_slice(), plan.buckets.as_slice()) else {
         bail!(
@@ -256,9 +256,10 @@ enum QueueRole {
 }
 
 impl PortQueues {
-    /// Returns the queues of the endpoint that functions use, each with its dead letter queue.
-    /// `urls` has the URLs by queue name; queues that are missing there are left out. `plan` must
-    /// already have the endpoint's URLs.
+    /// Returns the queues whose URLs are in the executor's environment, each with its dead letter
+    /// queue if the template has one. `urls` has the URLs by queue name; queues that are missing
+    /// there are left out. `plan` must already have the endpoint's URLs. An error if the template
+    /// has no executor, or a variable of it is missing.
     async fn new(
         sdk_config: &SdkConfig,
         plan: &TemplatePlan,
@@ -330,9 +331,10 @@ fn failed(action: &'static str, arn: &str) -> impl Fn(PortError) -> QueueError {
 
 #[async_trait]
 impl QueuePort for PortQueues {
-    /// Receives at most `max` messages, and at most 10, waiting up to 2 seconds for the first. The
-    /// port does not return all their attributes: times are the present one, and sequence,
-    /// attributes and deduplication id are empty.
+    /// Receives at most `max` messages, and at most 10, waiting up to 2 seconds for the first. They
+    /// are hidden for `hidden_for`, rounded up to seconds; `None` means the visibility timeout in
+    /// the template. The port does not return all their attributes: times are the present one, and
+    /// sequence, attributes and deduplication id are empty.
     async fn receive(
         &self,
         arn: &str,

@@ -37,9 +37,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the identity from `forge.json` in a data directory, creating it with random secrets if
-    /// there is none. Stores `port`, the forge's, in it if it has changed. Only its owner may read
-    /// the file.
+    /// Reads the identity from `forge.json` in a data directory. If there is no such file, creates
+    /// it with random secrets; a damaged file is an error. Stores `port`, the forge's, in it if it
+    /// has changed. Only its owner may read the file.
     ///
     /// # Errors
     /// When the file cannot be read or written.
@@ -75,9 +75,9 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Writes the files that git and curl need to act as the two users, so that no token is on a
-    /// command line. They are replaced, and only their owner may read them. They contain the port
-    /// of the forge.
+    /// Writes the files that git and curl need to act as the owner and the reviewer, so that no
+    /// token is on a command line. Existing files are replaced, and only their owner may read them.
+    /// They contain the port of the forge.
     ///
     /// # Errors
     /// When a file cannot be written.

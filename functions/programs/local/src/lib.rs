@@ -340,9 +340,10 @@ struct LocalPorts {
 }
 
 impl LocalPorts {
-    /// Returns three consecutive ports from `first` on, if they are free on 127.0.0.1; the one for
-    /// the forge is checked only with a forge. They are not reserved. An error for port 0, and if
-    /// there are not two ports after the first. Called before they are written to any file.
+    /// Returns three consecutive ports from `first` on, after checking that they are free on
+    /// 127.0.0.1; the one for the forge is checked only with a forge. They are not reserved. An
+    /// error for a port in use, for port 0, and if there are not two ports after the first. Call
+    /// this before the ports are written to any file.
     fn free(first: u16, with_forge: bool) -> anyhow::Result<Self> {
         if first == 0 {
             bail!(
@@ -534,15 +535,11 @@ fn line_printer() -> Print {
     Arc::new(|function, line| tracing::info!(function, "{line}"))
 }
 
-/// Starts the local forge and writes the users' files for git and curl. New repositories get a
-/// webhook to the address of the pages, `web_root`. If that address has changed, moves the existing
-/// webhooks to it, with a warning in the log.
-async fn start_forge(
-    data: &Path,
-    identity: &Identity,
-    web_root: &str,
-) -> anyhow::Result<LocalForge> {
-    let hook = format!("{web_root}api/connection/{CONNECTION}/payload");
+/// Starts the local forge and writes the users' files for git and curl. Each new repository gets a
+/// webhook to `pages`, the local address of the pages, which ends in `/`. If that address has
+/// changed since the last start, moves the existing webhooks to it, with a warning in the log.
+async fn start_forge(data: &Path, identity: &Identity, pages: &str) -> anyhow::Result<LocalForge> {
+    let hook = format!("{pages}api/connection/{CONNECTION}/payload");
     let options = ForgeOptions {
         root: data.join("forge"),
         port: identity.forge_port,
@@ -556,7 +553,7 @@ async fn start_forge(
     if moved > 0 {
         tracing::warn!(
             hooks = moved,
-            address = web_root,
+            address = pages,
             "the address of the pages has changed; updated the forge's webhooks"
         );
     }

@@ -65,9 +65,10 @@ const REPOSITORIES: [(&str, &[(&str, &str)]); 3] = [
 ];
 
 /// Stores what is missing: the key pair of the node pool, the connection to the nodes, and with a
-/// forge its connection, the sample repositories and a main configuration with the tenant `demo`,
-/// which is woken. Existing objects are kept, except for addresses of connections that changed.
-/// `nodes_url` is the address of EC2 if it differs from that of the data services.
+/// forge its connection, the sample repositories and a main configuration with the tenant `demo`.
+/// Wakes that tenant only if the main configuration was missing. Keeps existing objects, except
+/// that a connection whose driver or address differs is replaced. `nodes_url` is the address of EC2
+/// if it differs from that of the data services.
 pub(super) async fn store(
     ports: &Ports,
     identity: &Identity,
@@ -149,10 +150,10 @@ async fn forge_connection(
     })
 }
 
-/// Adds missing connections, and replaces those whose driver or address differs, except for their
-/// merge method. Others are kept, also their secrets: encrypted values differ each time, so they
-/// are not compared. The connection to the local forge is left out, with a warning in the log, if
-/// another forge has its name.
+/// Adds missing connections. Replaces a stored connection whose driver or address differs, also its
+/// secrets, but keeps its merge method. All other connections stay as they are: encrypted secrets
+/// differ each time, so they are not compared. The connection to the local forge is left out, with
+/// a warning in the log, if another forge has its name. Not safe against concurrent writers.
 async fn store_connections(
     ports: &Ports,
     connections: Vec<(ConnectionName, StoredConnection)>,

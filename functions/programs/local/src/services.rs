@@ -44,7 +44,8 @@ impl Services {
     }
 
     /// Returns the environment of a caller in this process with an operator's rights. With another
-    /// endpoint, these are those of all others. `cache` is its cache directory.
+    /// endpoint, all callers have the same credentials and rights. `cache` is the caller's cache
+    /// directory, which is not created.
     pub(super) async fn operator(&self, cache: PathBuf) -> anyhow::Result<FunctionEnvironment> {
         match self {
             Self::Machine(machine) => Ok(in_process(&equipment(machine, OPERATOR)?, cache).await?),
@@ -52,8 +53,9 @@ impl Services {
         }
     }
 
-    /// Returns the environment of an executor in this process, with its own rights. With another
-    /// endpoint, these are those of all others. `cache` is its cache directory.
+    /// Returns the environment of an executor in this process, with the rights of an executor. With
+    /// another endpoint, all callers have the same credentials and rights. `cache` is its cache
+    /// directory, which is not created.
     pub(super) async fn executor(&self, cache: PathBuf) -> anyhow::Result<FunctionEnvironment> {
         match self {
             Self::Machine(machine) => {
@@ -83,8 +85,9 @@ impl Services {
     }
 
     /// Returns the environment variables for commands of an operator, with the address of the data
-    /// services and, on this machine, the credentials and the region. Credentials of another
-    /// endpoint are left out, because the caller stores the result.
+    /// services. For data services on this machine, also has the credentials and the region.
+    /// Credentials of another endpoint are left out, because the caller stores the result: commands
+    /// take them from their own environment.
     pub(super) fn operator_environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut environment = match self {
             Self::Machine(machine) => {

@@ -107,8 +107,9 @@ struct CallReportWriter {
 }
 
 impl CallReportWriter {
-    /// Writes the calls since the start to the data directory, if the data services are our own. A
-    /// failure is logged only if the previous write did not fail; it is not returned.
+    /// Writes the report of the calls that the cost meter has counted to the data directory. Does
+    /// nothing if the data services are at another endpoint. A failure is not returned; it is
+    /// logged only if the previous write did not fail.
     fn write(&mut self, local: &Local) {
         let Some(meter) = local.meter() else { return };
         match write_calls(local.data(), &meter.snapshot()) {
@@ -193,8 +194,8 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
     print_progress!("\nCtrl-C stops everything.");
 }
 
-/// Prints the commands to propose and approve a first change. They read tokens from files that only
-/// their owner may read. `forge` is the address of the local forge.
+/// Prints the commands to propose and approve a first change. They read tokens from files in the
+/// data directory `data` that only their owner may read. `forge` is the address of the local forge.
 fn print_first_steps(data: &Path, forge: &str) {
     let address = forge.trim_start_matches("http://");
     let header = |login: &str| format!("curl -H @{}", header_file(data, login).display());

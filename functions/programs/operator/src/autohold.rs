@@ -2,7 +2,7 @@
 //! nodes of failed builds, with zuul-client's options.
 
 use super::enqueue::{find_project, load_live};
-use super::queue::{only_tenant, who};
+use super::queue::{named_or_only_tenant, who};
 use super::{FormatArgument, OutputFormat, counted, operator, print_json};
 use crate::output::print_line;
 use anyhow::{Context as _, bail};
@@ -86,14 +86,15 @@ pub struct IdArguments {
 /// Creates an autohold request and prints its id. With `--change`, the request holds only for that
 /// change; with `--ref`, only for refs that match the regular expression as a whole; else for all.
 /// A job that the tenant does not have yet is allowed, with a note on standard error. The reason is
-/// cut to 1,024 characters.
+/// cut to 1,024 characters; an empty one is an error, and so is a tenant that has 200 requests
+/// already.
 ///
 /// # Errors
 /// When the project is unknown, the ref filter is no regular expression, or the store does not
 /// answer.
 pub async fn create(arguments: AutoholdArguments) -> anyhow::Result<()> {
     let ports = operator(arguments.selector.data.clone()).await?;
-    let tenant = only_tenant(&ports, arguments.selector.tenant.as_deref()).await?;
+    let tenant = named_or_only_tenant(&ports, arguments.selector.tenant.as_deref()).await?;
     let live = load_live(&ports, &tenant).await?;
     let project = find_project(&live, &arguments.project)?.name.clone();
     if !live.layout.job_names().any(|name| name == arguments.job) {
@@ -270,7 +271,7 @@ pub async fn delete(arguments: IdArguments) -> anyhow::Result<()> {
 /// if the tenant does not exist or several are possible.
 async fn open_tenant(selector: TenantSelector) -> anyhow::Result<(Ports, TenantName)> {
     let ports = operator(selector.data).await?;
-    let tenant = only_tenant(&ports, selector.tenant.as_deref()).await?;
+    let tenant = named_or_only_tenant(&ports, selector.tenant.as_deref()).await?;
     Ok((ports, tenant))
 }
 

@@ -45,7 +45,7 @@ pub struct CheckResult {
 /// # Errors
 /// When a file cannot be read, so that the check cannot run.
 pub fn run(options: &LocalConfigOptions, format: CheckFormat) -> anyhow::Result<ExitCode> {
-    let (checked, rendered) = match MainFile::read(&options.path)? {
+    let (checked, rendered) = match MainFile::check_if_main(&options.path)? {
         Some(_) if options.tenant.is_some() => {
             bail!(
                 "could not check {} with --tenant: it is the main configuration, which belongs to no tenant; omit --tenant",
@@ -127,8 +127,9 @@ pub fn check(config: &LocalConfig) -> CheckResult {
 }
 
 /// Returns a diagnostic for each playbook that the directory's jobs name, or imply by their own
-/// name, and that does not exist there (Z4.9), sorted and each once. Empty if only a file was
-/// given. Playbooks of other repositories are not checked.
+/// name, and that does not exist there (Z4.9), sorted and each once. `foreseen` must come from
+/// freezing the jobs of `config`; it has the implied playbooks. Empty if only a file was given.
+/// Playbooks of other repositories are not checked.
 fn missing_playbooks(config: &LocalConfig, foreseen: &Forecast) -> Vec<ConfigError> {
     let Some(root) = &config.root else { return Vec::new() };
     let is_there = |name: &str| playbook_files(name).iter().any(|file| root.join(file).is_file());

@@ -37,9 +37,11 @@ pub(super) fn unreadable_queues_note(unread: &[UnreadableRecord]) -> String {
     }
 }
 
-/// Waits up to a minute until the queues have applied an operator's commands. Returns those that
-/// are still pending after the last poll; empty if all are applied.
-pub(super) async fn wait_until_applied(
+/// Waits up to a minute until the queues have consumed an operator's commands, which must be stored
+/// already. Returns those that are still pending after the last poll. An empty result does not say
+/// that they had an effect: a queue only logs a command that it cannot carry out, so read the
+/// outcome afterwards.
+pub(super) async fn wait_until_consumed(
     ports: &Ports,
     commands: &[OperatorCommand],
 ) -> anyhow::Result<Vec<OperatorCommand>> {
@@ -58,8 +60,9 @@ pub(super) async fn wait_until_applied(
     Ok(pending)
 }
 
-/// Returns why a queue has not applied a command yet, as text for the operator: it is halted, with
-/// the reason and how to resume it, or only that it has not.
+/// Returns why a queue has not consumed a command yet, as text for the operator: it is halted, with
+/// the reason and how to resume it, or only that it has not. The caller must know that the command
+/// is pending; that is not checked.
 pub(super) async fn pending_reason(ports: &Ports, key: &QueueKey) -> anyhow::Result<String> {
     let QueueKey { tenant, pipeline, queue: name } = key;
     Ok(match operator_command::halt_reason(ports, key).await? {

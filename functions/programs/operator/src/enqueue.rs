@@ -4,7 +4,7 @@
 //! the pipeline's requirements, and records the outcome in the delivery.
 
 use super::operator;
-use super::queue::{number_and_head, only_tenant, who, whole_ref};
+use super::queue::{named_or_only_tenant, number_and_head, who, whole_ref};
 use super::selectors::ProjectSelector;
 use crate::output::print_line;
 use anyhow::{Context as _, anyhow, bail};
@@ -100,8 +100,8 @@ pub enum EnqueueTarget {
 
 /// Enqueues a change or a ref in a pipeline, as if an event had, waits up to a minute for the
 /// decision of intake and prints it. Returns exit status 0 if the pipeline accepts it, and 3 if
-/// there is no decision yet: the request stays stored. The project must be in the live
-/// configuration of the tenant.
+/// there is no decision yet: the request stays stored. A rejection is an error. The project must be
+/// in the live configuration of the tenant.
 ///
 /// # Errors
 /// When the pipeline rejects the change, or the store does not answer.
@@ -109,7 +109,7 @@ pub async fn enqueue(request: EnqueueOptions) -> anyhow::Result<ExitCode> {
     let EnqueueOptions { project: ProjectSelector { within, project: project_name }, target } =
         request;
     let ports = operator(within.data).await?;
-    let tenant = only_tenant(&ports, within.tenant.as_deref()).await?;
+    let tenant = named_or_only_tenant(&ports, within.tenant.as_deref()).await?;
     let (connection, project) = resolve_project(&ports, &tenant, &project_name).await?;
     let pipeline = PipelineName::from(within.pipeline);
     let kind = match &target {

@@ -1,7 +1,7 @@
 //! `sluice manage-events`: pauses, discards or resumes the events of a tenant.
 
 use super::operator;
-use super::queue::{only_tenant, who};
+use super::queue::{named_or_only_tenant, who};
 use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -48,7 +48,8 @@ pub struct ManageEventsArguments {
 
 /// Replaces which events of a tenant are paused or discarded, records the user and the reason, and
 /// wakes the tenant's queues. What the arguments do not pause or discard is resumed. Prints the new
-/// state, which takes effect within a minute.
+/// state, which takes effect within a minute. A tenant that was never loaded and an empty reason
+/// are errors.
 ///
 /// # Errors
 /// When the tenant is unknown, the reason is empty, or the store does not answer.
@@ -60,7 +61,7 @@ pub async fn manage(arguments: ManageEventsArguments) -> anyhow::Result<()> {
         );
     }
     let ports = operator(arguments.data.clone()).await?;
-    let name = only_tenant(&ports, arguments.tenant.as_deref()).await?;
+    let name = named_or_only_tenant(&ports, arguments.tenant.as_deref()).await?;
     for _ in 0..ATTEMPTS_MAX {
         let record = get(&ports, &tenant::key(&name)).await?;
         let record_before = record.with_context(|| format!("could not change event processing: the configuration of tenant {name} has not been loaded yet"))?;

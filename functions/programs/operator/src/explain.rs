@@ -60,9 +60,9 @@ impl ExplainTarget {
 
 /// Prints, for each of the ten newest times that the change or ref was enqueued, oldest first: its
 /// pipeline, the decisions with their reasons, and its jobs. For a change, also prints what it
-/// waits for or why it is not in a pipeline; if it was never enqueued, prints only that. A ref that
-/// was never enqueued is an error. With `job`, prints only the definitions that apply to that job.
-/// `tenant` may be omitted if there is only one.
+/// waits for or why it is not in a pipeline. With `job`, prints only the definitions that apply to
+/// that job. If a change was never enqueued, prints only why, also with `job`; for a ref, that is
+/// an error. `tenant` may be omitted if there is only one.
 ///
 /// # Errors
 /// When the API does not answer, or knows neither the change or ref nor the job.

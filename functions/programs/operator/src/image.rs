@@ -5,7 +5,7 @@
 
 use super::enqueue::{load_live, submit_event};
 use super::operator;
-use super::queue::{only_tenant, who};
+use super::queue::{named_or_only_tenant, who};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use sluice_model::change::ImageSelection;
@@ -27,7 +27,8 @@ pub struct BuildArguments {
 
 /// Requests the build of an image, waits up to a minute for the decision of intake, and prints it.
 /// Does not wait for the build itself. Returns exit status 0 if a pipeline accepted the request,
-/// and 3 if there is no decision yet: the request stays stored.
+/// and 3 if there is no decision yet: the request stays stored. If no pipeline accepts it, returns
+/// an error.
 ///
 /// # Errors
 /// When the tenant has no such image to build, no listed job builds it, no pipeline accepts the
@@ -35,7 +36,7 @@ pub struct BuildArguments {
 pub async fn build(arguments: BuildArguments) -> anyhow::Result<ExitCode> {
     let BuildArguments { data, tenant, image } = arguments;
     let ports = operator(data).await?;
-    let tenant = only_tenant(&ports, Some(&tenant)).await?;
+    let tenant = named_or_only_tenant(&ports, Some(&tenant)).await?;
     let live = load_live(&ports, &tenant).await?;
     let source = live
         .layout

@@ -67,15 +67,16 @@ pub fn diagnostics(
     main: &MainConfig,
     files: &IncludedFiles,
 ) -> Vec<ConfigError> {
-    let parsed = parsed(path, text, main, files);
+    let parsed = parse_included(path, text, main, files);
     let found =
         parsed.iter().flat_map(|file| file.errors()).chain(included_collisions(&distinct(&parsed)));
     found.collect::<BTreeSet<ConfigError>>().into_iter().collect()
 }
 
 /// Returns a warning for each playbook that jobs of the included files name and that is not in
-/// `content`. Empty if the content is empty, since all playbooks are then in config projects.
-/// `path` and `text` are those of the main configuration.
+/// `content`; playbooks that jobs only imply are not checked. Empty if the content is empty, since
+/// all playbooks are then in config projects. `path` and `text` are those of the main
+/// configuration; `files` are those that [`read`] returned.
 pub fn missing_playbooks(
     path: &str,
     text: &str,
@@ -86,14 +87,21 @@ pub fn missing_playbooks(
     if content.is_empty() {
         return Vec::new();
     }
-    missing_included_playbooks(&distinct(&parsed(path, text, main, files)), |file| {
+    missing_included_playbooks(&distinct(&parse_included(path, text, main, files)), |file| {
         content.contains_key(file)
     })
 }
 
-/// Returns the parsed included files of every tenant: one that several tenants include is there
-/// several times. For a tenant with missing files, adds one that has only their errors.
-fn parsed(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<Arc<Fragment>> {
+/// Parses the included files of every tenant: one that several tenants include is returned several
+/// times. For a tenant with missing files, adds a fragment that has only the errors about them.
+/// `path` and `text` are those of the main configuration, where missing files are reported; `files`
+/// are those that [`read`] returned.
+fn parse_included(
+    path: &str,
+    text: &str,
+    main: &MainConfig,
+    files: &IncludedFiles,
+) -> Vec<Arc<Fragment>> {
     let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
     main.tenants
         .iter()

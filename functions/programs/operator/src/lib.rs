@@ -87,9 +87,10 @@ pub fn data_or_default(data: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the access file of the local system that a command is about. `None` for a stack on AWS
-/// (no directory is given and `SLUICE_TABLE` is set), and for a directory where no system ever ran.
-/// Whether the system is running is not checked.
+/// Returns the access file of the local system that a command is about. `data` is the directory
+/// given on the command line; `None` means the stack on AWS if `SLUICE_TABLE` is set, else the
+/// default directory. Returns `None` for a stack on AWS, and for a directory where no system ever
+/// ran. Whether the system is running is not checked.
 ///
 /// # Errors
 /// When the file cannot be read.

@@ -88,9 +88,10 @@ pub fn snapshot(file: &Path) -> anyhow::Result<Layout> {
     })
 }
 
-/// Loads the directory as one branch of its project, merged into the tenant's snapshot. `listed`
-/// has every known branch of the project and of each project that its `project` stanzas name; names
-/// that the tenant does not have are left out.
+/// Loads the directory as one branch of its project, merged into the tenant's snapshot. The files
+/// have no effect if the tenant takes no configuration from that branch. `listed` has every known
+/// branch of the project and of each project that its `project` stanzas name; names that the tenant
+/// does not have are left out.
 fn in_tenant(options: &LocalConfigOptions, tenant: Layout) -> anyhow::Result<LocalConfig> {
     let config = project_of(options, &tenant)?.clone();
     let texts = read(&options.path, &config.extra_config_paths)?;
@@ -275,8 +276,9 @@ fn without_tenant(options: &LocalConfigOptions) -> anyhow::Result<LocalConfig> {
     Ok(LocalConfig { tenant: None, layout, project, branch, texts, read, own, listed, root })
 }
 
-/// Parses the texts that are in configuration locations of the project, in reading order. If none
-/// is, parses all texts, since a single file may be anywhere. Syntax errors are in the fragments.
+/// Parses the texts that are in configuration locations of the project, in reading order: in the
+/// first of the default locations that has any, and in the extra paths. If there is none, parses
+/// all texts, since a single file may be anywhere. Syntax errors are in the fragments.
 fn fragments(
     config: &TenantProject,
     branch: &str,
@@ -300,9 +302,9 @@ fn fragments(
 }
 
 /// Reads the configuration files of a directory, by path relative to it: everything in `zuul.yaml`,
-/// `zuul.d`, `.zuul.yaml`, `.zuul.d` and the `extra` paths, also files that are not configuration.
-/// For a single file, reads only that one, by its name. An error if the path does not exist or
-/// nothing was found.
+/// `zuul.d`, `.zuul.yaml`, `.zuul.d` and the tenant's extra paths (`extra`), also files that are
+/// not configuration. If `path` is a single file, reads only that one, by its name. An error if the
+/// path does not exist or nothing was found.
 fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     if path.is_file() {

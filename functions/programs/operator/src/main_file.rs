@@ -41,7 +41,7 @@ impl MainFile {
     /// # Errors
     /// When the file or an included file cannot be read, or the playbooks and roles next to it
     /// could not be stored.
-    pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
+    pub fn check_if_main(path: &Path) -> anyhow::Result<Option<Self>> {
         if !path.is_file() {
             return Ok(None);
         }

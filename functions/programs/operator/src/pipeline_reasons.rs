@@ -5,9 +5,10 @@ use super::show::{Client, list, text};
 use crate::output::print_line;
 use serde_json::Value;
 
-/// Prints the state of a change in each pipeline of its project: what it waits for now, or why it
-/// is not in the pipeline. Without `project`, does so for every change of that number. Returns
-/// whether the system has seen such a change; an unseen one of a known project is printed too.
+/// Prints the state of a change in each pipeline of its project, which is given by its full name:
+/// what the change waits for now, or why it is not in the pipeline. Without `project`, does so for
+/// every change of that number. Returns whether the system has seen such a change; an unseen one of
+/// a known project is printed too.
 ///
 /// # Errors
 /// When the API does not answer.

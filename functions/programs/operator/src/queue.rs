@@ -1,7 +1,7 @@
 //! `sluice queue resume`, `sluice dequeue` and `sluice promote`: commands to a queue.
 
 use super::command_outcome::{
-    explain_command, pending_reason, read_queues, unreadable_queues_note, wait_until_applied,
+    explain_command, pending_reason, read_queues, unreadable_queues_note, wait_until_consumed,
 };
 use super::enqueue::EXIT_PENDING;
 use super::operator;
@@ -27,10 +27,10 @@ use std::process::ExitCode;
 /// The maximum length of a recorded user name, in characters.
 const WHO_MAX: usize = 64;
 
-/// Resumes a halted queue, wakes it, and prints why it was halted. A queue with unreadable records
-/// counts as halted. The reason and the user are recorded only if a merge halted the queue. For
-/// unreadable records only the halt mark is deleted, and the queue halts again if nothing was
-/// repaired.
+/// Resumes a halted queue, wakes it, and prints why it was halted. The reason and the user are
+/// recorded only if a merge halted the queue; an empty reason is always an error, and so is a queue
+/// that is not halted. A queue with unreadable records counts as halted: only its halt mark is
+/// deleted, and it halts again if nothing was repaired.
 ///
 /// # Errors
 /// When the queue is not halted, the reason is empty, or the store does not answer.
@@ -120,10 +120,11 @@ struct DequeueTarget {
     members: Vec<(ItemId, ChangeKey)>,
 }
 
-/// Dequeues every queued item of a change, or of a ref, from one pipeline, together with the other
-/// members of its bundle. Waits up to a minute and prints the outcome of each. Returns exit status
-/// 0 if they have left, and 3 if a queue has not acted yet: the command stays stored. With
-/// `number,revision`, dequeues only items whose commit starts with the revision.
+/// Dequeues every queued item of a project's change or ref from one pipeline, together with the
+/// other members of its bundle. With `number,revision`, dequeues only items whose commit starts
+/// with the revision. Waits up to a minute and prints the outcome of each item. Returns exit status
+/// 0 if all have left, and 3 if a queue has not acted yet: the command stays stored. An item that
+/// is not queued, or leaves for another reason, is an error.
 ///
 /// # Errors
 /// When the change is not queued, when it left for another reason, or the store does not answer.
@@ -135,7 +136,7 @@ pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
     } = arguments;
     let PipelineSelector { data, tenant, pipeline } = within;
     let ports = operator(data).await?;
-    let tenant = only_tenant(&ports, tenant.as_deref()).await?;
+    let tenant = named_or_only_tenant(&ports, tenant.as_deref()).await?;
     let git_ref = selector.name.as_deref().map(whole_ref);
     let change = selector.change.as_deref().or(git_ref.as_deref()).unwrap_or_default();
     let (number, head) = selector.change.as_deref().map(number_and_head).transpose()?.unzip();
@@ -194,19 +195,19 @@ pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
             InboxMessageKind::Dequeue { key, head, by: who(), reason: reason.trim().to_owned() };
         commands.push(send_command(&ports, queue, kind).await?);
     }
-    print_outcomes(&ports, &found, &commands).await
+    wait_and_print_outcomes(&ports, &found, &commands).await
 }
 
-/// Waits up to a minute for the dequeue commands and prints the outcome of each. `commands` has one
-/// command for each target, in the same order. Returns exit status 3 if one is still pending, else
-/// 0. An error, after all were printed, if an item did not leave because of the command or its
-/// outcome could not be read.
-async fn print_outcomes(
+/// Waits up to a minute for dequeue commands that were sent already, and prints the outcome of
+/// each. `commands` has one command for each target, in the same order. Returns exit status 3 if a
+/// command is still pending, else 0. An error, after all were printed, if an item did not leave
+/// because of the command or its outcome could not be read.
+async fn wait_and_print_outcomes(
     ports: &Ports,
     found: &[DequeueTarget],
     commands: &[OperatorCommand],
 ) -> anyhow::Result<ExitCode> {
-    let waiting = wait_until_applied(ports, commands).await?;
+    let waiting = wait_until_consumed(ports, commands).await?;
     let mut failed = Vec::new();
     for (DequeueTarget { queue, key, items, members }, command) in found.iter().zip(commands) {
         let pipeline = &queue.pipeline;
@@ -249,8 +250,9 @@ async fn print_outcomes(
     Ok(if waiting.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PENDING) })
 }
 
-/// Prints how the other members of a bundle left; members that are still queued or without a record
-/// are skipped. Returns an error text if the records could not be read, else `None`.
+/// Prints the results of the other members of a bundle as dequeued with it, whatever the reason was
+/// for which they left. Members that are still queued or without a record are skipped. Returns an
+/// error text if the records could not be read, else `None`.
 async fn print_bundle_outcome(
     ports: &Ports,
     queue: &QueueKey,
@@ -316,8 +318,8 @@ fn dequeue_outcome(outcome: &ItemOutcome, was_reporting: bool) -> Result<String,
     }
 }
 
-/// Writes an operator's command to the inbox of a queue and wakes the queue. Returns a handle to
-/// wait for it with `wait_until_applied`; does not wait.
+/// Writes an operator's command to the inbox of a queue and wakes the queue. Does not wait. Returns
+/// a handle to wait for the command with `wait_until_consumed`.
 async fn send_command(
     ports: &Ports,
     queue: &QueueKey,
@@ -361,15 +363,17 @@ pub struct PromoteArguments {
 }
 
 /// Moves changes of one queue to its front, in the given order, waits up to a minute and prints
-/// their new positions. Returns exit status 3 if the queue has not acted yet: the command stays
-/// stored. They stay behind changes that are already merging, and their dependencies go with them.
+/// their new positions. They stay behind changes that are already merging, and their dependencies
+/// go with them. Returns exit status 0, or 3 if the queue has not acted yet: then the command stays
+/// stored. An error if not exactly one queue has all the changes, if a number is ambiguous in it,
+/// or if a change has left without being merged.
 ///
 /// # Errors
 /// When the changes are not in one queue, when one of them has left, or the store does not answer.
 pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
     let PipelineSelector { data, tenant, pipeline } = arguments.within;
     let ports = operator(data).await?;
-    let tenant = only_tenant(&ports, tenant.as_deref()).await?;
+    let tenant = named_or_only_tenant(&ports, tenant.as_deref()).await?;
     let selected: Vec<_> =
         arguments.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
     let read = read_queues(&ports, &tenant, &pipeline).await?;
@@ -393,7 +397,7 @@ pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
             let keys = slots.iter().map(|slot| slot.change.key.clone()).collect();
             let command =
                 send_command(&ports, queue, InboxMessageKind::Promote { keys, by: who() }).await?;
-            print_positions(&ports, queue, &slots, command).await
+            wait_and_print_positions(&ports, queue, &slots, command).await
         }
         [] => bail!(
             "could not find {changes} in one queue of {pipeline} in tenant {tenant} (`sluice status` shows what is queued){}",
@@ -406,8 +410,8 @@ pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the first item of each change that has the number and, if `head` is given, a commit that
-/// starts with it. Empty if there is none. There may be several: projects that share a queue may
-/// each have a change of that number.
+/// starts with it; an empty `head` matches every commit. Empty if there is none. There may be
+/// several: projects that share a queue may each have a change of that number.
 fn slots_of_change<'s>(entries: &'s [Entry], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
     let mut found: Vec<&Slot> = Vec::new();
     for slot in entries.iter().flat_map(|entry| &entry.members) {
@@ -420,8 +424,8 @@ fn slots_of_change<'s>(entries: &'s [Entry], number: u64, head: Option<&str>) ->
     found
 }
 
-/// Returns the only item of a list. An error that asks for `number,revision` if there are several;
-/// `all` is never empty.
+/// Returns the only item of a list, which must not be empty. If it has several, returns an error
+/// that asks for `number,revision` and names the queue.
 fn only_slot<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot> {
     match all {
         [one] => Ok(*one),
@@ -436,17 +440,18 @@ fn only_slot<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot>
     }
 }
 
-/// Waits up to a minute for a promote command and prints the new positions of the changes, from 1.
-/// Returns exit status 3 if the command is still pending, else 0. An error, after all were printed,
-/// if one of `slots` had left with another result than SUCCESS or has no record.
-async fn print_positions(
+/// Waits up to a minute for a promote command that was sent already, and prints the new positions
+/// of the changes, from 1. `slots` are the promoted items. Returns exit status 3 if the command is
+/// still pending, else 0. An error, after all were printed, if an item had left with another result
+/// than SUCCESS or has no record.
+async fn wait_and_print_positions(
     ports: &Ports,
     queue: &QueueKey,
     slots: &[&Slot],
     command: OperatorCommand,
 ) -> anyhow::Result<ExitCode> {
     let QueueKey { tenant, pipeline, queue: name } = queue;
-    if !wait_until_applied(ports, &[command]).await?.is_empty() {
+    if !wait_until_consumed(ports, &[command]).await?.is_empty() {
         let why = pending_reason(ports, queue).await?;
         print_line!("The changes will be promoted in {pipeline}, but not yet: {why}.");
         print_line!(
@@ -510,7 +515,10 @@ fn inbox_message(ports: &Ports, kind: InboxMessageKind) -> InboxMessage {
 
 /// Returns the tenant with this name, or the only tenant if no name is given. An error that lists
 /// the tenants if it does not exist, there are none, or no name is given and there are several.
-pub(super) async fn only_tenant(ports: &Ports, name: Option<&str>) -> anyhow::Result<TenantName> {
+pub(super) async fn named_or_only_tenant(
+    ports: &Ports,
+    name: Option<&str>,
+) -> anyhow::Result<TenantName> {
     let tenants = tenant::list_tenants(ports).await?;
     let names = || tenants.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match (name, tenants.as_slice()) {
@@ -607,11 +615,11 @@ mod tests {
             dequeue_outcome(&landed, true),
             Ok("SUCCESS: landed; its last jobs were stopped".to_owned())
         );
-        let print_positions = left_with_result(
+        let moved = left_with_result(
             "DEQUEUED",
             "the configuration changed: it belongs to the queue other now",
         );
-        assert!(dequeue_outcome(&print_positions, false).is_err());
+        assert!(dequeue_outcome(&moved, false).is_err());
         assert!(dequeue_outcome(&ItemOutcome::Gone, false).is_err());
         let still_queued =
             dequeue_outcome(&ItemOutcome::InQueue { position: 0, of: 2 }, false).unwrap_err();

@@ -91,9 +91,10 @@ pub async fn encrypt(data: Option<PathBuf>, project: &str, value: &Path) -> anyh
     Ok(())
 }
 
-/// Stores the private key in a file for a project that has none, so that secrets encrypted for it
-/// elsewhere stay valid, and publishes its public key. Importing the same key again succeeds;
-/// another key of the project is never replaced.
+/// Reads a private key from `file`, or from standard input for `-`, and stores it for the project
+/// `named`, so that secrets encrypted for it elsewhere stay valid. Also publishes its public key.
+/// An error, without storing it, if the project has another key. Importing the same key again
+/// succeeds.
 ///
 /// # Errors
 /// As [`show`], when the file has no usable private key, or when the project has another key pair.
@@ -102,7 +103,7 @@ pub async fn import(data: Option<PathBuf>, named: &str, file: &Path) -> anyhow::
     let ports = operator(data).await?;
     let (connection, project) = find_project(&ports, named).await?;
     project_key::store(&ports, &connection, &project, given.to_pem()?.expose()).await?;
-    if stored_pair(&ports, &connection, &project).await?.public().to_pem()?
+    if publish_stored_pair(&ports, &connection, &project).await?.public().to_pem()?
         != given.public().to_pem()?
     {
         bail!(
@@ -138,20 +139,21 @@ fn read(file: &Path) -> anyhow::Result<Secret> {
     ))
 }
 
-/// Returns the key pair of a project. Generates and stores it if there is none, and publishes its
-/// public key in any case. Concurrent callers get the same pair.
+/// Returns the key pair of the project with the short or canonical name `named`. Generates and
+/// stores it if there is none, and publishes its public key in any case. Concurrent callers get the
+/// same pair. An error if no project or several projects have the name.
 async fn ensure_pair(ports: &Ports, named: &str) -> anyhow::Result<ProjectKey> {
     let (connection, project) = find_project(ports, named).await?;
     if project_key::open(ports, &connection, &project).await?.is_none() {
         let made = tokio::task::spawn_blocking(ProjectKey::generate).await??;
         project_key::store(ports, &connection, &project, made.to_pem()?.expose()).await?;
     }
-    stored_pair(ports, &connection, &project).await
+    publish_stored_pair(ports, &connection, &project).await
 }
 
 /// Returns the stored key pair of a project, and stores its public key beside it, where the API
-/// finds it. An error if there is no stored pair.
-async fn stored_pair(
+/// finds it. An error if there is no stored pair: the caller must have stored one.
+async fn publish_stored_pair(
     ports: &Ports,
     connection: &ConnectionName,
     project: &ProjectName,
@@ -164,7 +166,8 @@ async fn stored_pair(
 }
 
 /// Returns the connection and canonical name of the project with this short or canonical name in
-/// the live configuration of any tenant. A project that no tenant has yet is found by the host in
+/// the live configuration of any tenant. The project of the included files is also found without a
+/// tenant, by its canonical name. Any other project that no tenant has yet is found by the host in
 /// its name, if exactly one connection has that host; a note on standard error says so. An error if
 /// several projects or connections match, or none.
 async fn find_project(ports: &Ports, named: &str) -> anyhow::Result<(ConnectionName, ProjectName)> {

@@ -164,7 +164,8 @@ impl Client {
 
 /// Prints the queues of a tenant, or of all tenants, and the work that no function has handled in
 /// time. `filter` limits the shown queues, but not that work. As JSON, prints one list with the
-/// answers of the API for each tenant.
+/// answers of the API for each tenant. With several tenants, prints an error in place of each that
+/// cannot be shown, and returns an error at the end.
 ///
 /// # Errors
 /// When the API does not answer. With several tenants, prints those that it can, then returns an

@@ -2,7 +2,7 @@
 //! configuration.
 
 use super::enqueue::load_live;
-use super::queue::only_tenant;
+use super::queue::named_or_only_tenant;
 use super::{counted, included_files, operator};
 use crate::output::print_line;
 use anyhow::{Context as _, anyhow, bail};
@@ -37,17 +37,17 @@ pub enum OmittedTenants {
 }
 
 /// Checks and stores a main configuration with its included files, and the playbooks and roles next
-/// to it. Requests a reload of every tenant of it, waits up to half a minute for each, and prints
-/// the outcome. `left_out` says whether existing tenants that it omits are refused or removed; the
-/// changes of removed tenants are dequeued. An error in the check means that nothing was stored. A
-/// tenant that is not loaded in time, or has configuration errors, is printed and no error.
+/// to it. If it omits existing tenants, `omitted` says whether it is refused or removes them, which
+/// dequeues their changes. Requests a reload of every tenant of it, waits up to half a minute for
+/// each, and prints the outcome. An error in the check means that nothing was stored. A tenant that
+/// is not loaded in time, or has configuration errors, is printed and no error.
 ///
 /// # Errors
 /// When it has errors, omits existing tenants without `--remove`, or the store does not answer.
 pub async fn load(
     data: Option<PathBuf>,
     file: &Path,
-    left_out: OmittedTenants,
+    omitted: OmittedTenants,
 ) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("could not read {}", file.display()))?;
@@ -90,7 +90,7 @@ pub async fn load(
         .filter(|existing| !named.contains(existing))
         .collect();
     let names = || gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if !gone.is_empty() && left_out == OmittedTenants::Refused {
+    if !gone.is_empty() && omitted == OmittedTenants::Refused {
         bail!(
             "could not load {}: it omits the existing tenants {}, whose changes would be dequeued; nothing was stored. Add --remove to remove them",
             file.display(),
@@ -151,8 +151,8 @@ pub async fn load(
 }
 
 /// Requests a reload of one tenant of the stored main configuration from its repositories, or of
-/// every tenant if no name is given. Does this one tenant after the other: waits up to half a
-/// minute and prints the outcome. A tenant that is not loaded in time, or has configuration errors,
+/// every tenant, one after the other, if no name is given. Waits up to half a minute for each
+/// tenant and prints the outcome. A tenant that is not loaded in time, or has configuration errors,
 /// is no error.
 ///
 /// # Errors
@@ -189,8 +189,9 @@ pub(super) async fn user_of(
     Ok(main.tenants.iter().find(uses).map(|tenant| tenant.name.clone()))
 }
 
-/// Returns a tenant whose live configuration has a provider of a connection, and the canonical name
-/// of that provider. `None` if there is no such tenant. Skips tenants that were never loaded.
+/// Returns the first tenant whose live configuration has a provider of a connection, and the
+/// canonical name of that provider. `None` if there is no such tenant. Skips tenants that were
+/// never loaded; a layout that cannot be read is an error.
 ///
 /// # Errors
 /// When the store does not answer, or a layout cannot be read: the connection then counts as used.
@@ -226,7 +227,7 @@ async fn stored_main(ports: &Ports) -> anyhow::Result<Option<MainConfig>> {
 /// When the tenant is unknown or was never loaded, or the file cannot be written.
 pub async fn snapshot(data: Option<PathBuf>, name: &str, file: &Path) -> anyhow::Result<()> {
     let ports = operator(data).await?;
-    let name = only_tenant(&ports, Some(name)).await?;
+    let name = named_or_only_tenant(&ports, Some(name)).await?;
     let live = load_live(&ports, &name).await?;
     std::fs::write(file, live.layout.to_bytes())
         .with_context(|| format!("could not write {}", file.display()))?;
@@ -238,9 +239,9 @@ pub async fn snapshot(data: Option<PathBuf>, name: &str, file: &Path) -> anyhow:
     Ok(())
 }
 
-/// Parses a main configuration with the stored connections. Returns it with its warnings. Errors in
-/// it are returned as one error with all of them, and nothing is stored. `path` is only used in
-/// messages.
+/// Parses a main configuration with the stored connections; there must be some. Returns it with its
+/// warnings. If it has errors, returns one error with all of them, which says that nothing was
+/// stored; so call this before storing anything. `path` is only used in messages.
 async fn parse(
     ports: &Ports,
     path: &str,
@@ -286,9 +287,9 @@ async fn request_reload(ports: &Ports, main: &MainConfig, name: &TenantName) -> 
     Ok(cell::send(ports, &[Wakeup::Tenant { tenant: name.clone() }]).await?)
 }
 
-/// Waits up to half a minute until a tenant is loaded, and prints its numbers of projects and
-/// configuration errors and the projects that could not be read. If it is not loaded by then,
-/// prints that; this is no error.
+/// Waits up to half a minute until a tenant whose reload was requested is loaded. Prints its
+/// numbers of projects and configuration errors and the projects that could not be read. If it is
+/// not loaded by then, prints that; this is no error.
 async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
     for _ in 0..POLLS_MAX {
         if let Some(tenant) = loaded_tenant(ports, name).await? {
@@ -313,8 +314,8 @@ async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits up to half a minute until a tenant is marked as removed, or has no record. Prints nothing
-/// then. If it is not removed in time, prints that; this is no error.
+/// Waits up to half a minute until a tenant whose removal was requested is marked as removed, or
+/// has no record. Prints nothing then. If it is not removed in time, prints that; this is no error.
 async fn wait_for_removal(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
     for _ in 0..POLLS_MAX {
         let head = get(ports, &tenant::key(name))
@@ -333,7 +334,7 @@ async fn wait_for_removal(ports: &Ports, name: &TenantName) -> anyhow::Result<()
 }
 
 /// Returns a tenant's head if its newest layout is live and no requested read of a project is left.
-/// `None` while a reload is in progress, or if the tenant has no record.
+/// `None` while a reload is in progress, if the tenant never had a layout, or if it has no record.
 async fn loaded_tenant(ports: &Ports, name: &TenantName) -> anyhow::Result<Option<Tenant>> {
     let left =
         ports.records.query(&Query::prefix(tenant::partition(name), tenant::REREAD, 1)).await?;

@@ -103,8 +103,9 @@ impl Scenario<'_> {
         }
     }
 
-    /// Proposes change A, waits at most 120 seconds until check has reported on it, and prints the
-    /// report.
+    /// Proposes change A, waits at most 120 seconds until check has reported success or failure on
+    /// it, and prints the report. A must be the first change of its repository, since it is found
+    /// by the number 1.
     async fn propose_first_change(&mut self) -> anyhow::Result<()> {
         self.narrator.title("Change A is proposed: check tests it on its own");
         let greet = [Edit::write("greetings/ahoy", "Ahoy!\n")];
@@ -116,9 +117,9 @@ impl Scenario<'_> {
         self.print_reports('A').await
     }
 
-    /// Proposes the changes B (which depends on A), C (which breaks a test) and D. Then approves
-    /// all four, one after the other: waits at most 20 seconds after each until it is in the gate
-    /// or merged.
+    /// Proposes the changes B (which depends on A), C (which breaks a test) and D. A must be
+    /// proposed already, with the number 1. Then approves all four, one after the other: waits at
+    /// most 20 seconds after each until it is in the gate or merged.
     async fn approve_four_changes(&mut self) -> anyhow::Result<()> {
         self.narrator.title("B needs A in the other repository, C breaks a test, D is harmless; all four are approved");
         let needs_a = format!("Depends-On: {}/{ONE}/pull/1", self.forge.web_url());
@@ -191,9 +192,10 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// Commits edits to a branch of a repository as the owner, opens a pull request for it, and
-    /// prints that. Adds the change, with the number that the forge gave it, to the changes of the
-    /// scenario.
+    /// Commits edits to the branch `change-LETTER` of a repository as the owner, opens a pull
+    /// request for it to `main` with the text `body`, and prints that. Adds the change, with the
+    /// number that the forge gave it, to the changes of the scenario. `expected` is the outcome
+    /// that is checked at the end.
     async fn propose(
         &mut self,
         letter: char,
@@ -317,7 +319,8 @@ fn is_merged(forge: &LocalForge, repository: &str, number: u64) -> anyhow::Resul
 }
 
 /// Returns whether the newest status with this context on a change's head commit is final: success
-/// or failure, not pending. `context` is the tenant and pipeline, as in `demo/gate`.
+/// or failure, not pending. False if there is no such status. `context` is the tenant and pipeline,
+/// as in `demo/gate`.
 fn is_reported(
     forge: &LocalForge,
     repository: &str,

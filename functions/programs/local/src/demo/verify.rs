@@ -55,8 +55,9 @@ enum TreeComparison {
 }
 
 /// Prints the table of outcomes, the checks of the scenario, the unfinished work and the costs.
-/// Waits up to 20 seconds each for webhooks and for work to end. Returns exit status 0 only if
-/// every expectation is met, else 1. Also writes the report of calls to the data directory.
+/// `changes` must be the scenario's four changes, in order. Waits up to 20 seconds each for
+/// webhooks and for work to end. Returns exit status 0 only if every expectation is met, else 1; an
+/// error if B or D was never in the gate. Also writes the report of calls to the data directory.
 pub(super) async fn print_table(
     local: &Local,
     forge: &LocalForge,
@@ -64,7 +65,7 @@ pub(super) async fn print_table(
     narrator: &Narrator,
 ) -> anyhow::Result<ExitCode> {
     let report = local.meter().map(Meter::snapshot).unwrap_or_default();
-    let unaccounted = unaccounted(local.operator(), forge).await?;
+    let unhandled = wait_for_webhooks(local.operator(), forge).await?;
     let meter = write_calls(local.data(), &report)?;
     let sets = audit::buildsets(local.operator()).await?;
     narrator.title("Outcome");
@@ -94,9 +95,9 @@ pub(super) async fn print_table(
         if was_retested { "yes" } else { "NO" }
     );
     is_as_expected &= was_retested;
-    print_progress!("  unaccounted deliveries: {}", unaccounted.len());
-    unaccounted.iter().for_each(|one| print_progress!("    {one}"));
-    is_as_expected &= unaccounted.is_empty();
+    print_progress!("  unaccounted deliveries: {}", unhandled.len());
+    unhandled.iter().for_each(|one| print_progress!("    {one}"));
+    is_as_expected &= unhandled.is_empty();
     let open = still_open(local.operator()).await?;
     print_progress!("  unfinished items, builds and requests: {}", open.len());
     open.iter().for_each(|one| print_progress!("    {one}"));
@@ -109,7 +110,7 @@ pub(super) async fn print_table(
         &report,
         changes.len(),
         builds,
-        renewals(local.operator()).await?,
+        session_writes(local.operator()).await?,
         narrator.seconds() / 60.0,
     );
     print_progress!("  calls by function and operation: {}", meter.display());
@@ -150,10 +151,10 @@ fn print_row(change: &DemoChange, outcome: &ChangeOutcome) {
     );
 }
 
-/// Returns the outcome of one change, from its buildsets, the forge and the logs. A result is
-/// `none` if there is no buildset. The merged tree is read from the forge's repository, and the
-/// tested tree from the gate's buildset. It is as expected only if results, merge and reports are,
-/// and an Ansible task ran in check and in gate.
+/// Returns the outcome of one change, from its newest buildsets, the forge and the logs. `sets`
+/// must have the newest first. A result is `none` if there is no buildset. The merged tree is read
+/// from the forge's repository, and the tested tree from the gate's buildset. It is as expected
+/// only if results, merge and reports are, and an Ansible task ran in check and in gate.
 async fn outcome(
     ports: &Ports,
     forge: &LocalForge,
@@ -221,7 +222,8 @@ async fn outcome(
 }
 
 /// Returns whether the forge shows a comment with the log address of each failed job in the given
-/// buildsets. Missing buildsets are skipped; false if one has no failed job with a log.
+/// buildsets. A missing buildset is skipped, so the result is true if all are missing. False if a
+/// buildset has no failed job with a log.
 fn is_failure_reported(
     forge: &LocalForge,
     change: &DemoChange,
@@ -240,7 +242,8 @@ fn is_failure_reported(
 }
 
 /// Returns whether the final gate builds of the second change in `changes` ran on top of the first
-/// one, its dependency. False if there are no such builds. An error if it was not in the gate.
+/// one, its dependency. False if the second change has no such builds, or there is no second
+/// change. An error if the second change was not in the gate.
 async fn was_tested_on_top(
     ports: &Ports,
     changes: &[DemoChange],
@@ -257,9 +260,9 @@ async fn was_tested_on_top(
     Ok(!counted.is_empty())
 }
 
-/// Returns whether the last change had gate builds on top of the rejected change and others without
-/// it, and its final builds are all without it. False if no change is expected to be rejected. An
-/// error if the last one was not in the gate.
+/// Returns whether the last change in `changes` had gate builds on top of the rejected change and
+/// other gate builds without it, and its final builds all ran without the rejected change. False if
+/// no change is expected to be rejected. An error if the last change was not in the gate.
 async fn was_retested(
     ports: &Ports,
     changes: &[DemoChange],
@@ -302,7 +305,8 @@ async fn ran_on_top_of(
     Ok(state.changes.iter().any(|ahead| is_change(&ahead.change.key, change)))
 }
 
-/// Returns the first buildset of a change in the pipeline `gate`; `None` if there is none.
+/// Returns the first buildset of a change in the pipeline `gate`, which is the newest one if `sets`
+/// has the newest first. `None` if there is none.
 fn in_gate<'a>(change: &DemoChange, sets: &'a [Buildset]) -> Option<&'a Buildset> {
     sets.iter().find(|set| {
         set.queue.pipeline.as_str() == "gate" && is_change(&set.item.candidate.change.key, change)
@@ -372,9 +376,10 @@ fn landing_order(sets: &[Buildset], changes: &[DemoChange]) -> String {
         .join(", ")
 }
 
-/// Returns a line for each of the forge's webhooks that was not answered with 202, not stored, or
-/// not handled. Waits up to 20 seconds until there are none.
-async fn unaccounted(ports: &Ports, forge: &LocalForge) -> anyhow::Result<Vec<String>> {
+/// Waits up to 20 seconds until every webhook of the three sample repositories was answered with
+/// 202 and its delivery is in a final state. Returns a line for each webhook that still is not;
+/// empty if all are.
+async fn wait_for_webhooks(ports: &Ports, forge: &LocalForge) -> anyhow::Result<Vec<String>> {
     let started = Instant::now();
     loop {
         let (mut open, mut sent) = (Vec::new(), Vec::new());
@@ -388,7 +393,7 @@ async fn unaccounted(ports: &Ports, forge: &LocalForge) -> anyhow::Result<Vec<St
                 }
             }
         }
-        open.extend(audit::unaccounted(ports, &sent).await?);
+        open.extend(audit::unhandled_webhooks(ports, &sent).await?);
         if open.is_empty() || started.elapsed().as_secs() > DELIVERIES_SECONDS {
             return Ok(open);
         }
@@ -409,21 +414,28 @@ async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Prints the AWS calls and dollars for each change: those of functions and executor, and of event
-/// sources for their messages. Then prints the EC2 calls for each change, and the calls and dollars
-/// for each minute of background work (polls, sweeps, `renewals` of the executor's session) and of
-/// monitoring. `changes` and `minutes` are what the sums are divided by; `builds` is only printed.
-fn print_costs(report: &MeterReport, changes: usize, builds: usize, renewals: u64, minutes: f64) {
+/// Prints the costs of a run. `report`, `builds` and `session_writes` (of executors) are totals;
+/// `changes` and `minutes` are what they are divided by. For each change, prints the calls and
+/// dollars of functions, executor and event sources, without background work and session writes;
+/// then the EC2 calls. `builds` is printed undivided. For each minute, prints those of background
+/// work (polls, sweeps), of session writes and of monitoring.
+fn print_costs(
+    report: &MeterReport,
+    changes: usize,
+    builds: usize,
+    session_writes: u64,
+    minutes: f64,
+) {
     let (work, idle) = (report.total(is_work), report.total(is_idle));
     let monitoring = report.total(is_monitoring);
     let per = |total: f64| total / changes.max(1) as f64;
     // A renewal of an executor's session is one small write.
-    let renewing = renewals as f64 * DYNAMODB_WRITE_UNIT;
+    let renewing = session_writes as f64 * DYNAMODB_WRITE_UNIT;
     let calls = |name: &str| report.total(|row| is_work(row) && row.service == name).calls;
     print_progress!(
         "  AWS calls per change, check and gate together: {:.0} (DynamoDB {:.0}, S3 {:.0}, SQS {:.0}, KMS {:.0}), ${:.5}; {builds} builds in all",
-        per(work.calls.saturating_sub(renewals) as f64),
-        per(calls("dynamodb").saturating_sub(renewals) as f64),
+        per(work.calls.saturating_sub(session_writes) as f64),
+        per(calls("dynamodb").saturating_sub(session_writes) as f64),
         per(calls("s3") as f64),
         per(calls("sqs") as f64),
         per(calls("kms") as f64),
@@ -438,7 +450,7 @@ fn print_costs(report: &MeterReport, changes: usize, builds: usize, renewals: u6
          {:.0} calls for monitoring (${:.5})",
         idle.calls as f64 / minutes,
         idle.dollars / minutes,
-        renewals as f64 / minutes,
+        session_writes as f64 / minutes,
         renewing / minutes,
         monitoring.calls as f64 / minutes,
         monitoring.dollars / minutes
@@ -470,7 +482,7 @@ fn is_ec2(row: &Row) -> bool {
 
 /// Returns how often executors have written their sessions since they started: the sum of the
 /// revisions of the 20 newest session records. The first write of each is included.
-async fn renewals(ports: &Ports) -> anyhow::Result<u64> {
+async fn session_writes(ports: &Ports) -> anyhow::Result<u64> {
     let keys = ports.records.find("sessions", None, 20).await?;
     let records = ports.records.get(&keys).await?;
     Ok(records.iter().flatten().map(|record| record.revision).sum())

@@ -98,8 +98,8 @@ pub enum TokenCheck {
 /// Adds a connection, or changes the given options of an existing one, and prints what to do next.
 /// Given secrets replace the stored ones; others are kept. Checks a given GitHub token at the
 /// forge, unless `check` skips that, and stores the login of its account if no login is given. For
-/// EC2, also creates the key pair of the node pool. Refuses to change the local forge's connection,
-/// except how it merges.
+/// EC2, also creates the key pair of the node pool if there is none. Refuses to change the local
+/// forge's connection, except how it merges.
 ///
 /// # Errors
 /// When an option is missing or invalid, the forge rejects the token, or the store does not answer.
@@ -166,7 +166,7 @@ pub async fn add(change: ConnectionChange) -> anyhow::Result<()> {
 /// Stores a new token or password, a new webhook secret, or both, for an existing connection. The
 /// previous webhook secret stays valid until the next rotation; the previous token is replaced at
 /// once. A GitHub token is checked at the forge if `check` says so, and its login is stored. An
-/// error if the driver does not use such a secret.
+/// error if the driver does not use such a secret. Does not refuse the local forge's connection.
 ///
 /// # Errors
 /// When there is no such connection, nothing to store, or the store does not answer.
@@ -349,7 +349,9 @@ fn changes_only_landing(change: &ConnectionChange) -> bool {
 
 /// Returns an error if `stored` is the local forge's own connection, which each start restores: the
 /// sample repositories would stop working. Allows everything else, and also that connection if the
-/// system runs without the forge or is on AWS.
+/// system runs without the forge or is on AWS. `data` is the directory given on the command line.
+/// `None` means AWS if `SLUICE_TABLE` is set, else the default directory. An error, too, if that
+/// system's access file cannot be read.
 fn refuse_local_forge(
     data: &Option<PathBuf>,
     name: &ConnectionName,
@@ -456,8 +458,9 @@ async fn read(ports: &Ports) -> anyhow::Result<(ConnectionsFile, Option<String>)
     }
 }
 
-/// Replaces the stored connections. `tag` is the one that [`read`] returned. An error, and nothing
-/// is written, if another writer changed them since.
+/// Replaces the stored connections by `file`, which must have all of them. `tag` is the one that
+/// [`read`] returned; `None` means that none are stored yet. An error, and nothing is written, if
+/// another writer changed them since.
 async fn write(ports: &Ports, file: &ConnectionsFile, tag: Option<String>) -> anyhow::Result<()> {
     let mode = tag.map_or(PutMode::IfAbsent, PutMode::IfMatch);
     let json = Bytes::from(serde_json::to_vec_pretty(file)?);

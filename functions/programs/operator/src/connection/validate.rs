@@ -23,8 +23,9 @@ pub(super) struct GivenSecrets {
 
 /// Returns the connection to store: the stored one with the given options, or a new one. It has the
 /// existing secrets; `given` only says which the caller adds. Nothing is stored and no host is
-/// called. The driver of an existing connection cannot be changed. Secrets and merge methods that
-/// the driver does not use are errors.
+/// called. The driver of an existing connection cannot be changed. Errors, too, are secrets and
+/// merge methods that the driver does not use, secrets that it lacks, and kept secrets that would
+/// be sent to another host or without encryption.
 ///
 /// # Errors
 /// When an option is invalid, or a secret would be sent to a host that it was not given for.
@@ -92,8 +93,8 @@ pub(super) fn validated(
     Ok(made)
 }
 
-fn driver_of(driver_name: DriverArgument) -> Driver {
-    match driver_name {
+fn driver_of(driver: DriverArgument) -> Driver {
+    match driver {
         DriverArgument::Github => Driver::GitHub,
         DriverArgument::Git => Driver::Git,
         DriverArgument::Aws => Driver::Aws,
@@ -102,8 +103,8 @@ fn driver_of(driver_name: DriverArgument) -> Driver {
     }
 }
 
-fn landing_of(driver_name: LandingArgument) -> LandingMethod {
-    match driver_name {
+fn landing_of(landing: LandingArgument) -> LandingMethod {
+    match landing {
         LandingArgument::Merge => LandingMethod::Merge,
         LandingArgument::FastForward => LandingMethod::FastForward,
     }
@@ -113,13 +114,13 @@ fn landing_of(driver_name: LandingArgument) -> LandingMethod {
 pub(super) fn driver_name(driver: Driver) -> String {
     serde_json::to_value(driver)
         .ok()
-        .and_then(|driver_name| driver_name.as_str().map(str::to_owned))
+        .and_then(|name| name.as_str().map(str::to_owned))
         .unwrap_or_default()
 }
 
 /// Returns a GitHub connection. Addresses that are not given are kept, or are those of github.com
 /// for a new one. An error if only one of the two addresses is on github.com, or if only one is
-/// given and moves to another host.
+/// given and moves to another host. `--region` is ignored; secrets are not checked here.
 fn github(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
@@ -157,8 +158,8 @@ fn github(
     })
 }
 
-/// Returns a connection to a plain git server. Its address is required unless one is stored;
-/// `--api-url` is ignored.
+/// Returns a connection to a plain git server. `--git-url` is required unless an address is stored;
+/// `--api-url` and `--region` are ignored.
 fn git(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
@@ -175,8 +176,8 @@ fn git(
 }
 
 /// Returns a connection to EC2. Its canonical host, which names the region, is the given one, else
-/// that of the given region, else the stored one. An error without any of these, or for a text that
-/// is no region. `--git-url` is ignored.
+/// that of the given region, else the stored one. An error without any of these, or if `--region`
+/// is no AWS region; a given host is not checked. `--git-url` is ignored.
 fn ec2(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
@@ -199,9 +200,10 @@ fn ec2(
     })
 }
 
-/// Returns a connection to a mail server or MQTT broker. It has no projects, so it has no canonical
-/// host. An error without an address, for an address of the other kind, and for `--git-url`,
-/// `--host` or `--region`. Login and password are not checked here.
+/// Returns a connection to a mail server or MQTT broker, as `driver` says. It has no projects, so
+/// it has no canonical host. An address that is not given is kept. An error without an address, for
+/// an address of the other kind, and for `--git-url`, `--host` or `--region`. Login and password
+/// are not checked here.
 fn smtp_or_mqtt(
     driver: Driver,
     change: &ConnectionChange,
