@@ -481,14 +481,14 @@ pub(crate) fn candidate(
         needs: below
             .iter()
             .map(|need| {
-                bare_candidate(need, if is_described(need) { NEED_MESSAGE_CHARS } else { 0 })
+                candidate_without_dependencies(need, if is_described(need) { NEED_MESSAGE_CHARS } else { 0 })
             })
             .collect(),
         bundle: cycle,
         cycle_needs: changes,
         unresolved_dependencies: needs.unfollowed.clone(),
         refused,
-        ..bare_candidate(facts, 4_000)
+        ..candidate_without_dependencies(facts, 4_000)
     }
 }
 
@@ -502,7 +502,7 @@ fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
 
 /// Builds a candidate without dependencies or bundle, its texts cut, the message to
 /// `message_chars`.
-fn bare_candidate(facts: &ChangeFacts, message_chars: usize) -> Candidate {
+fn candidate_without_dependencies(facts: &ChangeFacts, message_chars: usize) -> Candidate {
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
     Candidate {
         change: facts.change.clone(),
