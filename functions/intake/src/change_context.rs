@@ -106,7 +106,7 @@ impl ChangeContext {
     /// Returns why the forge's answer may be older than what is stored of the change; `None` if it
     /// is not. With a reason, the caller postpones the event.
     pub(crate) fn stale_reason(&self, event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
-        let is_ahead = self.seen.as_ref().is_some_and(|seen| seen.is_newer_than(event, facts));
+        let is_ahead = self.seen.as_ref().is_some_and(|seen| seen.may_be_newer_than(event, facts));
         is_ahead.then(|| {
             format!("the forge's answer about {} is older than what is stored", facts.change)
         })

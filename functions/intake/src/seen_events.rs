@@ -182,7 +182,7 @@ impl SeenEvents {
     /// That is checked only while answers may be stale; afterwards the answer is believed. What
     /// this event itself retracts does not count, nor do another revision and another review of the
     /// same account.
-    pub(crate) fn is_newer_than(&self, event: &ForgeEvent, facts: &ChangeFacts) -> bool {
+    pub(crate) fn may_be_newer_than(&self, event: &ForgeEvent, facts: &ChangeFacts) -> bool {
         let may_be_late =
             self.moved_at.0 > 0 && facts.seen_at.since(self.moved_at) <= SAME_MOVE_MILLIS;
         if !may_be_late || facts.updated_at != self.moved_at {
@@ -479,7 +479,7 @@ mod tests {
         let mut seen = SeenEvents::default().without_stale_marks(&edited, &approved);
         seen.marks = shown(&approved);
         seen.next_moment(&approved);
-        let is_behind = |facts: &ChangeFacts| seen.is_newer_than(&edited, facts);
+        let is_behind = |facts: &ChangeFacts| seen.may_be_newer_than(&edited, facts);
         assert!(!is_behind(&approved));
         let before = ChangeFacts { reviews: Vec::new(), ..approved.clone() };
         assert!(is_behind(&before), "its approval came in the same second");
@@ -499,7 +499,7 @@ mod tests {
             ChangeFacts { reviews: vec![said(ReviewState::Dismissed, 7)], ..approved.clone() };
         assert!(!is_behind(&dismissed), "a review that was dismissed shows as dismissed");
         let unlabelled = ChangeFacts { labels: Vec::new(), ..approved.clone() };
-        assert!(is_behind(&unlabelled) && !seen.is_newer_than(&event("unlabeled"), &unlabelled));
+        assert!(is_behind(&unlabelled) && !seen.may_be_newer_than(&event("unlabeled"), &unlabelled));
     }
 
     /// Z6.3: of two revisions in one second the replaced one is the older, whichever is read last.
@@ -511,14 +511,14 @@ mod tests {
         let mut second = first.clone();
         second.change.head = sluice_model::git::Oid::from("def");
         let process = |seen: SeenEvents, facts: &ChangeFacts| {
-            assert!(!seen.is_newer_than(&edited, facts));
+            assert!(!seen.may_be_newer_than(&edited, facts));
             let mut seen = seen.without_stale_marks(&edited, facts);
             seen.marks = shown(facts);
             seen.next_moment(facts);
             seen
         };
         let seen = process(process(SeenEvents::default(), &first), &second);
-        assert!(seen.is_newer_than(&edited, &first) && !seen.is_newer_than(&edited, &second));
+        assert!(seen.may_be_newer_than(&edited, &first) && !seen.may_be_newer_than(&edited, &second));
         second.updated_at = Timestamp(6_000);
         first.updated_at = Timestamp(7_000);
         process(process(seen, &second), &first);
