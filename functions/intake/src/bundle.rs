@@ -39,7 +39,7 @@ impl Intake {
         cache: &mut ChangeCache,
     ) -> Result<Option<Vec<Candidate>>, ReconcileError> {
         let cycle = needs.cycle_of(&own.change.key);
-        let may_be_one = has_queue_per_change(live_pipeline.pipeline)
+        let may_be_one = is_independent_without_merge(live_pipeline.pipeline)
             && own.refused.is_none()
             && own.merged.is_none();
         if cycle.is_empty() || cycle.len() > BUNDLE_MAX || !may_be_one {
@@ -90,7 +90,7 @@ impl Intake {
         effects: &mut Effects,
     ) -> Result<(), ReconcileError> {
         let LivePipeline { live, pipeline } = live_pipeline;
-        if !has_queue_per_change(pipeline)
+        if !is_independent_without_merge(pipeline)
             || ignores_dependencies(pipeline)
             || needs.refusal(&facts.change, &live.layout, pipeline).is_some()
         {
@@ -168,7 +168,7 @@ impl Intake {
 
 /// Returns whether a pipeline is independent and merges nothing; each change then has a queue of
 /// its own.
-fn has_queue_per_change(pipeline: &Pipeline) -> bool {
+fn is_independent_without_merge(pipeline: &Pipeline) -> bool {
     pipeline.manager == Manager::Independent && !lands_in(pipeline)
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn bundle_queue(
     own: &QueueKey,
 ) -> QueueKey {
     let first = match &message.kind {
-        InboxMessageKind::Enqueue { candidates } if has_queue_per_change(pipeline) => {
+        InboxMessageKind::Enqueue { candidates } if is_independent_without_merge(pipeline) => {
             candidates.last().and_then(Candidate::host)
         }
         _ => None,
