@@ -35,7 +35,7 @@ impl Reporter {
         };
         let (mut left, mut refused, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for action in &report.actions {
-            match self.pass_on(&report, action, &published).await {
+            match self.send_message(&report, action, &published).await {
                 Ok(()) => {}
                 Err(NotifyError::Refused { attempted, why }) => {
                     refused.push(format!("failed to {attempted}: {why}"))
@@ -68,7 +68,7 @@ impl Reporter {
     /// Sends one message of a report by mail or MQTT; `action` must be a message. The error is a
     /// refusal if the connection was removed, and an unknown result if this function does not have
     /// it.
-    async fn pass_on(
+    async fn send_message(
         &self,
         report: &Report,
         action: &ReportAction,
