@@ -338,7 +338,7 @@ impl Intake {
         let mut is_old = false;
         let mut tenants = Vec::with_capacity(lives.len());
         for live in lives {
-            let (marks, went) = self.marks(&live, project, &mut read).await?;
+            let (marks, went) = self.pending_rereads(&live, project, &mut read).await?;
             is_old |= went;
             let awaited = awaited(&live, marks, predecessors.remove(&live.tenant.name), now);
             tenants.push(ConcernedTenant { awaited, live, occupied_queues: Vec::new() });
@@ -374,7 +374,7 @@ impl Intake {
     /// `read` must hold the records at [`pushed_keys`]; the records of the rereads are added to it.
     /// The flag is true if one disappeared since the tenant's head was read: the head is then
     /// outdated.
-    async fn marks(
+    async fn pending_rereads(
         &self,
         live: &LiveLayout,
         project: &ProjectName,
