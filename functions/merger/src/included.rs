@@ -69,7 +69,7 @@ impl Merger {
         if !graph.jobs.iter().any(|job| is_concerned(&job)) {
             return Ok(Vec::new());
         }
-        let Some(homes) = self.homes(state, layout, included.clone(), missing).await? else {
+        let Some(sources) = self.included_sources(state, layout, included.clone(), missing).await? else {
             return Ok(graph
                 .jobs
                 .iter()
@@ -77,14 +77,14 @@ impl Merger {
                 .filter_map(|job| layout.without_config_project(job))
                 .collect());
         };
-        graph.jobs.iter_mut().for_each(|job| homes.assign_sources(job));
+        graph.jobs.iter_mut().for_each(|job| sources.assign_sources(job));
         Ok(Vec::new())
     }
 
     /// Finds the source of each file of included jobs and adds the first source, and the others
     /// that are used, to the state. `missing` holds the possible paths of each file. `None` if
     /// there are no files next to the included ones and no readable config project.
-    async fn homes(
+    async fn included_sources(
         &self,
         state: &mut MergedState,
         layout: &Layout,
