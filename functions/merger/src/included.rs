@@ -129,7 +129,7 @@ impl Merger {
             let is_here = |paths: &Vec<String>| paths.iter().any(|path| existing.contains(path));
             let (found, left): (BTreeSet<_>, BTreeSet<_>) = missing.into_iter().partition(is_here);
             if is_first || !found.is_empty() {
-                state.put(source);
+                state.put_branch(source);
             }
             by_paths.extend(found.into_iter().map(|paths| (paths, home.clone())));
             missing = left;

@@ -49,7 +49,7 @@ impl MergedState {
     }
 
     /// Adds the state of a branch, or replaces the one of the same branch.
-    pub(crate) fn put(&mut self, state: BranchState) {
+    pub(crate) fn put_branch(&mut self, state: BranchState) {
         match self.speculation.branches.iter_mut().find(|stored| stored.branch == state.branch) {
             Some(stored) => *stored = state,
             None => self.speculation.branches.push(state),
@@ -221,7 +221,7 @@ impl Merger {
             .speculation
             .changes
             .push(speculative_change(candidate, Some(merged.result.id.clone())));
-        state.put(merged);
+        state.put_branch(merged);
         Ok(Ok(placed))
     }
 
@@ -247,7 +247,7 @@ impl Merger {
         };
         let placed = placed_as_it_is(candidate, &tip, merged.files.clone());
         state.speculation.changes.push(speculative_change(candidate, Some(tip.result.id.clone())));
-        state.put(tip);
+        state.put_branch(tip);
         Ok(Ok(placed))
     }
 
@@ -294,7 +294,7 @@ impl Merger {
         }
         let placed = placed_as_it_is(candidate, &found, files);
         state.speculation.changes.push(speculative_change(candidate, None));
-        state.put(found);
+        state.put_branch(found);
         Ok(Ok(placed))
     }
 
