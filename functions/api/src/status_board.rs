@@ -277,8 +277,8 @@ fn item_json(
 }
 
 /// Returns the state of merging an item for testing.
-fn merge_status_json(merge_status_json: &MergeStatus) -> Value {
-    match merge_status_json {
+fn merge_status_json(status: &MergeStatus) -> Value {
+    match status {
         MergeStatus::NotRequested => json!({"state": "not-requested"}),
         MergeStatus::Requested { at, onto, .. } => {
             json!({"state": "requested", "at": at, "onto": onto.as_ref().map(|onto| &onto.item)})
