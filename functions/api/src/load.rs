@@ -358,12 +358,12 @@ pub(crate) async fn received<'e>(
     let ids: BTreeSet<DeliveryId> = events.into_iter().map(DeliveryId::from).collect();
     let keys: Vec<Key> = ids.iter().map(delivery::key).collect();
     let records = read_many(ports, &keys).await?;
-    let require_tenant = ids.into_iter().zip(records).filter_map(|(id, record)| {
+    let times = ids.into_iter().zip(records).filter_map(|(id, record)| {
         // The time is optional: an unreadable delivery must not hide its builds.
         let delivery: DeliveryRecord = decode_or_log(&record?)?;
         Some((id.0, delivery.received_at))
     });
-    Ok(require_tenant.collect())
+    Ok(times.collect())
 }
 
 /// Returns the records under `keys`, in their order; `None` for a missing one.
