@@ -106,7 +106,7 @@ impl Tenants {
         moved: &BTreeSet<ProjectName>,
         awaited_projects: &BTreeSet<ProjectName>,
     ) -> Result<Sources, ReconcileError> {
-        let mut known = self.known(config).await?;
+        let mut known = self.stored_sources(config).await?;
         let damaged = known.damaged.clone();
         let lost = self.fall_back_to_layout(config, head, &mut known.sources, known.damaged).await;
         let now = self.ports.clock.now();
@@ -160,7 +160,7 @@ impl Tenants {
 
     /// Reads the stored sources of the tenant's projects, and lists those whose records are
     /// damaged. They may be of projects that the tenant no longer has.
-    async fn known(&self, config: &TenantConfig) -> Result<StoredSources, ReconcileError> {
+    async fn stored_sources(&self, config: &TenantConfig) -> Result<StoredSources, ReconcileError> {
         let mut known = StoredSources::default();
         let mut after = None;
         // A page at a time, at most 20,000 projects.
