@@ -145,7 +145,7 @@ impl Tenants {
         let Some(awaited_projects) = self.await_landings(&head).await? else {
             return self.postpone(record, &head).await;
         };
-        let marks = self.marks(name).await?;
+        let marks = self.reread_requests(name).await?;
         let head = Tenant {
             is_reloading: head.is_reloading || marks.iter().any(|(mark, _)| mark.by_operator),
             ..head
@@ -466,7 +466,7 @@ impl Tenants {
 
     /// Returns the stored requests to read projects again, each with its record's key, at most
     /// [`MARKS_MAX`].
-    async fn marks(&self, name: &TenantName) -> Result<Vec<(RereadRequest, Key)>, ReconcileError> {
+    async fn reread_requests(&self, name: &TenantName) -> Result<Vec<(RereadRequest, Key)>, ReconcileError> {
         let query = Query::prefix(tenant::partition(name), tenant::REREAD, MARKS_MAX);
         let records = self.ports.records.query(&query).await?;
         Ok(records
