@@ -77,7 +77,7 @@ impl BranchPush {
                 seen.clone(),
                 &Landing { method: way, state, has_unanswered_push: pushed, ..order.clone() },
             )?;
-            Ok(after(record, seen.revision + 1))
+            Ok(put_if_revision(record, seen.revision + 1))
         };
         self.behind.iter().map(withdrawn).collect()
     }
@@ -140,11 +140,11 @@ fn under_way(
     let at = now.plus_seconds(MOVE_SECONDS);
     record.due = Some(Due { at, wakeup: landing::wakeup(order) });
     record.sweep_at = Some(at);
-    Ok(after(record, revision))
+    Ok(put_if_revision(record, revision))
 }
 
 /// Returns the write of a record on condition that its stored revision is still `revision`.
-fn after(record: Record, revision: u64) -> Write {
+fn put_if_revision(record: Record, revision: u64) -> Write {
     Write::Put {
         record: Record { revision: revision + 1, ..record },
         expect: Expect::Revision(revision),
