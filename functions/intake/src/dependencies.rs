@@ -481,7 +481,10 @@ pub(crate) fn candidate(
         needs: below
             .iter()
             .map(|need| {
-                candidate_without_dependencies(need, if is_described(need) { NEED_MESSAGE_CHARS } else { 0 })
+                candidate_without_dependencies(
+                    need,
+                    if is_described(need) { NEED_MESSAGE_CHARS } else { 0 },
+                )
             })
             .collect(),
         bundle: cycle,

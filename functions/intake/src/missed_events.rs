@@ -256,7 +256,8 @@ impl Intake {
         if refs.is_known_push(moved) {
             return Ok(PushAudience::NoTenant);
         }
-        if !(refs.is_out_of_order(moved) && self.forge_is_at_stored_tip(event, &refs, moved).await) {
+        if !(refs.is_out_of_order(moved) && self.forge_is_at_stored_tip(event, &refs, moved).await)
+        {
             refs.record_push(moved, &event.connection);
             refs.expect_from(moved, tenant_connections);
             effects.write(branch_tips::put(&event.project, &refs)?);
@@ -266,7 +267,12 @@ impl Intake {
 
     /// Returns whether the forge shows the branch at the tip that is stored in `refs`, so that a
     /// later push than this one is known already; false when the forge does not answer.
-    async fn forge_is_at_stored_tip(&self, event: &ForgeEvent, refs: &BranchTips, moved: &RefMove) -> bool {
+    async fn forge_is_at_stored_tip(
+        &self,
+        event: &ForgeEvent,
+        refs: &BranchTips,
+        moved: &RefMove,
+    ) -> bool {
         let Ok(forge) = self.forge(&event.connection) else { return false };
         let tip = forge.ref_tip(&event.project, &moved.git_ref).await;
         let expected = refs.branches.get(&moved.git_ref).map(|place| &place.at);

@@ -499,7 +499,9 @@ mod tests {
             ChangeFacts { reviews: vec![said(ReviewState::Dismissed, 7)], ..approved.clone() };
         assert!(!is_behind(&dismissed), "a review that was dismissed shows as dismissed");
         let unlabelled = ChangeFacts { labels: Vec::new(), ..approved.clone() };
-        assert!(is_behind(&unlabelled) && !seen.may_be_newer_than(&event("unlabeled"), &unlabelled));
+        assert!(
+            is_behind(&unlabelled) && !seen.may_be_newer_than(&event("unlabeled"), &unlabelled)
+        );
     }
 
     /// Z6.3: of two revisions in one second the replaced one is the older, whichever is read last.
@@ -518,7 +520,9 @@ mod tests {
             seen
         };
         let seen = process(process(SeenEvents::default(), &first), &second);
-        assert!(seen.may_be_newer_than(&edited, &first) && !seen.may_be_newer_than(&edited, &second));
+        assert!(
+            seen.may_be_newer_than(&edited, &first) && !seen.may_be_newer_than(&edited, &second)
+        );
         second.updated_at = Timestamp(6_000);
         first.updated_at = Timestamp(7_000);
         process(process(seen, &second), &first);

@@ -69,7 +69,8 @@ impl Merger {
         if !graph.jobs.iter().any(|job| is_concerned(&job)) {
             return Ok(Vec::new());
         }
-        let Some(sources) = self.included_sources(state, layout, included.clone(), missing).await? else {
+        let Some(sources) = self.included_sources(state, layout, included.clone(), missing).await?
+        else {
             return Ok(graph
                 .jobs
                 .iter()

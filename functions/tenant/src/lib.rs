@@ -466,7 +466,10 @@ impl Tenants {
 
     /// Returns the stored requests to read projects again, each with its record's key, at most
     /// [`MARKS_MAX`].
-    async fn reread_requests(&self, name: &TenantName) -> Result<Vec<(RereadRequest, Key)>, ReconcileError> {
+    async fn reread_requests(
+        &self,
+        name: &TenantName,
+    ) -> Result<Vec<(RereadRequest, Key)>, ReconcileError> {
         let query = Query::prefix(tenant::partition(name), tenant::REREAD, MARKS_MAX);
         let records = self.ports.records.query(&query).await?;
         Ok(records
