@@ -251,8 +251,8 @@ impl Intake {
 
     /// Reads the tenants that have a project, and reads again, at most [`READINGS_MAX`] times in
     /// all, if a push mark disappeared meanwhile. It also reads the keys in `more` and the list
-    /// entries of the queues that `queues` names for each layout. These records are in `found`; the
-    /// tenants' occupied queues are left empty.
+    /// entries of the queues that `queues` names for a layout and the records read so far, which
+    /// may be none. These records are in `found`; the tenants' occupied queues are left empty.
     async fn project_tenants(
         &self,
         project: &ProjectName,
@@ -348,8 +348,9 @@ impl Intake {
         Ok((ProjectTenants { tenants, unreadable, found: read.found }, is_old))
     }
 
-    /// Returns the live layout of the tenant in this record; `None` if it has no layout yet or does
-    /// not have the project. The inner error is the reason why the tenant cannot be read.
+    /// Returns the live layout of the tenant in this record, which was read at `now`; `None` if the
+    /// tenant has no layout yet or does not have the project. The inner error is the reason why the
+    /// tenant cannot be read.
     async fn live_layout_of(
         &self,
         record: Record,
@@ -403,7 +404,9 @@ impl Intake {
 
 /// Returns what a new event has to wait for at this tenant: a wanted layout that is not live,
 /// configuration that is being read, the unread pushes `marks`, and the deferred event
-/// `predecessor`. `None` without any of them.
+/// `predecessor`. `None` without any of them. A reading no longer counts after [`WAIT_MILLIS`], and
+/// neither does a wanted layout whose landings were all ordered before that. If the tenant only
+/// reads configuration, the result is `Some` with nothing in it.
 ///
 /// Configuration that has been pending longer than any event waits is ignored: an unresponsive
 /// forge, or a landing that does not end, must not block all events.
@@ -426,7 +429,7 @@ fn awaited(
 
 /// Returns for each tenant the last deferred event of the project if it was not processed yet.
 /// `read` must hold the records that name these events; their deliveries are added to it. Empty if
-/// `order` waits for no event. An unreadable delivery counts as processed.
+/// `order` waits for no event. A missing or unreadable delivery counts as processed.
 async fn last_deferred_events(
     ports: &Ports,
     names: impl Iterator<Item = &TenantName>,

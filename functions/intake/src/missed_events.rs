@@ -222,10 +222,11 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns for which tenants a push is new. Stores a branch's push in `effects` unless it is
-    /// known already, a later one superseded it, or no tenant may have the project by its
-    /// connection (`is_for_any`). One that only other connections reported is new for the event's
-    /// connection, and that is stored. A tag's push is always new and is not stored.
+    /// Returns for which tenants a push is new, and stores a branch's push in `effects`. A known
+    /// push is new for none; one that only other connections reported is new for the event's
+    /// connection and is stored for that. A push is not stored if no tenant may have the project by
+    /// its connection (`is_for_any`) or a later one superseded it; such a push is still new for all
+    /// tenants unless it is known. A tag's push is always new for all and is not stored.
     ///
     /// A push that a sweep synthesized is not new when its webhook arrives later. A push by a
     /// connection that no tenant has the project by is not stored: it triggers nothing, so it is
@@ -266,7 +267,8 @@ impl Intake {
     }
 
     /// Returns whether the forge shows the branch at the tip that is stored in `refs`, so that a
-    /// later push than this one is known already; false when the forge does not answer.
+    /// later push than `moved` is known already. False if the forge does not answer, or the branch
+    /// is gone or not stored.
     async fn forge_is_at_stored_tip(
         &self,
         event: &ForgeEvent,

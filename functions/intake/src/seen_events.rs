@@ -72,9 +72,10 @@ impl SeenEvents {
         is_unmarked || new > 0
     }
 
-    /// Applies an event to the change's attributes and returns whether it is new. The first event
-    /// is always new and stores the attributes that the forge shows. `is_synthesized` is true for
-    /// an event of a sweep.
+    /// Applies an event to the change's attributes and returns whether it is new.
+    /// [`Self::without_stale_marks`] must be called before. The first event is always new and
+    /// stores the attributes that the forge shows. `is_synthesized` is true for an event of a
+    /// sweep.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
@@ -109,9 +110,10 @@ impl SeenEvents {
     }
 
     /// Stores a lifecycle event of the change and returns whether it is new; any other event is
-    /// always new. A synthesized event is not new if the forge shows another state, or if the
-    /// change was known to be in that state. The webhook of an event that a sweep synthesized is
-    /// not new for as long as forges redeliver; a later or different one is.
+    /// always new. [`Self::without_stale_marks`] must be called before, and [`Self::is_ended`] for
+    /// `was_ended` before that. A synthesized event is not new if the forge shows another state, or
+    /// if the change was known to be in that state. The webhook of an event that a sweep
+    /// synthesized is not new for as long as forges redeliver; a later or different one is.
     pub(crate) fn apply_lifecycle(
         &mut self,
         event: &ForgeEvent,
@@ -224,8 +226,9 @@ impl SeenEvents {
         })
     }
 
-    /// Stores the time up to which all updates were processed; `None` if an update is missing, or
-    /// is so recent that another may have the same time.
+    /// Stores the time up to which all updates were processed; the event's marks must be recorded
+    /// before. It is `None` if an update is missing, if the last one is so recent that another may
+    /// have the same time, or if the forge reports no time.
     pub(crate) fn update_complete_at(&mut self, facts: &ChangeFacts) {
         let is_settled =
             facts.updated_at.0 > 0 && facts.seen_at.since(facts.updated_at) > SAME_MOVE_MILLIS;
