@@ -46,8 +46,9 @@ struct IncludedSources {
 
 impl Merger {
     /// Replaces the included project in jobs by the repositories from which their files are really
-    /// read, and adds these to `state`. If there is no such repository, changes nothing and returns
-    /// an error for each concerned job that the layout defines. Otherwise returns none.
+    /// read, and adds the branches of these to `state`. Returns no error then, nor if no job uses
+    /// included files. If there is no such repository, changes nothing and returns an error for
+    /// each concerned job that the layout defines; a job that it does not define gets none.
     pub(crate) async fn assign_included(
         &self,
         state: &mut MergedState,
@@ -83,8 +84,9 @@ impl Merger {
     }
 
     /// Finds the source of each file of included jobs and adds the first source, and the others
-    /// that are used, to the state. `missing` holds the possible paths of each file. `None` if
-    /// there are no files next to the included ones and no readable config project.
+    /// that are used, to the state. `missing` holds the possible paths of each file; it may be
+    /// empty for jobs that only use roles. `None` if there are no files next to the included ones
+    /// and no readable config project.
     async fn included_sources(
         &self,
         state: &mut MergedState,

@@ -142,9 +142,9 @@ impl Merger {
         self.freeze(key, &mut state, item, live).await
     }
 
-    /// Returns a conflict for a state that could not be computed for `GIVE_UP_SECONDS`, so that
-    /// its author gets a report and the queue goes on. Before that, returns an error that has the
-    /// message delivered again.
+    /// Returns a conflict for a state that could not be computed for `GIVE_UP_SECONDS`, so that its
+    /// author gets a report and the queue goes on; `why` is the last failure. Before that, and for
+    /// an item that requests no merge, returns an error that has the message delivered again.
     fn given_up(&self, item: &Item, why: String) -> Result<MergeResult, ReconcileError> {
         let MergeStatus::Requested { at, since, .. } = &item.merge_status else {
             return Err(ReconcileError::Retry(why));

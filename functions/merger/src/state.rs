@@ -104,8 +104,8 @@ impl Merger {
 
     /// Merges into the state the item's dependencies that are neither in it nor landed, then the
     /// item's change; of a bundle, all members in landing order. If the state ahead contains this
-    /// member's result already, only takes that. The inner error is the item's outcome, for example
-    /// a conflict.
+    /// member's result already, only takes that. `state` must come from [`Self::start`]. The inner
+    /// error is the item's outcome, for example a conflict; the state is then incomplete.
     pub(crate) async fn put_changes(
         &self,
         state: &mut MergedState,

@@ -66,9 +66,10 @@ impl BranchPush {
         self.behind.iter().map(intent).collect()
     }
 
-    /// Returns the writes that reset these landings after the forge refused the push, so that the
-    /// forge merges each of them. They hold only if the writes of [`Self::intents`] were committed
-    /// and nothing since. A landing that an earlier push covered may still be in its branch.
+    /// Returns the writes that reset the landings behind the first after the forge refused the
+    /// push, so that the forge merges each of them. They hold only if the writes of
+    /// [`Self::intents`] were committed and nothing since. A landing that an earlier push covered
+    /// may still be in its branch.
     pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
         let withdrawn = |(seen, order): &(Record, Landing)| {
             let pushed = order.has_unanswered_push || order.is_moving();
@@ -82,8 +83,10 @@ impl BranchPush {
         self.behind.iter().map(withdrawn).collect()
     }
 
-    /// Returns the writes that mark these landings after a push without an answer. They hold only
-    /// if the writes of [`Self::intents`] were committed and nothing since.
+    /// Returns the writes that mark the landings behind the first after a push without an answer.
+    /// They hold only if the writes of [`Self::intents`] were committed and nothing since. `tip` is
+    /// the tip of the branch before the push; `asked_until` says until when the push may still take
+    /// effect, by the forge's clock.
     ///
     /// The forge merges each of them, but the push may still take effect: each checks its branch
     /// and does not report a failure while that is possible.
@@ -153,9 +156,10 @@ fn put_if_revision(record: Record, revision: u64) -> Write {
 
 impl Reporter {
     /// Prepares the push that fast-forwards a branch from `tip` to the tested commit, and further
-    /// to landings behind it, up to the first that may not be merged now or does not fit. `None` if
-    /// the forge has to merge: the landing was ordered so, the change was tested on another commit
-    /// than `tip`, the commits are not stored, or the pack cannot be built.
+    /// to landings behind it, up to the first that may not be merged now or does not fit. Neither
+    /// pushes nor stores anything. `None` if the forge has to merge: the landing was ordered so,
+    /// the change was tested on another commit than `tip`, the commits are not stored, or the pack
+    /// cannot be built.
     pub(crate) async fn prepare_push(
         &self,
         order: &Landing,

@@ -20,7 +20,8 @@ const KEYS_MAX: usize = 100;
 impl Reporter {
     /// Sends the messages of a report and stores the result; those without a clear answer stay in
     /// the report for the retry that is returned. A failed message does not stop the others. Sent
-    /// ones are removed, so that only a crash repeats them.
+    /// ones are removed, so that only a crash repeats them. With a retry, refused ones are removed
+    /// too and only logged, so the final result does not have them.
     pub(crate) async fn send_messages(
         &self,
         record: Record,
@@ -65,9 +66,10 @@ impl Reporter {
         Err(ReconcileError::Retry(unknown.join("; ")))
     }
 
-    /// Sends one message of a report by mail or MQTT; `action` must be a message. The error is a
-    /// refusal if the connection was removed, and an unknown result if this function does not have
-    /// it.
+    /// Sends one message of a report by mail or MQTT; `action` must be a message, any other is
+    /// ignored. `published` has the facts for MQTT and may be empty for mail. The error is a
+    /// refusal if the connection was removed, an unknown result if this function does not have it,
+    /// and otherwise that of the channel.
     async fn send_message(
         &self,
         report: &Report,

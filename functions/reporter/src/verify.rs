@@ -72,8 +72,9 @@ impl Reporter {
     }
 
     /// Returns that the landing landed if the tree of the commit `landed` is the tested one,
-    /// otherwise a mismatch. The branch may have moved on since. If the forge has not shown the
-    /// commit for [`UNREAD_SECONDS`], the result is unproven; before that, a retry.
+    /// otherwise a mismatch. The branch may have moved on since. If the forge has refused to show
+    /// the commit for [`UNREAD_SECONDS`], the result is unproven; before that, a retry, and the
+    /// landing's record stores since when. Any other error of the forge is only a retry.
     pub(crate) async fn verify_commit(
         &self,
         forge: &dyn Forge,
@@ -88,8 +89,9 @@ impl Reporter {
     }
 
     /// Returns that the landing landed if the tree at the tip of the branch is the tested one,
-    /// otherwise a mismatch. If the forge has not shown the tip for [`UNREAD_SECONDS`], the result
-    /// is unproven; before that, a retry.
+    /// otherwise a mismatch. If the forge has refused to show the tip for [`UNREAD_SECONDS`], the
+    /// result is unproven; before that, a retry, and the landing's record stores since when. Any
+    /// other error of the forge is only a retry.
     async fn verify_tip(
         &self,
         forge: &dyn Forge,
@@ -102,9 +104,10 @@ impl Reporter {
         }
     }
 
-    /// Returns an unproven landing if the forge has not shown the merge commit for
-    /// [`UNREAD_SECONDS`], and a retry before. Stores since when it is missing, by the forge's
-    /// clock if that is known.
+    /// Handles an `error` of the forge about the merge commit. One that is not final is a retry.
+    /// With a final one, returns an unproven landing if the commit has been missing for
+    /// [`UNREAD_SECONDS`], and a retry before. Stores in the landing's record since when it is
+    /// missing, by the forge's clock if that is known.
     async fn handle_unverifiable(
         &self,
         forge: &dyn Forge,
