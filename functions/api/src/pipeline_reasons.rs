@@ -182,7 +182,8 @@ async fn landings(
 }
 
 /// Returns the changes with deferred events that have not ended, each with a description of the
-/// event, among the [`DEFERRED_MAX`] oldest. Adds unreadable records to `problems`.
+/// event, among the [`DEFERRED_MAX`] oldest deferred events of the tenant. Deferred pushes are left
+/// out. Adds unreadable records to `problems`.
 async fn deferred_events(
     api: &Api,
     tenant: &TenantName,

@@ -88,7 +88,7 @@ pub(crate) async fn status(
 
 /// Answers `T/status/change/{id}` with the queued items of one change, or of the bundle that
 /// contains it; an empty list if there are none. `id` is as in `7,1`, for a ref its commit or name.
-/// An unknown tenant is 404.
+/// Unreadable queues are left out without a message. An unknown tenant is 404.
 pub(crate) async fn change(
     api: &Api,
     tenant: &TenantName,

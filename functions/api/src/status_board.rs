@@ -117,8 +117,9 @@ fn held(events: &EventProcessing) -> Option<String> {
     events.is_active().then(|| format!("{}{because}", events.describe()))
 }
 
-/// Returns the pipelines that are disabled after consecutive failures, with the number of these.
-/// Adds unreadable records to `problems`.
+/// Returns the pipelines that are disabled after consecutive failures, each with the number of
+/// these. Adds a message for each unreadable record to `problems`; its pipeline counts as not
+/// disabled.
 async fn disabled(
     ports: &Ports,
     tenant: &TenantName,
