@@ -147,7 +147,8 @@ async fn disabled(
     Ok(disabled)
 }
 
-/// Returns a pipeline with its queues for the status page.
+/// Returns a pipeline with those of its queues for the status page that the selection shows.
+/// Whether it is disabled is not included.
 fn pipeline(
     context: &StatusContext<'_>,
     selection: &StatusSelection<'_>,

@@ -528,7 +528,7 @@ fn split_value(stored: &str) -> (&str, Option<u64>) {
 }
 
 /// Returns whether the current value of an attribute equals the stored one, or is a status older
-/// than it. A stored value without time or number equals any with the same value.
+/// than it. A stored vote or status without time or number equals any with the same value.
 fn is_same(name: &str, stored: Option<&String>, now: Option<&String>) -> bool {
     let has_suffix = name.starts_with(VOTE) || name.starts_with(STATUS);
     let is_old = |stored: &String| has_suffix && !stored.contains(AT);

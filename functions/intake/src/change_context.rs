@@ -371,7 +371,7 @@ impl Intake {
     }
 
     /// Returns the sort keys of the tenant's pending rereads after pushes to the project and to
-    /// projects that configure it, without those that have been pending longer than events wait.
+    /// projects that configure it, without those whose push has waited longer than events wait.
     /// `read` must hold the records at [`pushed_keys`]; the records of the rereads are added to it.
     /// The flag is true if one disappeared since the tenant's head was read: the head is then
     /// outdated.
@@ -532,8 +532,9 @@ fn has(live: &LiveLayout, project: &ProjectName) -> bool {
     live.layout.project(project.as_str()).is_some() || live.tenant.projects.contains(project)
 }
 
-/// Returns the queues of a tenant that a change may be in, or may enter now. They need not exist,
-/// and one may occur twice.
+/// Returns the queues of a tenant that a change may be in, or may enter now, also those of
+/// `former_branches`. They are of the pipelines that its project takes part in, or of all pipelines
+/// if the change may edit configuration. They need not exist, and one may occur twice.
 fn queues_of(
     live: &LiveLayout,
     facts: &ChangeFacts,

@@ -80,8 +80,8 @@ impl Dependencies {
     /// Returns why a pipeline may not test the change `own`, or `None` if it may. Reasons are a
     /// refusal found while its dependencies were resolved, an open dependency of a connection that
     /// the pipeline does not accept, and a dependency cycle, of it or of an open dependency, that a
-    /// queue forbids or that has more than [`BUNDLE_MAX`] members (D04, D11). The text is Zuul's
-    /// where Zuul has one.
+    /// queue forbids or that has more than [`BUNDLE_MAX`] members (D04, D11). That a pipeline may
+    /// ignore dependencies is not considered here. The text is Zuul's where Zuul has one.
     pub(crate) fn refusal(
         &self,
         own: &ChangeRef,

@@ -292,7 +292,7 @@ fn rotate_selection<T>(mut missed: Vec<T>, now: Timestamp) -> Vec<T> {
 }
 
 /// Returns the connections by which the tenants of a project have it, without the tenants that
-/// cannot be read.
+/// cannot be read or whose live layout lacks the project.
 pub(crate) fn tenant_connections(
     event: &ForgeEvent,
     project_tenants: &ProjectTenants,

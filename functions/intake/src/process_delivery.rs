@@ -153,8 +153,9 @@ impl Effects {
         Ok(())
     }
 
-    /// Adds a synthesized or deferred delivery, with a wakeup and a due time, and returns its id. A
-    /// delivery that is already stored under this id is left as it is.
+    /// Adds a synthesized or deferred delivery, with a wakeup and a due time, and returns its id.
+    /// The caller has made sure that no delivery is stored under this id: if one is, the commit
+    /// stores none of its deliveries.
     pub(crate) fn store_delivery(
         &mut self,
         delivery: &DeliveryRecord,
@@ -514,8 +515,9 @@ impl Intake {
 
     /// Commits the effects of a delivery with its new state, sends the messages, and returns the
     /// delivery's new record. Of the puts in `effects`, only those of deliveries and seen events
-    /// keep their conditions; the others overwrite. The error is a retry if another run committed
-    /// first, or another event of the same change.
+    /// keep their conditions; the others overwrite. If one of the deliveries in them is stored
+    /// already, none of these is stored, but all are woken. The error is a retry if another run
+    /// committed first, or another event of the same change.
     async fn commit_effects(
         &self,
         id: &DeliveryId,

@@ -75,7 +75,7 @@ impl SeenEvents {
     /// Applies an event to the change's attributes and returns whether it is new.
     /// [`Self::without_stale_marks`] must be called before. The first event is always new and
     /// stores the attributes that the forge shows. `is_synthesized` is true for an event of a
-    /// sweep.
+    /// sweep. A value that is replaced counts as a retraction.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
@@ -253,7 +253,8 @@ fn shown(facts: &ChangeFacts) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns whether an event removes what a mark stands for, such as a label or a review.
+/// Returns whether an event removes what a mark stands for: a label that the event took off, or the
+/// end of a change that it reopened.
 fn retracts(event: &ForgeEvent, mark: &str) -> bool {
     match &event.kind {
         EventKind::Change { event: name, action, label: Some(taken_off), .. }

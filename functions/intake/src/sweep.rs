@@ -307,7 +307,8 @@ impl MissedEvent {
         ForgeEvent { kind: self.kind.clone(), sender: self.sender.clone(), ..found_by.clone() }
     }
 
-    /// Returns the missed event of a new revision. `action` is `opened` or `changed`.
+    /// Returns the missed event of a new revision, in GitHub's form for every forge. `action` is
+    /// `opened` or `changed`.
     pub(crate) fn revision(change: &ChangeRef, action: &'static str) -> Self {
         let kind = kind(change, "pull_request", action, None, None);
         Self {
@@ -362,8 +363,9 @@ impl MissedEvent {
         Self::lifecycle(change, "reopened", "change-restored", "reopened", scope)
     }
 
-    /// Returns the missed event of a change that was closed, merged or reopened. `action` is
-    /// its name at GitHub, `gerrit_type` at Gerrit.
+    /// Returns the missed event of a change that was closed, merged or reopened. `action` is its
+    /// name at GitHub, `gerrit_type` at Gerrit. `mark` identifies it among the events of its
+    /// change.
     fn lifecycle(
         change: &ChangeRef,
         action: &str,
@@ -388,7 +390,9 @@ impl MissedEvent {
         }
     }
 
-    /// Returns the missed event of a changed attribute, such as a vote, a topic or a status.
+    /// Returns the missed event of a changed attribute, such as a vote, a topic or a status. An
+    /// update by the connection's own account is to be synthesized only if it triggers a pipeline,
+    /// a status of another account only if a pipeline uses it.
     fn attribute(facts: &ChangeFacts, lost: &MissedUpdate, scope: &SweepScope) -> Self {
         let number = facts.change.key.number().unwrap_or_default();
         let condition = match lost {

@@ -162,8 +162,8 @@ impl Merger {
         Ok(MergeResult::Conflict { change, detail })
     }
 
-    /// Stores a value under the hash of its content, unless this instance did that within
-    /// [`STORED_MILLIS`], and returns its key.
+    /// Stores a value as a JSON object under `prefix` and the hash of its content, unless this
+    /// instance did that within [`STORED_MILLIS`], and returns its key.
     async fn store<T: Serialize>(&self, prefix: &str, value: &T) -> Result<String, ReconcileError> {
         let text = serde_json::to_string(value)
             .map_err(|error| ReconcileError::Retry(error.to_string()))?;

@@ -156,10 +156,10 @@ impl Merger {
         Ok(Ok(()))
     }
 
-    /// Merges one change into the state and returns its effect on its branch. A change that is
-    /// already merged, or a ref, is added without merging. The inner error is the item's outcome: a
-    /// conflict, a commit that is gone, or a project that the tenant does not have by the change's
-    /// connection.
+    /// Merges one change into the state, which must not contain it yet, and returns its effect on
+    /// its branch. A change that is already merged, or a ref, is added without merging. The inner
+    /// error is the item's outcome: a conflict, a commit that is gone, or a project that the tenant
+    /// does not have by the change's connection.
     async fn put_change(
         &self,
         state: &mut MergedState,

@@ -42,9 +42,9 @@ impl BranchPush {
         self.behind.last().map_or(first, |(_, last)| last)
     }
 
-    /// Returns the writes that mark the landings behind the first as attempted on `tip`, each on
-    /// condition of its revision. `asked_until` says until when the push may take effect, by the
-    /// forge's clock.
+    /// Returns the writes that mark the landings behind the first as attempted, each on condition
+    /// of its revision. `tip` is the tip of the branch before the push; `asked_until` says until
+    /// when the push may take effect, by the forge's clock.
     pub(crate) fn intents(
         &self,
         tip: &Commit,
@@ -131,8 +131,9 @@ fn without_removed_connection(order: &Landing) -> Option<LandingTrouble> {
     order.trouble.clone().map(|trouble| LandingTrouble { is_connection_removed: false, ..trouble })
 }
 
-/// Returns the write of a landing that is being merged, on condition that its stored revision is
-/// `revision`. It is due when the push can no longer take effect.
+/// Returns the write of the landing `order` that is being merged, on condition that its stored
+/// revision is `revision`. `seen` is its record as it was read. It is due when the push can no
+/// longer take effect.
 fn under_way(
     seen: &Record,
     order: &Landing,

@@ -612,7 +612,7 @@ impl Reporter {
     /// Returns the result of a landing if a later bundle member could not be merged: then nothing
     /// of the bundle is merged. It is a refusal if a member is not as tested, cannot be read, or
     /// misses a requirement or dependency, and a moved base if the member's branch moved. `None` if
-    /// all members can.
+    /// all members can, or there are no later ones.
     ///
     /// A change in the seconds between this check and the member's own landing is detected there,
     /// when a part of the bundle is already merged.

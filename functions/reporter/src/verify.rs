@@ -43,9 +43,9 @@ impl Reporter {
         self.recheck_branch(begun, order, end).await
     }
 
-    /// Checks a mismatch again where a push may have moved the branch. If the branch contains the
-    /// tested commit, returns the result of checking that commit; while a push may be in flight, a
-    /// retry. Any other result, and otherwise the mismatch, is returned unchanged.
+    /// Checks a mismatch again where a push may have moved the branch; another result is returned
+    /// unchanged. If the branch contains the tested commit, returns the result of checking that
+    /// commit. Otherwise returns a retry while a push may be in flight, and then the mismatch.
     ///
     /// After a late push the forge names the push's last commit, which may be another change's.
     pub(crate) async fn recheck_branch(

@@ -96,8 +96,9 @@ impl Tenants {
     /// Reads the projects that moved, were never read, have new parameters, or have to be retried;
     /// the others stay as stored. Returns all sources and the writes that store what was read,
     /// without committing them. After [`READ_MAX`] forge requests or [`WRITES_MAX`] projects, the
-    /// rest is left to the next run. A project that cannot be read keeps what was read last, except
-    /// that an unreachable forge of one in `awaited_projects` is a retry.
+    /// rest is left to the next run. A project that cannot be read keeps what was read last.
+    /// Instead the error is a retry if the stored source is lost, or the forge is unreachable and
+    /// the project is in `awaited_projects` or was never read.
     pub(crate) async fn read(
         &self,
         config: &TenantConfig,
