@@ -59,10 +59,10 @@ pub(crate) async fn list(
     Ok(found.add_search_header(reply::json(&Value::Array(body))))
 }
 
-/// Answers `T/build-times` with the start and duration of the builds on the page that have ended
-/// and match the parameters, newest first, whatever their result. `start_time` and `end_time` bound
-/// when a build ended, compared as ISO texts. They are applied to the page, which may thus have
-/// fewer entries than `limit`.
+/// Answers `T/build-times` with the start and duration of the builds on the page that have ended,
+/// newest first, whatever their result. `limit` and `skip` count all builds that match the other
+/// parameters; `start_time` and `end_time`, which bound when a build ended, compared as ISO texts,
+/// are applied to the page afterwards. So it may have fewer entries than `limit`.
 pub(crate) async fn times(
     api: &Api,
     tenant: &TenantName,
@@ -208,8 +208,9 @@ impl BuildSearch {
 }
 
 /// Searches the builds of a tenant, newest first, until at least `row_limit` match, `idx_min` is
-/// passed or [`SEARCHED_MAX`] were searched. Only in the last case the result says where the search
-/// stopped. Unreadable builds are left out.
+/// passed, [`SEARCHED_MAX`] were searched, or there are no more. Only if that maximum ends it, the
+/// result says where the search stopped. Unreadable builds are left out; a page of [`STEP`] entries
+/// without a readable order ends the search too.
 async fn search(
     api: &Api,
     tenant: &TenantName,
@@ -275,8 +276,8 @@ fn partition(tenant: &TenantName) -> String {
     format!("builds#{}", escape(tenant.as_str()))
 }
 
-/// Reads the orders under these keys, without expired and unreadable ones and those of other
-/// tenants.
+/// Reads the orders under these keys, in their order, without expired and unreadable ones and those
+/// of other tenants.
 async fn orders(
     ports: &Ports,
     tenant: &TenantName,
@@ -319,8 +320,8 @@ async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Er
     Ok(rows)
 }
 
-/// Returns a build with its run and its stop request, if they exist. `None` if the run cannot be
-/// read.
+/// Returns a build with its run and its stop request, if they exist; `pair` has the records of the
+/// two, in this order. `None` if the run cannot be read.
 fn with_run(order: Order, pair: &[Option<Record>]) -> Option<BuildRow> {
     let (run, stop) = (pair.first().and_then(Option::as_ref), pair.get(1).and_then(Option::as_ref));
     let mut row = BuildRow::new(order);

@@ -221,8 +221,9 @@ async fn search(
 }
 
 /// Returns the finished buildsets among the next `step` index entries before a position, newest
-/// first, and the position for the next page; `None` if there are no more. `before` is `None` for
-/// the first page. Expired and unreadable ones are left out.
+/// first, and the position for the next page. `before` is `None` for the first page. Expired and
+/// unreadable buildsets are left out. The position is `None` if there are no more, or if none of
+/// the entries is readable.
 pub(crate) async fn page(
     ports: &Ports,
     tenant: &TenantName,

@@ -45,8 +45,9 @@ impl<'h> QueueView<'h> {
     }
 }
 
-/// Returns the jobs of a bundle's members, each with the item it is listed under. A job that runs
-/// once for several members is listed under the first of them.
+/// Returns the jobs of a bundle's members, each with the item under which it is listed; `items` are
+/// the members in the order of the bundle. A job that runs once for several members is listed under
+/// the first of them only.
 pub(crate) fn jobs<'i>(items: &[&'i Item]) -> Vec<(&'i Item, &'i Job)> {
     let mut jobs = Vec::new();
     for (at, item) in items.iter().enumerate() {

@@ -280,8 +280,9 @@ fn by_name(layout: &Layout) -> BTreeMap<&str, Vec<(&Source, &JobStanza)>> {
 }
 
 /// Returns whether a `project` stanza is about a project, and its source may configure that
-/// project: a config project, the project itself, or one that the tenant lets configure it. Without
-/// a name it is about its own project; a name that starts with `^` is a pattern.
+/// project: a config project, the project itself, or, unless `project` is a config project, one
+/// that the tenant lets configure it. Without a name it is about its own project; a name that
+/// starts with `^` is a pattern.
 fn applies_to(
     layout: &Layout,
     project: &TenantProject,

@@ -28,8 +28,8 @@ pub(crate) struct DurationEstimates {
 }
 
 impl DurationEstimates {
-    /// Returns the estimated durations of a tenant's jobs, from the cache if they are recent. Jobs
-    /// without a recent success are missing.
+    /// Returns the estimated durations of a tenant's jobs in milliseconds, by job and project, from
+    /// the cache if they are less than a minute old. Jobs without a recent success are missing.
     pub(crate) async fn of(
         &self,
         ports: &Ports,

@@ -225,8 +225,9 @@ fn is_hosted_elsewhere(loaded: &LoadedQueue) -> bool {
     loaded.head.as_ref().is_some_and(lends) && loaded.inbox.is_empty() && !loaded.is_halted
 }
 
-/// Formats the message about a queue that is left out, with the command to resume it if it is
-/// halted.
+/// Formats the message about a queue that is left out. `mark` is the reason in its halt record:
+/// with it the message has that reason and the command to resume the queue, without it the error
+/// `bad`.
 fn queue_problem(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> String {
     let QueueKey { tenant, pipeline, queue } = key;
     let is_halted = mark.is_some();
@@ -242,10 +243,10 @@ fn queue_problem(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> Strin
     }
 }
 
-/// Updates in place the states of ordered and running jobs from the executors' runs: ordered ones
-/// that were claimed, and those that ended with success. A queue itself learns of these later: at
-/// its next reconciliation, or when all jobs of the item have ended. An unreadable run changes
-/// nothing.
+/// Updates in place the states of ordered and running jobs from the executors' runs. One whose
+/// build passed becomes ended. Of other builds only the claim is applied: an ordered job becomes
+/// paused if its build is paused, else running, also if the build has failed. A running job
+/// otherwise stays as it is. An unreadable run changes nothing.
 async fn update_from_runs(
     ports: &Ports,
     queues: &mut [(QueueKey, LoadedQueue)],
@@ -279,7 +280,8 @@ async fn update_from_runs(
 }
 
 /// Returns an item of a tenant, queued or not, with the latest job states; `None` if the tenant has
-/// none with this id. A queued item comes with its whole queue. An unreadable record is an error.
+/// none with this id. A queued item comes with its whole queue, which may have lost it since it was
+/// found. Only the first [`QUEUES_MAX`] queues are searched. An unreadable record is an error.
 pub(crate) async fn item(
     ports: &Ports,
     name: &TenantName,
@@ -358,12 +360,12 @@ pub(crate) async fn received<'e>(
     let ids: BTreeSet<DeliveryId> = events.into_iter().map(DeliveryId::from).collect();
     let keys: Vec<Key> = ids.iter().map(delivery::key).collect();
     let records = read_many(ports, &keys).await?;
-    let require_tenant = ids.into_iter().zip(records).filter_map(|(id, record)| {
+    let times = ids.into_iter().zip(records).filter_map(|(id, record)| {
         // The time is optional: an unreadable delivery must not hide its builds.
         let delivery: DeliveryRecord = decode_or_log(&record?)?;
         Some((id.0, delivery.received_at))
     });
-    Ok(require_tenant.collect())
+    Ok(times.collect())
 }
 
 /// Returns the records under `keys`, in their order; `None` for a missing one.

@@ -220,8 +220,9 @@ fn requested_part(range: Option<(u64, Option<u64>)>) -> Option<(u64, usize)> {
 }
 
 /// Reads an archived file, or the requested part of it, up to [`FILE_BYTES_MAX`] bytes; `None` if
-/// it does not exist. Also returns the first byte of a valid range request. A range that begins
-/// behind the end counts as none.
+/// it does not exist. The second value is the offset at which the requested part begins; it is
+/// `None` if the file is read from its start because no valid range is requested. A range that
+/// begins behind the end counts as none.
 async fn part(
     api: &Api,
     key: &str,
@@ -238,9 +239,10 @@ async fn part(
     Ok(api.ports.objects.get_part(key, 0, FILE_BYTES_MAX).await?.map(|part| (part, None)))
 }
 
-/// Returns a file from a pack, or the requested part of it, up to [`FILE_BYTES_MAX`] bytes. Also
-/// returns the first byte of a valid range request. A range that begins behind the end counts as
-/// none.
+/// Returns a file from a pack, or the requested part of it, up to [`FILE_BYTES_MAX`] bytes. The
+/// second value is the offset at which the requested part begins; it is `None` if the file is
+/// returned from its start because no valid range is requested. A range that begins behind the end
+/// counts as none.
 fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPart, Option<u64>) {
     match requested_part(range).filter(|(first, _)| *first < content.len() as u64) {
         Some((first, most)) => (logs::slice_of(content, first, most), Some(first)),

@@ -60,7 +60,7 @@ struct ChangeState {
 /// Answers with the reasons why each pipeline tests a change or does not. The parameters are the
 /// number `change`, which is required, and a `project`; without it, every project that has such a
 /// change, of the first [`PROJECTS_MAX`]. 404 for an unknown project. An unknown change of a named
-/// project is answered as not found.
+/// project is listed with the message that it was not found.
 pub(crate) async fn answer(
     api: &Api,
     tenant: &TenantName,
@@ -182,7 +182,8 @@ async fn landings(
 }
 
 /// Returns the changes with deferred events that have not ended, each with a description of the
-/// event, among the [`DEFERRED_MAX`] oldest. Adds unreadable records to `problems`.
+/// event, among the [`DEFERRED_MAX`] oldest deferred events of the tenant. Deferred pushes are left
+/// out. Adds unreadable records to `problems`.
 async fn deferred_events(
     api: &Api,
     tenant: &TenantName,

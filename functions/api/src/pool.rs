@@ -122,8 +122,8 @@ async fn providers(
     Ok(all)
 }
 
-/// Returns the halted ones among the layout's first [`PROVIDERS_MAX`] providers as JSON, with the
-/// reasons.
+/// Returns the halted ones among the layout's first [`PROVIDERS_MAX`] providers as JSON, each with
+/// the name and the reason.
 pub(crate) async fn halted(ports: &Ports, layout: &Layout) -> Result<Vec<Value>, ErrorResponse> {
     let named: BTreeMap<Key, &str> = layout
         .providers()

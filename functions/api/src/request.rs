@@ -41,9 +41,9 @@ pub(crate) struct PageRange {
 }
 
 impl ApiRequest {
-    /// Parses a request. The error is 405 for a method that does not only read, and for a query
-    /// that must be sent with POST but is not; 400 for more than [`PARAMETERS_MAX`] parameters. An
-    /// invalid byte range is ignored.
+    /// Parses a request. The error is 405 for a method that does not only read, and for a POST
+    /// query that is sent with GET; 400 for more than [`PARAMETERS_MAX`] parameters. A POST query
+    /// that is sent with HEAD has no body. An invalid byte range is ignored.
     pub(crate) fn read(request: &Request<Bytes>) -> Result<Self, ErrorResponse> {
         let parts: Vec<String> = request
             .uri()

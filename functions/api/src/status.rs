@@ -88,7 +88,7 @@ pub(crate) async fn status(
 
 /// Answers `T/status/change/{id}` with the queued items of one change, or of the bundle that
 /// contains it; an empty list if there are none. `id` is as in `7,1`, for a ref its commit or name.
-/// An unknown tenant is 404.
+/// Unreadable queues are left out without a message. An unknown tenant is 404.
 pub(crate) async fn change(
     api: &Api,
     tenant: &TenantName,
@@ -229,8 +229,8 @@ impl StatusContext<'_> {
         Some(json!({"name": name, "branch": branch, "window": head.window, "heads": heads}))
     }
 
-    /// Returns the members of an entry as one item, without jobs if the detail level leaves them
-    /// out; `None` if the records of all its members are missing.
+    /// Returns the members of the entry at `position` as one item, without jobs if the detail level
+    /// leaves them out; `None` if the records of all its members are missing.
     fn item(
         &self,
         key: &QueueKey,
@@ -412,6 +412,7 @@ fn reference(slot: &Slot, item: &Item) -> Value {
 }
 
 /// Returns the message about the tenant's state for users; `None` if there is nothing to say.
+/// `is_settling` says that the newest configuration is not live yet; `problems` are appended.
 fn info(is_settling: bool, problems: &[String]) -> Option<String> {
     let settling = is_settling.then(|| {
         "A new configuration is being loaded. Nothing is enqueued or merged until it is live."

@@ -117,8 +117,9 @@ fn held(events: &EventProcessing) -> Option<String> {
     events.is_active().then(|| format!("{}{because}", events.describe()))
 }
 
-/// Returns the pipelines that are disabled after consecutive failures, with the number of these.
-/// Adds unreadable records to `problems`.
+/// Returns the pipelines that are disabled after consecutive failures, each with the number of
+/// these. Adds a message for each unreadable record to `problems`; its pipeline counts as not
+/// disabled.
 async fn disabled(
     ports: &Ports,
     tenant: &TenantName,
@@ -146,7 +147,8 @@ async fn disabled(
     Ok(disabled)
 }
 
-/// Returns a pipeline with its queues for the status page.
+/// Returns a pipeline with those of its queues for the status page that the selection shows.
+/// Whether it is disabled is not included.
 fn pipeline(
     context: &StatusContext<'_>,
     selection: &StatusSelection<'_>,
@@ -277,8 +279,8 @@ fn item_json(
 }
 
 /// Returns the state of merging an item for testing.
-fn merge_status_json(merge_status_json: &MergeStatus) -> Value {
-    match merge_status_json {
+fn merge_status_json(status: &MergeStatus) -> Value {
+    match status {
         MergeStatus::NotRequested => json!({"state": "not-requested"}),
         MergeStatus::Requested { at, onto, .. } => {
             json!({"state": "requested", "at": at, "onto": onto.as_ref().map(|onto| &onto.item)})

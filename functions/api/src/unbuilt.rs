@@ -39,9 +39,9 @@ pub(crate) struct UnbuiltSearch {
 }
 
 /// Returns the newest jobs that ended without a build and match a filter, newest first: at least
-/// `row_limit`, if there are that many not older than `until`. After [`SEARCHED_MAX`] items the
-/// search stops, and the result says where. Only items that have left their queue, or only run
-/// their last jobs, are searched.
+/// `row_limit`, if there are that many whose number is not below `until`. After [`SEARCHED_MAX`]
+/// items the search stops, and the result says where. Only items that have left their queue, or
+/// only run their last jobs, are searched.
 pub(crate) async fn newest(
     api: &Api,
     tenant: &TenantName,

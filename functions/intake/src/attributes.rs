@@ -120,12 +120,13 @@ impl Attributes {
         self.synthesized_at.clear();
     }
 
-    /// Stores what the forge shows for the attributes that an event may have changed. Returns how
-    /// new the event is, and whether a stored value became another. Left as stored are votes and
-    /// statuses at a new revision, statuses that are older or other than the event's, and new names
-    /// beyond [`NAMES_MAX`]. An event by a sweep (`is_synthesized`) is new if a value changed; its
-    /// updates are remembered for an hour. Any other event is new unless nothing changed and all
-    /// its updates are remembered; they are forgotten then.
+    /// Stores what the forge shows for the attributes that an event may have changed. A vote or
+    /// status of a new revision, a stale status, a status other than the event's and a new name
+    /// beyond [`NAMES_MAX`] stay as stored. The flag is true if a stored value became another. An
+    /// event with `update_keys` is new if a value changed; unless it is of a sweep
+    /// (`is_synthesized`), it is also new if a sweep has not synthesized all its updates within the
+    /// last hour. Every other event is new; of a late Gerrit comment with text only the votes are
+    /// not.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
@@ -193,9 +194,9 @@ impl Attributes {
         (novelty, differs)
     }
 
-    /// Returns whether every attribute that the forge shows was processed. Statuses do not count,
-    /// because the forge does not count them as updates of the change. Neither do new attributes
-    /// beyond [`NAMES_MAX`].
+    /// Returns whether the stored attributes are those that the forge shows, so that every update
+    /// was processed. Statuses do not count, because the forge does not count them as updates of
+    /// the change. Neither do new attributes beyond [`NAMES_MAX`].
     pub(crate) fn are_complete(&self, facts: &ChangeFacts) -> bool {
         let moves = |name: &&String| !name.starts_with(STATUS);
         let now = shown(facts);
@@ -527,7 +528,7 @@ fn split_value(stored: &str) -> (&str, Option<u64>) {
 }
 
 /// Returns whether the current value of an attribute equals the stored one, or is a status older
-/// than it. A stored value without time or number equals any with the same value.
+/// than it. A stored vote or status without time or number equals any with the same value.
 fn is_same(name: &str, stored: Option<&String>, now: Option<&String>) -> bool {
     let has_suffix = name.starts_with(VOTE) || name.starts_with(STATUS);
     let is_old = |stored: &String| has_suffix && !stored.contains(AT);

@@ -27,10 +27,11 @@ pub(crate) struct SentOffer<'a> {
 }
 
 impl Intake {
-    /// Returns the members of a change's bundle as candidates in merge order, for a pipeline that
-    /// tests them as one (Z6.5). `needs` are the dependencies of `own`. `None` if changes have no
-    /// queue of their own in the pipeline, `own` is refused or merged, it is in no bundle, the
-    /// bundle is too large, or a member may not enter or depends on other members.
+    /// Returns the members of a change's bundle as candidates in merge order, each with the whole
+    /// bundle as its `bundle`, for a pipeline that tests them as one (Z6.5). `needs` are the
+    /// dependencies of `own`. `None` if the pipeline merges or is not independent, `own` is
+    /// refused, merged or in no bundle, the bundle has more than [`BUNDLE_MAX`] members, or one of
+    /// these may not enter or was found in another cycle.
     pub(crate) async fn bundle_candidates(
         &self,
         own: &Candidate,
@@ -39,7 +40,7 @@ impl Intake {
         cache: &mut ChangeCache,
     ) -> Result<Option<Vec<Candidate>>, ReconcileError> {
         let cycle = needs.cycle_of(&own.change.key);
-        let may_be_one = has_queue_per_change(live_pipeline.pipeline)
+        let may_be_one = is_independent_without_merge(live_pipeline.pipeline)
             && own.refused.is_none()
             && own.merged.is_none();
         if cycle.is_empty() || cycle.len() > BUNDLE_MAX || !may_be_one {
@@ -70,10 +71,11 @@ impl Intake {
     }
 
     /// Adds to `effects` a message for each other member of the change's bundle, to the member's
-    /// own queue, and a log line. A member that `message` enqueues already gets only the log line.
-    /// A member that may not enter is skipped, and with a warning one for which the commit has no
-    /// room. Does nothing where changes have no queue of their own, where the pipeline ignores
-    /// dependencies or refuses the change, or if `message` enqueues nothing.
+    /// own queue, and a log line. `message` is the one for the change itself: a member that it
+    /// enqueues already gets only the log line. A member that may not enter is skipped, and with a
+    /// warning one for which the commit has no room. Does nothing in a pipeline that merges or is
+    /// not independent, where the pipeline ignores dependencies or refuses the change, or if
+    /// `message` enqueues nothing.
     ///
     /// A member that is queued and tested on the same state stays as it is. The report detail is
     /// that of the event's own change.
@@ -90,7 +92,7 @@ impl Intake {
         effects: &mut Effects,
     ) -> Result<(), ReconcileError> {
         let LivePipeline { live, pipeline } = live_pipeline;
-        if !has_queue_per_change(pipeline)
+        if !is_independent_without_merge(pipeline)
             || ignores_dependencies(pipeline)
             || needs.refusal(&facts.change, &live.layout, pipeline).is_some()
         {
@@ -168,19 +170,19 @@ impl Intake {
 
 /// Returns whether a pipeline is independent and merges nothing; each change then has a queue of
 /// its own.
-fn has_queue_per_change(pipeline: &Pipeline) -> bool {
+fn is_independent_without_merge(pipeline: &Pipeline) -> bool {
     pipeline.manager == Manager::Independent && !lands_in(pipeline)
 }
 
-/// Returns the queue to which a message is sent: `own`, or, if it enqueues a bundle in a pipeline
-/// where each change has its own queue, that of the member with the lowest key.
+/// Returns the queue to which a message must be sent: `own`, or, if it enqueues a bundle in an
+/// independent pipeline that does not merge, the queue of the member with the lowest key.
 pub(crate) fn bundle_queue(
     message: &InboxMessage,
     pipeline: &Pipeline,
     own: &QueueKey,
 ) -> QueueKey {
     let first = match &message.kind {
-        InboxMessageKind::Enqueue { candidates } if has_queue_per_change(pipeline) => {
+        InboxMessageKind::Enqueue { candidates } if is_independent_without_merge(pipeline) => {
             candidates.last().and_then(Candidate::host)
         }
         _ => None,

@@ -106,7 +106,7 @@ impl ChangeContext {
     /// Returns why the forge's answer may be older than what is stored of the change; `None` if it
     /// is not. With a reason, the caller postpones the event.
     pub(crate) fn stale_reason(&self, event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
-        let is_ahead = self.seen.as_ref().is_some_and(|seen| seen.is_newer_than(event, facts));
+        let is_ahead = self.seen.as_ref().is_some_and(|seen| seen.may_be_newer_than(event, facts));
         is_ahead.then(|| {
             format!("the forge's answer about {} is older than what is stored", facts.change)
         })
@@ -251,8 +251,8 @@ impl Intake {
 
     /// Reads the tenants that have a project, and reads again, at most [`READINGS_MAX`] times in
     /// all, if a push mark disappeared meanwhile. It also reads the keys in `more` and the list
-    /// entries of the queues that `queues` names for each layout. These records are in `found`; the
-    /// tenants' occupied queues are left empty.
+    /// entries of the queues that `queues` names for a layout and the records read so far, which
+    /// may be none. These records are in `found`; the tenants' occupied queues are left empty.
     async fn project_tenants(
         &self,
         project: &ProjectName,
@@ -338,7 +338,7 @@ impl Intake {
         let mut is_old = false;
         let mut tenants = Vec::with_capacity(lives.len());
         for live in lives {
-            let (marks, went) = self.marks(&live, project, &mut read).await?;
+            let (marks, went) = self.pending_rereads(&live, project, &mut read).await?;
             is_old |= went;
             let awaited = awaited(&live, marks, predecessors.remove(&live.tenant.name), now);
             tenants.push(ConcernedTenant { awaited, live, occupied_queues: Vec::new() });
@@ -348,8 +348,9 @@ impl Intake {
         Ok((ProjectTenants { tenants, unreadable, found: read.found }, is_old))
     }
 
-    /// Returns the live layout of the tenant in this record; `None` if it has no layout yet or does
-    /// not have the project. The inner error is the reason why the tenant cannot be read.
+    /// Returns the live layout of the tenant in this record, which was read at `now`; `None` if the
+    /// tenant has no layout yet or does not have the project. The inner error is the reason why the
+    /// tenant cannot be read.
     async fn live_layout_of(
         &self,
         record: Record,
@@ -370,11 +371,11 @@ impl Intake {
     }
 
     /// Returns the sort keys of the tenant's pending rereads after pushes to the project and to
-    /// projects that configure it, without those that have been pending longer than events wait.
+    /// projects that configure it, without those whose push has waited longer than events wait.
     /// `read` must hold the records at [`pushed_keys`]; the records of the rereads are added to it.
     /// The flag is true if one disappeared since the tenant's head was read: the head is then
     /// outdated.
-    async fn marks(
+    async fn pending_rereads(
         &self,
         live: &LiveLayout,
         project: &ProjectName,
@@ -403,7 +404,9 @@ impl Intake {
 
 /// Returns what a new event has to wait for at this tenant: a wanted layout that is not live,
 /// configuration that is being read, the unread pushes `marks`, and the deferred event
-/// `predecessor`. `None` without any of them.
+/// `predecessor`. `None` without any of them. A reading no longer counts after [`WAIT_MILLIS`], and
+/// neither does a wanted layout whose landings were all ordered before that. If the tenant only
+/// reads configuration, the result is `Some` with nothing in it.
 ///
 /// Configuration that has been pending longer than any event waits is ignored: an unresponsive
 /// forge, or a landing that does not end, must not block all events.
@@ -426,7 +429,7 @@ fn awaited(
 
 /// Returns for each tenant the last deferred event of the project if it was not processed yet.
 /// `read` must hold the records that name these events; their deliveries are added to it. Empty if
-/// `order` waits for no event. An unreadable delivery counts as processed.
+/// `order` waits for no event. A missing or unreadable delivery counts as processed.
 async fn last_deferred_events(
     ports: &Ports,
     names: impl Iterator<Item = &TenantName>,
@@ -529,8 +532,9 @@ fn has(live: &LiveLayout, project: &ProjectName) -> bool {
     live.layout.project(project.as_str()).is_some() || live.tenant.projects.contains(project)
 }
 
-/// Returns the queues of a tenant that a change may be in, or may enter now. They need not exist,
-/// and one may occur twice.
+/// Returns the queues of a tenant that a change may be in, or may enter now, also those of
+/// `former_branches`. They are of the pipelines that its project takes part in, or of all pipelines
+/// if the change may edit configuration. They need not exist, and one may occur twice.
 fn queues_of(
     live: &LiveLayout,
     facts: &ChangeFacts,

@@ -39,11 +39,11 @@ pub(crate) enum LifecycleEvent {
 }
 
 impl Intake {
-    /// Adds to `effects` a synthesized event for each change that is stored as open, no longer
-    /// listed, and ended at the forge. At most [`READS_MAX`] unlisted changes are read, others at
-    /// each time `at`; one that the forge does not show is skipped. Listed changes that were seen
-    /// and did not end are stored as open too. `listed` are the project's open changes with their
-    /// seen events and the revision of that record.
+    /// Adds to `effects` a synthesized event for each change that `stored` has as open by the
+    /// event's connection, `listed` lacks, and the forge shows as ended. `listed` are all open
+    /// changes of the project with their seen events and the revision of that record. At most
+    /// [`READS_MAX`] unlisted changes are read, others at each time `at`; one that the forge does
+    /// not show is skipped. Listed changes that were seen and did not end are stored as open too.
     pub(crate) async fn find_closed_changes(
         &self,
         event: &ForgeEvent,

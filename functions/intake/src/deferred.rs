@@ -150,7 +150,8 @@ impl Intake {
     /// Returns whether a delivery for a single tenant, received at `since`, may be processed. It
     /// waits while the tenant cannot be read, and at most [`WAIT_MILLIS`] for pending configuration
     /// or earlier deferred events. It is dropped if the tenant does not have the project, or could
-    /// not be read for a day. `tenants` and `unreadable` are the tenants with its project.
+    /// not be read for a day. `tenants` and `unreadable` are the tenants with its project, read
+    /// with [`EventOrder::AfterDeferred`].
     pub(crate) fn tenant_readiness(
         &self,
         tenants: &[ConcernedTenant],
@@ -174,8 +175,9 @@ impl Intake {
         }
     }
 
-    /// Stores an event as a delivery of its own for the tenant, to be processed when what it awaits
-    /// is done, and logs that. Later events of the project wait behind it.
+    /// Adds to `effects` a delivery of its own for the event and the tenant, to be processed when
+    /// what it awaits is done, and a log line. Later events of the project wait behind it. `id` is
+    /// the delivery of the event itself.
     pub(crate) fn defer_event(
         &self,
         id: &DeliveryId,
@@ -217,9 +219,10 @@ impl Intake {
         awaited.predecessor.as_ref().map_or(now, |behind| now.max(behind.since.plus_millis(1)))
     }
 
-    /// Stores a deferred delivery for a tenant and makes it the last one of its project, so that
-    /// later events wait behind it. Returns its id. If it waits behind another one, a record is
-    /// stored by which that one wakes it.
+    /// Adds to `effects` a deferred delivery for a tenant, makes it the last one of its project, so
+    /// that later events wait behind it, and returns its id. Its `received_at` must come from
+    /// [`Self::deferral_time`]. If it waits behind another one, a record is stored by which that
+    /// one wakes it.
     pub(crate) fn store_deferred(
         &self,
         deferred: &DeliveryRecord,

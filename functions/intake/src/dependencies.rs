@@ -80,8 +80,8 @@ impl Dependencies {
     /// Returns why a pipeline may not test the change `own`, or `None` if it may. Reasons are a
     /// refusal found while its dependencies were resolved, an open dependency of a connection that
     /// the pipeline does not accept, and a dependency cycle, of it or of an open dependency, that a
-    /// queue forbids or that has more than [`BUNDLE_MAX`] members (D04, D11). The text is Zuul's
-    /// where Zuul has one.
+    /// queue forbids or that has more than [`BUNDLE_MAX`] members (D04, D11). That a pipeline may
+    /// ignore dependencies is not considered here. The text is Zuul's where Zuul has one.
     pub(crate) fn refusal(
         &self,
         own: &ChangeRef,
@@ -181,9 +181,10 @@ impl ChangeCache {
 }
 
 impl Intake {
-    /// Resolves the dependencies of a change within a tenant, transitively, by reading forges. A
-    /// refusal is part of the result, which is then incomplete; an error only has the message
-    /// redelivered. Merged dependencies are left out.
+    /// Resolves the dependencies of a change within a tenant, transitively, by reading forges.
+    /// Merged dependencies are left out. A refusal is part of the result, which is then incomplete;
+    /// one reason is that `cache` has no room for another change. An error only has the message
+    /// redelivered.
     pub(crate) async fn dependencies_of(
         &self,
         facts: &ChangeFacts,
@@ -196,9 +197,10 @@ impl Intake {
         Ok(needs)
     }
 
-    /// Returns the permission of the event's sender in the repository, and keeps it in the cache.
-    /// It is `RepositoryPermission::None` for an event without a sender, which a sweep found, if
-    /// the forge refuses the question for good, or if the connection was removed.
+    /// Returns the permission of the event's sender in the repository. The first answer is kept in
+    /// `cache`, which must belong to this event only. It is `RepositoryPermission::None` for an
+    /// event without a sender, which a sweep found, if the forge refuses the question for good, or
+    /// if the connection was removed.
     pub(crate) async fn sender_permission(
         &self,
         event: &ForgeEvent,
@@ -321,8 +323,9 @@ impl Intake {
     }
 
     /// Adds the dependencies of a change to `needs`, and theirs in turn, depth first. `path` holds
-    /// the changes that led here, from the event's own. A refusal is stored in `needs` and ends the
-    /// search. Merged dependencies are left out.
+    /// the changes that led here, from the event's own, without the change itself; it is empty for
+    /// the event's own. A refusal is stored in `needs` and ends the search. Merged dependencies are
+    /// left out.
     async fn follow_dependencies(
         &self,
         facts: &ChangeFacts,
@@ -456,9 +459,9 @@ pub(crate) fn is_of_tenant(layout: &Layout, change: &ChangeKey) -> bool {
 }
 
 /// Builds the part of a message that offers a change to a queue; its texts are cut. With a reason
-/// in `refused` it has no dependencies. In a dependent pipeline it lists the members of its bundle.
-/// Elsewhere it lists the other changes of its dependency cycle; whether they are tested as one
-/// bundle is decided later, with all of them at hand ([`crate::bundle`]).
+/// in `refused` it has neither dependencies nor a bundle. In a dependent pipeline it lists the
+/// members of its bundle. Elsewhere it lists the other changes of its dependency cycle; whether
+/// they are tested as one bundle is decided later, with all of them at hand ([`crate::bundle`]).
 pub(crate) fn candidate(
     facts: &ChangeFacts,
     needs: &Dependencies,
@@ -481,14 +484,17 @@ pub(crate) fn candidate(
         needs: below
             .iter()
             .map(|need| {
-                bare_candidate(need, if is_described(need) { NEED_MESSAGE_CHARS } else { 0 })
+                candidate_without_dependencies(
+                    need,
+                    if is_described(need) { NEED_MESSAGE_CHARS } else { 0 },
+                )
             })
             .collect(),
         bundle: cycle,
         cycle_needs: changes,
         unresolved_dependencies: needs.unfollowed.clone(),
         refused,
-        ..bare_candidate(facts, 4_000)
+        ..candidate_without_dependencies(facts, 4_000)
     }
 }
 
@@ -500,9 +506,9 @@ fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
         .filter(|files| files.iter().map(String::len).sum::<usize>() <= FILES_BYTES_MAX)
 }
 
-/// Builds a candidate without dependencies or bundle, its texts cut, the message to
-/// `message_chars`.
-fn bare_candidate(facts: &ChangeFacts, message_chars: usize) -> Candidate {
+/// Builds a candidate without dependencies or bundle, its texts cut, the message to `message_chars`
+/// characters. Its time is that of the change's last update.
+fn candidate_without_dependencies(facts: &ChangeFacts, message_chars: usize) -> Candidate {
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
     Candidate {
         change: facts.change.clone(),

@@ -37,8 +37,9 @@ pub(crate) struct ImageRequest<'a> {
 impl Intake {
     /// Offers the branch that defines the images to each pipeline of the project that an image
     /// event triggers. Postpones the delivery while the tenant has to wait. The outcome is a
-    /// failure if no pipeline is triggered, if the tenant does not have the project, or if fewer
-    /// than one or more than [`IMAGES_MAX`] images are requested.
+    /// failure if no triggered pipeline accepts the branch, if the tenant does not have the project
+    /// or could not be read for a day, or if fewer than one or more than [`IMAGES_MAX`] images are
+    /// requested.
     pub(crate) async fn process_image_event(
         &self,
         id: &DeliveryId,

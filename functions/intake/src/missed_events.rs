@@ -222,10 +222,11 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns for which tenants a push is new. Stores a branch's push in `effects` unless it is
-    /// known already, a later one superseded it, or no tenant may have the project by its
-    /// connection (`is_for_any`). One that only other connections reported is new for the event's
-    /// connection, and that is stored. A tag's push is always new and is not stored.
+    /// Returns for which tenants a push is new, and stores a branch's push in `effects`. A known
+    /// push is new for none; one that only other connections reported is new for the event's
+    /// connection and is stored for that. A push is not stored if no tenant may have the project by
+    /// its connection (`is_for_any`) or a later one superseded it; such a push is still new for all
+    /// tenants unless it is known. A tag's push is always new for all and is not stored.
     ///
     /// A push that a sweep synthesized is not new when its webhook arrives later. A push by a
     /// connection that no tenant has the project by is not stored: it triggers nothing, so it is
@@ -256,7 +257,8 @@ impl Intake {
         if refs.is_known_push(moved) {
             return Ok(PushAudience::NoTenant);
         }
-        if !(refs.is_out_of_order(moved) && self.is_superseded(event, &refs, moved).await) {
+        if !(refs.is_out_of_order(moved) && self.forge_is_at_stored_tip(event, &refs, moved).await)
+        {
             refs.record_push(moved, &event.connection);
             refs.expect_from(moved, tenant_connections);
             effects.write(branch_tips::put(&event.project, &refs)?);
@@ -265,8 +267,14 @@ impl Intake {
     }
 
     /// Returns whether the forge shows the branch at the tip that is stored in `refs`, so that a
-    /// later push than this one is known already; false when the forge does not answer.
-    async fn is_superseded(&self, event: &ForgeEvent, refs: &BranchTips, moved: &RefMove) -> bool {
+    /// later push than `moved` is known already. False if the forge does not answer, or the branch
+    /// is gone or not stored.
+    async fn forge_is_at_stored_tip(
+        &self,
+        event: &ForgeEvent,
+        refs: &BranchTips,
+        moved: &RefMove,
+    ) -> bool {
         let Ok(forge) = self.forge(&event.connection) else { return false };
         let tip = forge.ref_tip(&event.project, &moved.git_ref).await;
         let expected = refs.branches.get(&moved.git_ref).map(|place| &place.at);
@@ -284,7 +292,7 @@ fn rotate_selection<T>(mut missed: Vec<T>, now: Timestamp) -> Vec<T> {
 }
 
 /// Returns the connections by which the tenants of a project have it, without the tenants that
-/// cannot be read.
+/// cannot be read or whose live layout lacks the project.
 pub(crate) fn tenant_connections(
     event: &ForgeEvent,
     project_tenants: &ProjectTenants,

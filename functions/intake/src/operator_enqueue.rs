@@ -67,8 +67,8 @@ impl Intake {
     /// Enqueues a change in the pipeline that an operator named, without asking its triggers.
     /// `head`, if given, is the start of the commit that the change must be at. Postpones the
     /// delivery while the tenant has to wait. The outcome is a failure if the change is at another
-    /// commit, the tenant lacks the project or pipeline, or the pipeline does not accept the
-    /// change.
+    /// commit, the tenant lacks the project or pipeline or could not be read for a day, or the
+    /// pipeline does not accept the change.
     pub(crate) async fn enqueue(
         &self,
         id: &DeliveryId,
@@ -176,10 +176,12 @@ impl Intake {
         Ok(None)
     }
 
-    /// Enqueues a ref in the pipeline that an operator named, without asking its triggers.
-    /// Postpones the delivery while the tenant has to wait. The outcome is a failure if the forge
-    /// does not show the ref, a tag is named without a commit, the tenant lacks the project or
-    /// pipeline, or the pipeline does not accept the ref. A deleted ref need not exist.
+    /// Enqueues a ref in the pipeline that an operator named, without asking its triggers. A branch
+    /// without a commit is tested where it is when its build starts. Postpones the delivery while
+    /// the tenant has to wait. The outcome is a failure if the forge does not show the ref or its
+    /// commit, still shows a deleted one, or a tag is named without a commit; also if the tenant
+    /// lacks the project or pipeline or could not be read for a day, or the pipeline does not
+    /// accept the ref.
     pub(crate) async fn enqueue_ref(
         &self,
         id: &DeliveryId,

@@ -153,8 +153,9 @@ impl Effects {
         Ok(())
     }
 
-    /// Adds a synthesized or deferred delivery, with a wakeup and a due time, and returns its id. A
-    /// delivery that is already stored under this id is left as it is.
+    /// Adds a synthesized or deferred delivery, with a wakeup and a due time, and returns its id.
+    /// The caller has made sure that no delivery is stored under this id: if one is, the commit
+    /// stores none of its deliveries.
     pub(crate) fn store_delivery(
         &mut self,
         delivery: &DeliveryRecord,
@@ -167,7 +168,8 @@ impl Effects {
     }
 
     /// Requests that a tenant read a project's configuration again and wake the waiting delivery
-    /// afterwards; adds the records for that and the tenant's wakeup.
+    /// afterwards; adds the records for that and the tenant's wakeup. The caller stores the
+    /// delivery `waiting` itself.
     pub(crate) fn reread_configuration(
         &mut self,
         tenant: &TenantName,
@@ -388,8 +390,9 @@ impl Intake {
     /// Processes an event about a change that was received at `came_at`: reads the change from its
     /// forge and routes it. Postpones the delivery while the forge does not show the event's effect
     /// or the change, at most [`SHOWN_MILLIS`] after the receipt, and if the forge's answer is
-    /// older than what is stored. The outcome is a failure if the connection does not lead to a
-    /// forge, or if the forge does not have the change after that time.
+    /// older than what is stored. After that time an event without visible effect is processed, and
+    /// a change that the forge does not have is a failure. It is a failure at once if the
+    /// connection does not lead to a forge.
     pub(crate) async fn process_change_event(
         &self,
         id: &DeliveryId,
@@ -434,8 +437,8 @@ impl Intake {
     /// outcomes, and a message to every queue that the event concerns. Returns a reason, and adds
     /// nothing, if the delivery has to be postponed because the forge's answer may be older than
     /// what is stored; its due time brings it back. An event that was processed before, or is out
-    /// of date, starts no pipeline. If the change has a revision that no event reported, that event
-    /// is synthesized.
+    /// of date, starts no pipeline. If an open change has a revision that no event reported, that
+    /// event is synthesized.
     async fn apply_change_event(
         &self,
         id: &DeliveryId,
@@ -510,9 +513,11 @@ impl Intake {
         Ok(None)
     }
 
-    /// Commits the effects of a delivery with its new state, and sends the messages. Returns the
-    /// delivery's new record. An error if another run committed first, or another event of the same
-    /// change.
+    /// Commits the effects of a delivery with its new state, sends the messages, and returns the
+    /// delivery's new record. Of the puts in `effects`, only those of deliveries and seen events
+    /// keep their conditions; the others overwrite. If one of the deliveries in them is stored
+    /// already, none of these is stored, but all are woken. The error is a retry if another run
+    /// committed first, or another event of the same change.
     async fn commit_effects(
         &self,
         id: &DeliveryId,

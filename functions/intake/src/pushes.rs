@@ -61,13 +61,13 @@ pub(crate) struct OfferedRef<'a> {
 }
 
 impl Intake {
-    /// Processes a push for the tenants for which it is new, or for those after `after` in order of
-    /// name. For a pushed branch a tenant reads its configuration again and gets the push
-    /// afterwards as a deferred delivery, except after its own landing that touched no
-    /// configuration. Any other push is offered to the pipelines that it triggers, or deferred if
-    /// the tenant has to wait. Returns a reason if the delivery has to be postponed, because the
-    /// forge does not show the move yet. Tenants for which the commit has no room are left to the
-    /// next commit.
+    /// Processes a push for the tenants for which it is new, or, if an earlier commit ended with
+    /// the tenant `after`, for those behind it in order of name. For a pushed branch a tenant reads
+    /// its configuration again and gets the push afterwards as a deferred delivery, except after
+    /// its own landing that touched no configuration. Any other push is offered to the pipelines
+    /// that it triggers, or deferred if the tenant has to wait. Tenants for which the commit has no
+    /// room are left to the next commit. Returns a reason if the delivery has to be postponed
+    /// because the forge does not show the move yet; `effects` must be dropped then.
     pub(crate) async fn process_push(
         &self,
         id: &DeliveryId,
@@ -323,8 +323,9 @@ impl Intake {
 
     /// Compares a ref on the forge with the move that was reported. The move is not shown if a
     /// pushed ref does not exist, a deleted one exists, or the forge does not have the commit. It
-    /// is rejected if its connection was removed or the forge's error is final. An annotated tag is
-    /// confirmed with the commit that it leads to.
+    /// is rejected if the connection leads to no forge or the forge's error is final. A ref that
+    /// has moved on since is confirmed with its newer commit beside the reported one, an annotated
+    /// tag with the commit that it leads to.
     pub(crate) async fn read_ref(
         &self,
         event: &ForgeEvent,

@@ -95,8 +95,9 @@ pub(crate) struct TargetQueue<'a> {
 impl Intake {
     /// Adds to `effects` a message for every concerned queue: the change may enter it, or may have
     /// to leave it. Queues of branches that the change targeted before get one as well. New events
-    /// are deferred for tenants whose configuration is being read, and for unreadable ones. The
-    /// tenants that do not fit into this commit are left to the next one.
+    /// are deferred for tenants that have to wait and for unreadable ones; queues that hold the
+    /// change learn its new state all the same. Once `effects` is full, the tenants that follow are
+    /// left to the next commit.
     pub(crate) async fn route(
         &self,
         routed_event: RoutedEvent<'_>,
@@ -292,8 +293,8 @@ impl Intake {
         Ok(Some((message(kind), effect)))
     }
 
-    /// Returns whether Sluice itself or another account caused an event, from the cache if it is
-    /// there.
+    /// Returns whether Sluice itself or another account caused an event. The first answer is kept
+    /// in `cache`, which must belong to this event only.
     async fn speaker(
         &self,
         event: &ForgeEvent,
@@ -307,8 +308,8 @@ impl Intake {
     }
 
     /// Returns how detailed a pipeline reports on what the event enqueues; `None` if none of its
-    /// triggers match the event. The sender's permission is read from the forge only if a trigger
-    /// needs it.
+    /// triggers match the event. `facts` is the change that the event is about, `None` for a ref.
+    /// The sender's permission is read from the forge only if a trigger needs it.
     pub(crate) async fn detail_of(
         &self,
         pipeline: &Pipeline,
@@ -324,7 +325,7 @@ impl Intake {
     }
 
     /// Builds an inbox message for a queue about a change, without sending it. One delivery, queue
-    /// and change always give the same id. It does not count as an operator's.
+    /// and change always give the same id, whatever the kind. It does not count as an operator's.
     pub(crate) fn inbox_message(
         &self,
         id: &DeliveryId,
@@ -344,11 +345,12 @@ impl Intake {
         }
     }
 
-    /// Returns the candidates that an event enqueues, in the order of the queue. In a dependent
-    /// pipeline these are also the change's dependencies ahead of it and at most [`FOLLOWERS_MAX`]
-    /// dependents behind it, with the members of their bundles, as far as they may enter the same
-    /// queue (D01, D02). In another pipeline it is the change alone, or all members of its bundle
-    /// if they are tested as one.
+    /// Returns the candidates that an event enqueues, in the order of the queue. `refused` is why
+    /// the pipeline may not test the change, from `needs`. In a dependent pipeline these are also
+    /// the change's dependencies ahead of it and at most [`FOLLOWERS_MAX`] dependents behind it,
+    /// with the members of their bundles, as far as they may enter the same queue (D01, D02). In
+    /// another pipeline it is the change alone, or all members of its bundle if they are tested as
+    /// one.
     pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,
@@ -455,8 +457,8 @@ impl Intake {
     }
 
     /// Returns the changes that depend on a change and whose stored facts satisfy `follows`, among
-    /// the first [`NEEDED_BY_MAX`]. It reads no forge, because anyone may open any number of
-    /// dependents.
+    /// the first [`NEEDED_BY_MAX`]. A dependent without readable stored facts is left out. It reads
+    /// no forge, because anyone may open any number of dependents.
     pub(crate) async fn dependents(
         &self,
         key: &ChangeKey,
@@ -487,8 +489,9 @@ impl Intake {
     }
 }
 
-/// Sets whether the change and the members of its bundle are reported in detail. The other
-/// candidates were not enqueued by the trigger and are not.
+/// Sets for each candidate whether it is reported in detail: the change and the members of its
+/// bundle if `detail` is [`ReportDetail::Debug`], otherwise none. The other candidates were not
+/// enqueued by the trigger and never are.
 pub(crate) fn with_detail(
     mut candidates: Vec<Candidate>,
     change: &ChangeRef,

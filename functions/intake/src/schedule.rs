@@ -127,7 +127,8 @@ impl Intake {
     }
 
     /// Builds the delivery of a timer's firing for some branches, and the wakeup for it unless it
-    /// is delayed.
+    /// is delayed; stores nothing. The delay is that of the first branch, so with a jitter there
+    /// must be only one.
     fn timer_delivery(
         &self,
         live: &LiveLayout,
@@ -171,7 +172,8 @@ impl Intake {
     /// Enqueues branches in the pipeline whose timer fired, with their commits if `dereference` is
     /// set. Postpones the delivery while the tenant cannot be read, at most a day. Only logs why if
     /// the tenant or pipeline no longer has the project, or does not accept refs; that is no
-    /// failure. With `dereference`, a branch that the forge does not have is skipped.
+    /// failure. With `dereference`, a branch that the forge does not have is skipped, and with a
+    /// log line one that the forge refuses for good. Without a forge the commits are left open.
     pub(crate) async fn process_timer_event(
         &self,
         id: &DeliveryId,

@@ -72,9 +72,10 @@ impl SeenEvents {
         is_unmarked || new > 0
     }
 
-    /// Applies an event to the change's attributes and returns whether it is new. The first event
-    /// is always new and stores the attributes that the forge shows. `is_synthesized` is true for
-    /// an event of a sweep.
+    /// Applies an event to the change's attributes and returns whether it is new.
+    /// [`Self::without_stale_marks`] must be called before. The first event is always new and
+    /// stores the attributes that the forge shows. `is_synthesized` is true for an event of a
+    /// sweep. A value that is replaced counts as a retraction.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
@@ -109,9 +110,10 @@ impl SeenEvents {
     }
 
     /// Stores a lifecycle event of the change and returns whether it is new; any other event is
-    /// always new. A synthesized event is not new if the forge shows another state, or if the
-    /// change was known to be in that state. The webhook of an event that a sweep synthesized is
-    /// not new for as long as forges redeliver; a later or different one is.
+    /// always new. [`Self::without_stale_marks`] must be called before, and [`Self::is_ended`] for
+    /// `was_ended` before that. A synthesized event is not new if the forge shows another state, or
+    /// if the change was known to be in that state. The webhook of an event that a sweep
+    /// synthesized is not new for as long as forges redeliver; a later or different one is.
     pub(crate) fn apply_lifecycle(
         &mut self,
         event: &ForgeEvent,
@@ -182,7 +184,7 @@ impl SeenEvents {
     /// That is checked only while answers may be stale; afterwards the answer is believed. What
     /// this event itself retracts does not count, nor do another revision and another review of the
     /// same account.
-    pub(crate) fn is_newer_than(&self, event: &ForgeEvent, facts: &ChangeFacts) -> bool {
+    pub(crate) fn may_be_newer_than(&self, event: &ForgeEvent, facts: &ChangeFacts) -> bool {
         let may_be_late =
             self.moved_at.0 > 0 && facts.seen_at.since(self.moved_at) <= SAME_MOVE_MILLIS;
         if !may_be_late || facts.updated_at != self.moved_at {
@@ -224,8 +226,9 @@ impl SeenEvents {
         })
     }
 
-    /// Stores the time up to which all updates were processed; `None` if an update is missing, or
-    /// is so recent that another may have the same time.
+    /// Stores the time up to which all updates were processed; the event's marks must be recorded
+    /// before. It is `None` if an update is missing, if the last one is so recent that another may
+    /// have the same time, or if the forge reports no time.
     pub(crate) fn update_complete_at(&mut self, facts: &ChangeFacts) {
         let is_settled =
             facts.updated_at.0 > 0 && facts.seen_at.since(facts.updated_at) > SAME_MOVE_MILLIS;
@@ -250,7 +253,8 @@ fn shown(facts: &ChangeFacts) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns whether an event removes what a mark stands for, such as a label or a review.
+/// Returns whether an event removes what a mark stands for: a label that the event took off, or the
+/// end of a change that it reopened.
 fn retracts(event: &ForgeEvent, mark: &str) -> bool {
     match &event.kind {
         EventKind::Change { event: name, action, label: Some(taken_off), .. }
@@ -479,7 +483,7 @@ mod tests {
         let mut seen = SeenEvents::default().without_stale_marks(&edited, &approved);
         seen.marks = shown(&approved);
         seen.next_moment(&approved);
-        let is_behind = |facts: &ChangeFacts| seen.is_newer_than(&edited, facts);
+        let is_behind = |facts: &ChangeFacts| seen.may_be_newer_than(&edited, facts);
         assert!(!is_behind(&approved));
         let before = ChangeFacts { reviews: Vec::new(), ..approved.clone() };
         assert!(is_behind(&before), "its approval came in the same second");
@@ -499,7 +503,9 @@ mod tests {
             ChangeFacts { reviews: vec![said(ReviewState::Dismissed, 7)], ..approved.clone() };
         assert!(!is_behind(&dismissed), "a review that was dismissed shows as dismissed");
         let unlabelled = ChangeFacts { labels: Vec::new(), ..approved.clone() };
-        assert!(is_behind(&unlabelled) && !seen.is_newer_than(&event("unlabeled"), &unlabelled));
+        assert!(
+            is_behind(&unlabelled) && !seen.may_be_newer_than(&event("unlabeled"), &unlabelled)
+        );
     }
 
     /// Z6.3: of two revisions in one second the replaced one is the older, whichever is read last.
@@ -511,14 +517,16 @@ mod tests {
         let mut second = first.clone();
         second.change.head = sluice_model::git::Oid::from("def");
         let process = |seen: SeenEvents, facts: &ChangeFacts| {
-            assert!(!seen.is_newer_than(&edited, facts));
+            assert!(!seen.may_be_newer_than(&edited, facts));
             let mut seen = seen.without_stale_marks(&edited, facts);
             seen.marks = shown(facts);
             seen.next_moment(facts);
             seen
         };
         let seen = process(process(SeenEvents::default(), &first), &second);
-        assert!(seen.is_newer_than(&edited, &first) && !seen.is_newer_than(&edited, &second));
+        assert!(
+            seen.may_be_newer_than(&edited, &first) && !seen.may_be_newer_than(&edited, &second)
+        );
         second.updated_at = Timestamp(6_000);
         first.updated_at = Timestamp(7_000);
         process(process(seen, &second), &first);

@@ -28,8 +28,9 @@ pub(crate) fn may_be_self(connection: &StoredConnection, by: &str) -> bool {
 
 impl Intake {
     /// Returns whether Sluice or another account caused an event; only statuses, check runs and
-    /// votes can be Sluice's. They are if their account is the connection's own or, where that is
-    /// unknown, if the status has the name of a tenant, a slash and more as its name.
+    /// votes can be Sluice's. They are if their account is the connection's own. Where that is
+    /// unknown, a status is Sluice's if its name is the name of a tenant, a slash and more; a vote
+    /// never is.
     pub(crate) async fn event_speaker(
         &self,
         event: &ForgeEvent,

@@ -68,7 +68,8 @@ fn blocks(candidates: &[Candidate]) -> Vec<Range<usize>> {
 }
 
 /// Shortens the texts of one block of candidates to fit into a record: first those of their
-/// dependencies, then their own. If that is not enough, all are marked as refused.
+/// dependencies, then their own. If that is not enough, all are marked as refused and keep only
+/// their change and URL.
 fn shortened(candidates: &[Candidate]) -> Vec<Candidate> {
     let mut block = candidates.to_vec();
     if bytes(&block) <= INBOX_MESSAGE_BYTES_MAX {

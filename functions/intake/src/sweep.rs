@@ -47,7 +47,8 @@ impl Intake {
     /// Compares a project's branches and open changes with what is stored, synthesizes the missed
     /// events, and has the forge redeliver failed webhooks. At most [`SYNTHESIZED_MAX`] events of
     /// open changes are synthesized; the next sweep continues. Only logs if no tenant may have the
-    /// project by the event's connection. The inner error is a final error of the forge.
+    /// project by the event's connection. The inner error is a final error of the forge when it
+    /// lists the open changes.
     pub(crate) async fn sweep_project(
         &self,
         event: &ForgeEvent,
@@ -192,11 +193,11 @@ impl Intake {
         Ok(missed_events)
     }
 
-    /// Stores a synthesized delivery for a missed event in `effects`, unless one is in progress. If
-    /// an earlier one has ended and the event is still missing, the forge did not show it then, so
-    /// another attempt follows; after [`ATTEMPTS_MAX`] it only logs that it gives up. `retractions`
-    /// says how often a mark of the change was removed; with another number, the event is another
-    /// one.
+    /// Stores a synthesized delivery for a missed event in `effects`, unless one is in progress.
+    /// `event` gives it the connection and the project. If an earlier one has ended and the event
+    /// is still missing, the forge did not show it then, so another attempt follows; after
+    /// [`ATTEMPTS_MAX`] it only logs that it gives up. `retractions` says how often a mark of the
+    /// change was removed; with another number, the event is another one.
     pub(crate) async fn synthesize(
         &self,
         event: &ForgeEvent,
@@ -306,7 +307,8 @@ impl MissedEvent {
         ForgeEvent { kind: self.kind.clone(), sender: self.sender.clone(), ..found_by.clone() }
     }
 
-    /// Returns the missed event of a new revision. `action` is `opened` or `changed`.
+    /// Returns the missed event of a new revision, in GitHub's form for every forge. `action` is
+    /// `opened` or `changed`.
     pub(crate) fn revision(change: &ChangeRef, action: &'static str) -> Self {
         let kind = kind(change, "pull_request", action, None, None);
         Self {
@@ -361,8 +363,9 @@ impl MissedEvent {
         Self::lifecycle(change, "reopened", "change-restored", "reopened", scope)
     }
 
-    /// Returns the missed event of a change that was closed, merged or reopened. `action` is
-    /// its name at GitHub, `gerrit_type` at Gerrit.
+    /// Returns the missed event of a change that was closed, merged or reopened. `action` is its
+    /// name at GitHub, `gerrit_type` at Gerrit. `mark` identifies it among the events of its
+    /// change.
     fn lifecycle(
         change: &ChangeRef,
         action: &str,
@@ -387,7 +390,9 @@ impl MissedEvent {
         }
     }
 
-    /// Returns the missed event of a changed attribute, such as a vote, a topic or a status.
+    /// Returns the missed event of a changed attribute, such as a vote, a topic or a status. An
+    /// update by the connection's own account is to be synthesized only if it triggers a pipeline,
+    /// a status of another account only if a pipeline uses it.
     fn attribute(facts: &ChangeFacts, lost: &MissedUpdate, scope: &SweepScope) -> Self {
         let number = facts.change.key.number().unwrap_or_default();
         let condition = match lost {

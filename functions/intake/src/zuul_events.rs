@@ -115,11 +115,11 @@ impl Intake {
         Ok(DeliveryOutcome::Processed(effects))
     }
 
-    /// Offers an open change to the pipelines that an event of a queue triggers for it. Postpones
-    /// the delivery while the tenant has to wait, if the forge's answer is older than what is
-    /// stored, and for [`SHOWN_MILLIS`] if the forge does not have the change; after that it fails.
-    /// Only logs why if the tenant no longer has the project or a pipeline does not accept the
-    /// change.
+    /// Offers the change `trigger.number`, if it is open, to the pipelines that an event of a queue
+    /// triggers for it. Postpones the delivery while the tenant has to wait, if the forge's answer
+    /// is older than what is stored, and for [`SHOWN_MILLIS`] if the forge does not have the
+    /// change; after that it fails. Only logs why if the tenant no longer has the project or could
+    /// not be read for a day, or a pipeline does not accept the change.
     pub(crate) async fn process_zuul_event(
         &self,
         id: &DeliveryId,

@@ -450,8 +450,8 @@ fn configuration(
     }
 }
 
-/// Returns the lines of the trace of why jobs were selected or not, at most [`DEBUG_BYTES_MAX`] in
-/// total. If lines are missing, the last one is `…`.
+/// Returns the lines of the trace of why jobs were selected or not, at most [`DEBUG_BYTES_MAX`]
+/// bytes in total. If lines are missing, the last one is `…`.
 fn lines_of(trace: &[JobTrace]) -> Vec<String> {
     let mut left = DEBUG_BYTES_MAX;
     let lines = trace.iter().map(ToString::to_string).collect::<Vec<_>>();

@@ -4,8 +4,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod freeze;
-mod included;
-mod playbooks;
+mod included_job_files;
+mod missing_playbooks;
 mod state;
 
 use async_trait::async_trait;
@@ -142,9 +142,9 @@ impl Merger {
         self.freeze(key, &mut state, item, live).await
     }
 
-    /// Returns a conflict for a state that could not be computed for `GIVE_UP_SECONDS`, so that
-    /// its author gets a report and the queue goes on. Before that, returns an error that has the
-    /// message delivered again.
+    /// Returns a conflict for a state that could not be computed for `GIVE_UP_SECONDS`, so that its
+    /// author gets a report and the queue goes on; `why` is the last failure. Before that, and for
+    /// an item that requests no merge, returns an error that has the message delivered again.
     fn given_up(&self, item: &Item, why: String) -> Result<MergeResult, ReconcileError> {
         let MergeStatus::Requested { at, since, .. } = &item.merge_status else {
             return Err(ReconcileError::Retry(why));
@@ -162,8 +162,8 @@ impl Merger {
         Ok(MergeResult::Conflict { change, detail })
     }
 
-    /// Stores a value under the hash of its content, unless this instance did that within
-    /// [`STORED_MILLIS`], and returns its key.
+    /// Stores a value as a JSON object under `prefix` and the hash of its content, unless this
+    /// instance did that within [`STORED_MILLIS`], and returns its key.
     async fn store<T: Serialize>(&self, prefix: &str, value: &T) -> Result<String, ReconcileError> {
         let text = serde_json::to_string(value)
             .map_err(|error| ReconcileError::Retry(error.to_string()))?;

@@ -49,7 +49,7 @@ impl MergedState {
     }
 
     /// Adds the state of a branch, or replaces the one of the same branch.
-    pub(crate) fn put(&mut self, state: BranchState) {
+    pub(crate) fn put_branch(&mut self, state: BranchState) {
         match self.speculation.branches.iter_mut().find(|stored| stored.branch == state.branch) {
             Some(stored) => *stored = state,
             None => self.speculation.branches.push(state),
@@ -104,8 +104,8 @@ impl Merger {
 
     /// Merges into the state the item's dependencies that are neither in it nor landed, then the
     /// item's change; of a bundle, all members in landing order. If the state ahead contains this
-    /// member's result already, only takes that. The inner error is the item's outcome, for example
-    /// a conflict.
+    /// member's result already, only takes that. `state` must come from [`Self::start`]. The inner
+    /// error is the item's outcome, for example a conflict; the state is then incomplete.
     pub(crate) async fn put_changes(
         &self,
         state: &mut MergedState,
@@ -156,10 +156,10 @@ impl Merger {
         Ok(Ok(()))
     }
 
-    /// Merges one change into the state and returns its effect on its branch. A change that is
-    /// already merged, or a ref, is added without merging. The inner error is the item's outcome: a
-    /// conflict, a commit that is gone, or a project that the tenant does not have by the change's
-    /// connection.
+    /// Merges one change into the state, which must not contain it yet, and returns its effect on
+    /// its branch. A change that is already merged, or a ref, is added without merging. The inner
+    /// error is the item's outcome: a conflict, a commit that is gone, or a project that the tenant
+    /// does not have by the change's connection.
     async fn put_change(
         &self,
         state: &mut MergedState,
@@ -221,7 +221,7 @@ impl Merger {
             .speculation
             .changes
             .push(speculative_change(candidate, Some(merged.result.id.clone())));
-        state.put(merged);
+        state.put_branch(merged);
         Ok(Ok(placed))
     }
 
@@ -247,7 +247,7 @@ impl Merger {
         };
         let placed = placed_as_it_is(candidate, &tip, merged.files.clone());
         state.speculation.changes.push(speculative_change(candidate, Some(tip.result.id.clone())));
-        state.put(tip);
+        state.put_branch(tip);
         Ok(Ok(placed))
     }
 
@@ -294,7 +294,7 @@ impl Merger {
         }
         let placed = placed_as_it_is(candidate, &found, files);
         state.speculation.changes.push(speculative_change(candidate, None));
-        state.put(found);
+        state.put_branch(found);
         Ok(Ok(placed))
     }
 

@@ -42,9 +42,9 @@ impl BranchPush {
         self.behind.last().map_or(first, |(_, last)| last)
     }
 
-    /// Returns the writes that mark the landings behind the first as attempted on `tip`, each on
-    /// condition of its revision. `asked_until` says until when the push may take effect, by the
-    /// forge's clock.
+    /// Returns the writes that mark the landings behind the first as attempted, each on condition
+    /// of its revision. `tip` is the tip of the branch before the push; `asked_until` says until
+    /// when the push may take effect, by the forge's clock.
     pub(crate) fn intents(
         &self,
         tip: &Commit,
@@ -66,9 +66,10 @@ impl BranchPush {
         self.behind.iter().map(intent).collect()
     }
 
-    /// Returns the writes that reset these landings after the forge refused the push, so that the
-    /// forge merges each of them. They hold only if the writes of [`Self::intents`] were committed
-    /// and nothing since. A landing that an earlier push covered may still be in its branch.
+    /// Returns the writes that reset the landings behind the first after the forge refused the
+    /// push, so that the forge merges each of them. They hold only if the writes of
+    /// [`Self::intents`] were committed and nothing since. A landing that an earlier push covered
+    /// may still be in its branch.
     pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
         let withdrawn = |(seen, order): &(Record, Landing)| {
             let pushed = order.has_unanswered_push || order.is_moving();
@@ -77,13 +78,15 @@ impl BranchPush {
                 seen.clone(),
                 &Landing { method: way, state, has_unanswered_push: pushed, ..order.clone() },
             )?;
-            Ok(after(record, seen.revision + 1))
+            Ok(put_if_revision(record, seen.revision + 1))
         };
         self.behind.iter().map(withdrawn).collect()
     }
 
-    /// Returns the writes that mark these landings after a push without an answer. They hold only
-    /// if the writes of [`Self::intents`] were committed and nothing since.
+    /// Returns the writes that mark the landings behind the first after a push without an answer.
+    /// They hold only if the writes of [`Self::intents`] were committed and nothing since. `tip` is
+    /// the tip of the branch before the push; `asked_until` says until when the push may still take
+    /// effect, by the forge's clock.
     ///
     /// The forge merges each of them, but the push may still take effect: each checks its branch
     /// and does not report a failure while that is possible.
@@ -128,8 +131,9 @@ fn without_removed_connection(order: &Landing) -> Option<LandingTrouble> {
     order.trouble.clone().map(|trouble| LandingTrouble { is_connection_removed: false, ..trouble })
 }
 
-/// Returns the write of a landing that is being merged, on condition that its stored revision is
-/// `revision`. It is due when the push can no longer take effect.
+/// Returns the write of the landing `order` that is being merged, on condition that its stored
+/// revision is `revision`. `seen` is its record as it was read. It is due when the push can no
+/// longer take effect.
 fn under_way(
     seen: &Record,
     order: &Landing,
@@ -140,11 +144,11 @@ fn under_way(
     let at = now.plus_seconds(MOVE_SECONDS);
     record.due = Some(Due { at, wakeup: landing::wakeup(order) });
     record.sweep_at = Some(at);
-    Ok(after(record, revision))
+    Ok(put_if_revision(record, revision))
 }
 
 /// Returns the write of a record on condition that its stored revision is still `revision`.
-fn after(record: Record, revision: u64) -> Write {
+fn put_if_revision(record: Record, revision: u64) -> Write {
     Write::Put {
         record: Record { revision: revision + 1, ..record },
         expect: Expect::Revision(revision),
@@ -153,9 +157,10 @@ fn after(record: Record, revision: u64) -> Write {
 
 impl Reporter {
     /// Prepares the push that fast-forwards a branch from `tip` to the tested commit, and further
-    /// to landings behind it, up to the first that may not be merged now or does not fit. `None` if
-    /// the forge has to merge: the landing was ordered so, the change was tested on another commit
-    /// than `tip`, the commits are not stored, or the pack cannot be built.
+    /// to landings behind it, up to the first that may not be merged now or does not fit. Neither
+    /// pushes nor stores anything. `None` if the forge has to merge: the landing was ordered so,
+    /// the change was tested on another commit than `tip`, the commits are not stored, or the pack
+    /// cannot be built.
     pub(crate) async fn prepare_push(
         &self,
         order: &Landing,

@@ -72,8 +72,9 @@ struct Ready<'a> {
 impl Reporter {
     /// Merges the change of one item in the tested state of one generation, and stores the result.
     /// Does nothing if the landing does not exist or has ended; a redelivery then sends its outbox
-    /// again. An error that lasts is stored in the landing, for users who wait for it, and
-    /// returned.
+    /// again. Every error is returned. If the landing was ordered at least
+    /// [`TROUBLE_AFTER_SECONDS`] ago, the first one is also stored in it, for users who wait for
+    /// it.
     pub(crate) async fn land(
         &self,
         item: &ItemId,
@@ -264,8 +265,9 @@ impl Reporter {
     }
 
     /// Returns why a change must not be merged: it was closed, has another head than was tested,
-    /// has a dependency that is not merged, or misses a requirement. `None` if it may be. The last
-    /// two are a retry while an earlier merge or push may be in flight and explain them.
+    /// has a dependency that is not merged, or misses a requirement. `None` if it may be. The
+    /// caller has handled a merged change and one that targets another branch. The last two reasons
+    /// are a retry while an earlier merge or push may be in flight and explain them.
     async fn refusal(
         &self,
         context: &LandingContext<'_>,
@@ -324,9 +326,9 @@ impl Reporter {
     }
 
     /// Stores the intent, merges the change and stores the result: by a push where possible,
-    /// otherwise, or if the push is refused, by the forge's merge. If another queue acquired a
-    /// branch lock, the landing ends as not merged because its branch moved. The error is a retry,
-    /// among others after a push without an answer.
+    /// otherwise, or if the push is refused, by the forge's merge. The caller has made all checks.
+    /// If another queue acquired a branch lock, the landing ends as not merged because its branch
+    /// moved. The error is a retry, among others after a push without an answer.
     async fn attempt(
         &self,
         context: &LandingContext<'_>,
@@ -407,9 +409,10 @@ impl Reporter {
         self.end_unless_pushed(context, record, order, end).await
     }
 
-    /// Pushes the tested commit to the branch. Returns the landing's verified result, that the
-    /// forge refused, or that a repeated push got no answer. A first push without an answer, a
-    /// branch that moved, and a refusal while an earlier request may be in flight are retries.
+    /// Pushes the tested commit to the branch; the intent must be stored. Returns the landing's
+    /// verified result, that the forge refused, or that a repeated push got no answer. A first push
+    /// without an answer, a branch that moved, and a refusal while an earlier request may be in
+    /// flight are retries.
     async fn push(
         &self,
         context: &LandingContext<'_>,
@@ -443,9 +446,10 @@ impl Reporter {
         }
     }
 
-    /// Asks the forge to merge the change, checks the merged tree and returns the result. If the
-    /// forge refuses for good, the result is a refusal, or that of a third party's merge if the
-    /// change is merged. A retry while an earlier request may be in flight.
+    /// Asks the forge to merge the change, checks the merged tree and returns the result, without
+    /// storing it; the intent must be stored. If the forge refuses for good, the result is a
+    /// refusal, or that of a third party's merge if the change is merged. A retry while an earlier
+    /// request may be in flight.
     async fn merge(
         &self,
         context: &LandingContext<'_>,
@@ -609,7 +613,7 @@ impl Reporter {
     /// Returns the result of a landing if a later bundle member could not be merged: then nothing
     /// of the bundle is merged. It is a refusal if a member is not as tested, cannot be read, or
     /// misses a requirement or dependency, and a moved base if the member's branch moved. `None` if
-    /// all members can.
+    /// all members can, or there are no later ones.
     ///
     /// A change in the seconds between this check and the member's own landing is detected there,
     /// when a part of the bundle is already merged.
@@ -722,8 +726,9 @@ impl Reporter {
         }
     }
 
-    /// Stores a landing with further writes, due at `due_at` or in a minute; wakes its queue if it
-    /// has ended. `None` if a concurrent writer was faster or a condition in `with` does not hold.
+    /// Stores a landing together with the writes in `with`. One that has not ended is due at
+    /// `due_at`, or in a minute without that; one that has ended wakes its queue. `None`, with
+    /// nothing stored, if a concurrent writer was faster or a condition in `with` does not hold.
     async fn save(
         &self,
         record: Record,

@@ -20,7 +20,8 @@ const KEYS_MAX: usize = 100;
 impl Reporter {
     /// Sends the messages of a report and stores the result; those without a clear answer stay in
     /// the report for the retry that is returned. A failed message does not stop the others. Sent
-    /// ones are removed, so that only a crash repeats them.
+    /// ones are removed, so that only a crash repeats them. With a retry, refused ones are removed
+    /// too and only logged, so the final result does not have them.
     pub(crate) async fn send_messages(
         &self,
         record: Record,
@@ -35,7 +36,7 @@ impl Reporter {
         };
         let (mut left, mut refused, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for action in &report.actions {
-            match self.pass_on(&report, action, &published).await {
+            match self.send_message(&report, action, &published).await {
                 Ok(()) => {}
                 Err(NotifyError::Refused { attempted, why }) => {
                     refused.push(format!("failed to {attempted}: {why}"))
@@ -65,10 +66,11 @@ impl Reporter {
         Err(ReconcileError::Retry(unknown.join("; ")))
     }
 
-    /// Sends one message of a report by mail or MQTT; `action` must be a message. The error is a
-    /// refusal if the connection was removed, and an unknown result if this function does not have
-    /// it.
-    async fn pass_on(
+    /// Sends one message of a report by mail or MQTT; `action` must be a message, any other is
+    /// ignored. `published` has the facts for MQTT and may be empty for mail. The error is a
+    /// refusal if the connection was removed, an unknown result if this function does not have it,
+    /// and otherwise that of the channel.
+    async fn send_message(
         &self,
         report: &Report,
         action: &ReportAction,

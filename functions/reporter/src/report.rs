@@ -193,7 +193,8 @@ impl Reporter {
     }
 
     /// Returns the time by a forge's own clock, and calls the forge if it answered nothing
-    /// recently. `None` if the forge sends no time or its connection was removed.
+    /// recently; `change` only gives a branch to ask about. `None` if the forge sends no time or
+    /// its connection was removed.
     async fn time_of(
         &self,
         name: &ConnectionName,

@@ -43,9 +43,9 @@ impl Reporter {
         self.recheck_branch(begun, order, end).await
     }
 
-    /// Checks a mismatch again where a push may have moved the branch. If the branch contains the
-    /// tested commit, returns the result of checking that commit; while a push may be in flight, a
-    /// retry. Any other result, and otherwise the mismatch, is returned unchanged.
+    /// Checks a mismatch again where a push may have moved the branch; another result is returned
+    /// unchanged. If the branch contains the tested commit, returns the result of checking that
+    /// commit. Otherwise returns a retry while a push may be in flight, and then the mismatch.
     ///
     /// After a late push the forge names the push's last commit, which may be another change's.
     pub(crate) async fn recheck_branch(
@@ -72,8 +72,9 @@ impl Reporter {
     }
 
     /// Returns that the landing landed if the tree of the commit `landed` is the tested one,
-    /// otherwise a mismatch. The branch may have moved on since. If the forge has not shown the
-    /// commit for [`UNREAD_SECONDS`], the result is unproven; before that, a retry.
+    /// otherwise a mismatch. The branch may have moved on since. If the forge has refused to show
+    /// the commit for [`UNREAD_SECONDS`], the result is unproven; before that, a retry, and the
+    /// landing's record stores since when. Any other error of the forge is only a retry.
     pub(crate) async fn verify_commit(
         &self,
         forge: &dyn Forge,
@@ -88,8 +89,9 @@ impl Reporter {
     }
 
     /// Returns that the landing landed if the tree at the tip of the branch is the tested one,
-    /// otherwise a mismatch. If the forge has not shown the tip for [`UNREAD_SECONDS`], the result
-    /// is unproven; before that, a retry.
+    /// otherwise a mismatch. If the forge has refused to show the tip for [`UNREAD_SECONDS`], the
+    /// result is unproven; before that, a retry, and the landing's record stores since when. Any
+    /// other error of the forge is only a retry.
     async fn verify_tip(
         &self,
         forge: &dyn Forge,
@@ -102,9 +104,10 @@ impl Reporter {
         }
     }
 
-    /// Returns an unproven landing if the forge has not shown the merge commit for
-    /// [`UNREAD_SECONDS`], and a retry before. Stores since when it is missing, by the forge's
-    /// clock if that is known.
+    /// Handles an `error` of the forge about the merge commit. One that is not final is a retry.
+    /// With a final one, returns an unproven landing if the commit has been missing for
+    /// [`UNREAD_SECONDS`], and a retry before. Stores in the landing's record since when it is
+    /// missing, by the forge's clock if that is known.
     async fn handle_unverifiable(
         &self,
         forge: &dyn Forge,

@@ -99,8 +99,9 @@ impl Tenants {
     }
 
     /// Reads the configuration files of a branch at a commit and stores them as an object. Returns
-    /// the object's key and the digest of the content; `None` for a branch without configuration.
-    /// If the commit is gone, the error is `Unknown`: the branch moved meanwhile.
+    /// the object's key and the digest of the content, by which [`Self::fragments`] recognises
+    /// unchanged files; `None` for a branch without configuration. If the commit is gone, the error
+    /// is `Unknown`: the branch moved meanwhile.
     pub(crate) async fn read_branch(
         &self,
         at: &ProjectAt,

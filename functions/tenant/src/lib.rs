@@ -118,7 +118,8 @@ impl Tenants {
     /// Reconciles one tenant: reads what changed, makes a new layout live if it differs, and wakes
     /// queues and deferred events. While a landing of configuration is in progress, only postpones
     /// the tenant. If not everything could be read in one run, stores what was read and wakes the
-    /// tenant again. A tenant that the main configuration omits is removed. Safe to run twice.
+    /// tenant again. A tenant that the main configuration omits is removed. Reads nothing if that
+    /// has errors and does not show what the tenant's configuration is. Safe to run twice.
     pub async fn reconcile_tenant(&self, name: &TenantName) -> Result<(), ReconcileError> {
         let mut record = get(&self.ports, &tenant::key(name)).await?;
         let mut head = record.as_ref().map(decode::<Tenant>).transpose()?;
@@ -145,7 +146,7 @@ impl Tenants {
         let Some(awaited_projects) = self.await_landings(&head).await? else {
             return self.postpone(record, &head).await;
         };
-        let marks = self.marks(name).await?;
+        let marks = self.reread_requests(name).await?;
         let head = Tenant {
             is_reloading: head.is_reloading || marks.iter().any(|(mark, _)| mark.by_operator),
             ..head
@@ -429,8 +430,9 @@ impl Tenants {
             .map_err(|error| PortError::unknown(attempt(), error))?)
     }
 
-    /// Reads and parses the main configuration, and counts its errors. A missing one, or one
-    /// without tenants, counts as an error. What cannot be parsed is left out.
+    /// Reads and parses the main configuration, and counts its errors; warnings are not counted.
+    /// One that is missing or not UTF-8 is empty and counts as an error, as does one without
+    /// tenants. What cannot be parsed is left out.
     async fn main(&self) -> Result<MainConfigReading, ReconcileError> {
         let connections = connection::load(&self.ports).await?.vocabulary();
         let object = self.ports.objects.get(connection::MAIN).await?;
@@ -465,8 +467,11 @@ impl Tenants {
     }
 
     /// Returns the stored requests to read projects again, each with its record's key, at most
-    /// [`MARKS_MAX`].
-    async fn marks(&self, name: &TenantName) -> Result<Vec<(RereadRequest, Key)>, ReconcileError> {
+    /// [`MARKS_MAX`]. An unreadable one counts as a request for the project that its key names.
+    async fn reread_requests(
+        &self,
+        name: &TenantName,
+    ) -> Result<Vec<(RereadRequest, Key)>, ReconcileError> {
         let query = Query::prefix(tenant::partition(name), tenant::REREAD, MARKS_MAX);
         let records = self.ports.records.query(&query).await?;
         Ok(records

@@ -58,7 +58,8 @@ impl AwaitedProjects {
 
 impl Tenants {
     /// Returns the projects to read after the awaited landings, and the landings that the tenant
-    /// stopped waiting for. `None` while another one is in progress. Stores nothing.
+    /// stopped waiting for. `None` while a landing is in progress that the tenant still waits for.
+    /// Stores nothing.
     pub(crate) async fn await_landings(
         &self,
         head: &Tenant,
@@ -175,8 +176,8 @@ fn status_by_predecessors(orders: Vec<Option<Landing>>) -> LandingStatus {
 /// Returns why the tenant stops waiting for an unfinished landing: an obstacle that its record has
 /// reported for [`PATIENCE_SECONDS`], no obstacle reported within [`SILENCE_SECONDS`] of the order,
 /// or a bundle member that its queue does not order in time. `None` if it still waits, has ended or
-/// has no record. A reason that is stored in `awaited` stays, or each new sign of progress would
-/// block the tenant again.
+/// has no record. A reason that is stored in `awaited` is returned whatever the status, or each new
+/// sign of progress would block the tenant again.
 fn given_up(
     awaited: &PendingConfigLanding,
     seen: &LandingStatus,

@@ -96,8 +96,9 @@ impl Tenants {
     /// Reads the projects that moved, were never read, have new parameters, or have to be retried;
     /// the others stay as stored. Returns all sources and the writes that store what was read,
     /// without committing them. After [`READ_MAX`] forge requests or [`WRITES_MAX`] projects, the
-    /// rest is left to the next run. A project that cannot be read keeps what was read last, except
-    /// that an unreachable forge of one in `awaited_projects` is a retry.
+    /// rest is left to the next run. A project that cannot be read keeps what was read last.
+    /// Instead the error is a retry if the stored source is lost, or the forge is unreachable and
+    /// the project is in `awaited_projects` or was never read.
     pub(crate) async fn read(
         &self,
         config: &TenantConfig,
@@ -106,7 +107,7 @@ impl Tenants {
         moved: &BTreeSet<ProjectName>,
         awaited_projects: &BTreeSet<ProjectName>,
     ) -> Result<Sources, ReconcileError> {
-        let mut known = self.known(config).await?;
+        let mut known = self.stored_sources(config).await?;
         let damaged = known.damaged.clone();
         let lost = self.fall_back_to_layout(config, head, &mut known.sources, known.damaged).await;
         let now = self.ports.clock.now();
@@ -160,7 +161,7 @@ impl Tenants {
 
     /// Reads the stored sources of the tenant's projects, and lists those whose records are
     /// damaged. They may be of projects that the tenant no longer has.
-    async fn known(&self, config: &TenantConfig) -> Result<StoredSources, ReconcileError> {
+    async fn stored_sources(&self, config: &TenantConfig) -> Result<StoredSources, ReconcileError> {
         let mut known = StoredSources::default();
         let mut after = None;
         // A page at a time, at most 20,000 projects.

@@ -104,7 +104,7 @@ impl Tenants {
     }
 
     /// Finishes the removal: deletes what was read for the tenant, then notifies its queues if that
-    /// is still to do, otherwise awaits its last landings and forgets them.
+    /// is still to do, otherwise forgets its last landings once none of them is in progress.
     async fn clear(&self, record: Record, head: Tenant) -> Result<(), ReconcileError> {
         self.forget_all(&head.name).await?;
         if head.is_notifying_queues {

@@ -14,9 +14,10 @@ use sluice_model::job::{JobGraph, Playbook, playbook_files};
 use sluice_repos::ProjectAt;
 
 impl Merger {
-    /// Returns an error for each missing playbook that jobs of the item's own branch name, if the
-    /// item causes that, by naming it or by deleting the file. `checked` is the layout with all
-    /// proposed configuration. Empty if the item proposes no configuration for that branch.
+    /// Returns an error for each missing playbook that jobs of the item's own branch (`own`) name,
+    /// if the item causes that, by naming it or by deleting the file. `proposed` is the
+    /// configuration of all changes in the state, and `checked` the layout with it. Empty if the
+    /// item proposes no configuration for that branch; the state must contain the item's change.
     pub(crate) async fn removed_playbooks(
         &self,
         state: &MergedState,
@@ -56,9 +57,10 @@ impl Merger {
         Ok(named.iter().map(|playbook| playbook.missing_error()).collect())
     }
 
-    /// Returns an error for each job that would run the playbook of its own name although no such
-    /// file exists. `state` must contain every branch that they need, with trusted playbooks
-    /// pinned.
+    /// Returns an error for each job without a `run` playbook that would run the one of its own
+    /// name although no such file exists; playbooks that jobs name are not checked. `state` must
+    /// contain every branch that the jobs need, with trusted playbooks pinned. A job that the
+    /// layout does not define gets no error.
     pub(crate) async fn missing_playbooks(
         &self,
         state: &MergedState,

@@ -46,8 +46,9 @@ struct IncludedSources {
 
 impl Merger {
     /// Replaces the included project in jobs by the repositories from which their files are really
-    /// read, and adds these to `state`. If there is no such repository, changes nothing and returns
-    /// an error for each concerned job that the layout defines. Otherwise returns none.
+    /// read, and adds the branches of these to `state`. Returns no error then, nor if no job uses
+    /// included files. If there is no such repository, changes nothing and returns an error for
+    /// each concerned job that the layout defines; a job that it does not define gets none.
     pub(crate) async fn assign_included(
         &self,
         state: &mut MergedState,
@@ -69,7 +70,8 @@ impl Merger {
         if !graph.jobs.iter().any(|job| is_concerned(&job)) {
             return Ok(Vec::new());
         }
-        let Some(homes) = self.homes(state, layout, included.clone(), missing).await? else {
+        let Some(sources) = self.included_sources(state, layout, included.clone(), missing).await?
+        else {
             return Ok(graph
                 .jobs
                 .iter()
@@ -77,14 +79,15 @@ impl Merger {
                 .filter_map(|job| layout.missing_config_project_error(job))
                 .collect());
         };
-        graph.jobs.iter_mut().for_each(|job| homes.assign_sources(job));
+        graph.jobs.iter_mut().for_each(|job| sources.assign_sources(job));
         Ok(Vec::new())
     }
 
     /// Finds the source of each file of included jobs and adds the first source, and the others
-    /// that are used, to the state. `missing` holds the possible paths of each file. `None` if
-    /// there are no files next to the included ones and no readable config project.
-    async fn homes(
+    /// that are used, to the state. `missing` holds the possible paths of each file; it may be
+    /// empty for jobs that only use roles. `None` if there are no files next to the included ones
+    /// and no readable config project.
+    async fn included_sources(
         &self,
         state: &mut MergedState,
         layout: &Layout,
@@ -129,7 +132,7 @@ impl Merger {
             let is_here = |paths: &Vec<String>| paths.iter().any(|path| existing.contains(path));
             let (found, left): (BTreeSet<_>, BTreeSet<_>) = missing.into_iter().partition(is_here);
             if is_first || !found.is_empty() {
-                state.put(source);
+                state.put_branch(source);
             }
             by_paths.extend(found.into_iter().map(|paths| (paths, home.clone())));
             missing = left;
