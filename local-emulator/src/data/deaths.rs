@@ -196,7 +196,7 @@ impl Deaths {
     /// Returns whether a kill of this kind of victim is still in the sequence, armed or not. Does
     /// not wait.
     #[must_use]
-    pub fn wait_for(&self, victim: Victim) -> bool {
+    pub fn expects(&self, victim: Victim) -> bool {
         self.waiting
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -339,11 +339,11 @@ mod tests {
             !deaths.strike(Moment::After, &gate, "PutItem", &call("item#1")),
             "all texts must be there"
         );
-        assert!(killed.lock().unwrap().is_empty() && deaths.wait_for(Victim::Caller));
+        assert!(killed.lock().unwrap().is_empty() && deaths.expects(Victim::Caller));
         assert!(deaths.strike(Moment::After, &gate, "PutItem", &fits));
         assert!(deaths.strike(Moment::Before, &gate, "GetItem", &call("")));
         assert!(!deaths.strike(Moment::Before, &gate, "GetItem", &call("")), "no kill is left");
         assert_eq!(*killed.lock().unwrap(), ["gate", "gate"]);
-        assert!(!deaths.wait_for(Victim::Caller));
+        assert!(!deaths.expects(Victim::Caller));
     }
 }
