@@ -226,12 +226,12 @@ pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Ma
         for name in keys(resource.as_mapping()).filter(|name| !BESIDE.contains(name)) {
             answers.ignored.push(format!("{logical} ({kind}): {name}"));
         }
-        hold(&mut answers, logical, kind, resource.get("Properties"));
+        check_properties(&mut answers, logical, kind, resource.get("Properties"));
     }
     for (name, value) in globals.into_iter().flatten() {
         match name.as_str() {
             Some("Function") => {
-                hold(&mut answers, "Globals", "AWS::Serverless::Function", Some(value))
+                check_properties(&mut answers, "Globals", "AWS::Serverless::Function", Some(value))
             }
             other => answers.ignored.push(format!("Globals: {}", other.unwrap_or("(no name)"))),
         }
@@ -241,7 +241,7 @@ pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Ma
 
 /// Adds to `answers` what happens to the properties of one resource; one of an unknown type is
 /// ignored as a whole. Each way of handling counts once for the resource.
-fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Yaml>) {
+fn check_properties(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Yaml>) {
     if let Some((_, answer)) = WHOLE.iter().find(|(name, _)| *name == kind) {
         return answers.take(logical, kind, *answer);
     }
