@@ -192,7 +192,7 @@ impl Front {
         }
         let bytes_in = request.body().len() as u64;
         let body = request.body().clone();
-        let asked = again(&request);
+        let asked = copy_for_kill(&request);
         let (response, usage) = match &struck.before {
             Some(failure) => {
                 (injected(&service, &operation, failure, &body), Some(Usage::default()))
@@ -305,7 +305,7 @@ impl Front {
 
 /// Returns a copy of a request's address and body, without method and headers, because the request
 /// itself is passed to its service.
-fn again(request: &Request<Bytes>) -> Request<Bytes> {
+fn copy_for_kill(request: &Request<Bytes>) -> Request<Bytes> {
     let mut copy = Request::new(request.body().clone());
     *copy.uri_mut() = request.uri().clone();
     copy
