@@ -122,7 +122,7 @@ impl QueuePort for EmulatedQueues {
                 move |sqs, name| {
                     batch
                         .iter()
-                        .try_for_each(|receipt| settled(sqs.delete(name, receipt).map(|_| ())))
+                        .try_for_each(|receipt| ignore_not_in_flight(sqs.delete(name, receipt).map(|_| ())))
                 },
             )
             .await?;
@@ -147,7 +147,7 @@ impl QueuePort for EmulatedQueues {
                 |_: &()| (Purpose::EventSourceHiding, 0),
                 move |sqs, name| {
                     batch.iter().try_for_each(|receipt| {
-                        settled(sqs.change_visibility(name, receipt, seconds))
+                        ignore_not_in_flight(sqs.change_visibility(name, receipt, seconds))
                     })
                 },
             )
@@ -177,7 +177,7 @@ fn received(batch: &[Delivered]) -> (Purpose, usize) {
 
 /// Turns the errors that a message is gone, visible again or received elsewhere into success: it is
 /// redelivered or done. Other errors stay.
-fn settled(outcome: Result<(), SqsError>) -> Result<(), SqsError> {
+fn ignore_not_in_flight(outcome: Result<(), SqsError>) -> Result<(), SqsError> {
     match outcome {
         Err(SqsError::Refused(Refusal::NotInFlight { .. } | Refusal::InvalidParameter { .. })) => {
             Ok(())
