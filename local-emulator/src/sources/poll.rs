@@ -113,7 +113,7 @@ impl Poller {
             tracing::info!(%function, queue = %queue_arn, failed, behind, "messages come again");
         }
         if !delete.is_empty() {
-            self.warn(self.queues.delete(queue_arn, &delete).await);
+            self.log_failure(self.queues.delete(queue_arn, &delete).await);
         }
         self.come_again(&behind).await;
     }
@@ -135,7 +135,7 @@ impl Poller {
         }
         loop {
             tokio::time::sleep(LEASE / 3).await;
-            self.warn(self.queues.release(&self.source.queue_arn, receipts, LEASE).await);
+            self.log_failure(self.queues.release(&self.source.queue_arn, receipts, LEASE).await);
         }
     }
 
@@ -162,12 +162,12 @@ impl Poller {
         if let AfterFailure::Within(after) = self.after_failure
             && !receipts.is_empty()
         {
-            self.warn(self.queues.release(&self.source.queue_arn, receipts, after).await);
+            self.log_failure(self.queues.release(&self.source.queue_arn, receipts, after).await);
         }
     }
 
     /// Logs the error of a queue; does nothing without one.
-    fn warn(&self, outcome: Result<(), QueueError>) {
+    fn log_failure(&self, outcome: Result<(), QueueError>) {
         if let Err(error) = outcome {
             tracing::warn!(function = %self.source.function, %error, "messages will come again");
         }
