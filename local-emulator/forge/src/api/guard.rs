@@ -143,7 +143,7 @@ pub(super) async fn rate_limit(State(engine): State<Arc<Engine>>) -> Answer {
 /// with an error without effect, or carried out and answered with 502. Other requests are passed on
 /// unchanged. A repository whose directory was removed is not found (404). Faults of merges, pushes
 /// and webhooks are left for where those happen.
-pub(super) async fn misbehave(
+pub(super) async fn apply_faults(
     State(engine): State<Arc<Engine>>,
     request: Request,
     next: Next,

@@ -44,7 +44,7 @@ impl Engine {
                 "Head branch was modified. Review and try the merge again.",
             ));
         }
-        self.misbehave(&held, &pull).await?;
+        self.apply_faults(&held, &pull).await?;
         let base = format!("refs/heads/{}", pull.base);
         // No other task moves refs while the repository is locked, and every move was observed.
         let tip = self
@@ -82,7 +82,7 @@ impl Engine {
     /// Applies the faults that are switched on for a merge, which count as having happened: an
     /// error with status 405 if it is to be refused, or an untested commit on the base branch
     /// before it. Nothing happens without such a fault.
-    async fn misbehave(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
+    async fn apply_faults(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
         let wanted = |fault: &ForgeFault| {
             matches!(
                 fault,
