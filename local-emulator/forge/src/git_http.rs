@@ -66,7 +66,7 @@ pub(crate) async fn receive_pack(
         Err(refusal) => return refusal.into_response(),
     };
     let full_name = format!("{owner}/{}", name.trim_end_matches(".git"));
-    let held = engine.hold(&full_name).await;
+    let held = engine.lock_repository(&full_name).await;
     if let Err(error) = engine.overtake(&held).await {
         return error.into_response();
     }

@@ -33,7 +33,7 @@ impl Engine {
         message: Option<String>,
         by: &str,
     ) -> Result<String, ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         let pull = self.pull(full_name, number)?;
         if !pull.is_open() || pull.draft {
             return Err(ApiError::refused(405, NOT_MERGEABLE));
@@ -143,7 +143,7 @@ impl Engine {
         how: SetRef,
         by: &str,
     ) -> Result<(), ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         self.repository(full_name)?;
         let there = held.git.resolve(name).await?;
         let Some(to) = held.git.resolve(to).await? else {
@@ -168,7 +168,7 @@ impl Engine {
     /// deleted branch are closed. An error (422) if it does not exist. Marks of protection are
     /// ignored.
     pub async fn delete_ref(&self, full_name: &str, name: &str, by: &str) -> Result<(), ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         if held.git.resolve(name).await?.is_none() {
             return Err(ApiError::invalid("Reference does not exist"));
         }

@@ -116,7 +116,7 @@ impl Engine {
 
     /// Waits until no other task of this process holds the repository, and holds it until the
     /// returned value is dropped. The repository need not exist.
-    pub async fn hold(&self, full_name: &str) -> Held {
+    pub async fn lock_repository(&self, full_name: &str) -> Held {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             locks.entry(full_name.to_owned()).or_default().clone()
@@ -152,7 +152,7 @@ impl Engine {
                 );
                 continue;
             }
-            let held = self.hold(&repository.full_name).await;
+            let held = self.lock_repository(&repository.full_name).await;
             // A kill does not end the git commands that were under way.
             held.git.settle().await?;
             self.observe(&held, "ghost").await?;
@@ -173,7 +173,7 @@ impl Engine {
         if !is_full_name(full_name) {
             return Err(ApiError::invalid("a repository is named owner/name"));
         }
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         if self.repository(full_name).is_ok() {
             return Err(ApiError::invalid("name already exists on this account"));
         }
@@ -263,7 +263,7 @@ impl Engine {
         edits: &[Edit],
         by: &str,
     ) -> Result<String, ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         let repository = self.repository(full_name)?;
         let parent = match held.git.resolve(&format!("refs/heads/{branch}")).await? {
             Some(tip) => Some(tip),

@@ -38,7 +38,7 @@ impl Engine {
         new: NewPull,
         by: &str,
     ) -> Result<Pull, ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         let repository = self.repository(full_name)?;
         // GitHub names a head in a fork `owner:branch`; here are no forks.
         let head =
@@ -100,7 +100,7 @@ impl Engine {
         edits: Edits,
         by: &str,
     ) -> Result<Pull, ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         let repository = self.repository(full_name)?;
         let pull = self.store.within(|access| {
             let mut pull = find_pull(access, full_name, number)?;
@@ -153,7 +153,7 @@ impl Engine {
         off: &[String],
         by: &str,
     ) -> Result<Vec<String>, ApiError> {
-        let _held = self.hold(full_name).await;
+        let _held = self.lock_repository(full_name).await;
         let labels = self.store.within(|access| {
             let repository = find_repository(access, full_name)?;
             let mut pull = find_pull(access, full_name, number)?;
