@@ -279,8 +279,8 @@ impl LocalForge {
 
     /// Marks a branch as protected and locked, whether it exists or not. Only the marks exist: the
     /// branch still accepts every change. An error if the repository does not exist.
-    pub fn lock(&self, repository: &str, branch: &str) -> Result<(), ApiError> {
-        self.engine.lock(repository, branch)
+    pub fn mark_locked(&self, repository: &str, branch: &str) -> Result<(), ApiError> {
+        self.engine.mark_locked(repository, branch)
     }
 
     /// Opens a pull request, which is no draft, and returns its number. An error if a branch does

@@ -291,7 +291,7 @@ impl Engine {
 
     /// Marks a branch as protected and locked, whether it exists or not. Only the marks exist: the
     /// branch still accepts changes. An error if the repository does not exist.
-    pub fn lock(&self, full_name: &str, branch: &str) -> Result<(), ApiError> {
+    pub fn mark_locked(&self, full_name: &str, branch: &str) -> Result<(), ApiError> {
         self.store.within(|access| {
             let mut repository = find_repository(access, full_name)?;
             repository.protected.push(branch.to_owned());
