@@ -132,7 +132,7 @@ impl QueuePort for EmulatedQueues {
 
     /// Sets for how long messages stay hidden, rounded up to seconds, ten in one counted call.
     /// Stops at the first error; what is gone, visible or received again since is none.
-    async fn release(
+    async fn hide_for(
         &self,
         queue_arn: &str,
         receipts: &[String],

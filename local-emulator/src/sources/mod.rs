@@ -49,7 +49,7 @@ pub trait QueuePort: Send + Sync + 'static {
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError>;
     /// Sets after which time from now messages become visible; one that is deleted or visible is no
     /// error.
-    async fn release(
+    async fn hide_for(
         &self,
         queue_arn: &str,
         receipts: &[String],

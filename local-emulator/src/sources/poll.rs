@@ -135,7 +135,7 @@ impl Poller {
         }
         loop {
             tokio::time::sleep(LEASE / 3).await;
-            self.log_failure(self.queues.release(&self.source.queue_arn, receipts, LEASE).await);
+            self.log_failure(self.queues.hide_for(&self.source.queue_arn, receipts, LEASE).await);
         }
     }
 
@@ -162,7 +162,7 @@ impl Poller {
         if let AfterFailure::Within(after) = self.after_failure
             && !receipts.is_empty()
         {
-            self.log_failure(self.queues.release(&self.source.queue_arn, receipts, after).await);
+            self.log_failure(self.queues.hide_for(&self.source.queue_arn, receipts, after).await);
         }
     }
 
