@@ -41,13 +41,13 @@ impl Engine {
             moves.iter().map(|moved| moved.payload(&self.web, &repository)).collect();
         let open: Vec<Pull> = pulls.into_iter().filter(Pull::is_open).collect();
         let landed = landed(&held.git, &open, &moves, &refs).await?;
-        let mut turns = Vec::new();
+        let mut transitions = Vec::new();
         for pull in open {
             let is_landed = landed.contains(&pull.number);
-            if let Some(turn) =
-                turn(&held.git, &pull, is_landed, &repository.refs, &refs, by).await?
+            if let Some(transition) =
+                transition_of(&held.git, &pull, is_landed, &repository.refs, &refs, by).await?
             {
-                turns.push((pull, turn));
+                transitions.push((pull, transition));
             }
         }
         self.store.within(|access| {
@@ -57,8 +57,8 @@ impl Engine {
             for payload in pushes {
                 self.emit(access, &repository, by, Event::new("push", None, payload))?;
             }
-            for (pull, turn) in turns {
-                self.apply(access, &repository, pull, turn, by)?;
+            for (pull, transition) in transitions {
+                self.apply(access, &repository, pull, transition, by)?;
             }
             Ok::<_, ApiError>(())
         })?;
@@ -219,7 +219,7 @@ async fn landed(
 /// it was not merged. It is merged if the base contains the commit of a merge that the forge began,
 /// or if `is_landed`. Otherwise it is closed if its head branch is missing. `by` is the account
 /// that moved the refs.
-async fn turn(
+async fn transition_of(
     git: &Git,
     pull: &Pull,
     is_landed: bool,
