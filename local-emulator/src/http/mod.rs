@@ -143,7 +143,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
         return message(StatusCode::NOT_FOUND, "Not Found");
     };
     let names = shared.names.as_ref().filter(|names| !names.any_may_call(found.function));
-    if let Some(name) = names.and_then(|names| names.stranger(&parts.headers, &parts.uri)) {
+    if let Some(name) = names.and_then(|names| names.foreign_name(&parts.headers, &parts.uri)) {
         return host::misdirected(&name);
     }
     let Some(body) = read(body).await else {
