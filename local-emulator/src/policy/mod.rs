@@ -84,7 +84,7 @@ impl Policy {
     pub fn decide(&self, action: &str, resource: &str, context: &Context) -> PolicyDecision {
         let speaking = |effect: Effect| {
             self.statements.iter().find(move |statement| {
-                statement.effect == effect && statement.speaks_of(action, resource, context)
+                statement.effect == effect && statement.applies_to(action, resource, context)
             })
         };
         match (speaking(Effect::Deny), speaking(Effect::Allow)) {
@@ -98,7 +98,7 @@ impl Policy {
 impl Statement {
     /// Returns whether the statement applies to a call: one of its actions and one of its resources
     /// match, and all its conditions are true. Its effect is not considered.
-    fn speaks_of(&self, action: &str, resource: &str, context: &Context) -> bool {
+    fn applies_to(&self, action: &str, resource: &str, context: &Context) -> bool {
         self.actions.iter().any(|pattern| pattern.matches(action))
             && self.resources.iter().any(|pattern| pattern.matches(resource))
             && self.conditions.iter().all(|condition| condition.holds(context))
