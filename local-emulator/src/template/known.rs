@@ -203,7 +203,7 @@ pub(super) struct Answers {
 
 impl Answers {
     /// Adds how a part of a resource is handled, unless it is simply read.
-    fn take(&mut self, logical: &str, kind: &str, answer: Answer) {
+    fn add(&mut self, logical: &str, kind: &str, answer: Answer) {
         let part = format!("{logical} ({kind})");
         match answer {
             Provided => {}
@@ -243,7 +243,7 @@ pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Ma
 /// ignored as a whole. Each way of handling counts once for the resource.
 fn check_properties(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Yaml>) {
     if let Some((_, answer)) = WHOLE.iter().find(|(name, _)| *name == kind) {
-        return answers.take(logical, kind, *answer);
+        return answers.add(logical, kind, *answer);
     }
     let Some(known) = properties_of(kind) else {
         answers.ignored.push(format!("{logical} ({kind})"));
@@ -260,7 +260,7 @@ fn check_properties(answers: &mut Answers, logical: &str, kind: &str, properties
             None => answers.ignored.push(format!("{logical} ({kind}): {}", path.join("."))),
         }
     }
-    ways.into_iter().for_each(|answer| answers.take(logical, kind, answer));
+    ways.into_iter().for_each(|answer| answers.add(logical, kind, answer));
 }
 
 /// Returns the keys of a mapping that are texts; none without a mapping.
