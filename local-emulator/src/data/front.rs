@@ -20,7 +20,7 @@ use super::s3::{self, S3};
 use super::sigv4::{self, SignatureError};
 use super::sqs::{self, Sqs};
 use super::store::{Durability, StoreError};
-use super::wire::{Problem, Service, Usage, json_response, now_ms};
+use super::wire::{Problem, Service, Usage, text_response, now_ms};
 
 /// How an emulator's data services are opened.
 #[derive(Clone, Debug, Default)]
@@ -320,7 +320,7 @@ fn current(authorizer: &RwLock<Arc<dyn Authorizer>>) -> Arc<dyn Authorizer> {
 /// form.
 fn respond(result: Result<String, Problem>, content_type: &'static str) -> Response<Bytes> {
     match result {
-        Ok(body) => json_response(200, content_type, body),
+        Ok(body) => text_response(200, content_type, body),
         Err(problem) => problem.into_response(content_type),
     }
 }
@@ -410,5 +410,5 @@ fn query_error(status: u16, code: &str, message: &str) -> Response<Bytes> {
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors></Response>"
     );
-    json_response(status, "text/xml", body)
+    text_response(status, "text/xml", body)
 }
