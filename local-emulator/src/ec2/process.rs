@@ -32,7 +32,7 @@ pub(super) fn start(
     complaints: impl Into<Stdio>,
 ) -> io::Result<Child> {
     let mut child = held_back(program, output, complaints)?;
-    match note(&child, directory).and_then(|()| let_go(&mut child)) {
+    match note(&child, directory).and_then(|()| permit(&mut child)) {
         Ok(()) => Ok(child),
         Err(error) => {
             // It has not begun, so that this one process is all of it.
@@ -43,7 +43,7 @@ pub(super) fn start(
     }
 }
 
-/// Starts a process in a group of its own that runs `program` only after [`let_go`]. It ends
+/// Starts a process in a group of its own that runs `program` only after [`permit`]. It ends
 /// without running it if the emulator dies before. Only the program's name and arguments are used.
 fn held_back(
     program: &Command,
@@ -65,7 +65,7 @@ fn note(child: &Child, directory: &Path) -> io::Result<()> {
 }
 
 /// Permits a process of [`held_back`] to begin its program.
-fn let_go(child: &mut Child) -> io::Result<()> {
+fn permit(child: &mut Child) -> io::Result<()> {
     let stdin = child.stdin.take();
     let mut stdin =
         stdin.ok_or_else(|| io::Error::other("the machine's process has no standard input"))?;
@@ -125,7 +125,7 @@ mod tests {
         note(&child, at).unwrap();
         assert_eq!(living(at), Some(child.id()));
         assert!(!at.join(MARK).exists());
-        let_go(&mut child).unwrap();
+        permit(&mut child).unwrap();
         assert!(child.wait().unwrap().success());
         assert!(at.join(MARK).exists());
         assert_eq!(living(at), None);
