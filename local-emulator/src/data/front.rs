@@ -169,9 +169,11 @@ impl Front {
     }
 
     /// Answers one signed request of any service, with the faults and deliberate kills for the
-    /// principal whose key it names. Counts the call in the meter, unless its caller was not
-    /// verified. An unsigned request, or one to an unknown service, is answered with an error
-    /// before anything else. Faults after the effect apply only to calls that succeeded.
+    /// principal whose key it names. Counts the call in the meter, also if an injected error
+    /// replaces it; a call whose signature is refused, or whose caller is killed before it, is not
+    /// counted. An unsigned request, or one to an unknown service, is answered with an error before
+    /// anything else. Errors and kills after the effect apply only to calls that succeeded. A
+    /// response marked with [`ConnectionLost`] must not be sent.
     pub async fn call(&self, request: Request<Bytes>) -> Response<Bytes> {
         let Some(scope) = sigv4::scope(&request) else {
             return unsigned(&request);
@@ -252,7 +254,7 @@ impl Front {
 
     /// Verifies the signature, passes a request to its service and returns the response and what
     /// the call used. No usage for an unauthenticated caller, because no one is charged for it.
-    /// Faults are not applied here.
+    /// `operation` is the one that [`Self::operation`] returned. Faults are not applied here.
     async fn answer(
         &self,
         service: &Service,
@@ -325,8 +327,9 @@ fn respond(result: Result<String, Problem>, content_type: &'static str) -> Respo
     }
 }
 
-/// Returns an injected failure in the service's form; `operation` and `body` are those of the call.
-/// A lost connection is a response that is marked with [`ConnectionLost`] and must not be sent.
+/// Returns an injected failure in the service's form; `operation` and `body` are those of the call,
+/// which only DynamoDB considers. For an added service every failure is a 500 error. A lost
+/// connection is a response that is marked with [`ConnectionLost`] and must not be sent.
 fn injected(
     service: &Service,
     operation: &str,

@@ -62,7 +62,7 @@ async fn connection(front: Arc<Front>, stream: TcpStream) {
 }
 
 /// Answers one request; 413 for a body over 256 MiB or one that breaks off. An error, for an
-/// injected fault, ends the connection without a response.
+/// injected fault or a deliberate kill, ends the connection without a response.
 async fn answer(
     front: Arc<Front>,
     request: Request<Incoming>,

@@ -119,8 +119,8 @@ impl Problem {
     }
 }
 
-/// Returns a response with this status, content type and body, and a random request id. The body is
-/// not checked.
+/// Returns a response with this status, content type and body, and a random request id in the
+/// header `x-amzn-requestid`. A number that is no status becomes 500. The body is not checked.
 pub(super) fn text_response(
     status: u16,
     content_type: &'static str,

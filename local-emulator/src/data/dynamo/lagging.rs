@@ -63,9 +63,10 @@ impl Lagging {
         }
     }
 
-    /// Runs `write` and returns its result. While a lag is set, a write that succeeded is queued
-    /// for the copy, which is created first if there is none; `touched` are the items that it
-    /// writes. Without a lag the copy is dropped if `touched` is not empty.
+    /// Runs `write` and returns its result; `touched` are the items that it writes. While a lag is
+    /// set, a write that succeeded is queued for the copy, which is created first if there is none.
+    /// Without a lag the copy is dropped if `touched` is not empty. An error of the copy is
+    /// returned even though the write took effect.
     pub fn write<T>(
         &self,
         database: &Database,
@@ -177,7 +178,9 @@ fn key_of(database: &Database, written: &Touched) -> Result<Map<String, Value>, 
     Ok(names.filter_map(|name| Some((name.to_owned(), written.key.get(name)?.clone()))).collect())
 }
 
-/// Returns a new database in memory with a copy of every table, its indexes and items.
+/// Returns a new database in memory with a copy of the tables, their indexes and items. More than
+/// the first 100 tables that `database` lists, or 10,000 pages (1 MB each) of one table, are left
+/// out without an error.
 fn copied(database: &Database) -> Result<Database, Problem> {
     let engine = |error: dynoxide::DynoxideError| super::problem(&error);
     let copy = Database::memory().map_err(engine)?;

@@ -30,10 +30,10 @@ impl From<Refusal> for Mistake {
     }
 }
 
-/// Returns `settings` with the attributes of a request applied, whose values are texts. An error
-/// for an unknown name, an invalid value, or an attribute of FIFO queues on a standard queue.
-/// Attributes without effect here, such as `Policy`, are accepted and dropped. Limits are not
-/// checked.
+/// Returns `settings` with the attributes of a request applied, whose values are texts. `FifoQueue`
+/// with `true` makes them those of a FIFO queue. An error for an unknown name, an invalid value, or
+/// an attribute of FIFO queues on a standard queue. Attributes without effect here, such as
+/// `Policy`, are accepted and dropped. Limits are not checked.
 pub(super) fn apply(
     mut settings: SqsQueueSettings,
     attributes: &BTreeMap<String, String>,
@@ -125,8 +125,9 @@ fn fifo(kind: SqsQueueKind) -> SqsQueueKind {
     }
 }
 
-/// Applies the attributes that only FIFO queues have to `settings`, as far as they are given. An
-/// error for an invalid value or if the queue is a standard one.
+/// Applies those of `attributes` that only FIFO queues have to `settings`; ignores all others, also
+/// `FifoQueue`. An error for an invalid value, or for such an attribute if `settings` are those of
+/// a standard queue.
 fn apply_fifo(
     settings: &mut SqsQueueSettings,
     attributes: &BTreeMap<String, String>,

@@ -140,8 +140,8 @@ impl Sqs {
     }
 
     /// Creates and stores a queue. An existing one with the same attributes stays as it is; one
-    /// with other attributes is an error. Attributes outside AWS's limits, or a dead letter queue
-    /// that does not exist, are errors too.
+    /// with other attributes is an error. A name or attributes outside AWS's limits, or a dead
+    /// letter queue that does not exist, are errors too.
     ///
     /// # Errors
     /// [`SqsError::Exists`] for other attributes, [`SqsError::Refused`] for ones outside AWS's
@@ -212,9 +212,10 @@ impl Sqs {
         self.change(name, |queue, _| queue.send(message, now_ms()))
     }
 
-    /// Receives 1 to 10 messages without waiting; empty if none is visible. They are invisible for
-    /// `visibility_seconds`, or the queue's own time without it. Messages that were received too
-    /// often are moved to the dead letter queue instead, or deleted if that is missing.
+    /// Receives at most `max` messages (1 to 10, otherwise an error) without waiting; empty if none
+    /// is visible. They are invisible for `visibility_seconds`, or the queue's own time without it.
+    /// Messages that were received too often are moved to the dead letter queue instead, or deleted
+    /// if that is missing. An error if the queue does not exist.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for a poll outside AWS's limits.
@@ -370,8 +371,8 @@ impl State {
     }
 
     /// Moves the dead letters of a receive from the queue `name`, whose ARN is `arn`, to their
-    /// queue, and stores both queues in one commit. Returns the messages that were received. Dead
-    /// letters without an existing queue are deleted.
+    /// queue, and stores both queues in one commit; without dead letters stores the queue alone.
+    /// Returns the messages that were received. Dead letters without an existing queue are deleted.
     fn settle(
         &mut self,
         name: &str,
