@@ -232,13 +232,14 @@ impl Extra for Ec2 {
 }
 
 impl From<Denied> for Refusal {
-    /// Logs an error of the record of machines and converts it to an internal error (500).
+    /// Converts a denial by a policy to EC2's error (403).
     fn from(denied: Denied) -> Self {
         Self::new(403, "UnauthorizedOperation", denied.to_string())
     }
 }
 
 impl From<StoreError> for Refusal {
+    /// Logs an error of the record of machines and converts it to an internal error (500).
     fn from(error: StoreError) -> Self {
         tracing::error!(%error, "the record of machines failed");
         Self::new(500, "InternalError", error.to_string())

@@ -19,12 +19,9 @@ pub(super) const NOTE: &str = "pid";
 const ONCE_NOTED: &str = "read -r noted && exec \"$@\" </dev/null";
 
 /// Starts a program as the first process of the machine in this directory, once its id is noted
-/// there, and returns it. It leads its own process group and has no input. Its environment and
-/// directory are the emulator's own, whatever `program` says of them. On an error nothing of it is
-/// left.
-///
-/// On an error nothing of it is left. Its environment and directory are the emulator's own,
-/// whatever `program` says of them.
+/// there, and returns it. It leads its own process group and has no input; `complaints` is where
+/// its errors go. Its environment and directory are the emulator's own, whatever `program` says of
+/// them. On an error no process is left.
 pub(super) fn start(
     program: &Command,
     directory: &Path,
@@ -81,8 +78,8 @@ pub(super) fn living(directory: &Path) -> Option<u32> {
     (start_time(pid)? == started).then_some(pid)
 }
 
-/// Returns when a process started, in ticks since boot, as text; `None` if there is none or it has
-/// ended and is not waited for yet.
+/// Returns when a process started, in ticks since boot, as text; `None` if there is none, or if it
+/// has ended and only waits to be reaped.
 fn start_time(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // After the command's name, which may hold anything: state first, start time twentieth.

@@ -44,9 +44,10 @@ impl HostNames {
         self.functions.contains(function)
     }
 
-    /// Returns the first host name of a request (of its `Host` headers or URI) that does not mean
-    /// this machine, cut to 100 characters; `None` if all do. A request without a name does not
-    /// come from a browser.
+    /// Returns the first host name of a request (of its `Host` headers or URI) that is neither an
+    /// address nor `localhost` nor an added name, cut to 100 characters; an invalid name is foreign
+    /// too. `None` if there is none, also for a request without any host name, which does not come
+    /// from a browser.
     pub(crate) fn foreign_name(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
         let said = headers
             .get_all(HOST)
@@ -67,8 +68,8 @@ impl HostNames {
     }
 }
 
-/// Passes on requests to an address or to `localhost`, and refuses all others with status 421,
-/// before their bodies are read.
+/// Passes on requests whose host names are all addresses or `localhost`, also requests without one,
+/// and refuses all others with status 421, before their bodies are read.
 pub(crate) async fn of_this_machine(request: Request, next: Next) -> Response<Body> {
     match HostNames::default().foreign_name(request.headers(), request.uri()) {
         None => next.run(request).await,

@@ -105,8 +105,9 @@ impl RuntimeApi {
 }
 
 /// Answers a process with the next call, and waits for one as long as necessary; 410 when the
-/// machine stops. Records that the process has asked, and then that it has taken the call. An
-/// earlier call without an answer is given up when the next one is taken.
+/// sender of calls is dropped, with the worker of the process. Records that the process has asked,
+/// and then that it has taken the call. An earlier call without an answer is given up when the next
+/// one is taken.
 async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
     shared.asks.send_replace(true);
     let Some(call) = shared.waiting.lock().await.recv().await else {

@@ -78,8 +78,9 @@ impl Policy {
     }
 
     /// Decides whether the policy allows `action` (`sqs:SendMessage`) on `resource` (an ARN, or `*`
-    /// for a call without one). A statement that denies it wins over all that allow it; without any
-    /// it is not allowed. `context` has the values of the call's condition keys.
+    /// for a call without one). A statement that denies it wins over all that allow it; without a
+    /// statement that allows it, it is not allowed. `context` has the values of the call's
+    /// condition keys.
     #[must_use]
     pub fn decide(&self, action: &str, resource: &str, context: &Context) -> PolicyDecision {
         let speaking = |effect: Effect| {
