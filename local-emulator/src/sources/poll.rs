@@ -77,10 +77,10 @@ impl Poller {
         let _ = slots.acquire_many(self.concurrency).await;
     }
 
-    /// Calls the function with a batch, then deletes the messages that succeeded. Those that the
-    /// function names as failed stay hidden until their timeout. Those behind them, and all after a
-    /// failed call or an invalid response, are left to [`Poller::come_again`]. Errors are only
-    /// logged.
+    /// Calls the function with a batch, then deletes the messages that succeeded. Messages that the
+    /// function names as failed stay hidden until their timeout. Messages behind a failed one of
+    /// their group, and all messages after a failed call or an invalid response, are left to
+    /// [`Poller::come_again`]. Errors are only logged.
     async fn handle(&self, batch: Vec<Delivered>) {
         let SourcePlan { function, queue_arn, response_format, .. } = &self.source;
         let all: Vec<String> = batch.iter().map(|message| message.receipt.clone()).collect();
@@ -128,7 +128,8 @@ impl Poller {
     }
 
     /// Extends the short visibility timeout of a batch again and again, until this future is
-    /// dropped; never completes. Does nothing if messages are hidden for the queue's own timeout.
+    /// dropped. If messages are hidden for the queue's own timeout, does nothing. Never completes
+    /// in either case.
     async fn keep_hidden(&self, receipts: &[String]) {
         if self.hidden_for().is_none() {
             return std::future::pending().await;

@@ -202,7 +202,8 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Adds how a part of a resource is handled, unless it is simply read.
+    /// Adds how a part of a resource is handled to the matching list; adds nothing for a part that
+    /// is simply read.
     fn add(&mut self, logical: &str, kind: &str, answer: Answer) {
         let part = format!("{logical} ({kind})");
         match answer {
@@ -239,8 +240,9 @@ pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Ma
     answers
 }
 
-/// Adds to `answers` what happens to the properties of one resource; one of an unknown type is
-/// ignored as a whole. Each way of handling counts once for the resource.
+/// Adds to `answers` how the properties of one resource are handled. A resource of an unknown type
+/// is listed as ignored without its properties. Each way of handling is listed once for the
+/// resource; each unknown property is listed by itself.
 fn check_properties(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Yaml>) {
     if let Some((_, answer)) = WHOLE.iter().find(|(name, _)| *name == kind) {
         return answers.add(logical, kind, *answer);
