@@ -80,8 +80,8 @@ impl Engine {
     }
 
     /// Applies the faults that are switched on for a merge, which count as having happened: an
-    /// error with status 405 if it is to be refused, or an untested commit on the base branch
-    /// before it. Nothing happens without such a fault.
+    /// error with status 405 if the merge is to be refused, or an untested commit on the base
+    /// branch before it. Nothing happens without such a fault.
     async fn apply_faults(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
         let wanted = |fault: &ForgeFault| {
             matches!(
@@ -131,10 +131,10 @@ impl Engine {
         self.observe(held, "stowaway").await
     }
 
-    /// Creates a ref at the commit that `to` names, or moves it there, as `how` says, and records
-    /// the events that follow. An error (422) if `to` names no commit, if the ref exists with
-    /// `Create` or does not with the others, or if the move is not a fast-forward with `Forward`.
-    /// Marks of protection are ignored.
+    /// Creates the ref with the full name `name` at the commit that `to` names, or moves it there,
+    /// as `how` says, and records the events that follow. An error (422) if `to` names no commit,
+    /// if the ref exists with `Create` or does not with `Forward` or `Force`, or if the move is not
+    /// a fast-forward with `Forward`. Marks of protection are ignored.
     pub async fn set_ref(
         &self,
         full_name: &str,
@@ -189,8 +189,9 @@ pub(crate) enum SetRef {
 }
 
 /// Creates the commit of a merge of `head` into `tip` by a method and returns it; moves no ref.
-/// `None` if it conflicts. A rebase gives its last commit, and ignores `message` and `author`. `by`
-/// is the committer, `author` the author of a squash.
+/// `None` if `head` conflicts with `tip`. A rebase gives its last commit (`tip` if there is nothing
+/// to copy), and ignores `message` and `author`. `by` is the committer, `author` the author of a
+/// squash.
 async fn make(
     git: &Git,
     method: Method,

@@ -108,14 +108,16 @@ impl Engine {
     }
 
     /// Returns whether a recorded repository has no git directory any more. Until the directory is
-    /// back, the repository counts as deleted. False for a repository that was never recorded.
+    /// back, the repository counts as deleted. False for a repository that was never recorded or
+    /// whose record cannot be read.
     pub fn is_gone(&self, full_name: &str) -> bool {
         self.repository(full_name).is_ok()
             && !self.git_root().join(format!("{full_name}.git")).is_dir()
     }
 
-    /// Waits until no other task of this process holds the repository, and holds it until the
-    /// returned value is dropped. The repository need not exist.
+    /// Waits until no other task of this process has locked the repository, and locks it until the
+    /// returned value is dropped; a second call in one task waits forever. Nothing is locked for
+    /// other processes. The repository need not exist.
     pub async fn lock_repository(&self, full_name: &str) -> Held {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,10 +162,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Creates a repository whose branch `main` has one commit with these files, or is missing if
-    /// there are none. Adds the first hook, if the forge has one. The returned record is that of
-    /// before the commit. An error if the name is invalid or used; a directory of that name without
-    /// a record is deleted.
+    /// Creates a repository whose branch `main` has one commit of `by` with these files, or is
+    /// missing if there are none. Adds the first hook, if the forge has one. The returned record is
+    /// that of before the commit, without refs. An error if the name is invalid or used; a
+    /// directory of that name without a record is deleted.
     pub async fn create_repository(
         &self,
         full_name: &str,
@@ -235,7 +237,7 @@ impl Engine {
     }
 
     /// Changes the address of every hook, in all repositories, whose address ends with `ending`, to
-    /// `to`; returns how many were changed. Those that are at `to` already do not count.
+    /// `to`; returns how many were changed. Hooks that are at `to` already do not count.
     pub fn move_hooks(&self, ending: &str, to: &str) -> Result<usize, ApiError> {
         self.store.within(|access| {
             let mut moved = 0;
@@ -254,7 +256,8 @@ impl Engine {
 
     /// Commits edits on a branch, records the events that follow and returns the commit, which
     /// exists even if the edits change nothing. A missing branch is created from the default
-    /// branch; without that, it begins empty. Marks of protection are ignored.
+    /// branch; without a default branch, it begins with these files alone. Marks of protection are
+    /// ignored.
     pub async fn commit(
         &self,
         full_name: &str,

@@ -303,9 +303,10 @@ impl Engine {
     }
 
     /// Stores a check run with the given fields replaced, and returns it. A conclusion makes it
-    /// completed; one that is not completed loses its conclusion. Records an event for `action`, if
-    /// given, and one if it is now completed and was not before, with that of its check suite. An
-    /// error (422) for an unknown state, or if it is completed without conclusion.
+    /// completed; a check run that is not completed loses its conclusion. Records an event for
+    /// `action`, if given, and one if it is now completed and was not before; that may complete its
+    /// check suite, which is recorded too. An error (422) for an unknown state, or if it is
+    /// completed without conclusion.
     fn put_check_run(
         &self,
         access: &Access,
