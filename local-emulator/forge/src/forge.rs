@@ -189,7 +189,7 @@ impl LocalForge {
     }
 
     /// Stops listening and returns when the running requests are answered. Then no further webhooks
-    /// are sent; those that wait are sent after the next start.
+    /// are sent; deliveries that wait are sent after the next start.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         if let Some(server) = self.server.take() {
@@ -455,8 +455,8 @@ impl LocalForge {
         Ok(runs.into_iter().filter(|run| run.sha == commit).map(CheckRunView::from).collect())
     }
 
-    /// Returns the comments on a pull request, oldest first; empty for an unknown one. Reviews are
-    /// not among them.
+    /// Returns the comments on a pull request, oldest first; empty for an unknown pull request.
+    /// Reviews are not among them.
     pub fn comments(&self, repository: &str, number: u64) -> Result<Vec<CommentView>, ApiError> {
         let comments: Vec<Comment> = self.engine.store.within(|access| access.list(repository))?;
         Ok(comments

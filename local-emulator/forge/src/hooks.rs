@@ -61,7 +61,7 @@ impl Engine {
     /// Records a delivery of `event` for one hook, whatever its events, to be sent later; the
     /// caller wakes the sender after the commit. Adds action, repository and sender to the payload.
     /// A fault that makes bodies larger applies and counts as having happened. Deletes the oldest
-    /// deliveries of the repository beyond [`KEPT_MAX`].
+    /// deliveries of the repository beyond the newest 5,000.
     pub(crate) fn record(
         &self,
         access: &Access,

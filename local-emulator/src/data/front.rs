@@ -20,7 +20,7 @@ use super::s3::{self, S3};
 use super::sigv4::{self, SignatureError};
 use super::sqs::{self, Sqs};
 use super::store::{Durability, StoreError};
-use super::wire::{Problem, Service, Usage, text_response, now_ms};
+use super::wire::{Problem, Service, Usage, now_ms, text_response};
 
 /// How an emulator's data services are opened.
 #[derive(Clone, Debug, Default)]

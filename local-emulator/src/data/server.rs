@@ -49,8 +49,8 @@ pub async fn serve(
     Ok((address, task))
 }
 
-/// Answers the requests of one connection until the client closes it or an injected fault breaks
-/// it. Errors of the connection are ignored.
+/// Answers the requests of one connection until the client closes it, or an injected fault or a
+/// deliberate kill breaks it. Errors of the connection are ignored.
 async fn connection(front: Arc<Front>, stream: TcpStream) {
     // Small answers must not wait for more.
     let _ = stream.set_nodelay(true);

@@ -58,8 +58,8 @@ async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Ends a machine's processes, deletes its files and stores that it is terminated. If that fails,
-/// it is logged and the state stays `ShuttingDown`, which is no error.
+/// Ends a machine's processes, deletes its files and stores that it is terminated. If ending or
+/// deleting fails, that is logged and the state stays `ShuttingDown`, which is no error.
 async fn end(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     let (host, id) = (ec2.inner.host.clone(), record.id.clone());
     let ended = tokio::task::spawn_blocking(move || host.end(&id)).await;

@@ -170,8 +170,8 @@ impl Host {
     }
 
     /// Starts the SSH server of a machine, whose files must be complete, and waits until it
-    /// listens, at most [`BOOT_LIMIT`]. An error if it ends meanwhile; none if it does not listen
-    /// in time.
+    /// listens, at most ten seconds. An error if it ends meanwhile; none if it does not listen in
+    /// time. Its output is added to `sshd.log`.
     fn sshd(&self, directory: &Path, record: &Record) -> io::Result<Child> {
         let log =
             fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
@@ -405,8 +405,8 @@ fn sshd_config(record: &Record) -> String {
 }
 
 /// Kills the machine's processes, `started` or those that the process file names, and waits until
-/// they are gone; then deletes the process file. An error if one is still there after
-/// [`END_LIMIT`]. Nothing to kill is no error.
+/// they are gone; then deletes the process file. Without `started` it is an error if the process
+/// that the file names is still there after five seconds. Nothing to kill is no error.
 fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     // A child keeps its process id until it is waited for, even if its note is gone.
     let leader = started.as_ref().map(Child::id).or_else(|| living(directory));

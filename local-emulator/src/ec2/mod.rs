@@ -132,7 +132,7 @@ struct Inner {
 
 impl Ec2 {
     /// Opens the list of machines in the options' directory, which is created if it is missing. In
-    /// the background, starts again those that should run and ends those that were being
+    /// the background, starts again the machines that should run and ends those that were being
     /// terminated. Needs a tokio runtime.
     pub fn open(options: Ec2Options) -> Result<Self, StoreError> {
         let store = Store::open(&options.directory)?;

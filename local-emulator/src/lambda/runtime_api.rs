@@ -72,8 +72,8 @@ struct Shared {
 }
 
 impl RuntimeApi {
-    /// Starts a server for one process on a free loopback port; it ends when it is dropped. Calls
-    /// are passed to the process through `calls`.
+    /// Starts a server for one process on a free loopback port, which ends when the returned value
+    /// is dropped. Calls are passed to the process through `calls`.
     pub(super) async fn start(context: CallContext) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;

@@ -353,7 +353,7 @@ fn equipment(
 }
 
 /// Creates the functions that run in this process by a call of `make` for each. An error if `equip`
-/// knows nothing about one, or `make` fails.
+/// knows nothing about a function, or `make` fails for it.
 async fn in_process(
     plan: &TemplatePlan,
     make: &Make,

@@ -122,9 +122,9 @@ impl QueuePort for EmulatedQueues {
                 queue_arn,
                 |_: &()| (Purpose::EventSource, 0),
                 move |sqs, name| {
-                    batch
-                        .iter()
-                        .try_for_each(|receipt| ignore_not_in_flight(sqs.delete(name, receipt).map(|_| ())))
+                    batch.iter().try_for_each(|receipt| {
+                        ignore_not_in_flight(sqs.delete(name, receipt).map(|_| ()))
+                    })
                 },
             )
             .await?;

@@ -136,7 +136,7 @@ fn typed<T: DeserializeOwned>(
 
 /// Returns each role's policy by the role's ARN: its own statements and those of the managed
 /// policies that it names. Managed policies that are not in the template, AWS's own, are left out.
-/// Resources without properties are, too.
+/// Roles and managed policies without properties are left out, too.
 fn policies(
     scope: &Scope<'_>,
     resources: &Mapping,

@@ -20,10 +20,10 @@ const BASE_MODIFIED: &str = "Base branch was modified. Review and try the merge 
 
 impl Engine {
     /// Merges a pull request and returns the commit at which its base branch is afterwards; records
-    /// the events that follow. Refused (405) if it is closed or a draft, conflicts, has no base
+    /// the events that follow. Refused (405) if it is not open or a draft, conflicts, has no base
     /// branch, or a fault says so; (409) if its head is not `expected`, without which any head is
     /// merged. Also refused (405) if the branch moved unseen, which is then recorded. Without
-    /// `message` one is composed from the title; rebased commits keep theirs.
+    /// `message` one is composed from the title; rebased commits keep their messages in any case.
     pub async fn merge(
         &self,
         full_name: &str,

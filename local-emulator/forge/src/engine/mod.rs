@@ -211,7 +211,8 @@ impl Engine {
     }
 
     /// Adds an active webhook for the named events (`*` for all) and records a `ping` for it, which
-    /// it gets whatever its events. Returns the hook. An error if the repository does not exist.
+    /// it gets whatever its events, in the name of `by`. Returns the hook. An error (404) if the
+    /// repository does not exist.
     pub fn add_hook(
         &self,
         full_name: &str,

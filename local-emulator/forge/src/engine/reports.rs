@@ -51,7 +51,7 @@ pub(crate) fn statuses_of(full_name: &str, sha: &str) -> String {
 
 impl Engine {
     /// Stores a comment on a pull request, open or not, records an event and returns the comment.
-    /// The text is not checked. An error if there is no such pull request.
+    /// The text is not checked. An error (404) if there is no such pull request.
     pub fn comment(
         &self,
         full_name: &str,

@@ -110,8 +110,8 @@ fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut
 }
 
 impl Copy {
-    /// Creates a table in the copy that was created after the copy; does nothing if it is there
-    /// already, or exists nowhere. It is empty, because its writes follow later.
+    /// Creates `table` in the copy, empty, if it was created after the copy; its writes follow
+    /// later. Does nothing if the copy has the table already, or it exists nowhere.
     fn know(&mut self, database: &Database, table: &str) -> Result<(), Problem> {
         if describe(&self.tables, table).is_ok() {
             return Ok(());
@@ -121,7 +121,7 @@ impl Copy {
         super::run(&creation(&description), |r| self.tables.create_table(r)).map(|_| ())
     }
 
-    /// Applies the queued writes whose lag has passed at `now` to the copy, in their order. Those
+    /// Applies the queued writes whose lag has passed at `now` to the copy, in their order. Writes
     /// that fail, as for a deleted table, are dropped.
     fn catch_up(&mut self, now: Instant) {
         while self.waiting.front().is_some_and(|(due, _)| *due <= now) {

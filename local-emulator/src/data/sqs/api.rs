@@ -211,7 +211,7 @@ impl Sqs {
     }
 
     /// Sends the message of a request or batch entry and returns its id and digests, on a FIFO
-    /// queue with its sequence number. Its permission is checked by the caller.
+    /// queue with its sequence number. The caller has checked the permission.
     fn send_one(
         &self,
         name: &str,

@@ -103,8 +103,8 @@ pub(super) fn describe(settings: &SqsQueueSettings) -> BTreeMap<&'static str, St
     attributes
 }
 
-/// Returns those of `all` that `asked` names; `All` names each. Empty if none is named; unknown
-/// names are ignored.
+/// Returns the attributes in `all` whose names are in `asked`, where `All` stands for every name.
+/// Empty if `asked` is empty; unknown names are ignored.
 pub(super) fn chosen(all: BTreeMap<&'static str, String>, asked: &[String]) -> Map<String, Value> {
     let wanted = |name: &str| asked.iter().any(|one| one == "All" || one == name);
     all.into_iter()
@@ -113,7 +113,7 @@ pub(super) fn chosen(all: BTreeMap<&'static str, String>, asked: &[String]) -> M
         .collect()
 }
 
-/// Returns the kind of a FIFO queue with AWS's defaults; one that is FIFO already stays as it is.
+/// Returns `kind` if it is FIFO already, otherwise the kind of a FIFO queue with AWS's defaults.
 fn fifo(kind: SqsQueueKind) -> SqsQueueKind {
     match kind {
         SqsQueueKind::Standard => SqsQueueKind::Fifo {

@@ -175,7 +175,8 @@ impl Sqs {
     }
 
     /// Replaces all attributes of an existing queue, stores them and wakes receivers that wait. Its
-    /// messages stay. The type (standard or FIFO) cannot change.
+    /// messages stay. An error if the queue or the dead letter queue does not exist, the type
+    /// (standard or FIFO) would change, or an attribute is outside AWS's limits.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for attributes outside AWS's limits or a dead letter queue that does
@@ -257,8 +258,8 @@ impl Sqs {
         self.change(name, |queue, _| queue.change_visibility(receipt, seconds, now_ms()))
     }
 
-    /// Deletes all messages of a queue, also those in flight; at most once in 60 seconds.
-    /// Deduplication ids are kept.
+    /// Deletes all messages of a queue, also those in flight. An error if the last purge was less
+    /// than 60 seconds ago, or there is no such queue. Deduplication ids are kept.
     ///
     /// # Errors
     /// [`SqsError::PurgeInProgress`] when the last one is younger.
@@ -273,7 +274,8 @@ impl Sqs {
         state.commit(&[name])
     }
 
-    /// Deletes a queue and its messages; receivers that wait for it get an error.
+    /// Deletes a queue and its messages; receivers that wait for it get an error. An error if there
+    /// is no such queue.
     ///
     /// # Errors
     /// [`SqsError::NoQueue`] when there is none.
@@ -296,7 +298,8 @@ impl Sqs {
     }
 
     /// Waits until a receive may return messages, at most `timeout`, and says which of the two it
-    /// was. Another receiver may be faster. Receives nothing itself.
+    /// was. Another receiver may be faster. Receives nothing itself. An error if the queue does not
+    /// exist or is deleted meanwhile.
     ///
     /// # Errors
     /// [`SqsError::NoQueue`] when there is none, or it is deleted meanwhile.
