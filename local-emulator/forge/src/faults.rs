@@ -98,9 +98,10 @@ impl Faults {
         switches.retain(|switch| switch.repository != repository);
     }
 
-    /// Returns the faults that are switched on for this repository, aim at this request and are
-    /// accepted by `wanted`, in the order in which they were switched on. Counts each as having
-    /// happened once and switches it off after the last time. Empty if there are none.
+    /// Returns the faults that are switched on for this repository, aim at a request of this
+    /// `method` and `path` and are accepted by `wanted`, in the order in which they were switched
+    /// on. Counts each as having happened once and switches it off after the last time. Empty if
+    /// there are none.
     pub fn take(
         &self,
         repository: &str,

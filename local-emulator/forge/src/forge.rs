@@ -189,7 +189,7 @@ impl LocalForge {
     }
 
     /// Stops listening and returns when the running requests are answered. Then no further webhooks
-    /// are sent; those that wait are sent after the next start.
+    /// are sent; deliveries that wait are sent after the next start.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         if let Some(server) = self.server.take() {
@@ -225,7 +225,8 @@ impl LocalForge {
     }
 
     /// Creates a repository `owner/name` whose branch `main` contains these files; without files it
-    /// is empty. An error if the name is invalid or used.
+    /// is empty. `by` is the author of the commit, whose permission is not checked. An error if the
+    /// name is invalid or used.
     pub async fn create_repository(
         &self,
         name: &str,
@@ -235,8 +236,8 @@ impl LocalForge {
         self.engine.create_repository(name, files, by).await.map(drop)
     }
 
-    /// Adds a webhook for all events and returns its number. A `ping` is recorded for it first. An
-    /// error if the repository does not exist.
+    /// Adds a webhook for all events and returns its number. A `ping` in the name of `by` is
+    /// recorded for it first. An error if the repository does not exist.
     pub fn add_hook(
         &self,
         repository: &str,
@@ -248,8 +249,8 @@ impl LocalForge {
         Ok(hook.id)
     }
 
-    /// Changes the address of the hooks in all repositories whose address has the given ending.
-    /// Returns how many were changed; those that are at `to` already do not count.
+    /// Changes the address of every hook, in all repositories, whose address ends with `ending`, to
+    /// `to`. Returns how many were changed; hooks that are at `to` already do not count.
     ///
     /// # Errors
     /// When the record cannot be read or written.
@@ -257,9 +258,10 @@ impl LocalForge {
         self.engine.move_hooks(ending, to)
     }
 
-    /// Commits edits on a branch, records the events that follow and returns the commit, which
-    /// exists even if the edits change nothing. A missing branch is created from `main`. Marks of
-    /// protection are ignored.
+    /// Commits edits on a branch as `by`, records the events that follow and returns the commit,
+    /// which exists even if the edits change nothing. A missing branch is created from `main`;
+    /// without `main` it begins with these files alone. Neither permissions nor marks of protection
+    /// are checked.
     pub async fn commit(
         &self,
         repository: &str,
@@ -279,12 +281,13 @@ impl LocalForge {
 
     /// Marks a branch as protected and locked, whether it exists or not. Only the marks exist: the
     /// branch still accepts every change. An error if the repository does not exist.
-    pub fn lock(&self, repository: &str, branch: &str) -> Result<(), ApiError> {
-        self.engine.lock(repository, branch)
+    pub fn mark_locked(&self, repository: &str, branch: &str) -> Result<(), ApiError> {
+        self.engine.mark_locked(repository, branch)
     }
 
-    /// Opens a pull request, which is no draft, and returns its number. An error if a branch does
-    /// not exist, the base contains the head already, or one is open for the two branches already.
+    /// Opens a pull request of `by`, which is no draft, and returns its number; permissions are not
+    /// checked. An error if one of the two branches does not exist, the base contains the head
+    /// already, or a pull request is open for the two branches already.
     pub async fn open_pull(
         &self,
         repository: &str,
@@ -297,15 +300,16 @@ impl LocalForge {
         Ok(self.engine.open_pull(repository, new, by).await?.number)
     }
 
-    /// Closes a pull request without merging it. Does nothing if it is closed or merged already. An
-    /// error if its base branch is missing.
+    /// Closes a pull request without merging it; permissions are not checked. Does nothing if it is
+    /// closed or merged already. An error if its base branch is missing.
     pub async fn close(&self, repository: &str, number: u64, by: &str) -> Result<(), ApiError> {
         let edits = Edits { state: Some("closed".to_owned()), ..Edits::default() };
         self.engine.edit_pull(repository, number, edits, by).await.map(drop)
     }
 
-    /// Opens a closed pull request again, with the present tip of its branch as head. Does nothing
-    /// if it is open. An error if it is merged, or one of its branches is missing.
+    /// Opens a closed pull request again, with the present tip of its branch as head; permissions
+    /// are not checked. Does nothing if it is open. An error if it is merged, or one of its
+    /// branches is missing.
     pub async fn reopen(&self, repository: &str, number: u64, by: &str) -> Result<(), ApiError> {
         let edits = Edits { state: Some("open".to_owned()), ..Edits::default() };
         self.engine.edit_pull(repository, number, edits, by).await.map(drop)
@@ -324,8 +328,8 @@ impl LocalForge {
         self.engine.edit_pull(repository, number, edits, by).await.map(drop)
     }
 
-    /// Reviews the present head of a pull request and returns the review's number. An error if `by`
-    /// is the author and does more than comment.
+    /// Reviews the present head of a pull request, open or not, and returns the review's number. An
+    /// error if `by` is the author and does more than comment; permissions are not checked.
     pub fn review(
         &self,
         repository: &str,
@@ -346,8 +350,9 @@ impl LocalForge {
         self.review(repository, number, ReviewVote::Approve, "", by)
     }
 
-    /// Dismisses the review with the number `review`. An error if the pull request does not have
-    /// it, or it neither approves nor requests changes.
+    /// Dismisses the review with the number `review`, also one by another account; permissions are
+    /// not checked. An error if the pull request does not have it, it neither approves nor requests
+    /// changes, or it is dismissed already.
     pub fn dismiss(
         &self,
         repository: &str,
@@ -358,7 +363,8 @@ impl LocalForge {
         self.engine.dismiss_review(repository, number, review, by).map(drop)
     }
 
-    /// Comments on a pull request and returns the comment's number. The text is not checked.
+    /// Comments on a pull request, open or not, and returns the comment's number. Neither the text
+    /// nor permissions are checked. An error if there is no such pull request.
     pub fn comment(
         &self,
         repository: &str,
@@ -369,7 +375,8 @@ impl LocalForge {
         Ok(self.engine.comment(repository, number, body, by)?.id)
     }
 
-    /// Adds a label to a pull request; does nothing if it has it already.
+    /// Adds a label to a pull request; does nothing if it has the label already or the name is
+    /// empty. Permissions are not checked.
     pub async fn label(
         &self,
         repository: &str,
@@ -380,7 +387,8 @@ impl LocalForge {
         self.engine.label(repository, number, &[label.to_owned()], &[], by).await.map(drop)
     }
 
-    /// Removes a label from a pull request; does nothing if it does not have it.
+    /// Removes a label from a pull request; does nothing if it does not have it. Permissions are
+    /// not checked.
     pub async fn unlabel(
         &self,
         repository: &str,
@@ -409,8 +417,8 @@ impl LocalForge {
         Ok(self.engine.git(repository).resolve(&format!("refs/heads/{branch}")).await?)
     }
 
-    /// Returns the id of the tree of a commit or branch; `None` if there is no such commit. An
-    /// unknown repository is an error.
+    /// Returns the id of the tree of a commit or branch (`revision` may be any that git resolves);
+    /// `None` if there is no such commit. An unknown repository is an error.
     pub async fn tree(&self, repository: &str, revision: &str) -> Result<Option<String>, ApiError> {
         Ok(self.engine.git(repository).commit(revision).await?.map(|commit| commit.tree))
     }
@@ -447,8 +455,8 @@ impl LocalForge {
         Ok(runs.into_iter().filter(|run| run.sha == commit).map(CheckRunView::from).collect())
     }
 
-    /// Returns the comments on a pull request, oldest first; empty for an unknown one. Reviews are
-    /// not among them.
+    /// Returns the comments on a pull request, oldest first; empty for an unknown pull request.
+    /// Reviews are not among them.
     pub fn comments(&self, repository: &str, number: u64) -> Result<Vec<CommentView>, ApiError> {
         let comments: Vec<Comment> = self.engine.store.within(|access| access.list(repository))?;
         Ok(comments
@@ -473,8 +481,8 @@ impl LocalForge {
         self.engine.redeliver(repository, delivery.hook, delivery.number)
     }
 
-    /// Waits, without a time limit, until every recorded delivery of a repository was tried,
-    /// whether it arrived or not.
+    /// Waits, without a time limit, until every recorded delivery of a repository was tried once,
+    /// whether it was answered or not. Returns at once for an unknown repository.
     pub async fn deliveries_tried(&self, repository: &str) -> Result<(), ApiError> {
         loop {
             let tried = self.engine.settled.notified();

@@ -172,8 +172,8 @@ impl Git {
     }
 
     /// Returns the full id of the commit that `revision` names; a tag is followed to its commit.
-    /// `None` if git finds none or `revision` begins with `-`. An error only if git does not start
-    /// or takes longer than 60 s.
+    /// `None` if git finds none or `revision` begins with `-`. An error only if git takes longer
+    /// than 60 s or does not start, as without the repository's directory.
     pub async fn resolve(&self, revision: &str) -> Result<Option<String>, GitError> {
         if revision.starts_with('-') {
             return Ok(None);
@@ -188,8 +188,9 @@ impl Git {
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
-    /// Moves a ref to `new`, or creates it; without `old` from wherever it is. With `old` it is an
-    /// error if the ref is elsewhere; all zeros in `old` mean that it must not exist.
+    /// Moves a ref, given by its full name, to `new`, or creates it; without `old` from wherever it
+    /// is. With `old` it is an error if the ref is elsewhere; all zeros in `old` mean that it must
+    /// not exist.
     pub async fn update_ref(
         &self,
         name: &str,
@@ -201,14 +202,14 @@ impl Git {
         self.move_refs(&arguments, b"").await
     }
 
-    /// Deletes a ref, wherever it leads.
+    /// Deletes a ref, given by its full name, wherever it leads; no error if it does not exist.
     pub async fn delete_ref(&self, name: &str) -> Result<(), GitError> {
         self.move_refs(&["update-ref", "-d", name], b"").await
     }
 
     /// Returns an open file with a shared lock, to be passed to a command that moves refs. The lock
     /// lasts as long as a process has the file open, so a restarted forge sees that the command of
-    /// a killed one still runs. Blocks while [`Self::settle`] has it.
+    /// a killed one still runs. Blocks while [`Self::settle`] has the lock.
     pub fn moving(&self) -> std::io::Result<File> {
         let file =
             File::options().read(true).append(true).create(true).open(self.folder.join(MOVES))?;
@@ -305,8 +306,8 @@ impl Git {
     }
 
     /// Returns a file's bytes at a revision; `None` if git cannot show it: there is no such
-    /// revision or file, or the path is a directory. An error only if git does not start or takes
-    /// too long.
+    /// revision or file, or the path is a directory. An error only if git takes longer than 60 s or
+    /// does not start, as without the repository's directory.
     pub async fn file(&self, revision: &str, path: &str) -> Result<Option<Vec<u8>>, GitError> {
         if revision.starts_with('-') {
             return Ok(None);
@@ -317,7 +318,8 @@ impl Git {
     }
 
     /// Returns the object id of the file or directory at a path in a revision; `None` if there is
-    /// no such revision or path. An error only if git does not start or takes too long.
+    /// no such revision or path. An error only if git takes longer than 60 s or does not start, as
+    /// without the repository's directory.
     pub async fn blob(&self, revision: &str, path: &str) -> Result<Option<String>, GitError> {
         if revision.starts_with('-') {
             return Ok(None);
@@ -462,8 +464,9 @@ impl Git {
     }
 
     /// Runs git in the repository's directory with additional environment variables and input, and
-    /// redirects its output to `stdout`. Returns its status and what it printed as errors. An error
-    /// if it does not start or takes longer than 60 s, but not if it fails.
+    /// redirects its output to `stdout`. Returns its status, what it printed as errors and, if
+    /// `stdout` is a pipe, its output. An error if it does not start or takes longer than 60 s, but
+    /// not if it fails.
     async fn output_to(
         &self,
         stdout: Stdio,

@@ -53,9 +53,9 @@ pub(crate) async fn upload_pack(
 }
 
 /// Accepts a push from an account with write permission (otherwise 401 or 403). First makes another
-/// commit if the fault for that is switched on. Holds the repository meanwhile. Answers only after
-/// the events are recorded, so that every push that succeeded has its events; marks of protection
-/// are ignored.
+/// commit if the fault for that is switched on. Other changes of the repository wait meanwhile.
+/// Answers only after the events are recorded, so that every push that succeeded has its events;
+/// marks of protection are ignored. 404 for an unknown repository.
 pub(crate) async fn receive_pack(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Here,
@@ -66,7 +66,7 @@ pub(crate) async fn receive_pack(
         Err(refusal) => return refusal.into_response(),
     };
     let full_name = format!("{owner}/{}", name.trim_end_matches(".git"));
-    let held = engine.hold(&full_name).await;
+    let held = engine.lock_repository(&full_name).await;
     if let Err(error) = engine.overtake(&held).await {
         return error.into_response();
     }

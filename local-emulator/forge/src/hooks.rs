@@ -61,7 +61,7 @@ impl Engine {
     /// Records a delivery of `event` for one hook, whatever its events, to be sent later; the
     /// caller wakes the sender after the commit. Adds action, repository and sender to the payload.
     /// A fault that makes bodies larger applies and counts as having happened. Deletes the oldest
-    /// deliveries of the repository beyond [`KEPT_MAX`].
+    /// deliveries of the repository beyond the newest 5,000.
     pub(crate) fn record(
         &self,
         access: &Access,
@@ -152,8 +152,8 @@ pub(crate) async fn deliver(engine: Arc<Engine>) {
 }
 
 /// Returns the deliveries that wait to be sent, of all repositories in the order of their events,
-/// and marks them as being sent. Those that are not kept any more are left out. An error of the
-/// store is logged and gives none.
+/// marks them as being sent and deletes their entries in the list of due ones. Deliveries that are
+/// not kept any more are left out. An error of the store is logged and gives none.
 fn take_due(engine: &Engine) -> Vec<Delivery> {
     let taken = engine.store.within(|access| {
         let mut taken = Vec::new();
@@ -194,9 +194,10 @@ fn give_up_interrupted(engine: &Engine) {
     }
 }
 
-/// Sends one delivery and records the response or why there was none, and notifies those who wait
-/// for outcomes. Every response counts as answered, whatever its status. Does nothing if its hook
-/// was deleted or cannot be read. An outcome that cannot be stored is logged.
+/// Sends one delivery, records the response or why there was none, and notifies those who wait for
+/// outcomes. Every response counts as answered, whatever its status. If its hook was deleted or
+/// cannot be read, does nothing: the delivery stays marked as being sent. An outcome that cannot be
+/// stored is logged.
 async fn send(engine: &Engine, client: &reqwest::Client, mut delivery: Delivery) {
     let hook =
         engine.store.within(|access| access.get::<Hook>(&delivery.repository, delivery.hook));

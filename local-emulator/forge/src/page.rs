@@ -25,7 +25,7 @@ pub(crate) async fn index(State(engine): State<Arc<Engine>>) -> Page {
 }
 
 /// Answers with the page of a repository: its pull requests, open or not, the newest first. Needs
-/// no account; 404 if there is none.
+/// no account; 404 if there is no such repository.
 pub(crate) async fn repository(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Path<(String, String)>,
@@ -45,8 +45,8 @@ pub(crate) async fn repository(
 }
 
 /// Answers with the page of a pull request: description, commits, the newest status of each context
-/// on its head, then the reviews and then the comments. Needs no account; 404 if there is none. An
-/// error if it is not merged and its base branch is missing.
+/// on its head, then the reviews and then the comments. Needs no account; 404 if there is no such
+/// pull request. An error if the pull request is not merged and its base branch is missing.
 pub(crate) async fn pull(
     State(engine): State<Arc<Engine>>,
     Path((owner, name, number)): Path<(String, String, u64)>,

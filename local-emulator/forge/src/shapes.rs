@@ -193,8 +193,8 @@ pub(crate) fn hook(web: &str, full_name: &str, hook: &Hook) -> Value {
 }
 
 /// Returns a webhook delivery in GitHub's form, without request and response bodies; the duration
-/// in seconds. One that was not answered has status code 0, and `PENDING` or the reason of its
-/// failure as status.
+/// is in seconds. A delivery that was not answered has status code 0, and `PENDING` or the reason
+/// of its failure as status.
 pub(crate) fn delivery(delivery: &Delivery) -> Value {
     let (status, status_code, milliseconds) = match &delivery.outcome {
         Outcome::Waiting | Outcome::Sending => ("PENDING".to_owned(), 0, 0),

@@ -60,8 +60,8 @@ impl HttpClient for Connector {
 
 impl HttpConnector for Connector {
     /// Passes a request to the front and returns its response. The call goes on if the caller stops
-    /// waiting. A connection that an injected fault breaks is an I/O error; a panic of the front is
-    /// an error too.
+    /// waiting. A connection that an injected fault or a deliberate kill breaks is an I/O error; a
+    /// panic of the front is an error too.
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let front = Arc::clone(&self.front);
         HttpConnectorFuture::new(async move {

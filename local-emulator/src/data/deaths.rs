@@ -76,7 +76,8 @@ impl FromStr for DeliberateKill {
 
     /// Parses a line of the form `machine|caller|executor before|after CALLER:OPERATIONS[:TEXTS]
     /// [COUNT]`. Operations are separated by `|`, or `*` for any; texts by `+`, and all of them
-    /// must occur. The count is 1 if it is missing. Neither caller nor operations need exist.
+    /// must occur. The count is 1 if it is missing. White space separates the parts, so a text
+    /// cannot contain any. Neither caller nor operations need exist.
     fn from_str(line: &str) -> Result<Self, DeathError> {
         let failed = |why: &str| DeathError { line: line.trim().to_owned(), why: why.to_owned() };
         let mut words = line.split_whitespace();
@@ -139,8 +140,8 @@ impl fmt::Display for DeliberateKill {
     }
 }
 
-/// Parses a sequence of at most 100 deliberate kills, separated by `;` or line feeds; empty ones
-/// are skipped.
+/// Parses a sequence of deliberate kills, separated by `;` or line feeds; empty ones are skipped.
+/// More than 100 kills, or one that cannot be parsed, is an error.
 ///
 /// # Errors
 /// [`DeathError`] names the first that cannot be read.
@@ -193,10 +194,9 @@ impl Deaths {
         Self { waiting: Mutex::new(sequence.into()), ..Self::default() }
     }
 
-    /// Returns whether a kill of this kind of victim is still in the sequence, armed or not. Does
-    /// not wait.
+    /// Returns whether a kill of this kind of victim is still in the sequence, armed or not.
     #[must_use]
-    pub fn wait_for(&self, victim: Victim) -> bool {
+    pub fn expects(&self, victim: Victim) -> bool {
         self.waiting
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -216,9 +216,11 @@ impl Deaths {
         *self.executor.write().unwrap_or_else(PoisonError::into_inner) = Some(kill);
     }
 
-    /// Kills the victim of the armed kill if this moment of this call is the planned one, and arms
-    /// the next kill. Returns whether the call must not be answered, because its caller was killed;
-    /// false if nothing is due. Does not return if the emulator itself is killed.
+    /// Counts this moment of a call if the armed kill selects it. Once the count of that kill is
+    /// reached, kills its victim and arms the next kill. Returns whether the call must not be
+    /// answered, because its own caller was to be killed (even if no action to kill it is set);
+    /// false if nothing is due. Does not return if the emulator itself is killed. With
+    /// `Moment::After` it is to be called for calls that succeeded only.
     #[must_use]
     pub fn strike(
         &self,
@@ -339,11 +341,11 @@ mod tests {
             !deaths.strike(Moment::After, &gate, "PutItem", &call("item#1")),
             "all texts must be there"
         );
-        assert!(killed.lock().unwrap().is_empty() && deaths.wait_for(Victim::Caller));
+        assert!(killed.lock().unwrap().is_empty() && deaths.expects(Victim::Caller));
         assert!(deaths.strike(Moment::After, &gate, "PutItem", &fits));
         assert!(deaths.strike(Moment::Before, &gate, "GetItem", &call("")));
         assert!(!deaths.strike(Moment::Before, &gate, "GetItem", &call("")), "no kill is left");
         assert_eq!(*killed.lock().unwrap(), ["gate", "gate"]);
-        assert!(!deaths.wait_for(Victim::Caller));
+        assert!(!deaths.expects(Victim::Caller));
     }
 }

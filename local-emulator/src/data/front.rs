@@ -20,7 +20,7 @@ use super::s3::{self, S3};
 use super::sigv4::{self, SignatureError};
 use super::sqs::{self, Sqs};
 use super::store::{Durability, StoreError};
-use super::wire::{Problem, Service, Usage, json_response, now_ms};
+use super::wire::{Problem, Service, Usage, now_ms, text_response};
 
 /// How an emulator's data services are opened.
 #[derive(Clone, Debug, Default)]
@@ -169,9 +169,11 @@ impl Front {
     }
 
     /// Answers one signed request of any service, with the faults and deliberate kills for the
-    /// principal whose key it names. Counts the call in the meter, unless its caller was not
-    /// verified. An unsigned request, or one to an unknown service, is answered with an error
-    /// before anything else. Faults after the effect apply only to calls that succeeded.
+    /// principal whose key it names. Counts the call in the meter, also if an injected error
+    /// replaces it; a call whose signature is refused, or whose caller is killed before it, is not
+    /// counted. An unsigned request, or one to an unknown service, is answered with an error before
+    /// anything else. Errors and kills after the effect apply only to calls that succeeded. A
+    /// response marked with [`ConnectionLost`] must not be sent.
     pub async fn call(&self, request: Request<Bytes>) -> Response<Bytes> {
         let Some(scope) = sigv4::scope(&request) else {
             return unsigned(&request);
@@ -192,7 +194,7 @@ impl Front {
         }
         let bytes_in = request.body().len() as u64;
         let body = request.body().clone();
-        let asked = again(&request);
+        let asked = copy_for_kill(&request);
         let (response, usage) = match &struck.before {
             Some(failure) => {
                 (injected(&service, &operation, failure, &body), Some(Usage::default()))
@@ -252,7 +254,7 @@ impl Front {
 
     /// Verifies the signature, passes a request to its service and returns the response and what
     /// the call used. No usage for an unauthenticated caller, because no one is charged for it.
-    /// Faults are not applied here.
+    /// `operation` is the one that [`Self::operation`] returned. Faults are not applied here.
     async fn answer(
         &self,
         service: &Service,
@@ -305,7 +307,7 @@ impl Front {
 
 /// Returns a copy of a request's address and body, without method and headers, because the request
 /// itself is passed to its service.
-fn again(request: &Request<Bytes>) -> Request<Bytes> {
+fn copy_for_kill(request: &Request<Bytes>) -> Request<Bytes> {
     let mut copy = Request::new(request.body().clone());
     *copy.uri_mut() = request.uri().clone();
     copy
@@ -320,13 +322,14 @@ fn current(authorizer: &RwLock<Arc<dyn Authorizer>>) -> Arc<dyn Authorizer> {
 /// form.
 fn respond(result: Result<String, Problem>, content_type: &'static str) -> Response<Bytes> {
     match result {
-        Ok(body) => json_response(200, content_type, body),
+        Ok(body) => text_response(200, content_type, body),
         Err(problem) => problem.into_response(content_type),
     }
 }
 
-/// Returns an injected failure in the service's form; `operation` and `body` are those of the call.
-/// A lost connection is a response that is marked with [`ConnectionLost`] and must not be sent.
+/// Returns an injected failure in the service's form; `operation` and `body` are those of the call,
+/// which only DynamoDB considers. For an added service every failure is a 500 error. A lost
+/// connection is a response that is marked with [`ConnectionLost`] and must not be sent.
 fn injected(
     service: &Service,
     operation: &str,
@@ -410,5 +413,5 @@ fn query_error(status: u16, code: &str, message: &str) -> Response<Bytes> {
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors></Response>"
     );
-    json_response(status, "text/xml", body)
+    text_response(status, "text/xml", body)
 }

@@ -80,7 +80,7 @@ impl Kms {
     }
 
     /// Creates the key with this id, with random content, if it does not exist, and returns its
-    /// ARN. An id that has other characters than letters, digits and `-` is an error.
+    /// ARN. An empty id, or one with other characters than letters, digits and `-`, is an error.
     ///
     /// # Errors
     /// [`StoreError`] when the key cannot be written.
@@ -117,8 +117,9 @@ impl Kms {
     }
 
     /// Encrypts 1 to 4096 bytes with a key and an encryption context, and returns the body of the
-    /// response. An error if the caller's policy does not allow it, the key does not exist, or the
-    /// data is empty or longer. The context must be the same to decrypt.
+    /// response. An error if the caller's policy does not allow it, the key does not exist, another
+    /// algorithm is requested, or the data is empty, longer or not Base64. The context must be the
+    /// same to decrypt.
     fn encrypt(&self, request: EncryptRequest, caller: &Caller) -> Result<String, Problem> {
         check_algorithm(request.encryption_algorithm.as_deref())?;
         let id = key_id(&request.key_id);

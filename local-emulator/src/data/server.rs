@@ -49,8 +49,8 @@ pub async fn serve(
     Ok((address, task))
 }
 
-/// Answers the requests of one connection until the client closes it or an injected fault breaks
-/// it. Errors of the connection are ignored.
+/// Answers the requests of one connection until the client closes it, or an injected fault or a
+/// deliberate kill breaks it. Errors of the connection are ignored.
 async fn connection(front: Arc<Front>, stream: TcpStream) {
     // Small answers must not wait for more.
     let _ = stream.set_nodelay(true);
@@ -62,7 +62,7 @@ async fn connection(front: Arc<Front>, stream: TcpStream) {
 }
 
 /// Answers one request; 413 for a body over 256 MiB or one that breaks off. An error, for an
-/// injected fault, ends the connection without a response.
+/// injected fault or a deliberate kill, ends the connection without a response.
 async fn answer(
     front: Arc<Front>,
     request: Request<Incoming>,

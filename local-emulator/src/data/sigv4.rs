@@ -48,9 +48,9 @@ pub struct CredentialScope {
     pub service: String,
 }
 
-/// Returns the credential scope (key, region, service) that a request claims, in its
-/// `Authorization` header or in the query of a signed URL. `None` without either or if it has
-/// another form. Nothing is verified.
+/// Returns the credential scope (key, region, service) that a request claims: that of its
+/// `Authorization` header or, without this header, that of the query of a signed URL. `None`
+/// without either or if it has another form. Nothing is verified.
 #[must_use]
 pub fn scope<B>(request: &Request<B>) -> Option<CredentialScope> {
     let header =
@@ -68,7 +68,7 @@ pub fn scope<B>(request: &Request<B>) -> Option<CredentialScope> {
 /// Verifies the signature in the headers of a request, and that its body is unchanged unless it is
 /// declared as unsigned; returns the principal whose key signed it. An error if a part is missing,
 /// the key is unknown, the signature differs, or it was made more than 15 minutes from
-/// `now_seconds`. Signed URLs are not accepted.
+/// `now_seconds`. Signed URLs are not accepted. Which region and service are signed is not checked.
 ///
 /// # Errors
 /// The [`SignatureError`] that each service words in its own way.
@@ -141,7 +141,7 @@ fn canonical_request(
 }
 
 /// Returns a header's value as it is signed: trimmed, runs of spaces reduced to one, several values
-/// joined by a comma. `None` if it is missing; without the header `host` that of the URI is used.
+/// joined by a comma. Without the header `host` it is the host of the URI. `None` if there is none.
 fn header_value(request: &Request<Bytes>, name: &str) -> Option<String> {
     let headers: &HeaderMap = request.headers();
     let values: Vec<String> = headers
@@ -221,7 +221,8 @@ fn hmac(key: &[u8], data: &[u8]) -> Hmac<Sha256> {
 }
 
 /// Parses `YYYYMMDDThhmmssZ` to seconds since the epoch. `None` for a text that is too short, has
-/// other characters for digits, or no such month; days and times are not checked.
+/// other characters for digits, or no such month; days, times, separators and what follows are not
+/// checked.
 fn epoch_seconds(date: &str) -> Option<i64> {
     let digits = |from: usize, to: usize| date.get(from..to)?.parse::<i64>().ok();
     let (year, month, day) = (digits(0, 4)?, digits(4, 6)?, digits(6, 8)?);

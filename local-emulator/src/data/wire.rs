@@ -109,7 +109,7 @@ impl Problem {
         body.insert("message".to_owned(), Value::String(self.message));
         body.extend(*self.more);
         let mut response =
-            json_response(self.status, content_type, Value::Object(body).to_string());
+            text_response(self.status, content_type, Value::Object(body).to_string());
         if let Some(code) =
             self.query_code.and_then(|code| HeaderValue::try_from(format!("{code};Sender")).ok())
         {
@@ -119,9 +119,9 @@ impl Problem {
     }
 }
 
-/// Returns a response with this status, content type and body, and a random request id. The body is
-/// not checked.
-pub(super) fn json_response(
+/// Returns a response with this status, content type and body, and a random request id in the
+/// header `x-amzn-requestid`. A number that is no status becomes 500. The body is not checked.
+pub(super) fn text_response(
     status: u16,
     content_type: &'static str,
     body: String,

@@ -37,8 +37,8 @@ pub(super) fn response(action: &str, inside: &str) -> String {
     )
 }
 
-/// Returns the XML of a machine's state with EC2's code for it. Every other name has the code of
-/// `terminated`.
+/// Returns the XML of a machine's state with EC2's code for it. A name other than `pending`,
+/// `running` and `shutting-down` has the code of `terminated`.
 fn state(name: &str) -> String {
     let code = match name {
         "pending" => 0,
@@ -57,8 +57,8 @@ fn tag_set(tags: &BTreeMap<String, String>) -> String {
     format!("<tagSet>{}</tagSet>", tags.iter().map(item).collect::<String>())
 }
 
-/// Returns the XML of a machine with its tags; `account_zone` is its zone. One that is terminated
-/// has no address.
+/// Returns the XML of a machine with its tags; `account_zone` is its zone. A terminated machine has
+/// no address.
 fn instance(record: &Record, account_zone: &str) -> String {
     let time = jiff::Timestamp::from_millisecond(i64::try_from(record.launched_ms).unwrap_or(0))
         .unwrap_or_default();
@@ -87,8 +87,8 @@ pub(super) fn reservation(records: &[&Record]) -> String {
     format!("{}<groupSet/><instancesSet>{machines}</instancesSet>", element("reservationId", id))
 }
 
-/// Returns the XML of machines, each in its reservation, by the ids of these; with the token of the
-/// next page if there is one.
+/// Returns the XML of machines, each within its reservation, ordered by the ids of the
+/// reservations; with the token of the next page if there is one.
 pub(super) fn instances(records: &[Record], next: Option<&str>) -> String {
     let mut reservations: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
     for record in records {

@@ -6,7 +6,8 @@ use crate::data::{StoreError, now_ms};
 use std::time::Duration;
 
 /// Starts or ends a machine in the background, as its recorded state requires, and returns at once;
-/// nothing happens to a terminated one. A failure is logged. Safe to call again at any time.
+/// nothing happens to a terminated one. A failure is logged. Safe to call again at any time. Needs
+/// a tokio runtime.
 pub(super) fn resume(ec2: &Ec2, record: Record) {
     let ec2 = ec2.clone();
     tokio::spawn(async move {
@@ -22,9 +23,9 @@ pub(super) fn resume(ec2: &Ec2, record: Record) {
     });
 }
 
-/// Stores that a machine runs, then starts it as its `boot` says: at once, later or never. A
-/// machine that was terminated meanwhile is not started. One that does not boot is only logged and
-/// stays `Running`.
+/// Stores that a machine runs, then starts it as its `boot` says: at once, later or never; returns
+/// when its server answers. A machine that was terminated meanwhile is not started. A machine that
+/// does not boot is only logged and stays `Running`.
 async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     // As at EC2, a machine is running before its servers are.
     ec2.store().advance(&record.id, &[State::Pending], State::Running, None)?;
@@ -57,8 +58,8 @@ async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Ends a machine's processes, deletes its files and stores that it is terminated. If that fails,
-/// it is logged and the state stays `ShuttingDown`, which is no error.
+/// Ends a machine's processes, deletes its files and stores that it is terminated. If ending or
+/// deleting fails, that is logged and the state stays `ShuttingDown`, which is no error.
 async fn end(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     let (host, id) = (ec2.inner.host.clone(), record.id.clone());
     let ended = tokio::task::spawn_blocking(move || host.end(&id)).await;

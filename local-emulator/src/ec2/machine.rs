@@ -68,9 +68,9 @@ impl Host {
     }
 
     /// Returns an address of 127/8 that is not in `taken`, and a port that was free on it just now;
-    /// nothing reserves it. The port is `first`, or one of 2200 to 2209 where that can be had on no
-    /// address. The search starts at an address derived from the data directory. An error if no
-    /// port is free.
+    /// nothing reserves it. The port is `first`, or one of 2200 to 2209 if `first` is free on none
+    /// of the 300 addresses that are tried. The search starts at an address derived from the data
+    /// directory. An error if no port is free.
     ///
     /// The port is `first` where that can be had. It is another one when a server of this machine
     /// holds it on every address, as an sshd on `0.0.0.0:22` does, or when it takes rights that
@@ -102,10 +102,10 @@ impl Host {
         Err(why)
     }
 
-    /// Starts a machine and waits until its server accepts connections, at most ten seconds;
-    /// creates its files first if they are missing. Does nothing if it runs already, `wanted`
-    /// returns false under the machine's lock, or [`Host::end_all`] was called. An error if the
-    /// server ends at once.
+    /// Starts a machine and waits until its server accepts connections, at most ten seconds; no
+    /// error if it does not by then. Creates its files first if they are missing, and runs the user
+    /// data's script. Does nothing if it runs already, `wanted` returns false under the machine's
+    /// lock, or [`Host::end_all`] was called. An error if the server ends at once.
     pub(super) fn start(&self, record: &Record, wanted: impl Fn() -> bool) -> io::Result<()> {
         let machine = self.machine(&record.id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,7 +138,8 @@ impl Host {
     }
 
     /// Ends the processes of all machines, including those that an earlier emulator started here,
-    /// and waits for each. Files stay, and no machine starts any more. Failures are logged.
+    /// and waits at most five seconds for each. Files stay, and no machine starts any more. A
+    /// process that stays is only logged.
     pub(super) fn end_all(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
@@ -169,8 +170,8 @@ impl Host {
     }
 
     /// Starts the SSH server of a machine, whose files must be complete, and waits until it
-    /// listens, at most [`BOOT_LIMIT`]. An error if it ends meanwhile; none if it does not listen
-    /// in time.
+    /// listens, at most ten seconds. An error if it ends meanwhile; none if it does not listen in
+    /// time. Its output is added to `sshd.log`.
     fn sshd(&self, directory: &Path, record: &Record) -> io::Result<Child> {
         let log =
             fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
@@ -255,7 +256,7 @@ impl Host {
 
 /// Creates the machine's files (host keys, logins, configuration) in place of earlier ones, and
 /// runs the user data's script, if there is one. The last file, `ready`, marks them as complete. A
-/// script that fails is no error.
+/// script that fails is no error. No process of the machine may run.
 fn install(directory: &Path, record: &Record) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -404,8 +405,8 @@ fn sshd_config(record: &Record) -> String {
 }
 
 /// Kills the machine's processes, `started` or those that the process file names, and waits until
-/// they are gone; then deletes the process file. An error if one is still there after
-/// [`END_LIMIT`]. Nothing to kill is no error.
+/// they are gone; then deletes the process file. Without `started` it is an error if the process
+/// that the file names is still there after five seconds. Nothing to kill is no error.
 fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     // A child keeps its process id until it is waited for, even if its note is gone.
     let leader = started.as_ref().map(Child::id).or_else(|| living(directory));
@@ -427,9 +428,9 @@ fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether the machine's process was started by an earlier emulator and still runs. Waits
-/// up to ten seconds, until it has ended or answers: one that had no permission to begin before
-/// that emulator died ends by itself.
+/// Returns whether the process that is noted for the machine still runs, as one that an earlier
+/// emulator started may. Waits up to ten seconds, until it has ended or answers: a process that had
+/// no permission to begin before that emulator died ends by itself.
 fn outlived(directory: &Path, record: &Record) -> bool {
     wait_until(BOOT_LIMIT, || living(directory).is_none() || answers(record));
     living(directory).is_some()
@@ -440,8 +441,8 @@ fn answers(record: &Record) -> bool {
     TcpStream::connect((record.address.as_str(), record.port)).is_ok()
 }
 
-/// Waits until `done` returns true, which is called every 10 ms, at most `within`. Does not say
-/// which of the two it was.
+/// Calls `done` every 10 ms until it returns true, or until the time `within` has passed. Does not
+/// say which of the two it was.
 fn wait_until(within: Duration, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + within;
     while !done() && Instant::now() < end {

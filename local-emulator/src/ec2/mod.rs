@@ -132,7 +132,7 @@ struct Inner {
 
 impl Ec2 {
     /// Opens the list of machines in the options' directory, which is created if it is missing. In
-    /// the background, starts again those that should run and ends those that were being
+    /// the background, starts again the machines that should run and ends those that were being
     /// terminated. Needs a tokio runtime.
     pub fn open(options: Ec2Options) -> Result<Self, StoreError> {
         let store = Store::open(&options.directory)?;
@@ -232,13 +232,14 @@ impl Extra for Ec2 {
 }
 
 impl From<Denied> for Refusal {
-    /// Logs an error of the record of machines and converts it to an internal error (500).
+    /// Converts a denial by a policy to EC2's error (403).
     fn from(denied: Denied) -> Self {
         Self::new(403, "UnauthorizedOperation", denied.to_string())
     }
 }
 
 impl From<StoreError> for Refusal {
+    /// Logs an error of the record of machines and converts it to an internal error (500).
     fn from(error: StoreError) -> Self {
         tracing::error!(%error, "the record of machines failed");
         Self::new(500, "InternalError", error.to_string())

@@ -40,8 +40,9 @@ fn check_with_tags(
 
 /// Records as many machines as are asked for, or fewer down to the minimum if the limit allows no
 /// more, starts them in the background and returns their XML. A known client token returns the
-/// machines of that launch instead; with other parameters it is an error. An error if the caller
-/// may not, the limit is reached, or a fault refuses the launch. Consumes the next launch fault.
+/// machines of that launch instead, also terminated ones; with other parameters it is an error. An
+/// error if the caller may not, the limit is reached, or a fault refuses the launch. Consumes the
+/// next launch fault, unless the token is known.
 pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
     let wish = Wish::read(ec2, parameters)?;
     check_with_tags(caller, "ec2:RunInstances", &arn(ec2, "*"), "aws:RequestTag", &wish.tags)?;
@@ -114,8 +115,8 @@ struct Wish {
 
 impl Wish {
     /// Reads and checks the parameters of a launch. An error for an unknown image, subnet or zone,
-    /// invalid counts, type or client token, and user data that is not Base64 or over 16 KB. Tags
-    /// count only if they are the first tag specification and for instances.
+    /// missing or invalid counts, an invalid type or client token, and user data that is not Base64
+    /// or over 16 KB. Only the first tag specification is read, and only if it is for instances.
     fn read(ec2: &Ec2, parameters: &Parameters) -> Result<Self, Refusal> {
         let options = &ec2.inner.options;
         let count = |name: &str| -> Result<usize, Refusal> {
@@ -255,8 +256,8 @@ fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
 }
 
 /// Returns the XML of machines that the ids and filters select, a page at a time in the order of
-/// launches; also terminated ones for an hour. An error for an unknown id or filter, a page size
-/// outside 5 to 1000 or together with ids, or if the caller may not.
+/// launches; terminated ones for an hour after their end. An error for an unknown id or filter, a
+/// page size outside 5 to 1000 or together with ids, or if the caller may not.
 pub(super) fn describe(
     ec2: &Ec2,
     caller: &Caller,
@@ -312,8 +313,8 @@ pub(super) fn describe(
 }
 
 /// Returns whether one of the patterns in `values` fits the machine's property `name`: a filter
-/// such as `instance-id` or `tag:KEY`. Any other name means the client token. False without the tag
-/// or token.
+/// such as `instance-id` or `tag:KEY`, which the caller has checked; any unknown name means the
+/// client token. False without the tag or token.
 fn matches(record: &Record, name: &str, values: &[&str]) -> bool {
     let any = |text: &str| values.iter().any(|pattern| glob(pattern, text));
     match name.strip_prefix("tag:") {
@@ -368,7 +369,7 @@ fn missing(id: &str) -> Refusal {
 }
 
 /// Records that machines shut down, ends them in the background and returns the XML of their
-/// states; those that are ending or terminated already stay so. One unknown machine, or one that
+/// states; machines that are ending or terminated already stay so. One unknown machine, or one that
 /// the caller may not end by its tags, refuses the whole call, and nothing is changed.
 pub(super) fn terminate(
     ec2: &Ec2,
@@ -445,9 +446,9 @@ pub(super) fn images(
     Ok(answer::response("DescribeImages", &answer::images(&images, &options.account.id)))
 }
 
-/// Adds tags to machines one after another, in place of those with the same keys; the caller must
-/// be allowed for each before anything is changed. An error for an unknown machine or more than 50
-/// tags leaves the tags added to those before.
+/// Adds tags to machines one after another, in place of tags with the same keys; the caller must be
+/// allowed for each machine before anything is changed. An error for an unknown machine, or for
+/// more than 50 tags on one; machines before it then keep their new tags.
 pub(super) fn create_tags(
     ec2: &Ec2,
     caller: &Caller,

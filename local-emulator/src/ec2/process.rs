@@ -19,12 +19,9 @@ pub(super) const NOTE: &str = "pid";
 const ONCE_NOTED: &str = "read -r noted && exec \"$@\" </dev/null";
 
 /// Starts a program as the first process of the machine in this directory, once its id is noted
-/// there, and returns it. It leads its own process group and has no input. Its environment and
-/// directory are the emulator's own, whatever `program` says of them. On an error nothing of it is
-/// left.
-///
-/// On an error nothing of it is left. Its environment and directory are the emulator's own,
-/// whatever `program` says of them.
+/// there, and returns it. It leads its own process group and has no input; `complaints` is where
+/// its errors go. Its environment and directory are the emulator's own, whatever `program` says of
+/// them. On an error no process is left.
 pub(super) fn start(
     program: &Command,
     directory: &Path,
@@ -32,7 +29,7 @@ pub(super) fn start(
     complaints: impl Into<Stdio>,
 ) -> io::Result<Child> {
     let mut child = held_back(program, output, complaints)?;
-    match note(&child, directory).and_then(|()| let_go(&mut child)) {
+    match note(&child, directory).and_then(|()| permit(&mut child)) {
         Ok(()) => Ok(child),
         Err(error) => {
             // It has not begun, so that this one process is all of it.
@@ -43,7 +40,7 @@ pub(super) fn start(
     }
 }
 
-/// Starts a process in a group of its own that runs `program` only after [`let_go`]. It ends
+/// Starts a process in a group of its own that runs `program` only after [`permit`]. It ends
 /// without running it if the emulator dies before. Only the program's name and arguments are used.
 fn held_back(
     program: &Command,
@@ -65,7 +62,7 @@ fn note(child: &Child, directory: &Path) -> io::Result<()> {
 }
 
 /// Permits a process of [`held_back`] to begin its program.
-fn let_go(child: &mut Child) -> io::Result<()> {
+fn permit(child: &mut Child) -> io::Result<()> {
     let stdin = child.stdin.take();
     let mut stdin =
         stdin.ok_or_else(|| io::Error::other("the machine's process has no standard input"))?;
@@ -81,8 +78,8 @@ pub(super) fn living(directory: &Path) -> Option<u32> {
     (start_time(pid)? == started).then_some(pid)
 }
 
-/// Returns when a process started, in ticks since boot, as text; `None` if there is none or it has
-/// ended and is not waited for yet.
+/// Returns when a process started, in ticks since boot, as text; `None` if there is none, or if it
+/// has ended and only waits to be reaped.
 fn start_time(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // After the command's name, which may hold anything: state first, start time twentieth.
@@ -125,7 +122,7 @@ mod tests {
         note(&child, at).unwrap();
         assert_eq!(living(at), Some(child.id()));
         assert!(!at.join(MARK).exists());
-        let_go(&mut child).unwrap();
+        permit(&mut child).unwrap();
         assert!(child.wait().unwrap().success());
         assert!(at.join(MARK).exists());
         assert_eq!(living(at), None);

@@ -120,8 +120,8 @@ impl Store {
         read.optional().map_err(self.error("read a machine"))
     }
 
-    /// Adds the machines of one launch, all or none; each gets its own `number` and no end,
-    /// whatever the record says.
+    /// Adds the machines of one launch, all or none. The records' `number` and `ended_ms` are
+    /// ignored: each machine gets a new number and no end.
     pub(super) fn add(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let error = self.error("write a launch");
         let transaction = self.connection.transaction().map_err(&error)?;

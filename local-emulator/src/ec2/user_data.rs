@@ -15,10 +15,10 @@ pub(super) struct Setup {
 /// The login of images that name none, beside root.
 const DEFAULT_LOGIN: &str = "zuul";
 
-/// Reads what a machine does at its first boot. User data after `#!` is a script; `#cloud-config`
-/// has keys for the logins `zuul` and `root` and, by `users`, for further ones. Any other text has
-/// no effect. There is always the login `zuul`, perhaps without keys; invalid names and YAML are
-/// ignored.
+/// Reads what a machine does at its first boot. User data that begins with `#!` is a script. User
+/// data that begins with `#cloud-config` has keys for the logins `zuul` and `root` and, by `users`,
+/// for further ones. Any other text has no effect. There is always the login `zuul`, perhaps
+/// without keys; invalid names and YAML are ignored.
 pub(super) fn read(user_data: &[u8]) -> Setup {
     let mut setup =
         Setup { keys: BTreeMap::from([(DEFAULT_LOGIN.to_owned(), Vec::new())]), script: None };

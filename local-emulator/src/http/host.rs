@@ -44,10 +44,11 @@ impl HostNames {
         self.functions.contains(function)
     }
 
-    /// Returns the first host name of a request (of its `Host` headers or URI) that does not mean
-    /// this machine, cut to 100 characters; `None` if all do. A request without a name does not
-    /// come from a browser.
-    pub(crate) fn stranger(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
+    /// Returns the first host name of a request (of its `Host` headers or URI) that is neither an
+    /// address nor `localhost` nor an added name, cut to 100 characters; an invalid name is foreign
+    /// too. `None` if there is none, also for a request without any host name, which does not come
+    /// from a browser.
+    pub(crate) fn foreign_name(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
         let said = headers
             .get_all(HOST)
             .iter()
@@ -67,10 +68,10 @@ impl HostNames {
     }
 }
 
-/// Passes on requests to an address or to `localhost`, and refuses all others with status 421,
-/// before their bodies are read.
+/// Passes on requests whose host names are all addresses or `localhost`, also requests without one,
+/// and refuses all others with status 421, before their bodies are read.
 pub(crate) async fn of_this_machine(request: Request, next: Next) -> Response<Body> {
-    match HostNames::default().stranger(request.headers(), request.uri()) {
+    match HostNames::default().foreign_name(request.headers(), request.uri()) {
         None => next.run(request).await,
         Some(name) => misdirected(&name),
     }
@@ -99,7 +100,7 @@ mod tests {
         for host in hosts {
             headers.append(HOST, HeaderValue::from_str(host).unwrap());
         }
-        names.stranger(&headers, &uri.parse().unwrap()).is_none()
+        names.foreign_name(&headers, &uri.parse().unwrap()).is_none()
     }
 
     /// Z5.4: an IP address belongs to no domain, so no foreign page can use it.

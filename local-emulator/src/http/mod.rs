@@ -61,9 +61,10 @@ struct Shared {
 }
 
 impl HttpFront {
-    /// Starts the front on `listener` and returns while it runs. If that is bound to loopback, only
-    /// requests under one of `names`, an address or `localhost` are answered, others with 421;
-    /// functions that accept any name are excepted. On another interface every name is answered.
+    /// Starts the front on `listener` and returns at once; it runs until it is stopped or dropped.
+    /// If `listener` is bound to loopback, only requests under one of `names`, an address or
+    /// `localhost` are answered, others with 421; functions that accept any name are excepted. On
+    /// another interface every name is answered.
     ///
     /// # Errors
     /// Returns an error if the listener's address cannot be determined.
@@ -109,9 +110,8 @@ impl HttpFront {
     }
 }
 
-/// Reads a body of at most [`BODY_BYTES_MAX`]; `None` if it is larger or breaks off. A larger one
-/// is read and dropped up to [`DRAINED_BYTES_MAX`], because a client that is still sending may not
-/// read the error response.
+/// Reads a body of at most 10 MB; `None` if it is larger or breaks off. A larger one is read and
+/// dropped up to 64 MiB, because a client that is still sending may not read the error response.
 async fn read(mut body: Body) -> Option<Bytes> {
     let (mut kept, mut bytes) = (BytesMut::new(), 0);
     while let Some(frame) = body.frame().await {
@@ -129,8 +129,9 @@ async fn read(mut body: Body) -> Option<Bytes> {
 
 /// Calls the function of the matching route and returns its response. Otherwise an error response:
 /// 404 without a route, 421 for a foreign host name, 431 for headers over 10 KiB, 413 for a body
-/// over 10 MB or an event over 6 MB. 503 if the function is throttled or takes more than 30
-/// seconds, 500 if it fails. A function that takes too long goes on.
+/// that is over 10 MB or breaks off, or an event over 6 MB. 503 if the function is throttled or
+/// takes more than 30 seconds, 500 if it fails or its answer is no response. A function that takes
+/// too long goes on.
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     if header_bytes(&parts.headers) + parts.uri.to_string().len() > HEADER_BYTES_MAX {
@@ -143,7 +144,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
         return message(StatusCode::NOT_FOUND, "Not Found");
     };
     let names = shared.names.as_ref().filter(|names| !names.any_may_call(found.function));
-    if let Some(name) = names.and_then(|names| names.stranger(&parts.headers, &parts.uri)) {
+    if let Some(name) = names.and_then(|names| names.foreign_name(&parts.headers, &parts.uri)) {
         return host::misdirected(&name);
     }
     let Some(body) = read(body).await else {

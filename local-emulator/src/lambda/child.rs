@@ -201,9 +201,10 @@ impl Worker {
         }
     }
 
-    /// Waits until the process requests work for the first time, at most as long as a call waits.
-    /// `Starting` if it does not in time, and it goes on; the last of the calls that may wait in
-    /// vain kills it instead. The process has no call yet, so giving up loses none.
+    /// Waits until the process requests work for the first time, at most as long as one call may
+    /// wait. If it does not in time, returns `Starting`, and the process goes on; the last of the
+    /// calls that may wait in vain kills it and returns `NotStarted` instead. `NotStarted` also if
+    /// the process ends. The process has no call yet, so giving up loses none.
     async fn wait_for_start(&mut self) -> Result<(), InvokeError> {
         let limit = self.patience.call;
         tokio::select! {

@@ -62,8 +62,9 @@ impl InProcess {
 
 #[async_trait]
 impl Invoke for InProcess {
-    /// Calls the function's handler in a task of its own, which ends at the function's time limit.
-    /// A panic of the handler is `Died`; an answer over 6 MB is `Failed`.
+    /// Calls the function's handler in a task of its own, which is ended at the function's time
+    /// limit. A panic of the handler is `Died`; an answer over 6 MB is `Failed`. If the caller
+    /// stops waiting, the handler goes on without a time limit.
     async fn invoke(&self, id: &str, payload: Bytes) -> Result<Bytes, InvokeError> {
         let function = self
             .functions

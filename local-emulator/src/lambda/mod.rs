@@ -24,12 +24,11 @@ pub const SYNCHRONOUS_BYTES_MAX: usize = 6 * 1024 * 1024;
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
     /// Calls the function `id` once and returns its response. A throttled or failed call is not
-    /// tried again. The call continues if the caller stops waiting. The function certainly did
-    /// nothing only after `Unknown`, `Throttled` and `TooLarge`.
+    /// tried again. The call continues if the caller stops waiting. Only after `Unknown`,
+    /// `Throttled`, `TooLarge` and `Starting` is it certain that the function did not get the call.
     ///
     /// # Errors
-    /// Returns an [`InvokeError`]. The function certainly did nothing only after `Unknown`,
-    /// `Throttled` and `TooLarge`.
+    /// Returns an [`InvokeError`].
     async fn invoke(&self, function: &str, payload: Bytes) -> Result<Bytes, InvokeError>;
 }
 

@@ -91,8 +91,8 @@ impl Processes {
         Self { pools: settings.into_iter().map(pool).collect(), next_request: AtomicU64::new(1) }
     }
 
-    /// Kills all idle processes and waits for that; the others are killed after their current call.
-    /// Later calls fail.
+    /// Kills all idle processes and waits for that; busy processes are killed after their current
+    /// call, without waiting for that. Later calls fail.
     pub async fn stop(&self) {
         for pool in self.pools.values() {
             pool.stopped.store(true, Ordering::SeqCst);
@@ -123,8 +123,9 @@ impl Processes {
 
 #[async_trait]
 impl Invoke for Processes {
-    /// Calls the function in one of its at most eight processes; further calls wait for one within
-    /// their reserved concurrency.
+    /// Calls the function in one of its at most eight processes; a call waits for a free one. A
+    /// call beyond the reserved concurrency is `Throttled` at once. The call goes on if the caller
+    /// stops waiting.
     async fn invoke(&self, id: &str, payload: Bytes) -> Result<Bytes, InvokeError> {
         let pool = self
             .pools
@@ -151,7 +152,8 @@ impl Invoke for Processes {
 impl Pool {
     /// Runs one call in an idle or new process; waits for room if too many run. Keeps the process
     /// for later calls after a response, a failure that the function reported, or while it is still
-    /// starting; kills it otherwise. An error without a call if the machine is stopping.
+    /// starting; kills it otherwise, and always if the machine is stopping. An error without a call
+    /// if the machine is stopping already.
     async fn run(&self, request_id: String, payload: Bytes) -> Result<Bytes, InvokeError> {
         let stops = || InvokeError::NotStarted {
             function: self.settings.id.clone(),
@@ -202,8 +204,8 @@ impl Pool {
         Ok(worker)
     }
 
-    /// Takes a process that still runs from the idle ones: the most recently used one or, if none
-    /// has started, the one that has been starting longest. `None` if there is none. Those that
+    /// Takes a process that still runs out of the idle ones: the most recently used one or, if none
+    /// has started, the one that has been starting longest. `None` if there is none. Processes that
     /// have ended are dropped with a warning.
     fn idle_worker(&self) -> Option<Worker> {
         let mut idle = lock(&self.idle);

@@ -72,8 +72,8 @@ struct Shared {
 }
 
 impl RuntimeApi {
-    /// Starts a server for one process on a free loopback port; it ends when it is dropped. Calls
-    /// are passed to the process through `calls`.
+    /// Starts a server for one process on a free loopback port, which ends when the returned value
+    /// is dropped. Calls are passed to the process through `calls`.
     pub(super) async fn start(context: CallContext) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -105,8 +105,9 @@ impl RuntimeApi {
 }
 
 /// Answers a process with the next call, and waits for one as long as necessary; 410 when the
-/// machine stops. Records that the process has asked, and then that it has taken the call. An
-/// earlier call without an answer is given up when the next one is taken.
+/// sender of calls is dropped, with the worker of the process. Records that the process has asked,
+/// and then that it has taken the call. An earlier call without an answer is given up when the next
+/// one is taken.
 async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
     shared.asks.send_replace(true);
     let Some(call) = shared.waiting.lock().await.recv().await else {

@@ -171,7 +171,8 @@ impl LocalMachine {
     /// runtime.
     ///
     /// # Errors
-    /// [`MachineError`]; what was started before the failure is stopped.
+    /// [`MachineError`]. After a late failure the data services go on listening until the runtime
+    /// ends.
     pub async fn start(options: MachineOptions) -> Result<Self, MachineError> {
         let http_listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, options.http_port)).await.map_err(
@@ -289,7 +290,8 @@ impl LocalMachine {
 
     /// Stops the machine: accepts no further requests and messages, waits for running calls (at
     /// most ten seconds for requests, thirty for messages), and ends the processes. Messages of
-    /// unfinished calls are redelivered by the next machine.
+    /// unfinished calls are redelivered by the next machine. Services that the options added, such
+    /// as EC2, are not stopped.
     pub async fn stop(self) {
         self.http.stop().await;
         self.sources.stop().await;
@@ -305,8 +307,9 @@ fn io(action: &str, source: std::io::Error) -> MachineError {
     MachineError::Io { action: action.to_owned(), source }
 }
 
-/// Returns an error for the first event source whose function may not receive, delete and read the
-/// attributes of its queue by the template's policies. AWS would refuse such a source.
+/// Returns an error for the first event source whose function may not receive and delete the
+/// messages and read the attributes of its queue, by the policies of the template. AWS would refuse
+/// such a source.
 fn check_sources(plan: &TemplatePlan, policies: &Policies) -> Result<(), MachineError> {
     for source in &plan.sources {
         for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
@@ -350,7 +353,7 @@ fn equipment(
 }
 
 /// Creates the functions that run in this process by a call of `make` for each. An error if `equip`
-/// knows nothing about one, or `make` fails.
+/// knows nothing about a function, or `make` fails for it.
 async fn in_process(
     plan: &TemplatePlan,
     make: &Make,

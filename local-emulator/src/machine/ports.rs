@@ -41,9 +41,9 @@ impl EmulatedQueues {
         Self { data, functions: functions.collect() }
     }
 
-    /// Runs one call that blocks on the disk and returns its result. Counts it in the meter, with
-    /// the purpose and the bytes that `purpose` returns for its result; a failed one as an event
-    /// source's without bytes.
+    /// Runs one call that blocks on the disk and returns its result; `call` gets the queue's name.
+    /// Counts it in the meter, with the purpose and the bytes that `purpose` returns for its
+    /// result. A failed call counts as one of the event source, without bytes.
     async fn call<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -64,8 +64,9 @@ impl EmulatedQueues {
         outcome.map_err(|why| QueueError { action, queue_arn: queue_arn.to_owned(), why })
     }
 
-    /// Counts a call in the meter in the name of the queue's function. Since there is neither
-    /// request nor response, only the `bytes` of received messages count.
+    /// Counts a call in the meter in the name of the queue's function, or of `unknown` if no source
+    /// names the queue. Since there is neither request nor response, only the `bytes` of received
+    /// messages count.
     fn count(
         &self,
         operation: Operation,
@@ -94,8 +95,9 @@ impl EmulatedQueues {
 
 #[async_trait]
 impl QueuePort for EmulatedQueues {
-    /// Receives 1 to 10 messages without waiting, hidden for `hidden_for` rounded up to seconds;
-    /// counted as a poll if there are none.
+    /// Receives at most `max` messages (1 to 10) without waiting. They are hidden for `hidden_for`
+    /// rounded up to seconds, or without it for the queue's own time. A call that receives none is
+    /// counted as a poll.
     async fn receive(
         &self,
         queue_arn: &str,
@@ -110,8 +112,8 @@ impl QueuePort for EmulatedQueues {
         .await
     }
 
-    /// Deletes messages, ten in one counted call. Stops at the first error; what is gone or
-    /// received again since is none.
+    /// Deletes messages, ten in one counted call. Stops at the first error; a message that is gone
+    /// or received again since is no error.
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError> {
         for batch in receipts.chunks(limits::BATCH_MAX) {
             let batch = batch.to_vec();
@@ -120,9 +122,9 @@ impl QueuePort for EmulatedQueues {
                 queue_arn,
                 |_: &()| (Purpose::EventSource, 0),
                 move |sqs, name| {
-                    batch
-                        .iter()
-                        .try_for_each(|receipt| settled(sqs.delete(name, receipt).map(|_| ())))
+                    batch.iter().try_for_each(|receipt| {
+                        ignore_not_in_flight(sqs.delete(name, receipt).map(|_| ()))
+                    })
                 },
             )
             .await?;
@@ -130,9 +132,10 @@ impl QueuePort for EmulatedQueues {
         Ok(())
     }
 
-    /// Sets for how long messages stay hidden, rounded up to seconds, ten in one counted call.
-    /// Stops at the first error; what is gone, visible or received again since is none.
-    async fn release(
+    /// Sets for how long messages stay hidden from now, rounded up to seconds, ten in one counted
+    /// call. Stops at the first error; a message that is gone, visible or received again since is
+    /// no error.
+    async fn hide_for(
         &self,
         queue_arn: &str,
         receipts: &[String],
@@ -147,7 +150,7 @@ impl QueuePort for EmulatedQueues {
                 |_: &()| (Purpose::EventSourceHiding, 0),
                 move |sqs, name| {
                     batch.iter().try_for_each(|receipt| {
-                        settled(sqs.change_visibility(name, receipt, seconds))
+                        ignore_not_in_flight(sqs.change_visibility(name, receipt, seconds))
                     })
                 },
             )
@@ -176,8 +179,8 @@ fn received(batch: &[Delivered]) -> (Purpose, usize) {
 }
 
 /// Turns the errors that a message is gone, visible again or received elsewhere into success: it is
-/// redelivered or done. Other errors stay.
-fn settled(outcome: Result<(), SqsError>) -> Result<(), SqsError> {
+/// redelivered or done. An invalid receipt or time becomes success too. Other errors stay.
+fn ignore_not_in_flight(outcome: Result<(), SqsError>) -> Result<(), SqsError> {
     match outcome {
         Err(SqsError::Refused(Refusal::NotInFlight { .. } | Refusal::InvalidParameter { .. })) => {
             Ok(())

@@ -187,7 +187,7 @@ async fn what_event_sources_call_is_counted_in_their_functions_name() {
         *(if batch.is_empty() { &mut empty } else { &mut full }) += 1;
         receipts.extend(batch.into_iter().map(|one| one.receipt));
     }
-    queues.release(arn, &receipts, Duration::from_secs(30)).await.unwrap();
+    queues.hide_for(arn, &receipts, Duration::from_secs(30)).await.unwrap();
     queues.delete(arn, &receipts).await.unwrap();
     assert!(queues.receive("arn:aws:sqs:us-east-1:000000000000:none", 10, None).await.is_err());
     let report = data.meter().snapshot();

@@ -78,13 +78,14 @@ impl Policy {
     }
 
     /// Decides whether the policy allows `action` (`sqs:SendMessage`) on `resource` (an ARN, or `*`
-    /// for a call without one). A statement that denies it wins over all that allow it; without any
-    /// it is not allowed. `context` has the values of the call's condition keys.
+    /// for a call without one). A statement that denies it wins over all that allow it; without a
+    /// statement that allows it, it is not allowed. `context` has the values of the call's
+    /// condition keys.
     #[must_use]
     pub fn decide(&self, action: &str, resource: &str, context: &Context) -> PolicyDecision {
         let speaking = |effect: Effect| {
             self.statements.iter().find(move |statement| {
-                statement.effect == effect && statement.speaks_of(action, resource, context)
+                statement.effect == effect && statement.applies_to(action, resource, context)
             })
         };
         match (speaking(Effect::Deny), speaking(Effect::Allow)) {
@@ -98,7 +99,7 @@ impl Policy {
 impl Statement {
     /// Returns whether the statement applies to a call: one of its actions and one of its resources
     /// match, and all its conditions are true. Its effect is not considered.
-    fn speaks_of(&self, action: &str, resource: &str, context: &Context) -> bool {
+    fn applies_to(&self, action: &str, resource: &str, context: &Context) -> bool {
         self.actions.iter().any(|pattern| pattern.matches(action))
             && self.resources.iter().any(|pattern| pattern.matches(resource))
             && self.conditions.iter().all(|condition| condition.holds(context))

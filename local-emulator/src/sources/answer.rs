@@ -23,8 +23,8 @@ pub struct BatchResult {
 
 /// Returns the receipts of a batch, sorted by what becomes of their messages according to the
 /// function's response `answer`. Without [`ResponseFormat::BatchItemFailures`] all succeeded. On a
-/// FIFO queue, messages behind a failed one of their group do not count as successful. An invalid
-/// response makes the whole batch fail.
+/// FIFO queue, messages behind a failed one of their group do not count as successful. For an
+/// invalid response all are in `failed`, and `invalid` says why.
 ///
 /// With [`ResponseFormat::BatchItemFailures`], an empty response, `null`, `{}` and an empty list of
 /// failures mean success of all messages. A response that is not JSON, or names a message outside

@@ -45,11 +45,11 @@ pub trait QueuePort: Send + Sync + 'static {
         max: u32,
         hidden_for: Option<Duration>,
     ) -> Result<Vec<Delivered>, QueueError>;
-    /// Deletes messages by their receipts; one that is already deleted is no error.
+    /// Deletes messages by their receipts; a message that is already deleted is no error.
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError>;
-    /// Sets after which time from now messages become visible; one that is deleted or visible is no
-    /// error.
-    async fn release(
+    /// Sets after which time from now messages become visible; a message that is deleted or visible
+    /// is no error.
+    async fn hide_for(
         &self,
         queue_arn: &str,
         receipts: &[String],
@@ -119,7 +119,8 @@ enum Run {
 
 impl Sources {
     /// Starts every event source and schedule of `plan` as tasks of the current tokio runtime; they
-    /// run until [`Self::stop`]. A source whose queue is not in the plan is left out.
+    /// run until [`Self::stop`] or until the returned value is dropped. A source whose queue is not
+    /// in the plan is left out.
     pub fn start(
         plan: &TemplatePlan,
         origin: &Origin,
@@ -167,8 +168,8 @@ impl Sources {
     }
 
     /// Stops receiving messages and firing schedules, and waits up to half a minute for running
-    /// calls. What still runs then is no longer waited for, with a warning; messages of calls that
-    /// do not finish are redelivered.
+    /// calls. Calls that still run then are no longer waited for, with a warning; messages of calls
+    /// that do not finish are redelivered.
     pub async fn stop(mut self) {
         self.stop.send_replace(Run::Off);
         let tasks = std::mem::take(&mut self.tasks);

@@ -77,10 +77,10 @@ impl Poller {
         let _ = slots.acquire_many(self.concurrency).await;
     }
 
-    /// Calls the function with a batch, then deletes the messages that succeeded. Those that the
-    /// function names as failed stay hidden until their timeout. Those behind them, and all after a
-    /// failed call or an invalid response, are left to [`Poller::come_again`]. Errors are only
-    /// logged.
+    /// Calls the function with a batch, then deletes the messages that succeeded. Messages that the
+    /// function names as failed stay hidden until their timeout. Messages behind a failed one of
+    /// their group, and all messages after a failed call or an invalid response, are left to
+    /// [`Poller::come_again`]. Errors are only logged.
     async fn handle(&self, batch: Vec<Delivered>) {
         let SourcePlan { function, queue_arn, response_format, .. } = &self.source;
         let all: Vec<String> = batch.iter().map(|message| message.receipt.clone()).collect();
@@ -113,7 +113,7 @@ impl Poller {
             tracing::info!(%function, queue = %queue_arn, failed, behind, "messages come again");
         }
         if !delete.is_empty() {
-            self.warn(self.queues.delete(queue_arn, &delete).await);
+            self.log_failure(self.queues.delete(queue_arn, &delete).await);
         }
         self.come_again(&behind).await;
     }
@@ -128,14 +128,15 @@ impl Poller {
     }
 
     /// Extends the short visibility timeout of a batch again and again, until this future is
-    /// dropped; never completes. Does nothing if messages are hidden for the queue's own timeout.
+    /// dropped. If messages are hidden for the queue's own timeout, does nothing. Never completes
+    /// in either case.
     async fn keep_hidden(&self, receipts: &[String]) {
         if self.hidden_for().is_none() {
             return std::future::pending().await;
         }
         loop {
             tokio::time::sleep(LEASE / 3).await;
-            self.warn(self.queues.release(&self.source.queue_arn, receipts, LEASE).await);
+            self.log_failure(self.queues.hide_for(&self.source.queue_arn, receipts, LEASE).await);
         }
     }
 
@@ -162,12 +163,12 @@ impl Poller {
         if let AfterFailure::Within(after) = self.after_failure
             && !receipts.is_empty()
         {
-            self.warn(self.queues.release(&self.source.queue_arn, receipts, after).await);
+            self.log_failure(self.queues.hide_for(&self.source.queue_arn, receipts, after).await);
         }
     }
 
     /// Logs the error of a queue; does nothing without one.
-    fn warn(&self, outcome: Result<(), QueueError>) {
+    fn log_failure(&self, outcome: Result<(), QueueError>) {
         if let Err(error) = outcome {
             tracing::warn!(function = %self.source.function, %error, "messages will come again");
         }

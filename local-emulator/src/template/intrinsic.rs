@@ -120,8 +120,8 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns the value of a template parameter: the given one or the default, as a text, or as a
-    /// list for a list type. An error if there is neither. Its type and allowed values are not
-    /// checked.
+    /// list for a list type. An error if there is neither; a default that is neither text nor
+    /// number counts as none. Its type and allowed values are not checked.
     fn parameter(&self, at: &str, name: &str, parameter: &Yaml) -> Result<Json, TemplateError> {
         let given = self.place.parameters.get(name).cloned();
         let default = || match parameter.get("Default") {

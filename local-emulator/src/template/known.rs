@@ -202,8 +202,9 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Adds how a part of a resource is handled, unless it is simply read.
-    fn take(&mut self, logical: &str, kind: &str, answer: Answer) {
+    /// Adds how a part of a resource is handled to the matching list; adds nothing for a part that
+    /// is simply read.
+    fn add(&mut self, logical: &str, kind: &str, answer: Answer) {
         let part = format!("{logical} ({kind})");
         match answer {
             Provided => {}
@@ -226,12 +227,12 @@ pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Ma
         for name in keys(resource.as_mapping()).filter(|name| !BESIDE.contains(name)) {
             answers.ignored.push(format!("{logical} ({kind}): {name}"));
         }
-        hold(&mut answers, logical, kind, resource.get("Properties"));
+        check_properties(&mut answers, logical, kind, resource.get("Properties"));
     }
     for (name, value) in globals.into_iter().flatten() {
         match name.as_str() {
             Some("Function") => {
-                hold(&mut answers, "Globals", "AWS::Serverless::Function", Some(value))
+                check_properties(&mut answers, "Globals", "AWS::Serverless::Function", Some(value))
             }
             other => answers.ignored.push(format!("Globals: {}", other.unwrap_or("(no name)"))),
         }
@@ -239,11 +240,12 @@ pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Ma
     answers
 }
 
-/// Adds to `answers` what happens to the properties of one resource; one of an unknown type is
-/// ignored as a whole. Each way of handling counts once for the resource.
-fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Yaml>) {
+/// Adds to `answers` how the properties of one resource are handled. A resource of an unknown type
+/// is listed as ignored without its properties. Each way of handling is listed once for the
+/// resource; each unknown property is listed by itself.
+fn check_properties(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Yaml>) {
     if let Some((_, answer)) = WHOLE.iter().find(|(name, _)| *name == kind) {
-        return answers.take(logical, kind, *answer);
+        return answers.add(logical, kind, *answer);
     }
     let Some(known) = properties_of(kind) else {
         answers.ignored.push(format!("{logical} ({kind})"));
@@ -260,7 +262,7 @@ fn hold(answers: &mut Answers, logical: &str, kind: &str, properties: Option<&Ya
             None => answers.ignored.push(format!("{logical} ({kind}): {}", path.join("."))),
         }
     }
-    ways.into_iter().for_each(|answer| answers.take(logical, kind, answer));
+    ways.into_iter().for_each(|answer| answers.add(logical, kind, answer));
 }
 
 /// Returns the keys of a mapping that are texts; none without a mapping.

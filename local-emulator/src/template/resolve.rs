@@ -21,8 +21,8 @@ mod default {
 }
 
 /// Resolves a whole template to the plan of what to create, and lists in it what is not provided.
-/// An error if a provided part has another form than expected, or an event source names a queue
-/// that is not in the template.
+/// Of several task definitions the last one is the executor. An error if a provided part has
+/// another form than expected, or an event source names a queue that is not in the template.
 pub(super) fn plan(
     document: &Yaml,
     place: &DeploymentTarget,
@@ -136,7 +136,7 @@ fn typed<T: DeserializeOwned>(
 
 /// Returns each role's policy by the role's ARN: its own statements and those of the managed
 /// policies that it names. Managed policies that are not in the template, AWS's own, are left out.
-/// Resources without properties are, too.
+/// Roles and managed policies without properties are left out, too.
 fn policies(
     scope: &Scope<'_>,
     resources: &Mapping,
@@ -184,9 +184,10 @@ fn statements(logical: &str, documents: Vec<Document>) -> Result<Policy, Templat
     Policy::new(documents).map_err(|problem| TemplateError::shape(logical, problem.to_string()))
 }
 
-/// Adds a function with its sources, schedules and routes to the plan. What its properties leave
-/// open is taken from `common`, the section `Globals`, and else from Lambda's defaults. An error if
-/// its role is not in the template or a schedule is no `rate(…)`.
+/// Adds a function with its sources, schedules and routes to the plan. Environment variables, time
+/// limit and memory that its properties leave open are taken from `common`, the section `Globals`,
+/// of which nothing else is read; the rest has Lambda's defaults. An error if its role is not among
+/// `policies` or a schedule is no `rate(…)`.
 fn function(
     plan: &mut TemplatePlan,
     scope: &Scope<'_>,

@@ -10,7 +10,8 @@ const VISIBILITY_TIMEOUT_SECONDS: u32 = 30;
 const RETENTION_SECONDS: u32 = 345_600;
 
 /// Returns the plan of a table from its properties, with expiry only if that is enabled. An error
-/// for a key without a partition key or whose attribute is not defined.
+/// if the key of the table or of an index has no partition key, or an attribute that is not
+/// defined. `logical` is the name in errors.
 pub(super) fn table(
     logical: &str,
     name: String,
@@ -55,8 +56,9 @@ pub(super) fn table(
     })
 }
 
-/// Returns the plan of a queue from its properties, with SQS's defaults. An error if only its name
-/// or only its type is FIFO, or a FIFO queue does not deduplicate per message group.
+/// Returns the plan of a queue from its properties, with SQS's defaults. Its name is the last part
+/// of `arn`; `logical` is the name in errors. An error if only its name or only its type is FIFO,
+/// or a FIFO queue does not deduplicate per message group.
 pub(super) fn queue(
     logical: &str,
     url: String,

@@ -172,7 +172,7 @@ async fn a_branch_that_is_locked_says_so_and_one_without_rules_says_nothing() {
             .unwrap();
     }
     scene.forge.protect(REPOSITORY, "guarded").unwrap();
-    scene.forge.lock(REPOSITORY, "release/1.0").unwrap();
+    scene.forge.mark_locked(REPOSITORY, "release/1.0").unwrap();
     let mut said = Vec::new();
     for name in ["guarded", "release/1.0", "free", "nowhere"] {
         let branch = BranchKey { project: scene.project(), branch: name.into() };

@@ -376,7 +376,7 @@ impl QueuePort for PortQueues {
 
     /// Makes messages visible again one by one, after `after` rounded up to seconds. Ends at the
     /// first error.
-    async fn release(
+    async fn hide_for(
         &self,
         arn: &str,
         receipts: &[String],

@@ -139,11 +139,11 @@ pub(super) async fn rate_limit(State(engine): State<Arc<Engine>>) -> Answer {
     ok(json!({"resources": {"core": core}, "rate": core}))
 }
 
-/// Applies the faults that are switched on for a request's repository: it may be delayed, answered
-/// with an error without effect, or carried out and answered with 502. Other requests are passed on
-/// unchanged. A repository whose directory was removed is not found (404). Faults of merges, pushes
-/// and webhooks are left for where those happen.
-pub(super) async fn misbehave(
+/// Applies the faults that are switched on for a request's repository: the request may be delayed,
+/// answered with an error without effect, or carried out and answered with 502. Other requests are
+/// passed on unchanged. A repository whose directory was removed is not found (404). Faults of
+/// merges, pushes and webhooks are left for where those happen.
+pub(super) async fn apply_faults(
     State(engine): State<Arc<Engine>>,
     request: Request,
     next: Next,
@@ -196,8 +196,8 @@ pub(super) async fn misbehave(
 }
 
 /// Returns `owner/name` from the first two parts of a path, after `/api/v3/repos/` if it begins so,
-/// and without `.git`. `None` if there are fewer than two parts. Other paths give a name too, which
-/// need not be a repository's.
+/// and the name without `.git`. `None` if there are fewer than two parts. The path need not be a
+/// repository's: other paths give a name too.
 fn repository_of(path: &str) -> Option<String> {
     let rest = path.strip_prefix("/api/v3/repos/").unwrap_or(path.strip_prefix('/')?);
     let mut parts = rest.split('/');

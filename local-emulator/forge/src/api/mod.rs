@@ -84,7 +84,7 @@ pub(crate) fn router(engine: Arc<Engine>) -> Router {
         .route("/{owner}/{name}/info/refs", get(git_http::advertise))
         .route("/{owner}/{name}/git-upload-pack", any(git_http::upload_pack))
         .route("/{owner}/{name}/git-receive-pack", any(git_http::receive_pack))
-        .layer(from_fn_with_state(engine.clone(), guard::misbehave))
+        .layer(from_fn_with_state(engine.clone(), guard::apply_faults))
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
         .layer(from_fn(guard::by_own_name))
         .with_state(engine)

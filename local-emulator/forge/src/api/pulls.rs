@@ -85,8 +85,8 @@ pub(super) struct Proposal {
 }
 
 /// Opens a pull request and answers with it and status 201. Any caller with an account may do it.
-/// An error if head or base is no branch, the base contains the head, or one is open for them
-/// already.
+/// An error (422) if head or base is no branch, the base contains the head, or a pull request is
+/// open for the two branches already.
 pub(super) async fn create(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -100,10 +100,11 @@ pub(super) async fn create(
     created(shapes::pull(&engine.web, &engine.repository(&full_name)?, &pull))
 }
 
-/// Answers with one pull request, its mergeability and its numbers of commits and files. An open
-/// one's test merge is made and stored first, if its head or base moved since the last one.
-/// Mergeability is unknown if it is not open, or the fault for that is switched on. 404 if there is
-/// no such pull request or its base branch is missing.
+/// Answers with one pull request, its mergeability and its numbers of files and of commits (at most
+/// 250). If the pull request is open and its head or base moved since its last test merge, another
+/// test merge is made and stored first. Mergeability is unknown if the pull request is not open, or
+/// the fault for that is switched on. 404 if there is no such pull request, or it is not merged and
+/// its base branch is missing.
 pub(super) async fn read(State(engine): Forge, Path((owner, name, number)): Numbered) -> Answer {
     let full_name = format!("{owner}/{name}");
     let repository = engine.repository(&full_name)?;
@@ -161,8 +162,9 @@ pub(super) struct Changes {
 }
 
 /// Changes title, description, base branch or state of a pull request, as far as the request names
-/// them, and answers with the result. Any caller with an account may do it. An error if the base is
-/// no branch, or if a merged pull request, or one whose head branch was deleted, is to be reopened.
+/// them, and answers with the result. Any caller with an account may do it. An error (422) if its
+/// base, even an unchanged one, is no branch, or if a merged pull request, or one whose head branch
+/// was deleted, is to be reopened.
 pub(super) async fn edit(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -220,10 +222,10 @@ pub(super) struct MergeWish {
 }
 
 /// Merges a pull request by a merge commit, squash or rebase, and answers with the commit at which
-/// the base branch then is. Only a caller with write permission may do it. Refused if it is not
-/// open, is a draft or conflicts (405), if its head is not the `sha` of the request (409), or the
-/// method is unknown (422). Without `commit_title` a message is composed, and `commit_message` is
-/// ignored.
+/// the base branch then is. Only a caller with write permission may do it. Refused (405) if the
+/// pull request is not open, is a draft, conflicts or a fault says so; (409) if its head is not the
+/// `sha` of the request, without which any head is merged; (422) if the method is unknown. Without
+/// `commit_title` a message is composed, and `commit_message` is ignored.
 pub(super) async fn merge(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -346,7 +348,7 @@ pub(super) async fn review(
 
 /// Dismisses a review of a pull request, also one by another account, and answers with it. Only a
 /// caller with write permission may do it. 404 if the pull request has no such review; 422 if it
-/// neither approves nor requests changes.
+/// neither approves nor requests changes, or is dismissed already.
 pub(super) async fn dismiss(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,

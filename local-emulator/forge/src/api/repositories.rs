@@ -67,7 +67,7 @@ async fn create(engine: &Engine, owner: &str, by: &str, new: &NewRepository) -> 
 }
 
 /// Answers with a page of a repository's branches by name, each with its commit and whether it is
-/// protected; tags are left out. They are as the forge last saw them.
+/// protected; tags are left out. The branches are as the forge last saw them.
 pub(super) async fn branches(
     State(engine): Forge,
     Path((owner, name)): Path<(String, String)>,
@@ -89,9 +89,9 @@ pub(super) async fn branches(
     )
 }
 
-/// Answers with one branch, its newest commit and whether it is protected. For a path that ends in
-/// `/protection`, answers with whether the branch is locked instead; 404 if it is not protected.
-/// 404 if the branch does not exist.
+/// Answers with one branch, its newest commit and whether it is protected; 404 if it does not
+/// exist. For a path that ends in `/protection`, answers instead with whether the branch is locked,
+/// whether it exists or not; 404 if it is not protected.
 pub(super) async fn branch(
     State(engine): Forge,
     Path((owner, name, branch)): Path<(String, String, String)>,
@@ -306,7 +306,8 @@ pub(super) struct NewContent {
 /// Writes one text file as a commit on a branch that must exist, by default the default branch;
 /// answers with file and commit, with status 201 if the file is new. `sha` must be the id of the
 /// present content: without it an existing file is refused (422), with another one the answer is
-/// 409. Only a caller with write permission may do it. Content that is not UTF-8 is refused.
+/// 409; for a new file it is ignored. Only a caller with write permission may do it. Content that
+/// is not UTF-8 is refused.
 pub(super) async fn write(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,

@@ -20,10 +20,10 @@ const BASE_MODIFIED: &str = "Base branch was modified. Review and try the merge 
 
 impl Engine {
     /// Merges a pull request and returns the commit at which its base branch is afterwards; records
-    /// the events that follow. Refused (405) if it is closed or a draft, conflicts, has no base
+    /// the events that follow. Refused (405) if it is not open or a draft, conflicts, has no base
     /// branch, or a fault says so; (409) if its head is not `expected`, without which any head is
     /// merged. Also refused (405) if the branch moved unseen, which is then recorded. Without
-    /// `message` one is composed from the title; rebased commits keep theirs.
+    /// `message` one is composed from the title; rebased commits keep their messages in any case.
     pub async fn merge(
         &self,
         full_name: &str,
@@ -33,7 +33,7 @@ impl Engine {
         message: Option<String>,
         by: &str,
     ) -> Result<String, ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         let pull = self.pull(full_name, number)?;
         if !pull.is_open() || pull.draft {
             return Err(ApiError::refused(405, NOT_MERGEABLE));
@@ -44,7 +44,7 @@ impl Engine {
                 "Head branch was modified. Review and try the merge again.",
             ));
         }
-        self.misbehave(&held, &pull).await?;
+        self.apply_faults(&held, &pull).await?;
         let base = format!("refs/heads/{}", pull.base);
         // No other task moves refs while the repository is locked, and every move was observed.
         let tip = self
@@ -80,9 +80,9 @@ impl Engine {
     }
 
     /// Applies the faults that are switched on for a merge, which count as having happened: an
-    /// error with status 405 if it is to be refused, or an untested commit on the base branch
-    /// before it. Nothing happens without such a fault.
-    async fn misbehave(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
+    /// error with status 405 if the merge is to be refused, or an untested commit on the base
+    /// branch before it. Nothing happens without such a fault.
+    async fn apply_faults(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
         let wanted = |fault: &ForgeFault| {
             matches!(
                 fault,
@@ -131,10 +131,10 @@ impl Engine {
         self.observe(held, "stowaway").await
     }
 
-    /// Creates a ref at the commit that `to` names, or moves it there, as `how` says, and records
-    /// the events that follow. An error (422) if `to` names no commit, if the ref exists with
-    /// `Create` or does not with the others, or if the move is not a fast-forward with `Forward`.
-    /// Marks of protection are ignored.
+    /// Creates the ref with the full name `name` at the commit that `to` names, or moves it there,
+    /// as `how` says, and records the events that follow. An error (422) if `to` names no commit,
+    /// if the ref exists with `Create` or does not with `Forward` or `Force`, or if the move is not
+    /// a fast-forward with `Forward`. Marks of protection are ignored.
     pub async fn set_ref(
         &self,
         full_name: &str,
@@ -143,7 +143,7 @@ impl Engine {
         how: SetRef,
         by: &str,
     ) -> Result<(), ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         self.repository(full_name)?;
         let there = held.git.resolve(name).await?;
         let Some(to) = held.git.resolve(to).await? else {
@@ -168,7 +168,7 @@ impl Engine {
     /// deleted branch are closed. An error (422) if it does not exist. Marks of protection are
     /// ignored.
     pub async fn delete_ref(&self, full_name: &str, name: &str, by: &str) -> Result<(), ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         if held.git.resolve(name).await?.is_none() {
             return Err(ApiError::invalid("Reference does not exist"));
         }
@@ -189,8 +189,9 @@ pub(crate) enum SetRef {
 }
 
 /// Creates the commit of a merge of `head` into `tip` by a method and returns it; moves no ref.
-/// `None` if it conflicts. A rebase gives its last commit, and ignores `message` and `author`. `by`
-/// is the committer, `author` the author of a squash.
+/// `None` if `head` conflicts with `tip`. A rebase gives its last commit (`tip` if there is nothing
+/// to copy), and ignores `message` and `author`. `by` is the committer, `author` the author of a
+/// squash.
 async fn make(
     git: &Git,
     method: Method,

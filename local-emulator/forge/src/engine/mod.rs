@@ -108,15 +108,17 @@ impl Engine {
     }
 
     /// Returns whether a recorded repository has no git directory any more. Until the directory is
-    /// back, the repository counts as deleted. False for a repository that was never recorded.
+    /// back, the repository counts as deleted. False for a repository that was never recorded or
+    /// whose record cannot be read.
     pub fn is_gone(&self, full_name: &str) -> bool {
         self.repository(full_name).is_ok()
             && !self.git_root().join(format!("{full_name}.git")).is_dir()
     }
 
-    /// Waits until no other task of this process holds the repository, and holds it until the
-    /// returned value is dropped. The repository need not exist.
-    pub async fn hold(&self, full_name: &str) -> Held {
+    /// Waits until no other task of this process has locked the repository, and locks it until the
+    /// returned value is dropped; a second call in one task waits forever. Nothing is locked for
+    /// other processes. The repository need not exist.
+    pub async fn lock_repository(&self, full_name: &str) -> Held {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             locks.entry(full_name.to_owned()).or_default().clone()
@@ -152,7 +154,7 @@ impl Engine {
                 );
                 continue;
             }
-            let held = self.hold(&repository.full_name).await;
+            let held = self.lock_repository(&repository.full_name).await;
             // A kill does not end the git commands that were under way.
             held.git.settle().await?;
             self.observe(&held, "ghost").await?;
@@ -160,10 +162,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Creates a repository whose branch `main` has one commit with these files, or is missing if
-    /// there are none. Adds the first hook, if the forge has one. The returned record is that of
-    /// before the commit. An error if the name is invalid or used; a directory of that name without
-    /// a record is deleted.
+    /// Creates a repository whose branch `main` has one commit of `by` with these files, or is
+    /// missing if there are none. Adds the first hook, if the forge has one. The returned record is
+    /// that of before the commit, without refs. An error if the name is invalid or used; a
+    /// directory of that name without a record is deleted.
     pub async fn create_repository(
         &self,
         full_name: &str,
@@ -173,7 +175,7 @@ impl Engine {
         if !is_full_name(full_name) {
             return Err(ApiError::invalid("a repository is named owner/name"));
         }
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         if self.repository(full_name).is_ok() {
             return Err(ApiError::invalid("name already exists on this account"));
         }
@@ -209,7 +211,8 @@ impl Engine {
     }
 
     /// Adds an active webhook for the named events (`*` for all) and records a `ping` for it, which
-    /// it gets whatever its events. Returns the hook. An error if the repository does not exist.
+    /// it gets whatever its events, in the name of `by`. Returns the hook. An error (404) if the
+    /// repository does not exist.
     pub fn add_hook(
         &self,
         full_name: &str,
@@ -235,7 +238,7 @@ impl Engine {
     }
 
     /// Changes the address of every hook, in all repositories, whose address ends with `ending`, to
-    /// `to`; returns how many were changed. Those that are at `to` already do not count.
+    /// `to`; returns how many were changed. Hooks that are at `to` already do not count.
     pub fn move_hooks(&self, ending: &str, to: &str) -> Result<usize, ApiError> {
         self.store.within(|access| {
             let mut moved = 0;
@@ -254,7 +257,8 @@ impl Engine {
 
     /// Commits edits on a branch, records the events that follow and returns the commit, which
     /// exists even if the edits change nothing. A missing branch is created from the default
-    /// branch; without that, it begins empty. Marks of protection are ignored.
+    /// branch; without a default branch, it begins with these files alone. Marks of protection are
+    /// ignored.
     pub async fn commit(
         &self,
         full_name: &str,
@@ -263,7 +267,7 @@ impl Engine {
         edits: &[Edit],
         by: &str,
     ) -> Result<String, ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         let repository = self.repository(full_name)?;
         let parent = match held.git.resolve(&format!("refs/heads/{branch}")).await? {
             Some(tip) => Some(tip),
@@ -291,7 +295,7 @@ impl Engine {
 
     /// Marks a branch as protected and locked, whether it exists or not. Only the marks exist: the
     /// branch still accepts changes. An error if the repository does not exist.
-    pub fn lock(&self, full_name: &str, branch: &str) -> Result<(), ApiError> {
+    pub fn mark_locked(&self, full_name: &str, branch: &str) -> Result<(), ApiError> {
         self.store.within(|access| {
             let mut repository = find_repository(access, full_name)?;
             repository.protected.push(branch.to_owned());

@@ -28,7 +28,8 @@ impl Engine {
     /// Compares the branches and tags with those last seen, stores the new ones and records what
     /// follows, in the name of `by`: push events, moved heads, and pull requests that were merged
     /// or whose head branch is gone. Nothing is recorded twice. To be called after every command
-    /// that may have moved a ref, while the repository is still held.
+    /// that may have moved a ref, while the repository is still locked by `held`. An error (404) if
+    /// the repository is not recorded.
     pub(crate) async fn observe(&self, held: &Held, by: &str) -> Result<(), ApiError> {
         let repository = self.repository(&held.full_name)?;
         let refs = held.git.refs().await?;
@@ -41,13 +42,13 @@ impl Engine {
             moves.iter().map(|moved| moved.payload(&self.web, &repository)).collect();
         let open: Vec<Pull> = pulls.into_iter().filter(Pull::is_open).collect();
         let landed = landed(&held.git, &open, &moves, &refs).await?;
-        let mut turns = Vec::new();
+        let mut transitions = Vec::new();
         for pull in open {
             let is_landed = landed.contains(&pull.number);
-            if let Some(turn) =
-                turn(&held.git, &pull, is_landed, &repository.refs, &refs, by).await?
+            if let Some(transition) =
+                transition_of(&held.git, &pull, is_landed, &repository.refs, &refs, by).await?
             {
-                turns.push((pull, turn));
+                transitions.push((pull, transition));
             }
         }
         self.store.within(|access| {
@@ -57,8 +58,8 @@ impl Engine {
             for payload in pushes {
                 self.emit(access, &repository, by, Event::new("push", None, payload))?;
             }
-            for (pull, turn) in turns {
-                self.apply(access, &repository, pull, turn, by)?;
+            for (pull, transition) in transitions {
+                self.apply(access, &repository, pull, transition, by)?;
             }
             Ok::<_, ApiError>(())
         })?;
@@ -183,8 +184,9 @@ fn differences<'a>(
 }
 
 /// Moves the refs `refs/pull/<number>/head` of open pull requests to the tips of their branches.
-/// Returns the numbers of those whose moved base branch now contains their head, by a push or a
-/// fast-forward, which is a merge too.
+/// Returns the numbers of the pull requests whose base branch moved and now contains their head, by
+/// a push or a fast-forward, which is a merge too. `open` are all open pull requests, `moves` the
+/// refs that moved, `refs` all present refs.
 async fn landed(
     git: &Git,
     open: &[Pull],
@@ -215,11 +217,12 @@ async fn landed(
     Ok(landed)
 }
 
-/// Returns what the moved refs mean for an open pull request; `None` if its head did not move and
-/// it was not merged. It is merged if the base contains the commit of a merge that the forge began,
-/// or if `is_landed`. Otherwise it is closed if its head branch is missing. `by` is the account
-/// that moved the refs.
-async fn turn(
+/// Returns what the moved refs mean for an open pull request; `None` if it was neither merged nor
+/// closed and its head did not move. It is merged if its base contains the commit of a merge that
+/// the forge began. Otherwise it is closed if its head branch is missing, and merged if
+/// `is_landed`. `before` and `after` are the refs of the repository; `by` is the account that moved
+/// them.
+async fn transition_of(
     git: &Git,
     pull: &Pull,
     is_landed: bool,

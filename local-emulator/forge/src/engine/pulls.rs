@@ -29,16 +29,16 @@ pub(crate) struct Edits {
 
 impl Engine {
     /// Opens a pull request, creates its ref `refs/pull/<number>/head` and records its event.
-    /// `head` may have the form `owner:branch`, whose owner is ignored. An error (422) if a branch
-    /// does not exist, the base already contains the head, or a pull request is open for the two
-    /// branches already.
+    /// `head` may have the form `owner:branch`, whose owner is ignored. An error (422) if one of
+    /// the two branches does not exist, the base already contains the head, or a pull request is
+    /// open for the two branches already.
     pub async fn open_pull(
         &self,
         full_name: &str,
         new: NewPull,
         by: &str,
     ) -> Result<Pull, ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         let repository = self.repository(full_name)?;
         // GitHub names a head in a fork `owner:branch`; here are no forks.
         let head =
@@ -91,8 +91,8 @@ impl Engine {
     /// Changes a pull request and returns it. Records one event for title, description and base
     /// together, and one for closing or reopening. An error (422) if its base, even an unchanged
     /// one, is no branch, or if a merged pull request, or one whose head branch is gone, is to be
-    /// reopened. An unknown state, or the one that it has, changes nothing. A reopened one gets the
-    /// present tip of its branch as head.
+    /// reopened. An unknown state, or the state that it has, changes nothing. A reopened pull
+    /// request gets the present tip of its branch as head.
     pub async fn edit_pull(
         &self,
         full_name: &str,
@@ -100,7 +100,7 @@ impl Engine {
         edits: Edits,
         by: &str,
     ) -> Result<Pull, ApiError> {
-        let held = self.hold(full_name).await;
+        let held = self.lock_repository(full_name).await;
         let repository = self.repository(full_name)?;
         let pull = self.store.within(|access| {
             let mut pull = find_pull(access, full_name, number)?;
@@ -153,7 +153,7 @@ impl Engine {
         off: &[String],
         by: &str,
     ) -> Result<Vec<String>, ApiError> {
-        let _held = self.hold(full_name).await;
+        let _held = self.lock_repository(full_name).await;
         let labels = self.store.within(|access| {
             let repository = find_repository(access, full_name)?;
             let mut pull = find_pull(access, full_name, number)?;
@@ -184,7 +184,8 @@ impl Engine {
 
     /// Returns the pull request after its test merge: stores what a merge of its head into the
     /// present tip of its base would give. Does not try again while neither commit has changed. A
-    /// closed one, or one whose base is missing, is returned as it is. Moves no ref.
+    /// pull request that is not open, or whose base is missing, is returned as it is, with an
+    /// outdated test merge or none. Moves no ref.
     pub async fn try_merge(&self, full_name: &str, number: u64) -> Result<Pull, ApiError> {
         let pull = self.pull(full_name, number)?;
         let git = self.git(full_name);

@@ -51,7 +51,7 @@ pub(crate) fn statuses_of(full_name: &str, sha: &str) -> String {
 
 impl Engine {
     /// Stores a comment on a pull request, open or not, records an event and returns the comment.
-    /// The text is not checked. An error if there is no such pull request.
+    /// The text is not checked. An error (404) if there is no such pull request.
     pub fn comment(
         &self,
         full_name: &str,
@@ -303,9 +303,10 @@ impl Engine {
     }
 
     /// Stores a check run with the given fields replaced, and returns it. A conclusion makes it
-    /// completed; one that is not completed loses its conclusion. Records an event for `action`, if
-    /// given, and one if it is now completed and was not before, with that of its check suite. An
-    /// error (422) for an unknown state, or if it is completed without conclusion.
+    /// completed; a check run that is not completed loses its conclusion. Records an event for
+    /// `action`, if given, and one if it is now completed and was not before; that may complete its
+    /// check suite, which is recorded too. An error (422) for an unknown state, or if it is
+    /// completed without conclusion.
     fn put_check_run(
         &self,
         access: &Access,

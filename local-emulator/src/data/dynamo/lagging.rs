@@ -63,9 +63,10 @@ impl Lagging {
         }
     }
 
-    /// Runs `write` and returns its result. While a lag is set, a write that succeeded is queued
-    /// for the copy, which is created first if there is none; `touched` are the items that it
-    /// writes. Without a lag the copy is dropped if `touched` is not empty.
+    /// Runs `write` and returns its result; `touched` are the items that it writes. While a lag is
+    /// set, a write that succeeded is queued for the copy, which is created first if there is none.
+    /// Without a lag the copy is dropped if `touched` is not empty. An error of the copy is
+    /// returned even though the write took effect.
     pub fn write<T>(
         &self,
         database: &Database,
@@ -109,8 +110,8 @@ fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut
 }
 
 impl Copy {
-    /// Creates a table in the copy that was created after the copy; does nothing if it is there
-    /// already, or exists nowhere. It is empty, because its writes follow later.
+    /// Creates `table` in the copy, empty, if it was created after the copy; its writes follow
+    /// later. Does nothing if the copy has the table already, or it exists nowhere.
     fn know(&mut self, database: &Database, table: &str) -> Result<(), Problem> {
         if describe(&self.tables, table).is_ok() {
             return Ok(());
@@ -120,7 +121,7 @@ impl Copy {
         super::run(&creation(&description), |r| self.tables.create_table(r)).map(|_| ())
     }
 
-    /// Applies the queued writes whose lag has passed at `now` to the copy, in their order. Those
+    /// Applies the queued writes whose lag has passed at `now` to the copy, in their order. Writes
     /// that fail, as for a deleted table, are dropped.
     fn catch_up(&mut self, now: Instant) {
         while self.waiting.front().is_some_and(|(due, _)| *due <= now) {
@@ -177,7 +178,9 @@ fn key_of(database: &Database, written: &Touched) -> Result<Map<String, Value>, 
     Ok(names.filter_map(|name| Some((name.to_owned(), written.key.get(name)?.clone()))).collect())
 }
 
-/// Returns a new database in memory with a copy of every table, its indexes and items.
+/// Returns a new database in memory with a copy of the tables, their indexes and items. More than
+/// the first 100 tables that `database` lists, or 10,000 pages (1 MB each) of one table, are left
+/// out without an error.
 fn copied(database: &Database) -> Result<Database, Problem> {
     let engine = |error: dynoxide::DynoxideError| super::problem(&error);
     let copy = Database::memory().map_err(engine)?;

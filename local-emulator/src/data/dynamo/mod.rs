@@ -330,7 +330,8 @@ fn serialization() -> Problem {
 /// Returns the body of the response and adds the consumed capacity that the engine reports to
 /// `usage`. Removes that capacity from the response as far as the caller did not request it;
 /// `asked` is the caller's `ReturnConsumedCapacity`. Errors are returned as they are; for a failed
-/// condition or a cancelled transaction an estimate is added.
+/// condition or a cancelled transaction an estimate is added to `usage`. `members` are those of the
+/// request.
 fn settle(
     result: Result<Value, Problem>,
     asked: Option<Value>,

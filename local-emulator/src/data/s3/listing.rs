@@ -30,9 +30,10 @@ pub(super) struct Page {
 const ROWS: usize = 1001;
 
 impl Store {
-    /// Returns one page of a bucket's objects and common prefixes, at most `max` together, each in
-    /// the order of keys, beginning behind `after`. `next` is the `after` of the following page;
-    /// `None` on the last page. Empty for an unknown bucket.
+    /// Returns one page of a bucket's objects and common prefixes, at most `max` together, which
+    /// must be at least 1; each in the order of keys, beginning behind `after`. An `after` that
+    /// ends with the delimiter skips everything that begins with it. `next` is the `after` of the
+    /// following page; `None` on the last page. Empty for an unknown bucket.
     pub fn list(&self, listing: &Listing<'_>) -> Result<Page, StoreError> {
         let mut page = Page::default();
         let mut position = Position::After(listing.after.to_owned());
@@ -107,8 +108,8 @@ enum Position {
 }
 
 /// Returns the common prefix under which a key is listed: up to and with the first delimiter after
-/// the listing's prefix. `None` if it is listed by itself, without a delimiter or none in the rest
-/// of the key.
+/// the listing's prefix. `None` if the key is listed by itself: the listing has no delimiter, or
+/// the rest of the key does not contain it.
 fn rolled_up(key: &str, listing: &Listing<'_>) -> Option<String> {
     if listing.delimiter.is_empty() {
         return None;

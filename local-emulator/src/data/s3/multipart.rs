@@ -85,8 +85,9 @@ impl Store {
 
     /// Joins the named parts to the object, if the condition holds for the present one, deletes the
     /// upload and returns the entity tag. `named` are numbers and expected entity tags (`None` for
-    /// any), in ascending order. Refused if a part is missing or differs, or one other than the
-    /// last is under 5 MiB. The upload stays if it is refused or the condition fails.
+    /// any). Refused if the upload does not exist, `named` is empty or not in ascending order, a
+    /// part is missing or differs, or a part other than the last is under 5 MiB. The upload stays
+    /// if it is refused or the condition fails.
     pub fn complete_upload(
         &self,
         upload: &UploadId<'_>,

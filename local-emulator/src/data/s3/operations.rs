@@ -82,8 +82,8 @@ impl S3 for Buckets {
         Err(s3_error!(BucketAlreadyOwnedByYou))
     }
 
-    /// Deletes an empty bucket. An error if it does not exist or has objects; unfinished uploads do
-    /// not count.
+    /// Deletes an empty bucket. An error if it does not exist (404) or has objects (409);
+    /// unfinished uploads do not count.
     async fn delete_bucket(
         &self,
         req: S3Request<DeleteBucketInput>,
@@ -133,9 +133,10 @@ impl S3 for Buckets {
         Ok(S3Response::new(ListBucketsOutput { buckets, ..ListBucketsOutput::default() }))
     }
 
-    /// Stores an object with its headers and metadata, if the conditions `If-Match` or
-    /// `If-None-Match: *` hold. Checks the MD5 that the request gives. Other features, such as
-    /// tags, encryption and storage classes, are ignored.
+    /// Stores an object with its headers and metadata. An error if a condition (`If-Match` or
+    /// `If-None-Match: *`) does not hold, the bucket does not exist, or the body does not have the
+    /// MD5 that the request gives. Other features, such as tags, encryption and storage classes,
+    /// are ignored.
     async fn put_object(
         &self,
         req: S3Request<PutObjectInput>,
@@ -164,7 +165,7 @@ impl S3 for Buckets {
 
     /// Answers with an object or a range of it. Of conditions, only `If-Match` and `If-None-Match`
     /// are considered. A missing object is 404 only for a caller that may list the bucket,
-    /// otherwise 403.
+    /// otherwise 403. A missing bucket is always 404.
     async fn get_object(
         &self,
         req: S3Request<GetObjectInput>,
@@ -210,7 +211,7 @@ impl S3 for Buckets {
 
     /// Answers with the headers of an object; a range is ignored. Of conditions, only `If-Match`
     /// and `If-None-Match` are considered. A missing object is 404 only for a caller that may list
-    /// the bucket, otherwise 403.
+    /// the bucket, otherwise 403. A missing bucket is always 404.
     async fn head_object(
         &self,
         req: S3Request<HeadObjectInput>,
@@ -239,7 +240,7 @@ impl S3 for Buckets {
     }
 
     /// Deletes an object, if the condition `If-Match` holds. A missing object is a success, also
-    /// with a condition.
+    /// with a condition. A missing bucket is 404.
     async fn delete_object(
         &self,
         req: S3Request<DeleteObjectInput>,
@@ -256,9 +257,9 @@ impl S3 for Buckets {
         }
     }
 
-    /// Deletes 1 to 1000 objects one by one, each if the caller may delete it and its entity tag is
-    /// the given one; errors are listed by key. Missing objects count as deleted. A quiet request
-    /// gets the errors only.
+    /// Deletes 1 to 1000 objects one by one, each if the caller may delete it and it has the entity
+    /// tag that the request gives for it, if any; errors are listed by key. Missing objects count
+    /// as deleted. A quiet request gets the errors only. A missing bucket is 404.
     async fn delete_objects(
         &self,
         req: S3Request<DeleteObjectsInput>,
@@ -307,9 +308,10 @@ impl S3 for Buckets {
         Ok(S3Response::new(output))
     }
 
-    /// Copies an object of any bucket, if the conditions on its entity tag hold; the caller must be
-    /// allowed to read it. Headers and metadata are the source's unless the request replaces them.
-    /// The write itself has no conditions.
+    /// Copies an object of any bucket, if the conditions on its entity tag hold (otherwise 412);
+    /// the caller must be allowed to read it. Headers and metadata are the source's unless the
+    /// request replaces them. The write itself has no conditions. A missing source is an error as
+    /// in a read.
     async fn copy_object(
         &self,
         req: S3Request<CopyObjectInput>,
@@ -428,7 +430,8 @@ impl S3 for Buckets {
         Ok(S3Response::new(output))
     }
 
-    /// Begins an upload in parts and answers with its id.
+    /// Begins an upload in parts and answers with its id; 404 if the bucket does not exist. The
+    /// headers and metadata of this request become those of the object.
     async fn create_multipart_upload(
         &self,
         req: S3Request<CreateMultipartUploadInput>,
@@ -451,7 +454,8 @@ impl S3 for Buckets {
     }
 
     /// Stores a part with a number from 1 to 10,000 and answers with its entity tag; replaces an
-    /// earlier part of that number. Checks the MD5 that the request gives.
+    /// earlier part of that number. Checks the MD5 that the request gives. 404 if there is no such
+    /// upload for the bucket and key.
     async fn upload_part(
         &self,
         req: S3Request<UploadPartInput>,
@@ -480,8 +484,9 @@ impl S3 for Buckets {
     }
 
     /// Joins the named parts to the object, if the conditions `If-Match` or `If-None-Match: *`
-    /// hold, and ends the upload. An error if a part is missing, differs, is out of order or,
-    /// unless it is the last one, under 5 MiB; the upload then stays.
+    /// hold, and ends the upload. An error if there is no such upload, the condition fails, or a
+    /// part is missing, differs, is out of order or, unless it is the last one, under 5 MiB; an
+    /// upload that exists then stays.
     async fn complete_multipart_upload(
         &self,
         req: S3Request<CompleteMultipartUploadInput>,

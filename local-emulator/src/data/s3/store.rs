@@ -188,9 +188,9 @@ impl Store {
     }
 
     /// Stores a prepared body as the object with this key, if the condition holds for the present
-    /// object, whose body is deleted. Also deletes the records of `finished_upload`, but not its
-    /// parts' files. If the condition does not hold or the bucket is missing, the prepared body is
-    /// deleted.
+    /// object, whose body is deleted. Also deletes the records of the upload with the id
+    /// `finished_upload`, but not its parts' files. If the condition does not hold or the bucket is
+    /// missing, returns that outcome and deletes the prepared body.
     pub fn put(
         &self,
         bucket: &str,
@@ -235,8 +235,9 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Deletes an object if the condition holds for it. Without a condition a missing object is a
-    /// success; with `Present` or `Tag` it is `NoObject`.
+    /// Deletes an object and its body if the condition holds for it. Without a condition a missing
+    /// object is a success; with `Present` or `Tag` it is `NoObject`. Without the bucket it is
+    /// `NoBucket`.
     pub fn delete(
         &self,
         bucket: &str,

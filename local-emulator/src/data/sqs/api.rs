@@ -28,8 +28,9 @@ pub(crate) fn billed_requests(bytes: usize) -> u64 {
 
 impl Sqs {
     /// Answers one call of a verified caller, with what it used; permissions are checked here. A
-    /// receive waits for messages as long as it or the queue says. A receive is billed by its
-    /// response, all else by the request; one without messages counts as a poll.
+    /// receive waits for messages as long as it or the queue says. A receive that succeeds is
+    /// billed by its response, and counts as a poll if it has no messages. All other calls are
+    /// billed by the request.
     pub(in super::super) async fn call(
         self: &Arc<Self>,
         operation: &str,
@@ -68,8 +69,8 @@ impl Sqs {
         (answer.unwrap_or_else(|_| Err(injected(&InjectedError::Internal))), usage)
     }
 
-    /// Answers one operation other than `ReceiveMessage`, after checking the caller's permission.
-    /// An error for an unknown operation, a denial, or what SQS refuses.
+    /// Answers one operation other than `ReceiveMessage`, which is unknown here, after checking the
+    /// caller's permission. An error for an unknown operation, a denial, or what SQS refuses.
     fn answer(
         &self,
         operation: &str,
@@ -146,8 +147,9 @@ impl Sqs {
         }
     }
 
-    /// Creates a queue and answers with its URL; an existing queue with the same attributes is no
-    /// error. An error if the caller may not, or for a queue with other attributes or invalid ones.
+    /// Creates a queue and answers with its URL. Attributes that the request leaves out have SQS's
+    /// defaults. An existing queue is no error if it has exactly these attributes. An error if the
+    /// caller may not, for a queue with other attributes, or for invalid ones.
     fn create(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
         let name = request.needed("QueueName")?;
         self.allowed(caller, "sqs:CreateQueue", name)?;
@@ -158,8 +160,9 @@ impl Sqs {
         Ok(json!({"QueueUrl": self.queue_url(name)}))
     }
 
-    /// Answers with a page of at most 1000 URLs of queues whose names have the requested prefix, by
-    /// name. `NextToken` is there only if there are more. An error if the caller may not.
+    /// Answers with a page of URLs of queues whose names have the requested prefix, by name; at
+    /// most `MaxResults`, and never more than 1000. `NextToken` is there only if there are more. An
+    /// error if the caller may not.
     fn list(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
         caller.check("sqs:ListQueues", "*").map_err(denied)?;
         let prefix = request.text("QueueNamePrefix").unwrap_or_default();
@@ -188,8 +191,9 @@ impl Sqs {
         Ok(json!({"QueueUrl": self.queue_url(name)}))
     }
 
-    /// Answers with those of the queue's attributes that the request names; none if it names none.
-    /// The caller has checked the permission.
+    /// Answers with those of the queue's attributes that the request names (`All` for every one);
+    /// none if it names none. An error if the queue does not exist. The caller has checked the
+    /// permission.
     fn attributes(&self, request: &Request, name: &str) -> Result<Value, Problem> {
         let counts = self.counts(name)?;
         let (mut all, created_ms) = {
@@ -207,7 +211,7 @@ impl Sqs {
     }
 
     /// Sends the message of a request or batch entry and returns its id and digests, on a FIFO
-    /// queue with its sequence number. Its permission is checked by the caller.
+    /// queue with its sequence number. The caller has checked the permission.
     fn send_one(
         &self,
         name: &str,
@@ -241,8 +245,8 @@ impl Sqs {
     }
 
     /// Runs `act` for each entry of a batch and answers with the entries that succeeded and failed.
-    /// A failed entry does not stop the others. A missing queue, or an invalid batch, fails the
-    /// whole request.
+    /// The members that `act` returns become part of the entry's answer. A failed entry does not
+    /// stop the others. A missing queue, or an invalid batch, fails the whole request.
     fn batch(
         &self,
         request: &Request,
@@ -270,8 +274,9 @@ impl Sqs {
     }
 
     /// Receives messages after checking the caller's permission, and waits for them as long as the
-    /// request says, or else the queue's setting, at most 20 seconds. An answer without messages
-    /// has no member `Messages`. Dead letters are moved meanwhile.
+    /// request says, or else the queue's setting; a wait over 20 seconds is an error. An answer
+    /// without messages has no member `Messages`. Messages that were received too often are moved
+    /// to the dead letter queue meanwhile.
     async fn receive_message(
         self: &Arc<Self>,
         request: &Request,

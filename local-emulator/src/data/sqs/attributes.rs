@@ -30,10 +30,10 @@ impl From<Refusal> for Mistake {
     }
 }
 
-/// Returns `settings` with the attributes of a request applied, whose values are texts. An error
-/// for an unknown name, an invalid value, or an attribute of FIFO queues on a standard queue.
-/// Attributes without effect here, such as `Policy`, are accepted and dropped. Limits are not
-/// checked.
+/// Returns `settings` with the attributes of a request applied, whose values are texts. `FifoQueue`
+/// with `true` makes them those of a FIFO queue. An error for an unknown name, an invalid value, or
+/// an attribute of FIFO queues on a standard queue. Attributes without effect here, such as
+/// `Policy`, are accepted and dropped. Limits are not checked.
 pub(super) fn apply(
     mut settings: SqsQueueSettings,
     attributes: &BTreeMap<String, String>,
@@ -103,8 +103,8 @@ pub(super) fn describe(settings: &SqsQueueSettings) -> BTreeMap<&'static str, St
     attributes
 }
 
-/// Returns those of `all` that `asked` names; `All` names each. Empty if none is named; unknown
-/// names are ignored.
+/// Returns the attributes in `all` whose names are in `asked`, where `All` stands for every name.
+/// Empty if `asked` is empty; unknown names are ignored.
 pub(super) fn chosen(all: BTreeMap<&'static str, String>, asked: &[String]) -> Map<String, Value> {
     let wanted = |name: &str| asked.iter().any(|one| one == "All" || one == name);
     all.into_iter()
@@ -113,7 +113,7 @@ pub(super) fn chosen(all: BTreeMap<&'static str, String>, asked: &[String]) -> M
         .collect()
 }
 
-/// Returns the kind of a FIFO queue with AWS's defaults; one that is FIFO already stays as it is.
+/// Returns `kind` if it is FIFO already, otherwise the kind of a FIFO queue with AWS's defaults.
 fn fifo(kind: SqsQueueKind) -> SqsQueueKind {
     match kind {
         SqsQueueKind::Standard => SqsQueueKind::Fifo {
@@ -125,8 +125,9 @@ fn fifo(kind: SqsQueueKind) -> SqsQueueKind {
     }
 }
 
-/// Applies the attributes that only FIFO queues have to `settings`, as far as they are given. An
-/// error for an invalid value or if the queue is a standard one.
+/// Applies those of `attributes` that only FIFO queues have to `settings`; ignores all others, also
+/// `FifoQueue`. An error for an invalid value, or for such an attribute if `settings` are those of
+/// a standard queue.
 fn apply_fifo(
     settings: &mut SqsQueueSettings,
     attributes: &BTreeMap<String, String>,

@@ -140,8 +140,8 @@ impl Sqs {
     }
 
     /// Creates and stores a queue. An existing one with the same attributes stays as it is; one
-    /// with other attributes is an error. Attributes outside AWS's limits, or a dead letter queue
-    /// that does not exist, are errors too.
+    /// with other attributes is an error. A name or attributes outside AWS's limits, or a dead
+    /// letter queue that does not exist, are errors too.
     ///
     /// # Errors
     /// [`SqsError::Exists`] for other attributes, [`SqsError::Refused`] for ones outside AWS's
@@ -175,7 +175,8 @@ impl Sqs {
     }
 
     /// Replaces all attributes of an existing queue, stores them and wakes receivers that wait. Its
-    /// messages stay. The type (standard or FIFO) cannot change.
+    /// messages stay. An error if the queue or the dead letter queue does not exist, the type
+    /// (standard or FIFO) would change, or an attribute is outside AWS's limits.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for attributes outside AWS's limits or a dead letter queue that does
@@ -212,9 +213,10 @@ impl Sqs {
         self.change(name, |queue, _| queue.send(message, now_ms()))
     }
 
-    /// Receives 1 to 10 messages without waiting; empty if none is visible. They are invisible for
-    /// `visibility_seconds`, or the queue's own time without it. Messages that were received too
-    /// often are moved to the dead letter queue instead, or deleted if that is missing.
+    /// Receives at most `max` messages (1 to 10, otherwise an error) without waiting; empty if none
+    /// is visible. They are invisible for `visibility_seconds`, or the queue's own time without it.
+    /// Messages that were received too often are moved to the dead letter queue instead, or deleted
+    /// if that is missing. An error if the queue does not exist.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for a poll outside AWS's limits.
@@ -256,8 +258,8 @@ impl Sqs {
         self.change(name, |queue, _| queue.change_visibility(receipt, seconds, now_ms()))
     }
 
-    /// Deletes all messages of a queue, also those in flight; at most once in 60 seconds.
-    /// Deduplication ids are kept.
+    /// Deletes all messages of a queue, also those in flight. An error if the last purge was less
+    /// than 60 seconds ago, or there is no such queue. Deduplication ids are kept.
     ///
     /// # Errors
     /// [`SqsError::PurgeInProgress`] when the last one is younger.
@@ -272,7 +274,8 @@ impl Sqs {
         state.commit(&[name])
     }
 
-    /// Deletes a queue and its messages; receivers that wait for it get an error.
+    /// Deletes a queue and its messages; receivers that wait for it get an error. An error if there
+    /// is no such queue.
     ///
     /// # Errors
     /// [`SqsError::NoQueue`] when there is none.
@@ -295,7 +298,8 @@ impl Sqs {
     }
 
     /// Waits until a receive may return messages, at most `timeout`, and says which of the two it
-    /// was. Another receiver may be faster. Receives nothing itself.
+    /// was. Another receiver may be faster. Receives nothing itself. An error if the queue does not
+    /// exist or is deleted meanwhile.
     ///
     /// # Errors
     /// [`SqsError::NoQueue`] when there is none, or it is deleted meanwhile.
@@ -370,8 +374,8 @@ impl State {
     }
 
     /// Moves the dead letters of a receive from the queue `name`, whose ARN is `arn`, to their
-    /// queue, and stores both queues in one commit. Returns the messages that were received. Dead
-    /// letters without an existing queue are deleted.
+    /// queue, and stores both queues in one commit; without dead letters stores the queue alone.
+    /// Returns the messages that were received. Dead letters without an existing queue are deleted.
     fn settle(
         &mut self,
         name: &str,

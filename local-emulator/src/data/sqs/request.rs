@@ -17,8 +17,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Returns the name of the queue in the request's URL: its last part, whatever the rest. An
-    /// error without a URL. The queue need not exist.
+    /// Returns the name of the queue in the request's URL: its last part, whatever the rest. An ARN
+    /// in place of the URL is accepted too. An error without a URL. The queue need not exist.
     pub fn queue_name(&self) -> Result<&str, Problem> {
         let url = self.needed("QueueUrl")?;
         Ok(url.trim_end_matches('/').rsplit('/').next().map(name_of_arn).unwrap_or_default())
@@ -57,8 +57,8 @@ impl Request {
             .collect()
     }
 
-    /// Returns the entries of a batch. An error if there are none or more than 10, or if their ids
-    /// are missing, invalid or not distinct.
+    /// Returns the entries of a batch, without those that are no objects. An error if there are
+    /// none or more than 10, or if their ids are missing, invalid or not distinct.
     pub fn entries(&self) -> Result<Vec<&Map<String, Value>>, Problem> {
         let entries = self.members.get("Entries").and_then(Value::as_array);
         let entries: Vec<&Map<String, Value>> =
@@ -163,7 +163,8 @@ impl ReceiveParameters {
 }
 
 /// Reads the message to send from a request or an entry of a batch; without a body it is empty. An
-/// error for an invalid attribute or delay.
+/// error for an attribute with invalid Base64, or a delay that is no number. Everything else is
+/// checked when it is sent.
 pub(super) fn message(entry: &Map<String, Value>) -> Result<NewMessage, Problem> {
     let text = |member: &str| entry.get(member).and_then(Value::as_str).map(str::to_owned);
     let mut own = BTreeMap::new();

@@ -78,7 +78,7 @@ impl QueuePort for TestQueues {
         Ok(())
     }
 
-    async fn release(
+    async fn hide_for(
         &self,
         _: &str,
         receipts: &[String],
