@@ -67,7 +67,7 @@ impl Timer {
         // that are missing.
         let minute = (now.seconds() / 60) % self.ask_minutes;
         if minute <= 1
-            && let Err(error) = self.ask_forges(now, minute == 1, &mut failures).await
+            && let Err(error) = self.start_sweeps(now, minute == 1, &mut failures).await
         {
             failures.note("ask forges", error);
         }
@@ -79,7 +79,7 @@ impl Timer {
     /// is. With `once_more` the stored ones are read first, so that only missing ones are written.
     /// Failures of single tenants and sweeps are added to `failures`; after too many in a row the
     /// rest is left out.
-    async fn ask_forges(
+    async fn start_sweeps(
         &self,
         now: Timestamp,
         once_more: bool,
