@@ -124,7 +124,7 @@ impl Timer {
                 if failures.are_too_many() {
                     return Ok(());
                 }
-                self.ask(project, sweep, now, failures).await;
+                self.start_sweep(project, sweep, now, failures).await;
             }
         }
         Ok(())
@@ -132,7 +132,7 @@ impl Timer {
 
     /// Stores the delivery that sweeps a project by one connection, unless it is stored, and wakes
     /// intake for a new one. Success and failure are counted in `failures`.
-    async fn ask(
+    async fn start_sweep(
         &self,
         project: &ProjectName,
         sweep: &DeliveryRecord,
