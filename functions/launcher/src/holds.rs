@@ -40,7 +40,7 @@ pub(crate) struct Holds {
 impl Launcher {
     /// Matches a provider's failed builds with the autohold requests of their tenants. Returns for
     /// each match why and until when its nodes are held, and the held nodes whose request no longer
-    /// exists. Stores nothing; [`Holds::writes`] counts the held nodes. Considers at most 20 failed
+    /// exists. Stores nothing; [`Holds::count_held`] counts the held nodes. Considers at most 20 failed
     /// builds and 4 autohold requests; a build beyond that has no match. Reads nothing if no build
     /// has failed and no node is held.
     pub(crate) async fn holds(
@@ -136,7 +136,7 @@ impl Holds {
     /// node requests `changes` removes. Each write fails if a concurrent writer changed the
     /// autohold request. The requests in `self` take the new revisions, as if the writes were
     /// stored.
-    pub(crate) fn writes(&mut self, changes: &[PoolChange]) -> Result<Vec<Write>, PortError> {
+    pub(crate) fn count_held(&mut self, changes: &[PoolChange]) -> Result<Vec<Write>, PortError> {
         let removed = changes.iter().filter_map(|change| match change {
             PoolChange::RemoveRequest(row) => self.rows.get(row),
             _ => None,

@@ -297,7 +297,7 @@ impl Launcher {
             .iter()
             .map(|change| write(name, loaded, change))
             .collect::<Result<Vec<_>, _>>()?;
-        let counted = held.holds.writes(&plan.changes)?;
+        let counted = held.holds.count_held(&plan.changes)?;
         let Held { name, .. } = &*held;
         for change in &plan.changes {
             self.warn_of_waiting(name, change);
