@@ -164,7 +164,7 @@ impl Holds {
 
     /// Forgets the matches of node requests that a commit has removed, so that they are not counted
     /// again.
-    pub(crate) fn written(&mut self, changes: &[PoolChange]) {
+    pub(crate) fn forget_removed(&mut self, changes: &[PoolChange]) {
         for change in changes {
             if let PoolChange::RemoveRequest(row) = change {
                 self.rows.remove(row);

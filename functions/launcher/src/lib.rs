@@ -310,7 +310,7 @@ impl Launcher {
             return Ok(Committed::Stale);
         };
         held.is_due_moved |= plan.due != stored_due;
-        held.holds.written(&plan.changes);
+        held.holds.forget_removed(&plan.changes);
         held.loaded.head = Some(plan.head);
         held.loaded.head_record = Some(record);
         for (change, write) in plan.changes.into_iter().zip(writes) {
