@@ -178,7 +178,7 @@ impl Launcher {
         {
             Some(found) => (found, InitialReads::default()),
             None => {
-                let seen = self.read(name, &build_ids, &waiting).await?;
+                let seen = self.read_initial(name, &build_ids, &waiting).await?;
                 let found = match self
                     .configured
                     .find(&self.ports, name, seen.tenant.as_ref(), now)
@@ -219,7 +219,7 @@ impl Launcher {
     /// Reads the builds that a plan needs, and in the same call the record of the provider's last
     /// tenant and the queue positions of the requests `waiting`. A build without an order is
     /// returned as gone; a tenant or position that was not found is left out.
-    async fn read(
+    async fn read_initial(
         &self,
         name: &ProviderName,
         build_ids: &[BuildId],
