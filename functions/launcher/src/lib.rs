@@ -8,7 +8,7 @@
 mod holds;
 mod limits;
 mod outside;
-mod places;
+mod queue_positions;
 
 pub use outside::{Checks, SshChecks};
 
@@ -168,7 +168,7 @@ impl Launcher {
         let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
         let (requests, nodes) =
             (loaded.requests.values().map(|(_, r)| r), loaded.nodes.values().map(|(_, n)| n));
-        let waiting = places::may_have_moved(requests.clone(), now);
+        let waiting = queue_positions::may_have_moved(requests.clone(), now);
         let build_ids: Vec<BuildId> =
             builds_to_observe(&head, requests, nodes, now).into_iter().collect();
         let (found, InitialReads { builds, places, .. }) = match self
@@ -230,7 +230,7 @@ impl Launcher {
             .iter()
             .flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]);
         let keys: Vec<Key> =
-            of_builds.chain(tenant.clone()).chain(places::heads(waiting)).collect();
+            of_builds.chain(tenant.clone()).chain(queue_positions::heads(waiting)).collect();
         let mut found: BTreeMap<Key, Record> = BTreeMap::new();
         for page in keys.chunks(KEYS_MAX) {
             let records = self.ports.records.get(page).await?;
@@ -247,7 +247,7 @@ impl Launcher {
             )
         };
         let builds = build_ids.iter().map(|id| (id.clone(), fact(id))).collect();
-        let places = places::current_places(waiting, &found);
+        let places = queue_positions::current_places(waiting, &found);
         Ok(InitialReads { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 
