@@ -173,7 +173,7 @@ impl Launcher {
             builds_to_observe(&head, requests, nodes, now).into_iter().collect();
         let (found, InitialReads { builds, places, .. }) = match self
             .configured
-            .recent(name, now)
+            .cached_if_fresh(name, now)
             .filter(|_| build_ids.is_empty())
         {
             Some(found) => (found, InitialReads::default()),

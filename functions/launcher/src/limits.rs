@@ -55,7 +55,7 @@ impl Configured {
     /// Returns the cached settings of a provider; `None` if none are cached or they are older than
     /// [`RECENT_SECONDS`]. They serve runs that place nothing: if ready machines are outdated, the
     /// next read releases them.
-    pub(crate) fn recent(
+    pub(crate) fn cached_if_fresh(
         &self,
         provider: &ProviderName,
         now: Timestamp,
