@@ -113,7 +113,7 @@ pub fn inventory(
         };
         restrict(&mut of_host, on_node);
         // Last, so that job variables cannot override the address or the login.
-        of_host.extend(access(host, interpreters));
+        of_host.extend(executor_vars(host, interpreters));
         entries.insert(host.name.to_owned(), Value::Object(of_host));
     }
     let mut all_vars = to_map(unsafe_texts(Value::Object(job.inherited.data.clone())));
@@ -176,7 +176,7 @@ pub fn to_readable_yaml(inventory: &Value, zuul: &Map<String, Value>) -> String 
 /// Returns the variables of a host that the executor defines: Ansible's connection variables,
 /// `nodepool`, `zuul_node` and `zuul_user_dir`. The Python path is that of the node's label,
 /// otherwise that in `interpreters`, otherwise `auto`.
-fn access(host: &InventoryHost<'_>, interpreters: &BTreeMap<String, String>) -> Map<String, Value> {
+fn executor_vars(host: &InventoryHost<'_>, interpreters: &BTreeMap<String, String>) -> Map<String, Value> {
     let node = host.node;
     let python = node.python_path.as_deref().filter(|path| *path != "auto");
     let python =
