@@ -41,7 +41,7 @@ impl ExecutorService {
                 break;
             }
             let received = tokio::select! {
-                received = self.ports.queues.receive(queue, self.free_slots(), WAIT_SECONDS, CLAIM_SECONDS) => received,
+                received = self.ports.queues.receive(queue, self.builds_to_receive(), WAIT_SECONDS, CLAIM_SECONDS) => received,
                 _ = shutdown.wait_for(|stop| *stop) => break,
             };
             match received {
@@ -56,7 +56,7 @@ impl ExecutorService {
 
     /// Returns how many builds to receive: the number of free slots, but at least 1 and at most
     /// [`RECEIVE_MAX`].
-    fn free_slots(&self) -> u32 {
+    fn builds_to_receive(&self) -> u32 {
         u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
     }
 
