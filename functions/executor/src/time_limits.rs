@@ -45,7 +45,7 @@ impl TimeLimits {
     /// Returns the time limit of the next cleanup playbook after a stop. The first call starts one
     /// common limit for all of them: soon afterwards the nodes are released, and a static node may
     /// serve another build. It is never more than the limit of a post-run playbook.
-    pub(crate) fn left_for_cleanup(&mut self) -> Duration {
+    pub(crate) fn start_or_continue_cleanup(&mut self) -> Duration {
         let until = *self.cleanup_until.get_or_insert(Instant::now() + self.cleanup);
         until.saturating_duration_since(Instant::now()).min(self.post)
     }
