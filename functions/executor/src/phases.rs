@@ -382,12 +382,12 @@ impl PreparedBuild<'_> {
                 break;
             }
         }
-        let run_limit = limits.run_limit();
+        let run_deadline = limits.run_deadline();
         for playbook in playbooks.iter().filter(|playbook| playbook.phase == PlaybookPhase::Run) {
             if !results.may_enter_run() || record_requested_stop(&mut results, stop) {
                 break;
             }
-            let left = run_limit.saturating_duration_since(Instant::now());
+            let left = run_deadline.saturating_duration_since(Instant::now());
             let end = self.run_playbook(playbook, left, &results, Some(&mut *stop), log).await;
             if let Some(expression) = self.failure_output.take() {
                 results.record_failure_output(&expression);

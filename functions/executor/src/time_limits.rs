@@ -52,7 +52,7 @@ impl TimeLimits {
 
     /// Returns when the run phase must end. Its time has started with the build; if pre-run has its
     /// own limit, it starts with this call, which therefore comes once, after pre-run.
-    pub(crate) fn run_limit(&self) -> Instant {
+    pub(crate) fn run_deadline(&self) -> Instant {
         if self.pre.is_some() { Instant::now() + self.total } else { self.started + self.total }
     }
 }
