@@ -367,7 +367,7 @@ impl PreparedBuild<'_> {
         let playbooks = std::mem::take(&mut self.playbooks.all);
         let mut limits = TimeLimits::start(self.attempt.job, self.attempt.settings);
         if playbooks.iter().any(PreparedPlaybook::sees_frozen) {
-            self.freeze(log, stop).await;
+            self.expand_job_vars(log, stop).await;
         }
         for playbook in playbooks.iter().filter(|playbook| playbook.phase == PlaybookPhase::Pre) {
             if record_requested_stop(&mut results, stop) {
@@ -580,7 +580,7 @@ impl PreparedBuild<'_> {
     /// expand templates. Expands them here by an untrusted run of Ansible without secrets; a host
     /// for which that fails gets no variables. Without templates the variables are stored as
     /// written and Ansible is not run.
-    async fn freeze(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
+    async fn expand_job_vars(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (job, jobdir) = (self.attempt.job, self.attempt.jobdir);
         let hosts: Vec<&str> = inventory::hosts(job).iter().map(|host| host.name).collect();
         if !frozen_vars::is_needed(job) {
