@@ -176,7 +176,10 @@ pub fn to_readable_yaml(inventory: &Value, zuul: &Map<String, Value>) -> String 
 /// Returns the variables of a host that the executor defines: Ansible's connection variables,
 /// `nodepool`, `zuul_node` and `zuul_user_dir`. The Python path is that of the node's label,
 /// otherwise that in `interpreters`, otherwise `auto`.
-fn executor_vars(host: &InventoryHost<'_>, interpreters: &BTreeMap<String, String>) -> Map<String, Value> {
+fn executor_vars(
+    host: &InventoryHost<'_>,
+    interpreters: &BTreeMap<String, String>,
+) -> Map<String, Value> {
     let node = host.node;
     let python = node.python_path.as_deref().filter(|path| *path != "auto");
     let python =

@@ -407,7 +407,8 @@ impl PreparedBuild<'_> {
                 continue;
             }
             let signal = if already_stopped { None } else { Some(&mut *stop) };
-            let limit = if already_stopped { limits.start_or_continue_cleanup() } else { limits.post };
+            let limit =
+                if already_stopped { limits.start_or_continue_cleanup() } else { limits.post };
             let end = self.run_playbook(playbook, limit, &results, signal, log).await;
             // A cleanup playbook after a stop does not change the result.
             if !already_stopped {

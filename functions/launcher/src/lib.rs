@@ -72,7 +72,7 @@ pub struct Launcher {
 
 /// A provider during one run: as it was read, then as the run's own commits left it. A concurrent
 /// writer raises the revision of the head or a request, and the next commit fails.
-struct Held {
+struct ProviderRun {
     /// The provider.
     name: ProviderName,
     /// The provider's settings.
@@ -124,28 +124,28 @@ impl Launcher {
     ) -> Result<(), ReconcileError> {
         let (mut continued, mut facts) = (None, PoolFacts::default());
         for _ in 0..ROUNDS_MAX {
-            let mut held = match continued.take() {
-                Some(held) => held,
+            let mut run = match continued.take() {
+                Some(run) => run,
                 None => match self.load(name, reception).await? {
-                    Some(held) => held,
+                    Some(run) => run,
                     None => return Ok(()),
                 },
             };
             let cloud =
-                held.found.connection.as_ref().and_then(|connection| self.clouds.get(connection));
-            let plan = self.plan(&held, std::mem::take(&mut facts), cloud).await;
+                run.found.connection.as_ref().and_then(|connection| self.clouds.get(connection));
+            let plan = self.plan(&run, std::mem::take(&mut facts), cloud).await;
             for reason in &plan.reasons {
                 tracing::info!(provider = %name, "{reason}");
             }
             if plan.is_empty() {
-                return self.settle(held, plan.due).await;
+                return self.settle(run, plan.due).await;
             }
             let actions = plan.actions.clone();
-            if self.commit(&mut held, plan).await? == Committed::Stale {
+            if self.commit(&mut run, plan).await? == Committed::Stale {
                 continue;
             }
             facts = outside::act(actions, cloud, &*self.checks).await;
-            continued = Some(held);
+            continued = Some(run);
         }
         Ok(cell::send(&self.ports, &[Wakeup::Pool { provider: name.clone() }]).await?)
     }
@@ -158,7 +158,7 @@ impl Launcher {
         &self,
         name: &ProviderName,
         reception: Reception,
-    ) -> Result<Option<Held>, ReconcileError> {
+    ) -> Result<Option<ProviderRun>, ReconcileError> {
         let mut loaded = provider::load(&self.ports, name).await?;
         if loaded.is_halted {
             tracing::error!(provider = %name, "the provider is halted; repair it, then run `sluice provider resume`");
@@ -205,7 +205,7 @@ impl Launcher {
             head.outbox.clear();
         }
         let holds = self.holds(name, &loaded).await?;
-        Ok(Some(Held {
+        Ok(Some(ProviderRun {
             name: name.clone(),
             found,
             loaded,
@@ -254,19 +254,19 @@ impl Launcher {
     /// Plans from the loaded cell, from what was observed and, where needed, from a list of the
     /// cloud's machines. If the list cannot be read, that is logged and the plan is made without
     /// it. A plan that only checks nodes is carried out here and made again with the answers.
-    async fn plan(&self, held: &Held, facts: PoolFacts, cloud: Option<&Cloud>) -> PoolPlan {
+    async fn plan(&self, run: &ProviderRun, facts: PoolFacts, cloud: Option<&Cloud>) -> PoolPlan {
         let taken_at = self.ports.clock.now();
-        let mut snapshot = snapshot_of(held, with_initial_facts(held, facts));
+        let mut snapshot = snapshot_of(run, with_initial_facts(run, facts));
         if let Some(cloud) = cloud
             && snapshot.needs_listing(taken_at)
         {
-            match cloud.driver.describe(&TagFilter::provider(&held.name)).await {
+            match cloud.driver.describe(&TagFilter::provider(&run.name)).await {
                 Ok(instances) => {
                     let instances = instances.iter().map(sluice_cloud::Instance::fact).collect();
                     snapshot.facts.listing = Some(MachineListing { taken_at, instances });
                 }
                 Err(error) => {
-                    tracing::warn!(provider = %held.name, %error, "the machines could not be listed")
+                    tracing::warn!(provider = %run.name, %error, "the machines could not be listed")
                 }
             }
         }
@@ -285,8 +285,12 @@ impl Launcher {
     /// Commits a plan, sends its wakeups and applies its records to the loaded cell. Returns
     /// [`Committed::Stale`] if a concurrent writer was faster; then nothing is stored or sent.
     /// Requests whose nodes are not available are logged in both cases.
-    async fn commit(&self, held: &mut Held, plan: PoolPlan) -> Result<Committed, ReconcileError> {
-        let Held { name, loaded, .. } = &*held;
+    async fn commit(
+        &self,
+        run: &mut ProviderRun,
+        plan: PoolPlan,
+    ) -> Result<Committed, ReconcileError> {
+        let ProviderRun { name, loaded, .. } = &*run;
         let head = match &loaded.head_record {
             Some(record) => with_body(record.clone(), &plan.head)?,
             None => encode(provider::head_key(name), &plan.head)?,
@@ -297,8 +301,8 @@ impl Launcher {
             .iter()
             .map(|change| write(name, loaded, change))
             .collect::<Result<Vec<_>, _>>()?;
-        let counted = held.holds.count_held(&plan.changes)?;
-        let Held { name, .. } = &*held;
+        let counted = run.holds.count_held(&plan.changes)?;
+        let ProviderRun { name, .. } = &*run;
         for change in &plan.changes {
             self.warn_of_waiting(name, change);
         }
@@ -309,12 +313,12 @@ impl Launcher {
         else {
             return Ok(Committed::Stale);
         };
-        held.is_due_moved |= plan.due != stored_due;
-        held.holds.forget_removed(&plan.changes);
-        held.loaded.head = Some(plan.head);
-        held.loaded.head_record = Some(record);
+        run.is_due_moved |= plan.due != stored_due;
+        run.holds.forget_removed(&plan.changes);
+        run.loaded.head = Some(plan.head);
+        run.loaded.head_record = Some(record);
         for (change, write) in plan.changes.into_iter().zip(writes) {
-            take_in(&mut held.loaded, change, write);
+            take_in(&mut run.loaded, change, write);
         }
         Ok(Committed::Yes)
     }
@@ -343,10 +347,9 @@ impl Launcher {
     /// missing, too late, past or no longer needed, and sends a delayed wakeup if it is due before
     /// the next sweep. The wakeup is sent only if this run changed the due time. If a concurrent
     /// writer was faster, nothing is sent and this is no error.
-    async fn settle(&self, held: Held, due: Option<Timestamp>) -> Result<(), ReconcileError> {
-        let Some(head) = held.loaded.head_record else { return Ok(()) };
-        let new_due =
-            due.map(|at| Due { at, wakeup: Wakeup::Pool { provider: held.name.clone() } });
+    async fn settle(&self, run: ProviderRun, due: Option<Timestamp>) -> Result<(), ReconcileError> {
+        let Some(head) = run.loaded.head_record else { return Ok(()) };
+        let new_due = due.map(|at| Due { at, wakeup: Wakeup::Pool { provider: run.name.clone() } });
         let now = self.ports.clock.now();
         // Written only when the due time would otherwise be too late, or found again and again.
         let is_late = match (&head.due, &new_due) {
@@ -364,7 +367,7 @@ impl Launcher {
         }
         // One delayed wakeup for each due time, or they would multiply. The due time replaces a
         // lost one.
-        match self.wake(&held.name, next).filter(|_| is_late || held.is_due_moved) {
+        match self.wake(&run.name, next).filter(|_| is_late || run.is_due_moved) {
             Some(wake) => Ok(cell::send(&self.ports, &[wake]).await?),
             None => Ok(()),
         }
@@ -391,17 +394,17 @@ enum Committed {
 
 /// Returns `facts` with the builds, queue positions and released nodes that were read at the
 /// beginning of the run, which replace those in `facts`.
-fn with_initial_facts(held: &Held, facts: PoolFacts) -> PoolFacts {
+fn with_initial_facts(run: &ProviderRun, facts: PoolFacts) -> PoolFacts {
     let builds =
-        held.builds.iter().chain(&held.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
-    let (released, places) = (held.holds.released.clone(), held.places.clone());
+        run.builds.iter().chain(&run.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
+    let (released, places) = (run.holds.released.clone(), run.places.clone());
     PoolFacts { builds: builds.collect(), released, queue_positions: places, ..facts }
 }
 
 /// Returns the input of the plan: the loaded cell, its limits and the observations. A provider
 /// without a head gets a new one; the head names the configured connection.
-fn snapshot_of(held: &Held, facts: PoolFacts) -> Snapshot {
-    let Held { name, found, loaded, .. } = held;
+fn snapshot_of(run: &ProviderRun, facts: PoolFacts) -> Snapshot {
+    let ProviderRun { name, found, loaded, .. } = run;
     let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
     Snapshot {
         // Written with the next commit; a machine is never launched before its record.

@@ -102,7 +102,11 @@ impl ConnectionCache {
     /// [`Freshness::Minute`] they have to be once they are a minute old. With [`Freshness::Now`]
     /// they always have to be, except within [`REREAD_MILLIS`] after the last such answer, whose
     /// time this records.
-    fn cached_if_fresh(&self, now: Timestamp, freshness: Freshness) -> Option<Arc<ConnectionsFile>> {
+    fn cached_if_fresh(
+        &self,
+        now: Timestamp,
+        freshness: Freshness,
+    ) -> Option<Arc<ConnectionsFile>> {
         let mut state = self.lock();
         let (at, file) = state.read.clone()?;
         let was_reread_recently = state.reread_at.is_some_and(|at| now.since(at) < REREAD_MILLIS);
