@@ -74,10 +74,10 @@ impl Configured {
         &self,
         ports: &Ports,
         name: &ProviderName,
-        read: Option<&Record>,
+        last_tenant: Option<&Record>,
         now: Timestamp,
     ) -> Result<Option<ProviderSettings>, ReconcileError> {
-        if let Some(record) = read
+        if let Some(record) = last_tenant
             && let Some(tenant) = decode_or_log::<Tenant>(record)
             && let Some(found) = self.found_in(ports, &tenant, name).await?
         {
