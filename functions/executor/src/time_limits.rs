@@ -36,15 +36,16 @@ impl TimeLimits {
         }
     }
 
-    /// Returns the time that is left for pre-run playbooks, by their own limit or, if the job has
-    /// none, by that of the run phase; zero if it is used up.
+    /// Returns the time that is left for all pre-run playbooks together, by their own limit or, if
+    /// the job has none, by that of the run phase; zero if it is used up.
     pub(crate) fn left_for_pre(&self) -> Duration {
         self.pre.unwrap_or(self.total).saturating_sub(self.started.elapsed())
     }
 
-    /// Returns the time limit of the next cleanup playbook after a stop. The first call starts one
-    /// common limit for all of them: soon afterwards the nodes are released, and a static node may
-    /// serve another build. It is never more than the limit of a post-run playbook.
+    /// Returns the time limit of the next cleanup playbook after a stop; zero once the time is used
+    /// up. The first call starts one common limit for all of them, so call it only when such a
+    /// playbook starts: soon afterwards the nodes are released, and a static node may serve another
+    /// build. It is never more than the limit of a post-run playbook.
     pub(crate) fn start_or_continue_cleanup(&mut self) -> Duration {
         let until = *self.cleanup_until.get_or_insert(Instant::now() + self.cleanup);
         until.saturating_duration_since(Instant::now()).min(self.post)

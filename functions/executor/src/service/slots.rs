@@ -20,10 +20,10 @@ pub const WAIT_SECONDS: u32 = 20;
 const RETURNS_MAX: u32 = 3;
 
 impl ExecutorService {
-    /// Receives builds of one queue and starts them in the background, until the shutdown. Before
-    /// each receive it waits for `head_start_millis` and then for a free slot, so that a more
-    /// urgent queue comes first. A failed receive is logged and tried again after a second. Started
-    /// builds go on after it returns.
+    /// Receives builds of one queue and starts them in the background, until `shutdown` is true or
+    /// its sender is dropped. Before each receive it waits for `head_start_millis` and then for a
+    /// free slot, so that a more urgent queue comes first. A failed receive is logged and tried
+    /// again after a second. Started builds go on after it returns.
     pub(super) async fn poll_queue(
         self: Arc<Self>,
         queue: MessageQueue,
@@ -61,8 +61,9 @@ impl ExecutorService {
     }
 
     /// Claims received builds and runs them in the background, as many as there are free slots, and
-    /// returns the other messages to their queue. Does not wait for the builds. Failures are only
-    /// logged; a message that could not be returned becomes visible again by itself.
+    /// returns the other messages to their queue. Waits neither for the claims nor for the builds.
+    /// Failures are only logged; a message that could not be returned becomes visible again by
+    /// itself.
     async fn start(self: Arc<Self>, queue: MessageQueue, messages: Vec<Incoming>) {
         let (mut slots, mut accepted_messages) = (Vec::new(), Vec::new());
         for message in messages {
