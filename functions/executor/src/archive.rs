@@ -228,8 +228,8 @@ fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<OpenFile> {
 }
 
 impl OpenFile {
-    /// Waits for a share of the memory limit, then reads the bytes to archive on a blocking thread.
-    /// The result holds the share until it is dropped.
+    /// Waits for a share of the memory limit, then reads the bytes to archive on a blocking thread;
+    /// fewer if the file was shortened. The result holds the share until it is dropped.
     async fn read(self) -> std::io::Result<LoadedFile> {
         let mib =
             u32::try_from(self.bytes >> 20).unwrap_or(MEMORY_MIB).saturating_add(1).min(MEMORY_MIB);

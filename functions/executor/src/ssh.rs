@@ -142,7 +142,8 @@ pub fn write_configuration(
 }
 
 /// Returns the arguments of `ssh-add` that restrict the key to the build's nodes: `-h` and the
-/// host, for each node. Nodes without known host keys are left out.
+/// host, for each node. Nodes without known host keys are left out. If the result is empty, the
+/// caller must not add the key, which would then be unrestricted.
 fn constraints(nodes: &[NodeAccess]) -> Vec<String> {
     let with_host_keys = nodes.iter().filter(|node| !node.host_keys.is_empty());
     with_host_keys.flat_map(|node| ["-h".to_owned(), known_host(node)]).collect()
