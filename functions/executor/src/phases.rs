@@ -306,7 +306,7 @@ impl<'a> Attempt<'a> {
 
     /// Writes the inventory, with variables as written and the `zuul` dictionary, to the logs and
     /// to the path in `zuul.executor.inventory_file`. Also writes the placed repositories with
-    /// their commits to `workspace-repos.json` in the logs.
+    /// their commits to `workspace-repos.json` in the logs. Works once for each job directory.
     fn write_build_info(
         &self,
         placed: &[PlacedRepository],
@@ -418,9 +418,10 @@ impl PreparedBuild<'_> {
         self.finish(&results, started_at, log).await
     }
 
-    /// Does nothing unless the job returned `zuul.pause`. Otherwise passes the job's returned data
-    /// and secret data to the observer, and waits until the dependent jobs have ended or a stop is
-    /// requested. The nodes are kept meanwhile.
+    /// Does nothing unless the job returned `zuul.pause`; the caller has checked that the build
+    /// succeeded so far. Otherwise passes the job's returned data and secret data to the observer,
+    /// and waits until the dependent jobs have ended or a stop is requested. The nodes are kept
+    /// meanwhile.
     async fn pause(&self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (returned, _) = ReturnedData::read(&self.attempt.jobdir.results);
         if !returned.wants_pause() {
@@ -441,10 +442,12 @@ impl PreparedBuild<'_> {
         }
     }
 
-    /// Runs one playbook within its time limit and returns how it ended. A stop request ends it
-    /// early, unless `stop` is `None`. Stores its entry for `job-output.json`, its lost hosts and
-    /// the failure pattern that matched, which only main playbooks have, in `self`. From then on
-    /// the log also masks what the job returned for masking.
+    /// Runs one playbook within its time limit and returns how it ended; the caller adds the end to
+    /// the results. `results` only gives post-run playbooks `zuul_success` and `zuul_will_retry`. A
+    /// stop request ends the playbook early, unless `stop` is `None`. Stores its entry for
+    /// `job-output.json`, its lost hosts and the failure pattern that matched, which only main
+    /// playbooks have, in `self`. From then on the log also masks what the job returned for
+    /// masking.
     async fn run_playbook(
         &mut self,
         playbook: &PreparedPlaybook,
@@ -522,7 +525,7 @@ impl PreparedBuild<'_> {
     /// first: the job's `extra-vars`, the site's, the executor's. For a privileged playbook and the
     /// run that expands variables, the job's own ones lack Ansible's variables; a privileged one
     /// also does not expand their templates. Post-run playbooks get `zuul_success` and
-    /// `zuul_will_retry` in addition.
+    /// `zuul_will_retry` in addition, computed from `results`, the ends so far.
     fn vars(&self, playbook: &PreparedPlaybook, results: &ResultTracker) -> Map<String, Value> {
         let mut vars = Map::new();
         let mut extra = self.attempt.job.job.extra_vars.clone();
@@ -577,10 +580,11 @@ impl PreparedBuild<'_> {
         opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
     }
 
-    /// Stores the job variables for privileged playbooks (trusted or with secrets), which must not
-    /// expand templates. Expands them here by an untrusted run of Ansible without secrets; a host
-    /// for which that fails gets no variables. Without templates the variables are stored as
-    /// written and Ansible is not run.
+    /// Stores in `self.frozen` the job variables for privileged playbooks (trusted or with
+    /// secrets), which must not expand templates; so call it before the first of these. Expands
+    /// them here by an untrusted run of Ansible without secrets. A host for which that fails gets
+    /// no variables, and a variable that cannot be expanded is left out. Without templates the
+    /// variables are stored as written and Ansible is not run.
     async fn expand_job_vars(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (job, jobdir) = (self.attempt.job, self.attempt.jobdir);
         let hosts: Vec<&str> = inventory::hosts(job).iter().map(|host| host.name).collect();

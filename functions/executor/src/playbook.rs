@@ -315,8 +315,9 @@ async fn stopped(stop: Option<&mut StopSignal>) -> String {
 }
 
 /// Determines how a playbook that was not killed here ended. It is unreachable if its exit code
-/// says so and it lost hosts (`lost_hosts`). It is broken if a signal ended it, or if bubblewrap,
-/// to judge by `output`, failed before Ansible started. Any other exit code is a normal end.
+/// says so and it lost hosts (`lost_hosts`). It is broken if a signal ended it, which an exit code
+/// from 128 on also means, or if bubblewrap, to judge by `output`, failed before Ansible started
+/// (`has_started`). Any other exit code is a normal end, also one that is not 0.
 fn classify_exit(
     status: ExitStatus,
     has_started: bool,
