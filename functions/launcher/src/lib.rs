@@ -112,9 +112,10 @@ impl Launcher {
     }
 
     /// Reconciles one provider as far as possible: plans, commits, carries out the actions, and
-    /// plans again with their results. After 12 rounds it sends a wakeup to continue later. Does
-    /// nothing if the provider is halted, or is unused and in no layout. Safe to run twice:
-    /// launches carry tokens, terminations are repeated.
+    /// plans again with their results. After 12 rounds it sends a wakeup to continue later. For a
+    /// redelivered message (`reception`) it first sends the stored wakeups again. Does nothing if
+    /// the provider is halted, or is unused and in no layout. Safe to run twice: launches carry
+    /// tokens, terminations are repeated.
     ///
     /// The cell is read once; after a commit the run continues with what it wrote.
     pub async fn drain(
@@ -150,10 +151,11 @@ impl Launcher {
         Ok(cell::send(&self.ports, &[Wakeup::Pool { provider: name.clone() }]).await?)
     }
 
-    /// Reads a provider, its settings, and the builds that its plan needs; settings from the cache,
-    /// less than a minute old, are used if there is no such build. `None` if it is halted, or
-    /// unused and in no layout. A used provider in no layout gets limits by which it only releases
-    /// its nodes. Sends its outbox again for a redelivered message.
+    /// Reads a provider, its settings, and the builds that its plan needs, with the queue positions
+    /// of waiting requests. If the plan needs no build, settings from the cache, less than a minute
+    /// old, are used, and queue positions are not read. `None` if the provider is halted, or unused
+    /// and in no layout. A used provider in no layout gets limits by which it only releases its
+    /// nodes. For a redelivered message it sends the provider's outbox again.
     async fn load(
         &self,
         name: &ProviderName,
@@ -217,8 +219,9 @@ impl Launcher {
     }
 
     /// Reads the builds that a plan needs, and in the same call the record of the provider's last
-    /// tenant and the queue positions of the requests `waiting`. A build without an order is
-    /// returned as gone; a tenant or position that was not found is left out.
+    /// tenant and the queue positions of the requests `waiting`. Each build has a fact; one without
+    /// an order is gone. The tenant is `None` if it is not cached or its record is missing. A
+    /// position that was not found is left out.
     async fn read_initial(
         &self,
         name: &ProviderName,
@@ -251,9 +254,11 @@ impl Launcher {
         Ok(InitialReads { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 
-    /// Plans from the loaded cell, from what was observed and, where needed, from a list of the
-    /// cloud's machines. If the list cannot be read, that is logged and the plan is made without
-    /// it. A plan that only checks nodes is carried out here and made again with the answers.
+    /// Plans from the loaded cell, from `facts`, the results of the last actions, and, where
+    /// needed, from a list of the cloud's machines. Without `cloud`, or if the list cannot be read,
+    /// which is logged, the plan is made without it. If the plan only checks nodes, the checks are
+    /// carried out here, and a plan made with the answers is returned. Any other action is left to
+    /// the caller.
     async fn plan(&self, run: &ProviderRun, facts: PoolFacts, cloud: Option<&Cloud>) -> PoolPlan {
         let taken_at = self.ports.clock.now();
         let mut snapshot = snapshot_of(run, with_initial_facts(run, facts));
@@ -284,7 +289,8 @@ impl Launcher {
 
     /// Commits a plan, sends its wakeups and applies its records to the loaded cell. Returns
     /// [`Committed::Stale`] if a concurrent writer was faster; then nothing is stored or sent.
-    /// Requests whose nodes are not available are logged in both cases.
+    /// After that, and after an error, `run` must be dropped and read again. Requests whose nodes
+    /// are not available are logged in any case.
     async fn commit(
         &self,
         run: &mut ProviderRun,
@@ -343,10 +349,11 @@ impl Launcher {
         tracing::warn!(provider = %name, request = %request.row, "{} waits for nodes: {}", request.requestor, request.reason);
     }
 
-    /// Ends a run that has nothing more to change. Stores the due time if the stored one is
-    /// missing, too late, past or no longer needed, and sends a delayed wakeup if it is due before
-    /// the next sweep. The wakeup is sent only if this run changed the due time. If a concurrent
-    /// writer was faster, nothing is sent and this is no error.
+    /// Ends a run that has nothing more to change; `due` is the plan's due time. Does nothing for a
+    /// provider that was never stored. Stores the due time if the stored one is missing, too late,
+    /// past or no longer needed. If this run changed the due time and it comes before the next
+    /// sweep, sends a delayed wakeup too. If a concurrent writer was faster, nothing is sent and
+    /// this is no error.
     async fn settle(&self, run: ProviderRun, due: Option<Timestamp>) -> Result<(), ReconcileError> {
         let Some(head) = run.loaded.head_record else { return Ok(()) };
         let new_due = due.map(|at| Due { at, wakeup: Wakeup::Pool { provider: run.name.clone() } });
@@ -426,7 +433,7 @@ fn is_unused(loaded: &LoadedProvider) -> bool {
 }
 
 /// Replaces, adds or removes the record of one change in the loaded cell, as a commit has written
-/// it.
+/// it. `write` must be the write of this change.
 fn take_in(loaded: &mut LoadedProvider, change: PoolChange, write: Write) {
     match (change, write) {
         (PoolChange::PutRequest(request), Write::Put { record, .. }) => {
@@ -444,7 +451,7 @@ fn take_in(loaded: &mut LoadedProvider, change: PoolChange, write: Write) {
 /// Returns the state of a build from its order, its stop request and its run. Without an order it
 /// is gone; without a run it is withdrawn after a stop, otherwise waiting. With a run it is
 /// claimed, also if the run is unreadable, until the run has ended. A stopped run counts as ended
-/// if its executor is dead, or 120 seconds after the stop.
+/// 120 seconds after the stop, or at once if its executor is dead and the run is readable.
 fn build_fact(
     order: Option<&Record>,
     stop: Option<&Record>,
@@ -473,7 +480,8 @@ fn build_fact(
 }
 
 /// Returns the write of one change. Each write is conditional on the record's revision in `loaded`,
-/// or on its absence; for a request this matters because a claim changes it without the head.
+/// or on its absence; for a request this matters because a claim changes it without the head. A
+/// record to remove must be in `loaded`; a node to create must not.
 fn write(
     name: &ProviderName,
     loaded: &LoadedProvider,

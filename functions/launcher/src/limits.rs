@@ -52,9 +52,9 @@ impl Configured {
         self.cached().get(provider).map(|cached| tenant::key(&cached.tenant))
     }
 
-    /// Returns the cached settings of a provider; `None` if none are cached or they are older than
-    /// [`RECENT_SECONDS`]. They serve runs that place nothing: if ready machines are outdated, the
-    /// next read releases them.
+    /// Returns the cached settings of a provider; `None` if none are cached or they are
+    /// [`RECENT_SECONDS`] old. Only for runs that place nothing: if ready machines are outdated,
+    /// the next read releases them.
     pub(crate) fn cached_if_fresh(
         &self,
         provider: &ProviderName,
@@ -66,10 +66,10 @@ impl Configured {
         Some(cached.found.clone())
     }
 
-    /// Returns the settings of a provider, and caches them, from the tenant record `read`. If that
-    /// is missing or its layout lacks the provider, reads all tenants and takes the first whose
-    /// live layout has it. `None` if no tenant has it; a retry if a tenant that may have it is
-    /// unreadable.
+    /// Returns the settings of a provider and caches them. `last_tenant` is the record at
+    /// [`Self::key`]; if it is missing or its layout lacks the provider, reads all tenants and
+    /// takes the first whose live layout has it. `None` if no tenant has it; then the cache forgets
+    /// it. An error that is retried if no readable tenant has it and another one is unreadable.
     pub(crate) async fn find(
         &self,
         ports: &Ports,
@@ -176,9 +176,9 @@ fn limits(provider: &ProviderConfig) -> ProviderLimits {
     }
 }
 
-/// Converts a configured label to the attributes of its machines. A label without a usable image
-/// gets a missing image with the reason. Each machine counts as one instance, without cores and
-/// memory.
+/// Converts a configured label to the attributes of its machines. A label without a usable image is
+/// no error: it gets a missing image with the reason. Each machine counts as one instance, without
+/// cores and memory.
 fn limits_of(label: &LabelConfig) -> LabelSpec {
     let image = match &label.image_id {
         Some(id) => LabelImage::Available { id: id.clone() },
