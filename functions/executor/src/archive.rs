@@ -204,7 +204,8 @@ async fn read(root: &Path, path: &Path, left: u64) -> std::io::Result<LoadedFile
 /// Opens a file to archive and determines how many of its bytes to archive; reads nothing. `path`
 /// is relative to `work/logs`. For the job log it opens the executor's own file, or the one below
 /// `work/logs` if that does not exist. An error if the file exceeds the file limit or `left` bytes,
-/// or is not a regular file; an oversized job log is cut to the file limit instead.
+/// or is not a regular file. Of a job log beyond the file limit only the beginning is archived
+/// instead; the file is not changed.
 fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<OpenFile> {
     let below = || confined_files::open_file(&root.join("work/logs"), path);
     let file = match path == Path::new(LOG) {

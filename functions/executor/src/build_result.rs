@@ -117,10 +117,10 @@ impl ResultTracker {
         });
     }
 
-    /// Records the end of the main playbook `path` as the result so far. Returns whether the phase
-    /// goes on: only if the playbook passed and no failure pattern matched. After a lost host or a
-    /// broken run the attempt does not count. Post-run failures cannot change that, nor a timeout
-    /// or a full disk.
+    /// Records the end of the main playbook `path` as the result so far. A playbook that passes
+    /// counts as failed if a failure pattern matched. Returns whether the phase goes on: only if
+    /// the playbook counts as passed. After a lost host or a broken run the attempt does not count.
+    /// Post-run failures cannot change that, nor a timeout or a full disk.
     pub fn record_run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         match end {
             PlaybookEnd::Finished { code: 0 } if self.output_failed => {

@@ -69,8 +69,9 @@ impl Ansible {
 
 #[async_trait]
 impl Runner for Ansible {
-    /// Runs the attempt as [`Runner::execute`] says, with the job's log in the directory `root`. A
-    /// stop before the first playbook ends it as `ABORTED`. A failure before it is a configuration
+    /// Runs one attempt of a job and returns how it ended. `root` is the build's directory, which
+    /// must not contain a log yet; the caller archives the logs in it and removes it. A stop before
+    /// the first playbook ends the attempt as `ABORTED`. A failure before it is a configuration
     /// error if the job has to be changed, otherwise `RETRY` or `DISK_FULL`; its message is in the
     /// log and the end. Known secrets are masked in both.
     async fn execute(

@@ -98,9 +98,10 @@ impl PreparedPlaybook {
         format!("[{} : {}@{}]", self.trust.as_str(), self.canonical, self.branch)
     }
 
-    /// Returns the key under which it shares its home directory and Ansible's state with others:
-    /// one for all trusted playbooks, and another for all untrusted ones without secrets. An
-    /// untrusted playbook with secrets, and the run that expands variables, have their own.
+    /// Returns the key under which the playbook shares its home directory and Ansible's state with
+    /// others, for [`Jobdir::state_of`]: one for all trusted playbooks, and another for all
+    /// untrusted ones without secrets. An untrusted playbook with secrets, and the run that expands
+    /// variables, have their own.
     ///
     /// Like in Zuul, a playbook finds the home directory of the playbooks before it. Here this
     /// holds only for playbooks with the same rights. Each untrusted playbook with secrets may
@@ -339,8 +340,9 @@ fn classify_exit(
     }
 }
 
-/// Starts `ansible-playbook` in the sandbox, as a process group. The playbook's files must be
-/// written; secrets are passed only if their file exists. Creates the playbook's state directories.
+/// Starts `ansible-playbook` in the sandbox, as a process group that is killed when the returned
+/// value is dropped. The playbook's files must be written; secrets are passed only if their file
+/// exists. Creates the playbook's state directories.
 fn spawn(
     context: &PlaybookContext<'_>,
     playbook: &PreparedPlaybook,

@@ -103,7 +103,8 @@ pub struct ExecutorService {
 }
 
 impl ExecutorService {
-    /// Creates an executor with a new session id. It claims nothing before [`Self::run`].
+    /// Creates an executor with a new session id. It claims nothing before [`Self::run`], which can
+    /// run once. It has at least one slot.
     pub fn new(ports: Ports, runner: Arc<dyn Runner>, options: ExecutorSettings) -> Arc<Self> {
         let session = SessionId(ports.entropy.token());
         let slots = Arc::new(Semaphore::new(options.slots.max(1)));
@@ -627,8 +628,8 @@ fn without_data(ended: &RunEnd) -> RunEnd {
     }
 }
 
-/// Returns the end of an attempt that could not start, with `why` as its detail: its result is
-/// `Retry`, so that the build is retried.
+/// Returns the end of an attempt that could not start, with `why` as its detail. Its result is
+/// `Retry`, which asks for another attempt.
 fn not_started(at: Timestamp, why: String) -> RunEnd {
     RunEnd {
         result: BuildResult::Retry,

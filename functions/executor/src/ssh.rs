@@ -162,9 +162,10 @@ fn known_host(node: &NodeAccess) -> String {
 #[derive(Debug)]
 pub struct SharedConnection(#[expect(dead_code, reason = "held for its drop")] Group);
 
-/// Opens a shared SSH connection to each node, concurrently. Returns the open connections, the
-/// paths of Python that were found, by host name, and a log line for each node that could not be
-/// reached. Such a node is no error. A host without a known Python path has no entry.
+/// Opens a shared SSH connection to each node, concurrently. Returns the open connections, which
+/// close when they are dropped, the paths of Python that were found, by host name, and a log line
+/// for each node that could not be reached. Such a node is no error. A host without a known Python
+/// path has no entry.
 ///
 /// Looking up the Python path here once saves each playbook a round trip per host.
 pub async fn open_shared(

@@ -23,7 +23,8 @@ pub(crate) struct TimeLimits {
 
 impl TimeLimits {
     /// Starts the clock at the time of the call, with the limits of the job, or the executor's
-    /// where it has none.
+    /// where it has none. A job without a pre-run limit has none there; pre-run then counts to the
+    /// run phase.
     pub(crate) fn start(job: &JobAttempt<'_>, settings: &AnsibleSettings) -> Self {
         let seconds = Duration::from_secs;
         Self {

@@ -424,7 +424,8 @@ async fn checkout(
     })
 }
 
-/// Copies packs with their indexes from one directory to another, which is created.
+/// Copies packs with their indexes from one directory to another, which is created if it is
+/// missing. Files of the same names are replaced.
 fn copy_packs(from: &Path, names: &[PackName], to: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(to)?;
     for name in names {

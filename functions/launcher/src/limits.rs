@@ -142,8 +142,8 @@ impl Configured {
 }
 
 /// Converts a configured provider to the limits that plans use. Of the quotas of provider and
-/// section the smaller one counts; without any, 100 machines. A provider without a connection has
-/// static hosts only, and no labels.
+/// section the smaller one counts; without any, the limit is 100 machines, and cores and memory are
+/// not limited. A provider without a connection has static hosts only, and no labels.
 fn limits(provider: &ProviderConfig) -> ProviderLimits {
     let section = provider.section_quota.as_ref().map(|quota| &quota.limits);
     let smallest = |what: &str| {

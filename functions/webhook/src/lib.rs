@@ -45,9 +45,9 @@ impl WebhookReceiver {
 
     /// Answers one webhook request. 202 means that the delivery is stored, is a repeat of one, or
     /// is ignored or malformed, which is stored too. 401, without detail, means that the signature
-    /// is wrong or the connection does not exist. 413 means a body over [`BODY_BYTES_MAX`], and 400
-    /// that the delivery id or event name is missing. If the store does not answer, it is 503, so
-    /// that nothing counts as received that is not stored.
+    /// is missing or wrong, or the connection does not exist. 413 means a body over
+    /// [`BODY_BYTES_MAX`], and 400 that the delivery id or event name is missing. If the store does
+    /// not answer, it is 503, so that nothing counts as received that is not stored.
     ///
     /// The path is `/api/connection/{connection}/payload`.
     pub async fn receive(
@@ -143,11 +143,11 @@ impl WebhookReceiver {
     }
 
     /// Returns whether a delivery is an echo: it reports something that Sluice did, and triggers
-    /// nothing. A status or check run is Sluice's if its account sent it or it has Sluice's marker
-    /// as below, and is an echo only if no trigger of any tenant matches it. Any other event is an
-    /// echo if it has Sluice's marker and comes from its account, or the account is unknown.
-    /// Ignored and malformed deliveries are none. The status triggers are read only for Sluice's
-    /// own statuses and check runs.
+    /// nothing. An event is Sluice's if it has Sluice's marker and comes from its account, or from
+    /// any account if Sluice's is unknown. A status or check run from its account is Sluice's also
+    /// without the marker; it is an echo only if no trigger of any tenant matches it. Ignored and
+    /// malformed deliveries are none. The status triggers are read only for Sluice's own statuses
+    /// and check runs.
     async fn echo(
         &self,
         parsed: &Parsed,
