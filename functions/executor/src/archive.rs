@@ -44,11 +44,11 @@ const MEMORY_MIB: u32 = 512;
 
 static MEMORY: Semaphore = Semaphore::const_new(MEMORY_MIB as usize);
 
-/// Uploads the job log and the regular files below `work/logs` of the job directory `root`. Returns
-/// `address` with the build's id and `/` appended, or `None` if nothing was stored. Small files are
-/// stored together in one object, others each in their own. Files beyond the limits of number and
-/// size are left out, and an oversized job log is cut. A failed upload and a file left out are only
-/// logged.
+/// Uploads the job log and the regular files below `work/logs` of the job directory `root`.
+/// `address` ends in `/`; returns it with the build's id and `/` appended, or `None` if nothing was
+/// stored. Small files are stored together in one object, others each in their own. Files beyond
+/// the limits of number and size are left out, and an oversized job log is cut. A failed upload and
+/// a file left out are only logged.
 pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str) -> Option<String> {
     let (build_id, directory) = (build.clone(), root.to_owned());
     // One blocking task for all small files, because most builds have only a few of them.
@@ -204,7 +204,8 @@ async fn read(root: &Path, path: &Path, left: u64) -> std::io::Result<LoadedFile
 /// Opens a file to archive and determines how many of its bytes to archive; reads nothing. `path`
 /// is relative to `work/logs`. For the job log it opens the executor's own file, or the one below
 /// `work/logs` if that does not exist. An error if the file exceeds the file limit or `left` bytes,
-/// or is not a regular file; an oversized job log is cut to the file limit instead.
+/// or is not a regular file. Of a job log beyond the file limit only the beginning is archived
+/// instead; the file is not changed.
 fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<OpenFile> {
     let below = || confined_files::open_file(&root.join("work/logs"), path);
     let file = match path == Path::new(LOG) {
@@ -228,8 +229,8 @@ fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<OpenFile> {
 }
 
 impl OpenFile {
-    /// Waits for a share of the memory limit, then reads the bytes to archive on a blocking thread.
-    /// The result holds the share until it is dropped.
+    /// Waits for a share of the memory limit, then reads the bytes to archive on a blocking thread;
+    /// fewer if the file was shortened. The result holds the share until it is dropped.
     async fn read(self) -> std::io::Result<LoadedFile> {
         let mib =
             u32::try_from(self.bytes >> 20).unwrap_or(MEMORY_MIB).saturating_add(1).min(MEMORY_MIB);

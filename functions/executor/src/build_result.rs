@@ -117,10 +117,10 @@ impl ResultTracker {
         });
     }
 
-    /// Records the end of the main playbook `path` as the result so far. Returns whether the phase
-    /// goes on: only if the playbook passed and no failure pattern matched. After a lost host or a
-    /// broken run the attempt does not count. Post-run failures cannot change that, nor a timeout
-    /// or a full disk.
+    /// Records the end of the main playbook `path` as the result so far. A playbook that passes
+    /// counts as failed if a failure pattern matched. Returns whether the phase goes on: only if
+    /// the playbook counts as passed. After a lost host or a broken run the attempt does not count.
+    /// Post-run failures cannot change that, nor a timeout or a full disk.
     pub fn record_run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         match end {
             PlaybookEnd::Finished { code: 0 } if self.output_failed => {
@@ -149,7 +149,8 @@ impl ResultTracker {
     /// Records the end of the post-run playbook `path`. A failure makes the result `POST_FAILURE`,
     /// unless pre-run failed, the run phase timed out or does not count, or the disk is full. After
     /// a lost host the attempt does not count. Returns whether the phase goes on: after a failure
-    /// only if the build is neither stopped nor its disk full.
+    /// only if the build is neither stopped nor its disk full. Do not call it for a cleanup
+    /// playbook after a stop, which must not change the result.
     pub fn record_post(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         if end.succeeded() {
             return Next::GoOn;
@@ -168,8 +169,8 @@ impl ResultTracker {
         if self.aborted || self.disk_full { Next::EndPhase } else { Next::GoOn }
     }
 
-    /// Sets the final result `DISK_FULL`: nothing else runs, and another attempt would fill the
-    /// disk again.
+    /// Sets the final result `DISK_FULL`: afterwards only cleanup playbooks run, and there is no
+    /// retry, because another attempt would fill the disk again.
     fn fill_disk(&mut self) {
         self.disk_full = true;
         self.final_result = true;
@@ -198,8 +199,9 @@ impl ResultTracker {
         self.result == Some(BuildResult::Success)
     }
 
-    /// Returns whether the build's result would be `Retry` if it ended now. `may_retry` is the
-    /// job's own choice, which counts only after a pre-run failure.
+    /// Returns whether the build's result would be `Retry` if it ended now; false after a stop.
+    /// `may_retry` is the job's own choice, which counts only after a pre-run failure. Whether
+    /// attempts are left is not checked.
     pub fn would_retry(&self, may_retry: MayRetry) -> bool {
         !self.aborted && self.result(may_retry) == BuildResult::Retry
     }

@@ -121,12 +121,11 @@ impl Claims {
         Self { ports, session, log_root, graphs, states, unconfirmed: Mutex::default() }
     }
 
-    /// Claims builds and returns one result for each, in the same order. `None` means that there is
-    /// nothing to run: the build has no order or was stopped, another executor has it, or its nodes
-    /// are gone. After an error the message must be redelivered; the claim may be stored, and
-    /// [`Self::end_stopped_unconfirmed`] then ends it after a stop.
-    ///
-    /// The builds must be distinct, and none of them may be running here already.
+    /// Claims builds and returns one result for each, in the same order. The builds must be
+    /// distinct, and none of them may be running here. `None` means that there is nothing to run:
+    /// the build has no order, was stopped or has ended, another executor has it, or its nodes are
+    /// gone. After an error the caller tries again or has the message redelivered. The claim may be
+    /// stored then; [`Self::end_stopped_unconfirmed`] ends it after a stop.
     pub async fn claim(
         &self,
         messages: &[BuildMessage],
@@ -167,8 +166,8 @@ impl Claims {
     }
 
     /// Reads the records of builds into `loaded`: order, stop request, run, node request and nodes.
-    /// What does not exist is left out. One call to the store is enough if the messages name all
-    /// keys.
+    /// Records that do not exist or cannot be decoded are no error here. One call to the store is
+    /// enough if the messages name all keys.
     async fn read(
         &self,
         messages: &[BuildMessage],
@@ -191,10 +190,11 @@ impl Claims {
     }
 
     /// Collects all inputs of a build and the writes of its claim, from `loaded` and from storage,
-    /// without storing the claim. `None` if the build cannot be claimed: it has no order, is
-    /// stopped, another session has run or runs it, or its nodes are gone. If this session had
-    /// claimed it and the response was lost, ends that run for a stop or lost nodes, otherwise
-    /// prepares to store it again.
+    /// without storing the claim. `None` if the build cannot be claimed: it has no order or was
+    /// stopped, another session has its run, its run has ended, or its nodes are gone. If this
+    /// session had claimed it and the response was lost, the claim is prepared to be stored again.
+    /// In that case it stores the end of the run instead, and returns `None`, if the build was
+    /// stopped or its nodes are gone.
     async fn prepare(
         &self,
         id: &BuildId,
@@ -345,9 +345,10 @@ impl Claims {
         }
     }
 
-    /// Stores several new claims in one transaction and updates their records.
+    /// Stores several new claims in one transaction and updates their records in `claims`.
     /// [`CommitOutcome::Stale`] means that one of them conflicted and none is stored. There must be
-    /// at least one.
+    /// at least one, and no more than fit into a transaction. Runs that were stored before are not
+    /// allowed.
     async fn store_claims_together(
         &self,
         claims: &mut [ReadyClaim],
@@ -417,7 +418,8 @@ struct PreparedClaim {
 type ReadyClaim = (usize, Claimed, Vec<Write>);
 
 /// Records that a build will fail and wakes its queue, which need not wait for the end (G05).
-/// Updates `claimed` to what is stored.
+/// Replaces the phase of the run, so it must be running here and not paused. Updates `claimed` to
+/// what is stored.
 ///
 /// # Errors
 /// Returns an error if the store does not answer, another writer changed the run, or the wakeup
@@ -442,9 +444,10 @@ pub async fn will_fail(ports: &Ports, claimed: &mut Claimed) -> Result<(), Recon
     Ok(cell::send(ports, &[Wakeup::Queue { queue: claimed.order.queue.clone() }]).await?)
 }
 
-/// Records that a running build is paused, with the data for its dependents, and wakes its queue.
-/// In another phase it only wakes the queue. May be called again after an error; `claimed` then has
-/// what is stored.
+/// Records that a running build is paused, with the data for its dependents, and wakes its queue. A
+/// run in another phase stays as it is, also one that will fail, and only the queue is woken. Data
+/// that is too large for the record becomes an object. May be called again after an error;
+/// `claimed` then has what is stored.
 ///
 /// # Errors
 /// Returns an error if the store does not answer, another writer changed the run, or the wakeup
@@ -499,8 +502,9 @@ pub enum QueueWakeup {
     Defer,
 }
 
-/// Stores a build's end, and wakes its queue and the provider of its nodes. A run that has ended
-/// before, or belongs to another session, counts as stored. May be called again after an error.
+/// Stores a build's end and the end of its node request, and wakes its queue and the provider of
+/// its nodes. A run that has ended before, or belongs to another session, counts as stored. May be
+/// called again after an error; wakeups are then sent again.
 ///
 /// # Errors
 /// Returns an error if the store does not answer, another writer changed the run, or a wakeup may
@@ -533,7 +537,9 @@ pub async fn store_end(
     Ok(())
 }
 
-/// Wakes the provider of a build's nodes, which are free, and its queue if `queue` says so.
+/// Wakes the provider of a build's nodes, which are free, and its queue if `queue` is
+/// [`QueueWakeup::Send`]. A build without nodes has no provider to wake. The end must be stored
+/// before.
 ///
 /// # Errors
 /// Returns an error if a wakeup may not have been sent.
@@ -550,9 +556,10 @@ pub async fn send_wakeups(
     Ok(cell::send(ports, &wakeups).await?)
 }
 
-/// Stores the end of a build and of its node request, and updates `claimed`. A run that has ended
-/// or is another session's counts as stored. Another concurrent write is an error; the next call
-/// continues from what that wrote.
+/// Stores the end of a build and of its node request, and updates `claimed`. The data in `ended`
+/// must be small enough for a record. A run that has ended or is another session's counts as
+/// stored. Another concurrent write is an error; the next call continues from what the other writer
+/// stored.
 async fn write_end(
     ports: &Ports,
     claimed: &mut Claimed,
@@ -606,9 +613,10 @@ async fn commit_end(
     Ok((saved, run))
 }
 
-/// Reads a run into `claimed` after a conflicting write. Succeeds if it has ended or belongs to
-/// another session; otherwise, or if it is gone, an error that is retried. The conflicting writer
-/// may be this process, if a response was lost.
+/// Reads a run into `claimed` after a conflicting write. Succeeds if the stored run has ended or
+/// belongs to another session. Otherwise returns an error that is retried; of `claimed` only the
+/// record is then replaced, so that the next write builds on it. A run that is gone is such an
+/// error too. The conflicting writer may be this process, if a response was lost.
 async fn reload_run(ports: &Ports, claimed: &mut Claimed) -> Result<(), ReconcileError> {
     let build = &claimed.run.build;
     let again = |why: &str| ReconcileError::Retry(format!("the run of {build} {why}"));
@@ -635,7 +643,8 @@ struct LoadedRecords {
 
 impl LoadedRecords {
     /// Reads the records of those keys that were not requested before, and adds the existing ones.
-    /// A missing record is not requested again either.
+    /// A missing record is not requested again either. After an error `self` must be dropped,
+    /// because the keys count as requested although they were not read.
     async fn read(
         &mut self,
         ports: &Ports,
@@ -655,9 +664,10 @@ impl LoadedRecords {
         decode(self.found.get(&build::order_key(build))?).ok()
     }
 
-    /// Returns the node request of a build with its record; `None` if its nodes may not be used.
-    /// They may if the request is fulfilled or, if this session has claimed the build
-    /// (`is_claimed_here`), claimed.
+    /// Returns the node request of a build with its record; `None` if its nodes may not be used. If
+    /// this session has stored a claim of the build (`is_claimed_here`), the request must be
+    /// claimed, otherwise it must be fulfilled. In any other state, or without a record, the nodes
+    /// may not be used.
     fn request(
         &self,
         at: &RequestRef,
@@ -701,8 +711,8 @@ fn with_nodeset(mut job: FrozenJob, nodeset: u32) -> FrozenJob {
 }
 
 /// Returns how playbooks access the nodes, in the given order and under the names of the job's
-/// first nodeset. Nodes beyond it are named `node` and their index. An error that is retried if a
-/// node is neither ready nor in use.
+/// first nodeset, which must be the chosen one (see [`with_nodeset`]). Nodes beyond it are named
+/// `node` and their index. An error that is retried if a node is neither ready nor in use.
 fn node_access(job: &FrozenJob, nodes: Vec<PoolNode>) -> Result<Vec<NodeAccess>, ReconcileError> {
     let specs = job.nodesets.first().map(|set| set.nodes.as_slice()).unwrap_or_default();
     let named = nodes.into_iter().enumerate().map(|(number, node)| {

@@ -28,10 +28,11 @@ const LINES: [&str; 3] = ["/line", "/range/end_line", "/range/start_line"];
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Maps the lines of the file comments in `data` (`zuul.file_comments`) from the commit `tested` to
-/// the proposed change. Does nothing for a pushed ref, for a change that was tested unmodified,
-/// without comments, or if the job disabled the mapping. Comments that cannot be mapped stay as
-/// they are; returns log lines about them. This never fails the build.
+/// Maps the lines of the file comments in `data` (`zuul.file_comments`) from the commit `tested`,
+/// which is checked out for the change's project, to the proposed change. A comment on a line that
+/// the change lacks gets a note in its message. Does nothing for a pushed ref, for a change that
+/// was tested unmodified, without comments, or if the job disabled the mapping. Comments that
+/// cannot be mapped stay as they are; returns log lines about them. This never fails the build.
 pub async fn map_to_proposed_change(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
@@ -97,7 +98,7 @@ async fn compare_and_map(
 /// Maps the comments of the first [`FILES_MAX`] files and returns all comments, with log lines
 /// about files whose comments were left as they are. If the repository lacks the commit `proposed`,
 /// that concerns all files. Comments on a file that the proposed change lacks keep their lines and
-/// get a note.
+/// get a note in their messages, without a log line.
 fn map_all(
     repository: &Repository,
     tested: &Oid,

@@ -13,11 +13,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 
 /// Opens the directory at `path` relative to `root`. An empty path opens `root`. Neither `root` nor
-/// any part of the path may be a link.
-///
-/// # Errors
-/// Returns an error if the directory is missing, is not a directory, or `path` is absolute or
-/// contains `.` or `..`.
+/// any part of the path may be a link; the parents of `root` may. An error if the directory is
+/// missing, or `path` is absolute or has a part `..` or a leading `./`.
 pub fn open_directory(root: &Path, path: &Path) -> std::io::Result<OwnedFd> {
     let mut at = openat(CWD, root, DIRECTORY, Mode::empty())?;
     for part in path.components() {
@@ -27,11 +24,9 @@ pub fn open_directory(root: &Path, path: &Path) -> std::io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// Opens the regular file at `path` relative to `root` for reading, without ever blocking. Links in
-/// any part of the path are refused, as are pipes and directories.
-///
-/// # Errors
-/// Returns an error like [`open_directory`], or if it is not a regular file.
+/// Opens the regular file at `path` relative to `root` for reading, without ever blocking. An error
+/// if it is missing, a pipe or a directory, any part of the path is a link, or `path` is absolute
+/// or has a part `..` or a leading `./`.
 pub fn open_file(root: &Path, path: &Path) -> std::io::Result<File> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(invalid_path());
@@ -53,11 +48,9 @@ pub fn open_file(root: &Path, path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// Reads the regular file at `path` relative to `root` as text, without following links; at most
-/// `bytes_max` bytes.
-///
-/// # Errors
-/// Returns an error like [`open_file`], or if it has more than `bytes_max` bytes or is not UTF-8.
+/// Reads the regular file at `path` relative to `root` as text, without following links. A file of
+/// more than `bytes_max` bytes is an error; it is not cut. Also an error if [`open_file`] fails or
+/// the text is not UTF-8.
 pub fn read_text(root: &Path, path: &Path, bytes_max: u64) -> std::io::Result<String> {
     let mut text = String::new();
     open_file(root, path)?.take(bytes_max + 1).read_to_string(&mut text)?;

@@ -23,9 +23,9 @@ pub struct DiskWatch {
 
 impl DiskWatch {
     /// Starts checking in the background whether the directories `roots` together stay within
-    /// `bytes_max` bytes on disk and 5,000,000 files and directories. At least five seconds pass
-    /// between two checks. The checks end when a limit is exceeded or the returned value is
-    /// dropped.
+    /// `bytes_max` bytes on disk and 5,000,000 files and directories; only [`Self::full`] reports
+    /// that they do not. At least five seconds pass between two checks. The checks end when a limit
+    /// is exceeded or the returned value is dropped.
     pub fn start(roots: Vec<PathBuf>, bytes_max: u64) -> Self {
         let (sender, full) = watch::channel(false);
         let task = tokio::spawn(async move {

@@ -37,9 +37,10 @@ pub fn is_needed(job: &JobAttempt<'_>) -> bool {
     maps.any(|map| map.values().any(has_templates))
 }
 
-/// Returns the job's variables of each of `hosts` and of `localhost` as written, for a job without
-/// templates. Host variables override group variables, which override those for all hosts. Of
-/// several groups of a host, the last by name wins.
+/// Returns the job's variables of each of `hosts` and of `localhost` as written. The caller has
+/// checked with [`is_needed`] that they contain no templates. Host variables override group
+/// variables, which override those for all hosts. Of several groups of a host, the last by name
+/// wins.
 pub fn literal(job: &JobAttempt<'_>, hosts: &[&str]) -> FrozenVars {
     let groups = &crate::inventory::nodeset(job).groups;
     let of_host = |host: &str| {
@@ -71,7 +72,7 @@ pub fn directory(facts: &Path) -> PathBuf {
 /// Reads the variables of `hosts` and `localhost` that the Ansible run has expanded, from its files
 /// below the facts directory `facts`. Each host has an entry. It is empty if the file is missing,
 /// because the host was unreachable, and if the file is too large or no JSON object. Variables that
-/// the job does not define are left out.
+/// the job does not define, or that could not be expanded, are left out.
 ///
 /// Templates ran in a sandbox that can write this directory. So only names that the job defines are
 /// taken, and links are not followed.

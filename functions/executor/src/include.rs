@@ -55,10 +55,8 @@ pub enum IncludeError {
 
 /// Returns the frozen job with the variables of its `include-vars` files added. A later file
 /// overrides an earlier one, and the job's own variables override all. Returns the job unchanged if
-/// there are none.
-///
-/// # Errors
-/// Returns an error if a required file is missing, or a file cannot be read.
+/// there are none. An error if a required file is missing, a file cannot be read, or the tested
+/// state lacks its repository.
 pub async fn add_file_vars<'j>(
     job: &JobAttempt<'j>,
     sources: &dyn RepositorySources,
@@ -92,9 +90,10 @@ struct VarsCheckouts<'a, 'j> {
 }
 
 impl VarsCheckouts<'_, '_> {
-    /// Reads one variable file from its repository, which it checks out if necessary. Empty if the
-    /// file has no variables, or is optional and does not exist. An error if a required file is
-    /// missing, a file cannot be read, or the tested state lacks the repository.
+    /// Reads one variable file from its repository, which it checks out if necessary: at the commit
+    /// that the job records for it, otherwise at the tested one. Empty if the file has no
+    /// variables, or is optional and does not exist. An error if a required file is missing, a file
+    /// cannot be read, or the tested state lacks the repository.
     async fn read(&mut self, file: &IncludeVars) -> Result<Map<String, Value>, IncludeError> {
         let (connection, project) = file.source.project(&self.job.order.change.key);
         let state = branch_of_file(self.job, file, project)
@@ -140,9 +139,9 @@ impl VarsCheckouts<'_, '_> {
 }
 
 /// Returns the state of the branch that a file is read from. A file in the project of a pushed ref
-/// is read from that ref if `use_ref` is set; otherwise the branch is chosen as for other
-/// repositories of the job, but never is the pushed tag. `None` if the tested state has no such
-/// branch.
+/// is read from that ref if `use_ref` is set. Otherwise the branch is chosen as for other
+/// repositories of the job; if that is the pushed tag, the first other branch or tag of the project
+/// is returned. `None` if the tested state has no such branch.
 fn branch_of_file<'j>(
     job: &JobAttempt<'j>,
     file: &IncludeVars,

@@ -83,12 +83,12 @@ pub enum JobVars<'a> {
 }
 
 /// Returns an inventory as JSON in the structure of Ansible's YAML, with hosts, their connection
-/// data, groups, the job's variables, and the data that parent jobs returned. `vars` selects the
-/// form of the job's variables; frozen ones are listed by host, and the groups then have none.
-/// Variables that a job may not set in this form are left out, as are hosts and groups with unsafe
-/// names. `interpreters` are Python paths by host name, used where the node's label configures
-/// none. The hosts in `unreachable`, which an earlier playbook lost, form the group
-/// `zuul_unreachable`.
+/// data, groups, the job's variables, and the data that parent jobs returned, which job variables
+/// override. `vars` selects the form of the job's variables; frozen ones are listed by host, and
+/// the groups then have none. Variables that a job may not set in this form are left out, as are
+/// hosts and groups with unsafe names; the members of a group are taken as configured.
+/// `interpreters` are Python paths by host name, used where the node's label configures none. The
+/// hosts in `unreachable`, which an earlier playbook lost, form the group `zuul_unreachable`.
 ///
 /// Ansible parses JSON faster than other YAML.
 pub fn inventory(
@@ -113,7 +113,7 @@ pub fn inventory(
         };
         restrict(&mut of_host, on_node);
         // Last, so that job variables cannot override the address or the login.
-        of_host.extend(access(host, interpreters));
+        of_host.extend(executor_vars(host, interpreters));
         entries.insert(host.name.to_owned(), Value::Object(of_host));
     }
     let mut all_vars = to_map(unsafe_texts(Value::Object(job.inherited.data.clone())));
@@ -176,7 +176,10 @@ pub fn to_readable_yaml(inventory: &Value, zuul: &Map<String, Value>) -> String 
 /// Returns the variables of a host that the executor defines: Ansible's connection variables,
 /// `nodepool`, `zuul_node` and `zuul_user_dir`. The Python path is that of the node's label,
 /// otherwise that in `interpreters`, otherwise `auto`.
-fn access(host: &InventoryHost<'_>, interpreters: &BTreeMap<String, String>) -> Map<String, Value> {
+fn executor_vars(
+    host: &InventoryHost<'_>,
+    interpreters: &BTreeMap<String, String>,
+) -> Map<String, Value> {
     let node = host.node;
     let python = node.python_path.as_deref().filter(|path| *path != "auto");
     let python =

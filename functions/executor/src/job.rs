@@ -204,7 +204,8 @@ pub struct StopSignal {
 }
 
 impl StopSignal {
-    /// Waits until a stop is requested and returns the reason.
+    /// Waits until a stop is requested and returns the reason; at once if that has happened. Never
+    /// returns without a stop.
     pub async fn stopped(&mut self) -> String {
         let reason = self
             .stopped

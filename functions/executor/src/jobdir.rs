@@ -129,9 +129,9 @@ impl Jobdir {
         Ok(jobdir)
     }
 
-    /// Returns the state directories shared under the name `owner`, creating them if necessary. New
-    /// ones start with copies of the facts that trusted playbooks have cached, to save gathering
-    /// them again.
+    /// Returns the state directories shared under the name `owner`, a plain directory name,
+    /// creating them if necessary. New ones start with copies of the facts that trusted playbooks
+    /// have cached, to save gathering them again.
     pub fn state_of(&self, owner: &str) -> std::io::Result<SandboxState> {
         let owner_dir = self.homes.join(owner);
         let is_new = !owner_dir.exists();

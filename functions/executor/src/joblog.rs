@@ -25,8 +25,9 @@ pub struct JobLog<'a> {
 }
 
 impl<'a> JobLog<'a> {
-    /// Opens the log in `jobdir`, which must exist, for appending. The text with which the log
-    /// would reach `bytes_max` bytes is replaced by a notice, and everything after it is dropped.
+    /// Opens the log in `jobdir` for appending; the file must exist and be empty. The text with
+    /// which the log would reach `bytes_max` bytes is replaced by a notice, and everything after it
+    /// is dropped. The log masks nothing until values are added to [`Self::redactor`].
     pub fn create(
         jobdir: &Jobdir,
         bytes_max: u64,

@@ -120,9 +120,10 @@ struct LogQuery {
     follow: u8,
 }
 
-/// Answers a request for a live log with its bytes from `offset` on. If the request says so, the
-/// response continues until the build ends. The headers have the current length and whether the
-/// build has ended. 404 if the build does not run here.
+/// Answers a request for a live log with its bytes from `offset` on. With `follow=1` the response
+/// continues until the build ends; otherwise it ends where the log ends now. The headers have the
+/// current length (`X-Log-Length`) and whether the build has ended (`X-Log-Ended`). 404 if the
+/// build does not run here.
 async fn read(
     State(logs): State<LiveLogRegistry>,
     PathParameter(build): PathParameter<String>,

@@ -25,7 +25,7 @@ impl<T: DeserializeOwned> ObjectCache<T> {
 
     /// Returns the object stored under `key`, from the cache, or read and decoded from storage. A
     /// missing or damaged one is an error that has the message delivered again. Only one object is
-    /// read at a time; other callers wait.
+    /// read at a time; other callers wait, also for a cached object.
     pub(crate) async fn open(&self, ports: &Ports, key: &str) -> Result<Arc<T>, ReconcileError> {
         let _reading = self.reading.lock().await;
         if let Some(object) = self.find(key) {

@@ -15,7 +15,8 @@ use sluice_runtime::record::Key;
 /// Reads what an order's build receives from earlier builds. Builds of parent jobs pass on their
 /// data, their secret data and their artifacts; the data of later parents override those of earlier
 /// ones. Builds of changes ahead (`providers`) pass on only artifacts, which are listed first. The
-/// parents' `zuul` part is left out, and builds that are missing or still run are skipped.
+/// parents' `zuul` part is left out. Builds that are missing or still run are skipped; paused ones
+/// are read.
 ///
 /// # Errors
 /// Returns an error if the store does not answer, or a record cannot be decoded.
@@ -47,9 +48,10 @@ struct BuildData {
     log_url: Option<String>,
 }
 
-/// Reads the returned data of builds, with their orders and log addresses, in the given order.
-/// Builds that are running, or whose run or order is missing, are left out. An error if the object
-/// with the data of a build is missing.
+/// Reads the returned data of builds that have ended or are paused, with their orders and log
+/// addresses, in the given order. Builds that are running, or whose run or order is missing, are
+/// left out. An error if a record cannot be decoded, or the object with the data of a build is
+/// missing.
 async fn read_data(ports: &Ports, builds: &[BuildId]) -> Result<Vec<BuildData>, ReconcileError> {
     let keys: Vec<Key> =
         builds.iter().flat_map(|build| [build::run_key(build), build::order_key(build)]).collect();
@@ -89,9 +91,10 @@ async fn all_data(
     })
 }
 
-/// Returns the artifacts that a build returned in `zuul.artifacts`, each with the build's project,
-/// job and change (or ref) added. An address without `://` is resolved below the build's logs, if
-/// their address is known. Entries that are no mappings are left out.
+/// Returns the artifacts that a build returned in `zuul.artifacts`, each with the project, job and
+/// change (or ref) of the build; these replace what the job returned under the same keys. An
+/// address without `://` is resolved below the build's logs, if their address is known. Entries
+/// that are no mappings are left out.
 fn artifacts(build: &BuildData) -> Vec<Value> {
     let named =
         build.data.get("zuul").and_then(|own| own.get("artifacts")).and_then(Value::as_array);

@@ -69,8 +69,9 @@ impl Ansible {
 
 #[async_trait]
 impl Runner for Ansible {
-    /// Runs the attempt as [`Runner::execute`] says, with the job's log in the directory `root`. A
-    /// stop before the first playbook ends it as `ABORTED`. A failure before it is a configuration
+    /// Runs one attempt of a job and returns how it ended. `root` is the build's directory, which
+    /// must not contain a log yet; the caller archives the logs in it and removes it. A stop before
+    /// the first playbook ends the attempt as `ABORTED`. A failure before it is a configuration
     /// error if the job has to be changed, otherwise `RETRY` or `DISK_FULL`; its message is in the
     /// log and the end. Known secrets are masked in both.
     async fn execute(
@@ -306,7 +307,7 @@ impl<'a> Attempt<'a> {
 
     /// Writes the inventory, with variables as written and the `zuul` dictionary, to the logs and
     /// to the path in `zuul.executor.inventory_file`. Also writes the placed repositories with
-    /// their commits to `workspace-repos.json` in the logs.
+    /// their commits to `workspace-repos.json` in the logs. Works once for each job directory.
     fn write_build_info(
         &self,
         placed: &[PlacedRepository],
@@ -367,7 +368,7 @@ impl PreparedBuild<'_> {
         let playbooks = std::mem::take(&mut self.playbooks.all);
         let mut limits = TimeLimits::start(self.attempt.job, self.attempt.settings);
         if playbooks.iter().any(PreparedPlaybook::sees_frozen) {
-            self.freeze(log, stop).await;
+            self.expand_job_vars(log, stop).await;
         }
         for playbook in playbooks.iter().filter(|playbook| playbook.phase == PlaybookPhase::Pre) {
             if record_requested_stop(&mut results, stop) {
@@ -382,12 +383,12 @@ impl PreparedBuild<'_> {
                 break;
             }
         }
-        let run_limit = limits.run_limit();
+        let run_deadline = limits.run_deadline();
         for playbook in playbooks.iter().filter(|playbook| playbook.phase == PlaybookPhase::Run) {
             if !results.may_enter_run() || record_requested_stop(&mut results, stop) {
                 break;
             }
-            let left = run_limit.saturating_duration_since(Instant::now());
+            let left = run_deadline.saturating_duration_since(Instant::now());
             let end = self.run_playbook(playbook, left, &results, Some(&mut *stop), log).await;
             if let Some(expression) = self.failure_output.take() {
                 results.record_failure_output(&expression);
@@ -407,7 +408,8 @@ impl PreparedBuild<'_> {
                 continue;
             }
             let signal = if already_stopped { None } else { Some(&mut *stop) };
-            let limit = if already_stopped { limits.left_for_cleanup() } else { limits.post };
+            let limit =
+                if already_stopped { limits.start_or_continue_cleanup() } else { limits.post };
             let end = self.run_playbook(playbook, limit, &results, signal, log).await;
             // A cleanup playbook after a stop does not change the result.
             if !already_stopped {
@@ -417,9 +419,10 @@ impl PreparedBuild<'_> {
         self.finish(&results, started_at, log).await
     }
 
-    /// Does nothing unless the job returned `zuul.pause`. Otherwise passes the job's returned data
-    /// and secret data to the observer, and waits until the dependent jobs have ended or a stop is
-    /// requested. The nodes are kept meanwhile.
+    /// Does nothing unless the job returned `zuul.pause`; the caller has checked that the build
+    /// succeeded so far. Otherwise passes the job's returned data and secret data to the observer,
+    /// and waits until the dependent jobs have ended or a stop is requested. The nodes are kept
+    /// meanwhile.
     async fn pause(&self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (returned, _) = ReturnedData::read(&self.attempt.jobdir.results);
         if !returned.wants_pause() {
@@ -440,10 +443,12 @@ impl PreparedBuild<'_> {
         }
     }
 
-    /// Runs one playbook within its time limit and returns how it ended. A stop request ends it
-    /// early, unless `stop` is `None`. Stores its entry for `job-output.json`, its lost hosts and
-    /// the failure pattern that matched, which only main playbooks have, in `self`. From then on
-    /// the log also masks what the job returned for masking.
+    /// Runs one playbook within its time limit and returns how it ended; the caller adds the end to
+    /// the results. `results` only gives post-run playbooks `zuul_success` and `zuul_will_retry`. A
+    /// stop request ends the playbook early, unless `stop` is `None`. Stores its entry for
+    /// `job-output.json`, its lost hosts and the failure pattern that matched, which only main
+    /// playbooks have, in `self`. From then on the log also masks what the job returned for
+    /// masking.
     async fn run_playbook(
         &mut self,
         playbook: &PreparedPlaybook,
@@ -521,7 +526,7 @@ impl PreparedBuild<'_> {
     /// first: the job's `extra-vars`, the site's, the executor's. For a privileged playbook and the
     /// run that expands variables, the job's own ones lack Ansible's variables; a privileged one
     /// also does not expand their templates. Post-run playbooks get `zuul_success` and
-    /// `zuul_will_retry` in addition.
+    /// `zuul_will_retry` in addition, computed from `results`, the ends so far.
     fn vars(&self, playbook: &PreparedPlaybook, results: &ResultTracker) -> Map<String, Value> {
         let mut vars = Map::new();
         let mut extra = self.attempt.job.job.extra_vars.clone();
@@ -576,11 +581,12 @@ impl PreparedBuild<'_> {
         opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
     }
 
-    /// Stores the job variables for privileged playbooks (trusted or with secrets), which must not
-    /// expand templates. Expands them here by an untrusted run of Ansible without secrets; a host
-    /// for which that fails gets no variables. Without templates the variables are stored as
-    /// written and Ansible is not run.
-    async fn freeze(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
+    /// Stores in `self.frozen` the job variables for privileged playbooks (trusted or with
+    /// secrets), which must not expand templates; so call it before the first of these. Expands
+    /// them here by an untrusted run of Ansible without secrets. A host for which that fails gets
+    /// no variables, and a variable that cannot be expanded is left out. Without templates the
+    /// variables are stored as written and Ansible is not run.
+    async fn expand_job_vars(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (job, jobdir) = (self.attempt.job, self.attempt.jobdir);
         let hosts: Vec<&str> = inventory::hosts(job).iter().map(|host| host.name).collect();
         if !frozen_vars::is_needed(job) {

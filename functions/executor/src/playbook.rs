@@ -98,9 +98,10 @@ impl PreparedPlaybook {
         format!("[{} : {}@{}]", self.trust.as_str(), self.canonical, self.branch)
     }
 
-    /// Returns the key under which it shares its home directory and Ansible's state with others:
-    /// one for all trusted playbooks, and another for all untrusted ones without secrets. An
-    /// untrusted playbook with secrets, and the run that expands variables, have their own.
+    /// Returns the key under which the playbook shares its home directory and Ansible's state with
+    /// others, for [`Jobdir::state_of`]: one for all trusted playbooks, and another for all
+    /// untrusted ones without secrets. An untrusted playbook with secrets, and the run that expands
+    /// variables, have their own.
     ///
     /// Like in Zuul, a playbook finds the home directory of the playbooks before it. Here this
     /// holds only for playbooks with the same rights. Each untrusted playbook with secrets may
@@ -315,8 +316,9 @@ async fn stopped(stop: Option<&mut StopSignal>) -> String {
 }
 
 /// Determines how a playbook that was not killed here ended. It is unreachable if its exit code
-/// says so and it lost hosts (`lost_hosts`). It is broken if a signal ended it, or if bubblewrap,
-/// to judge by `output`, failed before Ansible started. Any other exit code is a normal end.
+/// says so and it lost hosts (`lost_hosts`). It is broken if a signal ended it, which an exit code
+/// from 128 on also means, or if bubblewrap, to judge by `output`, failed before Ansible started
+/// (`has_started`). Any other exit code is a normal end, also one that is not 0.
 fn classify_exit(
     status: ExitStatus,
     has_started: bool,
@@ -338,8 +340,9 @@ fn classify_exit(
     }
 }
 
-/// Starts `ansible-playbook` in the sandbox, as a process group. The playbook's files must be
-/// written; secrets are passed only if their file exists. Creates the playbook's state directories.
+/// Starts `ansible-playbook` in the sandbox, as a process group that is killed when the returned
+/// value is dropped. The playbook's files must be written; secrets are passed only if their file
+/// exists. Creates the playbook's state directories.
 fn spawn(
     context: &PlaybookContext<'_>,
     playbook: &PreparedPlaybook,

@@ -11,8 +11,9 @@ pub fn find_playbook(checkout: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// Converts a playbook that is a single play, or several YAML documents, into one list of plays.
-/// Returns `None` if the text is one document that is no single play, so that it needs no change.
-/// Document separators and directives are dropped; tags, comments and anchors stay.
+/// Returns `None` if the text is one document that is no single play, so that it needs no change. A
+/// text without content becomes `---`. Document separators and directives are dropped; tags,
+/// comments and anchors stay.
 ///
 /// Works on lines, not on parsed values, to preserve these.
 pub fn wrap_plays_in_list(text: &str) -> Option<String> {

@@ -124,8 +124,9 @@ struct PlaybookCheckouts<'a> {
 impl PlaybookCheckouts<'_> {
     /// Checks out a playbook and the repositories of its roles. Returns the playbook, and for each
     /// repository of roles an entry for `zuul.playbook_context`; repositories without roles are
-    /// left out. `index` is the position in the phase, which names the playbook's directory. A file
-    /// that contains a single play is rewritten as a list. An error if the file does not exist.
+    /// left out. `index` is the position in the phase, which names the playbook's directory, so it
+    /// must be used once. A file that contains a single play is rewritten as a list. An error if
+    /// the file does not exist.
     async fn prepare(
         &mut self,
         phase: PlaybookPhase,
@@ -179,10 +180,10 @@ impl PlaybookCheckouts<'_> {
     }
 
     /// Checks out a repository of roles and links it into `place`, a directory for this link alone.
-    /// Returns the directory for Ansible's roles path, and the entry for `zuul.playbook_context`;
-    /// `None` if this is the playbook's own repository and contains no roles. The link is named
-    /// after the last part of the configured name: if the repository itself is one role, this is
-    /// the role's name.
+    /// `trust` is that of the playbook. Returns the directory for Ansible's roles path, and the
+    /// entry for `zuul.playbook_context`; `None` if this is the playbook's own repository and
+    /// contains no roles. The link is named after the last part of the configured name: if the
+    /// repository itself is one role, this is the role's name.
     async fn role(
         &mut self,
         playbook: &Playbook,
@@ -263,8 +264,8 @@ impl PlaybookCheckouts<'_> {
     }
 
     /// Checks out a commit of a project for a playbook or role, outside of the workspace, and
-    /// returns the path. A commit that is checked out already for the same trust is shared.
-    /// `branch` is the name that the checked-out branch gets.
+    /// returns the path. `branch` is the name that the checked-out branch gets. If the commit is
+    /// checked out already for the same trust, that checkout is returned, whatever its branch.
     async fn checkout(
         &mut self,
         connection: &ConnectionName,

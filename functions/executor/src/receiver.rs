@@ -146,7 +146,7 @@ impl Receiver {
     }
 
     /// Returns the next message. `None` after [`Self::finish`], once the remaining messages were
-    /// read or [`LINGER`] has passed.
+    /// read or [`LINGER`] has passed, and if the socket fails.
     pub async fn next(&mut self) -> Option<CallbackMessage> {
         self.messages.recv().await.map(|sent| sent.message)
     }
@@ -158,8 +158,9 @@ impl Receiver {
     }
 }
 
-/// Accepts connections of the callback plugin and reads their messages, until the playbook has
-/// ended and the rest is read, or [`LINGER`] has passed.
+/// Accepts connections of the callback plugin, at most [`CONNECTIONS_MAX`] at once, and reads their
+/// messages. Once the socket fails or `ended` is notified, it accepts no more, and ends when the
+/// rest is read or [`LINGER`] has passed. Ends at once when the receiver is dropped.
 async fn listen(listener: UnixListener, sender: mpsc::Sender<QueuedMessage>, ended: Arc<Notify>) {
     let mut readers = JoinSet::new();
     let waiting = Arc::new(Semaphore::new(WAITING_BYTES_MAX));
@@ -257,8 +258,9 @@ impl PlaybookRecord {
     }
 
     /// Adds a message about a play, task, result or final counts to the entry; ignores other
-    /// messages, and those whose play or task is missing. A task belongs to the last play. Drops a
-    /// message that exceeds the memory limit.
+    /// messages. A task belongs to the last play; without a play it is ignored. A result belongs to
+    /// the task of that id in the last play; without such a task it only moves the end of the play.
+    /// Drops a message that exceeds the memory limit.
     pub fn add(&mut self, message: CallbackMessage) {
         let Some(left) = self.bytes_left.checked_sub(message.memory()) else { return };
         self.bytes_left = left;

@@ -87,7 +87,7 @@ impl Redactor {
     }
 
     /// Returns `entries` with the added secrets masked in keys and values, as by [`Self::value`].
-    /// Keys that become equal are merged into one entry.
+    /// Of several entries whose keys become equal only the last is kept.
     pub fn map(&self, entries: Map<String, Value>) -> Map<String, Value> {
         entries.into_iter().map(|(key, item)| (self.text(&key), self.value(item))).collect()
     }

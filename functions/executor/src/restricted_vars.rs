@@ -53,9 +53,10 @@ pub fn restrict(vars: &mut Map<String, Value>, scope: VarScope) {
     vars.retain(|name, _| is_allowed(name, scope));
 }
 
-/// Returns whether a job may set the variable `name` in this scope. Variables that the executor
-/// defines are never allowed. In privileged playbooks, those with Ansible's prefix `ansible_` are
-/// not either, except on one node a few such as `ansible_become`.
+/// Returns whether a job may set the variable `name` in this scope. The names in `RESERVED`, such
+/// as `zuul` and `ansible_host`, are never allowed. In an unprivileged playbook all others are. In
+/// a privileged one, names that begin with `ansible_` or `_ansible_` are not allowed either, except
+/// on one node a few such as `ansible_become`.
 pub fn is_allowed(name: &str, scope: VarScope) -> bool {
     if RESERVED.contains(&name) {
         return false;

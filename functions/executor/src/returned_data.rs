@@ -46,9 +46,9 @@ pub async fn store_data(
     Ok((data, Some(key)))
 }
 
-/// Removes from `data` each file comment that does not fit into 10 KiB together with those before
-/// it, and files without comments. So many comments do not displace the data that the queue needs
-/// (`child_jobs`, `artifacts`).
+/// Removes from `data` each file comment (`zuul.file_comments`) that does not fit into 10 KiB
+/// together with those that are kept before it. Then removes files without comments. So many
+/// comments do not displace the data that the queue needs (`child_jobs`, `artifacts`).
 fn limit_comments(data: &mut Map<String, Value>) {
     let files = data
         .get_mut("zuul")
@@ -120,11 +120,8 @@ pub async fn store_secrets(
 }
 
 /// Reads and decrypts the secret data that a build returned, from the object that `data` names;
-/// empty if it names none. An object of another build is refused.
-///
-/// # Errors
-/// Returns an error if the store or the key service does not answer, or the object is gone or
-/// belongs to another build.
+/// empty if it names none. An error if that object belongs to another build, is gone or damaged, or
+/// the key service does not answer.
 pub async fn open_secrets(
     ports: &Ports,
     build: &BuildId,
@@ -182,6 +179,8 @@ pub struct ReturnedData {
 impl ReturnedData {
     /// Reads the results file at `path`. A missing or empty file means no data. A file that is
     /// unreadable, larger than 4 MiB or not JSON is ignored; then the second value is the reason.
+    /// In other JSON, a part `data` or `secret_data` that is missing or no mapping is empty,
+    /// without a reason.
     pub fn read(path: &Path) -> (Self, Option<String>) {
         match read_bounded(path) {
             Ok(text) if text.trim().is_empty() => (Self::default(), None),

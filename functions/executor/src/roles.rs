@@ -7,9 +7,9 @@ const PARTS_OF_A_ROLE: [&str; 6] = ["vars", "defaults", "handlers", "templates",
 
 /// Returns the directory to put into Ansible's roles path for the checkout at `checkout`. For a
 /// repository with `tasks/`, which itself is one role, this is the parent directory, which must
-/// contain nothing else. Otherwise it is `roles/`, if that exists. `None` for a playbook's own
-/// repository without both. For another repository without both it is the parent directory if there
-/// is a directory of a role such as `vars/`, else the root.
+/// contain nothing else. Otherwise it is `roles/`, if that exists. With neither, `None` for
+/// `RoleOrigin::Implicit`. For `Requested` then: the parent directory if the checkout has a
+/// directory of a role such as `vars/`, else the checkout itself.
 pub fn roles_directory(checkout: &Path, origin: RoleOrigin) -> Option<PathBuf> {
     let around = || checkout.parent().map(Path::to_owned);
     let roles = checkout.join("roles");

@@ -73,7 +73,8 @@ pub struct Sandbox<'a> {
 
 impl Sandbox<'_> {
     /// Returns a command that runs `program` in the sandbox, to which the caller appends arguments.
-    /// Its environment is `environment` with the sandbox's own `PATH` and `LANG`, which override.
+    /// [`write_accounts`] must have been called before. The environment is `environment` with the
+    /// sandbox's own `PATH` and `LANG`, which override. The work directory is the current one.
     /// Standard input is empty; output and errors are piped.
     ///
     /// All processes in the sandbox end with its first process, because it has its own process

@@ -35,11 +35,9 @@ impl ProjectKeys {
 
     /// Decrypts all secrets of a job's playbooks. A secret is left out if its project has no key
     /// pair, if it cannot be decrypted with that key pair, as when it was encrypted for another
-    /// project, or if it requests an OIDC token. The job then ends with a configuration error that
-    /// names the secret.
-    ///
-    /// # Errors
-    /// Returns an error if the store or the key service does not answer; the build is retried then.
+    /// project, or if it requests an OIDC token. The runner then ends the job with a configuration
+    /// error that names the secret. An error only if the store or the key service does not answer,
+    /// or a stored key pair is damaged.
     pub async fn open(&self, job: &FrozenJob) -> Result<OpenedSecrets, PortError> {
         let mut opened = OpenedSecrets::default();
         for playbook in job.pre_run.iter().chain(&job.run).chain(&job.post_run) {

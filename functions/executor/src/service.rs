@@ -103,7 +103,8 @@ pub struct ExecutorService {
 }
 
 impl ExecutorService {
-    /// Creates an executor with a new session id. It claims nothing before [`Self::run`].
+    /// Creates an executor with a new session id. It claims nothing before [`Self::run`], which can
+    /// run once. It has at least one slot.
     pub fn new(ports: Ports, runner: Arc<dyn Runner>, options: ExecutorSettings) -> Arc<Self> {
         let session = SessionId(ports.entropy.token());
         let slots = Arc::new(Semaphore::new(options.slots.max(1)));
@@ -133,13 +134,11 @@ impl ExecutorService {
         &self.logs
     }
 
-    /// Creates the session, then receives and runs builds until `shutdown` is true or the session
-    /// is gone. Then stops all builds, which are retried elsewhere, and waits at most ten seconds
-    /// for them to end. Returns `Ok` only after a shutdown.
-    ///
-    /// # Errors
-    /// Returns an error if the session cannot be created, or is gone before the shutdown. The
-    /// caller starts a new executor then.
+    /// Creates the session, then receives and runs builds until `shutdown` is true, its sender is
+    /// dropped, or the session is gone. Then stops all builds, which end as `Retry`, and waits at
+    /// most ten seconds for them to end. Returns `Ok` only after a shutdown, which a dropped sender
+    /// is too. An error if the session cannot be created or is gone: the caller then starts a new
+    /// executor.
     pub async fn run(
         self: Arc<Self>,
         mut shutdown: watch::Receiver<bool>,
@@ -175,10 +174,11 @@ impl ExecutorService {
     }
 
     /// Claims the builds of received messages, trying each up to three times, and returns the
-    /// builds to run. Acknowledges the messages of these builds, of builds with nothing to run, and
-    /// duplicates of builds that run here. A message that is no build is moved to quarantine and
-    /// acknowledged. All other messages are redelivered, also those whose build is being claimed
-    /// here; failures are only logged.
+    /// claimed builds. The caller must pass each to [`Self::execute`]; none of them holds a slot.
+    /// Acknowledges the messages of these builds, of builds with nothing to run, and duplicates of
+    /// builds that run here. A message that is no build is moved to quarantine and acknowledged.
+    /// All other messages are redelivered, also those whose build is being claimed here by another
+    /// call; failures are only logged.
     ///
     /// A message is redelivered if its build could not be claimed for an unknown reason, or if it
     /// could not be acknowledged.
@@ -267,12 +267,11 @@ impl ExecutorService {
         accepted
     }
 
-    /// Runs a claimed build to its end, archives its logs, stores the end, wakes its queue and
-    /// provider, and removes its directory. A build whose secrets cannot be decrypted ends as
-    /// `Retry` without being run. Retries to store the end until the session ends.
-    ///
-    /// # Errors
-    /// Returns an error if the end could not be stored or its queue and provider not woken.
+    /// Runs a claimed build to its end, archives its logs, stores the end, wakes its provider and
+    /// its queue, and removes its directory. The queue is not woken if another build of the item
+    /// will do so. If the store or the key service does not answer for its secrets, the build ends
+    /// as `Retry` without being run. Retries to store the end and to send the wakeups; an error if
+    /// the session ends before that succeeds.
     pub async fn execute(&self, accepted: AcceptedBuild) -> Result<(), ReconcileError> {
         let AcceptedBuild { mut claimed, stop, mut slot, mut item_build } = accepted;
         let build = claimed.run.build.clone();
@@ -333,9 +332,10 @@ impl ExecutorService {
     }
 
     /// Records that a running build will fail or is paused, and wakes its queue. A failure to
-    /// record that it will fail is only logged. A pause is retried until it is stored; then the
-    /// build gives up its slot, if at most [`PAUSED_MAX`] builds are paused. `BuildUpdate::None`
-    /// does nothing.
+    /// record that it will fail is only logged. A pause is retried without limit until it is
+    /// stored; the caller drops the call when the build ends. Before it is stored, the build stops
+    /// counting in `item_build`. After it is stored, the build gives up its slot, if at most
+    /// [`PAUSED_MAX`] builds are paused. `BuildUpdate::None` does nothing.
     async fn record_update(
         &self,
         claimed: &mut Claimed,
@@ -376,8 +376,9 @@ impl ExecutorService {
     }
 
     /// Encrypts and stores the secret data that the job has returned for its dependents, and names
-    /// the object in `data`. Retries until it works; gives up without an error when the session has
-    /// ended.
+    /// the object in `data`. Without secret data it stores nothing. Retries until it works. If the
+    /// session ends first, it gives up without an error: `data` then names no object, and the
+    /// dependents get no secret data.
     async fn store_secrets(
         &self,
         build: &BuildId,
@@ -398,10 +399,11 @@ impl ExecutorService {
         }
     }
 
-    /// Stores a build's end and wakes its queue and provider; retries until the session ends, which
-    /// is an error. From the ninth attempt on only the result is stored, without the returned data.
-    /// A run of another executor is left alone. A build that the executor stopped itself ends as
-    /// `Retry`.
+    /// Stores a build's end and sends its wakeups as [`Self::store_end`] does; retries until the
+    /// session ends, which is an error. From the ninth attempt on only the result and the times are
+    /// stored, without the returned data and the log address. If the run has ended already or
+    /// belongs to another session, nothing is stored and this is no error. An aborted build ends as
+    /// `Retry` if the executor has stopped its builds itself.
     async fn report_end(
         &self,
         claimed: &mut Claimed,
@@ -435,8 +437,9 @@ impl ExecutorService {
     }
 
     /// Stores a build's end and then wakes its provider. Wakes its queue too, unless the build
-    /// passed, nothing waits for it alone, and another build of its item runs here. A run that has
-    /// ended or is another session's counts as stored.
+    /// passed, nothing waits for it alone, and another build of its item and generation runs here.
+    /// A run that has ended or is another session's counts as stored. An error if the end is not
+    /// stored or a wakeup may not have been sent; the caller then calls it again.
     async fn store_end(
         &self,
         claimed: &mut Claimed,
@@ -455,8 +458,7 @@ impl ExecutorService {
         claim::send_wakeups(&self.ports, &claimed.order, queue).await
     }
 
-    /// Returns whether the executor stopped its builds itself: then they are retried and do not
-    /// count as attempts.
+    /// Returns whether the executor stopped its builds itself. Then aborted builds end as `Retry`.
     fn has_stopped_builds(&self) -> bool {
         self.stopped_builds.load(std::sync::atomic::Ordering::Acquire)
     }
@@ -492,8 +494,9 @@ impl ExecutorService {
     }
 
     /// Renews the session every [`RENEW_SECONDS`] and stops or resumes builds on request; returns
-    /// when the session is gone. Failures are logged. If the session could not be renewed in time,
-    /// the gate retries its builds elsewhere, so all builds are stopped here, but renewing goes on.
+    /// only when the session is gone. `record` is the stored session. Failures are logged. If the
+    /// session could not be renewed in time, the gate retries its builds elsewhere, so all builds
+    /// are stopped here, but renewing goes on.
     async fn renew(&self, mut record: Record) {
         let started_at = self.ports.clock.now();
         let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
@@ -516,8 +519,11 @@ impl ExecutorService {
     }
 
     /// Renews the session stored as `record` once, and updates `record`. Then stops or resumes the
-    /// builds for which that is requested, and ends claims of unknown outcome that were stopped.
-    /// Returns false if the session is gone, and then does nothing else.
+    /// builds for which that is requested, and ends claims of unknown outcome for which a stop is
+    /// requested; a failure of the latter is only logged. `started_at` is when the session started,
+    /// and is stored again. Returns false if the session is gone, and then does nothing else. After
+    /// a conflicting write it returns true: `record` is then the stored one, and the next renewal
+    /// builds on it.
     ///
     /// # Errors
     /// Returns an error if the store does not answer; the next renewal tries again.
@@ -565,7 +571,8 @@ impl ExecutorService {
         Ok(true)
     }
 
-    /// Requests that all running builds stop, for the same reason; they end as `Retry`.
+    /// Requests that all running builds stop, for the same reason. From then on every aborted build
+    /// of this executor ends as `Retry`, also one that starts later.
     fn stop_all(&self, why: &str) {
         self.stopped_builds.store(true, std::sync::atomic::Ordering::Release);
         for stopper in self.running().values() {
@@ -621,8 +628,8 @@ fn without_data(ended: &RunEnd) -> RunEnd {
     }
 }
 
-/// Returns the end of an attempt that could not start, with `why` as its detail: its result is
-/// `Retry`, so that the build is retried.
+/// Returns the end of an attempt that could not start, with `why` as its detail. Its result is
+/// `Retry`, which asks for another attempt.
 fn not_started(at: Timestamp, why: String) -> RunEnd {
     RunEnd {
         result: BuildResult::Retry,

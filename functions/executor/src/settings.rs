@@ -46,7 +46,9 @@ pub struct AnsibleSettings {
 
 impl AnsibleSettings {
     /// Returns default settings for a machine prepared by `install.sh`, with the state directory
-    /// `state`. The host name is read from this machine; no environment variables are read.
+    /// `state`. The host name is read from this machine. Without `/dev/shm` the runtime directory
+    /// is the system's temporary one, which `TMPDIR` may name; no other environment variables are
+    /// read.
     pub fn new(state: &Path) -> Self {
         let shared_memory = Path::new("/dev/shm");
         Self {

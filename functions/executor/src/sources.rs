@@ -38,7 +38,8 @@ impl ObjectSources {
     }
 
     /// Downloads the requested packs of a project that the cache lacks, and returns the cache's
-    /// pack directory with the names of all requested packs, each once. Only one download of a
+    /// pack directory with the names of all requested packs, each once. Whether they contain the
+    /// requested commits is not checked, and the connection is not used. Only one download of a
     /// project runs at a time. An error if a key is in an unknown format, or a pack is missing or
     /// damaged.
     async fn fetch(&self, request: &PackRequest<'_>) -> Result<Packs, Cause> {

@@ -142,7 +142,8 @@ pub fn write_configuration(
 }
 
 /// Returns the arguments of `ssh-add` that restrict the key to the build's nodes: `-h` and the
-/// host, for each node. Nodes without known host keys are left out.
+/// host, for each node. Nodes without known host keys are left out. If the result is empty, the
+/// caller must not add the key, which would then be unrestricted.
 fn constraints(nodes: &[NodeAccess]) -> Vec<String> {
     let with_host_keys = nodes.iter().filter(|node| !node.host_keys.is_empty());
     with_host_keys.flat_map(|node| ["-h".to_owned(), known_host(node)]).collect()
@@ -161,9 +162,10 @@ fn known_host(node: &NodeAccess) -> String {
 #[derive(Debug)]
 pub struct SharedConnection(#[expect(dead_code, reason = "held for its drop")] Group);
 
-/// Opens a shared SSH connection to each node, concurrently. Returns the open connections, the
-/// paths of Python that were found, by host name, and a log line for each node that could not be
-/// reached. Such a node is no error. A host without a known Python path has no entry.
+/// Opens a shared SSH connection to each node, concurrently. Returns the open connections, which
+/// close when they are dropped, the paths of Python that were found, by host name, and a log line
+/// for each node that could not be reached. Such a node is no error. A host without a known Python
+/// path has no entry.
 ///
 /// Looking up the Python path here once saves each playbook a round trip per host.
 pub async fn open_shared(

@@ -23,7 +23,8 @@ pub(crate) struct TimeLimits {
 
 impl TimeLimits {
     /// Starts the clock at the time of the call, with the limits of the job, or the executor's
-    /// where it has none.
+    /// where it has none. A job without a pre-run limit has none there; pre-run then counts to the
+    /// run phase.
     pub(crate) fn start(job: &JobAttempt<'_>, settings: &AnsibleSettings) -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -36,23 +37,24 @@ impl TimeLimits {
         }
     }
 
-    /// Returns the time that is left for pre-run playbooks, by their own limit or, if the job has
-    /// none, by that of the run phase; zero if it is used up.
+    /// Returns the time that is left for all pre-run playbooks together, by their own limit or, if
+    /// the job has none, by that of the run phase; zero if it is used up.
     pub(crate) fn left_for_pre(&self) -> Duration {
         self.pre.unwrap_or(self.total).saturating_sub(self.started.elapsed())
     }
 
-    /// Returns the time limit of the next cleanup playbook after a stop. The first call starts one
-    /// common limit for all of them: soon afterwards the nodes are released, and a static node may
-    /// serve another build. It is never more than the limit of a post-run playbook.
-    pub(crate) fn left_for_cleanup(&mut self) -> Duration {
+    /// Returns the time limit of the next cleanup playbook after a stop; zero once the time is used
+    /// up. The first call starts one common limit for all of them, so call it only when such a
+    /// playbook starts: soon afterwards the nodes are released, and a static node may serve another
+    /// build. It is never more than the limit of a post-run playbook.
+    pub(crate) fn start_or_continue_cleanup(&mut self) -> Duration {
         let until = *self.cleanup_until.get_or_insert(Instant::now() + self.cleanup);
         until.saturating_duration_since(Instant::now()).min(self.post)
     }
 
     /// Returns when the run phase must end. Its time has started with the build; if pre-run has its
     /// own limit, it starts with this call, which therefore comes once, after pre-run.
-    pub(crate) fn run_limit(&self) -> Instant {
+    pub(crate) fn run_deadline(&self) -> Instant {
         if self.pre.is_some() { Instant::now() + self.total } else { self.started + self.total }
     }
 }

@@ -138,8 +138,10 @@ fn short_ref_name(name: &BranchName) -> BranchName {
 }
 
 /// Checks out `commit` of one repository at `path`, as the branch `branch`, for a playbook or role.
-/// The path must be outside of the directories that playbooks can write, because the packs are
-/// shared with other builds. `speculation` only names the packs, which must contain `commit`.
+/// `path` must be empty or missing, and outside of the directories that playbooks can write,
+/// because the packs are shared with other builds. `speculation` only names the packs of the
+/// project, which must contain `commit`: if the tested state lacks the project, there are none, and
+/// the checkout fails.
 pub async fn checkout_outside_workspace(
     sources: &dyn RepositorySources,
     connection: &ConnectionName,
@@ -199,9 +201,10 @@ pub fn choose_branch<'a>(
 }
 
 /// Returns the first existing ref of `project`, and the reason: the project's override, the job's
-/// override, the change's own branch, the default branches, at last any. `overrides` are the
-/// project's and the job's; each names a branch or, if there is none of that name, a tag. `why_own`
-/// is the reason for the change's own branch. `None` if the tested state has no ref of the project.
+/// override, the change's own branch, the default branches, at last any. `overrides` are those of
+/// the project and of the job, in this order; each names a branch or, if there is none of that
+/// name, a tag. `why_own` is the reason for the change's own branch. `None` if the tested state has
+/// no ref of the project.
 fn choose_ref<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -221,10 +224,10 @@ fn choose_ref<'a>(
 }
 
 /// Returns the branch of `project` from which the roles of a playbook on the branch `playbook` are
-/// taken, and the reason. It is the first that exists of the overrides, the change's own branch,
-/// the playbook's branch and the project's default branches. If none exists, it is any branch for
-/// an untrusted playbook, and `None` for a trusted one. Overrides do not apply to a trusted
-/// playbook, and the branch of a pushed ref never does. Tags are excluded.
+/// taken, and the reason. It is the first that exists of the override of the project, that of the
+/// job, the change's own branch, the playbook's branch and the project's default branches. If none
+/// exists, it is any branch for an untrusted playbook, and `None` for a trusted one. Overrides do
+/// not apply to a trusted playbook, and the branch of a pushed ref never does. Tags are excluded.
 ///
 /// Tagging a commit may need fewer rights than merging it, and overrides are a choice of the job,
 /// while roles of a trusted playbook run with its rights (Z2.2).
@@ -252,7 +255,8 @@ pub fn choose_roles<'a>(
 /// Returns the branch that roles are taken from, and the reason: the first existing one of
 /// `candidates` and the default branches, without tags. Otherwise any branch for untrusted
 /// playbooks, `None` for trusted ones. `candidates` are the overrides of the project and of the
-/// job, the change's own branch and the playbook's branch.
+/// job, the change's own branch and the playbook's branch. The caller has set to `None` those that
+/// do not apply, such as the overrides for a trusted playbook; `trust` does not remove them.
 fn choose_roles_branch<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -276,8 +280,9 @@ fn choose_roles_branch<'a>(
     })
 }
 
-/// Returns the first existing ref of `project`, and its reason: the candidates, the default branch,
-/// `main`, `master`, at last any branch or tag. `None` if the tested state has none.
+/// Returns the first existing ref of `project`, and its reason: the candidates as in
+/// [`first_existing`], the default branch, `main`, `master`, at last any branch or tag. `None` if
+/// the tested state has none.
 fn first_existing_or_any<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -289,7 +294,8 @@ fn first_existing_or_any<'a>(
 }
 
 /// Returns the first existing ref of `project` with its reason: the candidates, then the configured
-/// default branch, `main` and `master`. `None` if none of these exists.
+/// default branch, `main` and `master`. A candidate is a name and the reason for it; `None` as name
+/// is skipped, and a tag is written `refs/tags/…`. `None` if none of these exists.
 fn first_existing<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -315,8 +321,8 @@ pub fn states_of<'a>(speculation: &'a Speculation, project: &ProjectName) -> Vec
 }
 
 /// Provides the packs of the change's own project on this machine's disk, downloading missing ones.
-/// They contain the commit `tested` and all branches of the project, with and without the tested
-/// changes.
+/// They contain all branches of the project, with and without the tested changes. `tested` must be
+/// one of these commits: no other pack is provided for it.
 pub async fn packs_of_own_project(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
@@ -333,8 +339,10 @@ pub async fn packs_of_own_project(
     .await
 }
 
-/// Provides packs of a project on this machine's disk, downloading missing ones. They contain
-/// `commit`, and each of `states` with and without the tested changes.
+/// Provides on this machine's disk the packs that `states` name, downloading missing ones. They
+/// contain each of these branches with and without the tested changes. `commit` must be in one of
+/// these packs: no other pack is provided for it. Without states there are no packs, which is no
+/// error here.
 async fn packs(
     sources: &dyn RepositorySources,
     connection: Option<&ConnectionName>,
@@ -363,11 +371,11 @@ enum PackMode {
     Copied,
 }
 
-/// Creates a repository at `path` from existing packs and their indexes, and checks out the tested
-/// commit of the branch or tag `state`. `origin/<branch>` is the commit without the tested changes,
-/// also for the branches in `others`. `mode` says whether the packs are linked or copied. An error
-/// if it fails or takes longer than [`CHECKOUT_SECONDS`]; `path` may then hold an incomplete
-/// repository.
+/// Creates a repository at `path`, which must be empty or missing, from existing packs and their
+/// indexes, and checks out the tested commit of the branch or tag `state`. `origin/<branch>` is the
+/// commit without the tested changes; `others` are further branches with the commit for their
+/// `origin/<branch>`. `mode` says whether the packs are linked or copied. An error if it fails or
+/// takes longer than [`CHECKOUT_SECONDS`]; `path` may then hold an incomplete repository.
 async fn checkout(
     project: &ProjectName,
     packs: Packs,
@@ -416,7 +424,8 @@ async fn checkout(
     })
 }
 
-/// Copies packs with their indexes from one directory to another, which is created.
+/// Copies packs with their indexes from one directory to another, which is created if it is
+/// missing. Files of the same names are replaced.
 fn copy_packs(from: &Path, names: &[PackName], to: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(to)?;
     for name in names {

@@ -33,7 +33,8 @@ impl Images {
     /// Reconciles one image: moves its build request, if there is one, into the image's head, and
     /// stores when it is due again. Creates the head at the first use. Sends wakeups that an
     /// earlier run left unsent. Image builds are not started yet. Safe to run twice: a request that
-    /// was consumed is gone.
+    /// was consumed is gone. An error if a record cannot be read, or a concurrent writer was
+    /// faster.
     ///
     /// # Errors
     ///

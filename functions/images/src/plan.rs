@@ -16,10 +16,11 @@ pub struct ImagePlan {
     pub due: Option<Timestamp>,
 }
 
-/// Returns what to write for an image with this head. `request` is the time of a build request,
-/// which becomes part of the head. The head is written if it was not stored before or there is a
-/// request. The image is due again in five minutes as long as a request is open, otherwise not at
-/// all.
+/// Returns what to write for an image with this head, which is a new one if `stored` is `No`.
+/// `request` is the time of a build request, which becomes part of the head unless an earlier one
+/// is open there. The head is written if it was not stored before or there is a request, also one
+/// that changes nothing. The image is due again in five minutes as long as a request is open,
+/// otherwise not at all.
 ///
 /// An open request keeps its first time: requests are one until a build begins (N5, L1.2).
 pub fn plan(

@@ -40,9 +40,9 @@ pub(crate) struct Holds {
 impl Launcher {
     /// Matches a provider's failed builds with the autohold requests of their tenants. Returns for
     /// each match why and until when its nodes are held, and the held nodes whose request no longer
-    /// exists. Stores nothing; [`Holds::writes`] counts the held nodes. Considers at most 20 failed
-    /// builds and 4 autohold requests; a build beyond that has no match. Reads nothing if no build
-    /// has failed and no node is held.
+    /// exists. Stores nothing: the matches count only with the writes of [`Holds::count_held`].
+    /// Considers at most 20 failed builds and 4 autohold requests; a build beyond that, or with an
+    /// unreadable order, has no match. Reads nothing if no build has failed and no node is held.
     pub(crate) async fn holds(
         &self,
         provider: &ProviderName,
@@ -133,10 +133,11 @@ impl Launcher {
 
 impl Holds {
     /// Returns the writes that count held nodes in their autohold requests, for the builds whose
-    /// node requests `changes` removes. Each write fails if a concurrent writer changed the
-    /// autohold request. The requests in `self` take the new revisions, as if the writes were
-    /// stored.
-    pub(crate) fn writes(&mut self, changes: &[PoolChange]) -> Result<Vec<Write>, PortError> {
+    /// node requests `changes` removes; they belong into the same commit. Each write fails if a
+    /// concurrent writer changed the autohold request. `self` takes the new revisions as if the
+    /// writes were stored, so it must be read again if the commit fails. After a success call
+    /// [`Self::forget_removed`].
+    pub(crate) fn count_held(&mut self, changes: &[PoolChange]) -> Result<Vec<Write>, PortError> {
         let removed = changes.iter().filter_map(|change| match change {
             PoolChange::RemoveRequest(row) => self.rows.get(row),
             _ => None,
@@ -162,9 +163,9 @@ impl Holds {
         Ok(writes)
     }
 
-    /// Forgets the matches of node requests that a commit has removed, so that they are not counted
-    /// again.
-    pub(crate) fn written(&mut self, changes: &[PoolChange]) {
+    /// Forgets the matches of the node requests that `changes`, which were committed, remove.
+    /// Otherwise the next [`Self::count_held`] would count them again.
+    pub(crate) fn forget_removed(&mut self, changes: &[PoolChange]) {
         for change in changes {
             if let PoolChange::RemoveRequest(row) = change {
                 self.rows.remove(row);

@@ -8,7 +8,7 @@
 mod holds;
 mod limits;
 mod outside;
-mod places;
+mod queue_positions;
 
 pub use outside::{Checks, SshChecks};
 
@@ -72,7 +72,7 @@ pub struct Launcher {
 
 /// A provider during one run: as it was read, then as the run's own commits left it. A concurrent
 /// writer raises the revision of the head or a request, and the next commit fails.
-struct Held {
+struct ProviderRun {
     /// The provider.
     name: ProviderName,
     /// The provider's settings.
@@ -112,9 +112,10 @@ impl Launcher {
     }
 
     /// Reconciles one provider as far as possible: plans, commits, carries out the actions, and
-    /// plans again with their results. After 12 rounds it sends a wakeup to continue later. Does
-    /// nothing if the provider is halted, or is unused and in no layout. Safe to run twice:
-    /// launches carry tokens, terminations are repeated.
+    /// plans again with their results. After 12 rounds it sends a wakeup to continue later. For a
+    /// redelivered message (`reception`) it first sends the stored wakeups again. Does nothing if
+    /// the provider is halted, or is unused and in no layout. Safe to run twice: launches carry
+    /// tokens, terminations are repeated.
     ///
     /// The cell is read once; after a commit the run continues with what it wrote.
     pub async fn drain(
@@ -124,41 +125,42 @@ impl Launcher {
     ) -> Result<(), ReconcileError> {
         let (mut continued, mut facts) = (None, PoolFacts::default());
         for _ in 0..ROUNDS_MAX {
-            let mut held = match continued.take() {
-                Some(held) => held,
+            let mut run = match continued.take() {
+                Some(run) => run,
                 None => match self.load(name, reception).await? {
-                    Some(held) => held,
+                    Some(run) => run,
                     None => return Ok(()),
                 },
             };
             let cloud =
-                held.found.connection.as_ref().and_then(|connection| self.clouds.get(connection));
-            let plan = self.plan(&held, std::mem::take(&mut facts), cloud).await;
+                run.found.connection.as_ref().and_then(|connection| self.clouds.get(connection));
+            let plan = self.plan(&run, std::mem::take(&mut facts), cloud).await;
             for reason in &plan.reasons {
                 tracing::info!(provider = %name, "{reason}");
             }
             if plan.is_empty() {
-                return self.settle(held, plan.due).await;
+                return self.settle(run, plan.due).await;
             }
             let actions = plan.actions.clone();
-            if self.commit(&mut held, plan).await? == Committed::Stale {
+            if self.commit(&mut run, plan).await? == Committed::Stale {
                 continue;
             }
             facts = outside::act(actions, cloud, &*self.checks).await;
-            continued = Some(held);
+            continued = Some(run);
         }
         Ok(cell::send(&self.ports, &[Wakeup::Pool { provider: name.clone() }]).await?)
     }
 
-    /// Reads a provider, its settings, and the builds that its plan needs; settings from the cache,
-    /// less than a minute old, are used if there is no such build. `None` if it is halted, or
-    /// unused and in no layout. A used provider in no layout gets limits by which it only releases
-    /// its nodes. Sends its outbox again for a redelivered message.
+    /// Reads a provider, its settings, and the builds that its plan needs, with the queue positions
+    /// of waiting requests. If the plan needs no build, settings from the cache, less than a minute
+    /// old, are used, and queue positions are not read. `None` if the provider is halted, or unused
+    /// and in no layout. A used provider in no layout gets limits by which it only releases its
+    /// nodes. For a redelivered message it sends the provider's outbox again.
     async fn load(
         &self,
         name: &ProviderName,
         reception: Reception,
-    ) -> Result<Option<Held>, ReconcileError> {
+    ) -> Result<Option<ProviderRun>, ReconcileError> {
         let mut loaded = provider::load(&self.ports, name).await?;
         if loaded.is_halted {
             tracing::error!(provider = %name, "the provider is halted; repair it, then run `sluice provider resume`");
@@ -168,17 +170,17 @@ impl Launcher {
         let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
         let (requests, nodes) =
             (loaded.requests.values().map(|(_, r)| r), loaded.nodes.values().map(|(_, n)| n));
-        let waiting = places::may_have_moved(requests.clone(), now);
+        let waiting = queue_positions::may_have_moved(requests.clone(), now);
         let build_ids: Vec<BuildId> =
             builds_to_observe(&head, requests, nodes, now).into_iter().collect();
         let (found, InitialReads { builds, places, .. }) = match self
             .configured
-            .recent(name, now)
+            .cached_if_fresh(name, now)
             .filter(|_| build_ids.is_empty())
         {
             Some(found) => (found, InitialReads::default()),
             None => {
-                let seen = self.read(name, &build_ids, &waiting).await?;
+                let seen = self.read_initial(name, &build_ids, &waiting).await?;
                 let found = match self
                     .configured
                     .find(&self.ports, name, seen.tenant.as_ref(), now)
@@ -205,7 +207,7 @@ impl Launcher {
             head.outbox.clear();
         }
         let holds = self.holds(name, &loaded).await?;
-        Ok(Some(Held {
+        Ok(Some(ProviderRun {
             name: name.clone(),
             found,
             loaded,
@@ -217,9 +219,10 @@ impl Launcher {
     }
 
     /// Reads the builds that a plan needs, and in the same call the record of the provider's last
-    /// tenant and the queue positions of the requests `waiting`. A build without an order is
-    /// returned as gone; a tenant or position that was not found is left out.
-    async fn read(
+    /// tenant and the queue positions of the requests `waiting`. Each build has a fact; one without
+    /// an order is gone. The tenant is `None` if it is not cached or its record is missing. A
+    /// position that was not found is left out.
+    async fn read_initial(
         &self,
         name: &ProviderName,
         build_ids: &[BuildId],
@@ -230,7 +233,7 @@ impl Launcher {
             .iter()
             .flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]);
         let keys: Vec<Key> =
-            of_builds.chain(tenant.clone()).chain(places::heads(waiting)).collect();
+            of_builds.chain(tenant.clone()).chain(queue_positions::heads(waiting)).collect();
         let mut found: BTreeMap<Key, Record> = BTreeMap::new();
         for page in keys.chunks(KEYS_MAX) {
             let records = self.ports.records.get(page).await?;
@@ -247,26 +250,28 @@ impl Launcher {
             )
         };
         let builds = build_ids.iter().map(|id| (id.clone(), fact(id))).collect();
-        let places = places::current_places(waiting, &found);
+        let places = queue_positions::current_places(waiting, &found);
         Ok(InitialReads { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 
-    /// Plans from the loaded cell, from what was observed and, where needed, from a list of the
-    /// cloud's machines. If the list cannot be read, that is logged and the plan is made without
-    /// it. A plan that only checks nodes is carried out here and made again with the answers.
-    async fn plan(&self, held: &Held, facts: PoolFacts, cloud: Option<&Cloud>) -> PoolPlan {
+    /// Plans from the loaded cell, from `facts`, the results of the last actions, and, where
+    /// needed, from a list of the cloud's machines. Without `cloud`, or if the list cannot be read,
+    /// which is logged, the plan is made without it. If the plan only checks nodes, the checks are
+    /// carried out here, and a plan made with the answers is returned. Any other action is left to
+    /// the caller.
+    async fn plan(&self, run: &ProviderRun, facts: PoolFacts, cloud: Option<&Cloud>) -> PoolPlan {
         let taken_at = self.ports.clock.now();
-        let mut snapshot = snapshot_of(held, with_initial_facts(held, facts));
+        let mut snapshot = snapshot_of(run, with_initial_facts(run, facts));
         if let Some(cloud) = cloud
             && snapshot.needs_listing(taken_at)
         {
-            match cloud.driver.describe(&TagFilter::provider(&held.name)).await {
+            match cloud.driver.describe(&TagFilter::provider(&run.name)).await {
                 Ok(instances) => {
                     let instances = instances.iter().map(sluice_cloud::Instance::fact).collect();
                     snapshot.facts.listing = Some(MachineListing { taken_at, instances });
                 }
                 Err(error) => {
-                    tracing::warn!(provider = %held.name, %error, "the machines could not be listed")
+                    tracing::warn!(provider = %run.name, %error, "the machines could not be listed")
                 }
             }
         }
@@ -284,9 +289,14 @@ impl Launcher {
 
     /// Commits a plan, sends its wakeups and applies its records to the loaded cell. Returns
     /// [`Committed::Stale`] if a concurrent writer was faster; then nothing is stored or sent.
-    /// Requests whose nodes are not available are logged in both cases.
-    async fn commit(&self, held: &mut Held, plan: PoolPlan) -> Result<Committed, ReconcileError> {
-        let Held { name, loaded, .. } = &*held;
+    /// After that, and after an error, `run` must be dropped and read again. Requests whose nodes
+    /// are not available are logged in any case.
+    async fn commit(
+        &self,
+        run: &mut ProviderRun,
+        plan: PoolPlan,
+    ) -> Result<Committed, ReconcileError> {
+        let ProviderRun { name, loaded, .. } = &*run;
         let head = match &loaded.head_record {
             Some(record) => with_body(record.clone(), &plan.head)?,
             None => encode(provider::head_key(name), &plan.head)?,
@@ -297,8 +307,8 @@ impl Launcher {
             .iter()
             .map(|change| write(name, loaded, change))
             .collect::<Result<Vec<_>, _>>()?;
-        let counted = held.holds.writes(&plan.changes)?;
-        let Held { name, .. } = &*held;
+        let counted = run.holds.count_held(&plan.changes)?;
+        let ProviderRun { name, .. } = &*run;
         for change in &plan.changes {
             self.warn_of_waiting(name, change);
         }
@@ -309,12 +319,12 @@ impl Launcher {
         else {
             return Ok(Committed::Stale);
         };
-        held.is_due_moved |= plan.due != stored_due;
-        held.holds.written(&plan.changes);
-        held.loaded.head = Some(plan.head);
-        held.loaded.head_record = Some(record);
+        run.is_due_moved |= plan.due != stored_due;
+        run.holds.forget_removed(&plan.changes);
+        run.loaded.head = Some(plan.head);
+        run.loaded.head_record = Some(record);
         for (change, write) in plan.changes.into_iter().zip(writes) {
-            take_in(&mut held.loaded, change, write);
+            take_in(&mut run.loaded, change, write);
         }
         Ok(Committed::Yes)
     }
@@ -339,14 +349,14 @@ impl Launcher {
         tracing::warn!(provider = %name, request = %request.row, "{} waits for nodes: {}", request.requestor, request.reason);
     }
 
-    /// Ends a run that has nothing more to change. Stores the due time if the stored one is
-    /// missing, too late, past or no longer needed, and sends a delayed wakeup if it is due before
-    /// the next sweep. The wakeup is sent only if this run changed the due time. If a concurrent
-    /// writer was faster, nothing is sent and this is no error.
-    async fn settle(&self, held: Held, due: Option<Timestamp>) -> Result<(), ReconcileError> {
-        let Some(head) = held.loaded.head_record else { return Ok(()) };
-        let new_due =
-            due.map(|at| Due { at, wakeup: Wakeup::Pool { provider: held.name.clone() } });
+    /// Ends a run that has nothing more to change; `due` is the plan's due time. Does nothing for a
+    /// provider that was never stored. Stores the due time if the stored one is missing, too late,
+    /// past or no longer needed. If this run changed the due time and it comes before the next
+    /// sweep, sends a delayed wakeup too. If a concurrent writer was faster, nothing is sent and
+    /// this is no error.
+    async fn settle(&self, run: ProviderRun, due: Option<Timestamp>) -> Result<(), ReconcileError> {
+        let Some(head) = run.loaded.head_record else { return Ok(()) };
+        let new_due = due.map(|at| Due { at, wakeup: Wakeup::Pool { provider: run.name.clone() } });
         let now = self.ports.clock.now();
         // Written only when the due time would otherwise be too late, or found again and again.
         let is_late = match (&head.due, &new_due) {
@@ -364,7 +374,7 @@ impl Launcher {
         }
         // One delayed wakeup for each due time, or they would multiply. The due time replaces a
         // lost one.
-        match self.wake(&held.name, next).filter(|_| is_late || held.is_due_moved) {
+        match self.wake(&run.name, next).filter(|_| is_late || run.is_due_moved) {
             Some(wake) => Ok(cell::send(&self.ports, &[wake]).await?),
             None => Ok(()),
         }
@@ -391,17 +401,17 @@ enum Committed {
 
 /// Returns `facts` with the builds, queue positions and released nodes that were read at the
 /// beginning of the run, which replace those in `facts`.
-fn with_initial_facts(held: &Held, facts: PoolFacts) -> PoolFacts {
+fn with_initial_facts(run: &ProviderRun, facts: PoolFacts) -> PoolFacts {
     let builds =
-        held.builds.iter().chain(&held.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
-    let (released, places) = (held.holds.released.clone(), held.places.clone());
+        run.builds.iter().chain(&run.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
+    let (released, places) = (run.holds.released.clone(), run.places.clone());
     PoolFacts { builds: builds.collect(), released, queue_positions: places, ..facts }
 }
 
 /// Returns the input of the plan: the loaded cell, its limits and the observations. A provider
 /// without a head gets a new one; the head names the configured connection.
-fn snapshot_of(held: &Held, facts: PoolFacts) -> Snapshot {
-    let Held { name, found, loaded, .. } = held;
+fn snapshot_of(run: &ProviderRun, facts: PoolFacts) -> Snapshot {
+    let ProviderRun { name, found, loaded, .. } = run;
     let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
     Snapshot {
         // Written with the next commit; a machine is never launched before its record.
@@ -423,7 +433,7 @@ fn is_unused(loaded: &LoadedProvider) -> bool {
 }
 
 /// Replaces, adds or removes the record of one change in the loaded cell, as a commit has written
-/// it.
+/// it. `write` must be the write of this change.
 fn take_in(loaded: &mut LoadedProvider, change: PoolChange, write: Write) {
     match (change, write) {
         (PoolChange::PutRequest(request), Write::Put { record, .. }) => {
@@ -441,7 +451,7 @@ fn take_in(loaded: &mut LoadedProvider, change: PoolChange, write: Write) {
 /// Returns the state of a build from its order, its stop request and its run. Without an order it
 /// is gone; without a run it is withdrawn after a stop, otherwise waiting. With a run it is
 /// claimed, also if the run is unreadable, until the run has ended. A stopped run counts as ended
-/// if its executor is dead, or 120 seconds after the stop.
+/// 120 seconds after the stop, or at once if its executor is dead and the run is readable.
 fn build_fact(
     order: Option<&Record>,
     stop: Option<&Record>,
@@ -470,7 +480,8 @@ fn build_fact(
 }
 
 /// Returns the write of one change. Each write is conditional on the record's revision in `loaded`,
-/// or on its absence; for a request this matters because a claim changes it without the head.
+/// or on its absence; for a request this matters because a claim changes it without the head. A
+/// record to remove must be in `loaded`; a node to create must not.
 fn write(
     name: &ProviderName,
     loaded: &LoadedProvider,

@@ -52,10 +52,10 @@ impl Configured {
         self.cached().get(provider).map(|cached| tenant::key(&cached.tenant))
     }
 
-    /// Returns the cached settings of a provider; `None` if none are cached or they are older than
-    /// [`RECENT_SECONDS`]. They serve runs that place nothing: if ready machines are outdated, the
-    /// next read releases them.
-    pub(crate) fn recent(
+    /// Returns the cached settings of a provider; `None` if none are cached or they are
+    /// [`RECENT_SECONDS`] old. Only for runs that place nothing: if ready machines are outdated,
+    /// the next read releases them.
+    pub(crate) fn cached_if_fresh(
         &self,
         provider: &ProviderName,
         now: Timestamp,
@@ -66,18 +66,18 @@ impl Configured {
         Some(cached.found.clone())
     }
 
-    /// Returns the settings of a provider, and caches them, from the tenant record `read`. If that
-    /// is missing or its layout lacks the provider, reads all tenants and takes the first whose
-    /// live layout has it. `None` if no tenant has it; a retry if a tenant that may have it is
-    /// unreadable.
+    /// Returns the settings of a provider and caches them. `last_tenant` is the record at
+    /// [`Self::key`]; if it is missing or its layout lacks the provider, reads all tenants and
+    /// takes the first whose live layout has it. `None` if no tenant has it; then the cache forgets
+    /// it. An error that is retried if no readable tenant has it and another one is unreadable.
     pub(crate) async fn find(
         &self,
         ports: &Ports,
         name: &ProviderName,
-        read: Option<&Record>,
+        last_tenant: Option<&Record>,
         now: Timestamp,
     ) -> Result<Option<ProviderSettings>, ReconcileError> {
-        if let Some(record) = read
+        if let Some(record) = last_tenant
             && let Some(tenant) = decode_or_log::<Tenant>(record)
             && let Some(found) = self.found_in(ports, &tenant, name).await?
         {
@@ -142,8 +142,8 @@ impl Configured {
 }
 
 /// Converts a configured provider to the limits that plans use. Of the quotas of provider and
-/// section the smaller one counts; without any, 100 machines. A provider without a connection has
-/// static hosts only, and no labels.
+/// section the smaller one counts; without any, the limit is 100 machines, and cores and memory are
+/// not limited. A provider without a connection has static hosts only, and no labels.
 fn limits(provider: &ProviderConfig) -> ProviderLimits {
     let section = provider.section_quota.as_ref().map(|quota| &quota.limits);
     let smallest = |what: &str| {
@@ -176,9 +176,9 @@ fn limits(provider: &ProviderConfig) -> ProviderLimits {
     }
 }
 
-/// Converts a configured label to the attributes of its machines. A label without a usable image
-/// gets a missing image with the reason. Each machine counts as one instance, without cores and
-/// memory.
+/// Converts a configured label to the attributes of its machines. A label without a usable image is
+/// no error: it gets a missing image with the reason. Each machine counts as one instance, without
+/// cores and memory.
 fn limits_of(label: &LabelConfig) -> LabelSpec {
     let image = match &label.image_id {
         Some(id) => LabelImage::Available { id: id.clone() },

@@ -34,9 +34,10 @@ impl SshChecks {
 
 #[async_trait]
 impl Checks for SshChecks {
-    /// Returns `NotYet` also for a node without an address. Waits a limited time for the node's SSH
-    /// server; then each step may take five seconds. The host keys that the node shows are
-    /// accepted.
+    /// Reads the node's host keys and logs in by SSH. Returns `Passed` with the keys that the node
+    /// shows, which are accepted whatever they are, otherwise `NotYet`, also for a node without an
+    /// address. Waits about a second for the node's SSH server; then each of the two steps may take
+    /// five seconds.
     async fn check(&self, node: &PoolNode) -> CheckFact {
         let Some((address, port)) = node.endpoint() else {
             return CheckFact::NotYet("it has no address".to_owned());
@@ -48,7 +49,8 @@ impl Checks for SshChecks {
 
 /// Carries out the actions of a plan concurrently and returns the results of launches and checks by
 /// node. Decides nothing; a failure is a result too. A termination has no result here; its effect
-/// is found in a later listing.
+/// is found in a later listing. Without `cloud` launches fail permanently and terminations are only
+/// logged.
 pub(crate) async fn act(
     actions: Vec<PoolAction>,
     cloud: Option<&Cloud>,

@@ -46,11 +46,8 @@ impl Timer {
     }
 
     /// Does the work of one minute, and so runs each minute: wakes what is due, counts and wakes
-    /// overdue work, and starts the sweeps of projects that are due.
-    ///
-    /// # Errors
-    ///
-    /// The first failure, after everything else was done; the next minute continues.
+    /// overdue work, and starts the sweeps of projects that are due. The error is the first
+    /// failure, after everything else was done; the next minute continues.
     pub async fn tick(&self) -> Result<(), ReconcileError> {
         let now = self.ports.clock.now();
         // Each part continues past the failures of others: one bad record must not stop all
@@ -67,7 +64,7 @@ impl Timer {
         // that are missing.
         let minute = (now.seconds() / 60) % self.ask_minutes;
         if minute <= 1
-            && let Err(error) = self.ask_forges(now, minute == 1, &mut failures).await
+            && let Err(error) = self.start_sweeps(now, minute == 1, &mut failures).await
         {
             failures.note("ask forges", error);
         }
@@ -77,9 +74,10 @@ impl Timer {
     /// Stores a sweep for every project of every tenant, for each connection to its host that reads
     /// changes, and wakes intake. A sweep of this time slot that is stored already is left as it
     /// is. With `once_more` the stored ones are read first, so that only missing ones are written.
-    /// Failures of single tenants and sweeps are added to `failures`; after too many in a row the
-    /// rest is left out.
-    async fn ask_forges(
+    /// A tenant with an unreadable record is skipped. Other failures of single tenants and sweeps
+    /// are added to `failures`; after too many in a row the rest is left out. An error if the
+    /// connections, tenants or stored sweeps cannot be read.
+    async fn start_sweeps(
         &self,
         now: Timestamp,
         once_more: bool,
@@ -124,15 +122,16 @@ impl Timer {
                 if failures.are_too_many() {
                     return Ok(());
                 }
-                self.ask(project, sweep, now, failures).await;
+                self.start_sweep(project, sweep, now, failures).await;
             }
         }
         Ok(())
     }
 
-    /// Stores the delivery that sweeps a project by one connection, unless it is stored, and wakes
-    /// intake for a new one. Success and failure are counted in `failures`.
-    async fn ask(
+    /// Stores the delivery that sweeps a project by one connection, and wakes intake. If it is
+    /// stored already, neither is done, and that counts as a success. Success and failure are
+    /// counted in `failures`.
+    async fn start_sweep(
         &self,
         project: &ProjectName,
         sweep: &DeliveryRecord,

@@ -98,8 +98,8 @@ impl Timer {
 
     /// Reads a page of records and returns the existing ones. If that fails, reads them one by one
     /// and leaves the unreadable ones out. Returns none if the store throttles. After too many
-    /// failures in a row it stops, unless the store answers another read. Failures are added to
-    /// `failures`.
+    /// failures in a row it tests the store with another read, and leaves out the rest if that
+    /// fails too. Failures are added to `failures`.
     async fn read(&self, page: &[Key], failures: &mut Failures) -> Vec<Record> {
         let found = match self.ports.records.get(page).await {
             Ok(found) => return found.into_iter().flatten().collect(),
@@ -131,8 +131,9 @@ impl Timer {
         records
     }
 
-    /// Sends wakeups queue by queue, and one by one where sending them together fails. Failures are
-    /// added to `failures`; after too many in a row the rest of that queue is left out.
+    /// Sends wakeups queue by queue, and one by one where sending together fails. Only failures to
+    /// send a single wakeup are added to `failures`; after too many in a row the rest of that queue
+    /// is left out. There is no error.
     pub(crate) async fn send_each(
         &self,
         wakeups: impl IntoIterator<Item = Wakeup>,

@@ -54,16 +54,16 @@ struct State {
 }
 
 impl ConnectionCache {
-    /// Returns the connection of this name with its decrypted webhook secrets, from the cache if
-    /// that is fresh enough; `None` if there is none. Otherwise reads all connections again. An
-    /// error if the store or the key service does not answer.
+    /// Returns the connection of this name with its decrypted webhook secrets; `None` if there is
+    /// none. If the cache is not as fresh as `freshness` demands, reads all connections again
+    /// first. An error if the store or the key service does not answer.
     pub(crate) async fn get(
         &self,
         ports: &Ports,
         name: &ConnectionName,
         freshness: Freshness,
     ) -> Result<Option<Arc<KnownConnection>>, PortError> {
-        let file = match self.recent(ports.clock.now(), freshness) {
+        let file = match self.cached_if_fresh(ports.clock.now(), freshness) {
             Some(file) => file,
             None => {
                 let (at, file) = (ports.clock.now(), Arc::new(connection::load(ports).await?));
@@ -98,11 +98,15 @@ impl ConnectionCache {
         Ok(triggers)
     }
 
-    /// Returns the cached connections, or `None` if they have to be read again. With
-    /// [`Freshness::Minute`] they have to be once they are a minute old. With [`Freshness::Now`]
-    /// they always have to be, except within [`REREAD_MILLIS`] after the last such answer, whose
-    /// time this records.
-    fn recent(&self, now: Timestamp, freshness: Freshness) -> Option<Arc<ConnectionsFile>> {
+    /// Returns the cached connections, or `None` if they have to be read again, as before the first
+    /// read. With [`Freshness::Minute`] that is so once they are a minute old. With
+    /// [`Freshness::Now`] it is always so, but at most once in [`REREAD_MILLIS`]: the time of such
+    /// a `None` is recorded, so the caller must then read them.
+    fn cached_if_fresh(
+        &self,
+        now: Timestamp,
+        freshness: Freshness,
+    ) -> Option<Arc<ConnectionsFile>> {
         let mut state = self.lock();
         let (at, file) = state.read.clone()?;
         let was_reread_recently = state.reread_at.is_some_and(|at| now.since(at) < REREAD_MILLIS);
@@ -122,7 +126,8 @@ impl ConnectionCache {
     }
 }
 
-/// Decrypts the first two webhook secrets of a connection and returns them with the connection.
+/// Decrypts the first two webhook secrets of a connection and returns them with the connection;
+/// further secrets are ignored. An error if one of the two cannot be decrypted.
 async fn open(
     ports: &Ports,
     name: &ConnectionName,

@@ -45,9 +45,9 @@ impl WebhookReceiver {
 
     /// Answers one webhook request. 202 means that the delivery is stored, is a repeat of one, or
     /// is ignored or malformed, which is stored too. 401, without detail, means that the signature
-    /// is wrong or the connection does not exist. 413 means a body over [`BODY_BYTES_MAX`], and 400
-    /// that the delivery id or event name is missing. If the store does not answer, it is 503, so
-    /// that nothing counts as received that is not stored.
+    /// is missing or wrong, or the connection does not exist. 413 means a body over
+    /// [`BODY_BYTES_MAX`], and 400 that the delivery id or event name is missing. If the store does
+    /// not answer, it is 503, so that nothing counts as received that is not stored.
     ///
     /// The path is `/api/connection/{connection}/payload`.
     pub async fn receive(
@@ -83,8 +83,9 @@ impl WebhookReceiver {
 
     /// Checks a webhook's signature, stores its event as a delivery and wakes intake. Returns the
     /// status of a success, which includes repeated, ignored and malformed events; malformed ones
-    /// are also put into quarantine. If the signature is wrong, the connections are read again once
-    /// before it is refused.
+    /// are also put into quarantine. A missing or misformed signature is refused at once. If the
+    /// signature is wrong or the connection unknown, the connections are read again before it is
+    /// refused, unless that was done in the last two seconds.
     async fn accept(
         &self,
         name: &ConnectionName,
@@ -141,10 +142,12 @@ impl WebhookReceiver {
         Ok(StatusCode::ACCEPTED)
     }
 
-    /// Returns whether a delivery reports something that Sluice did and that triggers nothing.
-    /// Statuses and check runs of Sluice count only if no trigger matches them. Other events count
-    /// if they have Sluice's marker and come from its account, or the account is unknown. The
-    /// status triggers are read only for Sluice's own statuses and check runs.
+    /// Returns whether a delivery is an echo: it reports something that Sluice did, and triggers
+    /// nothing. An event is Sluice's if it has Sluice's marker and comes from its account, or from
+    /// any account if Sluice's is unknown. A status or check run from its account is Sluice's also
+    /// without the marker; it is an echo only if no trigger of any tenant matches it. Ignored and
+    /// malformed deliveries are none. The status triggers are read only for Sluice's own statuses
+    /// and check runs.
     async fn echo(
         &self,
         parsed: &Parsed,
@@ -171,8 +174,9 @@ impl WebhookReceiver {
         })
     }
 
-    /// Stores a delivery, and wakes intake for it unless it is in a final state. One that is stored
-    /// already is left as it is, but intake is woken in the same way.
+    /// Stores a delivery, and wakes intake for it unless it is in a final state. If one of the same
+    /// id is stored already, that one is left as it is, and this is no error; intake is woken by
+    /// the state of the new one.
     async fn store(&self, delivery: &DeliveryRecord) -> Result<(), PortError> {
         let id = delivery::id(&delivery.connection, &delivery.forge_id);
         let wakeup = delivery_wakeup(&id, delivery);

@@ -71,9 +71,10 @@ impl Claims {
     }
 
     /// Decides from the records in `loaded` about a build whose claim has no known outcome. If the
-    /// claim is stored and a stop is requested, stores the end of the run as aborted. Returns
-    /// [`ClaimState::Pending`] if no stop is requested and the run is this session's or not stored,
-    /// so that the build may still run here; otherwise [`ClaimState::Done`].
+    /// claim is stored and a stop is requested, stores the end of the run as aborted and sends its
+    /// wakeups. Returns [`ClaimState::Pending`] if the order exists, no stop is requested, and the
+    /// run is this session's or not stored, so that the build may still run here; otherwise
+    /// [`ClaimState::Done`].
     async fn resolve_unconfirmed(
         &self,
         id: &BuildId,

@@ -71,7 +71,8 @@ impl Drop for ItemBuildGuard {
 
 /// Returns whether the queue can be woken later for an ended build: it passed, and nothing can wait
 /// for it alone. So it must be a regular job's build of a single change, without parent and child
-/// jobs, semaphores, provided artifacts and `hold-following-changes`.
+/// jobs, semaphores, provided artifacts and `hold-following-changes`. The caller must also know
+/// that another build of the item runs here, whose end wakes the queue.
 pub(super) fn can_defer_wakeup(claimed: &Claimed) -> bool {
     let has_passed = match &claimed.run.phase {
         Phase::Ended(ended) => ended.result == BuildResult::Success,

@@ -20,10 +20,10 @@ pub const WAIT_SECONDS: u32 = 20;
 const RETURNS_MAX: u32 = 3;
 
 impl ExecutorService {
-    /// Receives builds of one queue and starts them in the background, until the shutdown. Before
-    /// each receive it waits for `head_start_millis` and then for a free slot, so that a more
-    /// urgent queue comes first. A failed receive is logged and tried again after a second. Started
-    /// builds go on after it returns.
+    /// Receives builds of one queue and starts them in the background, until `shutdown` is true or
+    /// its sender is dropped. Before each receive it waits for `head_start_millis` and then for a
+    /// free slot, so that a more urgent queue comes first. A failed receive is logged and tried
+    /// again after a second. Started builds go on after it returns.
     pub(super) async fn poll_queue(
         self: Arc<Self>,
         queue: MessageQueue,
@@ -41,7 +41,7 @@ impl ExecutorService {
                 break;
             }
             let received = tokio::select! {
-                received = self.ports.queues.receive(queue, self.free_slots(), WAIT_SECONDS, CLAIM_SECONDS) => received,
+                received = self.ports.queues.receive(queue, self.builds_to_receive(), WAIT_SECONDS, CLAIM_SECONDS) => received,
                 _ = shutdown.wait_for(|stop| *stop) => break,
             };
             match received {
@@ -56,13 +56,14 @@ impl ExecutorService {
 
     /// Returns how many builds to receive: the number of free slots, but at least 1 and at most
     /// [`RECEIVE_MAX`].
-    fn free_slots(&self) -> u32 {
+    fn builds_to_receive(&self) -> u32 {
         u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
     }
 
     /// Claims received builds and runs them in the background, as many as there are free slots, and
-    /// returns the other messages to their queue. Does not wait for the builds. Failures are only
-    /// logged; a message that could not be returned becomes visible again by itself.
+    /// returns the other messages to their queue. Waits neither for the claims nor for the builds.
+    /// Failures are only logged; a message that could not be returned becomes visible again by
+    /// itself.
     async fn start(self: Arc<Self>, queue: MessageQueue, messages: Vec<Incoming>) {
         let (mut slots, mut accepted_messages) = (Vec::new(), Vec::new());
         for message in messages {

@@ -49,8 +49,9 @@ pub(crate) fn heads(requests: &[&NodeRequest]) -> Vec<Key> {
 }
 
 /// Returns for each request how many entries are ahead of its change's in the queue, from the queue
-/// heads and build orders in `found`. A request is left out if one of the two is missing or
-/// unreadable, or if its change is no longer queued.
+/// heads (see [`heads`]) and build orders in `found`. A request is left out if one of the two is
+/// missing or unreadable, or if its change is no longer queued; then the position in its row
+/// counts.
 pub(crate) fn current_places(
     requests: &[&NodeRequest],
     found: &BTreeMap<Key, Record>,
