@@ -138,13 +138,13 @@ fn send_again(ledger: &mut Ledger<'_>, request: &NodeRequest) {
         // A queue may wait for a semaphore for hours, and counts its resends itself.
         request.resends += u32::from(request.ready_recipient == ReadyRecipient::Executors);
     });
-    let sent = send(ledger, request);
+    let sent = ready_wakeup(ledger, request);
     ledger.wakeups.push(sent);
 }
 
 /// Returns the wakeup that the nodes are ready: for the executors with the keys of all records they
 /// will read, or, if it is the recipient, for the queue. Sends nothing.
-fn send(ledger: &Ledger<'_>, request: &NodeRequest) -> Wakeup {
+fn ready_wakeup(ledger: &Ledger<'_>, request: &NodeRequest) -> Wakeup {
     if request.ready_recipient == ReadyRecipient::Queue {
         return Wakeup::Answer { queue: request.queue.clone() };
     }
@@ -189,7 +189,7 @@ pub(crate) fn fulfill_ready_requests(ledger: &mut Ledger<'_>) {
             request.state = RequestState::Fulfilled(placement);
             request.resends = 0;
         });
-        if let Some(sent) = ledger.requests.get(&request.row).map(|request| send(ledger, request)) {
+        if let Some(sent) = ledger.requests.get(&request.row).map(|request| ready_wakeup(ledger, request)) {
             ledger.wakeups.push(sent);
         }
     }
