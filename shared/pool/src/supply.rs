@@ -54,7 +54,7 @@ pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
             if !ledger.used().plus(node.reserved()).fits(ledger.limits.quota) {
                 break 'requests;
             }
-            call(ledger, &node);
+            intend_launch(ledger, &node);
         }
     }
     for node in ledger.nodes.values().cloned().collect::<Vec<_>>() {
@@ -62,14 +62,14 @@ pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
             && retry_at <= ledger.now
             && ledger.has_room(1)
         {
-            call(ledger, &node);
+            intend_launch(ledger, &node);
         }
     }
 }
 
 /// Records the intent to launch a node, with the time to repeat the call, and adds the launch
 /// action.
-fn call(ledger: &mut Ledger<'_>, node: &PoolNode) {
+fn intend_launch(ledger: &mut Ledger<'_>, node: &PoolNode) {
     let retry_at = ledger.now.plus_seconds(ledger.limits.pace.launch_retry_seconds.max(1));
     ledger.advance(&node.id, NodeEvent::LaunchIntended { retry_at });
     if let Some(node) = ledger.nodes.get(&node.id).cloned() {
@@ -120,7 +120,7 @@ pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
             let zone = label.zone.clone().or_else(next);
             let id = placement::add_reserved_node(ledger, name, zone, "kept ready", None);
             if let Some(node) = ledger.nodes.get(&id).cloned() {
-                call(ledger, &node);
+                intend_launch(ledger, &node);
             }
         }
     }
