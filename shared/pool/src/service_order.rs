@@ -21,7 +21,7 @@ pub(crate) fn in_service_order(
     requests: &BTreeMap<RequestRow, NodeRequest>,
     current_places: &BTreeMap<RequestRow, usize>,
 ) -> Vec<NodeRequest> {
-    let group_positions = places(requests);
+    let group_positions = group_positions(requests);
     let mut ordered: Vec<&NodeRequest> = requests.values().collect();
     ordered.sort_by_cached_key(|request| {
         let (priority, relative, rest) = request.row.parts();
@@ -36,7 +36,7 @@ pub(crate) fn in_service_order(
 
 /// Returns the position of each change of a group within that group, rounded as in Zuul, in the
 /// order of their first requests. Requests without a group are ignored.
-fn places(requests: &BTreeMap<RequestRow, NodeRequest>) -> BTreeMap<&QueueKey, u32> {
+fn group_positions(requests: &BTreeMap<RequestRow, NodeRequest>) -> BTreeMap<&QueueKey, u32> {
     let mut groups: BTreeMap<&str, BTreeMap<&QueueKey, Timestamp>> = BTreeMap::new();
     for request in requests.values() {
         let Some(group) = &request.group else { continue };
