@@ -127,15 +127,15 @@ fn magnitude(digits: &str) -> Option<String> {
     if digits == "0" {
         return Some("0".to_owned());
     } else if let Some(binary) = digits.strip_prefix("0b") {
-        read(&mut limbs, binary, 2)?;
+        append_digits(&mut limbs, binary, 2)?;
     } else if let Some(hexadecimal) = digits.strip_prefix("0x") {
-        read(&mut limbs, hexadecimal, 16)?;
+        append_digits(&mut limbs, hexadecimal, 16)?;
     } else if let Some(octal) = digits.strip_prefix('0') {
-        read(&mut limbs, octal, 8)?;
+        append_digits(&mut limbs, octal, 8)?;
     } else {
         // The parts of a base-60 integer, if there are several.
         let mut parts = digits.split(':');
-        read(&mut limbs, parts.next()?, 10)?;
+        append_digits(&mut limbs, parts.next()?, 10)?;
         for part in parts {
             times_plus(&mut limbs, 60, u64::from(part.parse::<u16>().ok()?));
         }
@@ -150,7 +150,7 @@ const AT_ONCE: usize = 7;
 
 /// Appends the digits of a text, in this base, to the number in `limbs`; `None` if there are none
 /// or one is invalid.
-fn read(limbs: &mut Vec<u64>, digits: &str, radix: u32) -> Option<()> {
+fn append_digits(limbs: &mut Vec<u64>, digits: &str, radix: u32) -> Option<()> {
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
         return None;
     }
