@@ -82,7 +82,7 @@ pub(super) fn sources(
             .into_iter()
             .for_each(|node| shadow(node, &all_names, projects().map(|project| project.name()), p));
         for (node, name) in configuring {
-            configure(node, &name, tenant, p);
+            warn_about_useless_configure_projects(node, &name, tenant, p);
         }
     }
 }
@@ -98,7 +98,7 @@ fn values_of<'n>(member: &'n Node, word: &str) -> &'n [Node] {
 /// Warns about `configure-projects` patterns of the project `name` that match only config projects,
 /// which no untrusted project may configure. `member` is its node in the tenant's list. A pattern
 /// that matches no project is not reported. Nothing is reported if one of the patterns is invalid.
-fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Diagnostics) {
+fn warn_about_useless_configure_projects(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Diagnostics) {
     let Some(project) = tenant.project(name) else { return };
     let nodes = values_of(member, "configure-projects");
     // Patterns with errors are missing, so the lists cannot be compared.
