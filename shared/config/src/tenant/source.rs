@@ -80,7 +80,7 @@ pub(super) fn sources(
             projects().flat_map(|project| [project.as_str(), project.name()]).collect();
         listed
             .into_iter()
-            .for_each(|node| shadow(node, &all_names, projects().map(|project| project.name()), p));
+            .for_each(|node| report_unknown_shadowed(node, &all_names, projects().map(|project| project.name()), p));
         for (node, name) in configuring {
             warn_about_useless_configure_projects(node, &name, tenant, p);
         }
@@ -126,7 +126,7 @@ fn warn_about_useless_configure_projects(member: &Node, name: &ProjectName, tena
 /// Reports as errors the projects named in `shadow` of a project that the tenant does not have, as
 /// Zuul does. `member` is the project's node in the tenant's list. `all_names` are all names of the
 /// tenant's projects, `short` those without a host, for suggestions.
-fn shadow<'n>(
+fn report_unknown_shadowed<'n>(
     member: &Node,
     all_names: &BTreeSet<&str>,
     short: impl Iterator<Item = &'n str> + Clone,
