@@ -235,7 +235,7 @@ pub fn hash(file: &SourceFile) -> String {
 
 /// Returns the hash of several files from their hashes, regardless of their order. A hash that is
 /// repeated counts twice.
-pub fn content<'h>(hashes: impl IntoIterator<Item = &'h str>) -> String {
+pub fn content_hash<'h>(hashes: impl IntoIterator<Item = &'h str>) -> String {
     let mut sorted: Vec<&str> = hashes.into_iter().collect();
     sorted.sort_unstable();
     sorted.insert(0, "content-1");
