@@ -173,7 +173,7 @@ impl Fragment {
 
     /// Returns all stanzas in the order of their indexes ([`Fragment::stanza`]), without stored
     /// ones that cannot be decoded. Those with errors come last and must not define anything.
-    pub(crate) fn read(&self) -> impl Iterator<Item = &Stanza> {
+    pub(crate) fn all_stanzas(&self) -> impl Iterator<Item = &Stanza> {
         (0..self.count()).filter_map(|number| self.stanza(number))
     }
 
