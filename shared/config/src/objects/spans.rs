@@ -137,7 +137,7 @@ const LISTS_OF_A_JOB: [(&str, &[&str]); 11] = [
 
 /// Returns the current name of a job's attribute that may have an older one; any other name as it
 /// is.
-fn released(attribute: &str) -> &str {
+fn current_name(attribute: &str) -> &str {
     match attribute {
         "repos" => "required-projects",
         "nodes" => "nodeset",
@@ -153,7 +153,7 @@ fn released(attribute: &str) -> &str {
 pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     for (attribute, _, node) in fields.entries() {
-        let name = released(attribute);
+        let name = current_name(attribute);
         match LISTS_OF_A_JOB.iter().find(|(list, _)| *list == name) {
             Some((_, keys)) => spans.add_list(name, node, keys),
             None => spans.add(name, node),
