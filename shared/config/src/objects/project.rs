@@ -146,7 +146,7 @@ pub(super) fn project(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) 
         merge_mode,
         default_branch,
         spans,
-        ..common(name, fields, span, p)
+        ..shared_attributes_and_pipelines(name, fields, span, p)
     }
 }
 
@@ -174,14 +174,14 @@ pub(super) fn template(
             p.syntax(node, word, message);
         }
     }
-    let template = ProjectStanza { spans, ..common(name, fields, span, p) };
+    let template = ProjectStanza { spans, ..shared_attributes_and_pipelines(name, fields, span, p) };
     template.name.is_some().then_some(template)
 }
 
 /// Reads the attributes that projects and templates share, and every attribute that is left as a
 /// pipeline; so call it after all others were taken. Invalid ones are errors and left out.
 /// `branches`, `templates`, `merge_mode`, `default_branch` and `spans` are left empty.
-fn common(
+fn shared_attributes_and_pipelines(
     name: Option<String>,
     fields: &mut Fields<'_>,
     span: Span,
