@@ -83,7 +83,7 @@ pub struct Parameter {
 impl Parameter {
     /// Returns why a value does not fit the parameter's type and values, as the end of a sentence
     /// (`must be …`); `None` if it fits.
-    pub(crate) fn refuses(&self, value: &Json) -> Option<String> {
+    pub(crate) fn refusal(&self, value: &Json) -> Option<String> {
         let chosen = |value: &Json| self.values.contains(value);
         let words = || match self.values.as_slice() {
             [] => "its \"values\", of which it has none".to_owned(),
@@ -356,7 +356,7 @@ fn parameter(node: &Node, p: &mut Diagnostics) -> Option<Parameter> {
     let parameter =
         Parameter { name: name?, r#type: kind?, description, values, default, required };
     if let (Some(node), Some(default)) = (default_node, &parameter.default)
-        && let Some(why) = parameter.refuses(default)
+        && let Some(why) = parameter.refusal(default)
     {
         let message = format!(
             "the default of the parameter \"{}\" {why}, as its \"type\" says",
