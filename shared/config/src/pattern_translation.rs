@@ -18,7 +18,7 @@ pub(crate) fn translate(text: &str) -> Result<String, &'static str> {
                 at + 1
             }
             '(' => {
-                group(&characters, at)?;
+                check_group(&characters, at)?;
                 output.push('(');
                 at + 1
             }
@@ -33,7 +33,7 @@ pub(crate) fn translate(text: &str) -> Result<String, &'static str> {
 
 /// Returns an error if the group that starts at this position is look-around or a back-reference.
 /// Writes nothing.
-fn group(characters: &[char], at: usize) -> Result<(), &'static str> {
+fn check_group(characters: &[char], at: usize) -> Result<(), &'static str> {
     let rest: String = characters.iter().skip(at).take(4).collect();
     if rest.starts_with("(?=")
         || rest.starts_with("(?!")
