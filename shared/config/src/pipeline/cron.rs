@@ -81,7 +81,7 @@ impl Cron {
         }
         let none: &[&str] = &[];
         let read = |at: usize, name, least, most, names| {
-            set(fields[at], &Field { name, least, most, names })
+            parse_field(fields[at], &Field { name, least, most, names })
         };
         let second = fields.get(5).copied().unwrap_or("0");
         let jitter_seconds = match fields.get(6) {
@@ -102,7 +102,7 @@ impl Cron {
             days: read(2, "day", 1, 31, none)?,
             months: read(3, "month", 1, 12, &MONTHS)?,
             weekdays: read(4, "weekday", 0, 6, &WEEKDAYS)?,
-            seconds: set(second, &Field { name: "second", least: 0, most: 59, names: none })?,
+            seconds: parse_field(second, &Field { name: "second", least: 0, most: 59, names: none })?,
             jitter_seconds,
         };
         match cron.next_after(Timestamp(0)) {
@@ -160,7 +160,7 @@ impl Cron {
 
 /// Parses a field: numbers, names, ranges and steps, separated by commas; for days also `last`. The
 /// error names the field, the wrong part and the valid range.
-fn set(text: &str, field: &Field) -> Result<Set, String> {
+fn parse_field(text: &str, field: &Field) -> Result<Set, String> {
     let wrong = |part: &str| {
         format!("{part:?} is not a {} from {} to {}", field.name, field.least, field.most)
     };
