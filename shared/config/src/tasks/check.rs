@@ -65,14 +65,14 @@ pub fn check(tasks: &[DeploymentTask], roles: Option<&BTreeSet<String>>) -> Vec<
             }
         }
     }
-    found.extend(circle(tasks));
+    found.extend(dependency_cycle(tasks));
     found.sort();
     found
 }
 
 /// Returns the error for one dependency cycle, naming its tasks in dependency order; `None` if
 /// there is none. Undefined names are ignored.
-fn circle(tasks: &[DeploymentTask]) -> Option<Diagnostic> {
+fn dependency_cycle(tasks: &[DeploymentTask]) -> Option<Diagnostic> {
     let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for task in tasks {
         waits
