@@ -249,8 +249,10 @@ pub struct IllegalEvent {
 }
 
 impl NodeState {
-    /// Returns the state after `event`, or an error if the event is illegal in this state. Events
-    /// may be observed twice, so harmless repeats are legal and keep the state.
+    /// Returns the state after `event`, or an error if the event is illegal in this state. Harmless
+    /// repeats are legal, since events may be observed twice: they keep the state, or only update
+    /// its times or machine. A node being deleted accepts a late launch answer, which adds the
+    /// machine to terminate.
     pub fn next(self, event: NodeEvent) -> Result<Self, IllegalEvent> {
         use NodeEvent as E;
         use NodeState as S;

@@ -99,8 +99,8 @@ impl NodeRequest {
         }
     }
 
-    /// Returns the request as claimed by an executor; `None` unless all its nodes are ready and it
-    /// is unclaimed.
+    /// Returns the request as claimed by an executor; `None` unless it is fulfilled, that is, all
+    /// its nodes are ready and no executor has claimed it. Stores nothing.
     pub fn claim(self, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Fulfilled(placement) => Some(Self {
@@ -114,7 +114,8 @@ impl NodeRequest {
     }
 
     /// Returns the request with its build ended with this result; `None` unless it was claimed.
-    /// `result` is [`BuildResult::RetryLimit`] for a final attempt that does not count.
+    /// `result` is [`BuildResult::RetryLimit`] for a final attempt that does not count. Stores
+    /// nothing.
     pub fn end(self, result: BuildResult, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Claimed(placement) => Some(Self {
