@@ -6,10 +6,10 @@ use sluice_model::{BranchName, ProjectName};
 use std::sync::Arc;
 
 impl Layout {
-    /// Returns the parsed files of a branch if their content hash ([`fragment::content`]) equals
-    /// `content`; then the next layout need not fetch or parse them. `None` if the content differs,
-    /// the tenant lacks the project, or another version of the parser read the files. Ignores
-    /// overlays.
+    /// Returns the parsed files of a branch if their content hash ([`fragment::content_hash`])
+    /// equals `content`; then the next layout need not fetch or parse them. `None` if the content
+    /// differs, the tenant lacks the project, or another version of the parser read the files.
+    /// Ignores overlays.
     pub fn carry_over(
         &self,
         project: &ProjectName,

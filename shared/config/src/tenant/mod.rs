@@ -280,10 +280,11 @@ impl TenantProject {
     }
 }
 
-/// Parses the main configuration. Returns it with all errors and warnings at once; `path` is the
-/// file name that these show. A tenant with errors is kept without the invalid parts. Stanzas
-/// without a name, repeated ones, and those of unknown kind are left out. A text that is not a YAML
-/// list gives an empty configuration and one error; an empty text is no error.
+/// Parses the main configuration. Returns it with all errors and warnings at once, so it may be
+/// incomplete; `path` is only the file name that these show. A tenant with errors is kept without
+/// the invalid parts. Stanzas without a name, repeated ones, and those of unknown kind are left
+/// out. A text that is not a YAML list gives an empty configuration and one error; an empty text is
+/// no error.
 pub fn parse_main(
     path: &str,
     text: &str,
@@ -352,8 +353,9 @@ pub fn parse_main(
 }
 
 /// Stores in each tenant the limits of the global semaphores that it uses. Returns an error for
-/// each undefined semaphore, authorization rule and role that a tenant names. `stanzas` are the
-/// nodes of the tenants, in the same order.
+/// each undefined semaphore, authorization rule and role that a tenant names; the names stay in the
+/// tenant. `stanzas` are the nodes of the tenants, in the same order. All stanzas must have been
+/// read before.
 fn resolve_tenant_names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     let MainConfig { tenants, authorization_rules, authorization_roles, global_semaphores, .. } =
@@ -405,7 +407,7 @@ fn role_names(defined: &BTreeMap<String, AuthorizationRole>) -> Vec<&str> {
 }
 
 /// Returns an error for each undefined authorization rule and role that `api-root` uses. `stanza`
-/// is its node.
+/// is its node. All stanzas must have been read before. Changes nothing.
 fn resolve_root_names(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
     let (rules, roles) = (&config.authorization_rules, role_names(&config.authorization_roles));
     let diagnostic = |attribute: &str, what: &str, name: &str, defined: Vec<&str>| {
